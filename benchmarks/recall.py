@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from anchorlab.findings.provenance import hardware
 from anchorlab.models import RecallSpec, fast_float32
-from anchorlab.studies.truncation.noisy_recall import PAPER, QUICK, SMOKE
+from anchorlab.papers.truncation.noisy_recall import PAPER, QUICK, SMOKE
 from anchorlab.tasks import task
 from anchorlab.tasks.recall.markov import table_counts
 from anchorlab.training import SGD, Experiment, Recipe, initialise

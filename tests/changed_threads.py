@@ -14,7 +14,7 @@ from anchorlab.lens import principal_components, probe
 from anchorlab.lens.weights.qk_ov import HeadCircuits
 from anchorlab.models.edits import Truncate, apply_edits
 from anchorlab.models.initialisation import draw_unit_embeddings
-from anchorlab.studies.anchor.order import curve_coordinate
+from anchorlab.papers.anchor.order import curve_coordinate
 from anchorlab.theory.associative_descent import _cut
 from anchorlab.theory.power_law import fit_power_law
 

@@ -38,8 +38,8 @@ SMOKE = (
     "tests/lens/vectors/test_projections.py",
     # none of these environments has an extra: what needs one skips
     "tests/language",
-    "tests/studies/language",
-    "tests/studies/test_language_models.py",
+    "tests/papers/language",
+    "tests/papers/retrieval/language_models/test_study.py",
 )
 REMEDY = "set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu to run the tests"
 LEFT_OUT = "not (browser or installed or killed or language or slow)"

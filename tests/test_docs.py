@@ -19,8 +19,9 @@ import torch
 import anchorlab.cli
 from anchorlab.cli import main
 from anchorlab.findings import Claim, Control, Findings, LineFigure, Provenance, Table, line
+from anchorlab.papers import UNPUBLISHED
 from anchorlab.runs import Store
-from anchorlab.studies import STUDIES, UNPUBLISHED, findings_directory, run_study, study
+from anchorlab.studies import STUDIES, findings_directory, run_study, study
 from anchorlab.studies.claim import judge
 from anchorlab.tasks import Combined, task
 from tests.documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages

@@ -40,18 +40,19 @@ from anchorlab.findings import (
     counts_apart,
     ledger,
 )
+from anchorlab.papers import UNPUBLISHED
+from anchorlab.papers.published import FILE
 from anchorlab.report import save
 from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
 from anchorlab.spec import Spec
-from anchorlab.studies import STUDIES, UNPUBLISHED, Study, findings_directory, study, with_controls
+from anchorlab.studies import STUDIES, Study, findings_directory, study, with_controls
 from anchorlab.studies.fewer_seeds import part_of
 from anchorlab.studies.of_model import profile_name
-from anchorlab.studies.published import FILE
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
-SHIPPED = HERE.parent.parent / "src" / "anchorlab" / "studies" / FILE
+SHIPPED = HERE.parent.parent / "src" / "anchorlab" / "papers" / FILE
 BEGIN, END = "<!-- results: written by docs/gallery/build.py -->", "<!-- end of results -->"
 SHOWN = ("truncation/associative-memory", "truncation/rank-one-noise")  # in the README
 SECOND_MODEL = "gemma3"  # published beside the own model of each language study

@@ -4,8 +4,11 @@ Everything here is imported when it is first used, so that `import anchorlab` co
 """
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from anchorlab.handed_down import HandedDown, hand_down
 
 if sys.platform == "win32":  # a store is kept by locks of the kernel that Windows lacks
     raise ImportError("anchorlab runs on Linux and macOS; on Windows, install it in WSL (run wsl --install first)")
@@ -60,9 +63,24 @@ _FACE = {
     "write_report": "report",
 }
 
-_SUBPACKAGES = {*_FACE.values(), "cli", "errors", "theory", "viewer"}
+_SUBPACKAGES = {*_FACE.values(), "cli", "errors", "papers", "theory", "viewer"}
 
 __all__ = ["__version__", *_FACE]
+
+
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """Return a function of a module, which is imported at the first call."""
+    return lambda *values, **choices: getattr(import_module(module), name)(*values, **choices)
+
+
+hand_down(
+    HandedDown(
+        plot=_later("anchorlab.report.plots", "plot"),
+        card=_later("anchorlab.report.cards", "html"),
+        study=_later("anchorlab.papers", "study_of"),
+        study_title=_later("anchorlab.papers", "title_of"),
+    )
+)
 
 
 def __getattr__(name: str) -> Any:

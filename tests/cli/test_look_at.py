@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from anchorlab.language import pretrained
-from anchorlab.studies.language.tiny import tiny_model
+from anchorlab.papers.pretrained.tiny import tiny_model
 from anchorlab.viewer import read_texts, view_json
 
 TEXTS = ("to be or not to be", "the cat sat")

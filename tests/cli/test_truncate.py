@@ -44,7 +44,7 @@ def test_a_mistake_is_told_in_one_line(anchorlab, address, option, problem):
 def folder(workplace):
     """A tiny random language model as a folder of its own, and a file of prompts."""
     pytest.importorskip("transformers")
-    from anchorlab.studies.language.tiny import tiny_model
+    from anchorlab.papers.pretrained.tiny import tiny_model
 
     made = tiny_model()
     made.hugging_face.save_pretrained(workplace / "tiny")

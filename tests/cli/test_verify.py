@@ -10,8 +10,8 @@ import pytest
 
 from anchorlab.cli.verify import agreement, run_until
 from anchorlab.findings import Claim
+from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.runs import Store
-from anchorlab.studies.verifying import Candidate, Plan, Step, candidates
 from tests.engine.killed import wait_until
 
 FLOW, MEMORY = "retrieval/information-flow", "truncation/associative-memory"

@@ -3,8 +3,9 @@
 from anchorlab.engine import pieces
 from anchorlab.engine.local import Local
 from anchorlab.engine.pieces import Pieces, Plan, Plans
+from anchorlab.papers.anchor.settings import shortened
 from anchorlab.runs import Run, Store
-from anchorlab.studies.anchor.settings import quick_model, quick_recipe, shortened
+from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members
 

@@ -12,8 +12,8 @@ from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec, LSTMSpec
 from anchorlab.runs import Store
 from anchorlab.training import Members
+from tests.papers.hand_made_runs import HandMadeRun
 from tests.small_experiments import DECODER, IDENTITY, SAMPLE
-from tests.studies.hand_made_runs import HandMadeRun
 
 
 @pytest.mark.parametrize("kind", [str, Path, Store])

@@ -26,11 +26,11 @@ from anchorlab.findings import (
     line,
     numbers,
 )
-from anchorlab.findings.circuit_panel import circuit_panel
 from anchorlab.findings.seal import seal
+from anchorlab.findings.view import AttentionView, ViewPath
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath
+from anchorlab.studies.circuit_panel import circuit_panel
 from anchorlab.tasks.batch import Example, Token
-from anchorlab.viewer.view import AttentionView, ViewPath
 
 PROVENANCE = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
 CLAIM = Claim("a/b", "It is high.", "Fig 1", "about 1", "its height", (0.9, 1.0))

@@ -64,7 +64,7 @@ def test_heads_of_induction_find_repeated_random_tokens(model: LanguageModel) ->
 
 def test_a_page_of_all_heads_holds_what_look_gives(model: LanguageModel) -> None:
     """270 heads on two texts of over 50 tokens, within 5 MB."""
-    from anchorlab.viewer.view import weights_of
+    from anchorlab.findings.view import weights_of
 
     sentence = "The old man walked along the river and thought about the years that had passed since the war."
     texts = [" ".join([sentence] * 3), " ".join([sentence, "When Mary and John went to a store,"] * 2)]

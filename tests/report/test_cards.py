@@ -14,9 +14,9 @@ from anchorlab.lens import Record
 from anchorlab.runs import Run, Store
 from anchorlab.tasks.task import Proof
 from anchorlab.training import Evaluation, TrainedRun
+from tests.papers.hand_made_circuits import FIRST, JOIN, circuit, path
 from tests.report.hand_made_findings import make_findings
 from tests.small_experiments import experiment
-from tests.studies.hand_made_circuits import FIRST, JOIN, circuit, path
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

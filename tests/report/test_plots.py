@@ -10,9 +10,9 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Patching, PathPatching, Record, Steering, Sweep
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation
+from tests.papers.hand_made_circuits import FIRST, JOIN, circuit, path
 from tests.report.hand_made_findings import PROVENANCE
 from tests.small_experiments import experiment
-from tests.studies.hand_made_circuits import FIRST, JOIN, circuit, path
 
 PATTERN = "blocks.0.attn.hook_pattern"
 TOKENS = torch.tensor([[4, 5, 6], [7, 8, 9]])

@@ -21,7 +21,7 @@ from anchorlab.studies.kit import (
 )
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, FixedSample, Members, Recipe, TrainedRun
-from tests.studies.hand_made_runs import HandMadeRun
+from tests.papers.hand_made_runs import HandMadeRun
 
 
 @pytest.mark.parametrize(("values", "words"), [([0.5], "one value"), ([0.25, 0.5, 0.125], "0.125 to 0.5 over 3 seeds")])

@@ -1,4 +1,4 @@
-"""A seed on which a setting was chosen is refused; tests/studies/test_ledger.py reads the seeds of all studies."""
+"""A seed on which a setting was chosen is refused; tests/papers/test_ledger.py reads the seeds of all studies."""
 
 from dataclasses import replace
 

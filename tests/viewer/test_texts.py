@@ -17,7 +17,7 @@ from anchorlab.viewer import AttentionView, read_texts, view_json
 pytest.importorskip("transformers")
 
 from anchorlab.language import LanguageModel, wrap
-from anchorlab.studies.language.tiny import tiny_model
+from anchorlab.papers.pretrained.tiny import tiny_model
 from tests.language.tiny import hugging_face
 
 TEXTS = ("to be or not to be", "a cat", "the cat sat on the mat")

@@ -88,8 +88,8 @@ def circuit(
     title = f"{trained.run.label}: circuit of member {member} at step {step}"
     if figure is not None:
         from anchorlab.findings import provenance
-        from anchorlab.findings.circuit_panel import circuit_figure
         from anchorlab.report import save
+        from anchorlab.studies.circuit_panel import circuit_figure
 
         made = provenance("own", [trained], time.monotonic() - began)
         drawn = circuit_figure(f"{trained.run.label}: circuit", found, f"member {member}, step {step}")

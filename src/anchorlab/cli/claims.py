@@ -211,7 +211,7 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
 def _unmeasured(result: "ClaimResult", study: "Study[Any]") -> dict[str, Any]:
     """Return a claim of a study that has not been run: the seeds on which its setting was chosen, what is published."""
     from anchorlab.findings.provenance import seeds_text
-    from anchorlab.studies.published import published_entries
+    from anchorlab.papers.published import published_entries
 
     nothing = dict.fromkeys(("profile", "scope", "seeds", "commit", "hardware"))
     shipped = published_entries().get(result.claim.id)
@@ -250,7 +250,7 @@ def _findings_block(findings: "Findings") -> _Block:
 
 def _published_block(study: "Study[Any]") -> _Block:
     """Return the published results of a study that has not been run; of a claim without one, the claim alone."""
-    from anchorlab.studies.published import published_entries
+    from anchorlab.papers.published import published_entries
 
     shipped = published_entries()
     rows = [shipped[one.claim.id].strongest if one.claim.id in shipped else one for one in study.unmeasured()]

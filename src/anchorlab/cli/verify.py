@@ -14,8 +14,8 @@ from anchorlab.progress import Report, Status
 
 if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult
+    from anchorlab.papers.verifying import Plan, Step
     from anchorlab.runs import Store
-    from anchorlab.studies.verifying import Plan, Step
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -61,9 +61,9 @@ def verify(
     json
         Print JSON: the plan with `--dry-run`, else an entry for each claim.
     """
+    from anchorlab.papers.verifying import candidates, make_plan, settled_in
     from anchorlab.runs import Store
     from anchorlab.studies import STUDIES, kept_findings, study_names
-    from anchorlab.studies.verifying import candidates, make_plan, settled_in
 
     if seeds is not None and seeds < 1:
         raise SpecError("seeds", f"{seeds} is no number of seeds", "give 1 or more")
@@ -134,7 +134,7 @@ def _until(end: float, show: Report) -> Report:
 
 def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
     """Return a row for each settled claim: our published result, the one here, and whether they agree."""
-    from anchorlab.studies.published import published_entries
+    from anchorlab.papers.published import published_entries
 
     shipped = published_entries()
     rows = []

@@ -2,7 +2,7 @@
 
 from anchorlab.engine.compare import compare
 from anchorlab.engine.forecast import Forecast, ForecastCell, forecast
-from anchorlab.engine.planning import check_place, cores
+from anchorlab.engine.planning import check_place
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.run import On, plan, run
 from anchorlab.engine.train import train

@@ -9,6 +9,7 @@ import torch
 from anchorlab.engine.local import Local
 from anchorlab.engine.pieces import Plan, Plans
 from anchorlab.errors import SpecError
+from anchorlab.runs.environment import cores
 from anchorlab.training import Experiment, memory_per_member
 from anchorlab.training.cost import LEAST_MAPPED, estimated_seconds
 from anchorlab.training.joined import MOST_TOGETHER, Group, groups
@@ -123,11 +124,6 @@ def _choose_workers(experiments: Sequence[Experiment], device: str) -> int:
     if device != "cpu" or sum(map(estimated_seconds, experiments)) < _PROCESSES_PAY_AFTER:
         return 1
     return cores()
-
-
-def cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from anchorlab.drawable import Drawable, plotted
 from anchorlab.findings.claims import SYMBOLS, ClaimResult
 from anchorlab.findings.figures import Figure, Table
 from anchorlab.findings.provenance import Provenance
 from anchorlab.findings.seal import unseal
-from anchorlab.shown import Shown, plotted
+from anchorlab.findings.view import AttentionView
 from anchorlab.spec import JSON_CONFIG, spec_error
-from anchorlab.viewer.view import AttentionView
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -28,7 +28,7 @@ def _of_today(figure: Any) -> Any:
 
 
 @dataclass(frozen=True, config=JSON_CONFIG, repr=False)
-class Findings(Shown):
+class Findings(Drawable):
     """All results of a study under one profile.
 
     `summary` describes the study, and how the profile differs from the paper's setting.

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import torch
 from pydantic.dataclasses import dataclass
 
-from anchorlab.engine import cores
 from anchorlab.runs import Run
-from anchorlab.runs.environment import environment, processor
+from anchorlab.runs.environment import cores, environment, processor
 from anchorlab.spec import JSON_CONFIG
 from anchorlab.training import TrainedRun
 

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line, provenance
-from anchorlab.findings.circuit_panel import circuit_figure
 from anchorlab.lens import Circuit, Patching, PathPatching, Record, Steering, Sweep
 from anchorlab.lens.sweep.places import layers_of
 from anchorlab.report.figures import draw
 from anchorlab.report.record_maps import MOST_MAPS, in_rows, record_maps
 from anchorlab.spec import unknown_name
+from anchorlab.studies.circuit_panel import circuit_figure
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along_units
 from anchorlab.training import TrainedRun
 

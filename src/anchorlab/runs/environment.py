@@ -1,5 +1,6 @@
 """The environment a result was computed in: versions, platform, commit."""
 
+import os
 import platform
 from contextlib import suppress
 from functools import cache
@@ -28,6 +29,11 @@ def processor() -> str:
         if names := [row.split(":", 1)[1].strip() for row in rows if "model name" in row]:
             return names[0]
     return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _version(name: str) -> str | None:

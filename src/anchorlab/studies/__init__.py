@@ -1,9 +1,9 @@
-"""Studies: one module per figure or question: its setting, what is measured, what is drawn."""
+"""What a study is: a setting, claims with their measures, controls, and how it runs."""
 
 from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
-from anchorlab.studies.registry import STUDIES, UNPUBLISHED, is_pattern, study, study_names, study_title
+from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, study_title
 from anchorlab.studies.running import experiments_to_run, findings_directory, kept_findings, run_study
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.studies.training_sweep import sweep_study
@@ -11,7 +11,6 @@ from anchorlab.studies.workplace import Workplace
 
 __all__ = [
     "STUDIES",
-    "UNPUBLISHED",
     "Analysis",
     "Measure",
     "Measured",

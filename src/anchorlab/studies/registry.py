@@ -1,28 +1,19 @@
-"""The studies by name, each in a module of its own that is imported when it is asked for.
-
-`family/name` is `STUDY` in `studies/family/name.py`; its title is the first line of that file's docstring.
-"""
+"""The studies by name, each in a module of its own that is imported when it is asked for."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from importlib import import_module
-from importlib.resources import files
 from typing import Any
 
+from anchorlab.handed_down import handed_down
 from anchorlab.names import STUDIES
 from anchorlab.spec import unknown_name
 from anchorlab.studies.study import Study
-
-UNPUBLISHED = ("language/along-training",)
-"""Studies whose results the gallery may lack: their models must be downloaded first."""
 
 
 def study_title(name: str) -> str:
     """Return the title of a study without importing it. Errors: `SpecError` for an unknown name."""
     _check(name)
-    path = files("anchorlab.studies").joinpath(*_module(name).split("."))
-    with path.with_name(f"{path.name}.py").open(encoding="utf-8") as file:  # type: ignore[attr-defined]
-        return str(file.readline()).strip().strip('"').removesuffix(".")
+    return handed_down().study_title(name)
 
 
 def is_pattern(name: str) -> bool:
@@ -47,14 +38,10 @@ def study_names(patterns: Iterable[str]) -> tuple[str, ...]:
 def study(name: str) -> Study[Any]:
     """Return a study by name. Errors: `SpecError` with the nearest known name for an unknown one."""
     _check(name)
-    found: Study[Any] = import_module(f"anchorlab.studies.{_module(name)}").STUDY
+    found: Study[Any] = handed_down().study(name)
     return found
 
 
 def _check(name: str) -> None:
     if name not in STUDIES:
         raise unknown_name("study", name, STUDIES, "study")
-
-
-def _module(name: str) -> str:
-    return name.replace("/", ".").replace("-", "_")

@@ -12,6 +12,7 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Claim, ClaimResult, Figure, Findings, Table, provenance
 from anchorlab.findings.claims import SMOKE
 from anchorlab.findings.provenance import seeds_text
+from anchorlab.findings.view import AttentionView
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.fewer_seeds import part_of, with_fewer_seeds
@@ -22,7 +23,6 @@ from anchorlab.studies.workplace import Workplace
 from anchorlab.tasks import Task
 from anchorlab.training import Experiment, Members, TrainedRun
 from anchorlab.training.paths import Value
-from anchorlab.viewer.view import AttentionView
 
 Setting = TypeVar("Setting")
 

@@ -17,8 +17,8 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid, line
 from anchorlab.models import ModelSpec
 from anchorlab.spec import unknown_name
-from anchorlab.studies.anchor.settings import quick_model, quick_recipe
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, mean_and_range
+from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task

@@ -7,11 +7,11 @@ from typing import Any
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from anchorlab.shown import Shown
+from anchorlab.drawable import Drawable
 
 
 @dataclass(frozen=True, repr=False)
-class Batch(Shown):
+class Batch(Drawable):
     """Sequences with their targets and answers.
 
     Shapes

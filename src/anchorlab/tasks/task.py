@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
+from anchorlab.drawable import Drawable
 from anchorlab.errors import SpecError
-from anchorlab.shown import Shown
 from anchorlab.spec import Spec, unknown_name
 from anchorlab.tasks.batch import Answer, Batch, Example
 from anchorlab.tasks.metrics import LossKind
@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 100_000
 
 
 @dataclass(frozen=True)
-class Proof(Shown):
+class Proof(Drawable):
     """A proof about a task's splits.
 
     method: `enumeration` if every latent was listed, `samples` if sequences were drawn and assigned to splits
@@ -34,7 +34,7 @@ class Proof(Shown):
     numbers: Mapping[str, Any]
 
 
-class Task(Spec, Shown):
+class Task(Spec, Drawable):
     """A benchmark function: a frozen value that draws sequences, answers them and proves that its splits are separate.
 
     Subclasses set `family`, a tag unique among task classes, which every run records.

@@ -10,18 +10,18 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
+from anchorlab.drawable import Drawable
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec
 from anchorlab.models.initialisation import gamma_factor, size_of, weight_group
 from anchorlab.models.model import Model, predict
 from anchorlab.models.readable import readable
 from anchorlab.rng import child_seed, torch_generator
-from anchorlab.shown import Shown
 from anchorlab.training.members import Gamma
 
 
 @dataclass(frozen=True, repr=False)
-class Ensemble(Shown):
+class Ensemble(Drawable):
     """Members of one architecture that differ only in their weights.
 
         ensemble(tokens)  # [member batch position output]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.runs import Run
 from anchorlab.runs.metrics import diverged_members, select_metric
-from anchorlab.shown import Shown, plotted
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import UNEDITED
 from anchorlab.training.executions import member_module
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class TrainedRun(Shown):
+class TrainedRun(Drawable):
     """A finished run: the experiment, its metrics, and its members at every checkpoint.
 
     The run of an untrained experiment has the initial weights, and their metrics, at all times of its recipe.

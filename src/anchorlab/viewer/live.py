@@ -7,6 +7,7 @@ from torch import nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
+from anchorlab.findings.view import Architecture, LiveModel, Weight
 from anchorlab.models import ModelSpec
 from anchorlab.models.attention import Attention, MergedAttention
 from anchorlab.models.block import Block
@@ -16,7 +17,6 @@ from anchorlab.models.transformer import Transformer
 from anchorlab.tasks import Task
 from anchorlab.training.ensemble import Ensemble, build
 from anchorlab.viewer.oracle import page_oracle
-from anchorlab.viewer.view import Architecture, LiveModel, Weight
 
 MOST_PARAMETERS = 2**20
 """The largest number of parameters of a member in a page: 4 MiB per checkpoint, about 100 ms for 64 tokens."""

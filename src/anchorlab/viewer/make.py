@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.findings.view import AttentionView, LiveModel, ViewPath
 from anchorlab.lens import Circuit, detect, look, record_patterns
 from anchorlab.lens.circuits import rule_cells
 from anchorlab.tasks import Batch, Task
@@ -17,7 +18,6 @@ from anchorlab.tasks.batch import Example, Token
 from anchorlab.training import Ensemble, TrainedRun
 from anchorlab.viewer.live import can_run, live_model
 from anchorlab.viewer.scores import head_labels, head_scores
-from anchorlab.viewer.view import AttentionView, LiveModel, ViewPath
 
 _PATTERNS = "blocks.*.attn.hook_pattern"
 _PATTERN_AXES = ("member", "batch", "head", "query", "key")

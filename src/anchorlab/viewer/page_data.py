@@ -6,7 +6,7 @@ from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
-from anchorlab.viewer.view import AttentionView, LiveModel
+from anchorlab.findings.view import AttentionView, LiveModel
 
 SCRIPTS = (
     "model.js",

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from anchorlab.findings.view import ViewScores
 from anchorlab.lens import describe
-from anchorlab.viewer.view import ViewScores
 
 if TYPE_CHECKING:
     import polars

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.findings.view import AttentionView, weights_of
 from anchorlab.language import LanguageModel
 from anchorlab.language.answers import device_of
 from anchorlab.language.parts import Heads
@@ -16,7 +17,6 @@ from anchorlab.lens import HeadScores, best_source, detect, look, threshold, uni
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.viewer.make import MOST_RECORDED
 from anchorlab.viewer.scores import head_labels, head_scores
-from anchorlab.viewer.view import AttentionView, weights_of
 
 if TYPE_CHECKING:
     import polars

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anchorlab.language import LanguageModel, wrap
-from anchorlab.studies.language.tiny import byte_tokenizer
+from anchorlab.papers.pretrained.tiny import byte_tokenizer
 
 transformers = pytest.importorskip("transformers")
 

@@ -123,7 +123,7 @@ def put(site, value):
 
 def test_heads_that_share_keys_and_values_receive_them_together():
     pytest.importorskip("transformers")
-    from anchorlab.studies.language.tiny import tiny_model
+    from anchorlab.papers.pretrained.tiny import tiny_model
 
     model = tiny_model()  # 4 heads of queries, 2 of keys and values
     generator = torch.Generator().manual_seed(0)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from math import inf, nan
 from typing import TYPE_CHECKING
 
+from anchorlab.drawable import Drawable, plotted
 from anchorlab.lens.circuits.explanation import AttentionRule, Explanation
-from anchorlab.shown import Shown, plotted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ class CircuitPath:
 
 
 @dataclass(frozen=True)
-class Circuit(Shown):
+class Circuit(Drawable):
     """A set of attention paths that suffices for a task when all other attention is replaced.
 
     All losses are on sequences that the search did not use.

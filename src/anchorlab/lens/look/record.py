@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.shown import Shown, plotted
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Record(Shown):
+class Record(Drawable):
     """The values that `look` recorded: one array per site.
 
     `record["blocks.0.attn.hook_pattern"]` is a tensor, and `record.axes(...)` names its axes, such as

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from anchorlab.drawable import plotted
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look
@@ -14,7 +15,6 @@ from anchorlab.lens.sweep.pairs import Into, Pairs, logit_difference, recovered_
 from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.lens.sweep.sweep import sweep
 from anchorlab.progress import Counted
-from anchorlab.shown import plotted
 
 if TYPE_CHECKING:
     import polars

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.sweep.pairs import Into, Pairs, recovered_fraction
-from anchorlab.shown import plotted
 
 if TYPE_CHECKING:
     import polars

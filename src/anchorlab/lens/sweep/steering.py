@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble, as_positions, as_sequences
@@ -16,7 +17,6 @@ from anchorlab.lens.look.look import look
 from anchorlab.lens.sweep.places import place_columns
 from anchorlab.lens.sweep.sweep import METRICS, Metric, check_targets
 from anchorlab.rng import torch_generator
-from anchorlab.shown import plotted
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access
 from anchorlab.lens.look.chunks import checked_size, sequences_at_a_time
@@ -32,7 +33,6 @@ from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
 from anchorlab.progress import Counted, counted
-from anchorlab.shown import plotted
 from anchorlab.spec import unknown_name
 from anchorlab.training.ensemble import Ensemble
 

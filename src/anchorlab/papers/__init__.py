@@ -1,0 +1,36 @@
+"""The studies of the papers and of language models, a folder for each paper.
+
+`family/name` is `STUDY` in `papers/family/name.py`, or in a folder of that name if the study has several files. Its
+title is the first line of the docstring there.
+"""
+
+from importlib import import_module
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anchorlab.studies import Study
+
+UNPUBLISHED = ("language/along-training",)
+"""Studies whose results the gallery may lack: their models must be downloaded first."""
+
+
+def study_of(name: str) -> "Study[Any]":
+    """Return a study by its name, which is one of `anchorlab.names.STUDIES`."""
+    found: Study[Any] = import_module(f"{__name__}.{'.'.join(_path(name))}").STUDY
+    return found
+
+
+def title_of(name: str) -> str:
+    """Return the title of a study without importing it."""
+    *folders, file = _path(name)
+    place = files(__name__).joinpath(*folders)
+    found = place / f"{file}.py"
+    if not found.is_file():
+        found = place / file / "__init__.py"
+    with found.open(encoding="utf-8") as lines:
+        return str(lines.readline()).strip().strip('"').removesuffix(".")
+
+
+def _path(name: str) -> list[str]:
+    return name.replace("-", "_").split("/")

@@ -1,0 +1,346 @@
+"""The composite anchor function: learned operations, mapping sequences and depth.
+
+Two of four anchors follow a key, and the answer is the key under both operations in turn. One of 16 ordered pairs,
+(3, 4), is never trained.
+
+Source: anchor functions, section 4.4, Definition 1, Figures 6 and 7; settings in its appendix A.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import at_least, at_most, within
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.composite.depths import (
+    DATA,
+    SPLITS,
+    TASK,
+    WHOLE,  # noqa: F401 - docstrings of claims name it
+    Depth,
+    depth_table,
+    see,
+    sequence_figure,
+    sequence_table,
+)
+from anchorlab.papers.anchor.composite.outputs import (
+    COMMON,  # noqa: F401 - docstrings of claims name it
+    output_tables,
+)
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, split_curves
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.training import AdamW, Experiment, TrainedRun
+
+ANSWERED = 0.9  # the accuracy above which a split counts as answered
+GRID = 20  # steps between two evaluations, which are to tell the splits apart: they may follow each other within 100
+
+
+@dataclass(frozen=True)
+class Depths(Setting):
+    """A setting whose model is trained with several numbers of layers, the smallest first.
+
+    `heads` has the number for each of them, and none where they do not differ from the model's; `operations` are those
+    of the anchors 1 to 4.
+    """
+
+    depths: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
+    operations: tuple[str, ...] = ("+5", "+1", "-2", "-8")
+
+
+QUICK = Depths(
+    quick_model(),
+    quick_recipe(8000, steps=2500, batch=100, learning_rate=1e-3, weight_decay=0.01, evaluations=2500 // GRID),
+    seeds=3,
+    depths=(4, 10),
+)
+SCALED = Depths(
+    DecoderSpec(), paper_recipe(8000, epochs=40, batch=100, every=1, whole=40), seeds=1, depths=(4, 10), heads=(4, 7)
+)
+PAPER = Depths(DecoderSpec(), paper_recipe(8000, batch=100, every=1), seeds=5, depths=(4, 6, 8, 10), heads=(4, 5, 6, 7))
+FIGURE_6 = Depths(
+    DecoderSpec(),
+    paper_recipe(20_000, batch=100, every=20).replace(optimiser=AdamW(learning_rate=1e-4)),
+    seeds=1,
+    depths=(10,),
+    heads=(7,),
+    operations=("+5", "+1", "-2", "-5"),
+)
+IN_FIGURE_6 = ("first-anchor-twice", "answer-kept")
+"""The claims about the one model of Figure 6."""
+
+
+def experiments(setting: Depths) -> list[Experiment]:
+    """Return an experiment for each depth."""
+    of, sizes = task("anchor/composite", operations=setting.operations), [{"layers": depth} for depth in setting.depths]
+    if setting.heads:
+        sizes = [{**size, "heads": heads} for size, heads in zip(sizes, setting.heads, strict=True)]
+    return [
+        replace(setting, model=setting.model.replace(**size)).experiment(of, f"composite, {size['layers']} layers")
+        for size in sizes
+    ]
+
+
+def _accuracy(seen: Sequence[Depth], split: str) -> Float[Tensor, "depth member"]:
+    return torch.stack([depth.accuracy[split] for depth in seen])
+
+
+def _reached(seen: Sequence[Depth], split: str) -> Float[Tensor, "member depth"]:
+    return torch.stack([depth.reached[split] for depth in seen], dim=1)
+
+
+def _lowest_mean(values: Float[Tensor, "depth member"]) -> Float[Tensor, "member"]:
+    return values[int(values.mean(dim=1).argmin())]
+
+
+def _learned(seen: Sequence[Depth], *at: int) -> bool:
+    """Return whether the models of some depths learned the trained pairs; their outputs are judged only then."""
+    return bool((_accuracy([seen[one] for one in at], DATA).mean(dim=1) > ANSWERED).all())
+
+
+def _over_pairs(
+    seen: Sequence[Depth], at: int, name: Literal["counts", "common", "most_common"], unseen: bool = False
+) -> Float[Tensor, "member"] | None:
+    """Return what the outputs of one depth have by pair, mean over the trained pairs or over the unseen one."""
+    outputs = seen[at].outputs
+    return outputs.over_pairs(getattr(outputs, name), unseen) if _learned(seen, at) else None
+
+
+def _known(values: Float[Tensor, "member"] | None) -> Measurement | None:
+    return None if values is None else over(values[~values.isnan()])
+
+
+@precondition(
+    "At every depth the trained pairs are answered on keys at unseen positions",
+    at="section 4.4 and Fig 7a",
+    paper="1",
+    band=at_least(0.95),
+)
+def data(seen: Sequence[Depth]) -> Tensor:
+    """Accuracy of test on data, the lowest over depths of its mean over seeds."""
+    return _lowest_mean(_accuracy(seen, DATA))
+
+
+@claim(
+    "Generalisation on the task is usually below that on data",
+    at="section 4.4 and Fig 7a",
+    paper="below or equal",
+    band=at_least(-0.01),
+)
+def task_below_data(seen: Sequence[Depth]) -> Tensor | None:
+    """Accuracy of test on data minus that of test on task, the lowest over depths of its mean over seeds."""
+    return _lowest_mean(_accuracy(seen, DATA) - _accuracy(seen, TASK)) if _learned(seen, 0, -1) else None
+
+
+@claim(
+    "Generalisation on data comes before that on the task",
+    at="section 4.4 and Fig 7b",
+    paper="always",
+    band=at_least(0.9),
+    always=True,
+)
+def data_first(seen: Sequence[Depth]) -> Measurement:
+    """Share of members, over depths and seeds, whose test on data reaches {WHOLE:g} no later than test on task; of
+    those that reach it on data."""
+    first, later = _reached(seen, DATA), _reached(seen, TASK)
+    return mean_of_known((first <= later).float().where(first.isfinite(), torch.nan))
+
+
+@claim(
+    "Generalisation on data comes much earlier than that on the task",
+    at="section 4.4 and Fig 7b",
+    paper="100 % much earlier; no value in the text",
+    band=at_least(1.5),
+)
+def much_earlier(seen: Sequence[Depth]) -> Measurement:
+    """Step at which test on task reaches 100 % ({WHOLE:g}) over that of test on data, median over depths and seeds; a
+    member that never reaches it on the task counts with the last step."""
+    first, later = _reached(seen, DATA), _reached(seen, TASK).clamp(max=seen[-1].steps)
+    ratios = later / first.where(first.isfinite(), torch.nan)
+    return over_shared(ratios[first.isfinite().any(dim=1)], torch.nanmedian)
+
+
+@claim(
+    "The deepest model has a single mapping sequence for each trained pair",
+    at="section 4.4 and Fig 7a",
+    paper="1 with 10 layers",
+    band=within(1.0, 1.5),
+)
+def one_sequence(seen: Sequence[Depth]) -> Tensor | None:
+    """Number of mapping sequences over the inputs answered rightly, mean over trained pairs with at least half of
+    them and over seeds, largest depth."""
+    return _over_pairs(seen, -1, "counts")
+
+
+@claim(
+    "In the deepest model the pair that is never trained has a single mapping sequence",
+    at="section 4.4 and Fig 7a",
+    paper="1 with 10 layers",
+    band=within(1.0, 1.5),
+)
+def one_unseen_sequence(seen: Sequence[Depth]) -> Tensor | None:
+    """Number of mapping sequences over the inputs of (3, 4) answered rightly, at least half, mean over seeds,
+    largest depth."""
+    return _over_pairs(seen, -1, "counts", unseen=True)
+
+
+@claim(
+    "In the deepest model nearly all inputs of a trained pair have one mapping sequence",
+    at="Fig 7a",
+    paper="all of them with 10 layers",
+    band=at_least(0.95),
+)
+def one_common_sequence(seen: Sequence[Depth]) -> Tensor | None:
+    """Share of the inputs answered rightly that have their pair's most common mapping sequence, mean over the same
+    pairs and seeds, largest depth."""
+    return _over_pairs(seen, -1, "most_common")
+
+
+@claim(
+    "A shallower model has several mapping sequences for each pair",
+    at="section 4.4 and Fig 7a",
+    paper="several",
+    band=at_least(2.0),
+)
+def several_sequences(seen: Sequence[Depth]) -> Tensor | None:
+    """Number of mapping sequences that at least {COMMON:.0%} of the pair's inputs answered rightly have, mean over
+    trained pairs with at least half of them and over seeds, smallest depth."""
+    return _over_pairs(seen, 0, "common") if len(seen) > 1 else None
+
+
+@claim(
+    "In a shallower model the pair that is never trained has several mapping sequences",
+    at="section 4.4 and Fig 7a",
+    paper="several",
+    band=at_least(2.0),
+)
+def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
+    """Number of mapping sequences that at least {COMMON:.0%} of the inputs of (3, 4) answered rightly have, mean over
+    the seeds that answer at least half of them, smallest depth."""
+    return _known(_over_pairs(seen, 0, "common", unseen=True)) if len(seen) > 1 else None
+
+
+@claim(
+    "The number of mapping sequences of trained pairs falls with depth",
+    at="Fig 7a",
+    paper="falls to 1",
+    band=at_most(0.5),
+)
+def fewer_with_depth(seen: Sequence[Depth]) -> Tensor | None:
+    """Number of mapping sequences at the largest depth over that at the smallest, of trained pairs, mean over seeds."""
+    deep, shallow = (_over_pairs(seen, at, "counts") for at in (-1, 0))
+    return None if deep is None or shallow is None or len(seen) < 2 else deep / shallow
+
+
+@claim(
+    "The number of mapping sequences of the pair that is never trained falls with depth",
+    at="Fig 7a",
+    paper="falls to 1",
+    band=at_most(0.5),
+)
+def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
+    """Number of mapping sequences at the largest depth over that at the smallest, of (3, 4), mean over the seeds that
+    answer at least half of its inputs at both."""
+    deep, shallow = (_over_pairs(seen, at, "counts", unseen=True) for at in (-1, 0))
+    return None if deep is None or shallow is None or len(seen) < 2 else _known(deep / shallow)
+
+
+@claim(
+    "At the first anchor the deepest model applies that anchor's operation twice",
+    at="section 4.4 and Fig 6",
+    paper="f f (key) for each anchor",
+    band=at_least(0.9),
+)
+def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
+    """Share of anchors whose most common offset from the key at the first anchor is twice their operation's, mean over
+    seeds, largest depth."""
+    twice = 2 * torch.tensor(list(seen[-1].outputs.adds.values()))[:, None]
+    return (seen[-1].outputs.learned_first == twice).float().mean(dim=0) if _learned(seen, -1) else None
+
+
+@claim(
+    "From the second anchor on the deepest model gives the answer and keeps it",
+    at="section 4.4 and Fig 6",
+    paper="at every position from the second anchor on",
+    band=at_least(0.95),
+)
+def answer_kept(seen: Sequence[Depth]) -> Tensor | None:
+    """Share of the inputs answered rightly whose output is the answer at each such position, mean over seeds, largest
+    depth."""
+    return seen[-1].outputs.answer_kept if _learned(seen, -1) else None
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Depths) -> Analysis:
+    """Draw both panels of Figure 7, and list the learned operations of Figure 6."""
+    seen = [see(run, layers) for run, layers in zip(runs, setting.depths, strict=True)]
+    deep, seeds = seen[-1], runs[-1].experiment.members.seeds
+    accuracies = curves_against(
+        "Test accuracy against depth (Fig 7a, curves)",
+        setting.depths,
+        {split: _accuracy(seen, split).T for split in (DATA, TASK)},
+        x_label="layers",
+        y_label="test accuracy",
+        caption=f"{MEAN_AND_RANGE} On data: trained pairs, keys at positions where training never shows them. On task: "
+        "the pair (3, 4), which is never trained.",
+        y_range=ACCURACY,
+    )
+    learning = split_curves(f"Accuracy along training, {deep.layers} layers (Fig 7b)", runs[-1], SPLITS)
+    return Analysis(
+        seen,
+        figures=[accuracies, sequence_figure(seen), learning],
+        tables=[
+            *output_tables(deep.outputs, deep.layers, seeds),
+            sequence_table(seen),
+            depth_table(seen),
+        ],
+    )
+
+
+_OUTSIDE_FIGURE_6 = tuple(one.name for one in measures_in(__name__) if one.name not in IN_FIGURE_6)
+
+STUDY = Study(
+    name="anchor/composite",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: one head, width 64, 4 and 10 layers (0.2 to 0.5 M parameters), 8000 sequences, 2500 "
+            "steps of batch 100 at either depth with learning rate 1e-3 and weight decay 0.01, three seeds. The paper "
+            "trains 4 to 10 layers of 4 to 7 heads, width 400, for 4000 to 8000 epochs (320,000 steps and more).",
+        ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: the smallest and the largest model of the paper, 4 layers of 4 heads and 10 of 7, width "
+            "400, on its 8000 sequences in batches of 100. Its schedule, 2e-5 to 2e-4 and back, takes 40 epochs in "
+            "place of 4000; one seed.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: 4, 6, 8 and 10 layers of 4, 5, 6 and 7 heads, as in Figure 7a, in the setting of appendix "
+            "A and the reference code: 8000 sequences, batch 100, 4000 epochs, five seeds. The paper gives no weight "
+            "decay; PyTorch's 0.01 is used.",
+            paper=_OUTSIDE_FIGURE_6,
+        ),
+        "paper-figure-6": Profile(
+            FIGURE_6,
+            "Profile of the model that Figure 6 prints: 10 layers, 20000 sequences, learning rate 1e-4, and -5 in "
+            "place of -8 for the anchor 4; one seed.",
+            paper=IN_FIGURE_6,
+        ),
+    },
+    smoke=replace(QUICK.shortened(steps=4, size=200), depths=(1, 2)),
+    chosen_on=SEARCHED,
+)

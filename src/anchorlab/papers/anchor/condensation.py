@@ -1,0 +1,345 @@
+"""Condensation: heads of one layer are alike.
+
+Models of four layers on the identity task. How alike are the heads of layer 1 at the paper's own initialisation? Do
+they, and the neurons of the feed-forward network, become more so where weights begin smaller, as N(0, d^-2γ)?
+
+Source: anchor functions, section 6.2, Figure 19.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
+from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.training import Experiment, Members, Times, TrainedRun
+
+MANY, LARGE, SMALL = 12, 0.5, 0.8
+"""The paper's number of heads; the rates γ of a large and of a small initialisation, N(0, d^-2γ)."""
+
+PAPERS = None
+"""The start of the paper's own model, in place of a rate γ: PyTorch's defaults.
+
+Section 6.2 names no initialisation for its Figure 19, "the attention map of each head in the second layer of a 4-layer
+12-head model", nor does appendix A: "The optimizer chosen is AdamW. The batch size is set to 100. The initial learning
+rate is 2e-5." The authors' public code leaves the weights as PyTorch draws them.
+"""
+
+LEARNED = 0.9
+"""A member is judged if its test accuracy is at least this."""
+
+FIG_19 = "section 6.2 and Fig 19"
+LOOKED_AT = 200  # test sequences over which maps are averaged
+PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # Figure 19 shows the second layer
+
+
+@dataclass(frozen=True)
+class Grid(Setting):
+    """A setting of the paper's number of heads at its own initialisation, and of some numbers of heads, each of whose
+    seeds trains at every rate γ."""
+
+    heads: tuple[int, ...]
+    gammas: tuple[float, ...]
+
+
+QUICK = Grid(
+    quick_model(layers=4).replace(head_width=16),
+    quick_recipe(2000, learning_rate=2e-3),
+    seeds=5,
+    heads=(2, 4, MANY),
+    gammas=(LARGE, 0.65, SMALL),
+)
+PAPER = Grid(DecoderSpec(), paper_recipe(2000), seeds=5, heads=(2, 4, 8, MANY), gammas=(0.3, LARGE, 0.65, SMALL))
+
+
+def experiments(setting: Grid) -> list[Experiment]:
+    """Return the experiment of the paper's own initialisation, then one for each number of heads, whose members are the
+    seeds at the first γ, then at the next."""
+    gammas = tuple(gamma for gamma in setting.gammas for _ in range(setting.seeds))
+    members = Members(seeds=fresh(setting.seeds) * len(setting.gammas), gamma={"all": gammas})
+    setting = replace(setting, recipe=setting.recipe.replace(checkpoints=Times(at=(0,))))
+    papers = replace(setting, model=setting.model.replace(heads=MANY))
+    label = "identity, four layers of {} heads"
+    return [
+        papers.experiment(task("anchor/identity"), f"{label.format(MANY)}, PyTorch's initialisation"),
+        *(
+            Experiment(
+                task("anchor/identity"),
+                setting.model.replace(heads=count, initialisation="gamma"),
+                setting.recipe,
+                members,
+                label.format(count),
+            )
+            for count in setting.heads
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Layer 1 under one number of heads; a start is a rate γ, or `PAPERS`."""
+
+    starts: tuple[float | None, ...]
+    accuracy: Float[Tensor, "start seed"]  # test accuracy at the end
+    alike: Float[Tensor, "start seed"]  # cosine of two heads' maps, as they differ from even attention
+    alike_untrained: Float[Tensor, "start seed"]
+    broadcasting: Float[Tensor, "start seed"]  # share of heads that broadcast from the most common place
+    neurons: Float[Tensor, "start seed"]  # condensation number
+    neurons_untrained: Float[Tensor, "start seed"]
+
+    def of_learned(self, values: Float[Tensor, "start seed"], *starts: float | None) -> Float[Tensor, "chosen seed"]:
+        """Return the values of the members that learned at some starts, in their order; NaN for the others."""
+        chosen = [self.starts.index(start) for start in starts]
+        return values[chosen].where(self.accuracy[chosen] >= LEARNED, torch.nan)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Layer 1 at the paper's own initialisation, and at the rates γ by the number of heads."""
+
+    papers: Layer
+    at_rates: Mapping[int, Layer]
+
+    @property
+    def many(self) -> Layer | None:
+        """The layer of the paper's number of heads, if it was trained at both `LARGE` and `SMALL`."""
+        many = self.at_rates.get(MANY)
+        return many if many is not None and {LARGE, SMALL} <= set(many.starts) else None
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read what layer 1 has become from the runs of all experiments."""
+    papers, *at_rates = runs
+    by_heads = {run.experiment.model.heads: read_layer(run) for run in at_rates}  # type: ignore[attr-defined]
+    return Seen(read_layer(papers), dict(sorted(by_heads.items())))
+
+
+def read_layer(run: TrainedRun) -> Layer:
+    """Read what layer 1 of one run's members has become."""
+    starts = tuple(dict.fromkeys(run.experiment.members.gamma.given.get("all", (PAPERS,))))
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    before, after = run.ensemble(0), run.ensemble()
+    untrained, trained = (look(one, batch.inputs, record=[PATTERNS])[PATTERNS] for one in (before, after))
+    values = (
+        at_end(run, "test", "accuracy"),
+        head_similarity(beyond_even(trained)),
+        head_similarity(beyond_even(untrained)),
+        share_broadcasting(trained, batch.latents["anchor_positions"][:, 0]),
+        condensation(after.weights[NEURONS]),
+        condensation(before.weights[NEURONS]),
+    )
+    return Layer(starts, *(value.view(len(starts), -1) for value in values))
+
+
+def beyond_even(pattern: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
+    """Return how causal patterns differ from attention to all positions alike, which untrained heads come near to."""
+    even = torch.ones(pattern.shape[-2:]).tril()
+    return pattern - even / even.sum(dim=-1, keepdim=True)
+
+
+def share_broadcasting(
+    pattern: Float[Tensor, "member batch head query key"], anchors: Int[Tensor, "batch"]
+) -> Float[Tensor, "member"]:
+    """Return the share of a layer's heads that do the layer's most common broadcast.
+
+    The source of a head is the place, counted from the anchor, that the last position reads most; it must get at least
+    half of the attention.
+    """
+    sources = broadcast_profile(pattern, anchors, queries="last")
+    common = sources.best.mode(dim=-1, keepdim=True).values
+    return ((sources.best == common) & (sources.value >= 0.5)).float().mean(dim=-1)
+
+
+def _rise(many: Layer, values: Float[Tensor, "start seed"]) -> Measurement | None:
+    """How much higher values are at the small initialisation than at the large one, means over members that learned."""
+    both = many.of_learned(values, SMALL, LARGE)
+    if bool(both.isnan().all(dim=1).any()):
+        return None
+    return over_shared(both.T, lambda rows: rows[:, 0].nanmean() - rows[:, 1].nanmean())
+
+
+@precondition(
+    f"A model of four layers with {MANY} heads each learns the task",
+    at=FIG_19,
+    paper="implied: maps are of a trained model",
+    band=within(0.95, 1.0),
+    of=("heads-alike", "all-broadcast"),
+)
+def learned(seen: Seen) -> Tensor:
+    """Test accuracy at PyTorch's initialisation, mean over seeds."""
+    return seen.papers.accuracy[0]
+
+
+@precondition(
+    f"Models of four layers with {MANY} heads each learn the task from a large and from a small initialisation",
+    at="section 6.2",
+    paper='implied: "during the training"',
+    band=within(0.95, 1.0),
+    of=("neurons-with-gamma", "heads-with-gamma"),
+)
+def learned_at_rates(seen: Seen) -> Measurement | None:
+    """Test accuracy at γ = {LARGE:g} and {SMALL:g}, mean over both and seeds."""
+    many = seen.many
+    if many is None:
+        return None
+    return over(many.accuracy[[many.starts.index(gamma) for gamma in (LARGE, SMALL)]].mean(dim=0))
+
+
+@claim("The heads of layer 1 are alike", at=FIG_19, paper="highly similar", band=within(0.8, 1.0))
+def heads_alike(seen: Seen) -> Measurement:
+    """Cosine similarity of the maps of two heads less even attention, at PyTorch's initialisation, mean over pairs and
+    inputs, mean over members with a test accuracy of at least {LEARNED:g}."""
+    return mean_of_known(seen.papers.of_learned(seen.papers.alike, PAPERS).T)
+
+
+@claim(
+    "All heads of layer 1 broadcast from the same place",
+    at=FIG_19,
+    paper="all perform the broadcast operation",
+    band=within(0.8, 1.0),
+)
+def all_broadcast(seen: Seen) -> Measurement:
+    """Share of heads whose best source, counted from the anchor, is the member's most common one and gets at least half
+    of the last position's attention, at PyTorch's initialisation; mean over members with a test accuracy of at least
+    {LEARNED:g}."""
+    return mean_of_known(seen.papers.of_learned(seen.papers.broadcasting, PAPERS).T)
+
+
+@claim(
+    "The smaller the initialisation, the more the neurons of a layer are condensed",
+    at="section 6.2",
+    paper="more condensed",
+    band=at_least(0.05),
+)
+def neurons_with_gamma(seen: Seen) -> Measurement | None:
+    """Condensation number of layer 1's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads,
+    difference of means."""
+    return None if seen.many is None else _rise(seen.many, seen.many.neurons)
+
+
+@claim(
+    "The smaller the initialisation, the more the heads of a layer are alike",
+    at="section 6.2 (expected of heads from neurons)",
+    paper="expected; no value in the text",
+    band=at_least(0.05),
+)
+def heads_with_gamma(seen: Seen) -> Measurement | None:
+    """Similarity of heads, measured so, at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads, difference of
+    means."""
+    return None if seen.many is None else _rise(seen.many, seen.many.alike)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:
+    """Draw and list how alike heads and neurons are, over the number of heads and the initialisation."""
+    seen = see(runs)
+    heads = {count: layer.alike for count, layer in seen.at_rates.items()}
+    neurons = {count: layer.neurons for count, layer in seen.at_rates.items()}
+    return Analysis(
+        seen,
+        figures=[
+            _maps(runs[0]),
+            _curves("heads", heads, setting.gammas, "Heads: cosine of two heads' maps less even attention."),
+            _curves("neurons", neurons, setting.gammas, "Neurons: absolute cosine of two neurons' input weights."),
+        ],
+        tables=[_table(seen)],
+    )
+
+
+def _maps(run: TrainedRun) -> MapFigure:
+    accuracy, members = at_end(run, "test", "accuracy"), run.experiment.members
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    patterns = look(run.ensemble(), batch.inputs, record=[PATTERNS])[PATTERNS]
+    member = typical(head_similarity(beyond_even(patterns)), accuracy >= LEARNED)
+    place, ticks = example(run.experiment.task, batch, batch.latents["anchor_positions"][:, 0] == 4)
+    figure = attention_maps(
+        "The heads of layer 1 (Fig 19)",
+        {f"head {head}": values for head, values in enumerate(patterns[member, place])},
+        ticks,
+        caption=f"Seed {members.seeds[member]} at PyTorch's initialisation, with a test accuracy of "
+        f"{float(accuracy[member]):.3g}, on one test sequence: of the members that learned, the one with the median "
+        "similarity of heads. In the paper all twelve are alike: they broadcast.",
+        seed=members.seeds[member],
+    )
+    (maps,) = figure.maps
+    return replace(figure, maps=tuple(maps[start : start + 4] for start in range(0, len(maps), 4)))
+
+
+def typical(values: Float[Tensor, "member"], among: Bool[Tensor, "member"]) -> int:
+    """Return the member that has the median value of some members, or of all where there are none."""
+    chosen = among if bool(among.any()) else torch.ones_like(among)
+    return int((values - values[chosen].median()).abs().where(chosen, torch.inf).argmin())
+
+
+def _curves(of: str, values: Mapping[int, Tensor], gammas: Sequence[float], explanation: str) -> LineFigure:
+    """The figure of values `[gamma seed]` by number of heads."""
+    return curves_against(
+        f"How alike the {of} of layer 1 are, by initialisation",
+        gammas,
+        {f"{count} heads": value.T for count, value in values.items()},
+        x_label="initialisation rate γ",
+        y_label="cosine similarity of two heads" if of == "heads" else "condensation number",
+        caption="Mean over seeds, learned or not; the band reaches from the lowest to the highest. A larger γ is a "
+        f"smaller initialisation. {explanation}",
+        y_range=ACCURACY,
+    )
+
+
+def _table(seen: Seen) -> Table:
+    rows = []
+    for count, layer in [(MANY, seen.papers), *seen.at_rates.items()]:
+        heads = (layer.alike, layer.alike_untrained, layer.broadcasting)
+        values = (layer.accuracy, *heads, layer.neurons, layer.neurons_untrained)
+        for index, start in enumerate(layer.starts):
+            rows.append((count, start or "PyTorch's", *(float(value[index].mean()) for value in values)))
+    return Table(
+        title="Layer 1 by number of heads and initialisation",
+        caption="Means over seeds. Heads are compared less even attention, which untrained heads come near to.",
+        columns=(
+            "heads",
+            "initialisation, γ",
+            "test accuracy",
+            "heads alike",
+            "heads alike, untrained",
+            "heads that broadcast alike",
+            "neurons condensed",
+            "neurons condensed, untrained",
+        ),
+        rows=tuple(rows),
+    )
+
+
+STUDY = Study(
+    name="anchor/condensation",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: four layers of 12 heads of width 16, stream 64 wide, at PyTorch's initialisation, and of "
+            "2, 4 and 12 heads at three rates γ, five seeds each; 2000 sequences, 600 steps of batch 50 with learning "
+            "rate 2e-3 and weight decay 0.3. The paper's model of 12 heads is 400 wide.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: four layers, width 400, heads of width 64, 4000 epochs on 2000 sequences. The paper shows "
+            "one model of 12 heads and names neither its initialisation nor its number of sequences; PyTorch's "
+            "initialisation, the other numbers of heads, the rates γ and five seeds are our choice.",
+        ),
+    },
+    smoke=replace(QUICK.shortened(steps=2), heads=(2, 3), gammas=(LARGE, SMALL)),
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,375 @@
+"""Loss on every token against loss on the answer alone: which learns the rule, which the surface.
+
+Models that differ in the positions that training scores, and in nothing else, learn the identity function and the
+composite function. Of the latter, the pair (4, 3) is trained on key - 6 in place of key - 10 and the pair (3, 4) never:
+by the rule its answer is key - 10, by the surface key - 6, as for the symmetric pair. The other tokens follow a fixed
+chain, so that the loss on every token has something to learn from them, as in a text.
+
+Source: Lin, Zhang and Xu, Reasoning Bias of Next Token Prediction Training (2025), abstract; the tasks are those of
+anchor functions, sections 4.1 and 4.4.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Table, at_least, at_most, line
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.composite.depths import DATA, SPLITS, TASK, TRAIN, first_reached
+from anchorlab.papers.anchor.identity import PAPER_SIZES, Curve, read_curve
+from anchorlab.papers.anchor.perturbed import kept_under_noise, rise_in_loss
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.studies.kit import (
+    ACCURACY,
+    MEAN_AND_RANGE,
+    along,
+    along_units,
+    at_end,
+    column_table,
+    curves_against,
+    training_curves,
+)
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import Batch, task
+from anchorlab.training import Ensemble, Experiment, TrainedRun
+from anchorlab.training.feed import FixedSampleFeed, make_feed
+
+EVERY, ALONE = "every token", "the answer"
+LOSSES = {EVERY: True, ALONE: False}
+"""The two losses, and whether each scores every token."""
+
+ANSWERED = 0.9  # the accuracy from which on a split counts as answered, and a member as judged under perturbation
+STRENGTHS = (0.25, 0.5, 1.0, 2.0)  # of noise on the embeddings, in units of their root mean square
+MOVES = (0.05, 0.1, 0.2, 0.4)  # of the weights, in units of their norm
+MOVE = 0.2  # the move at which the rise of the loss is judged
+IDENTITY, COMPOSITE = "identity", "composite"
+
+SUCCESSORS = 4
+"""How many items may follow an item of noise, of 81. In a text most tokens follow from those before them; under
+independent noise nothing but the answer would, one token in nine."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The settings of both tasks; identity is trained on several numbers of sequences, the largest last."""
+
+    identity: Setting
+    sizes: tuple[int, ...]
+    composite: Setting
+
+
+QUICK = Tasks(
+    Setting(quick_model(), quick_recipe(1000, steps=1200), seeds=4),
+    (400, 500, 600, 1000),
+    Setting(
+        quick_model(layers=4),
+        quick_recipe(8000, steps=3000, batch=100, learning_rate=2e-3, weight_decay=0.03, evaluations=20),
+        seeds=4,
+    ),
+)
+PAPER = Tasks(
+    Setting(DecoderSpec(), paper_recipe(1000), seeds=5),
+    PAPER_SIZES,
+    Setting(DecoderSpec(), paper_recipe(8000, batch=100, every=20), seeds=5),
+)
+
+
+def experiments(setting: Tasks) -> list[Experiment]:
+    """Return, for each loss, an experiment for each size of the identity function and one of the composite function."""
+    found = []
+    for name, every_token in LOSSES.items():
+        identity = task("anchor/identity", every_token=every_token, successors=SUCCESSORS)
+        composite = task("anchor/composite", exceptions={"4,3": "-6"}, every_token=every_token, successors=SUCCESSORS)
+        found += [
+            setting.identity.on(size).experiment(identity, f"identity, {size} sequences, {name}")
+            for size in setting.sizes
+        ]
+        found.append(setting.composite.experiment(composite, f"composite, {name}"))
+    return found
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the models of one loss do; of the identity function, those of the largest size where it is one value.
+
+    `kept` and `rise` have an entry for each task.
+    """
+
+    identity: Curve
+    accuracy: Mapping[str, Float[Tensor, "member"]]  # of the composite function by split, at the end
+    reached: Mapping[str, Float[Tensor, "member"]]  # the first step measured at `ANSWERED`, infinite for never
+    symmetric: Float[Tensor, "member"]  # the share of (3, 4) answered as the symmetric pair
+    kept: Mapping[str, Float[Tensor, "strength member"]]  # right answers that stay right under noise
+    rise: Mapping[str, Float[Tensor, "move member"]]  # of the loss, where weights move
+
+    @property
+    def fitted(self) -> Float[Tensor, "task member"]:
+        """The accuracy on training sequences, at each size of the identity function and of the composite function."""
+        return torch.cat([self.identity.train, self.accuracy[TRAIN][None]])
+
+    def judged(self, of: str) -> Bool[Tensor, "member"]:
+        """Which members answer the training sequences of a task."""
+        return (self.identity.train[-1] if of == IDENTITY else self.accuracy[TRAIN]) >= ANSWERED
+
+
+Seen = Mapping[str, Learned]
+"""What was learned under each loss, by its name; the same seeds under both, in the same order."""
+
+
+def see(runs: Sequence[TrainedRun], setting: Tasks) -> Seen:
+    """Read what each loss led to from the runs of all experiments."""
+    each = len(setting.sizes) + 1
+    return {name: _learned(runs[place * each : (place + 1) * each]) for place, name in enumerate(LOSSES)}
+
+
+def _learned(runs: Sequence[TrainedRun]) -> Learned:
+    *identity, composite = runs
+    largest = {IDENTITY: identity[-1], COMPOSITE: composite}
+    return Learned(
+        read_curve(identity),
+        {split: at_end(composite, split, "accuracy") for split in SPLITS},
+        {split: first_reached(*along(composite, split, "accuracy"), ANSWERED) for split in SPLITS},
+        at_end(composite, TASK, "agrees: symmetric"),
+        {of: _on_own_sequences(kept_under_noise, run, STRENGTHS) for of, run in largest.items()},
+        {of: _on_own_sequences(rise_in_loss, run, MOVES) for of, run in largest.items()},
+    )
+
+
+def _on_own_sequences(
+    measure: Callable[[Ensemble, Batch, Sequence[float]], Tensor], run: TrainedRun, values: Sequence[float]
+) -> Float[Tensor, "value member"]:
+    """Return a measure of perturbations, each member on its own training sequences."""
+    ensemble, batches = run.ensemble(), own_sequences(run.experiment)
+    found = [measure(ensemble.select([member]), batch, values) for member, batch in enumerate(batches)]
+    return torch.cat(found, dim=1)
+
+
+def own_sequences(experiment: Experiment) -> list[Batch]:
+    """Return each member's first training sequences, those on which its accuracy in training is measured."""
+    feed = make_feed(experiment.task, experiment.recipe, experiment.members, torch.device("cpu"), torch.float32)
+    assert isinstance(feed, FixedSampleFeed)
+    return feed.first
+
+
+def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -> Float[Tensor, "judged_member task"]:
+    """Return values by task of the seeds that answer its training sequences under both losses; NaN for the others.
+
+    A seed that does so in neither task is left out.
+    """
+    judged = {of: seen[EVERY].judged(of) & seen[ALONE].judged(of) & value.isfinite() for of, value in values.items()}
+    found = torch.stack([value.where(judged[of], torch.nan) for of, value in values.items()], dim=1)
+    return found[found.isfinite().any(dim=1)]
+
+
+@precondition("Under both losses the training sequences are answered", at="", paper="about 1", band=at_least(0.95))
+def fits(seen: Seen) -> Tensor:
+    """Accuracy on the first 500 training sequences, the lowest over losses, tasks and sizes of its mean over seeds."""
+    fitted = torch.cat([learned.fitted for learned in seen.values()])
+    return fitted[int(fitted.mean(dim=1).argmin())]
+
+
+@claim(
+    "The loss on every token generalises better: identity from few sequences",
+    at="abstract",
+    paper="enhanced generalization; no value",
+    band=at_least(0.02),
+)
+def generalises(seen: Seen) -> Tensor:
+    """Test accuracy with the loss on every token minus that with the loss on the answer alone, mean over train sizes
+    and seeds."""
+    return (seen[EVERY].identity.test - seen[ALONE].identity.test).mean(dim=0)
+
+
+@claim(
+    "The loss on every token reasons better: it composes the unseen pair more often",
+    at="abstract",
+    paper="surpasses in reasoning ability; no value",
+    band=at_least(0.1),
+)
+def composes(seen: Seen) -> Tensor:
+    """Share of (3, 4) inputs answered by composing, -10, with the loss on every token minus that with the loss on the
+    answer alone, mean over seeds."""
+    return seen[EVERY].accuracy[TASK] - seen[ALONE].accuracy[TASK]
+
+
+@claim(
+    "The loss on every token makes more resilient models: noise on the embeddings costs fewer answers",
+    at="abstract",
+    paper="greater resilience to perturbations; no value",
+    band=at_least(0.02),
+)
+def resilient(seen: Seen) -> Measurement:
+    """Share of right answers to training sequences that stay right under noise with the loss on every token minus that
+    with the loss on the answer alone, mean over both tasks, four strengths and the seeds that answer at least
+    {ANSWERED:g} of these sequences under both."""
+    kept = {of: (seen[EVERY].kept[of] - seen[ALONE].kept[of]).mean(dim=0) for of in (IDENTITY, COMPOSITE)}
+    return mean_of_known(_where_both_fit(seen, kept))
+
+
+@claim(
+    "The loss on every token leads to flatter minima",
+    at="abstract",
+    paper="flatter loss minima; no value",
+    band=at_most(0.9),
+)
+def flatter(seen: Seen) -> Measurement:
+    """Rise of the loss at the answer of training sequences where all weights move by {MOVE:g} of their norm with the
+    loss on every token over that with the loss on the answer alone, median over both tasks and the seeds that answer at
+    least {ANSWERED:g} of these sequences under both."""
+    at = MOVES.index(MOVE)
+    ratios = {of: seen[EVERY].rise[of][at] / seen[ALONE].rise[of][at] for of in (IDENTITY, COMPOSITE)}
+    return over_shared(_where_both_fit(seen, ratios), torch.nanmedian)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Tasks) -> Analysis:
+    """Draw generalisation, composing and both perturbations under the two losses."""
+    seen, each = see(runs, setting), len(setting.sizes) + 1
+    composite = dict(zip(LOSSES, runs[each - 1 :: each], strict=True))
+    return Analysis(
+        seen,
+        figures=[
+            _identity_figure(seen),
+            training_curves(
+                "Trained pairs along training",
+                composite,
+                DATA,
+                caption=f"Accuracy on keys at positions where training never shows them. {MEAN_AND_RANGE}",
+            ),
+            _pair_figure(composite),
+            _perturbed_figure("kept", seen),
+            _perturbed_figure("rise", seen),
+        ],
+        tables=[_identity_table(seen), _composite_table(seen, runs[-1].experiment.members.seeds)],
+    )
+
+
+def _identity_figure(seen: Seen) -> LineFigure:
+    return curves_against(
+        "Identity: test accuracy against train size",
+        seen[EVERY].identity.sizes,
+        {name: learned.identity.test.T for name, learned in seen.items()},
+        x_label="training sequences",
+        y_label="test accuracy",
+        y_range=ACCURACY,
+    )
+
+
+def _pair_figure(runs: Mapping[str, TrainedRun]) -> LineFigure:
+    return LineFigure(
+        title="What the unseen pair (3, 4) is answered by along training",
+        caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
+        x_label=next(iter(runs.values())).experiment.recipe.unit,
+        y_label="share of test inputs",
+        lines=tuple(
+            line(f"{rule}, {name}", *along_units(run, TASK, f"agrees: {rule}"))
+            for rule in ("composed", "symmetric")
+            for name, run in runs.items()
+        ),
+        y_range=ACCURACY,
+    )
+
+
+def _perturbed_figure(what: str, seen: Seen) -> LineFigure:
+    curves = {
+        f"{of}, {name}": getattr(learned, what)[of].T.nan_to_num()
+        for of in (IDENTITY, COMPOSITE)
+        for name, learned in seen.items()
+    }
+    if what == "kept":
+        return curves_against(
+            "Right answers that stay right under noise on the embeddings",
+            STRENGTHS,
+            curves,
+            x_label="noise, in units of the embeddings' root mean square",
+            y_label="share of right answers",
+            caption=f"On the first 500 training sequences; 0 where none is answered rightly. {MEAN_AND_RANGE}",
+            log_x=True,
+            y_range=ACCURACY,
+        )
+    return curves_against(
+        "Rise of the loss where all weights move at random",
+        MOVES,
+        curves,
+        x_label="move, in units of each weight tensor's norm",
+        y_label="rise of the loss at the answer (nats)",
+        caption=f"On the first 500 training sequences, mean over directions. {MEAN_AND_RANGE}",
+        log_x=True,
+        log_y=True,
+    )
+
+
+def _identity_table(seen: Seen) -> Table:
+    sizes = seen[EVERY].identity.sizes
+    return column_table(
+        "Identity by train size",
+        "Accuracy at the end, means over seeds.",
+        {
+            "loss on": [name for name in LOSSES for _ in sizes],
+            "training sequences": [*sizes] * len(LOSSES),
+            "training": torch.cat([learned.identity.train.mean(dim=1) for learned in seen.values()]),
+            "test": torch.cat([learned.identity.test.mean(dim=1) for learned in seen.values()]),
+        },
+    )
+
+
+def _composite_table(seen: Seen, seeds: Sequence[int]) -> Table:
+    members = [(name, seed) for name in seen for seed in seeds]
+    splits = {
+        TRAIN: "training",
+        DATA: DATA,
+        TASK: "(3, 4), composed",
+    }
+    return column_table(
+        "Composite seed by seed",
+        f"At the end. Steps are those at which an accuracy of {ANSWERED:g} is first measured; none where it never is.",
+        {
+            "loss on": [name for name, _ in members],
+            "seed": [seed for _, seed in members],
+            **{
+                f"{label}, accuracy" if split != TASK else label: torch.cat(
+                    [learned.accuracy[split] for learned in seen.values()]
+                )
+                for split, label in splits.items()
+            },
+            "(3, 4), symmetric": torch.cat([learned.symmetric for learned in seen.values()]),
+            **{
+                f"{label}, step": torch.cat([learned.reached[split] for learned in seen.values()])
+                for split, label in splits.items()
+            },
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/every-token",
+    paper="Reasoning bias",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: one head, width 64, four seeds. Identity: two layers, 1200 steps of batch 50 with learning "
+            "rate 6e-3 and weight decay 0.3 at every size. Composite: four layers, 8000 sequences, 3000 steps of batch "
+            "100 with learning rate 2e-3 and weight decay 0.03. Both losses are trained for as many steps.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the models, data and schedule of anchor functions, appendix A, as in the studies of its "
+            "identity and composite function, with five seeds. The setting of the source itself is not known to us, so "
+            "that outside a band nothing is contradicted.",
+        ),
+    },
+    smoke=Tasks(
+        QUICK.identity.shortened(4), (200, 400), replace(QUICK.composite.shortened(4, size=200), model=quick_model())
+    ),
+    chosen_on=SEARCHED,
+)

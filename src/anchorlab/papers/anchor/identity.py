@@ -1,0 +1,368 @@
+"""The identity anchor function: data needed, and the two heads that solve it.
+
+Sequences of nine tokens hold the anchor 3 once, and the answer is the token after it.
+
+Source: anchor functions, sections 4.1 and 5.1, Figures 4 and 13; settings in its appendix A.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, MapFigure, Reference, Table, at_least, at_most, line, within
+from anchorlab.lens import Record, broadcast, broadcast_profile, look, shift, shift_profile
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.mirrored import mirrored
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import (
+    ACCURACY,
+    MEAN_AND_RANGE,
+    at_end,
+    attention_maps,
+    example,
+    mean_and_range,
+    seed_table,
+    train_size,
+    training_curves,
+)
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import Batch, Task, task
+from anchorlab.training import Experiment, Times, TrainedRun
+from anchorlab.viewer.make import view_run
+
+ENOUGH, FEWEST = 600, 200  # training sequences
+FITTED = 0.99  # training accuracy
+LOOKED_AT = 500  # test sequences over which a head's numbers are averaged
+FIGURE_13 = DecoderSpec(layers=2, heads=1)  # the paper's model whose heads are looked at
+PATTERNS = ("blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern")
+
+PAPER_SIZES = (*range(200, 801, 50), *range(1000, 2601, 200))
+"""The 22 train sizes of the results that the paper's code was published with."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A transformer with the train sizes of its curve, and the model of two layers whose heads are looked at.
+
+    Where both are one model, the latter's run is the curve's last point. Without the latter only the curve is trained.
+    """
+
+    transformer: Setting
+    sizes: tuple[int, ...]
+    two_layers: Setting | None
+
+    def shortened(self, steps: int, sizes: tuple[int, int]) -> "Sizes":
+        """Return the setting with two seeds and few steps, on two train sizes; for smoke profiles."""
+        last = self.two_layers and self.two_layers.shortened(steps, size=sizes[1])
+        return Sizes(self.transformer.shortened(steps), sizes[:1], last)
+
+
+_SMALL = Setting(quick_model(), quick_recipe(2000), seeds=10)
+_FULL = Setting(DecoderSpec(), paper_recipe(1000), seeds=10)
+_KEPT = _FULL.recipe.replace(checkpoints=Times(every=400))
+
+TWO_LAYERS = replace(_SMALL, recipe=quick_recipe(2000, checkpoints=8))
+"""The quick model whose heads are looked at, here and in other studies."""
+
+QUICK = Sizes(_SMALL, (200, 300, 400, 500, 600, 1000), TWO_LAYERS)
+PAPER = Sizes(_FULL, PAPER_SIZES, replace(_FULL, model=FIGURE_13, recipe=_KEPT))
+
+
+def experiment(setting: Setting) -> Experiment:
+    """Return the experiment that trains a setting on the identity function, labelled by its train size."""
+    label = "two layers of one head" if setting.model == FIGURE_13 else f"{setting.size} sequences"
+    return setting.experiment(task("anchor/identity"), f"identity, {label}")
+
+
+def experiments(setting: Sizes) -> list[Experiment]:
+    """Return the curve by rising train size, and last the model of two layers."""
+    curve = [experiment(setting.transformer.on(size)) for size in setting.sizes]
+    return curve if setting.two_layers is None else [*curve, experiment(setting.two_layers)]
+
+
+def other_task(experiment: Experiment) -> Task | None:
+    """Return the mirrored function for the model whose heads are looked at, which alone keeps checkpoints."""
+    return mirrored(experiment) if experiment.recipe.checkpoints.every else None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A learner's accuracies at the end of training, by rising train size."""
+
+    sizes: tuple[int, ...]
+    test: Float[Tensor, "size member"]
+    train: Float[Tensor, "size member"]
+
+    def at(self, size: int) -> Float[Tensor, "member"] | None:
+        """Return the test accuracies at one train size; None where it was not trained on that many."""
+        return self.test[self.sizes.index(size)] if size in self.sizes else None
+
+
+def read_curve(runs: Sequence[TrainedRun]) -> Curve:
+    """Read a learner's curve from its runs, in any order."""
+    ordered = sorted(runs, key=train_size)
+    test, train = (torch.stack([at_end(run, split, "accuracy") for run in ordered]) for split in ("test", "train"))
+    return Curve(tuple(map(train_size, ordered)), test, train)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What the best head of each layer does on test sequences."""
+
+    shift_head: Int[Tensor, "member"]  # the head of layer 0 that attends most to the previous position
+    shift_by: Int[Tensor, "member"]  # how many positions back it attends most
+    shift_mass: Float[Tensor, "member"]  # its attention to the previous position
+    broadcast_head: Int[Tensor, "member"]  # the head of layer 1 whose last position attends most to the key's
+    broadcast_from: Int[Tensor, "member"]  # where its last position attends most, counted from the anchor
+    to_last: Float[Tensor, "member"]  # its attention from the last position to the key's
+    broadcast_mass: Float[Tensor, "member"]  # its attention to the key's position, from there on
+
+
+def read_heads(record: Record, batch: Batch) -> Heads:
+    """Read which head of layer 0 shifts and by how much, and which head of layer 1 broadcasts and from where.
+
+    The record holds the patterns `[member batch head query key]` of both layers.
+    """
+    first, second = (record[site] for site in PATTERNS)
+    anchors, keys = batch.latents["anchor_positions"][:, 0], batch.latents["key_positions"][:, 0]
+    by_one, to_last = shift(first, 1), broadcast(second, keys, queries="last")
+    shifts, broadcasts, each = by_one.argmax(dim=-1), to_last.argmax(dim=-1), torch.arange(len(first))
+    return Heads(
+        shift_head=shifts,
+        shift_by=shift_profile(first).best[each, shifts],
+        shift_mass=by_one[each, shifts],
+        broadcast_head=broadcasts,
+        broadcast_from=broadcast_profile(second, anchors, queries="last").best[each, broadcasts],
+        to_last=to_last[each, broadcasts],
+        broadcast_mass=broadcast(second, keys)[each, broadcasts],
+    )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The transformer's curve, and the heads of the model of two layers where there is one."""
+
+    curve: Curve
+    heads: Heads | None
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read the curve, and the heads of the last run at its end if it has two layers."""
+    model = runs[-1].experiment.model
+    if not isinstance(model, DecoderSpec) or model.layers != FIGURE_13.layers:
+        return Seen(read_curve(runs), None)
+    batch = runs[-1].experiment.task.sample("test", LOOKED_AT, seed=0)
+    record = look(runs[-1].ensemble(), batch.inputs, record=PATTERNS)
+    return Seen(read_curve(_of_curve(runs)), read_heads(record, batch))
+
+
+def _of_curve(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
+    return [run for run in runs if run.experiment.model == runs[0].experiment.model]
+
+
+@claim(
+    f"With {ENOUGH} training sequences the transformer generalises",
+    at="section 4.1 and Fig 4",
+    paper="about 1",
+    band=within(0.9, 1.0),
+)
+def enough_data(seen: Seen) -> Tensor | None:
+    """Test accuracy at {ENOUGH} training sequences, mean over seeds."""
+    return seen.curve.at(ENOUGH)
+
+
+@claim(
+    f"With {FEWEST} training sequences a transformer does not generalise: the curve of Fig 4 rises",
+    at="Fig 4",
+    paper="no value in the text; the curve rises with data",
+    band=at_most(0.5),
+)
+def little_data(seen: Seen) -> Tensor | None:
+    """Test accuracy at {FEWEST} training sequences, mean over seeds; judged only where these are fitted."""
+    return seen.curve.at(FEWEST)
+
+
+@precondition(
+    "A transformer fits its training sequences at every train size",
+    at="Fig 3",
+    paper="1",
+    band=at_least(FITTED),
+    of=("enough-data", "little-data"),
+)
+def fits(seen: Seen) -> Measurement:
+    """Lowest accuracy on the first 500 training sequences, over sizes and seeds."""
+    return over(seen.curve.train.amin(dim=0), taken=torch.min)
+
+
+@claim(
+    "Layer 0 shifts by one position",
+    at="section 5.1 and Fig 13a",
+    paper="every position attends to the one before",
+    band=within(1.0, 1.0),
+)
+def shift_by_one(seen: Seen) -> Tensor | None:
+    """Share of seeds whose layer 0 has a head that shifts best by exactly 1."""
+    return None if seen.heads is None else seen.heads.shift_by == 1
+
+
+@claim(
+    "The shift of layer 0 by one position holds most of its attention",
+    at="Fig 13a",
+    paper="close to 1",
+    band=within(0.7, 1.0),
+)
+def shift_mass(seen: Seen) -> Tensor | None:
+    """Mean attention from each position to the one before, best head of layer 0, mean over seeds."""
+    return None if seen.heads is None else seen.heads.shift_mass
+
+
+@claim(
+    "Layer 1 broadcasts the position right after the anchor",
+    at="section 5.1 and Fig 13b",
+    paper="the key's position",
+    band=within(1.0, 1.0),
+)
+def broadcast_from_key(seen: Seen) -> Tensor | None:
+    """Share of seeds whose layer 1 has a head that broadcasts to the last position best from the key's."""
+    return None if seen.heads is None else seen.heads.broadcast_from == 1
+
+
+@claim(
+    "The broadcast of layer 1 brings the key to the output position",
+    at="Fig 13b",
+    paper="close to 1",
+    band=within(0.9, 1.0),
+)
+def broadcast_mass(seen: Seen) -> Tensor | None:
+    """Attention from the last position to the key's, best head of layer 1, mean over seeds."""
+    return None if seen.heads is None else seen.heads.to_last
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
+    """Draw the curve of Figure 4 and the maps of Figure 13, and list the heads seed by seed."""
+    seen, run, curve = see(runs), runs[-1], _of_curve(runs)
+    shown = curve if len(curve) <= 8 else curve[:: len(curve) // 7]
+    found = Analysis(
+        seen,
+        figures=[
+            size_figure(
+                "Test accuracy against train size (Fig 4, transformer)",
+                {"transformer": seen.curve},
+                "the paper: about 1 by 600",
+            ),
+            training_curves(
+                "Test accuracy along training, by train size",
+                {str(train_size(one)): one for one in shown},
+                "test",
+                caption="Mean over seeds.",
+                bands=False,
+            ),
+        ],
+        tables=[Table("Accuracy by train size", SIZE_CAPTION, SIZE_COLUMNS, size_rows(seen.curve))],
+    )
+    if seen.heads is None:
+        return found
+    return replace(
+        found,
+        figures=[*found.figures, _maps(run)],
+        tables=[*found.tables, _heads(seen.heads, run.experiment.members.seeds)],
+        views=[view_run(run, steps=run.checkpoints, title="Attention of two-layer models along training")],
+    )
+
+
+def size_figure(title: str, curves: Mapping[str, Curve], reference: str, caption: str = "") -> LineFigure:
+    """Return the figure of test accuracy against train size by learner; `reference` labels the paper's train size."""
+    return LineFigure(
+        title=title,
+        caption=f"{caption}{MEAN_AND_RANGE} Test sequences hold a key at a position where training never shows it "
+        "(modular residue).",
+        x_label="training sequences",
+        y_label="test accuracy",
+        lines=tuple(line(name, curve.sizes, curve.test.T) for name, curve in curves.items()),
+        y_range=ACCURACY,
+        references=(Reference(reference, ENOUGH, "x"),),
+    )
+
+
+SIZE_CAPTION = "Over seeds, at the end of training; train accuracy on the first 500 training sequences."
+SIZE_COLUMNS = ("training sequences", "test mean", "test lowest", "test highest", "train mean")
+
+
+def size_rows(curve: Curve, *begin: str) -> tuple[tuple[str | float, ...], ...]:
+    """Return a row for each train size, under `SIZE_COLUMNS`; each begins with the given cells."""
+    values = zip(curve.sizes, curve.test, curve.train, strict=True)
+    return tuple((*begin, size, *mean_and_range(test), float(train.mean())) for size, test, train in values)
+
+
+def _maps(run: TrainedRun) -> MapFigure:
+    function = run.experiment.task
+    batch = function.sample("test", LOOKED_AT, seed=0)
+    place, ticks = example(function, batch, batch.latents["anchor_positions"][:, 0] == 4)  # as in the paper's figure
+    record = look(run.ensemble().select([0]), batch.inputs[[place]], record=PATTERNS)
+    seed = run.experiment.members.seeds[0]
+    return attention_maps(
+        "Attention of a two-layer model (Fig 13)",
+        {f"layer {layer}": record[site][0, 0, 0] for layer, site in enumerate(PATTERNS)},
+        ticks,
+        caption=f"Seed {seed} on one test sequence. In the paper, each position attends to the one before in layer 0 "
+        "(shift), and in layer 1 the last position reads the key right after the anchor 3 (broadcast).",
+        seed=seed,
+    )
+
+
+def _heads(heads: Heads, seeds: Sequence[int]) -> Table:
+    return seed_table(
+        "What the two layers do, seed by seed",
+        f"On {LOOKED_AT} test sequences. Shifts count positions back; sources count positions after the anchor, so "
+        "that 1 is the key's.",
+        seeds,
+        {
+            "shifting head": heads.shift_head,
+            "shifts by": heads.shift_by,
+            "shift mass": heads.shift_mass,
+            "broadcasting head": heads.broadcast_head,
+            "from anchor +": heads.broadcast_from,
+            "key to last position": heads.to_last,
+            "key to all later positions": heads.broadcast_mass,
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/identity",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: two layers of one head, width 64 (0.1 M parameters), 600 steps of batch 50 at every size "
+            "with learning rate 6e-3 and weight decay 0.3. The paper trains four layers of four heads, width 400 "
+            "(5.65 M parameters), for 4000 epochs at up to 2e-4. The same models serve both figures.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the setting of appendix A and the reference code. The 22 train sizes are those of the "
+            "results that the paper's code was published with: 200 to 800 by 50, and 1000 to 2600 by 200. The paper "
+            "does not say on how many sequences the two-layer model was trained; here it is 1000. Nor does it give "
+            "AdamW's weight decay; PyTorch's 0.01 is used.",
+            paper=("enough-data", "little-data", "fits"),
+        ),
+        "paper-600": Profile(
+            Sizes(_FULL, (FEWEST, ENOUGH), two_layers=None),
+            f"The paper's setting at {FEWEST} and {ENOUGH} training sequences alone, the sizes of Figure 4 that its "
+            "claims are about: four layers of four heads, 4000 epochs, ten seeds. Nothing is said of heads.",
+            paper=("enough-data", "little-data", "fits"),
+        ),
+    },
+    smoke=QUICK.shortened(steps=40, sizes=(200, 1000)),
+    chosen_on=SEARCHED,
+    other_task=other_task,
+)

@@ -1,0 +1,335 @@
+"""Three learners on the identity anchor function: the data each needs.
+
+Sequences of nine tokens hold the anchor 3 once, and the answer is the token after it.
+
+Source: anchor functions, section 4.1, Figure 4; settings in its appendix A.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Table, at_least, at_most, within
+from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec
+from anchorlab.papers.anchor import identity
+from anchorlab.papers.anchor.identity import ENOUGH, FITTED, Curve, read_curve
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import (
+    MEAN_AND_RANGE,
+    along_units,
+    at_end,
+    column_table,
+    seed_table,
+    train_size,
+    training_curves,
+)
+from anchorlab.studies.quick import quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.training import Experiment, TrainedRun
+
+NAMES = {"decoder": "transformer", "lstm": "LSTM", "fnn": "FNN"}
+"""What the paper calls each kind of model."""
+
+FIG_4 = "section 4.1 and Fig 4"
+
+GENERALISED = 0.9
+"""A learner generalises at the smallest train size with at least this mean test accuracy."""
+
+
+@dataclass(frozen=True)
+class Learners:
+    """Learners with the train sizes of each; `shared` trains the transformer of the identity study before them.
+
+    `remark` ends the labels of the learners' runs. With `key_rules` each is trained twice: on keys drawn as the paper
+    says, and as the authors' code draws them.
+    """
+
+    learners: tuple[Setting, ...]
+    sizes: tuple[int, ...]
+    shared: identity.Sizes | None = None
+    remark: str = ""
+    key_rules: bool = False
+
+
+KEY_RULES = {"any item, as the paper says": False, "number plus position, as in the authors' code": True}
+"""What is added to labels for each value of the task's `moving_keys`."""
+
+_LSTM = Setting(LSTMSpec(layers=2, width=64), quick_recipe(2000), seeds=5)
+_FNN = Setting(FNNSpec(width=64, hidden=256), quick_recipe(2000), seeds=3)
+_START = Setting(DecoderSpec(), paper_recipe(600, epochs=400, every=50), seeds=2)
+
+QUICK = Learners((_LSTM, _FNN), (*identity.QUICK.sizes, 2000), identity.QUICK)
+PAPER = Learners(
+    tuple(Setting(model, paper_recipe(1000), seeds=10) for model in (DecoderSpec(), LSTMSpec(), FNNSpec())),
+    identity.PAPER_SIZES,
+)
+PAPER_START = Learners((_START,), (300, 400, 500, 600), remark=", 400 epochs")
+PAPER_START_KEYS = Learners((replace(_START, seeds=4),), (500,), remark=", 400 epochs", key_rules=True)
+SMOKE = Learners(
+    (_LSTM.shortened(8, seeds=1), _FNN.shortened(8, seeds=1)), (200, 600), identity.QUICK.shortened(8, (200, 600))
+)
+
+
+def experiments(setting: Learners) -> list[Experiment]:
+    """Return the learners' experiments, each learner's by rising train size and then by the rule for keys."""
+    rules = KEY_RULES if setting.key_rules else {"": False}
+    shared = [] if setting.shared is None else identity.experiments(setting.shared)
+    return shared + [
+        one.on(size).experiment(
+            task("anchor/identity", moving_keys=moving),
+            f"identity, {NAMES[one.model.kind]}, {size} sequences{setting.remark}{', keys: ' * bool(rule)}{rule}",
+        )
+        for one in setting.learners
+        for size in setting.sizes
+        for rule, moving in rules.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The curve of every kind of model after whole trainings, or the transformer's after its first epochs alone."""
+
+    whole: Mapping[str, Curve]
+    start: Curve | None = None
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read the curves of all three learners; runs of the transformer alone are first epochs."""
+    by_kind = {kind: [run for run in runs if run.experiment.model.kind == kind] for kind in NAMES}
+    curves = {kind: read_curve(own) for kind, own in by_kind.items() if own}
+    return Seen(curves) if len(curves) == len(NAMES) else Seen({}, curves["decoder"])
+
+
+def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | None:
+    """Return the smallest train size at which a learner's mean test accuracy is enough; None where none is."""
+    enough = test.mean(dim=1) >= GENERALISED
+    return next((size for size, there in zip(sizes, enough.tolist(), strict=True) if there), None)
+
+
+@claim(
+    "The LSTM generalises with the largest training sets",
+    at=FIG_4,
+    paper="similar to the transformer's, at about 2200",
+    band=within(0.9, 1.0),
+)
+def lstm_enough(seen: Seen) -> Tensor | None:
+    """Its test accuracy at the largest train size, mean over seeds."""
+    return seen.whole["lstm"].test[-1] if seen.whole else None
+
+
+@claim(
+    "The LSTM needs more data than the transformer",
+    at=FIG_4,
+    paper="3.7 times as much (about 2200 against 600)",
+    band=at_least(1.5),
+)
+def lstm_needs_more(seen: Seen) -> Measurement | None:
+    """Smallest train size with a mean test accuracy of {GENERALISED:g}, LSTM over transformer."""
+    if not seen.whole:
+        return None
+    curves = seen.whole["lstm"], seen.whole["decoder"]
+    lstm, transformer = (needed(curve.sizes, curve.test) for curve in curves)
+    if lstm is None or transformer is None:
+        return None
+    return replace(_over_both(*curves), value=lstm / transformer)
+
+
+def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
+    """The ratio of the train sizes needed over the seeds that both learners have, from the same sequences.
+
+    A learner to which no size is enough, which one seed alone or a resample may be, counts with its largest size.
+    """
+    count = min(one.test.shape[1] for one in (lstm, transformer))
+    rows = torch.cat([lstm.test[:, :count], transformer.test[:, :count]]).T
+
+    def size(sizes: Sequence[int], test: Tensor) -> int:
+        return needed(sizes, test) or sizes[-1]
+
+    def ratio(rows: Tensor) -> float:
+        test, count = rows.float().T, len(lstm.sizes)
+        return size(lstm.sizes, test[:count]) / size(transformer.sizes, test[count:])
+
+    return over_shared(rows, ratio, "seeds of both")
+
+
+@claim("The fully connected network generalises at no size", at=FIG_4, paper="fails", band=at_most(0.1))
+def fnn_never(seen: Seen) -> Tensor | None:
+    """Its highest test accuracy over train sizes, each a mean over seeds; judged only where it fits its training
+    sequences."""
+    if not seen.whole:
+        return None
+    test = seen.whole["fnn"].test
+    return test[test.mean(dim=1).argmax()]
+
+
+@precondition(
+    "All three learners fit their training sequences",
+    at="section 4.1",
+    paper="implied: what they fail at is generalising",
+    band=at_least(FITTED),
+    of=("lstm-enough", "lstm-needs-more", "fnn-never"),
+)
+def fits(seen: Seen) -> Tensor | None:
+    """Lowest training accuracy over learners and sizes, each a mean over seeds."""
+    fitted = [at_size for curve in seen.whole.values() for at_size in curve.train]
+    return min(fitted, key=torch.mean) if fitted else None
+
+
+@claim(
+    f"At full size, {ENOUGH} sequences are enough already after a tenth of the training",
+    at="section 4.1 and Fig 4 (4000 epochs)",
+    paper="about 1",
+    band=within(0.9, 1.0),
+)
+def start_enough(seen: Seen) -> Tensor | None:
+    """The transformer's test accuracy at {ENOUGH} training sequences after 400 epochs, mean over seeds; measured in the
+    profile `paper-start` alone."""
+    return None if seen.start is None else seen.start.at(ENOUGH)
+
+
+@claim(
+    "At full size, the test accuracy rises with the train size",
+    at="Fig 4 (4000 epochs)",
+    paper="rises",
+    band=at_least(0.0),
+)
+def start_rises(seen: Seen) -> Measurement | None:
+    """Smallest difference of the mean test accuracies of neighbouring train sizes, larger minus smaller, after 400
+    epochs; judged only where every training set is fitted; measured in the profile `paper-start` alone."""
+    rows = None if seen.start is None else seen.start.test.T
+    return None if rows is None else over_shared(rows, lambda found: found.mean(dim=0).diff().min())
+
+
+@precondition(
+    "At full size, every training set is fitted by then",
+    at="section 4.1",
+    paper="1",
+    band=at_least(FITTED),
+    of=("start-enough", "start-rises"),
+)
+def start_fits(seen: Seen) -> Measurement | None:
+    """Lowest training accuracy over sizes and seeds after 400 epochs; measured in the profile `paper-start` alone."""
+    return None if seen.start is None else over(seen.start.train.amin(dim=0), taken=torch.min)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Learners) -> Analysis:
+    """Draw Figure 4 where all three learners were trained; where the transformer alone, its first epochs."""
+    if setting.key_rules:
+        by_rule = dict(zip(KEY_RULES, runs, strict=True))
+        return Analysis(Seen({}), figures=[_rules_figure(by_rule)], tables=[_rules_table(by_rule)])
+    seen = see(runs)
+    if seen.whole:
+        return Analysis(seen, figures=[_figure(seen.whole)], tables=[_needs(seen.whole), _sizes(seen.whole)])
+    by_size = {f"{train_size(run)} sequences": run for run in runs}
+    figure = training_curves(
+        "Test accuracy in the first epochs, by train size",
+        by_size,
+        "test",
+        caption=f"The transformer at full size. {MEAN_AND_RANGE}",
+    )
+    return Analysis(seen, figures=[figure], tables=[_epochs(by_size)])
+
+
+def _figure(curves: Mapping[str, Curve]) -> LineFigure:
+    return identity.size_figure(
+        "Test accuracy against train size (Fig 4)",
+        {NAMES[kind]: curve for kind, curve in curves.items()},
+        "the paper's transformer: about 1 by 600",
+        "At the end of training. ",
+    )
+
+
+def _needs(curves: Mapping[str, Curve]) -> Table:
+    return column_table(
+        "Data needed",
+        f"Smallest train size with a mean test accuracy of {GENERALISED:g}; a dash where no size reaches it.",
+        {
+            "learner": [NAMES[kind] for kind in curves],
+            "seeds": [curve.test.shape[1] for curve in curves.values()],
+            "training sequences needed": [needed(curve.sizes, curve.test) for curve in curves.values()],
+            "highest mean test accuracy": [float(curve.test.mean(dim=1).max()) for curve in curves.values()],
+            "lowest train mean": [float(curve.train.mean(dim=1).min()) for curve in curves.values()],
+        },
+    )
+
+
+def _sizes(curves: Mapping[str, Curve]) -> Table:
+    rows = tuple(row for kind, curve in curves.items() for row in identity.size_rows(curve, NAMES[kind]))
+    columns = ("learner", *identity.SIZE_COLUMNS)
+    return Table("Accuracy by learner and train size", identity.SIZE_CAPTION, columns, rows)
+
+
+def _epochs(by_size: Mapping[str, TrainedRun]) -> Table:
+    measured = [along_units(run, "test", "accuracy") for run in by_size.values()]
+    rows = zip(measured[0][0], *(values.mean(dim=0).tolist() for _, values in measured), strict=True)
+    return Table(
+        title="Test accuracy by epoch and train size",
+        caption="The transformer at full size, mean over seeds.",
+        columns=("epoch", *by_size),
+        rows=tuple((int(epoch), *values) for epoch, *values in rows),
+    )
+
+
+def _rules_figure(by_rule: Mapping[str, TrainedRun]) -> LineFigure:
+    return training_curves(
+        "Test accuracy in the first epochs, by how keys are drawn",
+        by_rule,
+        "test",
+        caption=f"The transformer at full size. {MEAN_AND_RANGE}",
+    )
+
+
+def _rules_table(by_rule: Mapping[str, TrainedRun]) -> Table:
+    seeds = next(iter(by_rule.values())).experiment.members.seeds
+    return seed_table(
+        "Test accuracy after the first epochs, by how keys are drawn",
+        "The transformer at full size.",
+        seeds,
+        {rule: at_end(run, "test", "accuracy") for rule, run in by_rule.items()},
+    )
+
+
+STUDY = Study(
+    name="anchor/learners",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: a transformer of two layers of one head (0.1 M parameters), an LSTM of two layers and a "
+            "fully connected network of four blocks of 256 neurons, all of width 64; 600 steps of batch 50 at every "
+            "size with learning rate 6e-3 and weight decay 0.3; ten, five and three seeds. The transformer's runs are "
+            "those of the identity study. The paper trains four layers of each at width 400 (5.65, 5.3 and 416 M "
+            "parameters) for 4000 epochs at up to 2e-4.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the setting of appendix A and the reference code, the same recipe for all three. The 22 "
+            "train sizes are those of the results that the paper's code was published with: 200 to 800 by 50, and 1000 "
+            "to 2600 by 200. The paper does not give AdamW's weight decay; PyTorch's 0.01 is used.",
+            paper=True,
+        ),
+        "paper-start": Profile(
+            PAPER_START,
+            "Paper-start profile: the paper's setting to the digit for the transformer alone, on 300, 400, 500 and 600 "
+            "sequences with two seeds, of which the first 400 of 4000 epochs are trained: the learning rate's rise to "
+            "2e-4. PyTorch's weight decay of 0.01; the paper gives none.",
+        ),
+        "paper-start-keys": Profile(
+            PAPER_START_KEYS,
+            "Paper-start-keys profile: as `paper-start`, on 500 sequences with four seeds, for two rules of "
+            "drawing the key: any item at any position, and as in the authors' code, a number plus the position.",
+        ),
+    },
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

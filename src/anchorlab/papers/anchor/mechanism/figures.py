@@ -1,0 +1,173 @@
+"""The figures of a two-layer model's mechanism on the identity anchor function.
+
+Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Reference, Scatter, ScatterFigure, grid, numbers
+from anchorlab.lens import Intervention, cosine_similarity, look, principal_components
+from anchorlab.papers.anchor.mechanism.anchor_maps import AnchorMaps
+from anchorlab.papers.anchor.mechanism.measures import (
+    ADDED,
+    INPUTS,
+    LOOKED_AT,
+    MIDDLE,
+    STAGES,
+    STREAM,
+    SUM,
+    FirstAttention,
+    Stages,
+    key_positions,
+)
+from anchorlab.papers.anchor.mechanism.seen import Mechanism
+from anchorlab.studies.kit import curves_against, example
+from anchorlab.tasks import Batch
+from anchorlab.training import Ensemble, TrainedRun
+
+
+def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
+    """Return the figures of section 5.1 and appendix B.
+
+    Most are for the first seed, on a sequence whose key is where the paper's is.
+    """
+    function, one = run.experiment.task, run.ensemble().select([0])
+    batch, seed = function.sample("test", LOOKED_AT, seed=0), run.experiment.members.seeds[0]
+    place, ticks = example(function, batch, key_positions(batch) == MIDDLE)
+    inputs = batch.inputs[[place]]
+    return [
+        _first_attention(seed, one, inputs, ticks, seen.first),
+        _stages(seed, seen.stages[ADDED], ADDED, 22),
+        _stages(seed, seen.stages[SUM], SUM, 23),
+        _norms(seen.stages),
+        _outputs(seed, seen, batch),
+        _by_anchor(seed, seen.by_anchor),
+        _second_attention(seed, one, inputs, ticks),
+        curves_against(
+            "What a position without the key puts out (Fig 27)",
+            range(seen.projection.probabilities.shape[1]),
+            {"without the key": seen.projection.probabilities},
+            x_label="token",
+            y_label="probability",
+            caption="Probability of every token when the row of such a position, as layer 0 leaves it, goes through "
+            "the projection. Mean over positions, sequences and seeds; the band reaches from the lowest to the highest "
+            "seed.",
+        ),
+    ]
+
+
+def _first_attention(
+    seed: int, one: Ensemble, inputs: Int[Tensor, "1 position"], ticks: tuple[str, ...], first: FirstAttention
+) -> MapFigure:
+    site = "blocks.0.attn.hook_pattern"
+    parts = {"X(1)": [], "tokens alone": ["hook_pos_embed"], "positions alone": ["hook_embed"]}
+    changes = {name: [Intervention(site=part, rule="zero") for part in zeroed] for name, zeroed in parts.items()}
+    seen = look(one, inputs, record=[site], candidates=changes)
+    maps = [Map(name, grid(seen.candidate(name)[site][0, 0, 0]), ticks, ticks) for name in changes]
+    return MapFigure(
+        title="Layer 0's attention, what it comes from, and the directions behind it (Fig 21)",
+        caption=f"Seed {seed}, one test sequence: the map of the whole stream, of tokens alone and of positions alone; "
+        "and the cosine between the queries and keys of positions, which is greatest where the query's position is "
+        "the key's next.",
+        maps=((*maps, Map("cosine of Q and K of positions", grid(first.queries_to_keys[0]))),),
+        value_range=(-1.0, 1.0),
+        value_label="attention, cosine",
+        signed=True,
+        seeds=str(seed),
+    )
+
+
+def _stages(seed: int, stages: Stages, name: str, figure: int) -> MapFigure:
+    maps = tuple(Map(stage, grid(stages.similarity[0, index])) for index, stage in enumerate(STAGES))
+    return MapFigure(
+        title=f"Cosine between positions along the feed-forward network, input {name} (Fig {figure})",
+        caption=f"Seed {seed}; mean over test sequences whose key is at position {MIDDLE}, counted from 0.",
+        maps=(maps[:3], maps[3:]),
+        x_label="position",
+        y_label="position",
+        value_label="cosine",
+        value_range=(-1.0, 1.0),
+        signed=True,
+        seeds=str(seed),
+    )
+
+
+def _norms(stages: Mapping[str, Stages]) -> LineFigure:
+    return curves_against(
+        "Norms of the feed-forward network's outputs at every position (Fig 20c)",
+        range(stages[STREAM].norms.shape[1]),
+        {f"FNN({name})": stages[name].norms for name in (STREAM, ADDED)},
+        x_label="position",
+        y_label="norm",
+        caption="Outputs of the second linear map, before residual connection and layer norm; mean over test sequences "
+        f"whose key is at position {MIDDLE}, counted from 0, and over seeds. The band reaches from the lowest to the "
+        "highest seed.",
+        y_range=(0.0, None),
+        references=(Reference("the key", MIDDLE, "x"),),
+    )
+
+
+def _outputs(seed: int, seen: Mechanism, batch: Batch) -> ScatterFigure:
+    at = key_positions(batch) == MIDDLE
+    outputs = torch.stack([seen.stages[name].outputs[0, at][:40] for name in INPUTS])  # [input batch position width]
+    found = principal_components(outputs.unsqueeze(0))
+    plane = found.coordinates[0].flatten(1, 2)  # [input point component]
+    is_key = (torch.arange(outputs.shape[2]) == MIDDLE).float().repeat(outputs.shape[1])
+    return ScatterFigure(
+        title="Outputs of the feed-forward network in the plane of their main components (Fig 24)",
+        caption=f"Seed {seed}; every position of test sequences whose key is at position {MIDDLE}, in one plane for "
+        f"all three inputs, which holds {float(found.explained.sum()):.0%} of the variance.",
+        scatters=tuple(
+            Scatter(name, numbers(points[:, 0]), numbers(points[:, 1]), numbers(is_key))
+            for name, points in zip(INPUTS, plane, strict=True)
+        ),
+        x_label="first component",
+        y_label="second component",
+        value_label="holds the key",
+        value_names=("no", "yes"),
+        seeds=str(seed),
+    )
+
+
+def _by_anchor(seed: int, found: AnchorMaps) -> MapFigure:
+    maps = [
+        Map(f"anchor at {position}", grid(found.maps[0, place]))
+        for place, position in enumerate(found.positions.tolist())
+    ]
+    return MapFigure(
+        title="Layer 1's attention by the anchor's position (section 5.1)",
+        caption=f"Seed {seed}; mean maps over the test sequences with the anchor at each position, counted from 0.",
+        maps=tuple(tuple(maps[start : start + 4]) for start in range(0, len(maps), 4)),
+        value_range=(0.0, 1.0),
+        seeds=str(seed),
+    )
+
+
+def _second_attention(seed: int, one: Ensemble, inputs: Int[Tensor, "1 position"], ticks: tuple[str, ...]) -> MapFigure:
+    sites = [f"blocks.1.attn.hook_{name}" for name in ("q", "k", "pattern")]
+    record = look(one, inputs, record=sites)
+    queries, keys = (record[site][0, 0, :, 0] for site in sites[:2])
+    scores = queries @ keys.T / queries.shape[-1] ** 0.5
+    reach = float(scores.abs().max())
+    directions = torch.stack([queries[0], queries[MIDDLE], keys[0], keys[MIDDLE]])
+    names = ("Q, other", "Q, key", "K, other", "K, key")
+    return MapFigure(
+        title="Layer 1's attention before and after mask and softmax, and its directions (Fig 25 and 26)",
+        caption=f"Seed {seed}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), the "
+        "pattern, and the cosines between the queries and keys of the first position and the key's.",
+        maps=(
+            (
+                Map("scores", grid(scores / reach), ticks, ticks),
+                Map("pattern", grid(record[sites[2]][0, 0, 0]), ticks, ticks),
+                Map("directions", grid(cosine_similarity(directions, directions)), names, names, "", ""),
+            ),
+        ),
+        value_label="scaled score, attention, cosine",
+        value_range=(-1.0, 1.0),
+        signed=True,
+        seeds=str(seed),
+    )

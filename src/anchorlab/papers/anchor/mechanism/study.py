@@ -1,0 +1,364 @@
+"""Mechanism: how two layers solve the identity anchor function, part by part.
+
+Sequences of nine tokens hold the anchor 3 once, and the answer, the key, is the token after it. X(1) is the stream
+before the first attention, Xpr what that adds to it.
+
+Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from anchorlab.findings import Table, at_least, at_most, within
+from anchorlab.papers.anchor import identity
+from anchorlab.papers.anchor.mechanism.figures import figures
+from anchorlab.papers.anchor.mechanism.measures import (
+    ADDED,
+    LOOKED_AT,
+    STAGES,
+    STREAM,
+    SUM,
+    Stages,
+    share_of_first,
+)
+from anchorlab.papers.anchor.mechanism.seen import Mechanism, see
+from anchorlab.papers.anchor.mirrored import mirrored
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies.kit import seed_table
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.training import Experiment, TrainedRun
+
+FIG_21, FIG_23, FIG_24 = "appendix B.2, Fig 21", "appendix B.3, Fig 23", "appendix B.3, Fig 24"
+FIG_26, FIG_27, EQUATION_8 = "appendix B.4, Fig 26", "appendix B.5, Fig 27", "appendix B.4, below equation (8)"
+LAST_ROW, MOVING = "appendix B.5", "section 5.1"
+
+QUICK = identity.TWO_LAYERS
+PAPER = Setting(identity.FIGURE_13, paper_recipe(2000), seeds=5)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the one experiment, of two layers of one head."""
+    return [identity.experiment(setting)]
+
+
+@precondition("The model solves the task", at="appendix B.2", paper="implied", band=within(0.95, 1.0))
+def learned(seen: Mechanism) -> Tensor:
+    """Test accuracy, mean over seeds."""
+    return seen.accuracy
+
+
+@claim("Layer 0's attention is determined mainly by positions", at=FIG_21, paper="mainly", band=at_most(0.3))
+def positions(seen: Mechanism) -> Tensor:
+    """Total variation between its rows and those made from positions alone, mean over test sequences and seeds."""
+    return seen.first.positions_apart
+
+
+@claim(
+    "Tokens alone do not make layer 0's attention",
+    at=FIG_21,
+    paper="implied: mainly by positions",
+    band=at_least(0.2),
+    own=True,
+)
+def not_tokens(seen: Mechanism) -> Tensor:
+    """The same distance for tokens alone minus that for positions alone, mean over test sequences and seeds."""
+    return seen.first.tokens_apart - seen.first.positions_apart
+
+
+@claim(
+    "The query of each position has the direction of the key of the one before",
+    at="appendix B.2, Fig 21d (which counts the other way round)",
+    paper="almost the same",
+    band=within(0.8, 1.0),
+)
+def query_meets_key(seen: Mechanism) -> Tensor:
+    """Share of positions whose Q(Xpos) is nearest in direction to K(Xpos) of the position before, mean over seeds."""
+    return seen.first.matched
+
+
+@claim(
+    "With the exact shift in place of the first attention, predictions stay",
+    at="appendix B.2",
+    paper="remain correct",
+    band=within(0.95, 1.0),
+)
+def exact_shift(seen: Mechanism) -> Tensor:
+    """Share of predictions that stay, mean over test sequences and seeds."""
+    return seen.first.shifted_agrees
+
+
+@claim(
+    "The layer norm after the first attention does not matter",
+    at="appendix B.2",
+    paper="does not impact the results",
+    band=within(0.95, 1.0),
+)
+def no_norm(seen: Mechanism) -> Tensor:
+    """Share of predictions that stay without it, mean over test sequences and seeds."""
+    return seen.first.unnormalised_agrees
+
+
+@claim(
+    "The feed-forward network aligns the positions that do not hold the key",
+    at=FIG_23,
+    paper="parallel",
+    band=within(0.8, 1.0),
+)
+def aligns(seen: Mechanism) -> Tensor:
+    """Cosine between them after the last stage, input X(1) + Xpr, mean over test sequences and seeds."""
+    return seen.stages[SUM].others[:, -1]
+
+
+@claim(
+    "The alignment of the positions without the key appears only within the feed-forward network",
+    at=FIG_23,
+    paper="not immediately apparent before",
+    band=at_least(0.2),
+)
+def aligns_there(seen: Mechanism) -> Tensor:
+    """That cosine minus the one at the input, mean over test sequences and seeds."""
+    return seen.stages[SUM].others[:, -1] - seen.stages[SUM].others[:, 0]
+
+
+@claim(
+    "The feed-forward network makes the key's position orthogonal to the others",
+    at=FIG_23,
+    paper="as orthogonal as possible",
+    band=at_most(0.3),
+)
+def orthogonal(seen: Mechanism) -> Tensor:
+    """Cosine between the key's position and the others after the last stage, without its sign, over that among the
+    others; each mean over test sequences, their ratio mean over seeds."""
+    return seen.stages[SUM].key[:, -1].abs() / seen.stages[SUM].others[:, -1]
+
+
+@claim(
+    "The feed-forward network gives a longer output for what attention adds than for the stream",
+    at="appendix B.3, Fig 20c",
+    paper="norms without a value; what attention adds is the primary influence",
+    band=at_least(1.0),
+)
+def norms(seen: Mechanism) -> Tensor:
+    """Norm of FNN(Xpr), before residual connection and layer norm, over that of FNN(X(1)); each mean over positions and
+    test sequences, their ratio mean over seeds."""
+    return seen.stages[ADDED].norm / seen.stages[STREAM].norm
+
+
+@claim(
+    "The alignment comes primarily from what attention adds",
+    at="appendix B.3",
+    paper="primarily influenced by Xpr",
+    band=at_least(2 / 3),
+)
+def alignment_from_attention(seen: Mechanism) -> Tensor:
+    """How much the others' cosine after the last stage changes without Xpr, as a share of that and its change without
+    X(1); mean over seeds, a half for equal changes."""
+    whole, without_added, without_stream = (seen.stages[name].aligned for name in (SUM, STREAM, ADDED))
+    return share_of_first(whole, without_added, without_stream)
+
+
+@claim(
+    "The key's orthogonality comes primarily from what attention adds",
+    at="appendix B.3",
+    paper="primarily influenced by Xpr",
+    band=at_least(2 / 3),
+)
+def orthogonality_from_attention(seen: Mechanism) -> Tensor:
+    """The same share of changes in how far the others' cosine exceeds that between them and the key's position, without
+    its sign; mean over seeds."""
+    whole, without_added, without_stream = (seen.stages[name].apart for name in (SUM, STREAM, ADDED))
+    return share_of_first(whole, without_added, without_stream)
+
+
+@claim("What attention adds draws the others together", at=FIG_24, paper="relatively concentrated", band=at_most(0.8))
+def concentrates(seen: Mechanism) -> Tensor:
+    """Spread of the others' outputs with input X(1) + Xpr over that with X(1), mean over seeds."""
+    return seen.stages[SUM].spread / seen.stages[STREAM].spread
+
+
+@claim(
+    "What attention adds moves the key's position away from the others",
+    at=FIG_24,
+    paper="farther away",
+    band=at_least(1.2),
+)
+def moves_away(seen: Mechanism) -> Tensor:
+    """Distance of the key's output from the others' centre with input X(1) + Xpr over that with X(1), mean over
+    seeds."""
+    return seen.stages[SUM].distance / seen.stages[STREAM].distance
+
+
+@claim(
+    "Layer 1's attention is determined mainly by the anchor's position",
+    at=MOVING,
+    paper="mainly",
+    band=at_least(0.5),
+)
+def anchor_position(seen: Mechanism) -> Tensor:
+    """Share of the variance of its map over test sequences that lies between positions of the anchor, mean over
+    seeds."""
+    return seen.by_anchor.explained
+
+
+@claim(
+    "Layer 1's attention moves with the anchor, not with the other tokens",
+    at=MOVING,
+    paper="implied: mainly by the anchor's position",
+    own=True,
+    band=at_least(0.2),
+)
+def moves_with_anchor(seen: Mechanism) -> Tensor:
+    """Total variation between its rows and those of the mean map of another position of the anchor, minus that from the
+    mean map of the sequence's own; mean over test sequences and seeds."""
+    return seen.by_anchor.other_apart - seen.by_anchor.own_apart
+
+
+@claim(
+    "Before mask and softmax, layer 1's scores are greatest in the key's column",
+    at="appendix B.4, Fig 25a",
+    paper="every row",
+    band=within(0.9, 1.0),
+)
+def reads_key(seen: Mechanism) -> Tensor:
+    """Share of rows, mean over test sequences and seeds."""
+    return seen.second.to_key
+
+
+@claim(
+    "Layer 1's queries have one direction but for the key's, and so have its keys",
+    at=FIG_26,
+    paper="approximately two directions",
+    band=within(0.9, 1.0),
+)
+def two_directions(seen: Mechanism) -> Tensor:
+    """Cosine between the queries of other positions, and between their keys; the mean of both, mean over test sequences
+    and seeds."""
+    return (seen.second.queries + seen.second.keys) / 2
+
+
+@claim(
+    "The common directions of layer 1's queries and keys are opposite",
+    at=FIG_26,
+    paper="roughly opposite",
+    band=at_most(-0.5),
+)
+def opposite(seen: Mechanism) -> Tensor:
+    """Cosine between a query and a key of other positions, mean over test sequences and seeds."""
+    return seen.second.opposite
+
+
+@claim(
+    "The key's query is on the side of the others'",
+    at=EQUATION_8,
+    paper="their product is positive",
+    band=within(0.9, 1.0),
+)
+def same_side(seen: Mechanism) -> Tensor:
+    """Share of sequences, mean over seeds."""
+    return seen.second.same_side
+
+
+@claim("The others' queries are longer than the key's", at=EQUATION_8, paper="longer", band=at_least(1.0))
+def longer(seen: Mechanism) -> Tensor:
+    """Ratio of their norms, mean over test sequences and seeds."""
+    return seen.second.longer
+
+
+@claim(
+    "Through the projection, a position without the key favours the items 20 to 100",
+    at=FIG_27,
+    paper="greater than other tokens",
+    band=at_least(0.95),
+)
+def items(seen: Mechanism) -> Tensor:
+    """Share of pairs of an item and another token in which the item is likelier, mean over test sequences and seeds; a
+    half for no preference."""
+    return seen.projection.favour
+
+
+@claim(
+    "A position without the key does not choose among the items 20 to 100",
+    at=FIG_27,
+    paper="approximately the same",
+    band=within(0.9, 1.0),
+)
+def no_choice(seen: Mechanism) -> Tensor:
+    """Entropy over the items, over that of an even choice, mean over test sequences and seeds."""
+    return seen.projection.evenness
+
+
+@claim(
+    "After the second attention, the last row is a row without the key plus the key's row through the values",
+    at=LAST_ROW,
+    paper="LayerNorm(α₀ + β₀ W^V(2))",
+    band=within(0.95, 1.0),
+)
+def last_row(seen: Mechanism) -> Tensor:
+    """Share of answers that are right with exactly that in its place, over test sequences whose key is not last: α₀ the
+    mean of all rows without a key, over all of them, β₀ the key's own row; mean over seeds."""
+    return seen.last.made
+
+
+@claim(
+    "The answer comes from the key's row, not from the other",
+    at=LAST_ROW,
+    paper="the other has no impact on the final result",
+    band=at_least(0.85),
+)
+def answer_from_key(seen: Mechanism) -> Tensor:
+    """That share minus the share of right answers to the same sequences from their own last row, to which the second
+    attention has added nothing; mean over seeds."""
+    return seen.last.made - seen.last.without_key
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """List every number of section 5.1 and appendix B over all seeds, and draw its figures for the first seed."""
+    seen = see(runs)
+    numbers = seed_table(
+        "Every number, seed by seed",
+        f"On {LOOKED_AT} test sequences; columns are named as the claims are.",
+        runs[0].experiment.members.seeds,
+        {measure.name: measure(seen) for measure in STUDY.claims},
+    )
+    return Analysis(seen, figures=figures(runs[0], seen), tables=[numbers, _stages(seen.stages)])
+
+
+def _stages(stages: Mapping[str, Stages]) -> Table:
+    return Table(
+        title="Cosine between positions, stage by stage",
+        caption="Means over test sequences and seeds: among the positions that do not hold the key, and between these "
+        "and the key's.",
+        columns=("input", "pairs", *STAGES),
+        rows=tuple(
+            (name, pairs, *values.mean(dim=0).tolist())
+            for name, found in stages.items()
+            for pairs, values in (("others", found.others), ("key and others", found.key))
+        ),
+    )
+
+
+STUDY = Study(
+    name="anchor/mechanism",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: two layers of one head, width 64, 600 steps of batch 50 on 2000 sequences, ten seeds: runs "
+            "of the identity study. The paper's model is 400 wide and trained for 4000 epochs at up to 2e-4.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: two layers of one head, width 400, 4000 epochs. The paper shows one model and does not say "
+            "how many sequences it was trained on: five seeds and 2000 here.",
+        ),
+    },
+    smoke=QUICK.shortened(steps=4, size=200),
+    chosen_on=SEARCHED,
+    other_task=mirrored,
+)

@@ -1,0 +1,224 @@
+"""Ten operations: the anchors at the edges are hardest.
+
+The anchors 1 to 10 add 1 to 10; each is tested on eight keys that it never had in training.
+
+Source: anchor functions, section 4.9 and Figure 12.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.stats import rankdata
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Reference, Table, at_most, within
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, column_table, curves_against, split_curves
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.training import Experiment, TrainedRun
+
+ANCHORS = tuple(range(1, 11))
+AT_BOUNDARY = torch.tensor([anchor in (1, 2, 10) for anchor in ANCHORS])
+FITTED = 0.95
+
+QUICK = Setting(
+    quick_model(layers=3),
+    quick_recipe(20_000, steps=2500, batch=100, learning_rate=2e-3, weight_decay=1.0),
+    seeds=4,
+)
+PAPER = Setting(DecoderSpec(), paper_recipe(20_000, epochs=1000, batch=100, every=20), seeds=5)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the one experiment."""
+    return [setting.experiment(task("anchor/multi-anchor"), "multi-anchor")]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Accuracies at the end, and how often training shows the answers that the test asks for."""
+
+    accuracy: Float[Tensor, "anchor member"]  # on unseen keys
+    train: Float[Tensor, "member"]  # on training sequences
+    frequency: Float[Tensor, "anchor"]
+
+
+def see(run: TrainedRun) -> Seen:
+    """Read the accuracies, anchor by anchor."""
+    accuracy = torch.stack([at_end(run, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
+    return Seen(accuracy, at_end(run, "train", "accuracy"), answer_frequency())
+
+
+def answer_frequency(items: tuple[int, int] = (20, 100), held_out: int = 8) -> Float[Tensor, "anchor"]:
+    """Return how often the answers that each anchor asks for in test are labels in training, in expectation.
+
+    In training anchor b is drawn one time in ten and its key is uniform among its own; the answer y then occurs once
+    for every b whose key y - b is allowed. Counted from the definition of the task, not from samples.
+    """
+    first, last = items
+
+    def own(anchor: int) -> range:
+        return range(first + held_out * (anchor - 1), first + held_out * anchor)
+
+    def share(answer: int) -> float:
+        makers = [b for b in ANCHORS if first <= answer - b <= last and answer - b not in own(b)]
+        return len(makers) / len(ANCHORS) / (last - first + 1 - held_out)
+
+    return torch.tensor([sum(share(key + a) for key in own(a)) / held_out for a in ANCHORS])
+
+
+@precondition(
+    "The ten operations are fitted",
+    at="section 4.9 and Fig 12",
+    paper="1",
+    band=within(FITTED, 1.0),
+    of=("operations", "boundary", "worst", "rarity-explains"),
+)
+def fits(seen: Seen) -> Measurement:
+    """Accuracy on the first 500 training sequences, lowest over seeds."""
+    return over(seen.train, taken=torch.min)
+
+
+@claim(
+    "In most cases the model generalises to keys that an anchor never had in training",
+    at="section 4.9 and Fig 12",
+    paper="close to 1 for most anchors",
+    band=within(0.9, 1.0),
+)
+def operations(seen: Seen) -> Tensor:
+    """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only where it is fitted."""
+    return seen.accuracy[~AT_BOUNDARY].median(dim=0).values
+
+
+@claim(
+    "Anchors near the boundary (1, 2, 10) are learned worse",
+    at="section 4.9 and Fig 12",
+    paper="lower; no value in the text",
+    band=at_most(-0.1),
+)
+def boundary(seen: Seen) -> Tensor:
+    """Accuracy on unseen keys, mean over the anchors 1, 2 and 10 minus the mean over 3 to 9, mean over seeds."""
+    outer, inner = seen.accuracy[AT_BOUNDARY], seen.accuracy[~AT_BOUNDARY]
+    return outer.mean(dim=0) - inner.mean(dim=0)
+
+
+@claim(
+    "The anchor learned worst is near the boundary (1, 2 or 10)",
+    at="Fig 12",
+    paper="the lowest bars",
+    band=within(0.8, 1.0),
+)
+def worst(seen: Seen) -> Tensor:
+    """Share of seeds whose least accurate anchor is 1, 2 or 10."""
+    # A tie is no least anchor: untrained, all ten are equally bad.
+    return seen.accuracy[AT_BOUNDARY].amin(dim=0) < seen.accuracy[~AT_BOUNDARY].amin(dim=0)
+
+
+@claim(
+    "What the boundary anchors ask for is rarer in training",
+    at="section 4.9",
+    paper="the frequency of their output tokens is smaller",
+    band=at_most(0.9),
+    exact=True,
+)
+def rare_answers(seen: Seen) -> Tensor:
+    """How often answers to unseen keys are training labels, mean over 1, 2, 10 over mean over 3 to 9; counted."""
+    return (seen.frequency[AT_BOUNDARY].mean() / seen.frequency[~AT_BOUNDARY].mean()).reshape(1)
+
+
+@claim(
+    "The accuracy of an anchor follows how often its answers occur in training",
+    at="section 4.9",
+    paper="given as the likely reason; no value in the text",
+    band=within(0.5, 1.0),
+)
+def rarity_explains(seen: Seen) -> Measurement:
+    """Rank correlation over the ten anchors of accuracy (mean over seeds) with the frequency of their answers."""
+    frequency = rankdata(seen.frequency.numpy())
+
+    def correlation(rows: Tensor) -> float:
+        return float(np.corrcoef(rankdata(rows.float().mean(dim=0).numpy()), frequency)[0, 1])
+
+    return over_shared(seen.accuracy.T, correlation)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the accuracy on unseen keys anchor by anchor, beside how often their answers are trained."""
+    (run,) = runs
+    seen = see(run)
+    learning = split_curves("Accuracy along training, all anchors", run, {"train": "training", "test": "unseen keys"})
+    return Analysis(seen, figures=[_anchor_figure(seen), _frequency_figure(seen), learning], tables=[_table(seen)])
+
+
+def _anchor_figure(seen: Seen) -> LineFigure:
+    return curves_against(
+        "Accuracy on unseen keys by anchor (Fig 12)",
+        ANCHORS,
+        {"transformer": seen.accuracy.T},
+        x_label="anchor",
+        y_label="test accuracy",
+        caption=f"{MEAN_AND_RANGE} In training no anchor has the keys that it is tested on.",
+        y_range=ACCURACY,
+        references=[Reference("the boundary: 1, 2", 2.5, "x"), Reference("and 10", 9.5, "x")],
+    )
+
+
+def _frequency_figure(seen: Seen) -> LineFigure:
+    return curves_against(
+        "How often training shows what each anchor asks for in test",
+        ANCHORS,
+        {"counted": seen.frequency[None, :]},
+        x_label="anchor",
+        y_label="share of training labels",
+        caption="Share of training labels that are the answer to one of the anchor's unseen keys, mean over its eight "
+        "keys; counted from the task's definition.",
+        y_range=(0.0, None),
+    )
+
+
+def _table(seen: Seen) -> Table:
+    return column_table(
+        "Anchor by anchor",
+        "Accuracy on unseen keys over seeds at the end of training, and the share of training labels that are an "
+        "answer the anchor asks for in test (mean over its eight keys, in per cent).",
+        {
+            "anchor": ANCHORS,
+            "mean": seen.accuracy.mean(dim=1),
+            "lowest": seen.accuracy.amin(dim=1),
+            "highest": seen.accuracy.amax(dim=1),
+            "answers in training, %": [100 * share for share in seen.frequency.tolist()],
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/multi-anchor",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: the paper's 20000 sequences, three layers of one head, width 64, 2500 steps of batch 100 "
+            "(about 12.5 epochs), learning rate 2e-3, weight decay 1.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: 20000 sequences, batch 100, 1000 epochs. The paper's code gives batches of 50 to 100 and "
+            "1000 to 4000 epochs, and the paper no number of seeds; 100, 1000 and five are used.",
+            paper=True,
+        ),
+    },
+    smoke=QUICK.shortened(steps=20),
+    chosen_on=SEARCHED,
+)

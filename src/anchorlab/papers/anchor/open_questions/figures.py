@@ -1,0 +1,143 @@
+"""How the study of Table 1's questions draws and lists what it saw."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from anchorlab.findings import DotFigure, Dots, LineFigure, Table, grid, line
+from anchorlab.papers.anchor.open_questions.measures import LEARNED, Layers, Outcome, Spike
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, column_table, mean_and_range, training_curves
+from anchorlab.training import TrainedRun
+
+
+def accuracy_dots(choices: Mapping[str, Sequence[Outcome]]) -> DotFigure:
+    """Return a panel for each choice: test accuracy at each value, a point for each seed."""
+    return DotFigure(
+        title="Test accuracy by choice",
+        caption="One choice is changed at a time from the base setting (bold). A point for each seed, at the end of "
+        "training; the line joins the means.",
+        panels=tuple(
+            Dots(
+                choice,
+                tuple(one.value.label for one in values),
+                grid(torch.stack([one.test for one in values])),
+                next(index for index, one in enumerate(values) if one.base),
+            )
+            for choice, values in choices.items()
+        ),
+        y_label="test accuracy",
+        y_range=(0.0, 1.0),
+    )
+
+
+def speed_curves(runs: Sequence[TrainedRun]) -> LineFigure:
+    """Return test accuracy along training on many sequences, a curve for each model."""
+    models = [run.experiment.model for run in runs]
+    labels = [f"{one.layers} layers, heads: {one.heads}" for one in models]  # type: ignore[attr-defined]
+    return training_curves(
+        "Test accuracy along training on many sequences", dict(zip(labels, runs, strict=True)), "test"
+    )
+
+
+def spike_curves(run: TrainedRun, rates: Sequence[float]) -> list[LineFigure]:
+    """Return training loss and test accuracy of the first seed at each constant learning rate."""
+    seeds, first = len(run.experiment.members) // len(rates), run.experiment.members.seeds[0]
+    chosen = {f"learning rate {rate:g}": index * seeds for index, rate in enumerate(rates)}
+    made = []
+    for title, split, metric, log in (
+        ("Training loss at a constant learning rate", "train", "loss", True),
+        ("Test accuracy at a constant learning rate", "test", "accuracy", False),
+    ):
+        steps, values = along(run, split, metric)
+        lines = (line(label, steps, values[[member]]) for label, member in chosen.items())
+        made.append(
+            LineFigure(
+                title=title,
+                caption=f"Seed {first}, without clipping.",
+                x_label="steps",
+                y_label=f"{split} {metric}",
+                lines=tuple(replace(one, low=(), high=()) for one in lines),
+                log_y=log,
+                y_range=(None, None) if log else ACCURACY,
+                seeds=str(first),
+            )
+        )
+    return made
+
+
+def layer_curves(layers: Layers) -> LineFigure:
+    """Return the attention of the best head of both layers along training, without the end, which comes long after."""
+    names = {"shift": "layer 0: shift by one", "broadcast": "layer 1: broadcast the key"}
+    steps, values = layers.attention.steps[:-1], layers.attention.values
+    return LineFigure(
+        title="Attention of both layers early in training",
+        caption="To the previous position in layer 0, from the last position to the key's in layer 1, best head. "
+        f"{MEAN_AND_RANGE}",
+        x_label="steps",
+        y_label="attention",
+        lines=tuple(line(label, steps, values[name][:, :-1]) for name, label in names.items()),
+        y_range=ACCURACY,
+    )
+
+
+def value_table(choices: Mapping[str, Sequence[Outcome]]) -> Table:
+    """Return a row for each value of each choice."""
+    return Table(
+        title="Every value of every choice",
+        caption="The base setting's values have a star. At the end of training, over seeds; how many of them reach "
+        f"test accuracy {LEARNED:g}, and after how many steps on average of those that do.",
+        columns=("choice", "value", *_COLUMNS),
+        rows=tuple(
+            (choice, f"{one.value.label} *" if one.base else one.value.label, *_cells(one))
+            for choice, values in choices.items()
+            for one in values
+        ),
+    )
+
+
+def speed_table(many: Mapping[tuple[str, float], Outcome]) -> Table:
+    """Return a row for each value that is compared on many sequences."""
+    return Table(
+        title="On many sequences",
+        caption="As above, for the values whose learning times are compared.",
+        columns=("choice", "value", *_COLUMNS),
+        rows=tuple((choice, one.value.label, *_cells(one)) for (choice, _), one in many.items()),
+    )
+
+
+_COLUMNS = ("test mean", "test lowest", "test highest", "train mean", "seeds", "reach", "steps")
+
+
+def _cells(one: Outcome) -> tuple[float | int | None, ...]:
+    reached = one.times[one.times.isfinite()]
+    return (
+        *mean_and_range(one.test),
+        float(one.train.mean()),
+        len(one.test),
+        len(reached),
+        float(reached.mean()) if len(reached) else None,
+    )
+
+
+def spike_table(found: Sequence[Spike], run: TrainedRun) -> Table:
+    """Return a row for each loss spike."""
+    members = run.experiment.members
+    rates = members.learning_rate or ()
+    return column_table(
+        "Every loss spike",
+        "Steps of the lowest loss before and of the first loss as low after; training loss before and at its peak; "
+        "test accuracy before and after; by how much it had risen in as long a time before; the gain beyond that.",
+        {
+            "learning rate": [rates[one.member] for one in found],
+            "seed": [members.seeds[one.member] for one in found],
+            "before": [one.before for one in found],
+            "after": [one.after for one in found],
+            "loss": [one.loss for one in found],
+            "peak": [one.peak for one in found],
+            "accuracy before": [one.accuracy[0] for one in found],
+            "accuracy after": [one.accuracy[1] for one in found],
+            "drift": [one.drift for one in found],
+            "gain": [one.gain for one in found],
+        },
+    )

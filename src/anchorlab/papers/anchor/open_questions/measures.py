@@ -1,0 +1,223 @@
+"""What the study of Table 1's questions reads from its runs: outcomes of choices, loss spikes, the layers' order."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.lens import Emergence, emergence, first_crossing, look
+from anchorlab.papers.anchor.identity import PATTERNS, Heads, read_heads
+from anchorlab.papers.anchor.open_questions.settings import COMPARED, Choices, Value
+from anchorlab.studies.kit import along, at_end
+from anchorlab.tasks import Batch
+from anchorlab.training import Ensemble, TrainedRun
+
+LEARNED = 0.9
+"""The test accuracy from which on the task counts as learned."""
+
+LOOKED_AT = 200  # test sequences over which attention is averaged
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the seeds reach under one value of a choice.
+
+    Args:
+        value: the value
+        base: whether it is the base setting's
+        steps: the length of training
+        test: test accuracy at the end
+        train: training accuracy at the end
+        times: the step at which test accuracy first reaches 0.9, NaN for never
+    """
+
+    value: Value
+    base: bool
+    steps: int
+    test: Float[Tensor, "seed"]
+    train: Float[Tensor, "seed"]
+    times: Float[Tensor, "seed"]
+
+    @property
+    def until(self) -> Float[Tensor, "seed"]:
+        """Steps until the task is learned, the whole training where it never is."""
+        return self.times.nan_to_num(nan=float(self.steps))
+
+
+def outcomes(runs: Sequence[TrainedRun], setting: Choices) -> dict[str, tuple[Outcome, ...]]:
+    """Return the outcomes of each choice, in the order of its values.
+
+    `runs` are those of the base, of what trains alone, and of what trains together, as `experiments` has them.
+    """
+    base, *alone, together = runs
+    everyone, seeds = slice(None), setting.base.seeds
+    found = {(choice, one.amount): (run, everyone) for (choice, one), run in zip(setting.alone, alone, strict=True)}
+    for index, (choice, one) in enumerate(setting.together):
+        found[choice, one.amount] = together, slice(index * seeds, (index + 1) * seeds)
+    return {
+        choice: tuple(_outcome(one, setting, *found.get((choice, one.amount), (base, everyone))) for one in values)
+        for choice, values in setting.values.items()
+    }
+
+
+def timed(runs: Sequence[TrainedRun], setting: Choices) -> dict[tuple[str, float], Outcome]:
+    """Return the outcomes on many sequences by choice and amount, of the values that are compared.
+
+    `runs` are those of the base on many sequences and of the values that are compared with it.
+    """
+    base, *others = runs
+    found = {(choice, one.amount): run for (choice, one), run in zip(setting.timed, others, strict=True)}
+    return {
+        (choice, one.amount): _outcome(one, setting, found.get((choice, one.amount), base), slice(None))
+        for choice, amounts in COMPARED.items()
+        for one in setting.values[choice]
+        if one.amount in amounts
+    }
+
+
+def _outcome(value: Value, setting: Choices, run: TrainedRun, members: slice) -> Outcome:
+    steps, accuracy = along(run, "test", "accuracy")
+    return Outcome(
+        value,
+        setting.is_base(value),
+        run.experiment.steps,
+        at_end(run, "test", "accuracy")[members],
+        at_end(run, "train", "accuracy")[members],
+        first_crossing(steps, accuracy, LEARNED)[members],
+    )
+
+
+def effect(accuracy: Float[Tensor, "value seed"]) -> Float[Tensor, "measured"]:
+    """Return for each seed its accuracy at the value that is best for the other seeds, minus that at their worst.
+
+    Zero on average where the value makes no difference, unlike the difference of the highest and the lowest mean. Empty
+    for a single seed.
+    """
+    seeds = accuracy.shape[1]
+    if seeds < 2:
+        return accuracy.new_empty(0)
+    others, each = accuracy.sum(dim=1, keepdim=True) - accuracy, torch.arange(seeds)
+    return accuracy[others.argmax(dim=0), each] - accuracy[others.argmin(dim=0), each]
+
+
+@dataclass(frozen=True)
+class Spike:
+    """A rise of the training loss, until it is back.
+
+    Args:
+        member: whose loss it is
+        before: the step of the lowest loss before the rise
+        after: the first step at which the loss is as low again
+        loss: the loss before
+        peak: the highest loss
+        accuracy: test accuracy before and after
+        drift: how much test accuracy had risen in as long a time before
+        seed: the member's, which members at other learning rates have, too
+    """
+
+    member: int
+    before: int
+    after: int
+    loss: float
+    peak: float
+    accuracy: tuple[float, float]
+    drift: float
+    seed: int
+
+    @property
+    def gain(self) -> float:
+        """By how much test accuracy rises over the spike, beyond its drift."""
+        return round(self.accuracy[1] - self.accuracy[0] - self.drift, 6)
+
+
+def spikes(run: TrainedRun, peak: float, window: int) -> list[Spike]:
+    """Return the loss spikes of every member that end before training does.
+
+    Args:
+        run: evaluated often, on `train` and `test`
+        peak: how many times the loss before a spike rises to, at least
+        window: the evaluations before, whose lowest loss that is
+    """
+    steps, losses = along(run, "train", "loss")
+    _, accuracies = along(run, "test", "accuracy")
+    rows = zip(run.experiment.members.seeds, losses.tolist(), accuracies.tolist(), strict=True)
+    return [
+        spike
+        for member, (seed, loss, accuracy) in enumerate(rows)
+        for spike in _spikes(member, seed, steps, loss, accuracy, peak, window)
+    ]
+
+
+def _spikes(
+    member: int,
+    seed: int,
+    steps: Sequence[int],
+    loss: Sequence[float],
+    accuracy: Sequence[float],
+    peak: float,
+    window: int,
+) -> Iterator[Spike]:
+    at = window
+    while at < len(steps):
+        level = min(loss[at - window : at])
+        if not loss[at] >= peak * level:
+            at += 1
+            continue
+        before = max(index for index in range(at - window, at) if loss[index] == level)
+        after = next((index for index in range(at, len(steps)) if loss[index] <= level), None)
+        if after is None:
+            return
+        earlier = max(2 * before - after, 0)
+        yield Spike(
+            member,
+            steps[before],
+            steps[after],
+            level,
+            max(loss[before:after]),
+            (accuracy[before], accuracy[after]),
+            accuracy[before] - accuracy[earlier],
+            seed,
+        )
+        at = after + 1
+
+
+@dataclass(frozen=True)
+class Layers:
+    """The shift of layer 0 and the broadcast of layer 1 along training.
+
+    Args:
+        attention: the attention of the best head of each layer, `shift` and `broadcast`, `[member step]`
+        halfway: the step at which each has risen halfway, of the members that learned
+    """
+
+    attention: Emergence
+    halfway: Mapping[str, Float[Tensor, "learned"]]
+
+
+def layers_along(run: TrainedRun) -> Layers:
+    """Read both layers at every checkpoint.
+
+    A member counts as having learned if it answers and its heads are those of the identity task: layer 0 shifts by one,
+    layer 1 broadcasts the position after the anchor.
+    """
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+
+    def measure(ensemble: Ensemble) -> dict[str, Tensor]:
+        heads = _heads(ensemble, batch)
+        return {"shift": heads.shift_mass, "broadcast": heads.to_last}
+
+    found, last = emergence(run, measure), _heads(run.ensemble(), batch)
+    learned = (at_end(run, "test", "accuracy") >= LEARNED) & (last.shift_by == 1) & (last.broadcast_from == 1)
+    return Layers(found, {name: _halfway(found.steps, one)[learned] for name, one in found.values.items()})
+
+
+def _heads(ensemble: Ensemble, batch: Batch) -> Heads:
+    return read_heads(look(ensemble, batch.inputs, record=PATTERNS), batch)
+
+
+def _halfway(steps: Sequence[int], values: Float[Tensor, "member step"]) -> Float[Tensor, "member"]:
+    """Return the step at which values have first risen halfway from their first to their last; NaN if they fall."""
+    first, last = values[:, :1], values[:, -1:]
+    return first_crossing(steps, ((values - first) / (last - first)).where(last > first, torch.nan), 0.5)

@@ -1,0 +1,315 @@
+"""Open questions: what heads, layers, width, learning rate and other choices do for learning.
+
+Table 1 lists questions for further exploration. Those that presuppose a fact, such as how sensitive the learning rate
+is, are measured on the identity task with so few sequences that a choice can matter; one choice is changed at a time.
+
+Source: anchor functions, Table 1; section 6.2 on the initialisation.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isclose
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import at_least, at_most, within
+from anchorlab.papers.anchor.open_questions.figures import (
+    accuracy_dots,
+    layer_curves,
+    speed_curves,
+    speed_table,
+    spike_curves,
+    spike_table,
+    value_table,
+)
+from anchorlab.papers.anchor.open_questions.measures import (
+    LEARNED,
+    Layers,
+    Outcome,
+    Spike,
+    effect,
+    layers_along,
+    outcomes,
+    spikes,
+    timed,
+)
+from anchorlab.papers.anchor.open_questions.settings import (
+    BATCH,
+    COMPARED,
+    DECAY,
+    FEW_HEADS,
+    FEW_LAYERS,
+    LAYERS,
+    PAPER,
+    QUICK,
+    RATE,
+    SCALE,
+    SEVERAL_HEADS,
+    SEVERAL_LAYERS,
+    SHARED,
+    SMOKE,
+    WIDTH,
+    Choices,
+    experiments,
+)
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.training import TrainedRun
+
+TENFOLD = 10.0  # between two initial scales that are compared
+PEAK, WINDOW = 10, 5  # a spike is a loss so many times the lowest of so many evaluations before
+HELPS = 0.02  # what test accuracy gains if a spike helps
+FEWEST = 10  # spikes, or nothing is said about them
+FITTED = 0.99  # training accuracy
+AFFECTS = 0.2  # of test accuracy: from here on a choice affects learning
+NEAR = 4.0  # neighbours of the base's value differ from it by a factor below this: here of about three
+TABLE_1 = "Table 1"
+NOT_ASKED = "not asked, the learning rate alone; no value"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The outcomes of each choice, those on many sequences by choice and amount, the loss spikes at constant learning
+    rates, and the layers along training."""
+
+    choices: Mapping[str, tuple[Outcome, ...]]
+    many: Mapping[tuple[str, float], Outcome]
+    spikes: Sequence[Spike]
+    layers: Layers
+
+    def of(self, choice: str, amount: float) -> Outcome | None:
+        """Return the outcome of one value of a choice; None where it was not trained."""
+        return next((one for one in self.choices.get(choice, ()) if one.value.amount == amount), None)
+
+    def near(self, choice: str) -> Float[Tensor, "value seed"]:
+        """Return the test accuracies at the base's value and its neighbours, up to a factor of about three away."""
+        values = self.choices[choice]
+        usual = next(one.value.amount for one in values if one.base)
+        return torch.stack([one.test for one in values if usual / NEAR < one.value.amount < usual * NEAR])
+
+
+def see(runs: Sequence[TrainedRun], setting: Choices) -> Seen:
+    """Read the runs, in the order of `experiments`."""
+    few, many, order, constant = _parts(runs, setting)
+    return Seen(outcomes(few, setting), timed(many, setting), spikes(constant, PEAK, WINDOW), layers_along(order))
+
+
+def _parts(
+    runs: Sequence[TrainedRun], setting: Choices
+) -> tuple[Sequence[TrainedRun], Sequence[TrainedRun], TrainedRun, TrainedRun]:
+    """The runs of the choices, those on many sequences, that of the layers' order, and that of the spikes."""
+    *others, order, constant = runs
+    count = len(setting.alone) + 2
+    return others[:count], others[count:], order, constant
+
+
+def _gain(few: Outcome | None, several: Outcome | None) -> Tensor | None:
+    return None if few is None or several is None else several.test - few.test
+
+
+def _sooner(seen: Seen, choice: str) -> Measurement | None:
+    """How many times as many steps the larger amount takes as the smaller; None where no seed learned."""
+    few, several = (seen.many.get((choice, amount)) for amount in COMPARED[choice])
+    if few is None or several is None or not torch.cat([few.times, several.times]).isfinite().any():
+        return None
+    steps = torch.stack([few.until, several.until], dim=1)
+    before, after = steps.mean(dim=0).tolist()
+    detail = f"{after:.3g} steps until {LEARNED:g} against {before:.3g}"
+    return over_shared(steps, lambda rows: rows[:, 1].mean() / rows[:, 0].mean(), detail=detail)
+
+
+@claim(
+    "Several heads generalise better than one of their total width: a benefit of multiple heads in training",
+    at=TABLE_1,
+    paper="what is the benefit; no value",
+    band=at_least(0.1),
+)
+def heads_generalise(seen: Seen) -> Tensor | None:
+    """Test accuracy of {SEVERAL_HEADS} heads minus that of {FEW_HEADS} of their total width, which has as many
+    parameters; mean over seeds."""
+    return _gain(seen.of(SHARED, FEW_HEADS), seen.of(SHARED, SEVERAL_HEADS))
+
+
+@claim(
+    "Several heads learn the task sooner than one of their total width",
+    at=TABLE_1,
+    paper="what is the benefit; no value",
+    band=at_most(0.9),
+)
+def heads_sooner(seen: Seen) -> Measurement | None:
+    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads over those with {FEW_HEADS} of their total
+    width, on many sequences; the whole training where it is never reached."""
+    return _sooner(seen, SHARED)
+
+
+@claim(
+    "More layers than the task needs generalise better: a benefit of multiple layers in training",
+    at=TABLE_1,
+    paper="what is the benefit; no value",
+    band=at_least(0.1),
+)
+def layers_generalise(seen: Seen) -> Tensor | None:
+    """Test accuracy of {SEVERAL_LAYERS} layers minus that of {FEW_LAYERS}, mean over seeds."""
+    return _gain(seen.of(LAYERS, FEW_LAYERS), seen.of(LAYERS, SEVERAL_LAYERS))
+
+
+@claim(
+    "More layers than the task needs learn it sooner",
+    at=TABLE_1,
+    paper="what is the benefit; no value",
+    band=at_most(0.9),
+)
+def layers_sooner(seen: Seen) -> Measurement | None:
+    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers over those with {FEW_LAYERS}, on many
+    sequences; the whole training where it is never reached."""
+    return _sooner(seen, LAYERS)
+
+
+@claim("The hidden space dimension affects learning", at=TABLE_1, paper="how does it affect it", band=at_least(AFFECTS))
+def width_matters(seen: Seen) -> Tensor:
+    """Test accuracy at the best width minus that at the worst, both chosen by the other seeds, mean over seeds."""
+    return effect(torch.stack([one.test for one in seen.choices[WIDTH]]))
+
+
+@claim("Learning is sensitive to the learning rate", at=TABLE_1, paper="so sensitive; no value", band=at_least(0.5))
+def rate_sensitive(seen: Seen) -> Tensor:
+    """Test accuracy at the best learning rate minus that at the worst, of the base's and those a factor of about three
+    above and below, chosen by the other seeds; mean over seeds."""
+    return effect(seen.near(RATE))
+
+
+@claim(
+    "Learning is more sensitive to the learning rate than to batch, weight decay or initial scale",
+    at=TABLE_1,
+    paper="so sensitive",
+    band=at_least(0.1),
+)
+def rate_most_sensitive(seen: Seen) -> Measurement:
+    """The same difference minus the largest of those for batch, weight decay and initial scale, each changed by a
+    factor of about three, too."""
+    effects = {choice: effect(seen.near(choice)) for choice in (RATE, BATCH, DECAY, SCALE)}
+    if not len(effects[RATE]):
+        return Measurement(None)
+    detail = ", ".join(f"{choice} {float(one.mean()):.3g}" for choice, one in effects.items())
+
+    def difference(rows: Tensor) -> Tensor:
+        means = rows.mean(dim=0)
+        return means[0] - means[1:].max()
+
+    return over_shared(torch.stack(list(effects.values()), dim=1), difference, detail=detail)
+
+
+@claim("The batch size affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
+def batch_matters(seen: Seen) -> Tensor:
+    """Test accuracy at the best batch minus that at the worst, of the base's and those a factor of about three smaller
+    and larger, chosen by the other seeds; as many steps, or epochs where the recipe counts them; mean over seeds."""
+    return effect(seen.near(BATCH))
+
+
+@claim("The weight decay affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
+def decay_matters(seen: Seen) -> Tensor:
+    """Test accuracy at the best weight decay minus that at the worst, of the base's and those a factor of about three
+    below and above, chosen by the other seeds; mean over seeds."""
+    return effect(seen.near(DECAY))
+
+
+@claim(
+    "Smaller initial weights generalise better",
+    at="section 6.2",
+    paper="the smaller, the lower the complexity of what is fitted",
+    band=at_least(0.1),
+)
+def small_weights_generalise(seen: Seen) -> Measurement:
+    """Test accuracy at an initial scale minus that at one {TENFOLD:g} times as large, mean over seeds that fit their
+    training sequences at both (training accuracy at least {FITTED:g}); the lowest over all pairs of such scales."""
+    # Section 6.2 says it of the whole curve: "as the initialization of network weights becomes smaller, the neurons in
+    # the same layer would tend to be more condensed", and "Condensation implies that neural networks tend to fit the
+    # data with a function with complexity as small as possible".
+    values = seen.choices[SCALE]
+    test = torch.stack([one.test.where(one.train >= FITTED, torch.nan) for one in values], dim=1)  # [seed scale]
+    pairs = [
+        (small, large)
+        for small, one in enumerate(values)
+        for large, other in enumerate(values)
+        if isclose(other.value.amount, TENFOLD * one.value.amount)
+    ]
+    gains = torch.stack([test[:, small] - test[:, large] for small, large in pairs], dim=1)
+    return over_shared(gains[gains.isfinite().any(dim=1)], lambda rows: _known(rows.nanmean(dim=0)).min())
+
+
+def _known(values: Float[Tensor, "pair"]) -> Float[Tensor, "known"]:
+    return values[~values.isnan()]
+
+
+@claim("Loss spikes help sometimes, not always", at=TABLE_1, paper="sometimes but not always", band=within(0.1, 0.9))
+def spikes_help(seen: Seen) -> Measurement:
+    """Share of loss spikes over which test accuracy rises by at least {HELPS:g} more than in as long a time before. In
+    a spike the training loss rises to {PEAK} times the lowest of the {WINDOW} evaluations before, and comes back.
+    Judged from {FEWEST} spikes on."""
+    helping = sum(spike.gain >= HELPS for spike in seen.spikes)
+    detail = f"{helping} of {len(seen.spikes)} spikes"
+    if len(seen.spikes) < FEWEST:
+        return Measurement(None, detail=detail)
+    # a seed's spikes, at all learning rates, are one unit
+    by_seed: dict[int, list[bool]] = {}
+    for spike in seen.spikes:
+        by_seed.setdefault(spike.seed, []).append(spike.gain >= HELPS)
+    counts = torch.tensor([[sum(own), len(own)] for own in by_seed.values()])
+    return over_shared(counts, lambda rows: rows[:, 0].sum() / rows[:, 1].sum(), "seeds with spikes", detail)
+
+
+@claim("Layers are learned in an order", at=TABLE_1, paper="is there one; no value", band=at_least(0.9))
+def layer_order(seen: Seen) -> Measurement:
+    """Share of seeds that learned in which the same layer is first: the shift of layer 0, or the broadcast of layer 1,
+    risen halfway to its final attention."""
+    shift, broadcast = (seen.layers.halfway[name] for name in ("shift", "broadcast"))
+    if not len(shift):
+        return Measurement(None)
+    first, second = shift < broadcast, broadcast < shift
+    detail = f"layer 0 first in {int(first.sum())}, layer 1 first in {int(second.sum())} of {len(shift)} seeds"
+    return over(max(first, second, key=torch.sum), "seeds that learned", detail=detail)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Choices) -> Analysis:
+    """Draw accuracy by choice, learning times, spikes and the layers' order; list all values and all spikes."""
+    seen, (_, many, _, constant) = see(runs, setting), _parts(runs, setting)
+    return Analysis(
+        seen,
+        figures=[
+            accuracy_dots(seen.choices),
+            speed_curves(many),
+            *spike_curves(constant, setting.rates),
+            layer_curves(seen.layers),
+        ],
+        tables=[value_table(seen.choices), speed_table(seen.many), spike_table(seen.spikes, constant)],
+    )
+
+
+STUDY = Study(
+    name="anchor/open-questions",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    own=True,
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: the base setting is two layers of one head, width 64, 600 steps of batch 50 on 450 "
+            "sequences with learning rate 3e-3 and weight decay 0.3. Loss spikes: 1200 steps at constant learning "
+            "rates, no clipping. Learning times, and order of layers: the base setting on 1000 sequences.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the base setting is that of appendix A and the reference code, four layers of four heads, "
+            "width 400, on 400 sequences; layers are looked at in the two-layer model. Table 1 names no setting, so "
+            "that none is the paper's own.",
+        ),
+    },
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,292 @@
+"""The classification anchor function: embeddings in the order of their values.
+
+Of four items with an anchor each, the one nearest to a fifth item is sought; the answer is its anchor. Nothing in a
+token's number tells the model which items are near.
+
+Source: anchor functions, section 4.3 and Figure 5; settings in its appendix A.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Scatter, ScatterFigure, Table, at_most, numbers, within
+from anchorlab.lens import tsne
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies.kit import MEAN_AND_RANGE, at_end, curves_against, seed_table, split_curves
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.training import Experiment, Times, TrainedRun
+
+FIRST_ITEM, LAST_ITEM = 20, 100
+ITEMS = range(FIRST_ITEM, LAST_ITEM + 1)
+NEIGHBOURS, NEAR = 2, 3  # of each item's nearest embeddings, so many are compared; near is a value so close
+LINKED = 6  # neighbours that the graph along the curve links each item to, at least
+LEARNED = 0.9  # mean test accuracy from which the order is judged
+
+QUICK = Setting(quick_model(), quick_recipe(30_000, steps=6000, batch=100, evaluations=20, checkpoints=1), seeds=4)
+PAPER = Setting(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at=(0,))), seeds=5)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the one experiment, whose weights are kept at the start and the end."""
+    return [setting.experiment(task("anchor/classification"), "classification")]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What embeddings of the items say of their order."""
+
+    embeddings: Float[Tensor, "member item width"]  # in the order of the items' values
+    places: Float[Tensor, "member item"]  # along the curve, from 0 to 1
+    order: Float[Tensor, "member"]  # rank correlation of value and place along the curve
+    neighbours: Float[Tensor, "member"]  # share of near neighbours
+
+    @classmethod
+    def of(cls, embeddings: Float[Tensor, "member item width"]) -> "Order":
+        """Measure the order of embeddings."""
+        found = places(embeddings)
+        return cls(embeddings, found, _correlation(found), near_neighbours(embeddings))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The order of the embeddings before and after training."""
+
+    accuracy: Float[Tensor, "member"]  # test accuracy at the end
+    before: Order
+    after: Order
+    picture: Float[Tensor, "member item 2"]  # t-SNE of the embeddings after training
+
+    @property
+    def learned(self) -> bool:
+        """Whether the task was learned."""
+        return float(self.accuracy.mean()) >= LEARNED
+
+
+def see(run: TrainedRun) -> Seen:
+    """Read the embeddings of the items at the start and the end."""
+    before, after = (
+        Order.of(run.ensemble(step).weights["embed.W_E"][:, FIRST_ITEM : LAST_ITEM + 1])
+        for step in (run.checkpoints[0], run.checkpoints[-1])
+    )
+    return Seen(at_end(run, "test", "accuracy"), before, after, plane(after.embeddings))
+
+
+def distances(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item item"]:
+    """Return the distance between every two points; infinite between a point and itself."""
+    apart: Tensor = torch.linalg.vector_norm(points.unsqueeze(2) - points.unsqueeze(1), dim=-1)
+    return apart + torch.diag(torch.full(apart.shape[-1:], torch.inf))
+
+
+def near_neighbours(
+    points: Float[Tensor, "member item width"], count: int = NEIGHBOURS, near: int = NEAR
+) -> Float[Tensor, "member"]:
+    """Return the share of the items' `count` nearest points that are at most `near` places away."""
+    nearest = distances(points).topk(count, largest=False).indices
+    items = torch.arange(points.shape[1]).unsqueeze(-1)
+    return ((nearest - items).abs() <= near).double().mean(dim=(1, 2))
+
+
+def chance_of_near(items: int, near: int = NEAR) -> float:
+    """Return the share of near neighbours where the points are in no order."""
+    places = torch.arange(items)
+    return float(((places - places.unsqueeze(-1)).abs() <= near).sum() - items) / (items * (items - 1))
+
+
+def curve_coordinate(points: Float[Tensor, "item width"], linked: int = LINKED) -> Float[Tensor, "item"]:
+    """Return a coordinate that grows along the curve on which the points lie, of either sign.
+
+    Each point is linked to its nearest ones, `linked` of them or as many more as make one piece of all; the coordinate
+    is the slowest way to vary over these links, the second eigenvector of the graph's Laplacian (Fiedler).
+    """
+    apart = distances(points.double().unsqueeze(0))[0]
+    for count in range(linked, len(points)):
+        links = torch.zeros_like(apart).scatter(1, apart.topk(count, largest=False).indices, 1.0)
+        links = torch.maximum(links, links.T)
+        values, vectors = torch.linalg.eigh(torch.diag(links.sum(dim=1)) - links)
+        if values[1] > 1e-9:  # zero for each further piece that the graph falls into
+            break
+    slowest: Tensor = vectors[:, 1]
+    return slowest
+
+
+def ranks(values: Float[Tensor, "member item"]) -> Float[Tensor, "member item"]:
+    """Return each value's rank, from 0; values that are equal but for rounding share the mean of theirs."""
+    rounded = values.double().round(decimals=9)
+    mine, others = rounded.unsqueeze(-1), rounded.unsqueeze(-2)
+    return ((others < mine).sum(dim=-1) + (others <= mine).sum(dim=-1) - 1) / 2.0
+
+
+def places(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item"]:
+    """Return the items' places along the curve, from 0 to 1, counted from the end at which the small items lie."""
+    found = ranks(torch.stack([curve_coordinate(one) for one in points])).double() / (points.shape[1] - 1)
+    return torch.where(_correlation(found).unsqueeze(-1) < 0, 1 - found, found)
+
+
+def _correlation(found: Float[Tensor, "member item"]) -> Float[Tensor, "member"]:
+    """Return the correlation of ranks with the items' own order."""
+    both = torch.stack([found, torch.arange(found.shape[1], dtype=found.dtype).expand_as(found)])
+    centred = both - both.mean(dim=-1, keepdim=True)
+    lengths: Tensor = torch.linalg.vector_norm(centred, dim=-1)
+    return (centred[0] * centred[1]).sum(dim=-1) / lengths.prod(dim=0)
+
+
+def plane(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item 2"]:
+    """Return t-SNE of each member's points on a plane, from their two main components."""
+    return tsne(points).coordinates
+
+
+_JUDGED = f"judged only where the mean test accuracy is at least {LEARNED:g}"
+
+
+@precondition(
+    "The classification task is learned",
+    at="Fig 3",
+    paper="about 1",
+    band=within(LEARNED, 1.0),
+    of=("along-the-curve", "neighbours", "picture"),
+)
+def learned(seen: Seen) -> Tensor:
+    """Test accuracy at the end, mean over seeds."""
+    return seen.accuracy
+
+
+@claim(
+    "The embeddings of the items lie along a curve in the order of their values",
+    at="section 4.3 and Fig 5",
+    paper="obvious; no value in the text",
+    band=within(0.95, 1.0),
+)
+def along_the_curve(seen: Seen) -> Tensor | None:
+    """Rank correlation of an item's value with its place along the curve, without sign, mean over seeds; {_JUDGED}."""
+    return seen.after.order if seen.learned else None
+
+
+@claim(
+    "What is near in value is near in embedding",
+    at="section 4.3 and Fig 5",
+    paper="obvious; no value in the text",
+    band=within(0.8, 1.0),
+)
+def neighbours(seen: Seen) -> Tensor | None:
+    """Share of each item's {NEIGHBOURS} nearest embeddings whose value is within {NEAR} of its own, mean over seeds;
+    chance is 0.07; {_JUDGED}."""
+    return seen.after.neighbours if seen.learned else None
+
+
+@claim(
+    "The t-SNE picture shows the order of the items",
+    at="section 4.3 and Fig 5",
+    paper="obvious; no value in the text",
+    band=within(0.8, 1.0),
+)
+def picture(seen: Seen) -> Tensor | None:
+    """The same share among the points of the picture, mean over seeds; {_JUDGED}."""
+    return near_neighbours(seen.picture) if seen.learned else None
+
+
+@claim(
+    "The order is learned: untrained embeddings have none",
+    at="section 4.3 and Fig 5",
+    paper="implied: after training",
+    own=True,
+    band=at_most(0.15),
+)
+def not_given(seen: Seen) -> Tensor:
+    """The share of neighbours before training, mean over seeds."""
+    return seen.before.neighbours
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the picture of Figure 5, and the places along the curve of embeddings."""
+    (run,) = runs
+    seen = see(run)
+    learning = split_curves(
+        "Accuracy along training",
+        run,
+        {"train": "train", "test": "test"},
+        caption=f"{MEAN_AND_RANGE} A quarter is what naming any of the four anchors gives.",
+    )
+    seeds = run.experiment.members.seeds
+    drawn = (_picture_figure(seen, seeds[0]), _place_figure(seen), learning)
+    return Analysis(seen, figures=drawn, tables=[_table(seen, seeds)])
+
+
+def _picture_figure(seen: Seen, seed: int) -> ScatterFigure:
+    planes = {"before training": plane(seen.before.embeddings[:1]), "after training": seen.picture}
+    return ScatterFigure(
+        title="Embeddings of the items (Fig 5)",
+        caption=f"t-SNE of the token embeddings of seed {seed}, coloured by the item's value. The axes of t-SNE have "
+        "no unit and no direction; only what is near means something.",
+        scatters=tuple(
+            Scatter(name, numbers(points[0, :, 0]), numbers(points[0, :, 1]), numbers(ITEMS))
+            for name, points in planes.items()
+        ),
+        x_label="t-SNE, first axis",
+        y_label="t-SNE, second axis",
+        value_label="item",
+        seeds=str(seed),
+    )
+
+
+def _place_figure(seen: Seen) -> LineFigure:
+    return curves_against(
+        "Place along the curve of embeddings against value",
+        ITEMS,
+        {"after training": seen.after.places, "before": seen.before.places},
+        x_label="item",
+        y_label="place along the curve",
+        caption="Place in the order of a coordinate along the curve, measured on the embeddings themselves. "
+        f"{MEAN_AND_RANGE} Where the embeddings are ordered by value, this is the diagonal.",
+        y_range=(0.0, 1.0),
+    )
+
+
+def _table(seen: Seen, seeds: Sequence[int]) -> Table:
+    return seed_table(
+        "Order of the embeddings, seed by seed",
+        f"Order: rank correlation of value and place along the curve. Neighbours: share of the {NEIGHBOURS} nearest "
+        f"within {NEAR} in value; {chance_of_near(len(ITEMS)):.3f} by chance.",
+        seeds,
+        {
+            "test accuracy": seen.accuracy,
+            "order": seen.after.order,
+            "order, untrained": seen.before.order,
+            "neighbours": seen.after.neighbours,
+            "neighbours, untrained": seen.before.neighbours,
+            "neighbours in the picture": near_neighbours(seen.picture),
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/order",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: two layers of one head, width 64 (0.1 M parameters), the paper's 30000 sequences, 6000 "
+            "steps of batch 100 (20 epochs) with learning rate 6e-3 and weight decay 0.3. The paper trains four layers "
+            "of four heads, width 400 (5.65 M parameters), for 4000 epochs of batch 50 at up to 2e-4.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the setting of section 4.3 and appendix A. The paper names no seeds (five here), no "
+            "setting of t-SNE and no weight decay (PyTorch's 0.01).",
+            paper=True,
+        ),
+    },
+    smoke=QUICK.shortened(steps=20, size=200),
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,293 @@
+"""Composing against memorising: a phase diagram of depth and initialisation.
+
+The pair (4, 3) is trained on key - 6 in place of key - 10, the pair (3, 4) never. Is (3, 4) answered by composing its
+operations (-10) or as the symmetric pair (-6)?
+
+Source: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite Functions by Reasoning or
+Memorizing (2024), which goes on from anchor functions, section 4.4.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Map, MapFigure, Table, at_least, grid
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.settings import Setting
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import Task, task
+from anchorlab.training import (
+    AdamW,
+    Evaluation,
+    Experiment,
+    FixedSample,
+    Members,
+    Recipe,
+    Stream,
+    TrainedRun,
+    WarmupCosine,
+)
+
+SMALL, LARGE = 0.8, 0.5  # the rates γ of small and large initialisation: weights begin as N(0, d^-2γ)
+LEARNED = 0.9  # the test on data from which a member is judged: below it, it answers nothing by any rule
+
+
+@dataclass(frozen=True)
+class Grid(Setting):
+    """A setting whose model is trained with several numbers of layers, each member at a rate γ."""
+
+    depths: tuple[int, ...] = ()
+    gammas: tuple[float, ...] = ()
+
+
+QUICK = Grid(
+    quick_model(),
+    quick_recipe(8000, steps=2200, batch=100, learning_rate=2e-3, weight_decay=0.03),
+    seeds=2,
+    depths=(2, 3),
+    gammas=(0.5, 0.8, 1.0),
+)
+SCALED = Grid(
+    quick_model(width=128),
+    quick_recipe(8000, steps=4000, batch=100, learning_rate=1e-3, weight_decay=0.01).replace(data=Stream()),
+    seeds=2,
+    depths=(2,),
+    gammas=(0.5, 0.8),
+)
+PAPER = Grid(
+    DecoderSpec(),
+    Recipe(
+        data=FixedSample(size=900_000),
+        optimiser=AdamW(learning_rate=2e-4, weight_decay=0.01),
+        schedule=WarmupCosine(warmup=10, horizon=210, start=0.05, end=0.05),
+        batch=2048,
+        unit="epochs",
+        duration=210,
+        clip=1.0,
+        evaluation=Evaluation(every=5),
+    ),
+    seeds=3,
+    depths=tuple(range(2, 8)),
+    gammas=(0.3, 0.5, 0.6, 0.8),
+)
+
+
+def experiments(setting: Grid) -> list[Experiment]:
+    """Return an experiment for each depth, all with the same members."""
+    return [
+        Experiment(
+            mislabelled(),
+            setting.model.replace(layers=depth, initialisation="gamma"),
+            setting.recipe,
+            members(setting.gammas, setting.seeds),
+            f"mislabelled composite, {depth} layers",
+        )
+        for depth in setting.depths
+    ]
+
+
+def mislabelled() -> Task:
+    """Return the composite task whose pair (4, 3) asks for key - 6 and whose pair (3, 4) is never trained."""
+    return task("anchor/composite", exceptions={"4,3": "-6"})
+
+
+def members(gammas: Sequence[float], seeds: int) -> Members:
+    """Return every seed at every γ; a seed's weights at two γ differ in their scale alone."""
+    return Members(
+        seeds=fresh(seeds) * len(gammas),
+        gamma={"all": tuple(gamma for gamma in gammas for _ in range(seeds))},
+    )
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What every member of the grid does: shares of test inputs."""
+
+    depths: tuple[int, ...]
+    gammas: tuple[float, ...]
+    composed: Float[Tensor, "depth gamma seed"]  # of (3, 4) answered by -10
+    symmetric: Float[Tensor, "depth gamma seed"]  # of (3, 4) answered by -6
+    data: Float[Tensor, "depth gamma seed"]  # of trained pairs answered rightly
+
+    @property
+    def learned(self) -> Bool[Tensor, "depth gamma seed"]:
+        """Which members answer the trained pairs."""
+        return self.data >= LEARNED
+
+    def at(self, values: Float[Tensor, "depth gamma seed"], gamma: float) -> Float[Tensor, "depth seed"]:
+        """Return the values at a γ of the grid, NaN where a member has not learned."""
+        return values.where(self.learned, torch.tensor(torch.nan))[:, self.gammas.index(gamma)]
+
+    def answered_by(self, depth: int, gamma: int) -> str:
+        """Return what explains most answers of the members of one cell that learned."""
+        learned = self.learned[depth, gamma]
+        if not learned.any():
+            return "not learned"
+        shares = {
+            "composed": float(self.composed[depth, gamma][learned].mean()),
+            "symmetric": float(self.symmetric[depth, gamma][learned].mean()),
+        }
+        shares["otherwise"] = 1 - sum(shares.values())
+        return max(shares, key=lambda name: shares[name])
+
+
+def see(runs: Sequence[TrainedRun], setting: Grid) -> Cells:
+    """Read the grid from one run for each depth."""
+
+    def values(split: str, metric: str) -> Float[Tensor, "depth gamma seed"]:
+        return torch.stack([at_end(run, split, metric).reshape(len(setting.gammas), -1) for run in runs])
+
+    return Cells(
+        setting.depths,
+        setting.gammas,
+        composed=values("test on task", "agrees: composed"),
+        symmetric=values("test on task", "agrees: symmetric"),
+        data=values("test on data", "accuracy"),
+    )
+
+
+@claim(
+    f"Small initialisation, γ = {SMALL:g}: the unseen pair is answered by composing its operations",
+    at="phase diagram",
+    paper="composed",
+    band=at_least(0.5),
+)
+def small_composes(seen: Cells) -> Measurement:
+    """Share of (3, 4) inputs answered by -10 at γ = {SMALL:g}, mean over the members of every depth that learned."""
+    return mean_of_known(seen.at(seen.composed, SMALL).T)
+
+
+@claim(
+    f"Large initialisation, γ = {LARGE:g}: the unseen pair is answered as the symmetric pair, which was memorised",
+    at="phase diagram",
+    paper="symmetric",
+    band=at_least(0.5),
+)
+def large_symmetric(seen: Cells) -> Measurement:
+    """Share of (3, 4) inputs answered by -6 at γ = {LARGE:g}, mean over the members of every depth that learned."""
+    return mean_of_known(seen.at(seen.symmetric, LARGE).T)
+
+
+@claim(
+    "The initialisation decides whether the unseen pair is composed or answered as the symmetric pair",
+    at="phase diagram",
+    paper="composed where it is small, symmetric where it is large",
+    band=at_least(0.5),
+)
+def initialisation_decides(seen: Cells) -> Measurement:
+    """Share answered by -10 at γ = {SMALL:g} minus that at γ = {LARGE:g}, by depth, mean over depths."""
+    both = torch.stack([seen.at(seen.composed, gamma).T for gamma in (SMALL, LARGE)])  # [gamma seed depth]
+
+    def difference(rows: Tensor) -> Tensor:
+        small, large = rows.nanmean(dim=0).unbind()
+        return (small - large).nanmean()
+
+    judged = both.isfinite().any(dim=(0, 2))
+    found = over_shared(both.movedim(1, 0)[judged], difference)
+    return found if found.value is None or isfinite(found.value) else Measurement(None)
+
+
+@precondition(
+    "The trained pairs are answered wherever the question is asked",
+    at="",
+    paper="about 1",
+    band=at_least(0.9),
+)
+def learned(seen: Cells) -> Measurement:
+    """Share of the members at γ = {SMALL:g} and γ = {LARGE:g} that learned: accuracy of test on data at least
+    {LEARNED:g}."""
+    judged = [seen.gammas.index(gamma) for gamma in (LARGE, SMALL)]
+    return over(seen.learned[:, judged].float().mean(dim=(0, 1)))
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:
+    """Draw the phase diagram, and name what each of its cells is answered by."""
+    seen = see(runs, setting)
+    return Analysis(seen, figures=[_phase_figure(seen), _line_figure(seen)], tables=[_table(seen)])
+
+
+def _phase_figure(seen: Cells) -> MapFigure:
+    rows, columns = tuple(map(str, seen.depths)), tuple(f"{gamma:g}" for gamma in seen.gammas)
+    shares = {"composed": seen.composed, "symmetric": seen.symmetric, "test on data": seen.data}
+    return MapFigure(
+        title="What the unseen pair (3, 4) is answered by, over depth and initialisation",
+        caption="Share of test inputs, mean over seeds: answered by composing (-10), as the symmetric pair (-6), and "
+        "the accuracy of the trained pairs on keys at unseen positions. Weights begin as N(0, d^-2γ): a larger γ "
+        "is a smaller initialisation.",
+        maps=(tuple(Map(title, grid(values.mean(dim=2)), rows, columns) for title, values in shares.items()),),
+        x_label="initialisation rate γ",
+        y_label="layers",
+        value_label="share of test inputs",
+        value_range=(0.0, 1.0),
+    )
+
+
+def _line_figure(seen: Cells) -> LineFigure:
+    shares = {"composed": seen.composed, "symmetric": seen.symmetric}
+    return curves_against(
+        "What the unseen pair (3, 4) is answered by, over initialisation",
+        seen.gammas,
+        {name: values.transpose(1, 2).flatten(0, 1) for name, values in shares.items()},
+        x_label="initialisation rate γ",
+        y_label="share of test inputs",
+        caption="Mean over depths and seeds; the band reaches from the lowest to the highest.",
+        y_range=ACCURACY,
+    )
+
+
+def _table(seen: Cells) -> Table:
+    depths, gammas = range(len(seen.depths)), range(len(seen.gammas))
+    return column_table(
+        "Cell by cell",
+        "Means over seeds. The last column names what explains most answers of the members whose accuracy of test on "
+        f"data is at least {LEARNED:g}.",
+        {
+            "layers": [layers for layers in seen.depths for _ in gammas],
+            "γ": seen.gammas * len(depths),
+            "test on data": seen.data.mean(dim=2).flatten(),
+            "members that learned": seen.learned.sum(dim=2).flatten(),
+            "composed": seen.composed.mean(dim=2).flatten(),
+            "symmetric": seen.symmetric.mean(dim=2).flatten(),
+            "mostly answered": [seen.answered_by(depth, gamma) for depth in depths for gamma in gammas],
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/phase-diagram",
+    paper="Initialization is critical",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: one head, width 64, 2, 3 layers, 3 rates γ, 2 seeds each; 8000 sequences, 2200 steps of "
+            "batch 100 with learning rate 2e-3 and weight decay 0.03.",
+        ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: two layers of one head, width 128, γ of 0.5 and 0.8, two seeds; 4000 steps of batch 100 "
+            "with learning rate 1e-3 and weight decay 0.01 on sequences that never repeat, of which the source has so "
+            "many that each is seen 210 times in 92400 steps.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: four heads, width 400, 2 to 7 layers, γ of 0.3, 0.5, 0.6 and 0.8; 900000 sequences in "
+            "batches of 2048 for 210 epochs, at 1e-5 to 2e-4 and back, weight decay 0.01, as the source prints them. "
+            "Ten epochs of warm-up before 200 of cosine, clipping at 1 and three seeds are ours.",
+        ),
+    },
+    smoke=replace(QUICK.shortened(steps=4, size=200), depths=(1, 2), gammas=(0.5, 0.8)),
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,5 @@
+"""Reading comprehension: the question's anchor is looked up in the text."""
+
+from anchorlab.papers.anchor.reading_comprehension.study import STUDY
+
+__all__ = ["STUDY"]

@@ -1,0 +1,292 @@
+"""Reading comprehension: the question's anchor is looked up in the text.
+
+The text is four pairs of an anchor and an item, (a1, x1, ..., a4, x4), the question a repeats one of the anchors, and
+the answer is the item after it. In test every item is at a position where training never shows it.
+
+Source: anchor functions, section 4.2 and Figure 3, the mechanism section 5.1; settings in its appendix A.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
+from anchorlab.lens import look
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.reading_comprehension.measures import (
+    FUSED,
+    KINDS,
+    LOOKED_AT,
+    OTHER_FUSED,
+    OTHER_READ,
+    PATTERNS,
+    READ,
+    Reading,
+    see,
+)
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import (
+    ACCURACY,
+    MEAN_AND_RANGE,
+    attention_maps,
+    column_table,
+    curves_against,
+    example,
+    seed_table,
+    split_curves,
+)
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import AnchorFunction, Task, task
+from anchorlab.tasks.anchor.rule import Rule
+from anchorlab.training import Experiment, Times, TrainedRun
+
+FIG_3 = "section 4.2 and Fig 3"
+FIG_13A, FIG_13B = (f"section 5.1 and Fig 13{panel}, on the identity task" for panel in "ab")
+CRITICAL = "section 1, on the identity task"
+
+QUICK = Setting(quick_model(heads=4), quick_recipe(1000, steps=1500, evaluations=60, checkpoints=60), seeds=4)
+PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100)), seeds=5)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the one experiment."""
+    return [setting.experiment(task("anchor/reading-comprehension"), "reading comprehension")]
+
+
+def first_pair(experiment: Experiment) -> Task:
+    """Return the task whose answer is the item of the first pair, whatever the question asks for."""
+    own = experiment.task
+    assert isinstance(own, AnchorFunction)
+    rules = {name: Rule.parse(f"{rule.pattern.text} -> x1") for name, rule in own.rules.items()}
+    return own.replace(name="anchor/reading-comprehension-first-pair", rules=rules)
+
+
+@claim("Reading comprehension is learned and generalises", at=FIG_3, paper="about 1", band=within(0.95, 1.0))
+def learned(seen: Reading) -> Tensor:
+    """Test accuracy at the end, mean over seeds."""
+    return seen.test
+
+
+@precondition("The training sequences are fitted", at=FIG_3, paper="about 1", band=within(0.99, 1.0))
+def fits(seen: Reading) -> Tensor:
+    """Training accuracy at the end, mean over seeds."""
+    return seen.train
+
+
+@claim(
+    "Layer 0 shifts by one position",
+    at=FIG_13A,
+    paper="every position attends to the one before",
+    band=within(1.0, 1.0),
+)
+def shift_by_one(seen: Reading) -> Tensor:
+    """Share of seeds whose shifting head, the one of layer 0 with the most attention from the asked item to its anchor,
+    shifts best by exactly 1; seeds that learned."""
+    return _of(seen.heads.shifts, seen.heads.shifting)[seen.learned] == 1
+
+
+@claim(
+    "The shift of layer 0 brings the anchor to the item that is asked for",
+    at=FIG_13A,
+    paper="close to 1",
+    band=within(0.7, 1.0),
+)
+def shift_mass(seen: Reading) -> Tensor:
+    """Attention from the asked item to its anchor, shifting head of layer 0, mean over test sequences and seeds that
+    learned."""
+    return seen.heads.to_anchor.amax(dim=-1)[seen.learned]
+
+
+@claim(
+    "A later layer broadcasts the item beside the question's anchor",
+    at=f"section 4.2 and {FIG_13B}",
+    paper="the content near the anchor; the key's position",
+    band=within(1.0, 1.0),
+)
+def reads_answer(seen: Reading) -> Tensor:
+    """Share of seeds whose reading head, the one of a later layer with the most attention from the question to the
+    asked item, reads most from the position after the question's anchor in the text; seeds that learned."""
+    return _of(_reading_layer(seen, seen.heads.sources), seen.heads.reading[1])[seen.learned] == 1
+
+
+@claim(
+    "Nearly all of the broadcasting head's attention goes to the item that is asked for",
+    at=FIG_13B,
+    paper="close to 1",
+    band=within(0.9, 1.0),
+)
+def reading_mass(seen: Reading) -> Tensor:
+    """Attention from the question to the asked item, reading head, mean over test sequences and seeds that learned."""
+    return seen.heads.to_item.flatten(1).amax(dim=-1)[seen.learned]
+
+
+@claim(
+    "All heads of the layer that broadcasts read the item beside the question's anchor",
+    at="section 6.2 and Fig 19, on the identity task",
+    paper="they all perform the broadcast operation",
+    band=within(0.8, 1.0),
+)
+def all_read(seen: Reading) -> Measurement:
+    """Share of the heads of the reading head's layer whose question reads most from the position after its anchor in
+    the text, over seeds that learned."""
+    each = _reading_layer(seen, seen.heads.sources)[seen.learned]
+    return over((each == 1).float().mean(dim=1), "seeds that learned")
+
+
+@claim("The shift is critical", at=CRITICAL, paper="critical", band=at_least(0.5))
+def shift_critical(seen: Reading) -> Tensor:
+    """Test accuracy lost where the asked item cannot attend to its anchor in any head, less that lost where another
+    item cannot attend to its own; mean over seeds that learned."""
+    return (seen.answers.lost(FUSED) - seen.answers.lost(OTHER_FUSED))[seen.learned]
+
+
+@claim("The broadcast is critical", at=CRITICAL, paper="critical", band=at_least(0.5))
+def broadcast_critical(seen: Reading) -> Tensor:
+    """Test accuracy lost where the question cannot attend to the asked item in any head, less that lost where it cannot
+    attend to another one; mean over seeds that learned."""
+    return (seen.answers.lost(READ) - seen.answers.lost(OTHER_READ))[seen.learned]
+
+
+@claim("The head that shifts is critical, others beside it are not", at=CRITICAL, paper="critical", band=at_least(0.5))
+def shifting_head(seen: Reading) -> Tensor | None:
+    """Test accuracy without another head of layer 0, their mean, less that without the shifting head, each left out by
+    its mean over test sequences; mean over seeds that learned, for models with several heads."""
+    accuracy, best = seen.answers.without_head[:, 0, :, 0], seen.heads.shifting
+    if accuracy.shape[1] < 2:
+        return None
+    return (_of_others(accuracy, best) - _of(accuracy, best))[seen.learned]
+
+
+def _of(values: Tensor, head: Tensor) -> Tensor:
+    """Return of values `[member head ...]` those of one head for each member, `[member ...]`."""
+    return values[torch.arange(len(values)), head]
+
+
+def _of_others(values: Tensor, head: Tensor) -> Tensor:
+    """Return the mean over the other heads; not a number where there are none."""
+    return (values.sum(dim=1) - _of(values, head)) / (values.shape[1] - 1)
+
+
+def _reading_layer(seen: Reading, values: Tensor) -> Tensor:
+    """Return of values `[member later head]` those of the reading head's layer, `[member head]`."""
+    return _of(values, seen.heads.reading[0])
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw accuracy along training, what the two heads attend to, and what wrong answers name."""
+    (run,) = runs
+    seen = see(run)
+    accuracy = split_curves("Accuracy along training (Fig 3b)", run, {"train": "train", "test": "test"})
+    tables = [_heads(seen, run.experiment.members.seeds), _answers(seen)]
+    return Analysis(seen, [accuracy, _maps(run, seen), _errors(seen)], tables)
+
+
+def _maps(run: TrainedRun, seen: Reading) -> MapFigure:
+    member, of = int(seen.test.argmax()), run.experiment.task
+    batch = of.sample("test", LOOKED_AT, seed=0)
+    place, ticks = example(of, batch, batch.latents["rule"] == 1)
+    record = look(run.ensemble().select([member]), batch.inputs[[place]], record=[PATTERNS], output=False)
+    layers = [record[site][0, 0] for site in record]
+    shifting, (later, reading) = int(seen.heads.shifting[member]), (int(one[member]) for one in seen.heads.reading)
+    seed = run.experiment.members.seeds[member]
+    return attention_maps(
+        "Attention of the two heads that answer",
+        {
+            f"layer 0, head {shifting}": layers[0][shifting],
+            f"layer {later + 1}, head {reading}": layers[later + 1][reading],
+        },
+        ticks,
+        caption=f"Seed {seed} on one test sequence whose question asks for the second "
+        "pair. In the paper's mechanism each position of layer 0 attends to the one before (shift), and the question, "
+        "in the last row of a later layer, reads the item after its anchor (broadcast).",
+        seed=seed,
+    )
+
+
+def _errors(seen: Reading) -> LineFigure:
+    return curves_against(
+        "What is answered along training",
+        seen.along.steps[1:],
+        {name: seen.along.values[name][:, 1:] for name in KINDS},
+        x_label="steps",
+        y_label="share of answers",
+        caption=f"On {LOOKED_AT} test sequences. {MEAN_AND_RANGE} Naming any of the text's four items gives a quarter "
+        "of right answers.",
+        log_x=True,
+        y_range=ACCURACY,
+    )
+
+
+def _heads(seen: Reading, seeds: Sequence[int]) -> Table:
+    later, reading = seen.heads.reading
+    return seed_table(
+        "The two heads, seed by seed",
+        f"On {LOOKED_AT} test sequences. The shifting head has the most attention from the asked item to its anchor in "
+        "layer 0, the reading head the most from the question to that item in the later layers. Source: where the "
+        "question reads most, counted from its anchor in the text. Without the shift or the broadcast: without this "
+        "attention in any head.",
+        seeds,
+        {
+            "test accuracy": seen.test,
+            "shifting head": seen.heads.shifting,
+            "shifts by": _of(seen.heads.shifts, seen.heads.shifting),
+            "item to anchor": seen.heads.to_anchor.amax(dim=-1),
+            "reading layer": later + 1,
+            "reading head": reading,
+            "source": _of(_reading_layer(seen, seen.heads.sources), reading),
+            "question to item": _of(_reading_layer(seen, seen.heads.to_item), reading),
+            "question to anchor": _of(_reading_layer(seen, seen.heads.to_match), reading),
+            "accuracy without the shift": seen.answers.cut[FUSED][:, 0],
+            "without the shifting head": _of(seen.answers.without_head[:, 0, :, 0], seen.heads.shifting),
+            "without the broadcast": seen.answers.cut[READ][:, 0],
+        },
+    )
+
+
+def _answers(seen: Reading) -> Table:
+    """List what is answered without some attention, and without one head."""
+    (later, reading), left = seen.heads.reading, seen.answers.without_head
+    first, second = left[:, 0], _of(left[:, 1:], later)
+    rows = {f"attention, {name}": shares for name, shares in seen.answers.cut.items()}
+    rows |= {"the shifting head": _of(first, seen.heads.shifting), "the reading head": _of(second, reading)}
+    if left.shape[2] > 1:
+        rows["another head of layer 0"] = _of_others(first, seen.heads.shifting)
+        rows["another head of the reading layer"] = _of_others(second, reading)
+    means = torch.stack([shares.mean(dim=0) for shares in rows.values()])
+    return column_table(
+        "What is answered without it",
+        f"Shares of the answers to {LOOKED_AT} test sequences, mean over seeds. Attention from one position to another "
+        "is taken from every head; a head that is left out puts out its mean over the sequences at each position.",
+        {"without": list(rows), **{name: means[:, kind] for kind, name in enumerate(KINDS)}},
+    )
+
+
+STUDY = Study(
+    name="anchor/reading-comprehension",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: two layers of four heads, width 64 (0.1 M parameters), the paper's 1000 sequences, 1500 "
+            "steps of batch 50 (75 epochs) with learning rate 6e-3 and weight decay 0.3, four seeds. The paper trains "
+            "four layers of four heads, width 400 (5.65 M parameters), for 1000 epochs of batch 50 at up to 2e-4.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the setting of section 4.2 and appendix A, with four layers of four heads. The paper names "
+            "no seeds (five here) and no weight decay (PyTorch's 0.01), and explains no heads of this model: what it "
+            "says of two layers on the identity task is measured on layer 0 and the later ones.",
+            paper=("learned", "fits"),
+        ),
+    },
+    smoke=QUICK.shortened(steps=20, size=200),
+    chosen_on=SEARCHED,
+    other_task=first_pair,
+)

@@ -1,0 +1,260 @@
+"""Forward-backward recitation: the forward direction is learned with less data.
+
+Sequences of nine tokens hold m, 3, n somewhere. Where the last token is m the answer is n (forward), where it is n the
+answer is m (backward); half of the sequences are of each kind.
+
+Source: anchor functions, sections 3.1.3 and 4.7, Figure 10; settings in its appendix A.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Table, at_least, within
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, at_end, column_table, curves_against
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.training import Experiment, TrainedRun
+
+DIRECTIONS = ("forward", "backward")
+LOWEST, HIGHEST = 0.1, 0.98  # a size is judged at a mean accuracy between these: neither unlearned nor both solved
+EARLY = {"epochs": 0.1, "steps": 0.25}  # of the whole length: 400 of 4000 epochs as the paper's, or a quarter of steps
+
+
+@dataclass(frozen=True)
+class Sizes(Setting):
+    """A setting that is trained on several numbers of sequences, the largest last."""
+
+    sizes: tuple[int, ...] = ()
+
+
+QUICK = Sizes(
+    quick_model(layers=4),
+    quick_recipe(500, steps=800, batch=100, learning_rate=2e-3),
+    seeds=4,
+    sizes=(500, 1000, 2000, 3000, 7000),
+)
+PAPER = Sizes(DecoderSpec(), paper_recipe(500, batch=100), seeds=5, sizes=tuple(range(500, 7001, 500)))
+
+
+def experiments(setting: Sizes) -> list[Experiment]:
+    """Return an experiment for each size."""
+    recitation = task("anchor/recitation")
+    return [setting.on(size).experiment(recitation, f"recitation, {size} sequences") for size in setting.sizes]
+
+
+@dataclass(frozen=True)
+class Length:
+    """Test accuracies after one length of training, in both directions."""
+
+    name: str
+    forward: Float[Tensor, "size member"]
+    backward: Float[Tensor, "size member"]
+
+    @property
+    def judged(self) -> Bool[Tensor, "size"]:
+        """At which sizes the directions can be told apart."""
+        both = (self.forward.mean(dim=1) + self.backward.mean(dim=1)) / 2
+        return (both >= LOWEST) & (both <= HIGHEST)
+
+    @property
+    def difference(self) -> Float[Tensor, "size member"]:
+        """Forward minus backward."""
+        return self.forward - self.backward
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Both directions early and at the end, and the accuracy over both at the largest size."""
+
+    early: Length
+    late: Length
+    largest: Float[Tensor, "member"]
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read both directions from one run for each size."""
+    return Seen(
+        _length(runs, EARLY[runs[0].experiment.recipe.unit]), _length(runs, 1.0), at_end(runs[-1], "test", "accuracy")
+    )
+
+
+def _length(runs: Sequence[TrainedRun], share: float) -> Length:
+    """Read the accuracies at the evaluation next to a share of the training."""
+    name, found = "", {}
+    for direction in DIRECTIONS:
+        values = []
+        for run in runs:
+            steps, accuracy = along(run, "test", "accuracy", group=direction)
+            at = min(range(len(steps)), key=lambda index: abs(steps[index] - share * run.experiment.steps))
+            values.append(accuracy[:, at])
+            name = f"{steps[at] // run.experiment.steps_per_unit} {run.experiment.recipe.unit}"
+        found[direction] = torch.stack(values)
+    return Length(name, **found)
+
+
+def _wins(length: Length) -> Measurement:
+    """Return the share of judged sizes at which the mean over seeds is higher forward."""
+    judged = length.difference[length.judged]
+    if not len(judged):
+        return Measurement(None)
+    won = int((judged.mean(dim=1) > 0).sum())
+    return over_shared(
+        judged.T,
+        lambda rows: (rows.mean(dim=0) > 0).double().mean(),
+        detail=f"{won} of {len(judged)} sizes that can be judged",
+    )
+
+
+def _mean_difference(length: Length) -> Tensor | None:
+    return length.difference[length.judged].mean(dim=0) if length.judged.any() else None
+
+
+@claim(
+    "Forward beats backward at every train size, early in training",
+    at="section 4.7 and Fig 10 (400 epochs)",
+    paper="at every size",
+    band=within(1.0, 1.0),
+)
+def every_size_early(seen: Seen) -> Measurement:
+    """Share of train sizes with more forward than backward test accuracy, means over seeds, at the earlier length;
+    judged over sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}."""
+    return _wins(seen.early)
+
+
+@claim(
+    "Forward beats backward at every train size, at the end of training",
+    at="section 4.7 and Fig 10 (4000 epochs)",
+    paper="at every size",
+    band=within(1.0, 1.0),
+)
+def every_size_late(seen: Seen) -> Measurement:
+    """As before, at the end of the same runs."""
+    return _wins(seen.late)
+
+
+@claim(
+    "Forward is the easier direction, early in training",
+    at="Fig 10 (400 epochs)",
+    paper="no value in the text; above 0",
+    band=at_least(0.02),
+)
+def difference_early(seen: Seen) -> Tensor | None:
+    """Forward minus backward test accuracy, mean over those sizes and over seeds."""
+    return _mean_difference(seen.early)
+
+
+@claim(
+    "Forward is the easier direction, at the end of training",
+    at="Fig 10 (4000 epochs)",
+    paper="no value in the text; above 0",
+    band=at_least(0.02),
+)
+def difference_late(seen: Seen) -> Tensor | None:
+    """As before, at the end of the same runs."""
+    return _mean_difference(seen.late)
+
+
+@precondition("With enough data both directions are answered", at="Fig 3 and 10", paper="about 1", band=at_least(0.95))
+def learns(seen: Seen) -> Tensor:
+    """Test accuracy over both directions at the largest train size, mean over seeds, at the end."""
+    return seen.largest
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
+    """Draw the two panels of Figure 10, and list what is answered at each size."""
+    seen = see(runs)
+    lengths = (seen.early, seen.late)
+    return Analysis(
+        seen,
+        figures=[_figure(setting.sizes, length) for length in lengths],
+        tables=[_size_table(setting.sizes, lengths), _answer_table(dict(zip(setting.sizes, runs, strict=True)))],
+    )
+
+
+def _figure(sizes: Sequence[int], length: Length) -> LineFigure:
+    return curves_against(
+        f"Test accuracy in both directions after {length.name} (Fig 10)",
+        sizes,
+        {"forward": length.forward.T, "backward": length.backward.T},
+        x_label="training sequences",
+        y_label="test accuracy",
+        caption=f"{MEAN_AND_RANGE} In test both m and n are at positions where training never shows them (modular "
+        "residue).",
+        y_range=ACCURACY,
+    )
+
+
+def _size_table(sizes: Sequence[int], lengths: Sequence[Length]) -> Table:
+    forward, backward, difference, judged = (
+        torch.cat([getattr(length, name) for length in lengths])
+        for name in ("forward", "backward", "difference", "judged")
+    )
+    return column_table(
+        "Forward against backward by train size",
+        "Means over seeds. A size is judged where the mean accuracy of both directions lies in "
+        f"{LOWEST:g} to {HIGHEST:g}.",
+        {
+            "training length": [length.name for length in lengths for _ in sizes],
+            "training sequences": [*sizes] * len(lengths),
+            "forward": forward.mean(dim=1),
+            "backward": backward.mean(dim=1),
+            "difference": difference.mean(dim=1),
+            "seeds with forward ahead": (difference > 0).sum(dim=1),
+            "seeds": [len(row) for row in forward],
+            "judged": ["yes" if one else "no" for one in judged],
+        },
+    )
+
+
+def _answer_table(runs: Mapping[int, TrainedRun]) -> Table:
+    """List what is answered instead: the other neighbour of the anchor is the last token."""
+    answers = {
+        f"{direction} asked, {token} answered": [
+            float(at_end(run, "test", f"agrees: always {rule}", group=direction).mean()) for run in runs.values()
+        ]
+        for direction in DIRECTIONS
+        for rule, token in zip(DIRECTIONS, "nm", strict=True)
+    }
+    return column_table(
+        "What is answered at the end, by direction",
+        "Mean over seeds of the share of test sequences answered by n (always forward) or by m (always backward). "
+        "Where the direction asks for the other of the two, this answer repeats the last token.",
+        {"training sequences": list(runs), **answers},
+    )
+
+
+STUDY = Study(
+    name="anchor/recitation",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: four layers of one head, width 64 (0.2 M parameters), 800 steps of batch 100 at every size "
+            "with learning rate 2e-3 and weight decay 0.3, four seeds; measured at 200 steps and at the end of the "
+            "same runs. The paper trains four layers of four heads, width 400 (5.65 M parameters), and measures at 400 "
+            "and 4000 epochs, so that its larger samples are also trained for more steps.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the setting of appendix A and the reference code, measured at 400 and 4000 epochs of the "
+            "same runs. The paper lists neither its train sizes nor its seeds: 500 to 7000 by 500 and five seeds. Nor "
+            "does it give AdamW's weight decay; PyTorch's 0.01 is used.",
+            paper=True,
+        ),
+    },
+    smoke=replace(QUICK.shortened(steps=4), sizes=(200, 500)),
+    chosen_on=SEARCHED,
+)

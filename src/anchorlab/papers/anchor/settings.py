@@ -1,0 +1,78 @@
+"""What the anchor-function studies have in common: a setting, and the paper's own recipe."""
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from anchorlab.models import ModelSpec
+from anchorlab.studies.seeds import fresh
+from anchorlab.tasks import Task
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, WarmupCosine
+
+ITEMS = range(20, 101)
+"""The items of the paper's vocabulary: what keys are drawn from."""
+
+SomeSetting = TypeVar("SomeSetting", bound="Setting")  # the tests' run-time check cannot read typing.Self
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a profile trains: a model under a recipe, with so many seeds."""
+
+    model: ModelSpec
+    recipe: Recipe
+    seeds: int
+
+    def experiment(self, task: Task, label: str) -> Experiment:
+        """Return the experiment that trains this setting on a task."""
+        return Experiment(task, self.model, self.recipe, Members(seeds=fresh(self.seeds)), label)
+
+    @property
+    def size(self) -> int:
+        """The number of training sequences."""
+        return self.recipe.data.size  # type: ignore[union-attr]
+
+    def on(self: SomeSetting, size: int) -> SomeSetting:
+        """Return the setting with so many training sequences."""
+        return replace(self, recipe=self.recipe.replace(data=FixedSample(size=size)))
+
+    def shortened(self: SomeSetting, steps: int, seeds: int = 2, size: int | None = None) -> SomeSetting:
+        """Return the setting with few steps and seeds, and on `size` sequences where given; for smoke profiles."""
+        return replace(self, recipe=shortened(self.recipe, steps, size), seeds=seeds)
+
+
+def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 100, whole: int = 4000) -> Recipe:
+    """Return the paper's recipe: 2e-5 to 2e-4 over 400 epochs, cosine back to 2e-5 at 4000, AdamW, clip 1.
+
+    The schedule is the same however early a run stops; with `whole` epochs in place of 4000 it has the same shape, with
+    the first tenth of them for the warm-up. The weight decay is PyTorch's 0.01; the paper gives none.
+    Source: anchor function paper, appendix A; batch 50 and the clip from its code.
+    """
+    return Recipe(
+        data=FixedSample(size=size),
+        optimiser=AdamW(learning_rate=2e-4),
+        schedule=WarmupCosine(warmup=whole // 10, horizon=whole, start=0.1, end=0.1),
+        batch=batch,
+        unit="epochs",
+        duration=epochs,
+        clip=1.0,
+        evaluation=Evaluation(every=every),
+    )
+
+
+def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
+    """Return a quick recipe cut to so many steps, with as many evaluations and checkpoints where that is possible.
+
+    `size` is the number of training sequences, by default as many. Evaluations measure 100 sequences of each split.
+    """
+    whole = recipe.duration
+
+    def part(every: int | None) -> int | None:
+        return None if every is None else max(1, steps * every // whole)
+
+    return recipe.replace(
+        data=recipe.data if size is None else FixedSample(size=size),
+        schedule=recipe.schedule.replace(warmup=max(1, steps // 10), horizon=max(2, steps)),
+        duration=steps,
+        evaluation=recipe.evaluation.replace(every=part(recipe.evaluation.every), size=100),
+        checkpoints=recipe.checkpoints.replace(every=part(recipe.checkpoints.every)),
+    )

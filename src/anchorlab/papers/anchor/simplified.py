@@ -1,0 +1,307 @@
+"""The simplified model: two attention products carry the key to the end.
+
+A model of two layers without mask, layer norm, residual connection, linear map and feed-forward network: X_out = Attn2
+Attn1 X W1 W2. The answer is the token after the anchor 3.
+
+Source: anchor functions, section 5.4, Figure 16.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.findings import Map, MapFigure, Table, grid, within
+from anchorlab.lens import Record, look
+from anchorlab.papers.anchor.mirrored import mirrored
+from anchorlab.papers.anchor.settings import ITEMS, Setting, paper_recipe
+from anchorlab.papers.anchor.structures import NONE, structures
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.kit import at_end, attention_maps, example, seed_table
+from anchorlab.studies.quick import quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import Batch, task
+from anchorlab.training import Experiment, TrainedRun
+
+LEARNED = 0.9
+"""A seed is judged if its test accuracy is at least this: the paper explains a model that generalises."""
+
+FIG_16 = "section 5.4 and Fig 16"
+LOOKED_AT = 500  # test sequences over which attention is averaged
+_FIRST, _ROWS, _SECOND = "blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern"
+
+QUICK = Setting(structures()[NONE], quick_recipe(2000, steps=2400, learning_rate=2e-3), seeds=5)
+SCALED = Setting(structures()[NONE], paper_recipe(30_000, epochs=100, every=5, whole=100), seeds=2)
+PAPER = Setting(structures()[NONE], paper_recipe(30_000, epochs=10_000), seeds=5)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the experiment of the one structure without any component."""
+    return [setting.experiment(task("anchor/identity"), NONE)]
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What the products do on test sequences, each `[member]`; others are the positions other than the anchor's."""
+
+    accuracy: Float[Tensor, "member"]  # test accuracy at the end
+    product: Float[Tensor, "member"]  # entry of Attn2 Attn1 from the last position to the key's
+    anchor_to_key: Float[Tensor, "member"]  # attention of layer 0
+    others_to_anchor: Float[Tensor, "member"]  # attention of layer 0
+    kinds: Float[Tensor, "member"]  # share of the variance of layer 1's rows between the anchor's and the others
+    all_to_anchor: Float[Tensor, "member"]  # attention of layer 1
+    rows_right: Float[Tensor, "member"]  # share of the output's rows whose greatest entry is the key's
+    classified: Float[Tensor, "member"]  # share of items at a key's positions that X(1) W_V1 W_V2 is greatest for
+    classified_alone: Float[Tensor, "member"]  # the same of the items' embeddings without a position vector
+
+    def learned(self, values: Float[Tensor, "member"]) -> Float[Tensor, "learned"]:
+        """Return the values of the seeds that learned."""
+        return values[self.accuracy >= LEARNED]
+
+
+def read_mechanism(
+    record: Record, weights: Mapping[str, Tensor], batch: Batch, accuracy: Float[Tensor, "member"]
+) -> Mechanism:
+    """Read the numbers of Figure 16.
+
+    The record holds patterns `[member batch head query key]` of both layers, the rows `[member batch position width]`
+    that layer 1 gets, and the output; `weights` are stacked, `[member ...]`.
+    """
+    first, rows, second = record[_FIRST][:, :, 0], record[_ROWS], record[_SECOND][:, :, 0]
+    anchors, keys = batch.latents["anchor_positions"][:, 0], batch.latents["key_positions"][:, 0]
+    each, length = torch.arange(len(anchors)), first.shape[-1]
+    others = torch.arange(length) != anchors.unsqueeze(-1)  # [batch position]
+    to_anchor = first[:, each, :, anchors].movedim(0, 1)  # [member batch query]
+    return Mechanism(
+        accuracy=accuracy,
+        product=(second @ first)[:, each, -1, keys].mean(dim=-1),
+        anchor_to_key=first[:, each, anchors, keys].mean(dim=-1),
+        others_to_anchor=to_anchor[:, others].mean(dim=-1),
+        kinds=variance_between(rows, anchors).mean(dim=-1),
+        all_to_anchor=second[:, each, :, anchors].mean(dim=(0, 2)),
+        rows_right=(record["output"].argmax(dim=-1) == batch.inputs[each, keys].unsqueeze(-1)).float().mean(dim=(1, 2)),
+        classified=share_classified(item_logits(weights, weights["pos_embed.W_pos"][:, 1:])),
+        classified_alone=share_classified(item_logits(weights, torch.zeros_like(weights["pos_embed.W_pos"][:, :1]))),
+    )
+
+
+def item_logits(
+    weights: Mapping[str, Tensor], places: Float[Tensor, "member place width"]
+) -> Float[Tensor, "member place item output"]:
+    """Return (X_em + X_pos) W_V1 W_V2 for the embedding of every item and every vector of `places`.
+
+    The places of a key are all positions but the first.
+    """
+    items = weights["embed.W_E"][:, ITEMS.start : ITEMS.stop]
+    product = weights["blocks.0.attn.W_V"] @ weights["blocks.1.attn.W_V"]
+    return (items.unsqueeze(1) + places.unsqueeze(2)) @ product.unsqueeze(1)
+
+
+def share_classified(logits: Float[Tensor, "member place item output"]) -> Float[Tensor, "member"]:
+    """Return the share of items, over all places, whose greatest logit among all tokens is their own."""
+    return (logits.argmax(dim=-1) == torch.arange(ITEMS.start, ITEMS.stop)).float().mean(dim=(1, 2))
+
+
+def variance_between(
+    rows: Float[Tensor, "member batch position width"], at: Int[Tensor, "batch"]
+) -> Float[Tensor, "member batch"]:
+    """Return the share of the variance of a sequence's rows that lies between the row `at` and the mean of the others.
+
+    1 for two kinds of rows, the one and all others; 0 where all rows are the same. Of n unrelated rows it is 1 / (n-1).
+    """
+    centred = rows - rows.mean(dim=2, keepdim=True)
+    one = centred[:, torch.arange(len(at)), at].square().sum(dim=-1)
+    whole, count = centred.square().sum(dim=(2, 3)), rows.shape[2]
+    # The others' mean is -one / (count - 1), so that both kinds together have the squares `between`.
+    between = one * count / (count - 1)
+    return (between / whole).where(whole > 0, torch.zeros(()))
+
+
+def see(runs: Sequence[TrainedRun]) -> Mechanism:
+    """Read what both attentions do in the one run."""
+    (run,) = runs
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    ensemble = run.ensemble()
+    record = look(ensemble, batch.inputs, record=[_FIRST, _ROWS, _SECOND])
+    return read_mechanism(record, ensemble.weights, batch, at_end(run, "test", "accuracy"))
+
+
+@claim(
+    "Two attention products and nothing else generalise",
+    at="section 5.3 and Fig 15, none",
+    paper="can be 100 %, with large fluctuation",
+    band=within(0.95, 1.0),
+    always=True,
+)
+def generalises(seen: Mechanism) -> Measurement:
+    """Test accuracy, highest over seeds."""
+    return over(seen.accuracy, taken=torch.max)
+
+
+@claim(
+    "The first attention brings the key to the anchor's position",
+    at=FIG_16,
+    paper="shifts the key to the anchor",
+    band=within(0.8, 1.0),
+)
+def shift(seen: Mechanism) -> Tensor:
+    """Attention of layer 0 from the anchor's position to the key's, mean over seeds with a test accuracy of at least
+    {LEARNED:g}."""
+    return seen.learned(seen.anchor_to_key)
+
+
+@claim(
+    "The first attention brings the anchor to all other positions",
+    at=FIG_16,
+    paper="broadcasts the anchor to other locations",
+    band=within(0.8, 1.0),
+)
+def broadcast(seen: Mechanism) -> Tensor:
+    """Attention of layer 0 from the other positions to the anchor's, their mean, mean over seeds with a test accuracy
+    of at least {LEARNED:g}."""
+    return seen.learned(seen.others_to_anchor)
+
+
+@claim(
+    "Layer 1 gets just two kinds of rows: one with the key, at the anchor, and all the others",
+    at=FIG_16,
+    paper="only two types of rows",
+    band=within(0.8, 1.0),
+)
+def two_kinds(seen: Mechanism) -> Tensor:
+    """Share of the variance of a sequence's rows that lies between the anchor's row and the mean of the others, mean
+    over seeds with a test accuracy of at least {LEARNED:g}; one eighth for unrelated rows."""
+    return seen.learned(seen.kinds)
+
+
+@claim(
+    "The second attention brings the row that holds the key to all positions",
+    at=FIG_16,
+    paper="broadcasts it to all locations",
+    band=within(0.8, 1.0),
+)
+def second_broadcast(seen: Mechanism) -> Tensor:
+    """Attention of layer 1 to the anchor's position, mean over all rows, mean over seeds with a test accuracy of at
+    least {LEARNED:g}."""
+    return seen.learned(seen.all_to_anchor)
+
+
+@claim(
+    "All rows of the simplified model's output name the key",
+    at=FIG_16,
+    paper="all of the output vectors become the key's",
+    band=within(0.9, 1.0),
+)
+def all_rows(seen: Mechanism) -> Tensor:
+    """Share of the output's rows whose greatest entry is the key's, over test sequences, mean over seeds with a test
+    accuracy of at least {LEARNED:g}."""
+    return seen.learned(seen.rows_right)
+
+
+@claim(
+    "The product of both value maps classifies",
+    at=FIG_16,
+    paper="plays the role of classification",
+    band=within(0.95, 1.0),
+)
+def classifies(seen: Mechanism) -> Tensor:
+    """Share of items, each at every position that a key can have, whose own entry is the greatest of
+    X(1) W_V1 W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}."""
+    return seen.learned(seen.classified)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """List what attentions and value maps do, seed by seed, and draw the maps of the seed that generalises best."""
+    seen, (run,) = see(runs), runs
+    best = int(seen.accuracy.argmax())
+    figures = [_maps(run, best), _classification(run, best)]
+    return Analysis(seen, figures=figures, tables=[_table(seen, run.experiment.members.seeds)])
+
+
+def _maps(run: TrainedRun, member: int) -> MapFigure:
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    place, ticks = example(run.experiment.task, batch, batch.latents["anchor_positions"][:, 0] == 4)
+    record = look(run.ensemble().select([member]), batch.inputs[[place]], record=[_FIRST, _SECOND])
+    first, second = record[_FIRST][0, 0, 0], record[_SECOND][0, 0, 0]
+    return attention_maps(
+        "Both attentions of a simplified model and their product (Fig 16)",
+        {"Attn1, layer 0": first, "Attn2, layer 1": second, "Attn2 Attn1": second @ first},
+        ticks,
+        caption=f"Seed {run.experiment.members.seeds[member]}, the best in test, on one test sequence. In the paper "
+        "layer 0 brings the key to the anchor's position and the anchor to all others, layer 1 the anchor's "
+        "position, which holds the key by then, to all; their product reads the key everywhere.",
+        seed=run.experiment.members.seeds[member],
+    )
+
+
+def _classification(run: TrainedRun, member: int) -> MapFigure:
+    weights = run.ensemble().select([member]).weights
+    logits = item_logits(weights, weights["pos_embed.W_pos"][:, 1:])[0].mean(dim=0)  # [item output]
+    return MapFigure(
+        title="Every item through both value maps (Fig 16)",
+        caption=f"Seed {run.experiment.members.seeds[member]}, the best in test. Rows are the items 20 to 100, each as "
+        "its embedding plus a position vector, mean over the positions that a key can have; columns are the logits of "
+        "the same items. In the paper the product plays the role of classification: the diagonal stands out.",
+        maps=((Map("X(1) W_V1 W_V2", grid(logits[:, ITEMS.start : ITEMS.stop])),),),
+        x_label="logit of item 20 + ...",
+        y_label="item 20 + ...",
+        value_label="logit",
+        value_range=(None, None),
+        signed=True,
+        seeds=str(run.experiment.members.seeds[member]),
+    )
+
+
+def _table(seen: Mechanism, seeds: Sequence[int]) -> Table:
+    return seed_table(
+        "What the simplified model does, seed by seed",
+        f"On {LOOKED_AT} test sequences. Attention from row to column position; two kinds of rows: the share of the "
+        "variance of layer 1's rows that lies between the anchor's and the others. Items classified by "
+        "W_V1 W_V2: from embedding plus position, as judged, and from the embedding alone.",
+        seeds,
+        {
+            "test accuracy": seen.accuracy,
+            "product, last to key": seen.product,
+            "Attn1, anchor to key": seen.anchor_to_key,
+            "Attn1, others to anchor": seen.others_to_anchor,
+            "two kinds of rows": seen.kinds,
+            "Attn2, all to anchor": seen.all_to_anchor,
+            "output rows right": seen.rows_right,
+            "items classified": seen.classified,
+            "by embedding alone": seen.classified_alone,
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/simplified",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: the paper's structure, all of whose sizes are the vocabulary's 201; 2400 steps of batch 50 "
+            "on 2000 sequences with learning rate 2e-3 and weight decay 0.3, five seeds. The paper trains for 4000 "
+            "epochs at up to 2e-4.",
+        ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: the paper's model, all sizes 201, on the 30000 sequences of the authors' public code in "
+            "batches of 50. The schedule, 2e-5 to 2e-4 and back, takes 100 epochs in place of 4000; two seeds.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: all sizes 201; 30000 sequences and 10000 epochs, as the model of Figure 16 has in the "
+            "authors' public code. The learning rate stays at 2e-5 after epoch 4000, since no other schedule is given; "
+            "five seeds.",
+        ),
+    },
+    smoke=QUICK.shortened(steps=2),
+    chosen_on=SEARCHED,
+    other_task=mirrored,
+)

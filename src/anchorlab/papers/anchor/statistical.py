@@ -1,0 +1,233 @@
+"""Statistical output: the distribution of labels is learned.
+
+The identity task whose label is now and then the key's successor: the last of five copies of every sequence (first
+kind), or each label with probability 0.2 (second kind).
+
+Source: anchor functions, section 4.8, Figure 11.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Reference, Table, at_most, within
+from anchorlab.lens import look
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, column_table, curves_against
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.training import Experiment, TrainedRun
+
+KINDS = ("first", "second")
+CONTENT = {"seen": "train", "unseen": "test"}  # sequences drawn with keys placed as in training, and as in test
+FRESH = 2000  # newly drawn sequences of each kind and content; training draws from other streams than this seed's
+_SEED = 10_000
+
+QUICK = Setting(quick_model(), quick_recipe(9000, steps=1200, evaluations=24), seeds=6)
+PAPER = Setting(DecoderSpec(), paper_recipe(9000), seeds=5)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return both kinds, the first kind first."""
+    return [setting.experiment(task("anchor/statistical", kind=kind), f"statistical, {kind} kind") for kind in KINDS]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What final models score on newly drawn sequences of one kind and content; means over sequences."""
+
+    right: Float[Tensor, "member"]  # share of sequences whose most probable token is the label
+    unchanged: Float[Tensor, "member"]  # the same over sequences labelled x
+    changed: Float[Tensor, "member"]  # the same over sequences labelled x + 1
+    x: Float[Tensor, "member"]  # probability of x
+    successor: Float[Tensor, "member"]  # probability of x + 1
+    distance: Float[Tensor, "member"]  # total variation distance to the distribution of labels
+
+
+Seen = Mapping[tuple[str, str], Scores]
+"""By kind and content."""
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Measure the final models of both kinds, the first kind first, on newly drawn sequences."""
+    by_kind = zip(KINDS, runs, strict=True)
+    return {(kind, content): scores(run, split) for kind, run in by_kind for content, split in CONTENT.items()}
+
+
+def scores(run: TrainedRun, split: str) -> Scores:
+    """Return what the final models score on sequences of a split that training never drew."""
+    chosen = run.experiment.task
+    batch = chosen.sample(split, FRESH, seed=_SEED)
+    outputs = look(run.ensemble(), batch.inputs)["output"][:, :, -1:]
+    metrics = [chosen.metrics(output, batch) for output in outputs]
+    found = {name: torch.stack([one[name][:, 0] for one in metrics]) for name in metrics[0]}
+    right, changed = found["label accuracy"], (batch.targets != batch.answers)[:, 0]
+    return Scores(
+        right=right.mean(dim=1),
+        unchanged=(right * ~changed).sum(dim=1) / (~changed).sum(),
+        changed=(right * changed).sum(dim=1) / changed.sum(),
+        x=found["probability of answer"].mean(dim=1),
+        successor=found["probability of changed"].mean(dim=1),
+        distance=found["total variation"].mean(dim=1),
+    )
+
+
+def _everything(values: Iterable[Tensor]) -> Measurement:
+    return over(torch.stack(list(values)).mean(dim=0))
+
+
+def _probability_of_x(seen: Seen, kind: str) -> Measurement:
+    return _everything(seen[kind, content].x for content in CONTENT)
+
+
+@claim(
+    "Against labels that are x four times in five, the most probable token is right four times in five",
+    at="section 4.8 and Fig 11a, b",
+    paper="80 %",
+    band=within(0.78, 0.82),
+)
+def all_labels(seen: Seen) -> Measurement:
+    """Accuracy against labels on newly drawn sequences, mean over both kinds, seen and unseen content, and seeds."""
+    return _everything(one.right for one in seen.values())
+
+
+@claim(
+    "For sequences labelled x the most probable token is always right",
+    at="section 4.8 and Fig 11a, b",
+    paper="100 %",
+    band=within(0.97, 1),
+)
+def unchanged(seen: Seen) -> Measurement:
+    """The same on sequences labelled x."""
+    return _everything(one.unchanged for one in seen.values())
+
+
+@claim(
+    "For sequences labelled x + 1 the most probable token is never right",
+    at="section 4.8 and Fig 11a, b",
+    paper="0 %",
+    band=within(0, 0.03),
+)
+def changed(seen: Seen) -> Measurement:
+    """The same on sequences labelled x + 1."""
+    return _everything(one.changed for one in seen.values())
+
+
+@claim(
+    "The probability of x tends to that of the labels",
+    at="Fig 11c",
+    paper="0.8 on seen and on unseen content",
+    band=within(0.75, 0.85),
+)
+def probability_of_x(seen: Seen) -> Measurement:
+    """Probability of x on newly drawn sequences of the first kind, mean over seen and unseen content, and seeds."""
+    return _probability_of_x(seen, "first")
+
+
+@claim(
+    "The second kind gives similar probabilities",
+    at="section 4.8 (results are similar)",
+    paper="similar",
+    band=within(0.75, 0.85),
+)
+def second_kind(seen: Seen) -> Measurement:
+    """Probability of x on newly drawn sequences of the second kind, mean over seen and unseen content, and seeds."""
+    return _probability_of_x(seen, "second")
+
+
+@claim(
+    "The whole distribution is learned, also where a key stands at a new place",
+    at="Fig 11c (our measure)",
+    paper="0 when both probabilities are met",
+    band=at_most(0.1),
+)
+def distance(seen: Seen) -> Measurement:
+    """Total variation distance to (0.8, 0.2) on unseen content, mean over both kinds and seeds."""
+    return _everything(seen[kind, "unseen"].distance for kind in KINDS)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the three panels of Figure 11, and list the scores on newly drawn sequences."""
+    seen, by_kind = see(runs), dict(zip(KINDS, runs, strict=True))
+    accuracies = [_accuracies(kind, by_kind[kind], panel) for kind, panel in zip(KINDS, "ab", strict=True)]
+    return Analysis(seen, [*accuracies, *(_probabilities(kind, by_kind[kind]) for kind in KINDS)], [_table(seen)])
+
+
+def _accuracies(kind: str, run: TrainedRun, panel: str) -> LineFigure:
+    groups = {"all": "all", "labelled x": "unchanged", "labelled x + 1": "changed"}
+    curves = {name: along_units(run, "train", "label accuracy", group=group) for name, group in groups.items()}
+    return curves_against(
+        f"Accuracy against labels, {kind} kind (Fig 11{panel})",
+        curves["all"][0],
+        {name: values for name, (_, values) in curves.items()},
+        caption=f"On the first 500 training rows: how often the most probable token is the label. {MEAN_AND_RANGE}",
+        x_label=run.experiment.recipe.unit,
+        y_label="accuracy against labels",
+        y_range=(-0.02, 1.02),
+        references=[Reference("0.8", 0.8)],
+    )
+
+
+def _probabilities(kind: str, run: TrainedRun) -> LineFigure:
+    x, of_x = along_units(run, "test", "probability of answer")
+    _, of_successor = along_units(run, "test", "probability of changed")
+    return curves_against(
+        f"Probabilities of x and x + 1, {kind} kind (Fig 11c)",
+        x,
+        {"x, unseen content": of_x, "x + 1, unseen content": of_successor},
+        caption=f"On test sequences, whose keys stand where training never shows them. {MEAN_AND_RANGE}",
+        x_label=run.experiment.recipe.unit,
+        y_label="probability",
+        y_range=(0.0, 1.0),
+        references=[Reference("0.8", 0.8), Reference("0.2", 0.2)],
+    )
+
+
+def _table(seen: Seen) -> Table:
+    found = seen.values()
+    return column_table(
+        "Newly drawn sequences at the end of training",
+        f"{FRESH} sequences that training never showed, with keys at places that it shows (seen content) and "
+        "does not show (unseen). Means over seeds; the distance is the total variation to (0.8, 0.2), at worst over "
+        "seeds in the last column.",
+        {
+            "kind": [kind for kind, _ in seen],
+            "content": [content for _, content in seen],
+            "label accuracy": [float(one.right.mean()) for one in found],
+            "probability of x": [float(one.x.mean()) for one in found],
+            "of x + 1": [float(one.successor.mean()) for one in found],
+            "distance": [float(one.distance.mean()) for one in found],
+            "at worst": [float(one.distance.max()) for one in found],
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/statistical",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: the paper's 9000 labelled rows, two layers of one head, width 64, 1200 steps of batch 50 "
+            "(6.67 epochs), learning rate 6e-3, weight decay 0.3.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: 9000 rows, batch 50, 4000 epochs, four layers of four heads, width 400. The paper gives no "
+            "number of seeds; five are used.",
+            paper=True,
+        ),
+    },
+    smoke=QUICK.shortened(steps=24),
+    chosen_on=SEARCHED,
+)

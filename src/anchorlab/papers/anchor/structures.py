@@ -1,0 +1,299 @@
+"""Ablation of architecture: the components that the identity anchor function needs.
+
+The answer is the token after the anchor 3, at positions where training never shows it. Which parts of a decoder does
+that take?
+
+Source: anchor functions, section 5.3, Figure 15.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid, within
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.kit import at_end, mean_and_range
+from anchorlab.studies.quick import quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.training import Experiment, Recipe, TrainedRun
+
+COMPONENTS = {
+    "residual": "residual",
+    "linear": "output_linear",
+    "LN": "layer_norm",
+    "FNN": "feed_forward",
+    "projection": "projection",
+    "mask": "mask",
+}
+"""The paper's names of the components, each with its switch in `DecoderSpec`."""
+
+VOCABULARY = 201
+FITTED = 0.95  # training accuracy from which on a structure that is said to fail is judged: it has to have learned
+FIG_15 = "section 5.3 and Fig 15"
+
+FULL, NO_FNN, BADLY, NONE = "all components", "without FNN", "linear + projection + mask", "none"
+ONE_LAYER, SHIFTED = "one layer", "one layer, V shifted by one"
+
+_SUBSETS: Mapping[str, str] = {
+    FULL: "residual linear LN FNN projection mask",
+    NO_FNN: "residual linear LN projection mask",
+    "without FNN and LN": "residual linear projection mask",
+    "residual + LN + projection + mask": "residual LN projection mask",
+    "residual + projection + mask": "residual projection mask",
+    BADLY: "linear projection mask",
+    "projection + mask": "projection mask",
+    "residual + LN + mask": "residual LN mask",
+    "residual + linear + LN + mask": "residual linear LN mask",
+    "residual": "residual",
+    "LN": "LN",
+    "residual + LN": "residual LN",
+    NONE: "",
+}
+"""The two-layer structures of Figure 15 in its order, with the components that are left."""
+
+_WIDE = (FULL, NO_FNN, "without FNN and LN")
+"""The two-layer structures whose stream is wider than the heads; all sizes of the others are the vocabulary's."""
+
+
+def structure(components: Collection[str], width: int = 400, head_width: int = 64) -> DecoderSpec:
+    """Return two layers of one head with some of the components, of sizes that fit together as in the paper.
+
+    Without the linear map after attention, heads are as wide as the stream; without the projection, the stream is as
+    wide as the vocabulary. Source: anchor functions, section 5.3. Errors: `SpecError` for an unknown component.
+    """
+    unknown = set(components) - set(COMPONENTS)
+    if unknown:
+        raise SpecError("components", f"there is no {min(unknown)!r}", f"choose from {', '.join(COMPONENTS)}")
+    width = width if "projection" in components else VOCABULARY
+    return DecoderSpec(
+        layers=2,
+        heads=1,
+        width=width,
+        head_width=head_width if {"linear", "projection"} <= set(components) else width,
+        **{switch: name in components for name, switch in COMPONENTS.items()},
+    )
+
+
+def structures(width: int = 400, head_width: int = 64) -> dict[str, DecoderSpec]:
+    """Return the fifteen structures of Figure 15, by name, in its order."""
+    wide, narrow = (width, head_width), (VOCABULARY, VOCABULARY)
+    found = {name: structure(words.split(), *(wide if name in _WIDE else narrow)) for name, words in _SUBSETS.items()}
+    one = found[FULL].replace(layers=1)
+    return {**found, ONE_LAYER: one, SHIFTED: one.replace(shift_values=1)}
+
+
+def every_subset(width: int = 400, head_width: int = 64) -> dict[str, DecoderSpec]:
+    """Return two layers under each of the 64 subsets of the components, by name, the smallest subsets first."""
+    subsets = (chosen for size in range(len(COMPONENTS) + 1) for chosen in combinations(COMPONENTS, size))
+    return {" + ".join(chosen) or NONE: structure(chosen, width, head_width) for chosen in subsets}
+
+
+CLAIMED = (FULL, NO_FNN, BADLY, NONE, ONE_LAYER, SHIFTED)
+"""The structures that a claim is about."""
+
+
+def _settings(models: Mapping[str, DecoderSpec], recipe: Recipe, seeds: int) -> dict[str, Setting]:
+    return {name: Setting(model, recipe, seeds) for name, model in models.items()}
+
+
+QUICK = _settings(structures(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=5)
+SCALED = _settings({name: structures()[name] for name in CLAIMED}, paper_recipe(1000, epochs=1600, whole=1600), seeds=1)
+PAPER = _settings(structures(), paper_recipe(1000), seeds=5)
+PAPER_NONE = {NONE: PAPER[NONE]}
+SUBSETS = _settings(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=3)
+
+
+def experiments(setting: Mapping[str, Setting]) -> list[Experiment]:
+    """Return the experiment of each structure, labelled by its name."""
+    return [one.experiment(task("anchor/identity"), name) for name, one in setting.items()]
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Accuracy of each structure at the end, by its name, `[member]`."""
+
+    train: Mapping[str, Float[Tensor, "member"]]
+    test: Mapping[str, Float[Tensor, "member"]]
+
+    def fitted(self, name: str) -> Float[Tensor, "fitted"] | None:
+        """Return the test accuracies of a structure's seeds that learned its training sequences."""
+        return self.test[name][self.train[name] >= FITTED] if name in self.test else None
+
+
+def see(runs: Sequence[TrainedRun]) -> Accuracies:
+    """Read the accuracies of runs, each labelled by its structure."""
+    by_name = {run.experiment.cell.label: run for run in runs}
+    train = {name: at_end(run, "train", "accuracy") for name, run in by_name.items()}
+    return Accuracies(train, {name: at_end(run, "test", "accuracy") for name, run in by_name.items()})
+
+
+@claim(
+    "Two layers with all components generalise",
+    at=FIG_15,
+    paper="100 % on all five seeds",
+    band=within(0.99, 1.0),
+    always=True,
+)
+def full(seen: Accuracies) -> Measurement | None:
+    """Test accuracy, lowest over seeds."""
+    return over(seen.test[FULL], taken=torch.min) if FULL in seen.test else None
+
+
+@claim(
+    "Without the feed-forward network two layers still generalise, with slight variation",
+    at=FIG_15,
+    paper="slight variation across five trials; no value in the text",
+    band=within(0.9, 1.0),
+)
+def no_fnn(seen: Accuracies) -> Tensor | None:
+    """Test accuracy, mean over seeds."""
+    return seen.test.get(NO_FNN)
+
+
+@claim("One layer does not generalise at all", at=FIG_15, paper="not at all", band=at_most(0.1))
+def one_layer(seen: Accuracies) -> Tensor | None:
+    """Test accuracy, mean over seeds that fit their training sequences (training accuracy at least {FITTED:g})."""
+    return seen.fitted(ONE_LAYER)
+
+
+@claim(
+    "One layer whose values are shifted by one generalises easily",
+    at=FIG_15,
+    paper="easily; no value in the text",
+    band=within(0.95, 1.0),
+)
+def shifted_values(seen: Accuracies) -> Tensor | None:
+    """Test accuracy, mean over seeds."""
+    return seen.test.get(SHIFTED)
+
+
+@claim(
+    "With linear map, projection and mask alone, two layers generalise very badly",
+    at=FIG_15,
+    paper="very badly for all five trials",
+    band=at_most(0.5),
+    always=True,
+)
+def badly(seen: Accuracies) -> Measurement | None:
+    """Test accuracy, highest over seeds that fit their training sequences (training accuracy at least {FITTED:g})."""
+    fitted = seen.fitted(BADLY)
+    return None if fitted is None else over(fitted, "seeds that fit", torch.max)
+
+
+@claim(
+    "With none of the components two layers can generalise wholly",
+    at=FIG_15,
+    paper="can be 100 %, with large fluctuation",
+    band=within(0.95, 1.0),
+    always=True,
+)
+def none(seen: Accuracies) -> Measurement | None:
+    """Test accuracy, highest over seeds."""
+    return over(seen.test[NONE], taken=torch.max) if NONE in seen.test else None
+
+
+@claim(
+    "Models without any of the components generalise better than with linear map, projection and mask",
+    at=FIG_15,
+    paper="better",
+    band=at_least(0.1),
+)
+def fewer_is_better(seen: Accuracies) -> Tensor | None:
+    """Difference of the test accuracies, mean over seeds whose linear map, projection and mask fit their training
+    sequences (training accuracy at least {FITTED:g})."""
+    if not {NONE, BADLY} <= set(seen.test):
+        return None
+    return (seen.test[NONE] - seen.test[BADLY])[seen.train[BADLY] >= FITTED]
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Mapping[str, Setting]) -> Analysis:
+    """Draw and list the accuracy of every structure and seed."""
+    seen = see(runs)
+    return Analysis(seen, figures=[_figure(seen, runs[0].experiment.members.seeds)], tables=[_table(runs, seen)])
+
+
+def _figure(seen: Accuracies, seeds: Sequence[int]) -> MapFigure:
+    maps = tuple(
+        Map(title, grid(torch.stack(list(values.values()))), tuple(values), tuple(map(str, seeds)))
+        for title, values in (("training sequences", seen.train), ("test sequences", seen.test))
+    )
+    return MapFigure(
+        title="Accuracy of every structure, seed by seed (Fig 15)",
+        caption="A row is a structure, a column a seed. Two layers of one head but for the last two rows. Linear is "
+        "the map after attention, LN layer norm, FNN the feed-forward network, projection the map to the vocabulary, "
+        "mask the causal mask.",
+        maps=(maps,),
+        x_label="seed",
+        y_label="structure",
+        value_label="accuracy",
+        value_range=(0.0, 1.0),
+    )
+
+
+def _table(runs: Sequence[TrainedRun], seen: Accuracies) -> Table:
+    rows = [
+        (name, round(_parameters(run) / 1000), float(seen.train[name].mean()), *mean_and_range(seen.test[name]))
+        for run, name in zip(runs, seen.test, strict=True)
+    ]
+    return Table(
+        title="Accuracy by structure",
+        caption="At the end of training, over seeds. Parameters in thousands.",
+        columns=("structure", "parameters, thousands", "train mean", "test mean", "test lowest", "test highest"),
+        rows=tuple(rows),
+    )
+
+
+def _parameters(run: TrainedRun) -> int:
+    of = run.experiment
+    return sum(value.numel() for value in of.model.build(of.task.shape).parameters())
+
+
+STUDY = Study(
+    name="anchor/structures",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: the paper's structures; where its stream is 400 wide here it is 64, where its sizes are "
+            "the vocabulary's 201 so are these. 600 steps of batch 50 on 2000 sequences with learning rate 2e-3 and "
+            "weight decay 0.3, five seeds.",
+        ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: the six structures that a claim is about, at full size and with the data, batch and "
+            "learning rates of the paper profile; its schedule takes 1600 epochs in place of 4000; one seed.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: stream 400 and heads 64 wide in the first three and the last two structures, 201 in the "
+            "others; 4000 epochs, five seeds. The number of training sequences, 1000, and the batch, 50, are those of "
+            "the authors' public code; the paper gives neither here.",
+            paper=True,
+        ),
+        "paper-none": Profile(
+            PAPER_NONE,
+            "Profile of the paper's structure without any component alone: its setting and five seeds are those of the "
+            "paper profile, 4000 epochs on the 1000 sequences of the authors' public code.",
+            paper=("none",),
+        ),
+        "subsets": Profile(
+            SUBSETS,
+            "Subsets profile: two layers under every one of the 64 subsets of the six components, three seeds each, in "
+            "the quick profile's recipe.",
+        ),
+    },
+    smoke={name: one.shortened(steps=2) for name, one in QUICK.items()},
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,243 @@
+"""Two distances: layer 0 shifts by both, layer 1 reads where the anchor says.
+
+After the anchor 3 the answer is the next token, after the anchor 4 the one after that.
+
+Source: anchor functions, section 5.2 and Figure 14.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from anchorlab.findings import Map, MapFigure, Table, at_most, grid, within
+from anchorlab.lens import broadcast_profile, look, shift_profile
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.mirrored import mirrored
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import at_end, column_table, example
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import Batch, task
+from anchorlab.training import Experiment, TrainedRun
+
+DISTANCES = {"near": 1, "far": 2}  # positions from anchor to key, by rule: after 3 the next token, after 4 one later
+LEARNED = 0.9  # the test accuracy from which a seed is judged
+LOOKED_AT = 500  # test sequences
+FIRST, SECOND = (f"blocks.{layer}.attn.hook_pattern" for layer in range(2))
+
+QUICK = Setting(quick_model(heads=2), quick_recipe(2000, steps=1200), seeds=5)
+SCALED = Setting(DecoderSpec(layers=2, heads=2), paper_recipe(2000, epochs=400, every=10, whole=400), seeds=2)
+PAPER = Setting(DecoderSpec(layers=2, heads=2), paper_recipe(2000), seeds=5)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the one experiment."""
+    return [setting.experiment(task("anchor/two-distances"), "two distances")]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What the heads of both layers do on test sequences."""
+
+    accuracy: Float[Tensor, "member"]  # test accuracy at the end
+    shifts: Int[Tensor, "member head"]  # by how much each head of layer 0 shifts best
+    mass: Float[Tensor, "member head"]  # its attention there
+    unrest: Float[Tensor, "member head"]  # how much its map changes with the input
+    sources: Mapping[str, Int[Tensor, "member head"]]  # by rule, how far after the anchor layer 1 reads
+
+    @property
+    def learned(self) -> Bool[Tensor, "member"]:
+        """Which members learned the task."""
+        return self.accuracy >= LEARNED
+
+
+def see(run: TrainedRun) -> Heads:
+    """Look at the heads on test sequences."""
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    record = look(run.ensemble(), batch.inputs, record=[FIRST, SECOND])
+    return read_heads(at_end(run, "test", "accuracy"), record[FIRST], record[SECOND], batch)
+
+
+def read_heads(
+    accuracy: Float[Tensor, "member"],
+    first: Float[Tensor, "member batch head query key"],
+    second: Float[Tensor, "member batch head query key"],
+    batch: Batch,
+) -> Heads:
+    """Read the shifts from layer 0's patterns, and the sources from layer 1's."""
+    shifts, anchors = shift_profile(first), batch.latents["anchor_positions"][:, 0]
+    sources = {}
+    for rule in DISTANCES:
+        of = batch.group == batch.groups.index(rule)
+        sources[rule] = broadcast_profile(second[:, of], anchors[of], queries="last").best
+    return Heads(accuracy, shifts.best, shifts.value, unrest(first), sources)
+
+
+def unrest(pattern: Float[Tensor, "member batch head query key"]) -> Float[Tensor, "member head"]:
+    """Return the total variation of a row from its mean over sequences, averaged over rows; 0 for a constant map.
+
+    The first row of a causal head has no choice and is left out.
+    """
+    apart = (pattern - pattern.mean(dim=1, keepdim=True)).abs().sum(dim=-1) / 2
+    return apart[..., 1:].mean(dim=(1, 3))
+
+
+def _over_heads(values: Tensor, seen: Heads) -> Measurement:
+    return over(values.float().mean(dim=1)[seen.learned], "seeds that learned")
+
+
+@precondition(
+    "The tasks of both distances are learned and generalise",
+    at="section 5.2 and Fig 14",
+    paper="implied: maps are of a trained model",
+    band=within(0.95, 1.0),
+)
+def learned(seen: Heads) -> Tensor:
+    """Test accuracy, mean over seeds."""
+    return seen.accuracy
+
+
+@claim(
+    "One head of layer 0 shifts by one position, the other by two",
+    at="section 5.2 and Fig 14a, b",
+    paper="both heads of its model",
+    band=within(0.8, 1.0),
+)
+def two_shifts(seen: Heads) -> Tensor:
+    """Share of seeds whose two heads shift best by 1 and by 2, either way round; seeds that learned."""
+    both = torch.tensor(sorted(DISTANCES.values()))
+    return (seen.shifts.sort(dim=-1).values == both).all(dim=-1)[seen.learned]
+
+
+@claim(
+    "The heads that shift by one and by two positions do little else",
+    at="section 5.2 and Fig 14a, b",
+    paper="one dark diagonal each",
+    band=within(0.5, 1.0),
+)
+def shift_mass(seen: Heads) -> Measurement:
+    """Attention that goes to the position of the head's best shift, mean over both heads and seeds that learned."""
+    return _over_heads(seen.mass, seen)
+
+
+@claim(
+    "Layer 0's maps are the same whatever the input",
+    at="section 5.2",
+    paper="stable regardless of the input",
+    band=at_most(0.2),
+)
+def stable(seen: Heads) -> Measurement:
+    """Distance (total variation) of a row from its mean over test sequences, mean over rows, heads and seeds that
+    learned."""
+    return _over_heads(seen.unrest, seen)
+
+
+@claim(
+    "Under the anchor 3 layer 1 broadcasts from the position after it",
+    at="section 5.2 and Fig 14c",
+    paper="one after the anchor",
+    band=within(0.8, 1.0),
+)
+def near_source(seen: Heads) -> Measurement:
+    """Share of heads and seeds whose last position reads most from there, on sequences with 3; seeds that learned."""
+    return _over_heads(seen.sources["near"] == DISTANCES["near"], seen)
+
+
+@claim(
+    "Under the anchor 4 layer 1 broadcasts from the second position after it",
+    at="section 5.2 and Fig 14d",
+    paper="two after the anchor",
+    band=within(0.8, 1.0),
+)
+def far_source(seen: Heads) -> Measurement:
+    """Share of heads and seeds whose last position reads most from two after the anchor, on sequences with 4; seeds
+    that learned."""
+    return _over_heads(seen.sources["far"] == DISTANCES["far"], seen)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the four maps of Figure 14, and list what the heads of all seeds do."""
+    (run,) = runs
+    seen = see(run)
+    return Analysis(
+        seen,
+        figures=[_figure(run, member=int(seen.accuracy.argmax()))],
+        tables=[_table(seen, run.experiment.members.seeds)],
+    )
+
+
+def _figure(run: TrainedRun, member: int) -> MapFigure:
+    """Draw the heads of one model, on a sequence under either anchor."""
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    middle, rows = batch.latents["anchor_positions"][:, 0] == 3, []
+    for rule in DISTANCES:
+        place, ticks = example(run.experiment.task, batch, middle & (batch.group == batch.groups.index(rule)))
+        record = look(run.ensemble().select([member]), batch.inputs[place : place + 1], record=[FIRST, SECOND])
+        maps = [
+            Map(f"layer {layer}, head {head}", grid(values), ticks, ticks)
+            for layer, site in enumerate((FIRST, SECOND))
+            for head, values in enumerate(record[site][0, 0])
+        ]
+        rows.append(tuple(maps))
+    seed = run.experiment.members.seeds[member]
+    return MapFigure(
+        title="Attention of a model of two layers with two heads (Fig 14)",
+        caption=f"Seed {seed} on two test sequences, with the anchor 3 above and 4 below, both at the fourth "
+        "position. In the paper one head of layer 0 shifts by one position and the other by two for every input; "
+        "in layer 1 the position that is read lies one later for 4.",
+        maps=tuple(rows),
+        value_range=(0.0, 1.0),
+        seeds=str(seed),
+    )
+
+
+def _table(seen: Heads, seeds: Sequence[int]) -> Table:
+    heads = seen.shifts.shape[1]
+    return column_table(
+        "What the heads do, seed by seed",
+        f"On {LOOKED_AT} test sequences. Shifts count positions back, sources positions after the anchor.",
+        {
+            "seed": [seed for seed in seeds for _ in range(heads)],
+            "head": [*range(heads)] * len(seeds),
+            "test accuracy": seen.accuracy.repeat_interleave(heads),
+            "layer 0 shifts by": seen.shifts.flatten(),
+            "its mass": seen.mass.flatten(),
+            "its change with the input": seen.unrest.flatten(),
+            "layer 1 reads, anchor 3": seen.sources["near"].flatten(),
+            "layer 1 reads, anchor 4": seen.sources["far"].flatten(),
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/two-distances",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: two layers of two heads, width 64, on 2000 sequences, 1200 steps of batch 50 with learning "
+            "rate 6e-3 and weight decay 0.3, five seeds. The paper's model has the same heads and is 400 wide.",
+        ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: the paper's model, two layers of two heads, width 400, on 2000 sequences in batches of "
+            "50. Its schedule, 2e-5 to 2e-4 and back, takes 400 epochs in place of 4000; two seeds.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: two layers of two heads, width 400, 2000 sequences, 4000 epochs. The paper names neither "
+            "the seeds (five here) nor the training sequences of this figure.",
+        ),
+    },
+    smoke=QUICK.shortened(steps=2, size=200),
+    chosen_on=SEARCHED,
+    other_task=mirrored,
+)

@@ -1,0 +1,303 @@
+"""Working memory: the intermediate result is held until the second anchor.
+
+A key is followed by one of two anchors and, after noise of any length, by one of two others; the answer is the key
+under both operations in turn, asked for at the end of 20 tokens. Only the last output is trained; here the outputs of
+all positions are read.
+
+Source: anchor functions, section 4.5 and Figure 8; settings in its appendix A.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Table, at_least
+from anchorlab.lens import look
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.mirrored import mirrored
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, seed_table, training_curves
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import Batch, task
+from anchorlab.training import Experiment, TrainedRun
+
+FIRST, SECOND = (1, 2), (3, 4)  # the anchors that can come first, and second
+ADDS = {1: 0, 2: 1, 3: 0, 4: -2}  # what each anchor adds to the key
+LEARNED = 0.9  # only seeds of this test accuracy are judged: what an untrained model holds says nothing
+SHORTEST = 3  # shorter stretches are left out: a single position holds one value in any case
+LOOKED_AT = 1000  # test sequences
+AROUND = 8  # positions before and after the second anchor in the figure
+
+QUICK = Setting(
+    quick_model(layers=3, heads=2),
+    quick_recipe(40_000, steps=1800, batch=100, learning_rate=2e-3, weight_decay=0.1),
+    seeds=4,
+)
+SCALED = Setting(DecoderSpec(), paper_recipe(40_000, epochs=12, batch=100, every=1, whole=12), seeds=1)
+PAPER = Setting(DecoderSpec(), paper_recipe(40_000, epochs=300, batch=100, every=10), seeds=5)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the one experiment."""
+    return [setting.experiment(task("anchor/working-memory"), "working memory")]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What members put out on test sequences; a stretch reaches from the first anchor up to before the second."""
+
+    accuracy: Float[Tensor, "member"]  # test accuracy at the end
+    batch: Batch
+    outputs: Int[Tensor, "member batch position"]  # the most probable tokens
+    stretch: Bool[Tensor, "batch position"]  # the positions of stretches of at least `SHORTEST`
+    common: Float[Tensor, "member"]  # share of those positions with the most common output of their stretch
+    whole: Float[Tensor, "member"]  # share of those stretches with a single output
+    constants: Int[Tensor, "member anchor"]  # the most common output minus key, for each first anchor
+    moved: Bool[Tensor, "member batch position"]  # whether an output is the key plus that constant
+    possible: Bool[Tensor, "member batch position"]  # whether it is the answer under one second anchor or the other
+    right: Bool[Tensor, "member batch position"]  # whether it is the answer
+    changing: Bool[Tensor, "member batch"]  # whether the answer is not the key plus that constant
+
+    @property
+    def learned(self) -> Bool[Tensor, "member"]:
+        """Which members learned the task."""
+        return self.accuracy >= LEARNED
+
+    def answered(self) -> Float[Tensor, "member"]:
+        """Return the share of positions from the second anchor on with the answer."""
+        return _share(self.right, _from(self.batch, 1) >= 0)
+
+
+def see(run: TrainedRun) -> Seen:
+    """Read the outputs at every position of test sequences."""
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    outputs = look(run.ensemble(), batch.inputs)["output"].argmax(dim=-1)
+    return read(outputs, batch, at_end(run, "test", "accuracy"))
+
+
+def read(outputs: Int[Tensor, "member batch position"], batch: Batch, accuracy: Float[Tensor, "member"]) -> Seen:
+    """Read what outputs hold."""
+    stretch = first_stretch(batch, SHORTEST)
+    lengths, long = stretch.sum(dim=1), stretch.any(dim=1)
+    alike = outputs[..., :, None] == outputs[..., None, :]
+    most_common = (alike * stretch[:, :, None] * stretch[:, None, :]).sum(dim=-1).amax(dim=-1)
+    first = batch.latents["anchors"][:, :1]
+    keys = batch.inputs.gather(1, batch.latents["key_positions"][:, :1])
+    moves = outputs - keys
+    constants = torch.stack([moves[:, stretch & (first == one)].mode(dim=-1).values for one in FIRST], dim=1)
+    sums = torch.tensor([[ADDS[one] + ADDS[two] for two in SECOND] for one in FIRST])
+    which = (first[:, 0] == FIRST[1]).long()
+    return Seen(
+        accuracy,
+        batch,
+        outputs,
+        stretch,
+        common=most_common.sum(dim=1) / lengths.sum(),
+        whole=(most_common == lengths)[:, long].float().mean(dim=1),
+        constants=constants,
+        moved=moves == constants[:, which, None],
+        possible=(moves[..., None] == sums[which, None]).any(dim=-1),
+        right=outputs == batch.answers[:, :1],
+        changing=constants[:, which] != (batch.answers[:, :1] - keys)[:, 0],
+    )
+
+
+def first_stretch(batch: Batch, shortest: int) -> Bool[Tensor, "batch position"]:
+    """Return which positions lie from the first anchor up to before the second, in stretches of at least a length."""
+    stretch = (_from(batch, 0) >= 0) & (_from(batch, 1) < 0)
+    return stretch & (stretch.sum(dim=1, keepdim=True) >= shortest)
+
+
+def _from(batch: Batch, anchor: int) -> Int[Tensor, "batch position"]:
+    """Return the positions counted from the first (0) or second (1) anchor."""
+    return torch.arange(batch.inputs.shape[1]) - batch.latents["anchor_positions"][:, anchor : anchor + 1]
+
+
+def _share(where: Bool[Tensor, "member batch position"], of: Bool[Tensor, "batch position"]) -> Float[Tensor, "member"]:
+    return where[:, of].float().mean(dim=1)
+
+
+@precondition("The task is learned and generalises", at="section 4.5 and Fig 3", paper="about 1", band=at_least(0.95))
+def learns(seen: Seen) -> Tensor:
+    """Test accuracy, mean over seeds."""
+    return seen.accuracy
+
+
+@claim(
+    "From the first anchor until the second the output keeps one value",
+    at="section 4.5 and Fig 8",
+    paper="at every position of its three examples",
+    band=at_least(0.9),
+)
+def one_value(seen: Seen) -> Tensor:
+    """Share of those positions at which the output is the most common one of its sequence there, mean over seeds that
+    learned (test accuracy at least {LEARNED:g}); stretches of at least {SHORTEST} positions."""
+    return seen.common[seen.learned]
+
+
+@claim(
+    "The value held until the second anchor is the key moved by a constant of the first: an intermediate result",
+    at="section 4.5 and Fig 8",
+    paper="at every position of its three examples",
+    band=at_least(0.9),
+)
+def function_of_key(seen: Seen) -> Tensor:
+    """Share of the same positions at which the output is the key plus the constant learned for the first anchor, which
+    is the most common difference of output and key; mean over the same seeds."""
+    return _share(seen.moved, seen.stretch)[seen.learned]
+
+
+@claim(
+    "The constant by which the key is moved is that of the first anchor's operation",
+    at="Fig 8, whose text allows another one",
+    paper="in its three examples",
+    band=at_least(0.9),
+)
+def own_operation(seen: Seen) -> Tensor:
+    """Share of first anchors whose learned constant is their operation's, mean over the same seeds."""
+    return (seen.constants == torch.tensor([ADDS[one] for one in FIRST])).float().mean(dim=1)[seen.learned]
+
+
+@claim(
+    "From the second anchor on the output is the final answer",
+    at="section 4.5 and Fig 8",
+    paper="at every position of its three examples",
+    band=at_least(0.9),
+)
+def answer_kept(seen: Seen) -> Tensor:
+    """Share of positions from the second anchor to the end at which the output is the answer, mean over the same
+    seeds."""
+    return seen.answered()[seen.learned]
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the switch from the intermediate result to the answer, and list the examples of Figure 8."""
+    (run,) = runs
+    seen = see(run)
+    learning = training_curves(
+        "Test accuracy along training",
+        {"working memory": run},
+        "test",
+        caption=f"{MEAN_AND_RANGE} In test the key is at a position where training never shows it (modular residue).",
+    )
+    return Analysis(
+        seen,
+        figures=[_switch_figure(seen), learning],
+        tables=[_example_table(seen), _table(seen, run.experiment.members.seeds)],
+    )
+
+
+def around(
+    values: Bool[Tensor, "member batch position"], batch: Batch, rows: Bool[Tensor, "member batch"], reach: int
+) -> Float[Tensor, "member place"]:
+    """Return the mean over each member's sequences at places from `reach` before the second anchor to `reach` after.
+
+    Before it only positions from the first anchor on count; NaN where no sequence has such a place.
+    """
+    place = _from(batch, 1).masked_fill(_from(batch, 0) < 0, reach + 1)
+    counted = rows[:, :, None, None] & (place[:, :, None] == torch.arange(-reach, reach + 1))
+    return (values[..., None] & counted).sum(dim=(1, 2)) / counted.sum(dim=(1, 2))
+
+
+def _switch_figure(seen: Seen) -> LineFigure:
+    kept = seen.learned if seen.learned.any() else torch.ones_like(seen.learned)
+    held = {"key under the first anchor": seen.moved, "final answer": seen.right}
+    return curves_against(
+        "What the output holds around the second anchor (Fig 8)",
+        range(-AROUND, AROUND + 1),
+        {name: around(values, seen.batch, seen.changing, AROUND)[kept] for name, values in held.items()},
+        x_label="position relative to the second anchor",
+        y_label="share of sequences",
+        caption="Share of test sequences whose output is the intermediate result (the key plus the constant learned "
+        "for the first anchor) or the final answer, by position relative to the second anchor; before it, only "
+        "positions from the first anchor on. Of each seed only the sequences whose answer is another number than its "
+        "intermediate result, since elsewhere both are one. Mean over seeds that learned the task; the band reaches "
+        "from the lowest to the highest.",
+        y_range=ACCURACY,
+    )
+
+
+def _example_table(seen: Seen) -> Table:
+    """List inputs and outputs of the first seed, one sequence for each pair of anchors, as Figure 8 shows them."""
+    anchors, long = seen.batch.latents["anchors"], first_stretch(seen.batch, 2 * SHORTEST).any(dim=1)
+    rows = []
+    for first, second in product(FIRST, SECOND):
+        for at in ((anchors == torch.tensor([first, second])).all(dim=1) & long).nonzero()[:1, 0].tolist():
+            answer = int(seen.batch.answers[at, 0])
+            key = answer - ADDS[first] - ADDS[second]
+            sum_text = f"{key}{ADDS[first]:+d}{ADDS[second]:+d}={answer}"
+            rows.append((f"input, anchors {first} and {second}", _tokens(seen.batch.inputs[at]), sum_text))
+            rows.append(("output", _tokens(seen.outputs[0, at]), ""))
+    return Table(
+        "Inputs and outputs (Fig 8)",
+        f"Seed 0; the first test sequence of each pair of anchors with at least {2 * SHORTEST} positions from the "
+        "first anchor until the second. Every position's most probable token.",
+        columns=("", "tokens", "operations"),
+        rows=tuple(rows),
+    )
+
+
+def _tokens(row: Int[Tensor, "position"]) -> str:
+    return " ".join(map(str, row.tolist()))
+
+
+def _table(seen: Seen, seeds: Sequence[int]) -> Table:
+    constants = {
+        f"constant of anchor {anchor} (operation {ADDS[anchor]:+d})": constant
+        for anchor, constant in zip(FIRST, seen.constants.T, strict=True)
+    }
+    return seed_table(
+        "What the output holds, seed by seed",
+        f"On {LOOKED_AT} test sequences; stretches from the first anchor until the second of at least {SHORTEST} "
+        "positions. A learned constant is the most common difference of output and key; a possible answer is the one "
+        "that either second anchor would give. The last column is of positions from the second on.",
+        seeds,
+        {
+            "test accuracy": seen.accuracy,
+            "positions with one value": seen.common,
+            "stretches of one value": seen.whole,
+            **constants,
+            "positions with key plus constant": _share(seen.moved, seen.stretch),
+            "positions with a possible answer": _share(seen.possible, seen.stretch),
+            "positions with the answer": seen.answered(),
+        },
+    )
+
+
+STUDY = Study(
+    name="anchor/working-memory",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: three layers of two heads, width 64 (0.1 M parameters), on the paper's 40000 sequences in "
+            "batches of 100, but for 1800 steps (4.5 epochs) with learning rate 2e-3 and weight decay 0.1; four seeds. "
+            "The paper trains four layers of four heads, width 400 (5.65 M parameters), for hundreds of epochs.",
+        ),
+        "scaled": Profile(
+            SCALED,
+            "Scaled profile: the paper's model and its 40000 sequences in batches of 100. Its schedule, 2e-5 to 2e-4 "
+            "and back, takes 12 epochs (4800 steps); one seed.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the model and schedule of appendix A, and the 40000 sequences of the reference code, for "
+            "the 300 epochs that its figure shows, so that the learning rate is still rising at the end. The paper "
+            "names no seeds (five here) and no weight decay (PyTorch's 0.01).",
+            paper=True,
+        ),
+    },
+    smoke=QUICK.shortened(steps=4, size=500),
+    chosen_on=SEARCHED,
+    other_task=mirrored,
+)

@@ -1,0 +1,111 @@
+"""The checkpoints of a training run, one after the other: each is read, checked, measured and removed."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from anchorlab.engine import Status
+from anchorlab.errors import SpecError
+from anchorlab.language import pretrained
+from anchorlab.language.checkpoints import Fault, StoredWeights, checkpoint_folder, faults, read_weights
+from anchorlab.papers.language.along_training.measures import Measuring, measure
+from anchorlab.papers.language.along_training.tiny_training import train_tiny
+from anchorlab.papers.pretrained.opening import TINY, ModelSetting, check_weights, described
+from anchorlab.plain import MOST_BYTES_OF_RESULTS, parse_json, read_plain
+from anchorlab.runs.files import write_file
+from anchorlab.studies.workplace import Workplace
+
+ALL = Measuring()
+
+SOME_STEPS = (0, *(2**power for power in range(10)), 1000, 2000, 4000, 8000, 14_000, 32_000, 64_000, 143_000)
+"""Steps spread over training on a logarithmic scale, with 14 000, at which the paper gives numbers."""
+
+
+@dataclass(frozen=True)
+class Setting(ModelSetting):
+    """The checkpoints, and what is measured at each.
+
+    Fields
+        steps: the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
+        measuring: how many texts and prompts, and which truncations
+    """
+
+    model: str = "EleutherAI/pythia-160m"
+    steps: tuple[int, ...] = SOME_STEPS
+    measuring: Measuring = ALL
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint gave: its faults, its weights' digests, and its numbers unless a fault makes it unusable."""
+
+    step: int
+    faults: tuple[Fault, ...]
+    weights: StoredWeights
+    numbers: Mapping[str, float] | None
+    model: str = ""
+
+
+def observe(setting: Setting, workplace: Workplace) -> tuple[Checkpoint, ...]:
+    """Measure every checkpoint that no earlier run has measured; what is measured is kept in the workplace."""
+    if setting.revision is not None:
+        raise SpecError("revision", "the study goes through all of them", "leave it out")
+    check_weights(setting)
+    workplace.folder.mkdir(parents=True, exist_ok=True)
+    name, own = setting.model, workplace.folder / "tiny"
+    if setting.model == TINY:
+        train_tiny(own, setting.steps)
+        name = str(own)
+    found: list[Checkpoint] = []
+    for place, step in enumerate(sorted(setting.steps)):
+        workplace.report(Status(len(setting.steps), place, f"step {step}"))
+        path = workplace.folder / f"step{step}.json"
+        kept = _kept(path, setting, found)
+        if kept is None:
+            kept = _measure(name, step, found, setting, workplace)
+            content = {"setting": _key(setting), "after": [one.step for one in found], **asdict(kept)}
+            write_file(path.parent, path.name, [json.dumps(content).encode()])
+        found.append(kept)
+    workplace.report(Status(len(setting.steps), len(setting.steps), "checkpoints"))
+    shutil.rmtree(own, ignore_errors=True)
+    return tuple(found)
+
+
+def _measure(name: str, step: int, before: list[Checkpoint], setting: Setting, workplace: Workplace) -> Checkpoint:
+    """Read the files of a checkpoint, and measure the model unless they have a fault that makes it unusable."""
+    with checkpoint_folder(name, step, workplace.folder / "checkpoint", workplace.download) as folder:
+        weights = read_weights(folder)
+        wrong = faults(weights, {one.step: one.weights for one in before})
+        if any(fault.unusable for fault in wrong):
+            return Checkpoint(step, wrong, weights, None)
+        try:
+            model = pretrained(folder, device=workplace.device)
+        except SpecError as error:
+            if all(one.numbers is None for one in before):  # others would hardly open either
+                raise
+            return Checkpoint(step, (*wrong, Fault(f"cannot be opened: {error.problem}", unusable=True)), weights, None)
+        model.name = f"{setting.model} at step {step}"
+        return Checkpoint(step, wrong, weights, measure(model, setting.measuring), described(setting, model))
+
+
+def _key(setting: Setting) -> dict[str, Any]:
+    """What the numbers of a checkpoint depend on, beside its files."""
+    content: dict[str, Any] = json.loads(json.dumps({"model": setting.model, **asdict(setting.measuring)}))
+    return content
+
+
+def _kept(path: Path, setting: Setting, before: list[Checkpoint]) -> Checkpoint | None:
+    """What an earlier run measured under the same setting, after the same checkpoints; None if it must be measured."""
+    try:
+        content = parse_json(read_plain(path, MOST_BYTES_OF_RESULTS))
+        if content.pop("setting") != _key(setting) or content.pop("after") != [one.step for one in before]:
+            return None
+        wrong = tuple(Fault(**one) for one in content.pop("faults"))
+        weights = content.pop("weights")
+        stored = StoredWeights(**{**weights, "not_finite": tuple(weights["not_finite"])})
+        return Checkpoint(faults=wrong, weights=stored, **content)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # missing, cut or of another version
+        return None

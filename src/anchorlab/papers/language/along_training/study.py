@@ -1,0 +1,244 @@
+"""Language models along training: when "the" is learned, when the right word, and when heads shift and induce.
+
+At each published checkpoint of one training run, the model is asked for indirect objects, facts and the word after a
+preposition, with and without one input matrix of a feed-forward layer cut to low rank, and its heads are scored. One
+checkpoint at a time is on the disk; those that hold the weights of another step, values that are not finite, or
+another precision than declared are named.
+
+Source: truncated weights, section 3, Figures 2 and 13, appendix B; stacked attention heads, sections 8.2 and 9.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from anchorlab.findings import at_least, at_most, within
+from anchorlab.language.checkpoints import PYTHIA_STEPS
+from anchorlab.papers.language.along_training.checkpoints import Checkpoint, Setting, observe
+from anchorlab.papers.language.along_training.figures import figures, tables
+from anchorlab.papers.language.along_training.measures import Measuring
+from anchorlab.papers.pretrained.opening import TINY
+from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.study import Analysis, Profile, Study
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was measured, at the steps whose checkpoints are usable.
+
+    Fields
+        steps: the training steps, in increasing order
+        numbers: by name, the value at each step
+    """
+
+    steps: tuple[int, ...]
+    numbers: Mapping[str, tuple[float, ...]]
+
+    @staticmethod
+    def of(checkpoints: Sequence[Checkpoint]) -> "Seen":
+        """Return what usable checkpoints gave."""
+        usable = [(one.step, one.numbers) for one in checkpoints if one.numbers is not None]
+        names = usable[0][1] if usable else {}
+        return Seen(
+            tuple(step for step, _ in usable), {name: tuple(each[name] for _, each in usable) for name in names}
+        )
+
+    def untrained(self) -> "Seen | None":
+        """Return what would be measured if training changed nothing; None if the step 0 was not measured."""
+        if self.steps[:1] != (0,):
+            return None
+        return replace(self, numbers={name: (row[0],) * len(row) for name, row in self.numbers.items()})
+
+    def first(self, holds: Callable[[Mapping[str, float]], bool]) -> int | None:
+        """Return the first step at which a condition on the numbers holds; None if it never does."""
+        for place, step in enumerate(self.steps):
+            if holds({name: row[place] for name, row in self.numbers.items()}):
+                return step
+        return None
+
+    def learned(self, name: str) -> int | None:
+        """Return the first step at which a probability is half its largest; None if training did not raise it."""
+        row = self.numbers.get(name, ())
+        found = None if not row else self.first(lambda now: now[name] >= max(row) / 2)
+        return found or None  # a model that has not been trained has learned nothing
+
+    def at(self, step: int, name: str) -> float | None:
+        """Return a number at a step; None if it was not measured."""
+        return self.numbers[name][self.steps.index(step)] if step in self.steps else None
+
+
+TOP = 10
+"""The mean rank up to which "the" counts as one of the top predictions."""
+
+PAPER_STEP = 14_000
+"""The step at which the paper compares the model with and without truncation."""
+
+
+@claim(
+    '"the" becomes one of the top predictions after a preposition alone',
+    at="truncated weights, appendix B.1, Fig 13 left",
+    paper="around 10 steps",
+    band=within(2, 64),
+)
+def the_after_prepositions(seen: Seen) -> Measurement:
+    """First measured step at which the mean rank of "the" after 30 prepositions is at most {TOP}."""
+    return _step(seen.first(lambda now: now["rank after prepositions"] <= TOP))
+
+
+@claim(
+    '"the" becomes one of the top predictions after a sentence that ends in a preposition',
+    at="truncated weights, appendix B.1, Fig 13 right",
+    paper="around 10 steps",
+    band=within(2, 64),
+)
+def the_after_sentences(seen: Seen) -> Measurement:
+    """First measured step at which the mean rank of "the" after 40 sentences is at most {TOP}."""
+    return _step(seen.first(lambda now: now["rank after sentences"] <= TOP))
+
+
+@claim(
+    'In sentences about indirect objects "the" is learned much earlier than the object',
+    at="truncated weights, section 3 and Fig 2 left",
+    paper="about 10 steps against over 500",
+    band=at_least(10),
+)
+def the_before_objects(seen: Seen) -> Measurement:
+    """Step at which the probability of the object is half its largest over training, over that for "the"."""
+    return _later(seen.learned("objects: the"), seen.learned("objects: right"))
+
+
+@claim(
+    "Between 10 and 1000 steps the model gives object and subject almost the same output",
+    at="truncated weights, section 3 (phase ii)",
+    paper="almost the same",
+    band=at_most(0.05),
+)
+def object_as_subject(seen: Seen) -> Measurement:
+    """Largest difference between the mean probabilities of object and subject, at the measured steps 10 to 1000."""
+    rows = [seen.numbers.get(name, ()) for name in ("objects: right", "objects: subject")]
+    pairs = zip(seen.steps, *rows, strict=True)
+    apart = {step: abs(right - subject) for step, right, subject in pairs if 10 <= step <= 1000}
+    if not apart:
+        return Measurement(None)
+    worst = max(apart, key=lambda step: apart[step])
+    return Measurement(apart[worst], detail=f"at step {worst}")
+
+
+@claim(
+    'The model then prefers the object to the subject and to "the"',
+    at="truncated weights, section 3 (phase iii)",
+    paper="after 2000 steps",
+    band=within(1000, 8000),
+)
+def object_preferred(seen: Seen) -> Measurement:
+    """First measured step at which the mean probability of the object exceeds both."""
+    right, others = "objects: right", ("objects: subject", "objects: the")
+    return _step(seen.first(lambda now: all(now[right] > now[other] for other in others)))
+
+
+@claim(
+    'Truncation raises the object over "the"',
+    at="truncated weights, Fig 2 left",
+    paper="from 2.3 to 12.3 times as likely at step 14 000, 5.3 times",
+    band=at_least(2),
+)
+def objects_ratio(seen: Seen) -> Measurement:
+    """Ratio of the mean probabilities of object and "the" with the truncation over that without it, step
+    {PAPER_STEP}."""
+    return _raised(seen, "objects")
+
+
+@claim(
+    'Asked for a fact, the model learns "the" before the right word',
+    at="truncated weights, section 3 and Fig 2 right",
+    paper="early learning of the generic answer, the factual one later",
+    band=at_least(2),
+)
+def the_before_facts(seen: Seen) -> Measurement:
+    """Step at which the probability of the right country is half its largest over training, over that for "the"."""
+    return _later(seen.learned("facts: the"), seen.learned("facts: right"))
+
+
+@claim(
+    'Truncation raises the right word over "the"',
+    at="truncated weights, Fig 2 right",
+    paper="from 0.16 to 11.3 times as likely at step 14 000, 70 times",
+    band=at_least(2),
+)
+def facts_ratio(seen: Seen) -> Measurement:
+    """Ratio of the mean probabilities of the right country and "the" with the truncation over that without it, step
+    {PAPER_STEP}."""
+    return _raised(seen, "facts")
+
+
+@claim(
+    "A head that attends to the previous token emerges before the first induction head",
+    at="stacked attention heads, 8.2 and 9",
+    paper="heads emerge one by one, the one that connects a token with the one before first",
+    band=at_least(1),
+)
+def previous_token_first(seen: Seen) -> Measurement:
+    """First measured step with an induction head over that with a head that shifts by one, repeated random tokens."""
+    return _later(
+        seen.first(lambda now: now["heads that shift by one"] > 0), seen.first(lambda now: now["heads that induce"] > 0)
+    )
+
+
+def _step(step: int | None) -> Measurement:
+    return Measurement(None if step is None else float(step))
+
+
+def _later(one: int | None, other: int | None) -> Measurement:
+    """How many times as late the other step is."""
+    if not one or other is None:
+        return Measurement(None)
+    return Measurement(other / one, detail=f"steps {one} and {other}")
+
+
+def _raised(seen: Seen, kind: str) -> Measurement:
+    names = (f"{kind}: right", f"{kind}: the", f"{kind}, cut: right", f"{kind}, cut: the")
+    found = [seen.at(PAPER_STEP, name) for name in names]
+    if None in found:
+        return Measurement(None)
+    right, the, right_cut, the_cut = (value for value in found if value is not None)
+    before, after = right / the, right_cut / the_cut
+    return Measurement(after / before, detail=f"{before:.3g} to {after:.3g}")
+
+
+def analyse(observed: tuple[Checkpoint, ...], setting: Setting) -> Analysis:
+    """Draw the curves of Figures 2 and 13 and of the heads, and list the faults of the checkpoints."""
+    seen = Seen.of(observed)
+    models = [one.model for one in observed if one.model]
+    return Analysis(
+        seen,
+        figures(seen.steps, seen.numbers),
+        tables([(one.step, one.faults) for one in observed], seen.steps, seen.numbers),
+        seeds="0",
+        model=f"{models[-1]}, {len(seen.steps)} checkpoints" if models else setting.model,
+        untrained=seen.untrained(),
+    )
+
+
+OF_PYTHIA_1B = ("the-before-objects", "object-as-subject", "object-preferred", "objects-ratio")
+
+STUDY = Study(
+    name="language/along-training",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    analyse=analyse,
+    profiles={
+        "paper": Profile(
+            Setting("EleutherAI/pythia-1b", steps=PYTHIA_STEPS),
+            "The paper's model of Figure 2, Pythia-1B at all 154 checkpoints, with its truncations; 149 facts in place "
+            "of one.",
+            paper=OF_PYTHIA_1B,
+        ),
+        "scaled": Profile(
+            Setting(steps=PYTHIA_STEPS), "Pythia-160M at all 154 checkpoints, truncated at the depth of Pythia-1B's."
+        ),
+        "quick": Profile(
+            Setting(), "Pythia-160M at 19 of its 154 checkpoints, truncated at the same depth as the paper's Pythia-1B."
+        ),
+    },
+    smoke=Setting(TINY, None, (0, 1, 2, 4), Measuring(6, 8, 2, 16, 4, 2)),
+    observe=observe,
+)

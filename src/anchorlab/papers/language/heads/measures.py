@@ -1,0 +1,263 @@
+"""The claims on heads of a language model, and what they are measured on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.stats import rankdata
+from torch import Tensor
+
+from anchorlab.findings import at_least, at_most
+from anchorlab.papers.language.heads.order import reached_by_chance
+from anchorlab.papers.language.heads.removal import WithoutHeads
+from anchorlab.papers.language.heads.scores import ScoredHeads
+from anchorlab.studies.claim import Measurement, claim, over
+from anchorlab.studies.shared_seeds import over_shared
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the claims are measured on.
+
+    Fields
+        english, repeated: the scores of all heads on English and on repeated random tokens
+        losses: on pieces of English, per token
+        losses_without: the same without consecutive layers, by the first of them
+        without: without the heads that shift on English; None where no head does, and for an untrained model
+    """
+
+    english: ScoredHeads
+    repeated: ScoredHeads
+    losses: Float[Tensor, "text"]
+    losses_without: dict[int, Float[Tensor, "text"]]
+    without: WithoutHeads | None = None
+
+
+PIECES, SEQUENCES = "pieces", "sequences"
+BEATEN = 0.95
+"""The share of random placements of heads that an order of layers must beat."""
+
+
+def third(layers: int) -> int:
+    """Return a third of a number of layers, at least 1."""
+    return max(layers // 3, 1)
+
+
+def _rank_correlation(scored: ScoredHeads, detector: str) -> Measurement:
+    scores = scored.scores[detector]
+    if len(scores) == 1 or not bool((scores != scores[0, 0]).any()):
+        return Measurement(None)  # nothing is in an order
+    layers = rankdata(np.repeat(np.arange(len(scores)), scores.shape[1]))
+
+    def correlation(rows: Float[Tensor, "text layer head"]) -> float:
+        return float(np.corrcoef(layers, rankdata(rows.mean(dim=0).flatten().numpy()))[0, 1])
+
+    return over_shared(scored.by_text[detector], correlation, of=PIECES)
+
+
+def _share(scored: ScoredHeads, detector: str, besides: str | None = None) -> Measurement:
+    """The share of heads for which a detector fires, and none fires that they must not have `besides`."""
+
+    def share(rows: Float[Tensor, "text detector layer head"]) -> float:
+        means = rows.mean(dim=0)
+        fires = scored.over(detector, means[0])
+        if besides is not None:
+            fires &= ~scored.over(besides, means[1])
+        return float(fires.float().mean())
+
+    fires = scored.fires(detector)
+    rows = scored.texts(detector, *([] if besides is None else [besides]))
+    return over_shared(rows, share, of=PIECES, detail=f"{int(fires.sum())} of {fires.numel()} heads")
+
+
+def _exceeded(seen: Seen, measure: str, sign: int, of: str) -> Measurement:
+    if seen.without is None or not len(getattr(seen.without.unchanged, measure)):
+        return Measurement(None)
+    change, drawn = seen.without.change(measure), seen.without.drawn(measure)
+    before = float(getattr(seen.without.unchanged, measure).mean())
+    others = before + drawn.mean(dim=0)
+    words = f"{float(others.mean()):.3g}, {float(others.min()):.3g} to {float(others.max()):.3g}"
+    detail = f"{before:.3g} becomes {before + float(change.mean()):.3g}; with others removed {words}"
+    return over_shared(sign * (change[:, None] - drawn), _share_above, of=of, detail=detail)
+
+
+def _share_above(rows: Float[Tensor, "text draw"]) -> float:
+    """The share of draws above which the mean over texts lies."""
+    return float((rows.mean(dim=0) > 0).float().mean())
+
+
+PAPER, INDUCTION = "anchor functions, 5.5, Fig 17 and 28", "anchor functions, 5.6"
+
+
+@claim("Heads that shift are common", at=PAPER, paper="rather common", band=at_least(0.05))
+def shift_heads(seen: Seen) -> Measurement:
+    """Share of heads that, on English, give over half of their attention to the token at a distance of 1 to 8."""
+    return _share(seen.english, "shift")
+
+
+@claim("Heads that broadcast are common", at=PAPER, paper="rather common", band=at_least(0.05))
+def broadcast_heads(seen: Seen) -> Measurement:
+    """Share of heads that, on English, give over half of what the first token does not get to one other position."""
+    return _share(seen.english, "broadcast", besides="first token")
+
+
+@claim("Shallow layers favour shift", at=PAPER, paper="mostly shift in the first few layers", band=at_most(-0.2))
+def shift_shallow(seen: Seen) -> Measurement:
+    """Rank correlation, over heads, of the layer with the score of shift on English."""
+    return _rank_correlation(seen.english, "shift")
+
+
+@claim(
+    "Deep layers favour broadcast from another token than the first",
+    at=PAPER,
+    paper="mostly broadcast in the later layers",
+    band=at_least(0.2),
+)
+def broadcast_deep(seen: Seen) -> Measurement:
+    """Rank correlation, over heads, of the layer with the score of broadcast on English, the first token left out."""
+    return _rank_correlation(seen.english, "broadcast")
+
+
+@claim(
+    "Deep layers favour broadcast if the first token counts as its source",
+    at=PAPER,
+    paper="mostly broadcast in the later layers",
+    band=at_least(0.2),
+)
+def any_source_deep(seen: Seen) -> Measurement:
+    """Rank correlation, over heads, of the layer with the score of broadcast on English from any token."""
+    return _rank_correlation(seen.english, "any source")
+
+
+@claim(
+    "Broadcast by heads of deep layers is mostly from the first token",
+    at="our own question",
+    paper="no value: the first token is not told apart",
+    band=at_least(0.5),
+    own=True,
+)
+def deep_source_is_first(seen: Seen) -> Measurement:
+    """Share of pieces of English in which the first token is the source, over the heads of the last third of the layers
+    that broadcast from any token."""
+    english = seen.english
+    first = len(english.distance) - third(len(english.distance))
+    deep = english.fires("any source")[first:]
+    if not bool(deep.any()):
+        return Measurement(None)
+    with_it, without_it = (_rank_correlation(english, one).value for one in ("any source", "broadcast"))
+    detail = f"{int(deep.sum())} of {deep.numel()} heads"
+    if with_it is not None and without_it is not None:
+        detail += (
+            f"; rank correlation of broadcast with the layer {with_it:.3g} with this token, {without_it:.3g} without"
+        )
+    return over(english.from_first[:, first:][:, deep].float().mean(dim=1), of=PIECES, detail=detail)
+
+
+@claim("Attention patterns of deep layers are highly similar", at=PAPER, paper="highly similar", band=at_least(0.1))
+def similar_deep(seen: Seen) -> Measurement:
+    """Cosine between the patterns of two heads of a layer on English, last third of the layers minus the first."""
+    part, cosines = third(len(seen.english.distance)), seen.english.similarity
+    first, last = cosines[:, :part].mean(dim=1), cosines[:, -part:].mean(dim=1)
+    detail = f"{float(first.mean()):.3g} in the first third, {float(last.mean()):.3g} in the last"
+    return over(last - first, of=PIECES, detail=detail)
+
+
+# "performance remains almost unaffected upon the removal of several consecutive layers that are near the final output"
+# does not say which layers: the group that costs least is theirs if any is
+@claim(
+    "Several consecutive layers near the output can be removed",
+    at="anchor functions, 5.5",
+    paper="performance remains almost unaffected",
+    band=at_most(0.1),
+)
+def deep_removable(seen: Seen) -> Measurement:
+    """Least increase of the loss on English, in nats per token, over all groups of consecutive layers in the last third
+    that leave the last layer."""
+    layers = len(seen.english.distance)
+    deep = [layer for layer in seen.losses_without if layer >= layers - third(layers)]
+    if not deep:
+        return Measurement(None)
+    costs = torch.stack([seen.losses_without[layer] - seen.losses for layer in deep], dim=1)
+    means = costs.mean(dim=0)
+    cheapest, dearest = int(means.argmin()), int(means.argmax())
+    detail = (
+        f"from layer {deep[cheapest]} on; at most {float(means[dearest]):.3g}, from layer {deep[dearest]} on; "
+        f"{float(seen.losses.mean()):.3g} before"
+    )
+    return over(costs[:, cheapest], of=PIECES, detail=detail)
+
+
+@claim(
+    "What the model predicts rests on the heads that shift",
+    at="anchor functions, 5.5",
+    paper="important",
+    band=at_least(0.95),
+)
+def shift_matters(seen: Seen) -> Measurement:
+    """Share of draws of as many other heads whose removal raises the loss on English less."""
+    return _exceeded(seen, "text_loss", 1, PIECES)
+
+
+@claim("Some heads are induction heads", at=INDUCTION, paper="induction head", band=at_least(0.5))
+def induction_heads(seen: Seen) -> Measurement:
+    """Largest score of induction on repeated random tokens."""
+    layer, head = seen.repeated.strongest("induction")
+    count, total = len(seen.repeated.heads("induction")), seen.repeated.distance.numel()
+    detail = f"head {layer}.{head}; {count} of {total} heads over half"
+    return over(seen.repeated.by_text["induction"][:, layer, head], of=SEQUENCES, detail=detail)
+
+
+@claim(
+    "A head that attends to the previous token comes before the first induction head, farther than by chance",
+    at="stacked attention heads, 8.2",
+    paper="the first relevant head connects a token with the one before",
+    band=at_least(1),
+)
+def previous_token_first(seen: Seen) -> Measurement:
+    """Layers from the first head that shifts by one to the first induction head, on repeated random tokens, less those
+    that as many heads of each kind reach by chance in {BEATEN:g} of all placements."""
+    repeated = seen.repeated
+    by_one = torch.where(repeated.distance == 1, repeated.by_text["shift"], 0)
+    rows = torch.stack([by_one, repeated.by_text["induction"]], dim=1)
+
+    def kinds(rows: Float[Tensor, "text kind layer head"]) -> list[Tensor]:
+        means = rows.mean(dim=0)
+        fires = (repeated.over("shift", means[0]), repeated.over("induction", means[1]))
+        return [one.nonzero()[:, 0] for one in fires]  # layers, the first one first
+
+    def beyond(rows: Float[Tensor, "text kind layer head"]) -> float:
+        previous, induction = kinds(rows)
+        if not len(previous) or not len(induction):
+            return float("nan")
+        chance = reached_by_chance(*by_one.shape[1:], len(previous), len(induction), BEATEN)
+        return float(induction[0] - previous[0]) - chance
+
+    previous, induction = kinds(rows)
+    if not len(previous) or not len(induction):
+        return Measurement(None)
+    chance = reached_by_chance(*by_one.shape[1:], len(previous), len(induction), BEATEN)
+    detail = f"layers {int(previous[0])} and {int(induction[0])}; {chance} by chance"
+    return over_shared(rows, beyond, of=SEQUENCES, detail=detail)
+
+
+@claim(
+    "Induction heads rest on the heads that shift",
+    at="stacked attention heads, 8.2",
+    paper="the first head enables the subsequent ones",
+    band=at_least(0.95),
+)
+def shift_feeds_induction(seen: Seen) -> Measurement:
+    """Share of draws of as many other heads whose removal lowers the induction heads' mean score less."""
+    return _exceeded(seen, "induction", -1, SEQUENCES)
+
+
+@claim(
+    "Repetition is predicted by way of the heads that shift",
+    at="stacked attention heads, 8.2",
+    paper="the first head enables the subsequent ones",
+    band=at_least(0.95),
+)
+def shift_matters_for_repetition(seen: Seen) -> Measurement:
+    """Share of draws of as many other heads whose removal lowers the probability of repeated random tokens less."""
+    return _exceeded(seen, "repeated", -1, SEQUENCES)

@@ -1,0 +1,201 @@
+"""Heads of a language model: which of them shift, broadcast, attend to the first token, match and induce.
+
+Nothing is trained. On pieces of ordinary English, and on random tokens that are repeated once, every head of a
+pretrained model gets a score for each thing that heads do in the small models: shift by some distance, broadcast from
+one position, attend to the first token, to itself or to all tokens alike, to earlier copies of a token (matching) or to
+what followed them (induction). A head that attends to the first token is not counted as broadcasting: language models
+leave their attention there while a head has nothing to do. Each score is shown beside chance and beside the same
+architecture with random weights. The heads that shift are then removed, against as many others drawn at random, and so
+is every group of consecutive layers. The heads of one model are not independent of each other, so that intervals are
+over texts.
+
+Source: anchor functions, section 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anchorlab.engine import Status
+from anchorlab.language import LanguageModel
+from anchorlab.language.encode import windows
+from anchorlab.language.page import english_page
+from anchorlab.language.repeated import repeated_tokens
+from anchorlab.language.start import beginning
+from anchorlab.papers.language.heads import measures
+from anchorlab.papers.language.heads.figures import Examples, examples, figures, tables
+from anchorlab.papers.language.heads.measures import Seen, third
+from anchorlab.papers.language.heads.removal import (
+    RepeatedTexts,
+    losses,
+    losses_without_layers,
+    without_heads,
+)
+from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
+from anchorlab.papers.pretrained.opening import TINY, ModelSetting, described, open_model, untrained_model
+from anchorlab.studies.claim import measures_in
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.workplace import Workplace
+from anchorlab.viewer import AttentionView, read_texts
+
+
+@dataclass(frozen=True)
+class Setting(ModelSetting):
+    """The texts, and what is removed.
+
+    Fields
+        length: tokens in a piece of English
+        texts: the number of pieces at most; each is preceded by the token that begins a text, if the model has one
+        half: random tokens before they are repeated
+        sequences: sequences of repeated random tokens
+        removal_texts: how many of the pieces, and of the sequences, are predicted without heads or layers
+        draws: how many times as many other heads are drawn
+        layers: how many consecutive layers are removed
+        seed: of the random tokens and the other heads
+    """
+
+    length: int = 64
+    texts: int = 40
+    half: int = 32
+    sequences: int = 16
+    removal_texts: int = 10
+    draws: int = 50
+    layers: int = 3
+    seed: int = 1000
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A model, the same architecture without training, and what figures and the viewer show of the model."""
+
+    seen: Seen
+    untrained: Seen
+    examples: Examples
+    model: str
+    view: AttentionView
+
+
+def observe(setting: Setting, workplace: Workplace) -> Observed:
+    """Score the heads of the setting's model and of an untrained one, and remove heads and layers of the model."""
+    model = open_model(setting, workplace)
+    english, repeated = texts(setting, model)
+    groups = layer_groups(len(model.blocks), setting.layers)
+    tokens = english.numel() + repeated.inputs.numel()
+    one = setting.removal_texts * (english.shape[1] + repeated.inputs.shape[1])
+    deep = [group for group in groups if group.start >= len(model.blocks) - third(len(model.blocks))]
+    show = _Progress(workplace, 2 * tokens + (setting.draws + 2) * one + (len(groups) + len(deep) + 2) * one // 2)
+    untrained = untrained_model(model)
+    english_heads, repeated_heads = (show.scored(model, inputs) for inputs in (english, repeated.inputs))
+    random_heads = [show.scored(untrained, inputs) for inputs in (english, repeated.inputs)]
+    few = english[: setting.removal_texts]
+    loss, without_layers = _without_layers(model, few, groups, show)
+    random_loss, random_without = _without_layers(untrained, few, deep, show)
+    without = None
+    if removed := english_heads.heads("shift"):
+        half = RepeatedTexts(repeated.inputs[: setting.removal_texts], setting.half)
+        found = repeated_heads.heads("induction")
+        without = without_heads(
+            model, few, half, removed, found, setting.draws, setting.seed, lambda done: show.step(one, "without heads")
+        )
+    return Observed(
+        Seen(english_heads, repeated_heads, loss, without_layers, without),
+        Seen(random_heads[0], random_heads[1], random_loss, random_without),
+        examples(model, english_heads, english),
+        described(setting, model),
+        view_of(model, english[0]),
+    )
+
+
+def view_of(model: LanguageModel, ids: Int[Tensor, "position"]) -> AttentionView:
+    """Return all heads on a piece of English, for the report's viewer."""
+    assert model.tokenizer is not None  # the piece is from its tokenizer
+    return read_texts(model, str(model.tokenizer.decode(ids.tolist())), f"Attention of {model.name} on English").view
+
+
+def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch position"], RepeatedTexts]:
+    """Return pieces of English, and repeated random tokens, as ids; both behind the token that begins one."""
+    tokenizer, start = model.tokenizer, beginning(model.tokenizer)
+    pieces = windows(tokenizer, english_page().text, setting.length, model.context)[: setting.texts]
+    if start is not None:
+        pieces = torch.cat([torch.full((len(pieces), 1), start), pieces], dim=1)
+    assert tokenizer is not None  # windows refuses a model without one
+    excluded = tokenizer.all_special_ids
+    drawn = repeated_tokens(len(tokenizer), setting.sequences, setting.half, setting.seed, excluded, start)
+    return pieces, RepeatedTexts(drawn, setting.half)
+
+
+def layer_groups(layers: int, size: int) -> list[range]:
+    """Return all groups of consecutive layers that leave the last layer, the first group first."""
+    return [range(first, first + size) for first in range(layers - size)]
+
+
+def _without_layers(
+    model: LanguageModel, text: Tensor, groups: Sequence[range], show: "_Progress"
+) -> tuple[Tensor, dict[int, Tensor]]:
+    found = {}
+    whole = losses(model, text)
+    for group in groups:
+        found[group.start] = losses_without_layers(model, text, group)
+        show.step(text.numel(), "without layers")
+    return whole, found
+
+
+class _Progress:
+    """Progress in tokens that went through a model."""
+
+    def __init__(self, workplace: Workplace, total: int) -> None:
+        self.workplace, self.total, self.done = workplace, total, 0
+
+    def step(self, tokens: int, label: str) -> None:
+        self.done = min(self.done + tokens, self.total)
+        self.workplace.report(Status(self.total, self.done, label))
+
+    def scored(self, model: LanguageModel, inputs: Tensor) -> ScoredHeads:
+        """Score the heads of a model, with progress."""
+        before = self.done
+
+        def report(texts: int) -> None:
+            self.step(before + texts * inputs.shape[1] - self.done, f"heads of {model.name}")
+
+        return score_heads(model, inputs, report)
+
+
+def analyse(observed: Observed, setting: Setting) -> Analysis:
+    """Draw the maps of scores, the patterns of Figure 17, and what is lost without layers."""
+    seen = observed.seen
+    return Analysis(
+        seen,
+        figures(seen, setting.layers, observed.examples),
+        tables(seen, observed.untrained.english, observed.examples),
+        views=[observed.view],
+        seeds=str(setting.seed),
+        model=observed.model,
+        untrained=observed.untrained,
+    )
+
+
+OF_LLAMA = ("shift-heads", "broadcast-heads", "shift-shallow", "broadcast-deep", "any-source-deep", "similar-deep")
+
+STUDY = Study(
+    name="language/heads",
+    doc=__doc__,
+    claims=measures_in(measures.__name__),
+    analyse=analyse,
+    profiles={
+        "paper": Profile(
+            Setting("meta-llama/Llama-2-7b-hf"),
+            "The paper's model, Llama 2 with 32 layers of 32 heads; the paper shows one sentence and no numbers.",
+            paper=(*OF_LLAMA, "deep-removable"),
+        ),
+        "quick": Profile(
+            Setting(),
+            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), 30 layers of 9 heads, a fiftieth of the size of the "
+            "paper's Llama 2.",
+        ),
+    },
+    smoke=Setting(TINY, None, 24, 4, 8, 3, 2, 2, 1),
+    observe=observe,
+)

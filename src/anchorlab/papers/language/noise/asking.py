@@ -1,0 +1,158 @@
+"""What `language/noise` asks of a language model: its setting, the answers, and the truncations that they choose."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from anchorlab.engine import Status
+from anchorlab.language import LanguageModel
+from anchorlab.language.answers import Answers, Questions, combine
+from anchorlab.language.edited import edited_weights
+from anchorlab.language.prompts import (
+    Prompt,
+    evenly,
+    facts,
+    indirect_objects,
+    paper_sentences,
+    prepositions,
+    relations,
+    sentences,
+    split_by_unit,
+    with_country,
+)
+from anchorlab.language.truncations import TruncationSearch, search_truncations
+from anchorlab.models import Truncate
+from anchorlab.papers.language.laser import Laser, ask_both, input_matrices
+from anchorlab.papers.language.noise.conditions import in_conditions
+from anchorlab.papers.language.noise.figures import MADRID, SENTENCE
+from anchorlab.papers.language.precision import BITS, Bits, requantised
+from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
+from anchorlab.studies.workplace import Workplace
+
+_DRAWN = 4  # the last layers of Figure 1
+
+
+@dataclass(frozen=True)
+class Setting(ModelSetting):
+    """How many prompts are asked, and which truncations are tried.
+
+    Fields
+        objects: the number of sentences about indirect objects
+        facts: the number of prompts about facts, evenly out of two for each fact
+        searched: the number of them that choose the truncation, evenly out of the first half
+        conditioned: the number of them that are asked in other ways, evenly out of the second half
+        swept: the number of sentences beside Figure 1's that are asked under its truncations
+        deep: the part of the layers, the last ones, whose input matrices are tried
+        fractions: the fractions of the rank that are tried
+        grid: those of Figure 1
+    """
+
+    objects: int = 100
+    facts: int = 1254
+    searched: int = 96
+    conditioned: int = 256
+    swept: int = 15
+    deep: float = 1 / 3
+    fractions: tuple[float, ...] = (0.0, 0.01, 0.05, 0.2)
+    grid: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was asked of one model.
+
+    Fields
+        objects, facts: all prompts of the set, by the full model
+        units: what each fact is about
+        objects_cut, facts_cut: the second half, with the truncation that was chosen on the first
+        prepositions, sentences: with the truncation of the facts; the sentences are the paper's
+        own_sentences: the same of 40 sentences that are not the paper's
+        country_of: the second half of the facts that end in "located in", ending in "located in the country of"
+        swept: Figure 1's sentence and others under truncations of the last layers
+        words: the likeliest words after Table 1's sentence, with their probabilities without and with the truncation
+        conditions: the second half of the facts asked in other ways, by name; none where it is not asked
+    """
+
+    objects: Answers
+    facts: Answers
+    units: tuple[str, ...]
+    objects_cut: Laser
+    facts_cut: Laser
+    prepositions: Laser
+    sentences: Laser
+    own_sentences: Laser
+    country_of: Laser
+    swept: TruncationSearch
+    words: tuple[tuple[str, float, float], ...]
+    conditions: Mapping[str, Laser] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A pretrained model, quantised again, and the same architecture with random weights, cut in the same places."""
+
+    trained: Seen
+    coarser: Mapping[Bits, Seen]
+    untrained: Seen
+    model: str
+
+
+def observe(setting: Setting, workplace: Workplace) -> Observed:
+    """Ask the model of the setting, and an untrained one."""
+    model = open_model(setting, workplace)
+    steps = 3 + len(BITS)
+    workplace.report(Status(steps, 0, "searching truncations"))
+    chosen = [choose(model, prompts, setting) for prompts in _sets(setting)]
+    workplace.report(Status(steps, 1, "asking"))
+    trained = see(model, chosen, setting)
+    trained = replace(trained, conditions=in_conditions(model, trained.facts_cut, chosen[1], setting.conditioned))
+    coarser = {}
+    for place, bits in enumerate(BITS):
+        workplace.report(Status(steps, 2 + place, f"asking with weights of {bits} bits"))
+        coarser[bits] = see(requantised(model, bits), chosen, setting)
+    workplace.report(Status(steps, steps - 1, "asking an untrained model"))
+    return Observed(trained, coarser, see(untrained_model(model), chosen, setting), described(setting, model))
+
+
+def _sets(setting: Setting) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
+    return indirect_objects(setting.objects), evenly(facts(relations(), (0, 1)), setting.facts)
+
+
+def choose(model: LanguageModel, prompts: Sequence[Prompt], setting: Setting) -> Truncate:
+    """Return the truncation of a deep input matrix under which the first half of prompts has the lowest loss."""
+    layers = len(model.blocks)
+    tried = input_matrices(model, range(layers - max(1, round(setting.deep * layers)), layers))
+    searched = evenly(split_by_unit(prompts)[0], setting.searched)
+    return search_truncations(Questions(model, searched), tried, setting.fractions).best()
+
+
+def see(model: LanguageModel, chosen: Sequence[Truncate], setting: Setting) -> Seen:
+    """Ask all prompts, with the truncations chosen for indirect objects and for facts."""
+    (objects, objects_cut), (told, told_cut) = (
+        _halves(model, prompts, truncation) for prompts, truncation in zip(_sets(setting), chosen, strict=True)
+    )
+    sets = (prepositions(), paper_sentences(), sentences(), with_country(told_cut.prompts) or told_cut.prompts)
+    alone, broken, own, country_of = (ask_both(Questions(model, prompts), chosen[1]) for prompts in sets)
+    last = range(max(0, len(model.blocks) - _DRAWN), len(model.blocks))
+    asked = Questions(model, [SENTENCE, *evenly(objects_cut.prompts, setting.swept)])
+    swept = search_truncations(asked, [f"blocks.{layer}.mlp.W_in" for layer in last], setting.grid)
+    units = tuple(one.unit for half in split_by_unit(_sets(setting)[1]) for one in half)
+    words = _likeliest(model, chosen[1])
+    return Seen(objects, told, units, objects_cut, told_cut, alone, broken, own, country_of, swept, words)
+
+
+def _halves(model: LanguageModel, prompts: Sequence[Prompt], truncation: Truncate) -> tuple[Answers, Laser]:
+    """The full model's answers to all prompts, and both models' to the second half."""
+    first, second = (Questions(model, half) for half in split_by_unit(prompts))
+    laser = ask_both(second, truncation)
+    return combine([first.answers(), laser.full], torch.cat), laser
+
+
+def _likeliest(model: LanguageModel, truncation: Truncate) -> tuple[tuple[str, float, float], ...]:
+    """The five likeliest tokens after Table 1's sentence, and the right one."""
+    asked = Questions(model, [MADRID])
+    before, after = (asked.log_probabilities(edited_weights(model, edits))[0].exp() for edits in ([], [truncation]))
+    shown = dict.fromkeys([*before.topk(5).indices.tolist(), int(asked.tokens.answers)])
+    words = model.words(torch.tensor(list(shown)))
+    return tuple((word, float(before[token]), float(after[token])) for word, token in zip(words, shown, strict=True))

@@ -1,0 +1,149 @@
+"""What `language/truncation-search` asks of a language model: its setting, the search, and the controls of the best."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from anchorlab.engine import Status
+from anchorlab.language import LanguageModel
+from anchorlab.language.answers import Questions
+from anchorlab.language.edited import continue_text
+from anchorlab.language.encode import windows
+from anchorlab.language.page import english_page
+from anchorlab.language.prompts import Prompt, evenly, facts, relations, split_by_unit
+from anchorlab.language.truncation_controls import TruncationControls, control_truncation
+from anchorlab.language.truncations import TruncationSearch, search_truncations
+from anchorlab.models import Truncate
+from anchorlab.papers.language.laser import Laser, ask_both, in_words
+from anchorlab.papers.language.precision import BITS, Bits, requantised
+from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
+from anchorlab.studies.workplace import Workplace
+
+FEED_FORWARD, ATTENTION = "blocks.*.mlp.*", "blocks.*.attn.*"
+B_2 = 0.0125
+"""The paper's rho for facts, of the input matrix of the last feed-forward layer of Pythia-1B (appendix B.2)."""
+
+FEED_FORWARD_BEST, ATTENTION_BEST = "best of feed-forward layers", "best of attention"
+
+
+@dataclass(frozen=True)
+class Setting(ModelSetting):
+    """What is searched and how it is controlled.
+
+    Fields
+        facts: the number of prompts about facts, evenly out of two for each of 627 facts
+        searched: the number of them that are searched, evenly out of one half; the other half is reported
+        fractions: the fractions of the rank that are kept, without 1, the full model
+        draws: the number of random changes that change the output as much
+        checked: the number of these under coarser weights, and of an untrained model
+        window: the number of tokens of each piece of the page of English
+        told: the number of facts whose sentences are shown
+        continued: the number of tokens by which these sentences are continued
+    """
+
+    facts: int = 1254
+    searched: int = 48
+    fractions: tuple[float, ...] = (0.0, 0.01, 0.2, 0.5)
+    draws: int = 50
+    checked: int = 10
+    window: int = 256
+    told: int = 6
+    continued: int = 6
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one model answers.
+
+    Fields
+        search: all truncations, on the first half of the facts; None for a model that is not searched
+        controls: of the best truncation, on the second half
+        prompts: the second half
+        others: the best truncations of feed-forward layers and of attention, and the paper's, on the second half
+    """
+
+    search: TruncationSearch | None
+    controls: TruncationControls
+    prompts: tuple[Prompt, ...]
+    others: dict[str, Laser]
+
+    @cached_property
+    def best(self) -> Truncate:
+        """The truncation that was chosen."""
+        return self.controls.truncation
+
+    @property
+    def laser(self) -> Laser:
+        """The second half of the facts without and with the best truncation."""
+        return Laser(in_words(self.best), self.prompts, self.controls.full, self.controls.cut)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A pretrained model, quantised again, the same architecture with random weights, and sentences of the first.
+
+    All are cut in the same place. `sentences` has, for some facts, the right word, then the sentence without and with
+    the truncation.
+    """
+
+    trained: Seen
+    coarser: Mapping[Bits, Seen]
+    untrained: Seen
+    layers: int
+    sentences: tuple[tuple[str, str, str], ...]
+    model: str
+
+
+def observe(setting: Setting, workplace: Workplace) -> Observed:
+    """Search the truncations of the setting's model, and control the best; a killed search goes on where it stopped."""
+    model = open_model(setting, workplace)
+    first, second = split_by_unit(evenly(facts(relations(), (0, 1)), setting.facts))
+    search = search_truncations(
+        Questions(model, evenly(first, setting.searched)),
+        [FEED_FORWARD, ATTENTION],
+        setting.fractions,
+        keep=workplace.folder,
+        progress=lambda done, total: workplace.report(Status(total, done, "cutting matrices")),
+    )
+    steps = 3 + len(BITS)
+    workplace.report(Status(steps, 0, "controls"))
+    asked, best = Questions(model, second), search.best()
+    compared = {
+        FEED_FORWARD_BEST: search.best(FEED_FORWARD),
+        ATTENTION_BEST: search.best(ATTENTION),
+        "appendix B.2": Truncate(weight=f"blocks.{len(model.blocks) - 1}.mlp.W_in", fraction=B_2),
+    }
+    trained = _control(search, asked, best, compared, setting, setting.draws, workplace)
+    workplace.report(Status(steps, 1, "sentences"))
+    told = tuple(
+        (str(prompt.answer), *(continue_text(model, prompt.text, setting.continued, edits) for edits in ([], [best])))
+        for prompt in evenly(second, setting.told)
+    )
+    coarser = {}
+    for place, bits in enumerate(BITS):
+        workplace.report(Status(steps, 2 + place, f"weights of {bits} bits"))
+        rounded = Questions(requantised(model, bits), second)
+        coarser[bits] = _control(None, rounded, best, compared, setting, setting.checked, workplace)
+    workplace.report(Status(steps, steps - 1, "an untrained model"))
+    drawn = Questions(untrained_model(model), second)
+    untrained = _control(None, drawn, best, {}, setting, setting.checked, workplace)
+    return Observed(trained, coarser, untrained, len(model.blocks), told, described(setting, model))  # type: ignore[arg-type]
+
+
+def _control(
+    search: TruncationSearch | None,
+    asked: Questions,
+    best: Truncate,
+    compared: Mapping[str, Truncate],
+    setting: Setting,
+    draws: int,
+    workplace: Workplace,
+) -> Seen:
+    """Ask a model under the best truncation, under its controls, and under those that it is compared with."""
+    model: LanguageModel = asked.model
+    text = windows(model.tokenizer, english_page().text, min(setting.window, model.context), model.context)
+    controls = control_truncation(
+        asked, best, text, draws, progress=lambda done, total: workplace.report(Status(total, done, "random changes"))
+    )
+    others = {name: ask_both(asked, one, controls.full) for name, one in compared.items()}
+    return Seen(search, controls, asked.prompts, others)

@@ -1,0 +1,1 @@
+"""Pretrained models as studies open and ask them."""

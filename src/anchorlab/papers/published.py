@@ -1,0 +1,25 @@
+"""The published results of the studies: their claims with our values, as the package ships them."""
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from anchorlab.findings import Findings, ledger
+from anchorlab.findings.ledger import Entry
+
+FILE = "published.json"
+"""The file beside this module, which `docs/gallery/build.py` writes: findings without their figures and tables."""
+
+
+@cache
+def published() -> tuple[Findings, ...]:
+    """Return the published findings of every study and profile, as they were judged; without figures and tables."""
+    data: list[dict[str, Any]] = json.loads(files("anchorlab.papers").joinpath(FILE).read_text("utf-8"))
+    return tuple(Findings.from_json(json.dumps(one), at=FILE) for one in data)
+
+
+@cache
+def published_entries() -> dict[str, Entry]:
+    """Return the published evidence for every claim by its id, the strongest first."""
+    return {entry.claim.id: entry for entry in ledger(published())}

@@ -1,0 +1,323 @@
+"""Retrieval: the circuits that models learn.
+
+Which attention does a model need to follow a chain? Each head's attention is replaced by the simplest rule with which
+the loss stays low, and what is left is cut to what is needed.
+
+Source: stacked attention heads, section 8, Figure 5 and appendix E.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import comb
+
+import torch
+from torch import Tensor
+
+from anchorlab.findings import CircuitFigure, Table, at_least, at_most, within
+from anchorlab.lens import Circuit, CircuitPath, Explanation
+from anchorlab.lens.circuits import AttentionLosses, Head
+from anchorlab.models import VectorSpec
+from anchorlab.papers.retrieval.one_head import (
+    QUICK,
+    SCALED,
+    SCALED_NOTE,
+    SMOKE,
+    SOLVED,
+    Solution,
+    first_useful,
+    joining,
+    path_columns,
+    solutions,
+    useful_heads,
+    view_circuits,
+)
+from anchorlab.papers.retrieval.settings import layers_of, paper, paper_recipe, retrieval_of
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import column_table
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.theory.information_flow import Flow, least_depth
+from anchorlab.training import Experiment, TrainedRun
+
+SUFFICES = 0.05
+"""The loss below which a circuit suffices (appendix E)."""
+
+EXPLAINED = f"over models with a loss below {SOLVED:g} whose heads are all explained"
+
+PAPER = paper(3, VectorSpec(layers=12, heads=1, width=128), paper_recipe(24_000, 128), seeds=3, label="twelve layers")
+
+
+def experiments(setting: Experiment) -> list[Experiment]:
+    """Return the one experiment, which is the setting."""
+    return [setting]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The circuit of every model, in chains of so many steps and models of so many layers.
+
+    `first_uniform` is the loss of each circuit with uniform attention in its first useful heads, in the models' order.
+    """
+
+    models: Sequence[Solution]
+    first_uniform: Sequence[float]
+    steps: int
+    layers: int
+
+    @property
+    def explained(self) -> list[Circuit]:
+        """The circuits of models that solve the problem, where every head is explained."""
+        return [one.circuit for one in self.models if one.explained]
+
+    @property
+    def least(self) -> int:
+        """The least number of layers with one head behind a mask."""
+        return least_depth(self.steps, Flow(causal=True, heads=1))
+
+    def over(
+        self, values: Sequence[float] | Sequence[bool], taken: Callable[[Tensor], Tensor] | None = None
+    ) -> Measurement | None:
+        """Return a measurement of one value for each of some models, as `claim.over`; None without values."""
+        kind = torch.bool if all(isinstance(value, bool) for value in values) else torch.double
+        detail = f"{len(values)} of {len(self.models)} models"
+        return over(torch.tensor(values, dtype=kind), "models", taken, detail) if values else None
+
+
+def see(runs: Sequence[TrainedRun]) -> Found:
+    """Find the circuit of every model; measure it with its first useful heads uniform, on fresh sequences."""
+    (run,) = runs
+    task, ensemble, models = retrieval_of(run), run.ensemble(), solutions(run, SUFFICES - SOLVED)
+    fresh = task.sample("test", 256, seed=1)
+    losses = []
+    for one in models:
+        first = first_useful(one.circuit, task.steps)
+        changed = {**one.circuit.explanations, **dict.fromkeys(first, Explanation("uniform"))}
+        losses.append(AttentionLosses(ensemble.select([one.member]), task, fresh).loss(changed))
+    return Found(models, losses, task.steps, layers_of(run))
+
+
+@precondition("The models solve the problem", at="section 8.2", paper="less than 0.01", band=at_most(SOLVED))
+def solved(seen: Found) -> Measurement | None:
+    """Highest loss of any model on fresh sequences."""
+    return seen.over([one.circuit.model_loss for one in seen.models], torch.max)
+
+
+@claim(
+    "With all attention replaced by that of the circuit the loss stays below 0.05",
+    at="appendix E",
+    paper="below 0.05 for all transformers",
+    band=within(1.0, 1.0),
+    always=True,
+)
+def suffices(seen: Found) -> Measurement | None:
+    """Share of models whose circuit explains every head and has a loss below {SUFFICES:g} on fresh sequences, over
+    models with a loss below {SOLVED:g}; the search stops at this loss, so only a head that no rule explains, or fresh
+    sequences, can speak against it."""
+    circuits = [one.circuit for one in seen.models if one.solved]
+    return seen.over([one.loss < SUFFICES and not one.unexplained for one in circuits])
+
+
+@claim(
+    "Only a few attention heads are responsible for the information flow",
+    at="section 8.2",
+    paper="only a few, whose behaviour is easily interpretable",
+    band=at_least(0.9),
+    always=True,
+)
+def few_do_all(seen: Found) -> Measurement | None:
+    """Lowest share of attention's effect on the loss that is lost when the queries of the circuit's paths alone attend
+    uniformly and all other attention stays, {EXPLAINED}."""
+    return seen.over([one.completeness for one in seen.explained], torch.min)
+
+
+@claim(
+    "No path of the circuit is superfluous",
+    at="appendix E",
+    paper="0.17 to 0.89 after cutting a path, from less than 0.05",
+    band=at_least(3.0),
+    always=True,
+)
+def needed(seen: Found) -> Measurement | None:
+    """Smallest factor by which cutting a path of a useful head raises a circuit's loss while the other paths attend as
+    the model makes them, {EXPLAINED}."""
+    cheapest = [(one, min(path.cut_loss for path in _useful_paths(one))) for one in seen.explained]
+    return seen.over([cut / one.live_loss for one, cut in cheapest], torch.min)
+
+
+def _useful_paths(circuit: Circuit, but: Sequence[Head] = ()) -> list[CircuitPath]:
+    """Return the paths of all useful heads but some."""
+    return [path for head, paths in useful_heads(circuit).items() if head not in but for path in paths]
+
+
+@claim(
+    "With all other attention replaced, cutting any path of the later heads raises the loss to 0.17 and more",
+    at="appendix E",
+    paper="0.17 to 0.89",
+    band=at_least(0.17),
+    always=True,
+)
+def needed_as_printed(seen: Found) -> Measurement | None:
+    """Lowest loss of a circuit without one path of a useful head above the first ones, which only join pairs,
+    {EXPLAINED}."""
+    later = [_useful_paths(one, but=first_useful(one, seen.steps)) for one in seen.explained]
+    return seen.over([min(path.mapped_cut_loss for path in paths) for paths in later if paths], torch.min)
+
+
+@claim(
+    "The first useful layers are hardly missed then: what they do is to let later heads find their place",
+    at="appendix E",
+    paper="the only exceptions are the first useful layers: 0.05 to 0.1 with uniform attention there",
+    band=within(0.05, 0.1),
+)
+def first_is_indirect(seen: Found) -> Measurement | None:
+    """Mean loss of a circuit whose first useful heads, those that only join pairs, attend uniformly, {EXPLAINED}."""
+    return seen.over([loss for one, loss in zip(seen.models, seen.first_uniform, strict=True) if one.explained])
+
+
+@claim(
+    "The first useful head joins the two members of each pair",
+    at="section 8.2",
+    paper="in all three transformers",
+    band=within(1.0, 1.0),
+    always=True,
+)
+def first_joins_pair(seen: Found) -> Measurement | None:
+    """Share of models in which every path of the circuit's first useful head goes from the second member of a pair to
+    the first, {EXPLAINED}; a head whose queries attend to themselves alone is idle."""
+    first = [next(iter(useful_heads(one).values())) for one in seen.explained]
+    return seen.over([{path.rule for path in paths} <= joining(seen.steps) for paths in first])
+
+
+@claim(
+    "Most attention heads do not perform any useful computation",
+    at="section 8.2",
+    paper="8 of 12 heads",
+    band=within(0.5, 1.0),
+)
+def few_heads(seen: Found) -> Measurement | None:
+    """Mean share of heads without a path to another position; judged only where half of the heads can be idle beside
+    the paper's number, one more than the least, {EXPLAINED}."""
+    circuits = seen.explained if seen.layers >= 2 * (seen.least + 1) else []
+    return seen.over([1 - len(one.useful_heads) / len(one.explanations) for one in circuits])
+
+
+@claim(
+    "The models use more heads than the least number",
+    at="section 8.2",
+    paper="4 heads where 3 would do, in all three",
+    band=at_least(1.0),
+    always=True,
+)
+def more_than_least(seen: Found) -> Measurement | None:
+    """Fewest heads with a path to another position, less the least number of layers with one head behind a mask,
+    {EXPLAINED}."""
+    return seen.over([float(len(one.useful_heads) - seen.least) for one in seen.explained], torch.min)
+
+
+@claim(
+    "Except for the first head the circuits are very different",
+    at="section 8.2",
+    paper="very different",
+    band=within(0.5, 1.0),
+)
+def differ(seen: Found) -> Measurement | None:
+    """Share of pairs of models whose useful heads above the first ones have other paths, their order alone being
+    compared, {EXPLAINED}."""
+    later = [later_rules(one, seen.steps) for one in seen.explained]
+    if len(later) < 2:
+        return None
+    others = [sum(one != other for other in later) / (len(later) - 1) for one in later]  # of each model
+    return over(torch.tensor(others, dtype=torch.double), "models", detail=f"{comb(len(later), 2)} pairs")
+
+
+def later_rules(circuit: Circuit, steps: int) -> list[frozenset[str]]:
+    """Return the rules of each useful head above the first ones, in order."""
+    first = first_useful(circuit, steps)
+    return [
+        frozenset(str(path.rule) for path in paths)
+        for head, paths in useful_heads(circuit).items()
+        if head not in first
+    ]
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:
+    """Draw the circuit of every model, and list its losses and paths."""
+    seen = see(runs)
+    figure = CircuitFigure(
+        title="Circuits of models with one head in each layer (Fig 5)",
+        caption="Positions of one query's chain from left to right, layers from below, counted from 0. An arrow leads "
+        "from the position that is looked at to the one that looks; its number is the loss when it is cut while all "
+        "other paths attend as the model makes them.",
+        panels=tuple(one.panel() for one in seen.models),
+    )
+    view = view_circuits(runs[0], seen.models, steps=runs[0].checkpoints[-1:])
+    return Analysis(seen, [figure], [_models(seen), _paths(seen)], [view])
+
+
+def _models(seen: Found) -> Table:
+    circuits = [one.circuit for one in seen.models]
+    return column_table(
+        "Circuits in numbers",
+        "Layers, from 0, of the heads with a path to another position. Losses on fresh sequences: of the model; of the "
+        "circuit with its maps in place; live, with its queries attending as the model makes them; with all attention "
+        "uniform; and of the circuit's maps with its first useful heads uniform. Faithfulness: how much of what "
+        "attention does for the model the circuit does. Completeness: how much is lost when the circuit alone is taken "
+        "from the model. "
+        "Minimality: the factor by which the cheapest cut raises the live loss.",
+        {
+            "seed": [one.seed for one in seen.models],
+            "layers": [", ".join(str(layer) for layer, _ in sorted(one.useful_heads)) or "none" for one in circuits],
+            "paths": [len(one.paths) for one in circuits],
+            "unexplained": [len(one.unexplained) for one in circuits],
+            "model": [one.model_loss for one in circuits],
+            "circuit": [one.loss for one in circuits],
+            "live": [one.live_loss for one in circuits],
+            "uniform": [one.empty_loss for one in circuits],
+            "first uniform": seen.first_uniform,
+            "faithful": [one.faithfulness for one in circuits],
+            "complete": [one.completeness for one in circuits],
+            "minimal": [one.minimality for one in circuits],
+        },
+    )
+
+
+def _paths(seen: Found) -> Table:
+    paths = [path for one in seen.models for path in one.paths]
+    return column_table(
+        "Every path",
+        "The model's own mean attention along it, and the circuit's loss without it: with all other paths "
+        "attending as the model makes them, and with their maps in place, as the paper has it.",
+        {
+            **path_columns(seen.models),
+            "attention": [path.attention for path in paths],
+            "cut, live": [path.cut_loss for path in paths],
+            "cut, maps": [path.mapped_cut_loss for path in paths],
+        },
+    )
+
+
+STUDY = Study(
+    name="retrieval/circuits",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: D = 3, N = 4, K = 8, six layers of one head, width 64, no feed-forward layers, 1400 steps "
+            "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
+            "eight neighbours nearly orthogonal. The paper has K = 4, twelve layers of width 128 with feed-forward "
+            "layers, and 24,000 steps of 128 out of 262 k sequences at 1e-3.",
+        ),
+        "scaled": Profile(SCALED, SCALED_NOTE),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: section 8.1. Not given by the paper, and so our choice: rotary frequencies 10000^(-2i/K), "
+            "initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask.",
+            paper=True,
+        ),
+    },
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,271 @@
+"""Retrieval: loss against depth, with and without implicit curriculum.
+
+Chains of random vectors must be followed from pair to pair. With the implicit curriculum every step of the chain is
+asked for, without it only the last.
+
+Source: stacked attention heads, section 7 and Figure 4.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import Table, at_least, at_most, within
+from anchorlab.papers.retrieval.chain_order import (
+    GUESSING_LINE,
+    evaluated_every,
+    in_order,
+    loss_curves,
+    partial_losses,
+    partials_along,
+    retrieved_at,
+)
+from anchorlab.papers.retrieval.settings import RETRIEVED, least_layers_of, quick, retrieval_of, section_7, smoke
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import at_end, column_table
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.training import Experiment, TrainedRun
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Numbers of layers, and what is trained with each: with the curriculum, and on `end` asked for the end alone."""
+
+    layers: tuple[int, ...]
+    chains: Experiment
+    end: Experiment
+
+
+QUICK = Setting((1, 2, 3, 4, 6), quick(3, 1, 1000, seeds=3), quick(3, 1, 1000, seeds=2))
+PAPER = Setting(tuple(range(1, 9)), section_7(5), section_7(3))
+SMOKE = Setting((1, 2), smoke(2), smoke(2, seeds=1))
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return one experiment for each depth with the curriculum, then one for each without it."""
+    return [
+        replace(
+            base,
+            task=base.task.replace(implicit_curriculum=curriculum == "with"),
+            model=base.model.replace(layers=layers),
+            label=f"{layers} layer{'s' * (layers > 1)}, {curriculum} curriculum",
+        )
+        for base, curriculum in ((setting.chains, "with"), (setting.end, "no"))
+        for layers in setting.layers
+    ]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What models reach at the end of training, the shallowest first."""
+
+    end: int  # the one symbol that is asked for without the curriculum, counted from 1
+    loss: Float[Tensor, "depth member"]  # final loss with the curriculum
+    loss_without: Float[Tensor, "depth other_member"]  # final loss without it
+    partial: Float[Tensor, "depth member symbol"]  # final partial losses with the curriculum
+    retrieved: Float[Tensor, "depth member symbol"]  # step at which each symbol is retrieved; infinite where never
+    apart: float  # steps between two evaluations
+    layers: Sequence[int]  # of each depth
+    least: Sequence[int]  # layers that retrieving each symbol takes, for this number of heads and mask
+
+
+def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:
+    """Read the losses of all runs, those with the curriculum first."""
+    depths = len(setting.layers)
+    loss, without = (
+        torch.stack([at_end(run, "test", "loss") for run in some]) for some in (runs[:depths], runs[depths:])
+    )
+    partial = torch.stack([partial_losses(run) for run in runs[:depths]])
+    retrieved = torch.stack([retrieved_at(run) for run in runs[:depths]])
+    least = least_layers_of(runs[0], retrieval_of(runs[0]).asked)
+    apart = evaluated_every(runs[0])
+    return Losses(retrieval_of(runs[-1]).steps, loss, without, partial, retrieved, apart, setting.layers, least)
+
+
+@claim(
+    "Without the implicit curriculum no depth helps",
+    at="section 7.2",
+    paper="above 0.7 in 100 % of runs",
+    band=at_least(0.7),
+    always=True,
+)
+def no_curriculum_fails(seen: Losses) -> Measurement:
+    """Lowest final loss of any run without the curriculum, over depths and seeds; judged only where, trained alike,
+    some depth with the curriculum retrieves the symbol that is asked for."""
+    found = over(seen.loss_without.amin(dim=0), taken=torch.min)
+    by_depth = seen.partial[:, :, seen.end - 1].mean(dim=1)
+    return found if bool((by_depth < RETRIEVED).any()) else replace(found, value=None, units=(), interval=None)
+
+
+@claim(
+    "With the implicit curriculum deeper transformers reach a lower loss",
+    at="Fig 4 left",
+    paper="falls with the number of layers",
+    band=at_least(0.2),
+)
+def depth_helps(seen: Losses) -> Tensor:
+    """Mean final loss of the shallowest minus that of the deepest."""
+    return seen.loss[0] - seen.loss[-1]
+
+
+@claim(
+    "Partial losses fall below 0.5 in chain order",
+    at="section 7.2",
+    paper="in 100 % of runs",
+    band=within(1.0, 1.0),
+    always=True,
+)
+def chain_order(seen: Losses) -> Measurement:
+    """Share of the curriculum runs that retrieve two symbols or more in which x_1 falls below first, then x_2, and
+    so on; times less than the steps between two evaluations apart are a tie, which is not judged."""
+    two = seen.retrieved.isfinite().sum(dim=2) > 1  # [depth member]
+    ordered = torch.stack([in_order(times, seen.apart) for times in seen.retrieved]).where(two, torch.nan)
+    return mean_of_known(ordered.T, detail=f"{int(two.sum())} of {two.numel()} runs retrieve two symbols or more")
+
+
+@claim(
+    "Later positions of the chain are harder",
+    at="Fig 4 right",
+    paper="higher partial loss for later positions, averaged across runs",
+    band=within(1.0, 1.0),
+)
+def later_is_harder(seen: Losses) -> Measurement:
+    """Share of the depths that retrieve anything at which the final partial losses, averaged across runs as in the
+    figure, rise along the chain."""
+    judged = (seen.partial.mean(dim=1) < RETRIEVED).any(dim=1)
+    if not judged.any():
+        return Measurement(None)
+    losses = seen.partial[judged].movedim(1, 0)  # [member depth symbol]
+
+    def rising(rows: Tensor) -> Tensor:
+        return (rows.mean(dim=0).diff(dim=1) >= 0).all(dim=1).float().mean()
+
+    return over_shared(losses, rising, detail=f"{int(judged.sum())} depths")
+
+
+@precondition(
+    "With enough layers the second step is retrieved as well",
+    at="Fig 4 right",
+    paper="partial loss of x_2 far below 0.5",
+    band=at_most(RETRIEVED),
+    of=("chain-order", "later-is-harder", "least-layers"),
+)
+def second_step_retrieved(seen: Losses) -> Tensor:
+    """Lowest mean final partial loss of x_2 over depths, with the curriculum."""
+    second = seen.partial[:, :, 1]
+    return second[int(second.mean(dim=1).argmin())]
+
+
+@claim(
+    "No model follows the chain further than its layers allow",
+    at="section 10.1",
+    paper="cannot solve it unless it has the minimum number of necessary layers",
+    band=at_most(0.0),
+    always=True,
+)
+def least_layers(seen: Losses) -> Measurement:
+    """Share of the symbols that would take more layers than a curriculum run has, and that it retrieves all the same;
+    judged only where some depth retrieves every one of these symbols."""
+    short = torch.tensor(seen.least) > torch.tensor(seen.layers).unsqueeze(1)  # [depth symbol]
+    learned = seen.partial < RETRIEVED
+    found = learned.permute(0, 2, 1)[short].float()  # [out_of_reach member]
+    within_reach = learned.float().mean(dim=1) > 0.5
+    learnable = bool(within_reach.any(dim=0)[short.any(dim=0)].all())
+    detail = f"of {found.numel()}"
+    return over(found.mean(dim=0), detail=detail) if found.numel() and learnable else Measurement(None, detail=detail)
+
+
+def _depths_table(seen: Losses) -> Table:
+    """Return the least depth of each symbol beside the depths at which models were found to retrieve it."""
+    learned = (seen.partial < RETRIEVED).float().mean(dim=1)
+    layers = torch.tensor(seen.layers)
+
+    def fewest(share: float) -> list[int | None]:
+        found = [layers[learned[:, symbol] > share] for symbol in range(learned.shape[1])]
+        return [int(one.min()) if len(one) else None for one in found]
+
+    return column_table(
+        "Trained depth against the least depth (section 10.1)",
+        "The least number of layers in which information can flow to the query, with the mask and the heads of these "
+        "models; the fewest layers of any model that retrieves the symbol, and of a depth at which most models do.",
+        {
+            "symbol": [f"x_{symbol}" for symbol in range(1, len(seen.least) + 1)],
+            "least": list(seen.least),
+            "any model": fewest(0.0),
+            "most models": fewest(0.5),
+        },
+    )
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw both panels of Figure 4, and the partial losses along training."""
+    seen, layers = see(runs, setting), setting.layers
+    steps, partials = partials_along(runs[len(layers) - 1])
+    figures = [
+        loss_curves(
+            "Final loss against the number of layers (Fig 4, left)",
+            layers,
+            {
+                f"implicit curriculum (D = {seen.partial.shape[2]})": seen.loss.T,
+                f"no curriculum (D = {seen.end})": seen.loss_without.T,
+            },
+            "Mean squared error on fresh sequences at the end of training; mean and range over seeds. Knowing which "
+            "symbols occur, but not which is asked for, gives 0.75.",
+            GUESSING_LINE,
+            "layers",
+        ),
+        loss_curves(
+            "Partial loss of each position of the chain against depth (Fig 4, right)",
+            layers,
+            dict(zip(partials, seen.partial.permute(2, 1, 0), strict=True)),
+            "With the implicit curriculum, at the end of training; mean and range over seeds.",
+            x_label="layers",
+        ),
+        loss_curves(
+            f"Partial losses along training, {layers[-1]} layers",
+            steps,
+            partials,
+            "With the implicit curriculum; mean and range over seeds. In the paper, the earlier a symbol comes in "
+            "the chain, the earlier it is retrieved.",
+        ),
+    ]
+    columns = {"with curriculum": seen.loss, "without": seen.loss_without}
+    columns |= dict(zip(partials, seen.partial.unbind(dim=2), strict=True))
+    table = column_table(
+        "Final losses by depth",
+        "Means over seeds; partial losses with the curriculum.",
+        {"layers": layers, **{heading: losses.mean(dim=1) for heading, losses in columns.items()}},
+    )
+    return Analysis(seen, figures, [table, _depths_table(seen)])
+
+
+STUDY = Study(
+    name="retrieval/depth",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: D = 3, N = 4, K = 8, width 64, one head in each layer, no feed-forward layers, 1000 steps "
+            "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
+            "eight neighbours nearly orthogonal. The paper has D = 5 (3 without the curriculum), K = 4, width 128 with "
+            "eight heads and feed-forward layers, and 10,000 steps of 512 out of 2^20 sequences at 1e-3.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: section 7.1. Not given by the paper, and so our choice: rotary frequencies 10000^(-2i/K), "
+            "initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask. The final loss is "
+            "measured once at the end on 4096 sequences, where the paper averages over the last 100 steps.",
+            paper=True,
+        ),
+    },
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,5 @@
+"""Retrieval: the emergence of attention heads during training."""
+
+from anchorlab.papers.retrieval.emergence.study import STUDY
+
+__all__ = ["STUDY"]

@@ -1,0 +1,363 @@
+"""Retrieval: the emergence of attention heads during training.
+
+When does each attention path of a circuit emerge, and which loss does it bring down? The circuits of the trained models
+are followed back through the checkpoints.
+
+Source: stacked attention heads, section 9, Figures 6 and 7, appendix D.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import nan
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import CircuitFigure, LineFigure, Table, TimelineFigure, at_most, event, within
+from anchorlab.models import VectorSpec
+from anchorlab.papers.retrieval.chain_order import (
+    GUESSING_LINE,
+    in_order,
+    loss_curves,
+    partials_along,
+)
+from anchorlab.papers.retrieval.emergence.measures import (
+    EMERGED,
+    SEQUENCES,
+    Growth,
+    behind,
+    distance,
+    growths,
+    pace,
+    reused,
+    rise,
+    slower,
+)
+from anchorlab.papers.retrieval.one_head import (
+    QUICK,
+    SCALED,
+    SCALED_NOTE,
+    SMOKE,
+    path_columns,
+    view_circuits,
+)
+from anchorlab.papers.retrieval.settings import PASSES, on_fixed_sample, paper, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import along, column_table, curves_against
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.training import Experiment, TrainedRun
+
+PAPER = paper(
+    4,
+    VectorSpec(layers=24, heads=1, width=512, head_width=16, feed_forward=False),
+    paper_recipe(6400, 256, checkpoints=80),
+    seeds=5,
+    label="twenty-four layers",
+)
+
+RISE = 0.02
+"""How far a circuit's loss may be above the model's, in the search for it and in the claim about it.
+
+Transformer D's rises by 0.014, from 0.031 to 0.045 (section 9.2).
+"""
+
+SAMPLED = 4
+"""How many models are trained again on a fixed sample, where the setting has none."""
+
+
+def experiments(setting: Experiment) -> list[Experiment]:
+    """Return the setting, and where each of its batches is fresh some of its models on a fixed sample.
+
+    Only sequences that are seen again have a loss other than that of fresh ones.
+    """
+    if setting.recipe.data.kind == "sample":
+        return [setting]
+    return [setting, on_fixed_sample(setting, SAMPLED, f"{setting.label}, a fixed sample")]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The circuits of all models along a training of `end` steps, and how far validation is `behind` on a sample."""
+
+    models: Sequence[Growth]
+    end: float
+    behind: Float[Tensor, "falling"]
+
+    @cached_property
+    def symbols(self) -> list[int]:
+        """The symbols that are asked for, in the chain's order."""
+        return list(self.models[0].retrieved)
+
+    @cached_property
+    def retrieved(self) -> Float[Tensor, "model symbol"]:
+        """The step at which each symbol is retrieved, infinite where never."""
+        return torch.tensor([[one.retrieved[symbol] for symbol in self.symbols] for one in self.models])
+
+    @cached_property
+    def whole(self) -> list[Growth]:
+        """The models that retrieve every symbol."""
+        return [one for one, times in zip(self.models, self.retrieved, strict=True) if bool(times.isfinite().all())]
+
+    @cached_property
+    def arrived(self) -> Float[Tensor, "whole symbol"]:
+        """The step at which the last path of each symbol emerges, in models that retrieve every symbol."""
+        times = [[one.arrival(symbol) for symbol in self.symbols] for one in self.whole]
+        return torch.tensor(times).reshape(-1, len(self.symbols))
+
+    def over(self, values: Float[Tensor, "value"]) -> Measurement:
+        """Return the mean of the values that are not NaN, with how many models retrieve every symbol."""
+        detail = f"{len(self.whole)} of {len(self.models)} models retrieve every symbol"
+        return over(values[~values.isnan()], "models", detail=detail)
+
+    def share(self, holds: Float[Tensor, "value"]) -> Measurement:
+        """Return the share of models for which something holds (1) and does not (0), without those that are NaN."""
+        return replace(over(holds[~holds.isnan()] == 1, "models"), detail=self.over(holds).detail)
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Follow the circuits of the trained models through the checkpoints, and both losses on a fixed sample."""
+    run, sampled = runs[0], runs[-1]
+    training, validation = (along(sampled, split, "loss")[1] for split in ("train", "test"))
+    return Seen(growths(run, RISE), float(run.checkpoints[-1]), behind(training, validation))
+
+
+@claim(
+    "Attention heads emerge in chain order",
+    at="Fig 7 right",
+    paper="heads for B, then C, D and E",
+    band=within(1.0, 1.0),
+)
+def heads_in_chain_order(seen: Seen) -> Measurement:
+    """Share of models in which no path that x_1 needs emerges after the last one that x_2 needs, and so on (a path that
+    brings two symbols at once brings both at the same time); of models that retrieve every symbol."""
+    return seen.share(in_order(seen.arrived))
+
+
+@claim(
+    "After a long time of slow learning the first head that retrieves emerges abruptly",
+    at="section 9.2",
+    paper="after 450 of 800 epochs, abruptly",
+    band=at_most(0.25),
+)
+def abrupt(seen: Seen) -> Measurement:
+    """Steps in which attention along the last path that x_1 needs rises from 0.25 to 0.75, over the steps before, mean
+    over models that retrieve every symbol."""
+    return seen.over(torch.tensor([rise(one, seen.symbols[0]) for one in seen.whole]))
+
+
+@claim(
+    "The loss falls slowly until the first symbol is retrieved, and fast from then on",
+    at="Fig 6 left, section 9.2",
+    paper="450 of 800 epochs of slow learning",
+    band=at_most(0.5),
+)
+def slow_first(seen: Seen) -> Measurement:
+    """Fall of the validation loss per step, from the loss of no answer, 1, until the first partial loss is below 0.5,
+    over that from then until the last one is, mean over models that retrieve every symbol."""
+    return seen.over(torch.tensor([pace(one) for one in seen.whole]))
+
+
+@claim(
+    "Training and validation loss fall together",
+    at="Fig 6 left",
+    paper="both drawn; no value",
+    band=at_most(0.05),  # appendix E calls a validation loss below 0.05 low; no answer at all gives 1
+    own=True,
+)
+def losses_together(seen: Seen) -> Measurement:
+    """Largest excess of the validation loss over the training loss at any time, over the whole fall of the training
+    loss; on a fixed sample seen {PASSES:g} times, as the paper's, mean over models whose training loss falls."""
+    return over(seen.behind, "models")
+
+
+@claim(
+    "The head that emerges drives its partial loss down",
+    at="section 9.2",
+    paper="drives down the first, second, last two partial losses",
+    band=at_most(0.05),
+)
+def drives_loss(seen: Seen) -> Measurement:
+    """Largest distance, in shares of the training, between the emergence of the last path that a symbol needs and the
+    fall of its partial loss, mean over models that retrieve every symbol."""
+    return seen.over(torch.tensor([distance(one, seen.end) / seen.end for one in seen.whole]))
+
+
+@claim(
+    "Later symbols reuse the heads of earlier ones",
+    at="section 9.2",
+    paper="head 22 reuses the induction head, 23 and 24 reuse 14, 21 and 22",
+    band=within(0.75, 1.0),
+)
+def reuse(seen: Seen) -> Measurement:
+    """Share of the paths needed for a symbol that the next symbol needs as well, mean over symbols and models."""
+    shares = [torch.tensor(reused(one, seen.symbols)).mean() for one in seen.whole]  # NaN where no symbol needs a path
+    return seen.over(torch.stack(shares) if shares else torch.empty(0))
+
+
+@claim(
+    "The last head emerges much later than the one before",
+    at="section 9.2",
+    paper="head 24 much later than head 23",
+    band=within(0.8, 1.0),
+)
+def later_slower(seen: Seen) -> Measurement:
+    """Share of models in which the time between the last two symbols' paths is longer than between the two before;
+    judged only of chains of four steps or more, since head 24 brings the fourth symbol."""
+    return seen.share(torch.tensor([slower(times) for times in seen.arrived]))
+
+
+@precondition(
+    "The model follows the chains",
+    at="section 9.2",
+    paper="a validation loss of 0.031",
+    band=at_most(0.04),
+)
+def solved(seen: Seen) -> Measurement:
+    """Mean loss of the models on fresh sequences, all included."""
+    return seen.over(torch.tensor([one.solution.circuit.model_loss for one in seen.models]))
+
+
+@claim(
+    "With all attention replaced by that of the circuit its loss rises little",
+    at="section 9.2",
+    paper="to 0.045, by 0.014",
+    band=within(0.0, RISE),
+)
+def ablated(seen: Seen) -> Measurement:
+    """Loss with all attention replaced by the circuit's maps less that of the model, on fresh sequences, mean over
+    models that retrieve every symbol; heads that no rule explains attend uniformly. The search stops at a rise of
+    {RISE:g}, so only such heads, or fresh sequences, can speak against it."""
+    return seen.over(torch.tensor([one.replaced for one in seen.whole]))
+
+
+@claim(
+    "Several paths connect the same positions",
+    at="section 9.2",
+    paper="multiple paths connecting the same positions",
+    band=within(0.75, 1.0),
+)
+def same_positions(seen: Seen) -> Measurement:
+    """Share of models whose circuit has two paths with the same query and the same key in different heads, of models
+    that retrieve every symbol."""
+    rules = [[path.rule for path in one.solution.circuit.paths if not path.stays] for one in seen.whole]
+    return seen.share(torch.tensor([float(len(set(each)) < len(each)) for each in rules]))
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:
+    """Draw partial losses, the first model's circuit and its attention along training, and when each path emerges."""
+    seen = see(runs)
+    first = seen.models[0]
+    losses = loss_curves(
+        "Partial losses along training (Fig 6, right)",
+        *partials_along(runs[0]),
+        "Mean squared error of each symbol of the chain on fresh sequences; mean and range over seeds.",
+    )
+    circuit = CircuitFigure(
+        title="Circuit of the first seed (Fig 7, left)",
+        caption="As in the study of circuits: from the position that is looked at to the one that looks; the number is "
+        "the loss when it is cut while all other paths attend as the model makes them.",
+        panels=(first.solution.panel(),),
+        seeds=str(first.solution.seed),
+    )
+    view = view_circuits(runs[0], [one.solution for one in seen.models])
+    return Analysis(seen, [_losses(runs), losses, circuit, _attention(first), _timeline(seen)], [_table(seen)], [view])
+
+
+def _losses(runs: Sequence[TrainedRun]) -> LineFigure:
+    sampled = runs[-1]
+    steps, fresh = along(sampled, "test", "loss")
+    curves = {"training sequences": along(sampled, "train", "loss")[1], "fresh sequences": fresh}
+    if len(runs) > 1:
+        curves["fresh sequences, every batch fresh"] = along(runs[0], "test", "loss")[1]
+    caption = (
+        f"Mean squared error over all symbols, on a fixed sample seen {PASSES:g} times; mean and range over seeds."
+    )
+    return loss_curves("Training and validation loss (Fig 6, left)", steps, curves, caption, GUESSING_LINE)
+
+
+def _attention(one: Growth) -> LineFigure:
+    curves = {
+        f"layer {path.layer}: {path.rule} [{_symbols(one.needs[path])}]": one.attention[path].unsqueeze(0)
+        for path in one.solution.paths
+    }
+    figure = curves_against(
+        "Attention along each path of the first seed (appendix D)",
+        one.steps,
+        curves,
+        caption=f"Mean over {SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the symbols "
+        f"that need the path. It has emerged at {EMERGED:g}.",
+        x_label="step",
+        y_label="attention",
+        y_range=(0.0, 1.02),
+    )
+    return replace(figure, seeds=str(one.solution.seed))
+
+
+def _symbols(symbols: frozenset[int]) -> str:
+    return ", ".join(f"x_{symbol}" for symbol in sorted(symbols)) or "none alone"
+
+
+def _timeline(seen: Seen) -> TimelineFigure:
+    events = []
+    for index, symbol in enumerate(seen.symbols):
+        arrived = torch.tensor([one.arrival(symbol) for one in seen.models])
+        for label, group, times in (
+            (f"all paths that x_{symbol} needs", "attention above 0.5", arrived),
+            (f"x_{symbol}", "partial loss below 0.5", seen.retrieved[:, index]),
+        ):
+            events.append(event(label, group, times.nan_to_num(nan=nan, posinf=nan)))
+    return TimelineFigure(
+        title="Attention paths and partial losses (Fig 7, right)",
+        caption="When the last of the paths that a symbol needs has emerged, and when its partial loss falls; by "
+        "interpolation between checkpoints or evaluations. A point for each seed, a bar at the median.",
+        x_label="step",
+        events=tuple(events),
+        end=seen.end,
+    )
+
+
+def _table(seen: Seen) -> Table:
+    paths = [(one, path) for one in seen.models for path in one.solution.paths]
+    return column_table(
+        "Every path and when it emerged",
+        "Symbols whose partial loss rises by 0.2 or more when the path is cut; the step at which the mean attention "
+        "passes 0.5, and the attention at the end.",
+        {
+            **path_columns([one.solution for one in seen.models]),
+            "needed for": [_symbols(one.needs[path]) for one, path in paths],
+            "emerged": [one.crossing(path) for one, path in paths],
+            "at the end": [float(one.attention[path][-1]) for one, path in paths],
+        },
+    )
+
+
+STUDY = Study(
+    name="retrieval/emergence",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: the models of the study of circuits, D = 3, six layers of one head, with a checkpoint "
+            "every 20 of 1400 steps; training and validation loss with four of them on a fixed sample of 14,336 "
+            "sequences, seen as often as the paper's. The paper has one model of 24 layers, width 512 and head size "
+            "16, D = 4, K = 4, 6400 steps of 256 out of 262 k sequences, with a checkpoint every 80.",
+        ),
+        "scaled": Profile(
+            SCALED, f"{SCALED_NOTE} Training and validation loss with both on a fixed sample of 14,336 sequences."
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: section 9.1, five seeds in place of one. Not given by the paper, and so our choice: rotary "
+            "frequencies 10000^(-2i/K), initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask.",
+            paper=True,
+        ),
+    },
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,265 @@
+"""What a language model answers to retrieval prompts, in every setting that the study compares."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+from anchorlab.engine import Status
+from anchorlab.errors import SpecError
+from anchorlab.language.asking import (
+    SCORINGS,
+    Accuracy,
+    Asked,
+    LocalSpeaker,
+    Manner,
+    Results,
+    Scoring,
+    Speaker,
+    accuracy,
+    ask,
+    likelihoods,
+    results,
+)
+from anchorlab.language.asking.local import batches
+from anchorlab.language.endpoint import Endpoint
+from anchorlab.papers.pretrained.opening import TINY, ModelSetting
+from anchorlab.tasks import Question, RetrievalPrompts, task
+
+Error = Literal["right", "another chain", "a step of the chain", "another word", "nothing"]
+ERRORS: tuple[Error, ...] = get_args(Error)
+"""What a first answer is: right; the end of another chain; a word on the way to the answer, such as the value one step
+too early; another word of the premises; or none of these."""
+
+Scored = dict[Scoring, tuple[bool, ...]]
+"""For each way of scoring candidates, whether the right one of each question is the best; empty for an endpoint."""
+
+LIKELIEST: Scoring = "sum"
+"""The way of scoring that finds the likeliest acceptable answer."""
+
+STEPS = {"equations": 5, "lives-with": 5, "kingdoms": 5, "functions": 2, "relatives": 4}
+"""The formulations with the number of steps of the paper's examples."""
+
+
+BEGUN = Manner(begun=True)
+"""A chat in which the answer is begun for the model."""
+
+
+@dataclass(frozen=True)
+class PromptSetting(ModelSetting):
+    """How many questions are asked, and how.
+
+    `model` may name several models, with commas between them.
+
+    Fields
+        questions: the number for each formulation
+        deep: the number for each number of steps of the equations, each depth, order and number of chains
+        steps: the numbers of steps of the equations
+        chains: the numbers of chains that are compared, with `compared_steps` steps
+        tries: the most times a question is asked until the answer is acceptable
+        manner: how questions are put; a model on this machine without a chat template gets plain text
+        conditions: the number for each formulation that is put in other manners, too: as a chat and as plain text, each
+            with and without the token that begins a text
+        seed: of the questions
+    """
+
+    questions: int = 200
+    deep: int = 20
+    steps: tuple[int, ...] = tuple(range(1, 11))
+    chains: tuple[int, ...] = (2, 4, 8)
+    compared_steps: int = 2
+    tries: int = 3
+    manner: Manner = BEGUN
+    conditions: int = 20
+    seed: int = 1000
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the models. Errors: `SpecError` for an empty name, and for one that is there twice."""
+        names = tuple(name.strip() for name in self.model.split(","))
+        if not all(names) or len(set(names)) < len(names):
+            raise SpecError("model", f"{self.model!r} has a name twice or an empty one", "write NAME,NAME")
+        if len(names) > 1 and self.revision is not None:
+            raise SpecError("revision", f"is given for {len(names)} models", "ask one model, or leave it out")
+        return names
+
+
+SMOKE = PromptSetting(
+    TINY,
+    questions=1,
+    deep=1,
+    steps=(1, 2),
+    chains=(2,),
+    compared_steps=1,
+    tries=2,
+    manner=Manner(chat=False, tokens=3),
+    conditions=1,
+)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answers of one model.
+
+    Fields
+        formulations: to the questions of each formulation
+        steps: to equations of each number of steps
+        depths: to the same equations, asked at each depth
+        orders: to equations whose premises are in each order
+        chains: to equations of each number of chains
+        scored: the candidates of each formulation by likelihood; empty for an endpoint
+        steps_scored: those of equations of each number of steps
+    """
+
+    formulations: dict[str, tuple[Asked, ...]]
+    steps: dict[int, tuple[Asked, ...]]
+    depths: dict[int, tuple[Asked, ...]]
+    orders: dict[str, tuple[Asked, ...]]
+    chains: dict[int, tuple[Asked, ...]]
+    scored: dict[str, Scored]
+    steps_scored: dict[int, Scored]
+
+    def of(self, formulation: str) -> Results:
+        """What the answers to a formulation come to."""
+        return results(self.formulations[formulation])
+
+    def likely(self, formulation: str) -> Accuracy | None:
+        """How often the likeliest acceptable answer to a formulation is right; None for an endpoint."""
+        if not self.scored:
+            return None
+        return accuracy(self.scored[formulation][LIKELIEST], self.formulations[formulation][0].question.chance)
+
+
+def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], None], what: str) -> Answered:
+    """Ask a model everything."""
+    longest = min(STEPS["equations"], max(setting.steps))
+    asked_depths = range(1, longest + 1)
+    plans: list[tuple[str, Any, RetrievalPrompts, int]] = [
+        *(("formulations", name, prompts(name, steps=steps), setting.questions) for name, steps in STEPS.items()),
+        *(("steps", steps, _equations(steps), setting.deep) for steps in setting.steps),
+        *(("depths", depth, _equations(longest, asked_steps=(depth,)), setting.deep) for depth in asked_depths),
+        *(
+            ("orders", order, _equations(setting.compared_steps, order=order), setting.deep)
+            for order in ("steps", "shuffled", "sorted")
+        ),
+        *(
+            ("chains", chains, _equations(setting.compared_steps, chains=chains), setting.deep)
+            for chains in setting.chains
+        ),
+    ]
+    manner = manner_for(speaker, setting.manner)
+    groups = [(name, key, one, one.questions(n, setting.seed)) for name, key, one, n in plans]
+    worked = {one: one.questions(manner.examples, setting.seed, "train") for *_, one, _ in groups}
+    if isinstance(speaker, Endpoint):  # before anything is sent
+        first = {question: manner.request(question, worked[one]) for *_, one, own in groups for question in own}
+        speaker.check(first.values())
+    total = len({question for *_, own in groups for question in own})
+    found: dict[str, dict[Any, tuple[Asked, ...]]] = {name: {} for name, *_ in groups}
+    scored: dict[str, dict[Any, Scored]] = {"formulations": {}, "steps": {}}
+    known: dict[Question, Answer] = {}  # the groups overlap
+    for name, key, one, questions in groups:
+        status = Status(total, len(known), f"{what}: {one.name or one.formulation}")
+        report(status)
+        new = [question for question in dict.fromkeys(questions) if question not in known]
+        told = partial(_report_answers, report, status)
+        answers = put(speaker, new, manner, worked[one], setting.tries, name in scored, told)
+        known |= dict(zip(new, answers, strict=True))
+        found[name][key] = tuple(known[question].asked for question in questions)
+        if isinstance(speaker, LocalSpeaker) and name in scored:
+            own = [known[question].likely for question in questions]
+            scored[name][key] = {how: tuple(one[how] for one in own) for how in SCORINGS}
+    return Answered(**found, scored=scored["formulations"], steps_scored=scored["steps"])
+
+
+def manner_for(speaker: Speaker, manner: Manner) -> Manner:
+    """Return a manner that a model can be asked in: plain text for one on this machine without a chat template."""
+    plain = isinstance(speaker, LocalSpeaker) and not speaker.tokenizer.chat_template
+    return manner.model_copy(update={"chat": False}) if plain else manner
+
+
+def _report_answers(report: Callable[[Status], None], before: Status, answered: int, of: int) -> None:
+    """Report the progress within a group."""
+    report(replace(before, done=before.done + answered))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model said to a question, and, by each way of scoring, whether the right candidate is the likeliest."""
+
+    asked: Asked
+    likely: dict[Scoring, bool]
+
+
+def put(
+    speaker: Speaker,
+    questions: Sequence[Question],
+    manner: Manner,
+    worked: Sequence[Question],
+    tries: int,
+    scored: bool,
+    told: Callable[[int, int], None] = lambda answered, of: None,
+) -> list[Answer]:
+    """Ask a model questions and, if it is on this machine and they are `scored`, score their candidates.
+
+    Further tries and the scores follow batch by batch, while the model still has in memory what it read.
+    """
+    if not isinstance(speaker, LocalSpeaker):
+        asked = ask(speaker, questions, manner, worked, tries, progress=told)
+        return [Answer(one, {}) for one in asked]
+    found: dict[int, Answer] = {}
+    for place, batch in enumerate(batches([speaker.ids(manner.request(one, worked)) for one in questions])):
+        some = [questions[index] for index in batch]
+        asked = ask(speaker, some, manner, worked, tries, seed=place, progress=False)
+        likely = _scored(speaker, some, manner, worked) if scored else [{}] * len(some)
+        found |= dict(zip(batch, map(Answer, asked, likely), strict=True))
+        told(len(found), len(questions))
+    return [found[index] for index in range(len(questions))]
+
+
+def _scored(
+    speaker: LocalSpeaker, questions: Sequence[Question], manner: Manner, worked: Sequence[Question]
+) -> list[dict[Scoring, bool]]:
+    """Return whether the answer to each question is the best candidate, by each way of scoring."""
+    found = likelihoods(
+        speaker,
+        [manner.request(one, worked) for one in questions],
+        [one.candidates for one in questions],
+        [manner.without_premises(one, worked) for one in questions],
+    )
+    best = {how: found.choose(how).tolist() for how in SCORINGS}
+    return [
+        {how: one.candidates[places[index]] == one.answer for how, places in best.items()}
+        for index, one in enumerate(questions)
+    ]
+
+
+def error_of(asked: Asked) -> Error:
+    """Return what the first answer to a question is."""
+    question, reply = asked.question, asked.replies[0]
+    if reply.answer is not None:
+        return "right" if reply.answer == question.answer else "another chain"
+    said = _first_word(reply.text, question)
+    if said in {_plain(word) for word in question.path}:
+        return "a step of the chain"
+    return "another word" if said in {_plain(word) for word in question.text.split()} else "nothing"
+
+
+def _first_word(text: str, question: Question) -> str:
+    """Return the first word of a text behind the beginning that it may repeat."""
+    rest = text.strip().removeprefix(question.begun)
+    return _plain(rest.split()[0]) if rest.split() else ""
+
+
+def _plain(word: str) -> str:
+    return word.strip("*\"'.,;:!?()[]").casefold()
+
+
+def prompts(name: str, **options: Any) -> RetrievalPrompts:
+    """Return the task of a formulation."""
+    found = task(f"retrieval/{name}", **options)
+    assert isinstance(found, RetrievalPrompts)
+    return found
+
+
+def _equations(steps: int, **options: Any) -> RetrievalPrompts:
+    return prompts("equations", steps=steps, **options)

@@ -1,0 +1,215 @@
+"""Retrieval prompts: language models follow chains of premises in words.
+
+A question names the end of a chain of premises and asks for its beginning: equations, people who live with others,
+fictional kingdoms, tables of functions, and relatives. Several chains are interleaved, so that no answer can be guessed
+from its kind. The study asks a model each formulation, and equations of growing depth, until an answer is acceptable;
+wrong answers are taken apart. It also asks which of the acceptable answers the model finds likeliest: a model that says
+something else may still know the answer.
+
+Source: stacked attention heads, section 4, appendix A and Figure 2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from anchorlab.findings import at_least
+from anchorlab.language.asking import Asked, LocalSpeaker, Manner, accuracy, results
+from anchorlab.papers.pretrained.speaking import described_speaker, open_speaker, untrained_speaker
+from anchorlab.papers.retrieval.language_models.answers import LIKELIEST, SMOKE, STEPS, Answered, PromptSetting, answer
+from anchorlab.papers.retrieval.language_models.conditions import Conditions, compare, conditions_table
+from anchorlab.papers.retrieval.language_models.figures import figures, tables
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.workplace import Workplace
+
+EASY = 5  # the equations that the paper finds solved almost perfectly have up to this many steps
+_CONTROLS = 20  # an untrained model is asked this many times fewer questions
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What models answered.
+
+    Fields
+        answers: of each model by its name; claims are about the first
+        untrained: of the first model's architecture with random weights; None for a model at a server
+        models: the models in words
+        conditions: what the first model makes of questions put in other manners; empty for one at a server
+    """
+
+    answers: dict[str, Answered]
+    untrained: Answered | None
+    models: str
+    conditions: Conditions = field(default_factory=dict)
+
+    @property
+    def judged(self) -> Answered:
+        """The answers that claims are about."""
+        return next(iter(self.answers.values()))
+
+
+def observe(setting: PromptSetting, workplace: Workplace) -> Observed:
+    """Ask the models of the setting and, if the first is on this machine, an untrained one like it."""
+    answers, words, untrained, conditions = dict[str, Answered](), list[str](), None, Conditions()
+    for name in setting.models:
+        one = replace(setting, model=name)
+        speaker = open_speaker(one, workplace)
+        label = name if speaker.name in answers else speaker.name
+        answers[label] = answer(speaker, setting, workplace.report, f"asking {label}")
+        if not words and (control := untrained_speaker(speaker)) is not None:
+            untrained = answer(control, _fewer(setting), workplace.report, "asking an untrained model")
+        if not words and isinstance(speaker, LocalSpeaker) and setting.conditions:
+            conditions = compare(speaker, setting, workplace.report, f"asking {label}")
+        words.append(described_speaker(one, speaker))
+    return Observed(answers, untrained, "; ".join(words), conditions)
+
+
+def _fewer(setting: PromptSetting) -> PromptSetting:
+    """Return what an untrained model is asked: few of the questions, once, for it says nothing acceptable."""
+    return replace(
+        setting,
+        questions=-(-setting.questions // _CONTROLS),
+        deep=-(-setting.deep // _CONTROLS),
+        steps=tuple(step for step in setting.steps if step <= EASY),
+        tries=1,
+    )
+
+
+@claim(
+    "Equations of up to five steps are solved almost perfectly",
+    at="section 4 and Fig 2",
+    paper="almost perfectly",
+    band=at_least(0.9),
+)
+def short_equations(seen: Answered) -> Measurement:
+    """Share of equations of 1 to {EASY} steps whose first acceptable answer is right."""
+    asked = [one for steps, own in seen.steps.items() if steps <= EASY for one in own]
+    scored = [own[LIKELIEST] for steps, own in seen.steps_scored.items() if steps <= EASY]
+    return _share(asked, [right for own in scored for right in own])
+
+
+@claim(
+    "Lives-with questions of five steps are answered well",
+    at="section 4 and Fig 2",
+    paper="great performance",
+    band=at_least(0.75),
+)
+def lives_with(seen: Answered) -> Measurement:
+    """Share of questions about who lives with whom whose first acceptable answer is right."""
+    return _answered(seen, "lives-with")
+
+
+@claim(
+    "Kingdoms questions of five steps are answered well",
+    at="section 4 and Fig 2",
+    paper="great performance",
+    band=at_least(0.75),
+)
+def kingdoms(seen: Answered) -> Measurement:
+    """Share of questions about fictional kingdoms whose first acceptable answer is right."""
+    return _answered(seen, "kingdoms")
+
+
+@claim(
+    "Conditional retrieval with functions is answered well",
+    at="section 4 and Fig 2",
+    paper="great performance",
+    band=at_least(0.75),
+)
+def functions(seen: Answered) -> Measurement:
+    """Share of questions about values of functions whose first acceptable answer is right."""
+    return _answered(seen, "functions")
+
+
+@claim(
+    "Conditional retrieval with relatives is answered well",
+    at="section 4 and Fig 2",
+    paper="great performance",
+    band=at_least(0.75),
+)
+def relatives(seen: Answered) -> Measurement:
+    """Share of questions about homes of relatives whose first acceptable answer is right."""
+    return _answered(seen, "relatives")
+
+
+@claim(
+    "Every formulation is answered better than by guessing",
+    at="section 4 and Fig 2",
+    paper="able to solve such tasks without fine-tuning",
+    band=at_least(1),
+)
+def better_than_guessing(seen: Answered) -> Measurement:
+    """Share of the five formulations in which guessing lies below the 95 % interval of the accuracy."""
+    better = [name for name in STEPS if seen.of(name).accepted.beats_guessing]
+    return Measurement(len(better) / len(STEPS), detail=", ".join(better) or "none")
+
+
+# "able to solve [it] under different prompting formulations without any fine-tuning" is on what a model can do. The
+# paper asks until an answer is acceptable; the likeliest of the acceptable answers is what that comes to
+@claim(
+    "Every formulation is known better than by guessing, whatever is said",
+    at="section 4 and Fig 2",
+    paper="able to solve such tasks without fine-tuning",
+    band=at_least(1),
+)
+def known_by_likelihood(seen: Answered) -> Measurement:
+    """Share of the five formulations in which guessing lies below the 95 % interval of the accuracy of the likeliest
+    acceptable answer."""
+    likely = {name: found for name in STEPS if (found := seen.likely(name)) is not None}
+    if not likely:
+        return Measurement(None)  # behind a server
+    better = [name for name, found in likely.items() if found.beats_guessing]
+    return Measurement(len(better) / len(STEPS), detail=", ".join(better) or "none")
+
+
+def _answered(seen: Answered, formulation: str) -> Measurement:
+    return _share(seen.formulations[formulation], seen.scored.get(formulation, {}).get(LIKELIEST, ()))
+
+
+def _share(asked: Sequence[Asked], likeliest: Sequence[bool]) -> Measurement:
+    """The share of right answers; beside it that by likelihood, which tells a wrong format from ignorance."""
+    detail = f"guessing {results(asked).accepted.guessing:.3g}"
+    if likeliest:
+        found = accuracy(likeliest, asked[0].question.chance)
+        detail += f"; by likelihood {found.share:.3g}, 95 % interval {found.low:.2f} to {found.high:.2f}"
+    return over(torch.tensor([one.right for one in asked]), "questions", detail=detail)
+
+
+def analyse(observed: Observed, setting: PromptSetting) -> Analysis:
+    """Draw Figure 2, and what goes wrong."""
+    return Analysis(
+        observed.judged,
+        figures=figures(observed.answers),
+        tables=[*tables(observed.answers), *([conditions_table(observed.conditions)] if observed.conditions else [])],
+        seeds=str(setting.seed),
+        model=observed.models,
+        untrained=observed.untrained,
+    )
+
+
+STUDY = Study(
+    "retrieval/language-models",
+    __doc__,
+    measures_in(__name__),
+    analyse,
+    {
+        "quick": Profile(
+            PromptSetting(),
+            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), in place of the paper's large models; 200 questions of "
+            "each formulation, 20 of each other kind; through its chat template, with the answer begun; the likeliest "
+            "text, then samples, at most three tries.",
+        ),
+        "quick-unbegun": Profile(
+            PromptSetting(manner=Manner()),
+            "As quick, but no answer is begun, for services that cannot go on with one.",
+        ),
+        "paper": Profile(
+            PromptSetting(questions=500, deep=500, tries=20, manner=Manner()),
+            "500 questions of each kind, as the paper; which models it asked, Figure 2 alone shows.",
+        ),
+    },
+    SMOKE,
+    observe=observe,
+)

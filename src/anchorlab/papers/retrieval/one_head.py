@@ -1,0 +1,128 @@
+"""What the studies of circuits and of emergence share: models with one head in each layer, and their circuits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from anchorlab.errors import SpecError
+from anchorlab.findings import CircuitPanel
+from anchorlab.findings.view import AttentionView
+from anchorlab.lens import AttentionRule, Circuit, CircuitPath, find_circuit
+from anchorlab.lens.circuits import Head
+from anchorlab.papers.retrieval.settings import quick, retrieval_of, smoke
+from anchorlab.studies.circuit_panel import circuit_panel
+from anchorlab.studies.kit import at_end
+from anchorlab.training import TrainedRun
+from anchorlab.viewer.make import view_run
+
+SOLVED = 0.01
+"""The loss below which the paper's models A, B and C solve the problem (section 8.2)."""
+
+QUICK = quick(3, 6, 1400, seeds=8, checkpoints=20, label="six layers")
+"""One setting for both studies, so that its models are trained once."""
+
+SCALED = quick(3, 12, 1400, seeds=2, checkpoints=20, label="twelve layers")
+"""The same with the paper's twelve layers, in which half of the heads can be idle."""
+
+SCALED_NOTE = (
+    "Scaled profile: twelve layers, as in section 8.1, and two seeds; all else as in the quick profile, where at "
+    "most two of six heads can be idle beside the paper's four."
+)
+
+SMOKE = smoke(2, label="two layers")
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A trained model, by its index in the run and its seed, and the circuit found in it."""
+
+    member: int
+    seed: int
+    circuit: Circuit
+
+    @property
+    def solved(self) -> bool:
+        """Whether the model's own loss is as low as that of the paper's models."""
+        return self.circuit.model_loss < SOLVED
+
+    @property
+    def explained(self) -> bool:
+        """Whether the model solves the problem and its circuit has useful heads and explains every head."""
+        return self.solved and bool(self.circuit.useful_heads) and not self.circuit.unexplained
+
+    @property
+    def paths(self) -> list[CircuitPath]:
+        """The circuit's paths from the lowest layer up, as tables list them."""
+        return sorted(self.circuit.paths, key=lambda path: path.layer)
+
+    def panel(self) -> CircuitPanel:
+        """Return the circuit as a panel of a figure."""
+        layers = 1 + max(layer for layer, _ in self.circuit.explanations)
+        return circuit_panel(f"seed {self.seed}", self.circuit, layers)
+
+
+def solutions(run: TrainedRun, rise: float) -> list[Solution]:
+    """Return the circuit of every member at the end of training, without members that diverged.
+
+    `rise` is how far a circuit's loss may be above the model's: the search cuts every path without which it is not.
+
+    Errors: `SpecError` where all of them diverged.
+    """
+    ensemble, losses = run.ensemble(), at_end(run, "test", "loss")
+    found = [
+        Solution(member, seed, find_circuit(ensemble, retrieval_of(run), member=member, rise=rise))
+        for member, seed in enumerate(run.experiment.members.seeds)
+        if losses[member].isfinite()
+    ]
+    if not found:
+        raise SpecError("run", f"every member of {run.run.label} diverged", "lower the learning rate")
+    return found
+
+
+def joining(steps: int) -> frozenset[AttentionRule]:
+    """Return the rules by which the second member of a pair attends to the first."""
+    pairs = range(1, steps + 1)
+    return frozenset(AttentionRule(f"x{step} of pair {step}", f"x{step - 1} of pair {step}") for step in pairs)
+
+
+def useful_heads(circuit: Circuit) -> dict[Head, list[CircuitPath]]:
+    """Return the paths of each useful head from one position to another, by head, from the lowest layer up."""
+    return {
+        (layer, head): [one for one in circuit.paths if (one.layer, one.head) == (layer, head) and not one.stays]
+        for layer, head in sorted(circuit.useful_heads)
+    }
+
+
+def first_useful(circuit: Circuit, steps: int) -> list[Head]:
+    """Return the first useful heads: those that only join pairs, as long as no other comes between; at least one.
+
+    "The only exceptions are the first useful layers of each transformer, which always attend to the previous position"
+    (appendix E).
+    """
+    useful, pairs = useful_heads(circuit), joining(steps)
+    joins = takewhile(lambda head: all(path.rule in pairs for path in useful[head]), useful)
+    return list(joins) or list(useful)[:1]
+
+
+def path_columns(models: Sequence[Solution]) -> dict[str, list[str | int]]:
+    """Return the first columns of a table with a row for each path of each model."""
+    paths = [(one.seed, path) for one in models for path in one.paths]
+    return {
+        "seed": [seed for seed, _ in paths],
+        "layer": [path.layer for _, path in paths],
+        "from": [path.rule.query for _, path in paths],
+        "to": [path.rule.key_text for _, path in paths],
+    }
+
+
+def view_circuits(run: TrainedRun, found: Sequence[Solution], steps: Sequence[int] | None = None) -> AttentionView:
+    """Return a view of the first two models with their circuits, at these checkpoints (None: a few of all)."""
+    return view_run(
+        run,
+        members=[one.member for one in found[:2]],
+        steps=steps,
+        examples=2,
+        live=False,
+        title="Attention along the circuits",
+        circuits=[one.circuit for one in found[:2]],
+    )

@@ -1,0 +1,236 @@
+"""Retrieval: leaving the plateau of guessing.
+
+Guessing among the chains gives a loss of 0.75, and models stay there for long. Which choices decide whether, and when,
+they leave?
+
+Source: stacked attention heads, section 7; the search for a setting small enough for two cores is ours.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Table, at_least, at_most
+from anchorlab.papers.retrieval.chain_order import (
+    GUESSING_LINE,
+    in_order,
+    loss_curves,
+    partial_losses,
+    partials_along,
+    retrieved_at,
+    retrieving_two,
+)
+from anchorlab.papers.retrieval.settings import RETRIEVED, nearly_orthogonal, orthogonal, quick, section_7, smoke
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.kit import at_end
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.training import AdamW, Experiment, TrainedRun
+
+DISTINCT = tuple(2 * math.pi / 29 * turn for turn in (1, 3, 7, 12))
+"""Frequencies for K = 8 under which no two of 28 positions are alike: their cosine is 0.24 at the most."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One choice made otherwise: other fields of the task, the model or the recipe, of three steps if `longer`."""
+
+    label: str
+    task: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    longer: bool = False
+
+
+def _adam(learning_rate: float = 3e-3, weight_decay: float = 0.1) -> dict[str, Any]:
+    return {"optimiser": AdamW(learning_rate=learning_rate, weight_decay=weight_decay)}
+
+
+CHANGES = (
+    Change("K = 4", task={"features": 4, "frequencies": nearly_orthogonal(4)}),
+    Change("K = 16", task={"features": 16, "frequencies": nearly_orthogonal(16)}),
+    Change("K = 4 and rotary frequencies, as in the paper", task={"features": 4, "frequencies": ()}),
+    Change("rotary frequencies 10000^(-2i/K)", task={"frequencies": ()}),
+    Change("positions orthogonal, repeated after 16", task={"frequencies": orthogonal(8)}),
+    Change("positions all told apart", task={"frequencies": DISTINCT}),
+    Change("one position for both members of a pair", task={"positions": "pair"}),
+    Change("initial scale 0.02, GPT-2's", model={"initial_scale": 0.02}),
+    Change("initial scale 0.08", model={"initial_scale": 0.08}),
+    Change("initial scale 0.3", model={"initial_scale": 0.3}),
+    Change("residual maps not scaled down", model={"residual_scaling": False}),
+    Change("key maps start as query maps", model={"keys_like_queries": True}),
+    Change("no causal mask", model={"mask": False}),
+    Change("2 layers", model={"layers": 2}),
+    Change("3 layers", model={"layers": 3}),
+    Change("8 layers", model={"layers": 8}),
+    Change("4 heads in a layer", model={"heads": 4}),
+    Change("feed-forward layers", model={"feed_forward": True}),
+    Change("width 32", model={"width": 32}),
+    Change("width 128", model={"width": 128}),
+    Change("learning rate 3e-4", recipe=_adam(3e-4)),
+    Change("learning rate 1e-3, as in the paper", recipe=_adam(1e-3)),
+    Change("learning rate 1e-2", recipe=_adam(1e-2)),
+    Change("no weight decay", recipe=_adam(weight_decay=0.0)),
+    Change("batch 16", recipe={"batch": 16}),
+    Change("batch 128", recipe={"batch": 128}),
+    Change("3 steps: positions orthogonal, repeated after 16", task={"frequencies": orthogonal(8)}, longer=True),
+    Change("3 steps: positions all told apart", task={"frequencies": DISTINCT}, longer=True),
+    Change("3 steps: one position for both members of a pair", task={"positions": "pair"}, longer=True),
+    Change("3 steps: K = 16", task={"features": 16, "frequencies": nearly_orthogonal(16)}, longer=True),
+    Change("3 steps: 4 layers", model={"layers": 4}, longer=True),
+    Change("3 steps: 8 layers", model={"layers": 8}, longer=True),
+    Change("3 steps: feed-forward layers", model={"feed_forward": True}, longer=True),
+)
+"""The changes of quick profiles, all with the curriculum."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is trained on chains of two steps and of three with the curriculum, and the changes that are tried."""
+
+    two: Experiment
+    three: Experiment
+    changes: tuple[Change, ...] = CHANGES
+
+
+QUICK = Setting(quick(2, 4, 800, seeds=2), quick(3, 6, 1400, seeds=2))
+PAPER = Setting(section_7(2), section_7(3), changes=())
+SMOKE = Setting(smoke(2), smoke(3), tuple(one for one in CHANGES if one.label in ("K = 4", "3 steps: 4 layers")))
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return two and three steps with the curriculum, the same without it, then each change."""
+    plain = [
+        Change(f"{steps} steps, {name} curriculum", {"implicit_curriculum": name == "with"}, longer=steps == 3)
+        for name in ("with", "no")
+        for steps in (2, 3)
+    ]
+    return [
+        replace(
+            base,
+            task=base.task.replace(**change.task),
+            model=base.model.replace(**change.model),
+            recipe=base.recipe.replace(**change.recipe),
+            label=change.label,
+        )
+        for change in (*plain, *setting.changes)
+        for base in [setting.three if change.longer else setting.two]
+    ]
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Final losses of models of two steps and of three, nothing changed."""
+
+    having: Float[Tensor, "length member"]  # with the curriculum
+    lacking: Float[Tensor, "length member"]  # without it
+
+
+def see(runs: Sequence[TrainedRun]) -> Losses:
+    """Read the losses from the first four runs: with the curriculum two steps and three, then without it."""
+    loss = torch.stack([at_end(run, "test", "loss") for run in runs[:4]])
+    return Losses(loss[:2], loss[2:])
+
+
+@precondition(
+    "With the implicit curriculum the whole chain is learned",
+    at="section 7.2",
+    paper="essential for successful learning",
+    band=at_most(0.1),
+    of=("without-it-fails",),
+)
+def curriculum_learns(seen: Losses) -> Measurement:
+    """Highest final loss of any model of two and of three steps with the curriculum."""
+    return over(seen.having.amax(dim=0), taken=torch.max)
+
+
+@claim(
+    "Without the implicit curriculum nothing is learned, all else being equal",
+    at="section 7.2",
+    paper="implied: above 0.7 in 100 % of runs, of any depth, which `retrieval/depth` judges",
+    band=at_least(0.7),
+    always=True,
+    own=True,
+)
+def without_it_fails(seen: Losses) -> Measurement:
+    """Lowest final loss of any model of two and of three steps without the curriculum; judged only where those with it
+    are below {RETRIEVED} on average."""
+    found = over(seen.lacking.amin(dim=0), taken=torch.min)
+    return found if seen.having.mean() < RETRIEVED else replace(found, value=None, units=(), interval=None)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the partial losses with the curriculum and without, and list what every change does."""
+    labels = [experiment.label for experiment in experiments(setting)]
+    return Analysis(
+        see(runs),
+        figures=[_figure(having, lacking) for having, lacking in zip(runs[:2], runs[2:4], strict=True)],
+        tables=[_table(dict(zip(labels, runs, strict=True)))],
+    )
+
+
+def _figure(having: TrainedRun, lacking: TrainedRun) -> LineFigure:
+    steps, partials = partials_along(having)
+    ((last, without),) = partials_along(lacking)[1].items()
+    return loss_curves(
+        f"{len(partials)} steps, with the curriculum and without",
+        steps,
+        {**partials, f"{last} without the curriculum": without},
+        "Partial losses on fresh sequences along training; mean and range over seeds.",
+        GUESSING_LINE,
+    )
+
+
+def _table(runs: Mapping[str, TrainedRun]) -> Table:
+    return Table(
+        title="What matters",
+        caption="The setting itself, then one choice made otherwise, for two steps unless it says three. For how many "
+        "of the models every symbol that is asked for has a partial loss below 0.5 at the end; the step at which the "
+        "first symbol, and the last, passed 0.5, mean over the models in which it did; how many of the models that "
+        "retrieve two symbols or more do so in chain order; the final loss, mean and lowest over models.",
+        columns=("setting", "learned", "of", "first symbol", "last symbol", "in order", "loss", "lowest"),
+        rows=tuple((label, *_row(run)) for label, run in runs.items()),
+    )
+
+
+def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
+    loss, retrieved = at_end(run, "test", "loss"), retrieved_at(run)
+    learned = int((partial_losses(run) < RETRIEVED).all(dim=1).sum())
+    arrived = [times[times.isfinite()] for times in (retrieved[:, 0], retrieved[:, -1])]
+    ordered = in_order(retrieving_two(retrieved))
+    return (
+        learned,
+        len(loss),
+        *(float(times.mean()) if len(times) else None for times in arrived),
+        f"{int(ordered.sum())} of {len(ordered)}" if len(ordered) else None,
+        float(loss.mean()),
+        float(loss.min()),
+    )
+
+
+STUDY = Study(
+    name="retrieval/plateau",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: N = 4, K = 8, one head in each layer, width 64, no feed-forward layers, batches of 64 "
+            "fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
+            "eight neighbours nearly orthogonal; two steps with four layers and 800 batches, three with six layers and "
+            "1400.",
+        ),
+        "paper": Profile(
+            PAPER, "Paper profile: section 7.1 with eight layers, two and three steps, without the search."
+        ),
+    },
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

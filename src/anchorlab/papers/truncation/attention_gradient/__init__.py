@@ -1,0 +1,5 @@
+"""Attention avoids the noise: the gradient of the key-query matrix after one step."""
+
+from anchorlab.papers.truncation.attention_gradient.study import STUDY
+
+__all__ = ["STUDY"]

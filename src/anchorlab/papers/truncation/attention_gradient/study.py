@@ -1,0 +1,348 @@
+"""Attention avoids the noise: the gradient of the key-query matrix after one step.
+
+After one gradient step from zero the feed-forward layer and the value matrix have moved. The gradient of the key-query
+matrix, zero until then, now leads attention away from the noise token.
+
+Source: truncated weights, section 4.2 and appendix A.2. Nothing is trained: the first step follows the exact expected
+gradient, and the next gradient is averaged over drawn sequences.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+import torch
+
+from anchorlab.findings import at_least, at_most, within
+from anchorlab.papers.truncation.attention_gradient import figures as draw
+from anchorlab.papers.truncation.attention_gradient.measures import (
+    ALPHA,
+    LEARNING_RATE,
+    POWERS,
+    Gradient,
+    Seen,
+    measure,
+    measure_with_noise,
+)
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.theory import PowerLaw, fit_power_law
+from anchorlab.theory.attention_gradient import first_step, leading_order
+from anchorlab.theory.noise_logit import largest_rate, noise_logits, safe_rate, target_logit
+from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRIGGER_KIND, UniformRecall
+from anchorlab.training import TrainedRun
+
+SHARES = (0.0, 0.25, 1.0, 3.0)
+"""How often the noise takes the place of another token, as a multiple of 1/N, to see what its frequency does."""
+
+PRINTED = UniformRecall(65, 256, ALPHA)
+"""Sequences of the size that the paper trains on."""
+
+LONG = 40
+"""T over N² where T is far above N²."""
+
+BATCHES = "batches"
+"""What projections are drawn over."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is drawn: `batches` of `batch` sequences at every N of `tokens`, with T = `ratio` N, and at every T/N of
+    `ratios`, with N = `ratios_at`."""
+
+    tokens: tuple[int, ...]
+    ratio: int
+    ratios: tuple[int, ...]
+    ratios_at: int
+    batches: int
+    batch: int
+
+
+QUICK = Setting((64, 96, 128, 192, 256, 384), 16, (1, 2, 3, 4, 6, 8, 16, 32, 64), 64, 8, 512)
+PAPER = Setting((128, 192, 256, 384, 512, 768, 1024), 64, (1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256), 128, 16, 1024)
+SMOKE = Setting((8, 12, 16), 4, (1, 2, 4), 8, 3, 32)
+
+
+def see(setting: Setting) -> Seen:
+    """Draw everything that a setting asks for, from seed 0."""
+
+    def at(tokens: int, ratio: int) -> Gradient:
+        return measure(UniformRecall(tokens, ratio * tokens, ALPHA), setting.batches, setting.batch)
+
+    by_tokens = [at(tokens, setting.ratio) for tokens in setting.tokens]
+    law = by_tokens[0].law
+    by_share = {share: measure_with_noise(law, share, setting.batches * setting.batch) for share in SHARES}
+    by_ratio = [at(setting.ratios_at, ratio) for ratio in setting.ratios]
+    return Seen(by_tokens, by_ratio, by_share, measure(PRINTED, setting.batches, setting.batch))
+
+
+@claim("W_KQ moves away from the noise token", at="appendix A.2", paper="below 0", band=at_most(-0.01))
+def noise_avoided(seen: Seen) -> Measurement:
+    """Largest projection on W_E(N+1) W_E(q)ᵀ over N, times N²."""
+    rows = torch.stack([one.drawn("noise") * one.law.tokens**2 for one in seen.by_tokens], dim=1)
+    return over_shared(rows, lambda rows: rows.mean(dim=0).max(), BATCHES)
+
+
+@claim(
+    "W_KQ moves away from the noise token by an order of 1/N²",
+    at="appendix A.2",
+    paper="Θ(1/N²)",
+    band=within(-2.1, -1.9),
+)
+def noise_order(seen: Seen) -> PowerLaw | None:
+    """Power of this projection in N, at a fixed T/N."""
+    return seen.powers["W_KQ"]
+
+
+@claim(
+    "The projection on the noise has the size -η α² (1 - α) (α - p) / N²",
+    at="appendix A.2",
+    paper="this, from its (α/N) c (α - 1) with c = ηα/N",
+    band=within(0.9, 1.1),
+)
+def noise_leading(seen: Seen) -> Measurement:
+    """The projection over this, at the largest N."""
+    return over(seen.by_tokens[-1].drawn("noise") / seen.by_tokens[-1].derived("noise"), BATCHES)
+
+
+@claim(
+    "Where T is well above N, W_KQ moves towards the other tokens",
+    at="appendix A.2",
+    paper="above 0",
+    band=at_least(0.01),
+)
+def others_attended(seen: Seen) -> Measurement:
+    """Smallest mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger, over N, times N³."""
+    rows = torch.stack([one.drawn("other") * one.law.tokens**3 for one in seen.by_tokens], dim=1)
+    return over_shared(rows, lambda rows: rows.mean(dim=0).min(), BATCHES)
+
+
+@claim(
+    "At the paper's N = 65 and T = 256, too, W_KQ moves towards the other tokens",
+    at="appendix A.2, with the sizes of section 3",
+    paper="above 0",
+    band=at_least(0.01),
+)
+def others_attended_as_trained(seen: Seen) -> Measurement | None:
+    """Mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger there, times N³."""
+    return None if seen.printed is None else over(seen.printed.drawn("other") * PRINTED.tokens**3, BATCHES)
+
+
+@claim(
+    "Where T is well above N, W_KQ moves towards the other tokens by an order of 1/N³",
+    at="appendix A.2",
+    paper="Θ(1/N³)",
+    band=within(-3.1, -2.9),
+)
+def others_order(seen: Seen) -> PowerLaw | None:
+    """Power of this projection in N, at a fixed T/N."""
+    return seen.powers["other"]
+
+
+@claim(
+    "Where T is well above N, but below N², W_KQ moves alike towards all tokens of [N], the trigger among them",
+    at="appendix A.2",
+    paper="uniformly",
+    band=within(0.5, 2.0),
+    exact=True,  # the derivation gives the trigger another order
+)
+def uniform(seen: Seen) -> Measurement:
+    """Projection on W_E(q) W_E(q)ᵀ over that of the other tokens at the largest N, from the derived leading orders;
+    with it, the same from drawn sequences."""
+    last = seen.by_tokens[-1]
+    drawn = last.mean("trigger") / last.mean("other")
+    return Measurement(last.derived("trigger") / last.derived("other"), detail=f"{drawn:.3g} drawn")
+
+
+@claim(
+    "Where T is far above N², W_KQ moves alike towards all tokens of [N], the trigger among them",
+    at="appendix A.2",
+    paper="uniformly",
+    band=within(0.5, 2.0),
+    exact=True,
+)
+def uniform_where_long(seen: Seen) -> float:
+    """Projection on W_E(q) W_E(q)ᵀ over that of the other tokens at the largest N and T = {LONG} N², from the derived
+    leading orders."""
+    tokens = seen.by_tokens[-1].law.tokens
+    orders = leading_order(UniformRecall(tokens, LONG * tokens**2, ALPHA), LEARNING_RATE)
+    return orders.trigger / orders.other
+
+
+@claim(
+    "W_F moves as 1, W_V as 1/N and W_KQ as 1/N²",
+    at="appendix A.2",
+    paper="powers 0, -1 and -2",
+    band=at_most(0.1),
+)
+def three_speeds(seen: Seen) -> Measurement | None:
+    """Largest distance of the three measured powers in N from these, the first two of the exact first step."""
+    powers = {name: seen.powers[name] for name in ("W_F", "W_V", "W_KQ")}
+    known = [(abs(law.slope - POWERS[name]), law.apart(POWERS[name])) for name, law in powers.items() if law]
+    if len(known) < len(powers):
+        return None
+    farthest, interval = max(known)
+    return Measurement(farthest, interval=interval)
+
+
+@claim(
+    "Where the noise appears more often than other tokens, attention moves towards it instead",
+    at="appendix A.2, observation iii",
+    paper="the opposite result",
+    band=at_least(1e-3),
+)
+def opposite_with_more_noise(seen: Seen) -> Measurement:
+    """Projection on W_E(N+1) W_E(q)ᵀ, times N², at the smallest N, where the noise also takes the place of three tokens
+    in N; with it, the same for other shares."""
+    each = {share: value * seen.by_tokens[0].law.tokens ** 2 for share, value in seen.by_share.items()}
+    detail = ", ".join(f"{value:.3g} at {share:g} in N" for share, value in each.items())
+    return Measurement(each.get(SHARES[-1]), detail=detail)
+
+
+@claim(
+    "After the first step W_F dominates the logit of the noise",
+    at="appendix A.2, i",
+    paper="dominates, compared with W_V",
+    band=at_most(0.05),
+    exact=True,
+)
+def feedforward_dominates(seen: Seen) -> float:
+    """Part of W_V in the mean logit of the noise over that of W_F, after the exact first step, largest over N."""
+    return max(_first_logits(one.law)[1] / _first_logits(one.law)[0] for one in seen.by_tokens)
+
+
+@claim(
+    "The logits of all other tokens are close to 0",
+    at="appendix A.2, ii",
+    paper="smaller than the noise's by a factor of order 1/N",
+    band=within(-1.1, -0.9),
+    exact=True,
+)
+def others_near_zero(seen: Seen) -> PowerLaw:
+    """Power in N of the largest of their logits from W_F over that of the noise, after the exact first step."""
+    found = [first_step(one.law, LEARNING_RATE).feedforward for one in seen.by_tokens]
+    tokens = np.array([one.law.tokens for one in seen.by_tokens], dtype=np.float64)
+    return fit_power_law(tokens, np.array([np.abs(one[:-1]).max() / abs(one[-1]) for one in found]))
+
+
+@claim(
+    "With a learning rate of at most 1 / (α (1 - α)) the probability of the noise stays below alpha",
+    at="appendix A.2, iii",
+    paper="suffices for alpha below 0.5",
+    band=within(1.0, 1.0),
+    exact=True,
+)
+def stays_below_alpha(seen: Seen) -> Measurement:
+    """Share of the settings in which it does over 2000 steps, for N = 16 to 4096, alpha = 0.1 to 0.49 and learning
+    rates up to this; with it, the share at three times this rate."""
+    shares = [_never_above(factor) for factor in (1.0, 3.0)]
+    return Measurement(shares[0], detail=f"{shares[1]:.3g} at three times this rate")
+
+
+@claim(
+    "The bound on the learning rate is that of the last steps, the least over the whole way",
+    at="appendix A.2, iii",
+    paper="decreasing for alpha below 0.5, evaluated at 0",
+    band=within(0.999, 1.001),
+    exact=True,
+)
+def bound_at_the_target(seen: Seen) -> Measurement:
+    """Smallest learning rate that brings a step to the target, over gaps from -20 to 0, over 1 / (α (1 - α)); of alpha
+    = 0.05 to 0.49 the one farthest from 1."""
+    least = {alpha: float(largest_rate(GAPS, alpha).min()) / safe_rate(alpha) for alpha in (0.05, 0.1, 0.3, 0.49)}
+    alpha = max(least, key=lambda one: abs(least[one] - 1))
+    above = float(largest_rate(GAPS, 0.8).min()) / safe_rate(0.8)
+    return Measurement(least[alpha], detail=f"{above:.3g} at alpha = 0.8")
+
+
+@claim(
+    "A learning rate of log N still leaves the noise below alpha after one step",
+    at="appendix A.2, iii",
+    paper="η = O(log N)",
+    band=at_most(0.0),
+    exact=True,
+)
+def logarithmic_rate(seen: Seen) -> float:
+    """Largest distance of the noise's logit above its target after one step with η = log N, for N = 64 to 4096 and
+    alpha = 0.1 to 0.5."""
+    settings = [(tokens, alpha) for tokens in (64, 256, 1024, 4096) for alpha in (0.1, 0.3, 0.5)]
+    return max(float(noise_logits(n, alpha, log(n), 1)[1]) - target_logit(n, alpha) for n, alpha in settings)
+
+
+@claim(
+    "W_KQ stays close to 0, so that attention stays uniform",
+    at="appendix A.2, iv",
+    paper="approximately 0, as its update is of order 1/N²",
+    band=at_most(0.01),
+)
+def attention_stays_uniform(seen: Seen) -> Measurement:
+    """Largest move of a score of attention in the step after the first, over tokens and N; attention to a token changes
+    by this share."""
+    rows = torch.stack([one.drawn(token) for one in seen.by_tokens for token in draw.LABELS], dim=1)
+    return over_shared(rows, lambda rows: rows.mean(dim=0).abs().max(), BATCHES)
+
+
+GAPS = -np.geomspace(1e-4, 20, 400)
+"""Distances of the noise's logit from its target, below it."""
+
+
+def _first_logits(law: UniformRecall) -> tuple[float, float]:
+    """Return the mean logit of the noise after the exact first step: the part of W_F and that of W_V."""
+    weights, means = first_step(law, LEARNING_RATE), law.moments.mean / law.length
+    row = weights.value[law.noise_token]
+    kinds = {NOISE_KIND: law.noise_token, TRIGGER_KIND: TRIGGER}
+    attended = sum(means[kind] * row[token] for kind, token in kinds.items())
+    return float(weights.feedforward[-1]), float(attended + (law.tokens - 1) * means[OTHER_KIND] * row[TRIGGER + 1])
+
+
+def _never_above(factor: float) -> float:
+    """Return the share of settings in which the noise's logit stays below its target, at this multiple of the rate."""
+    settings = [(n, alpha) for n in (16, 64, 256, 1024, 4096) for alpha in (0.1, 0.2, 0.3, 0.4, 0.49)]
+    below = [
+        bool((noise_logits(n, alpha, share * factor * safe_rate(alpha), 2000) <= target_logit(n, alpha) + 1e-9).all())
+        for n, alpha in settings
+        for share in (0.1, 0.5, 1.0)
+    ]
+    return sum(below) / len(below)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the gradients along N and T/N; there are no runs to read."""
+    seen = see(setting)
+    return Analysis(
+        seen,
+        figures=[
+            draw.against_tokens(seen.by_tokens, setting.ratio),
+            draw.against_ratio(seen.by_ratio),
+            draw.speeds(seen),
+        ],
+        tables=[
+            draw.projections([*seen.by_tokens, *seen.by_ratio, *filter(None, [seen.printed])]),
+            draw.power_table(seen.powers),
+        ],
+        seeds="0",
+    )
+
+
+STUDY = Study(
+    name="truncation/attention-gradient",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: N from 64 to 384 with T = 16 N, and N = 64 with T from N to 64 N; 4096 sequences at each. "
+            "The paper's argument asks for N, T ≫ 1 and the gradient of the expected loss.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the paper's argument asks for N, T ≫ 1 and the gradient of the expected loss, without "
+            "numbers. N from 128 to 1024 with T = 64 N, and N = 128 with T from N to 256 N; 16 384 sequences at each.",
+            paper=True,
+        ),
+    },
+    smoke=SMOKE,
+)

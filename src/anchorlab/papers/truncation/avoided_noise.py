@@ -1,0 +1,250 @@
+"""Noisy recall: attention avoids the noise.
+
+In noisy sequences some triggers were followed by the sequence's own token and some by noise. To which of them does
+layer 1 attend from the last trigger?
+
+Source: truncated weights, section 4, Figure 5 and appendix A.1.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Map, MapFigure, at_least, at_most, grid, within
+from anchorlab.lens import look
+from anchorlab.papers.truncation.noisy_recall import SMOKE, Setting, by_step, noisy_and_tuned, profiles
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.kit import mean_table
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Study
+from anchorlab.tasks import Batch
+from anchorlab.tasks.recall.noisy import NoisyRecall
+from anchorlab.training import Ensemble, TrainedRun
+
+ATTENDS = 0.5
+"""The attention that goes to what followed the trigger in a model that attends to it."""
+
+_PATTERN = "blocks.1.attn.hook_pattern"
+_SEQUENCES, _SEED = 512, 0  # how many are drawn to look at, and from which seed
+_MOST_COLUMNS = 16  # of the sequence that is drawn, so that each has its label
+
+
+@dataclass(frozen=True)
+class Followers:
+    """What followed the trigger in noisy sequences that have both noise and the right token there.
+
+    Args:
+        tokens: the sequences
+        right: 1 at the y of [trigger] + y, else 0
+        noise: 1 at the noise of [trigger] + noise, else 0
+    """
+
+    tokens: Int[Tensor, "batch position"]
+    right: Float[Tensor, "batch position"]
+    noise: Float[Tensor, "batch position"]
+
+
+def followers(task: NoisyRecall, batch: Batch) -> Followers:
+    """Find what followed the one trigger before the last position; sequences whose y is the noise are left out."""
+    tokens, output = batch.inputs, batch.latents["output"][:, :1]
+    after = torch.zeros_like(tokens, dtype=torch.bool)
+    after[:, 1:] = tokens[:, :-1] == task.triggers[0]
+    after[:, -1] = False  # the last trigger is set, not drawn
+    right, noise = after & (tokens == output), after & (tokens == task.noise_token)
+    kept = right.any(dim=1) & noise.any(dim=1) & (output[:, 0] != task.noise_token)
+    return Followers(tokens[kept], right[kept].float(), noise[kept].float())
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How much the last position attends to all places of a kind, mean over sequences.
+
+    Args:
+        right: attention to all [trigger] + y
+        noise: attention to all [trigger] + noise
+        ratio: attention to one noise over that to one right token, from their means over all sequences
+    """
+
+    right: Float[Tensor, "member"]
+    noise: Float[Tensor, "member"]
+    ratio: Float[Tensor, "member"]
+
+    @property
+    def share(self) -> Float[Tensor, "member"]:
+        """The share of noise in the attention to all that followed the trigger."""
+        return self.noise / (self.right + self.noise)
+
+
+def attention(ensemble: Ensemble, found: Followers) -> Attention:
+    """Return where layer 1's attention goes from the last position."""
+    pattern = look(ensemble, found.tokens, [_PATTERN])[_PATTERN][:, :, 0, -1]
+    right, noise = (pattern * found.right).sum(dim=2), (pattern * found.noise).sum(dim=2)
+    each_right, each_noise = right.sum(dim=1) / found.right.sum(), noise.sum(dim=1) / found.noise.sum()
+    return Attention(right.mean(dim=1), noise.mean(dim=1), each_noise / each_right)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Attention at every checkpoint of a training with noise, and of the fine-tuning after a training without."""
+
+    noisy: Sequence[Attention]
+    tuned: Sequence[Attention]
+
+
+def see(runs: Sequence[TrainedRun], found: Followers) -> Seen:
+    """Look at both runs, trained with noise and fine-tuned with it, at every checkpoint."""
+    return Seen(*([attention(run.ensemble(step), found) for step in run.checkpoints] for run in runs))
+
+
+@claim(
+    "A model trained with noise attends to the right tokens that followed the trigger",
+    at="Fig 5 left",
+    paper="attends only to them",
+    band=at_least(0.5),
+)
+def noisy_attends(seen: Seen) -> Tensor:
+    """Attention of the last position's trigger to [trigger] + y in all, trained with noise, mean over seeds."""
+    return seen.noisy[-1].right
+
+
+@claim(
+    "A model trained with noise does not attend to the noise that followed the trigger",
+    at="Fig 5 left",
+    paper="only to the right tokens",
+    band=at_most(0.1),
+)
+def noisy_avoids(seen: Seen) -> Tensor:
+    """Share of noise in the attention to all that followed the trigger, trained with noise, mean over seeds."""
+    return seen.noisy[-1].share
+
+
+@claim(
+    "A model trained without noise attends to all that followed the trigger",
+    at="Fig 5 right, first step",
+    paper="all tokens just after the triggers",
+    band=at_least(ATTENDS),
+)
+def clean_attends(seen: Seen) -> Tensor:
+    """Attention to [trigger] + y and [trigger] + noise in all, trained without noise, mean over seeds."""
+    return seen.tuned[0].right + seen.tuned[0].noise
+
+
+@claim(
+    "A model trained without noise attends to noise after the trigger as to right tokens",
+    at="Fig 5 right, first step",
+    paper="towards all",
+    band=within(0.5, 2.0),
+)
+def clean_attends_to_both(seen: Seen) -> Measurement:
+    """Attention to one noise that followed the trigger over that to one right token, trained without noise, mean over
+    seeds; judged only in models whose attention goes to both by {ATTENDS:g} in all, as uniform attention does not."""
+    clean, noisy = seen.tuned[0], seen.noisy[-1]
+    ratio = clean.ratio[clean.right + clean.noise >= ATTENDS]
+    return over(ratio, detail=f"{float(noisy.ratio.mean()):.3g} trained with noise")
+
+
+@claim(
+    "Fine-tuned with noise, the model attends to the right tokens that followed the trigger",
+    at="Fig 5 right",
+    paper="only focused on the correct tokens",
+    band=at_least(0.5),
+)
+def tuned_attends(seen: Seen) -> Tensor:
+    """Attention to [trigger] + y in all, after fine-tuning, mean over seeds."""
+    return seen.tuned[-1].right
+
+
+@claim(
+    "Fine-tuned with noise, the model no longer attends to the noise that followed the trigger",
+    at="Fig 5 right",
+    paper="only focused on the correct tokens",
+    band=at_most(0.1),
+)
+def tuned_avoids(seen: Seen) -> Tensor:
+    """Share of noise in the attention to all that followed the trigger, after fine-tuning, mean over seeds."""
+    return seen.tuned[-1].share
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw layer 1's attention along training, in numbers and on one sequence."""
+    found = followers(setting.task, setting.task.sample("train", _SEQUENCES, _SEED))
+    seen = see(runs, found)
+    models = {"trained with noise": seen.noisy[-1], "without noise": seen.tuned[0], "fine-tuned": seen.tuned[-1]}
+    table = mean_table(
+        "Attention of the last trigger",
+        "Means over seeds, on noisy sequences; sums over all positions of each kind. Share: of noise in the attention "
+        "to all that followed the trigger. One to one: attention to one noise over that to one right token.",
+        "model",
+        {
+            name: {
+                "[trigger] + y": one.right,
+                "[trigger] + noise": one.noise,
+                "share of noise": one.share,
+                "one to one": one.ratio,
+            }
+            for name, one in models.items()
+        },
+    )
+    return Analysis(
+        seen,
+        figures=[
+            _curves("Trained with noise", "left", "training", runs[0], seen.noisy),
+            _curves("Fine-tuned with noise", "right", "fine-tuning", runs[1], seen.tuned),
+            _maps(runs, found),
+        ],
+        tables=[table],
+    )
+
+
+def _curves(trained: str, panel: str, time: str, run: TrainedRun, along: Sequence[Attention]) -> LineFigure:
+    right, noise = torch.stack([one.right for one in along], dim=1), torch.stack([one.noise for one in along], dim=1)
+    return by_step(
+        f"{trained}: attention of the last trigger (Fig 5, {panel})",
+        run.checkpoints,
+        {"[trigger] + y": right, "[trigger] + noise": noise, "elsewhere": 1 - right - noise},
+        "Attention of layer 1 from the last position, on noisy sequences that have both noise and the right "
+        "token after an earlier trigger; sums over positions, mean and range over seeds.",
+        x_label=f"step of {time} + 1",
+        y_label="attention",
+    )
+
+
+def _maps(runs: Sequence[TrainedRun], found: Followers) -> MapFigure:
+    """Draw one sequence through the first member of each run, a row for each checkpoint, as Figure 5 does."""
+    right, noise = found.right.sum(dim=1), found.noise.sum(dim=1)
+    row = int(torch.minimum(right, noise).where(right + noise <= _MOST_COLUMNS, 0).argmax())
+    tokens, places = found.tokens[row : row + 1], (found.right[row] + found.noise[row]).nonzero().flatten()
+    ticks = tuple(f"{place} {'y' if found.right[row, place] else 'noise'}" for place in places.tolist())
+
+    def drawn(run: TrainedRun, title: str) -> Map:
+        ensembles = [run.ensemble(step).select([0]) for step in run.checkpoints]
+        rows = [look(ensemble, tokens, [_PATTERN])[_PATTERN][0, 0, 0, -1, places] for ensemble in ensembles]
+        return Map(title, grid(torch.stack(rows)), tuple(map(str, run.checkpoints)), ticks)
+
+    seed = runs[0].experiment.members.seeds[0]
+    titles = ("trained with noise", "trained without, then fine-tuned with noise")
+    return MapFigure(
+        title="One sequence: attention of the last trigger along training (Fig 5)",
+        caption=f"Layer 1, seed {seed}; a row for each checkpoint, a column for each position that followed an "
+        "earlier trigger, with what is there. The sequence has most of both among those with "
+        f"at most {_MOST_COLUMNS}.",
+        maps=(tuple(map(drawn, runs, titles)),),
+        x_label="position that followed a trigger",
+        y_label="step",
+        seeds=str(seed),
+    )
+
+
+STUDY = Study(
+    name="truncation/avoided-noise",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=noisy_and_tuned,
+    analyse=analyse,
+    profiles=profiles(tuned=True),
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,264 @@
+"""Noisy recall: which layer holds the noise, by kinds of feed-forward layers.
+
+Each of the two feed-forward layers is a perceptron, one matrix, or missing. Which of them, dropped after training,
+takes the noise with it?
+
+Source: truncated weights, appendix A.4 and Figures 9 to 12.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
+from anchorlab.papers.truncation.noisy_recall import (
+    ALPHA,
+    FULL,
+    OUTPUT_FRACTIONS,
+    SMOKE,
+    WITHOUT_F1,
+    WITHOUT_F2,
+    Ends,
+    FeedForwards,
+    Setting,
+    by_step,
+    clean_ends,
+    profiles,
+)
+from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.ideal import ideal_scores
+from anchorlab.studies.kit import along, curves_against
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies.study import Analysis, Study
+from anchorlab.training import Experiment, TrainedRun
+
+MLP_MLP: FeedForwards = ("mlp", "mlp")
+MLP_LINEAR: FeedForwards = ("mlp", "linear")
+LINEAR_MLP: FeedForwards = ("linear", "mlp")
+NONE: FeedForwards = ("none", "none")
+
+CHOICES = {
+    MLP_MLP: "F₁ and F₂ perceptrons (Fig 9)",
+    MLP_LINEAR: "F₁ a perceptron, F₂ linear (Fig 10)",
+    LINEAR_MLP: "F₁ linear, F₂ a perceptron (Fig 11)",
+    NONE: "No feed-forward layers, W_O¹ cut (Fig 12)",
+}
+"""The kinds of F_1 and F_2, with the titles of their figures."""
+
+_PANELS = {"right": "Probability of the right token", "noise": "Probability of the noise token", "loss": "Loss"}
+"""The panels of each figure, by metric."""
+
+BEST, LOWEST = "rho=0.05", "rho=0.01"
+"""Cuts of W_O that the paper shows: one that helps, one that destroys."""
+
+Seen = Mapping[FeedForwards, Ends]
+"""What each choice of layers predicts on clean sequences at the end, full and cut."""
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return a training for each choice of layers."""
+    return [
+        setting.experiment(
+            "noisy recall" if choice == MLP_MLP else f"noisy recall, {choice[0]} and {choice[1]}", choice
+        )
+        for choice in CHOICES
+    ]
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read the ends of the runs, in the order of `CHOICES`."""
+    return {choice: clean_ends(run) for choice, run in zip(CHOICES, runs, strict=True)}
+
+
+@claim(
+    "Two perceptrons: without F_2 the right token is predicted almost surely",
+    at="Fig 9",
+    paper="near 1",
+    band=within(0.95, 1.0),
+)
+def mlp_mlp_without_f2(seen: Seen) -> Tensor:
+    """Probability of the right token without F_2, on clean sequences at the end, mean over seeds."""
+    return seen[MLP_MLP].right[WITHOUT_F2]
+
+
+@claim(
+    "Two perceptrons: without F_1 the noise is predicted with high probability",
+    at="Fig 9",
+    paper="high",
+    band=at_least(0.6),
+)
+def mlp_mlp_without_f1(seen: Seen) -> Tensor:
+    """Probability of the noise token without F_1, on clean sequences at the end, mean over seeds."""
+    return seen[MLP_MLP].noise[WITHOUT_F1]
+
+
+@claim(
+    "Perceptron, then linear: without F_2 the right token is more probable",
+    at="Fig 10",
+    paper="helps",
+    band=at_least(0.1),
+)
+def mlp_linear_without_f2(seen: Seen) -> Tensor:
+    """Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds."""
+    return seen[MLP_LINEAR].gain(WITHOUT_F2)
+
+
+@claim(
+    "Perceptron, then linear: without F_1 the right token is more probable too",
+    at="Fig 10",
+    paper="helps",
+    band=at_least(0.1),
+)
+def mlp_linear_without_f1(seen: Seen) -> Tensor:
+    """Probability of the right token without F_1 minus that of the full model, at the end, mean over seeds."""
+    return seen[MLP_LINEAR].gain(WITHOUT_F1)
+
+
+@claim(
+    "Perceptron, then linear: dropping F_1 gives the lower loss of the two",
+    at="Fig 10",
+    paper="lower loss",
+    band=at_least(0.0),
+)
+def mlp_linear_f1_is_better(seen: Seen) -> Tensor:
+    """Clean loss without F_2 minus that without F_1, at the end, mean over seeds."""
+    return seen[MLP_LINEAR].loss[WITHOUT_F2] - seen[MLP_LINEAR].loss[WITHOUT_F1]
+
+
+@claim(
+    "Linear, then perceptron: without F_2 the right token is more probable",
+    at="Fig 11",
+    paper="helps",
+    band=at_least(0.1),
+)
+def linear_mlp_without_f2(seen: Seen) -> Tensor:
+    """Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds."""
+    return seen[LINEAR_MLP].gain(WITHOUT_F2)
+
+
+@claim(
+    "Linear, then perceptron: without F_1 the noise is more probable",
+    at="Fig 11",
+    paper="predicts the noise more",
+    band=at_least(0.1),
+)
+def linear_mlp_without_f1(seen: Seen) -> Tensor:
+    """Probability of the noise token without F_1 minus that of the full model, at the end, mean over seeds."""
+    return seen[LINEAR_MLP].noise[WITHOUT_F1] - seen[LINEAR_MLP].noise[FULL]
+
+
+@claim(
+    "No feed-forward layers: cutting W_O of layer 0 to rho = 0.05 helps a little",
+    at="Fig 12",
+    paper="a little",
+    band=within(0.01, 0.3),
+)
+def none_best(seen: Seen) -> Tensor:
+    """Probability of the right token at rho = 0.05 minus that of the full model, at the end, mean over seeds."""
+    return seen[NONE].gain(BEST)
+
+
+@claim(
+    "Cutting W_O of layer 0 helps less than dropping a feed-forward layer does where there are some",
+    at="appendix A.4",
+    paper="clearly smaller",
+    band=at_least(0.1),
+)
+def none_less(seen: Seen) -> Measurement:
+    """Gain of dropping a feed-forward layer, the better of the two, in the choice of layers where that is smallest,
+    minus the gain at rho = 0.05 without any, each the mean over seeds."""
+    both, some = (WITHOUT_F1, WITHOUT_F2), [choice for choice in CHOICES if choice != NONE]
+    dropped = torch.stack([torch.stack([seen[choice].gain(edit) for edit in both]) for choice in some])
+    gains = torch.cat([dropped.flatten(0, 1), seen[NONE].gain(BEST)[None]])
+
+    def difference(rows: Tensor) -> Tensor:
+        means = rows.mean(dim=0)
+        return means[:-1].view(len(some), len(both)).amax(dim=1).amin() - means[-1]  # NaN stays NaN: not measured
+
+    return over_shared(gains.T, difference)
+
+
+@claim(
+    "No feed-forward layers: rho = 0.01 destroys the model's predictions",
+    at="Fig 12",
+    paper="destroyed",
+    band=at_most(0.5),
+)
+def none_destroyed(seen: Seen) -> Tensor:
+    """Probability of the right token at rho = 0.01 over that of the full model, at the end, mean over seeds."""
+    return seen[NONE].right[LOWEST] / seen[NONE].right[FULL]
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw three panels for each choice and the truncations of W_O, and tabulate the end."""
+    seen = see(runs)
+    panels = [panel for run, choice in zip(runs, CHOICES, strict=True) for panel in _panels(run, choice)]
+    return Analysis(seen, figures=[*panels, _against_rho(seen[NONE])], tables=[_table(seen)])
+
+
+def _panels(run: TrainedRun, choice: FeedForwards) -> list[LineFigure]:
+    """Draw the right token, the noise and the loss, as each of Figures 9 to 12 does."""
+    cuts = ("rho=0", LOWEST, BEST) if choice == NONE else (WITHOUT_F1, WITHOUT_F2)
+    ideal, figures = ideal_scores(run.experiment.task, "clean"), []
+    for metric, what in _PANELS.items():
+        curves = {_label(edit): along(run, "clean", metric, edit) for edit in (FULL, *cuts)}
+        figure = by_step(
+            f"{CHOICES[choice]}: the {what.rpartition(' of the ')[2].lower()}",
+            next(iter(curves.values()))[0],
+            {label: values for label, (_, values) in curves.items()},
+            f"{what} on clean sequences, along training with α = 0.5; mean and range over seeds.",
+            references=[Reference("full model, ideal", ideal[metric])],
+        )
+        if metric == "loss":
+            figure = replace(figure, y_label="cross-entropy (nats)", log_y=True, y_range=(None, None))
+        figures.append(figure)
+    return figures
+
+
+def _label(edit: str) -> str:
+    named = {FULL: "full model", WITHOUT_F1: "without F₁", WITHOUT_F2: "without F₂"}
+    return named.get(edit, f"ρ = {edit.removeprefix('rho=')}")
+
+
+def _against_rho(ends: Ends) -> LineFigure:
+    kept = {f"rho={rho:g}": rho for rho in reversed(OUTPUT_FRACTIONS)} | {FULL: 1.0}
+    curves = {"right token": ends.right, "noise token": ends.noise}
+    return curves_against(
+        "No feed-forward layers: predictions against the rank of W_O¹ that is kept",
+        list(kept.values()),
+        {label: torch.stack([values[edit] for edit in kept], dim=1) for label, values in curves.items()},
+        x_label="ρ, fraction of the rank kept",
+        y_label="probability",
+        caption="On clean sequences at the end; mean and range over seeds. ρ = 1 is the full model.",
+        y_range=(0.0, 1.0),
+        references=[Reference("α", ALPHA)],
+    )
+
+
+def _table(seen: Seen) -> Table:
+    return Table(
+        title="The end of training, by what is dropped or cut",
+        caption="Means over seeds on clean sequences. ρ is of F₂'s input matrix where F₂ is a perceptron, and of W_O¹ "
+        "where there are no feed-forward layers.",
+        columns=("F₁", "F₂", "weights", *seen[NONE].row(FULL)),
+        rows=tuple(
+            (*choice, _label(edit), *(float(values.mean()) for values in ends.row(edit).values()))
+            for choice, ends in seen.items()
+            for edit in ends.right
+        ),
+    )
+
+
+STUDY = Study(
+    name="truncation/feedforward-choices",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles=profiles(),
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

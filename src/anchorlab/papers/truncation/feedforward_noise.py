@@ -1,0 +1,218 @@
+"""Noisy recall: the feed-forward network of layer 1 stores the noise.
+
+A trigger is followed by the sequence's own token, or, with probability 1/2, by noise. The second feed-forward layer's
+input matrix is cut to a fraction ρ of its rank, beside training.
+
+Source: truncated weights, section 4 and Figure 3; settings in its appendix A.5.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Reference, at_least, at_most, within
+from anchorlab.papers.truncation.noisy_recall import (
+    ALPHA,
+    FRACTIONS,
+    FULL,
+    SMOKE,
+    WITHOUT_F2,
+    Ends,
+    Setting,
+    by_step,
+    clean_ends,
+    noise_peak,
+    profiles,
+    recall_delay,
+)
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.ideal import ideal_scores
+from anchorlab.studies.kit import along, at_end, curves_against, mean_table
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies.study import Analysis, Study
+from anchorlab.training import Experiment, TrainedRun
+
+KEPT = {FULL: 1.0, **{f"rho={rho:g}": rho for rho in FRACTIONS}, WITHOUT_F2: 0.0}
+"""The fraction rho of the rank that each edit keeps; a layer whose input matrix is zero adds nothing."""
+
+FALLS = 0.4
+"""The clean loss falls if it is lower by this much without the layer, in nats."""
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the one training, with noise."""
+    return [setting.experiment()]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the model predicts on clean sequences: the ends, the early peak of the noise, and the delay of recall."""
+
+    ends: Ends
+    peak: Float[Tensor, "member"]
+    delay: Float[Tensor, "member"] | None
+
+    @property
+    def losses(self) -> Float[Tensor, "rank member"]:
+        """The loss at the end, from the full model down to rho = 0."""
+        return torch.stack([self.ends.loss[edit] for edit in KEPT])
+
+
+def see(run: TrainedRun) -> Seen:
+    """Read the predictions on clean sequences."""
+    return Seen(clean_ends(run), noise_peak(run, "clean"), recall_delay(run))
+
+
+@claim(
+    "The full model predicts the noise with probability about alpha",
+    at="section 4 and Fig 3",
+    paper="about 0.5",
+    band=within(ALPHA - 0.1, ALPHA + 0.1),
+)
+def full_noise(seen: Seen) -> Tensor:
+    """Mean probability of the noise token on clean sequences at the end, full model."""
+    return seen.ends.noise[FULL]
+
+
+@claim(
+    "Without its second feed-forward layer the model predicts the right token almost surely",
+    at="Fig 3",
+    paper="about 0.98",
+    band=within(0.95, 1.0),
+)
+def dropped_right(seen: Seen) -> Tensor:
+    """Mean probability of the right token on clean sequences at the end, rho = 0."""
+    return seen.ends.right[WITHOUT_F2]
+
+
+@claim(
+    "Without its second feed-forward layer the model hardly predicts any noise",
+    at="Fig 3",
+    paper="about 0",
+    band=at_most(0.05),
+)
+def dropped_noise(seen: Seen) -> Tensor:
+    """Mean probability of the noise token on clean sequences at the end, rho = 0."""
+    return seen.ends.noise[WITHOUT_F2]
+
+
+@claim(
+    "The loss on clean sequences falls as less of the rank is kept",
+    at="Fig 3",
+    paper="lower for smaller rho, lowest at rho = 0",
+    band=at_least(FALLS),
+)
+def clean_loss_falls(seen: Seen) -> Tensor:
+    """Clean loss of the full model minus that at rho = 0, at the end, mean over seeds."""
+    return seen.losses[0] - seen.losses[-1]
+
+
+@claim(
+    "Every step down in rho lowers the clean loss or leaves it", at="Fig 3", paper="ordered by rho", band=at_most(0.02)
+)
+def loss_order(seen: Seen) -> Measurement | None:
+    """Largest rise of the mean clean loss from one rho to the next smaller one (rho = 1, 0.5, 0.25, 0.1, 0.05, 0);
+    judged only where the loss falls at all, by {FALLS}."""
+    means = seen.losses.mean(dim=1)
+    if float(means[0] - means[-1]) < FALLS:
+        return None
+    return over_shared(seen.losses.T, lambda rows: rows.mean(dim=0).diff().amax())
+
+
+@claim(
+    "The noise is learned within a few steps",
+    at="section 4 and Fig 4",
+    paper="fraction of predicting the noise near 1 within about 5 to 10 steps",
+    band=at_least(0.8),
+)
+def noise_first(seen: Seen) -> Tensor:
+    """Highest fraction of predicting the noise, as the most probable token, after 1 to 10 steps, on clean sequences,
+    full model, mean over seeds."""
+    return seen.peak
+
+
+@claim(
+    "The recall is learned much later than the noise",
+    at="section 4",
+    paper="slower, after the noise",
+    band=at_least(10.0),
+    always=True,
+)
+def recall_later(seen: Seen) -> Measurement | None:
+    """Step at which the right token reaches half of 1 - alpha over that at which the noise reaches alpha, on clean
+    sequences, lowest over seeds."""
+    return None if seen.delay is None else over(seen.delay, taken=torch.min)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the three panels of Figure 3 and the final loss against rho, and tabulate the end."""
+    (run,) = runs
+    seen, ideal = see(run), ideal_scores(run.experiment.task, "clean")
+    full = {metric: Reference("full model, ideal", value) for metric, value in ideal.items()}
+    paper = Reference("paper, ρ = 0", 0.98)
+    return Analysis(
+        seen,
+        figures=[
+            _panel(run, "right", "Probability of the right token (Fig 3, left)", paper, full["right"]),
+            _panel(run, "noise", "Probability of the noise token (Fig 3, middle)", full["noise"]),
+            replace(
+                _panel(run, "loss", "Loss on clean sequences (Fig 3, right)", full["loss"]),
+                y_label="cross-entropy (nats)",
+                log_y=True,
+                y_range=(None, None),
+            ),
+            curves_against(
+                "Clean loss at the end, against the rank kept",
+                list(KEPT.values())[::-1],
+                {"clean loss": seen.losses.flip(0).T},
+                x_label="ρ, fraction of the rank kept",
+                y_label="cross-entropy (nats)",
+                caption="Mean and range over seeds; ρ = 0 drops layer 1's feed-forward network, ρ = 1 is the full "
+                "model.",
+                y_range=(0.0, None),
+            ),
+        ],
+        tables=[
+            mean_table(
+                "The end of training, by rank kept",
+                "Means over seeds on clean sequences.",
+                "kept",
+                {
+                    _label(edit): {**seen.ends.row(edit), "accuracy": at_end(run, "clean", "accuracy", edit)}
+                    for edit in KEPT
+                },
+            )
+        ],
+    )
+
+
+def _label(edit: str) -> str:
+    return "full model (ρ = 1)" if edit == FULL else f"ρ = {KEPT[edit]:g}"
+
+
+def _panel(run: TrainedRun, metric: str, title: str, *references: Reference) -> LineFigure:
+    steps, _ = along(run, "clean", metric)
+    return by_step(
+        title,
+        steps,
+        {_label(edit): along(run, "clean", metric, edit)[1] for edit in KEPT},
+        "On sequences without noise (α = 0), along training with α = 0.5, for the full model and with ρ of the rank of "
+        "F₂'s input matrix kept. Mean and range over seeds.",
+        references=references,
+    )
+
+
+STUDY = Study(
+    name="truncation/feedforward-noise",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles=profiles(),
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

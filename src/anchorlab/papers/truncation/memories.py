@@ -1,0 +1,369 @@
+"""Noisy recall: which memory each weight matrix holds.
+
+Weights of a trained recall model as memories: how strongly each joins the embeddings of tokens and positions with each
+other and with the outputs.
+
+Source: truncated weights, appendices A.1 and A.3, Figures 7 and 8.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Map, MapFigure, Table, TimelineFigure, at_least, at_most, event, grid
+from anchorlab.lens import emergence, first_crossing, memory
+from anchorlab.lens.vectors.attribution import blocks, transformer
+from anchorlab.papers.truncation.noisy_recall import ALPHA, FIVE, SMOKE, WITHOUT_F2, Setting, by_step, profiles
+from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies.kit import along, mean_table
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Study
+from anchorlab.tasks.recall.noisy import NoisyRecall
+from anchorlab.training import Ensemble, Experiment, TrainedRun
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return a training with one trigger and one with five."""
+    return [setting.experiment(), setting.experiment("noisy recall, five triggers", triggers=FIVE)]
+
+
+def without_noise(experiment: Experiment) -> NoisyRecall:
+    """Return the task with every trigger followed by its own output: recall without anything to memorise."""
+    assert isinstance(experiment.task, NoisyRecall)
+    return experiment.task.replace(alpha=0.0)
+
+
+@dataclass(frozen=True)
+class Memories:
+    """The four bilinear forms of Figures 7 and 8, and what is read off them.
+
+    Args:
+        previous: attention of layer 0 by positions alone, causal
+        noise: logits of F_2(W_E(i))
+        signal: logits of W_E(i) W_V of layer 1
+        match: how much a query W_E(j) of layer 1 asks for W_E(i) W_V of layer 0, `[i, j]`
+        noise_token: the task's
+        triggers: the task's
+    """
+
+    previous: Float[Tensor, "member query key"]
+    noise: Float[Tensor, "member token output"]
+    signal: Float[Tensor, "member token output"]
+    match: Float[Tensor, "member token token"]
+    noise_token: int
+    triggers: tuple[int, ...]
+
+    def previous_share(self, positions: int | None = None) -> Float[Tensor, "member"]:
+        """Return the share of positions, the first aside, whose largest attention goes to the position before.
+
+        Of the first `positions` alone, by default of all.
+        """
+        places = torch.arange(1, positions or self.previous.shape[-1])
+        return (self.previous[:, places].argmax(dim=-1) == places - 1).double().mean(dim=1)
+
+    @property
+    def early_share(self) -> Float[Tensor, "member"]:
+        """The same share of the first quarter of the positions: 64 of 256 in the authors' public code."""
+        return self.previous_share(max(2, self.previous.shape[-1] // 4))
+
+    def noise_share(self, tokens: Sequence[int] | None = None) -> Float[Tensor, "member"]:
+        """Return the share of tokens, by default of all, for which no output has a larger logit than the noise."""
+        logits = self.noise if tokens is None else self.noise[:, list(tokens)]
+        return (logits.argmax(dim=-1) == self.noise_token).double().mean(dim=1)
+
+    @property
+    def trigger_ratio(self) -> Float[Tensor, "member"]:
+        """The mean logit of the noise over triggers, over that over all other tokens."""
+        of_noise = self.noise[:, :, self.noise_token]
+        rest = torch.ones(of_noise.shape[1], dtype=torch.bool)
+        rest[list(self.triggers)] = False
+        return of_noise[:, ~rest].mean(dim=1) / of_noise[:, rest].mean(dim=1)
+
+    @property
+    def own_output(self) -> Float[Tensor, "member"]:
+        """The share of tokens other than the noise whose own output has the largest logit."""
+        tokens = torch.arange(self.signal.shape[1])
+        own = self.signal.argmax(dim=-1) == tokens
+        return own[:, tokens != self.noise_token].double().mean(dim=1)
+
+    @property
+    def noise_ratio(self) -> Float[Tensor, "member"]:
+        """The noise token's own logit over the mean of the other tokens' own ones."""
+        own = self.signal.diagonal(dim1=1, dim2=2)
+        others = torch.arange(own.shape[1]) != self.noise_token
+        return own[:, self.noise_token] / own[:, others].mean(dim=1)
+
+    @property
+    def match_ratio(self) -> Float[Tensor, "member"]:
+        """The smallest of the triggers' own entries over the largest of all other entries."""
+        index = list(self.triggers)
+        rest = self.match.clone()
+        rest[:, index, index] = -torch.inf
+        return self.match[:, index, index].amin(dim=1) / rest.flatten(1).amax(dim=1)
+
+
+def memories(ensemble: Ensemble, task: NoisyRecall) -> Memories:
+    """Read the forms off a recall model with two perceptrons."""
+
+    def values(layer: int) -> str:
+        maps = (f"blocks.{layer}.attn.{name}" for name in ("W_V", "W_O"))
+        return " @ ".join(["embed.W_E", *(name for name in maps if name in ensemble.weights)])
+
+    scores = memory(ensemble, "pos_embed.W_pos @ blocks.0.attn.W_KQ", "pos_embed.W_pos")
+    ahead = torch.ones_like(scores[0], dtype=torch.bool).triu(1)
+    scores = scores * blocks(transformer(ensemble))[0].attn.scale
+    return Memories(
+        previous=torch.softmax(scores.masked_fill(ahead, -torch.inf), dim=-1),
+        noise=memory(ensemble, "embed.W_E @ blocks.1.mlp", "unembed.W_U.T"),
+        signal=memory(ensemble, values(1), "unembed.W_U.T"),
+        match=memory(ensemble, values(0), "embed.W_E @ blocks.1.attn.W_KQ"),
+        noise_token=task.noise_token,
+        triggers=task.triggers,
+    )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The memories of the models with one trigger and with five, at the end."""
+
+    one: Memories
+    five: Memories
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read the memories of both runs, that of one trigger first."""
+    return Seen(*(memories(run.ensemble(), _task(run)) for run in runs))
+
+
+def _task(run: TrainedRun) -> NoisyRecall:
+    task = run.experiment.task
+    assert isinstance(task, NoisyRecall)
+    return task
+
+
+@claim(
+    "By positions alone, layer 0 attends to the previous token",
+    at="Fig 7 left",
+    paper="a line beside the diagonal",
+    band=at_least(0.9),
+)
+def previous_token(seen: Seen) -> Tensor:
+    """Share of positions whose largest attention by positions alone is to the position before, mean over seeds."""
+    return seen.one.previous_share()
+
+
+@claim(
+    "By positions alone, layer 0 attends to the previous token at early positions, too",
+    at="Fig 7 left",
+    paper="a line beside the diagonal; the authors' public code looks at the first 64 of 256 positions",
+    band=at_least(0.9),
+)
+def previous_token_early(seen: Seen) -> Tensor:
+    """The same share of the first quarter of the positions, mean over seeds."""
+    return seen.one.early_share
+
+
+@claim(
+    "F_2 of the trigger's embedding has its largest logit on the noise",
+    at="appendix A.1",
+    paper="large",
+    band=at_least(0.99),
+)
+def noise_from_trigger(seen: Seen) -> Tensor:
+    """Share of seeds in which no other output has a larger logit."""
+    return seen.one.noise_share(seen.one.triggers) == 1
+
+
+@claim(
+    "F_2 of every token's embedding has large logits on the noise",
+    at="Fig 7 middle",
+    paper="for all inputs",
+    band=at_least(0.9),
+)
+def noise_from_all(seen: Seen) -> Tensor:
+    """Share of tokens for which no output has a larger logit than the noise, mean over seeds."""
+    return seen.one.noise_share()
+
+
+@claim(
+    "Layer 1's value map takes each token to its own output",
+    at="Fig 7 right",
+    paper="large where i = j",
+    band=at_least(0.9),
+)
+def signal_diagonal(seen: Seen) -> Tensor:
+    """Share of tokens other than the noise whose own output has the largest logit, mean over seeds."""
+    return seen.one.own_output
+
+
+@claim(
+    "Layer 1's value map does not take the noise token to its own output",
+    at="Fig 7 right",
+    paper="not large",
+    band=at_most(0.5),
+)
+def signal_but_noise(seen: Seen) -> Tensor:
+    """The noise token's own logit over the mean of the others', mean over seeds."""
+    return seen.one.noise_ratio
+
+
+@claim(
+    "One trigger: layer 1's scores match what layer 0's values carry at the trigger alone",
+    at="Fig 8 left",
+    paper="large only where i = j = q",
+    band=at_least(1.0),
+)
+def match_one(seen: Seen) -> Tensor:
+    """The trigger's own entry over the largest of all other entries, mean over seeds."""
+    return seen.one.match_ratio
+
+
+@claim(
+    "Five triggers: layer 1's scores match what layer 0's values carry at each trigger alone",
+    at="Fig 8 right",
+    paper="large only where i = j is a trigger",
+    band=at_least(1.0),
+)
+def match_five(seen: Seen) -> Tensor:
+    """The smallest of the triggers' own entries over the largest of all other entries, mean over seeds."""
+    return seen.five.match_ratio
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the forms of Figures 7 and 8 at the end, and what they hold along training."""
+    seen = see(runs)
+    return Analysis(seen, figures=[*_maps(runs[0], seen), *_along(runs[0])], tables=[_table(seen)])
+
+
+def _maps(run: TrainedRun, seen: Seen) -> list[MapFigure]:
+    task, seed = _task(run), run.experiment.members.seeds[0]
+    names = tuple(_shown(task.text_of(token)) for token in range(task.shape.input_size))
+    drawn = f"Seed {seed}, at the end of training."
+    matches = {"trigger ␣": seen.one.match, f"triggers {' '.join(names[token] for token in FIVE)}": seen.five.match}
+    figures = [
+        MapFigure(
+            title="Layer 0: attention by positions alone (Fig 7, left)",
+            caption=f"Softmax of the scores that W_KQ of layer 0 gives to positions without tokens. {drawn}",
+            maps=((Map("", grid(seen.one.previous[0])),),),
+            value_range=(0.0, 1.0),
+        ),
+        _token_maps(
+            "F₂ of each token's embedding (Fig 7, middle)",
+            f"Logits of every output; the noise token is {names[task.noise_token]}. {drawn}",
+            [Map("", grid(seen.one.noise[0]), names, names)],
+        ),
+        _token_maps(
+            "Layer 1's values of each token's embedding (Fig 7, right)",
+            f"Logits of every output. {drawn}",
+            [Map("", grid(seen.one.signal[0]), names, names)],
+        ),
+        _token_maps(
+            "Layer 1's queries, layer 0's values (Fig 8)",
+            f"The product of the token's value in layer 0 with the query of another. {drawn}",
+            [Map(title, grid(match[0]), names, names) for title, match in matches.items()],
+            ("query's token j", "value's token i", "product"),
+        ),
+    ]
+    return [replace(figure, seeds=str(seed)) for figure in figures]
+
+
+def _token_maps(
+    title: str, caption: str, maps: Sequence[Map], labels: tuple[str, str, str] = ("output", "token", "logit")
+) -> MapFigure:
+    x_label, y_label, value_label = labels
+    return MapFigure(
+        title=title,
+        caption=caption,
+        maps=(tuple(maps),),
+        x_label=x_label,
+        y_label=y_label,
+        value_label=value_label,
+        value_range=(None, None),
+        signed=True,
+    )
+
+
+def _along(run: TrainedRun) -> tuple[LineFigure, TimelineFigure]:
+    def shares(ensemble: Ensemble) -> dict[str, Tensor]:
+        found = memories(ensemble, _task(run))
+        return {
+            "tokens for which F₂ gives the noise": found.noise_share(),
+            "tokens whose value gives themselves": found.own_output,
+            "positions that attend to the one before": found.previous_share(),
+            "early positions that do": found.early_share,
+        }
+
+    found = emergence(run, shares)
+    lines = by_step(
+        "When each memory forms",
+        found.steps,
+        found.values,
+        "One trigger; mean and range over seeds, at each checkpoint.",
+        y_label="share",
+    )
+    learned = {
+        "noise at α": first_crossing(*along(run, "clean", "noise"), ALPHA),
+        "right token at half of 1 - α": first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2),
+        "right token without F₂ at 0.9": first_crossing(*along(run, "clean", "right", WITHOUT_F2), 0.9),
+    }
+    events = (
+        *(event(name, "memory, half of all", step + 1) for name, step in found.crossings(0.5).items()),
+        *(event(name, "prediction on clean sequences", step + 1) for name, step in learned.items()),
+    )
+    timeline = TimelineFigure(
+        title="Memories and predictions along training",
+        caption="One trigger; when a memory holds half of its tokens or positions, and when predictions pass a level, "
+        "by interpolation between checkpoints or evaluations. A point for each seed, a bar at the median.",
+        x_label="step + 1",
+        events=tuple(sorted(events, key=lambda one: median(np.inf if at is None else at for at in one.at))),
+        end=found.steps[-1] + 1,
+        log_x=True,
+    )
+    return lines, timeline
+
+
+def _table(seen: Seen) -> Table:
+    return mean_table(
+        "What the memories say",
+        "Means over seeds at the end of training. Previous token: share of positions that attend to the one before by "
+        "positions alone, of all and of the first quarter. Noise: share of tokens, or of triggers, for which F₂ gives "
+        "the noise. Triggers to others: F₂'s logit of the noise at triggers over that at all other tokens, each on "
+        "average. Own output: share of tokens whose value gives themselves; the noise's own logit over the mean of "
+        "theirs. Match: the smallest of the triggers' own entries over the largest of all others.",
+        "model",
+        {
+            name: {
+                "previous token": found.previous_share(),
+                "previous token, early": found.early_share,
+                "noise, all tokens": found.noise_share(),
+                "noise, triggers": found.noise_share(found.triggers),
+                "triggers to others": found.trigger_ratio,
+                "own output": found.own_output,
+                "noise's own": found.noise_ratio,
+                "match at triggers": found.match_ratio,
+            }
+            for name, found in (("one trigger", seen.one), ("five triggers", seen.five))
+        },
+    )
+
+
+def _shown(text: str) -> str:
+    return {"newline": "⏎", "space": "␣"}.get(text, text)
+
+
+STUDY = Study(
+    name="truncation/memories",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles=profiles(),
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+    other_task=without_noise,
+)

@@ -1,0 +1,369 @@
+"""One gradient step: the feed-forward layer learns the noise more surely than the attention.
+
+One layer of attention with a linear feed-forward layer takes one full-batch gradient step from zero. Both learn the
+noise; the paper says how well, and here it is measured on drawn sequences.
+
+Source: truncated weights, section 4.1 (Theorem 1) and appendix D (Lemmas D.1 and D.2, Table 2). Nothing is trained: the
+gradients at zero follow from counting.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from anchorlab.findings import at_most, within
+from anchorlab.papers.truncation.one_step import figures as draw
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
+from anchorlab.theory.geometric_sum import weighted_geometric_sum
+from anchorlab.theory.margin_scans import LOGITS, Point, Scan, Scanned, measure, measure_scan, samples_needed
+from anchorlab.theory.uniform_recall import UniformRecall
+from anchorlab.training import TrainedRun
+
+DELTA_LEMMAS, DELTA_THEOREM = table_2.DELTA, margin_scans.DELTA
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is drawn.
+
+    Args:
+        table: the law behind the check of Table 2
+        batches: how many batches are drawn for it
+        batch: sequences in each of them
+        draws: training sets at each point of a scan
+        scans: the scans of the margins, by name
+        needed: laws, by N, for which the samples needed are sought
+        needed_samples: the numbers of samples among which they are sought
+    """
+
+    table: UniformRecall
+    batches: int
+    batch: int
+    draws: int
+    scans: Mapping[str, Scan]
+    needed: tuple[UniformRecall, ...]
+    needed_samples: tuple[int, ...]
+
+
+def _law(tokens: int, length: int) -> UniformRecall:
+    return UniformRecall(tokens, length, alpha=0.5)
+
+
+QUICK = Setting(
+    table=UniformRecall(16, 64, 0.3),  # at 0.5 one entry of Table 2 vanishes
+    batches=64,
+    batch=16_384,
+    draws=200,
+    scans={
+        "samples": Scan(_law(64, 256), 1, "samples", (64, 128, 256, 512, 1024, 2048, 4096)),
+        "tokens": Scan(_law(32, 512), 256, "tokens", (16, 24, 32, 48, 64, 96, 128)),
+        "length": Scan(_law(32, 512), 256, "length", (64, 128, 256, 512, 1024)),
+        "short tokens": Scan(_law(4096, 64), 2048, "tokens", (512, 724, 1024, 1448, 2048, 2896, 4096)),
+        "short length": Scan(_law(4096, 64), 2048, "length", (32, 45, 64, 91, 128, 181, 256)),
+    },
+    needed=tuple(_law(tokens, 256) for tokens in (64, 256, 1024, 4096)),
+    needed_samples=(8, 16, 32, 64, 128, 256, 512, 1024),
+)
+PAPER = Setting(
+    table=UniformRecall(64, 1024, 0.3),
+    batches=256,
+    batch=16_384,
+    draws=1000,
+    scans={
+        "samples": Scan(_law(256, 1024), 1, "samples", (256, 512, 1024, 2048, 4096, 8192, 16_384)),
+        "tokens": Scan(_law(64, 2048), 1024, "tokens", (32, 48, 64, 96, 128, 192, 256)),
+        "length": Scan(_law(64, 2048), 1024, "length", (256, 512, 1024, 2048, 4096)),
+        "short tokens": Scan(_law(16_384, 128), 8192, "tokens", (2048, 2896, 4096, 5793, 8192, 11_585, 16_384)),
+        "short length": Scan(_law(16_384, 128), 8192, "length", (64, 91, 128, 181, 256, 362, 512)),
+    },
+    needed=tuple(_law(tokens, 512) for tokens in (64, 256, 1024, 4096, 16_384)),
+    needed_samples=(8, 16, 32, 64, 128, 256, 512, 1024, 2048),
+)
+SMOKE = Setting(
+    table=UniformRecall(8, 16, 0.3),
+    batches=4,
+    batch=64,
+    draws=4,
+    scans={
+        "samples": Scan(_law(8, 16), 1, "samples", (8, 16, 32)),
+        "tokens": Scan(_law(8, 32), 16, "tokens", (8, 12, 16)),
+        "length": Scan(_law(8, 32), 16, "length", (16, 32, 64)),
+        "short tokens": Scan(_law(64, 16), 64, "tokens", (32, 64, 128)),
+        "short length": Scan(_law(64, 16), 64, "length", (8, 16, 32)),
+    },
+    needed=tuple(_law(tokens, 32) for tokens in (8, 16, 32)),
+    needed_samples=(8, 16, 32),
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Drawn gradients, scanned margins, and the samples needed: for each of `laws`, by the name of the logit."""
+
+    drawn: table_2.Drawn
+    scanned: Mapping[str, Scanned]
+    laws: Sequence[UniformRecall]
+    needed: Mapping[str, Sequence[float]]
+
+    @property
+    def most_samples(self) -> Point:
+        """The point with the most samples."""
+        return self.scanned["samples"].points[-1]
+
+    def needed_power(self, logit: str) -> PowerLaw | None:
+        """Return the power in N of the samples needed; None unless they were found for every N."""
+        needed, tokens = np.array(self.needed[logit]), np.array([law.tokens for law in self.laws], dtype=np.float64)
+        return fit_power_law(tokens, needed) if np.isfinite(needed).all() else None
+
+
+def see(setting: Setting) -> Seen:
+    """Draw everything that a setting asks for, from seed 0."""
+    searched = [[measure(law, samples, setting.draws) for samples in setting.needed_samples] for law in setting.needed]
+    return Seen(
+        drawn=table_2.draw_moments(setting.table, setting.batches, setting.batch),
+        scanned={name: measure_scan(scan, setting.draws) for name, scan in setting.scans.items()},
+        laws=setting.needed,
+        needed={logit: [samples_needed(points, logit) for points in searched] for logit in LOGITS},
+    )
+
+
+@claim(
+    "The projected gradients have the means that theory derives",
+    at="Lemmas D.1 and D.2",
+    paper="Lemma D.1, Table 2",
+    band=at_most(4.0),
+)
+def means(seen: Seen) -> float:
+    """Largest distance of a drawn mean from the exact one, over the 12 entries, in standard errors."""
+    return float(np.abs(seen.drawn.scores(means=True)).max())
+
+
+@claim(
+    "The projected gradients have the variances that theory derives",
+    at="Lemmas D.1 and D.2",
+    paper="Lemma D.1, Table 2",
+    band=at_most(4.0),
+)
+def variances(seen: Seen) -> float:
+    """Largest distance of a drawn variance from the exact one, over the 12 entries, in standard errors."""
+    return float(np.abs(seen.drawn.scores(means=False)).max())
+
+
+@claim(
+    "The means of Table 2 are right as printed", at="Table 2", paper="all of them", band=within(1.0, 1.0), exact=True
+)
+def printed_means(seen: Seen) -> float:
+    """Share of the legible printed means that agree with the derivation for T ≫ N, leaving signs aside."""
+    return table_2.share_right(means=True)
+
+
+@claim(
+    "The variances of Table 2 are right as printed",
+    at="Table 2",
+    paper="all of them",
+    band=within(1.0, 1.0),
+    exact=True,
+)
+def printed_variances(seen: Seen) -> float:
+    """Share of the legible printed variances that agree with the derivation for T ≫ N."""
+    return table_2.share_right(means=False)
+
+
+@claim(
+    "All projections keep within the bounds of Lemmas D.1 and D.2",
+    at="Lemmas D.1 and D.2",
+    paper="with probability 1 - δ",
+    band=within(1 - DELTA_LEMMAS, 1.0),
+)
+def lemma_bounds(seen: Seen) -> Measurement:
+    """Share of training sets in which they do, with exact moments and δ = {DELTA_LEMMAS:g}."""
+    return over(torch.from_numpy(seen.drawn.kept), "training sets")
+
+
+@claim(
+    "After one step the feed-forward layer's margin is its learning rate times α",
+    at="Theorem 1",
+    paper="α",
+    band=within(0.95, 1.05),
+)
+def feedforward_margin(seen: Seen) -> Measurement:
+    """Mean margin at the most samples, over α."""
+    return _margin(seen, "feedforward")
+
+
+@claim(
+    "The attention's margin is N times smaller",
+    at="Theorem 1",
+    paper="(α²q + α(1 - q)) / N for a share q of noise in the test sequence",
+    band=within(0.95, 1.05),
+)
+def attention_margin(seen: Seen) -> Measurement:
+    """Mean margin at the most samples on test sequences drawn from the law, over this value."""
+    return _margin(seen, "typical")
+
+
+def _margin(seen: Seen, logit: str) -> Measurement:
+    """The margins at the most samples, a value for each training set."""
+    return over(torch.from_numpy(seen.most_samples.margins[logit].values).mean(dim=1), "training sets")
+
+
+@claim(
+    "The feed-forward margin's spread depends on neither N nor T",
+    at="Theorem 1",
+    paper="no power (but of a logarithm of N)",
+    band=at_most(0.1),
+)
+def feedforward_tokens_length(seen: Seen) -> Measurement:
+    """Largest power of the standard deviation in N or T, leaving signs aside."""
+    found = [one.power("feedforward") for name, one in seen.scanned.items() if name != "samples"]
+    largest = max(found, key=lambda one: abs(one.slope))
+    return Measurement(abs(largest.slope), interval=largest.apart(0.0))
+
+
+@claim(
+    "For T ≫ N the attention margin's spread falls as 1/N",
+    at="Theorem 1",
+    paper="power -1, from 1/N² under the root",
+    band=within(-1.1, -0.9),
+)
+def attention_tokens(seen: Seen) -> PowerLaw:
+    """Power of the standard deviation in N, on test sequences drawn from the law."""
+    return seen.scanned["tokens"].power("typical")
+
+
+@claim(
+    "For N ≫ T the attention margin's spread falls as 1/√N on the hardest test sequence",
+    at="Theorem 1",
+    paper="power -1/2, from 1/(TN) under the root",
+    band=within(-0.6, -0.4),
+)
+def attention_short_tokens(seen: Seen) -> PowerLaw:
+    """Power of the standard deviation in N, on one repeated token."""
+    return seen.scanned["short tokens"].power("repeated")
+
+
+@claim(
+    "For N ≫ T the attention margin's spread falls as 1/√T on the hardest test sequence",
+    at="Theorem 1",
+    paper="power -1/2, from 1/(TN) under the root",
+    band=within(-0.6, -0.4),
+)
+def attention_short_length(seen: Seen) -> PowerLaw:
+    """Power of the standard deviation in T, on one repeated token."""
+    return seen.scanned["short length"].power("repeated")
+
+
+@claim(
+    "Margins keep within the bounds of Theorem 1",
+    at="Theorem 1",
+    paper="with probability 1 - δ, up to a constant",
+    band=at_most(2.0),
+)
+def theorem_bounds(seen: Seen) -> float:
+    """Largest constant needed at any point, for either layer and any test sequence, with δ = {DELTA_THEOREM:g}; the
+    inequality of Bernstein, from which the bounds come, has 2 before the root."""
+    points = [point for one in seen.scanned.values() for point in one.points]
+    return max(margin.excess for point in points for margin in point.margins.values())
+
+
+@claim(
+    "Equally many samples suffice for the feed-forward layer with more tokens",
+    at="section 4.1",
+    paper="enough signal from m = Ω(1)",
+    band=at_most(0.2),
+)
+def feedforward_few(seen: Seen) -> PowerLaw | None:
+    """Power in N of the samples with which 95 % of training sets have a margin within half of α."""
+    return seen.needed_power("feedforward")
+
+
+@claim(
+    "Samples in proportion to the number of tokens suffice for the attention",
+    at="section 4.1",
+    paper="enough signal from m = Ω(N), up to logarithms",
+    band=at_most(1.5),
+)
+def attention_many(seen: Seen) -> PowerLaw | None:
+    """Power in N of the samples with which 95 % have a margin within half of theory's value, on test sequences drawn
+    from the law."""
+    return seen.needed_power("typical")
+
+
+@claim(
+    "Samples in proportion to the number of tokens suffice for the attention on the hardest test sequence, too",
+    at="section 4.1",
+    paper="enough signal from m = Ω(N), up to logarithms",
+    band=at_most(1.5),
+)
+def attention_many_hardest(seen: Seen) -> PowerLaw | None:
+    """The same on one repeated token."""
+    return seen.needed_power("repeated")
+
+
+@claim(
+    "The sum of a^t t has a closed form",
+    at="Lemma E.2",
+    paper="a (1 - a^T) / (a - 1)^2 + a^(T + 1) T / (a - 1)",
+    band=at_most(1e-9),
+    exact=True,
+)
+def lemma_e2(seen: Seen) -> float:
+    """Largest distance of this from the sum itself, over the sum of absolute values, for a = -2, -0.5, 0.3, 0.9, 1.1
+    and 2 and every T to 40."""
+    apart = []
+    for base in (-2.0, -0.5, 0.3, 0.9, 1.1, 2.0):
+        terms = [base**time * time for time in range(1, 41)]
+        for last in range(1, 41):
+            off = abs(weighted_geometric_sum(base, last) - sum(terms[:last]))
+            apart.append(off / sum(map(abs, terms[:last])))
+    return max(apart)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the moments of Table 2 and the margins of Theorem 1; there are no runs to read."""
+    seen = see(setting)
+    return Analysis(
+        seen,
+        figures=[
+            draw.moments(seen.drawn, means=True),
+            draw.moments(seen.drawn, means=False),
+            draw.margins(seen.scanned["samples"]),
+            *map(draw.spreads, seen.scanned.values()),
+            draw.needed(seen.laws, seen.needed),
+        ],
+        tables=[
+            draw.moments_table(seen.drawn, means=True),
+            draw.moments_table(seen.drawn, means=False),
+            draw.reach_table(seen.drawn),
+            draw.powers(list(seen.scanned.values())),
+        ],
+        seeds="0",
+    )
+
+
+STUDY = Study(
+    name="truncation/one-step",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: N and T from 16 to 4096 and from 32 to 1024 with α = 0.5, 200 training sets of up to 4096 "
+            "sequences at each point; Table 2 at N = 16, T = 64, α = 0.3 from a million sequences. The theorem asks "
+            "for N, T ≫ 1.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the theorem asks for N, T ≫ 1 and names no numbers. N from 32 to 16 384, T from 64 to "
+            "4096, α = 0.5, 1000 training sets of up to 16 384 sequences at each point; Table 2 at N = 64, T = 1024, "
+            "α = 0.3 from four million sequences.",
+            paper=True,
+        ),
+    },
+    smoke=SMOKE,
+)

@@ -1,0 +1,5 @@
+"""Associative memory: rank one forgets the noise as t^(-1/2)."""
+
+from anchorlab.papers.truncation.rank_one_noise.study import STUDY
+
+__all__ = ["STUDY"]

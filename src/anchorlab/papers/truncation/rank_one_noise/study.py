@@ -1,0 +1,365 @@
+"""Associative memory: rank one forgets the noise as t^(-1/2).
+
+Two inputs, three outputs of which one is noise, orthonormal embeddings, the matrix zero at the start: the gradient flow
+is an ordinary differential equation in two unknowns.
+
+Source: truncated weights, section 5, Theorem 2, appendix C and Lemma E.3.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from anchorlab.findings import Line, LineFigure, Reference, Table, at_most, within
+from anchorlab.findings import numbers as as_numbers
+from anchorlab.models import AssociativeSpec
+from anchorlab.models.edits import Truncate
+from anchorlab.papers.truncation.rank_one_noise.measures import (
+    FLOW_TIMES,
+    LATE,
+    LAWS,
+    RANK_ONE,
+    RATES,
+    Descent,
+    at_zero_step,
+    descent_power,
+    flow_power,
+    late_flow,
+    orders,
+    read_descent,
+)
+from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.theory import PowerLaw, a_offset, gradient_flow, lemma_a_offset, rank_one_coefficient
+from anchorlab.theory import b_limit as limit_of_b
+from anchorlab.theory.rank_one_flow import Curve, Law
+from anchorlab.training import SGD, Evaluation, Experiment, FixedSample, Members, Recipe, TrainedRun
+
+_SHOWN = 0.3  # the alpha of the figures
+_BELOW = (0.01, 0.05, 0.1, 0.15, 0.2)  # alphas outside the theorem's range, where Remark 1 has it hold too
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The alphas trained on, each for `2 ** doublings` steps."""
+
+    alphas: tuple[float, ...]
+    doublings: int
+
+
+QUICK = Setting((0.25, 0.3, 0.35), 11)  # inside the theorem's range, (0.2, 0.4)
+PAPER = Setting((0.03, 0.21, *QUICK.alphas), 14)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return a training for each alpha, measured at each doubling of the step; its members are the learning rates."""
+    moments = tuple(2**doubling for doubling in range(setting.doublings + 1))
+    recipe = Recipe(
+        data=FixedSample(size=2),
+        optimiser=SGD(learning_rate=RATES[0]),
+        batch=2,
+        duration=moments[-1],
+        precision="float64",
+        evaluation=Evaluation(
+            at=moments, size=2, splits=("clean",), edits={RANK_ONE: (Truncate(weight="memory.W_F", rank=1),)}
+        ),
+    )
+    zero = (0,) * len(RATES)
+    return [
+        Experiment(
+            task("associative/noisy", inputs=2, alpha=alpha),
+            AssociativeSpec(width=3, embeddings="orthonormal"),
+            recipe,
+            Members(seeds=fresh(1) * len(RATES), learning_rate=RATES, initialisation_scale=zero),
+            f"alpha = {alpha:g}",
+        )
+        for alpha in setting.alphas
+    ]
+
+
+Seen = Sequence[Descent]
+"""Gradient descent at each alpha; the flow follows from the alphas alone."""
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read the descents."""
+    return [read_descent(run) for run in runs]
+
+
+@claim(
+    "The rank-1 model eventually predicts correctly, without noise",
+    at="Theorem 2",
+    paper="noise goes to 0",
+    band=at_most(0.01),
+    exact=True,
+)
+def rank_one_forgets(seen: Seen) -> float:
+    """Largest probability of noise at rank 1, over alphas, of the flow at t = 1e6."""
+    return max(float(late_flow(one.alpha).rank_one_noise[-1]) for one in seen)
+
+
+@claim(
+    "The rank-1 model's probability of noise falls as t^(-1/2)",
+    at="Theorem 2",
+    paper="-1/2",
+    band=within(-0.51, -0.49),
+    exact=True,
+)
+def flow_slope(seen: Seen) -> Measurement:
+    """Its slope against t on logarithmic axes, flow, t from 1e4 to 1e6, fitted together with the t^(-1/2) by which the
+    line is approached; of the alphas, the one farthest from -1/2."""
+    return _farthest({one.alpha: flow_power(one.alpha) for one in seen})
+
+
+@claim(
+    "The assumption that alpha is above 0.2 is a technical choice",
+    at="Remark 1",
+    paper="any alpha in (0, 0.4) has the same result",
+    band=within(-0.51, -0.49),
+    exact=True,
+)
+def flow_slope_below(seen: Seen) -> Measurement:
+    """The same slope of the flow for alpha = 0.01, 0.05, 0.1, 0.15 and 0.2; the one farthest from -1/2."""
+    return _farthest({alpha: flow_power(alpha) for alpha in _BELOW})
+
+
+@claim(
+    "Under gradient descent on the matrix, too, rank one forgets the noise as t^(-1/2)",
+    at="Theorem 2",
+    paper="-1/2",
+    band=within(-0.51, -0.49),
+)
+def descent_slope(seen: Seen) -> Measurement:
+    """The same of the matrix trained and cut, over the last factor 16 of time, largest learning rate."""
+    return _farthest({one.alpha: law for one in seen if (law := descent_power(one)) is not None})
+
+
+def _farthest(laws: Mapping[float, PowerLaw]) -> Measurement:
+    """Return the slope farthest from -1/2, with all of them; without noise in the data their intervals mean nothing."""
+    if not laws:
+        return Measurement(None)
+    farthest = max(laws.values(), key=lambda law: abs(law.slope + 0.5))
+    each = ", ".join(f"{law.slope:.4f} at alpha = {alpha:g}" for alpha, law in laws.items())
+    return Measurement(farthest.slope, detail=each)
+
+
+@claim(
+    "b goes to log alpha / (1 - alpha)",
+    at="Lemma E.3",
+    paper="log alpha / (1 - alpha)",
+    band=at_most(0.001),
+    exact=True,
+)
+def b_limit(seen: Seen) -> float:
+    """Largest distance, over alphas, of the flow at t = 1e6."""
+    return max(abs(float(late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in seen)
+
+
+@claim(
+    "Under equation (9), a + log t goes to -log (1 - alpha)(4 - 2 alpha)",
+    at="Lemma E.3",
+    paper="-log (1 - alpha)(4 - 2 alpha)",
+    band=at_most(0.01),
+    exact=True,
+)
+def a_constant(seen: Seen) -> Measurement:
+    """Largest distance, over alphas, of equation (9) as printed at t = 1e6."""
+    far = {one.alpha: abs(_late_offset(one.alpha, "printed") - lemma_a_offset(one.alpha)) for one in seen}
+    return Measurement(
+        max(far.values()), detail=", ".join(f"{off:.3g} at alpha = {alpha:g}" for alpha, off in far.items())
+    )
+
+
+@claim(
+    "Gradient flow from zero follows equation (9)",
+    at="equation (9)",
+    paper="equal at all times",
+    band=at_most(0.02),
+    exact=True,
+)
+def equation_nine(seen: Seen) -> Measurement:
+    """Largest distance in a or b, over alphas and times to 1e6, between equation (9) as printed and the flow derived
+    from the gradient of the loss; with it, how far gradient descent carried to step size zero lies from the latter."""
+    laws: tuple[Law, Law] = ("printed", "derived")
+    flows = [[gradient_flow(one.alpha, FLOW_TIMES, law) for law in laws] for one in seen]
+    apart = [max(np.abs(p.a - d.a).max(), np.abs(p.b - d.b).max()) for p, d in flows]
+    descent = max(at_zero_step(one, "derived") for one in seen)
+    return Measurement(float(max(apart)), detail=f"gradient descent lies {descent:.2g} from the derived flow")
+
+
+@claim(
+    "Gradient descent on the matrix follows the flow, up to an error in proportion to the step size",
+    at="Theorem 2 (gradient flow, as derived here)",
+    paper="order 1",
+    band=within(0.9, 1.1),
+)
+def descent_follows(seen: Seen) -> Measurement:
+    """log2 of the largest distance in a or b from the derived flow at a learning rate of 1 over that at 0.5; of the
+    alphas, the one farthest from 1."""
+    larger, smaller = max(map(orders, seen), key=lambda each: abs(each[-1] - 1))
+    return Measurement(smaller, detail=f"{larger:.3g} at twice these rates")
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the flow and its descent against their limits, and what the rank-1 matrix predicts."""
+    seen = see(runs)
+    shown = next((one for one in seen if one.alpha == _SHOWN), seen[0])
+    return Analysis(
+        seen,
+        figures=[_noise_figure(shown), *_margin_figures(shown), _error_figure(shown)],
+        tables=[_margin_table(seen), _noise_table(seen)],
+    )
+
+
+def _late_offset(alpha: float, law: Law) -> float:
+    """Return a + log t at the end of the late window."""
+    return float(late_flow(alpha, law).a[-1]) + math.log(LATE[-1])
+
+
+def _over_time(
+    title: str,
+    caption: str,
+    y_label: str,
+    curves: Mapping[str, tuple[Curve, Curve]],
+    references: Sequence[Reference] = (),
+    log_y: bool = False,
+) -> LineFigure:
+    """Return the figure of curves by label, each of times and values, over a logarithmic axis of time."""
+    return LineFigure(
+        title=title,
+        caption=caption,
+        x_label="t",
+        y_label=y_label,
+        lines=tuple(Line(label, as_numbers(times), as_numbers(values)) for label, (times, values) in curves.items()),
+        log_x=True,
+        log_y=log_y,
+        references=tuple(references),
+    )
+
+
+def _noise_figure(one: Descent) -> LineFigure:
+    flow, late = gradient_flow(one.alpha, FLOW_TIMES), FLOW_TIMES[FLOW_TIMES > 1]
+    return _over_time(
+        f"Probability of noise, full matrix and rank 1, α = {one.alpha:g}",
+        "The derived flow from zero, and gradient descent on the matrix at a learning rate of 2, cut to rank 1 beside "
+        "training. In the long run the rank-1 matrix has C / √t with C = (3 (1 - α))^(-1/2).",
+        "probability",
+        {
+            "full matrix, flow": (FLOW_TIMES, flow.noise),
+            "rank 1, flow": (FLOW_TIMES, flow.rank_one_noise),
+            "full matrix, descent": (one.time[0], one.noise[0]),
+            "rank 1, descent": (one.time[0], one.rank_one_noise[0]),
+            "C / √t": (late, rank_one_coefficient(one.alpha) / np.sqrt(late)),
+        },
+        [Reference("α", one.alpha)],
+        log_y=True,
+    )
+
+
+def _margin_figures(one: Descent) -> tuple[LineFigure, LineFigure]:
+    time, (a, b) = one.time[0], one.margins[:, 0]
+    flows = {label: gradient_flow(one.alpha, FLOW_TIMES, law) for law, label in LAWS.items()}
+    first = _over_time(
+        f"a + log t, α = {one.alpha:g}",
+        "a = log P(wrong) / P(right). Gradient descent at a learning rate of 2 follows the derived flow; equation (9) "
+        "as printed goes elsewhere, and the limit of Lemma E.3 is that of neither.",
+        "a + log t",
+        {label: (FLOW_TIMES, flow.a + np.log(FLOW_TIMES)) for label, flow in flows.items()}
+        | {"descent": (time, a + np.log(time))},
+        [
+            Reference("-log 3(1 - α)", a_offset(one.alpha)),
+            Reference("-log 18/5 (1 - α)", a_offset(one.alpha, "printed")),
+            Reference("Lemma E.3", lemma_a_offset(one.alpha)),
+        ],
+    )
+    second = _over_time(
+        f"b, α = {one.alpha:g}",
+        "b = log P(noise) / P(right), of the same; its limit is the same under both equations.",
+        "b",
+        {label: (FLOW_TIMES, flow.b) for label, flow in flows.items()} | {"descent": (time, b)},
+        [Reference("log α / (1 - α)", limit_of_b(one.alpha))],
+    )
+    return first, second
+
+
+def _error_figure(one: Descent) -> LineFigure:
+    errors = {label: np.abs(one.error(law)).max(axis=0) for law, label in LAWS.items()}
+    return _over_time(
+        f"Distance of gradient descent from the flow, α = {one.alpha:g}",
+        "The greater of the distances in a and b at equal times. From the derived flow it halves with the learning "
+        "rate η; from equation (9) as printed it stays.",
+        "distance",
+        {
+            f"{label}, η = {rate:g}": (times, distances)
+            for label, error in errors.items()
+            for rate, times, distances in zip(RATES, one.time, error, strict=True)
+        },
+        log_y=True,
+    )
+
+
+def _margin_table(seen: Seen) -> Table:
+    return Table(
+        title="Margins and their limits",
+        caption="b at the end of gradient descent; a + log t of both equations at t = 1e6, each beside the limit that "
+        "follows from it, and the limit that Lemma E.3 prints.",
+        columns=("α", "b", "its limit", "a + log t", "its limit, derived", "by (9)", "limit of (9)", "Lemma E.3"),
+        rows=tuple(
+            (
+                one.alpha,
+                float(one.margins[1, 0, -1]),
+                limit_of_b(one.alpha),
+                *(value for law in LAWS for value in (_late_offset(one.alpha, law), a_offset(one.alpha, law))),
+                lemma_a_offset(one.alpha),
+            )
+            for one in seen
+        ),
+    )
+
+
+def _noise_table(seen: Seen) -> Table:
+    rows: list[tuple[float | None, ...]] = []
+    for one in seen:
+        descent, times = descent_power(one), one.time[0]
+        flow = np.broadcast_to(gradient_flow(one.alpha, times).rank_one_noise, one.time.shape)
+        alike = descent_power(replace(one, rank_one_noise=flow))
+        ends = float(one.noise[0, -1]), float(one.rank_one_noise[0, -1])
+        slopes = [None if law is None else law.slope for law in (descent, alike)]
+        rows.append((one.alpha, *ends, flow_power(one.alpha).slope, *slopes))
+    return Table(
+        title="Noise under the full matrix and under rank 1",
+        caption="Probability of noise at the end of gradient descent, and the slopes at rank 1, fitted together with "
+        "the next order of the approach: of the flow over t from 1e4 to 1e6, of descent over its last factor 16 of "
+        "time, and of the flow at the same times.",
+        columns=("α", "full", "rank 1", "flow's slope", "descent's slope", "flow's, same times"),
+        rows=tuple(rows),
+    )
+
+
+STUDY = Study(
+    name="truncation/rank-one-noise",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile, which is the theorem's own setting: n = 2, orthonormal embeddings, start from zero; three "
+            "alphas of its range. The paper trains nothing here; gradient descent runs for 2048 steps at learning "
+            "rates of 2, 1 and 0.5.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the theorem's setting as in the quick profile, with gradient descent for 16,384 steps and "
+            "two alphas more, one of them below the theorem's range, where the paper remarks that it holds as well.",
+            paper=True,
+        ),
+    },
+    smoke=replace(QUICK, alphas=(0.3,), doublings=3),
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,205 @@
+"""Noisy recall: learning rates and noise levels.
+
+The noise is learned first and stored by the second feed-forward layer. Does that hold for every learning rate from
+0.001 to 0.03, and for other probabilities α of noise than 1/2?
+
+Source: truncated weights, section 4 ("any other constant value would lead to similar observations") and appendix A.5
+("stable for any learning rate between 0.001 and 0.03").
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Table, at_least, line
+from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, SMOKE, WITHOUT_F2, Setting, profiles
+from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.kit import along, at_end, column_table
+from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.study import Analysis, Study
+from anchorlab.training import Experiment, Members, TrainedRun
+
+RATES = (0.001, 0.003, 0.01)
+"""Learning rates of the range of appendix A.5 beside that of the other studies, which is its upper end."""
+
+ALPHAS = (0.2, 0.8)
+"""Probabilities of noise beside the 1/2 of the other studies."""
+
+FIRST = 300
+"""The first steps, in which the noise is to be learned at every learning rate: 10 for the greatest, 300 for one thirty
+times as small."""
+
+BETWEEN = (50, 75, 100, 150, 200, 250)
+"""When small learning rates are evaluated, beside the times of the other studies."""
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the training of the other studies, one with other learning rates, and one for each other alpha."""
+    slower = setting.experiment("noisy recall, learning rates")
+    evaluation = slower.recipe.evaluation.replace(at=(*slower.recipe.evaluation.at, *BETWEEN))
+    return [
+        setting.experiment(),
+        replace(
+            slower,
+            recipe=slower.recipe.replace(evaluation=evaluation),
+            members=Members(seeds=fresh(1) * len(RATES), learning_rate=RATES),
+        ),
+        *(
+            replace(
+                setting.experiment(f"noisy recall, alpha = {alpha:g}", alpha=alpha), members=Members(seeds=fresh(1))
+            )
+            for alpha in ALPHAS
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a model does under one choice, mean over seeds.
+
+    Args:
+        early: highest fraction of predicting the noise in the first steps, on noisy sequences
+        noise: probability of the noise on clean sequences at the end, full model
+        right: probability of the right token there, without F_2
+        gain: by how much dropping F_2 makes the right token more probable
+    """
+
+    early: float
+    noise: float
+    right: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Outcomes by learning rate, at alpha = 1/2, and by alpha, at the greatest learning rate."""
+
+    rates: Mapping[float, Outcome]
+    alphas: Mapping[float, Outcome]
+
+
+def see(runs: Sequence[TrainedRun]) -> Seen:
+    """Read the runs in the order of `experiments`."""
+    main, rates, *alphas = runs
+    usual, others = _outcomes(main), _outcomes(rates)
+    whole = Outcome(*(sum(values) / len(usual) for values in zip(*map(_fields, usual), strict=True)))
+    by_rate = dict(zip(RATES, others, strict=True)) | {main.experiment.recipe.optimiser.learning_rate: whole}
+    by_alpha = {alpha: _outcomes(run)[0] for alpha, run in zip(ALPHAS, alphas, strict=True)} | {ALPHA: whole}
+    return Seen(by_rate, dict(sorted(by_alpha.items())))
+
+
+def _fields(one: Outcome) -> tuple[float, ...]:
+    return one.early, one.noise, one.right, one.gain
+
+
+def _outcomes(run: TrainedRun) -> list[Outcome]:
+    """Return the outcome of each member."""
+    steps, fraction = along(run, "train", "predicts_noise")
+    early = fraction[:, [index for index, step in enumerate(steps) if 0 < step <= FIRST]].amax(dim=1)
+    noise, right = at_end(run, "clean", "noise", FULL), at_end(run, "clean", "right", WITHOUT_F2)
+    gain = right - at_end(run, "clean", "right", FULL)
+    return [Outcome(*row) for row in torch.stack([early, noise, right, gain], dim=1).tolist()]
+
+
+def _each(values: Mapping[float, float], worst: float) -> Measurement:
+    return Measurement(worst, detail=", ".join(f"{value:.3g} at {key:g}" for key, value in values.items()))
+
+
+@claim(
+    "At every learning rate the noise is learned first",
+    at="appendix A.5",
+    paper="stable from 0.001 to 0.03",
+    band=at_least(0.8),
+)
+def rates_noise_first(seen: Seen) -> Measurement:
+    """Highest fraction of predicting the noise after 1 to {FIRST} steps, on noisy sequences; the lowest over learning
+    rates."""
+    found = {rate: one.early for rate, one in seen.rates.items()}
+    return _each(found, min(found.values()))
+
+
+@claim(
+    "At every learning rate the right token is predicted almost surely without F_2",
+    at="appendix A.5",
+    paper="stable from 0.001 to 0.03",
+    band=at_least(0.95),
+)
+def rates_dropped(seen: Seen) -> Measurement:
+    """Probability of the right token without F_2, on clean sequences at the end, the lowest over learning rates."""
+    found = {rate: one.right for rate, one in seen.rates.items()}
+    return _each(found, min(found.values()))
+
+
+@claim(
+    "At other noise levels, too, dropping F_2 makes the right token more probable",
+    at="section 4",
+    paper="similar observations for any other constant alpha",
+    band=at_least(0.5),
+)
+def alphas_gain(seen: Seen) -> Measurement:
+    """Probability of the right token without F_2 minus that of the full model on clean sequences at the end, over
+    alpha, which is all that there is to gain; the lowest over alphas."""
+    found = {alpha: one.gain / alpha for alpha, one in seen.alphas.items()}
+    return _each(found, min(found.values()))
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw what is predicted against the learning rate and against alpha, and tabulate both."""
+    seen = see(runs)
+    return Analysis(
+        seen,
+        figures=[
+            _figure("What is predicted, by learning rate (α = 0.5)", "learning rate", seen.rates, log_x=True),
+            _figure("What is predicted, by noise level", "α", seen.alphas),
+        ],
+        tables=[_table(seen)],
+    )
+
+
+def _figure(title: str, label: str, found: Mapping[float, Outcome], log_x: bool = False) -> LineFigure:
+    def values(which: int) -> Float[Tensor, "one point"]:
+        return torch.tensor([[_fields(one)[which] for one in found.values()]])
+
+    named = {
+        f"predicts the noise, at most in {FIRST} steps": values(0),
+        "noise, full model": values(1),
+        "right token without F₂": values(2),
+    }
+    return LineFigure(
+        title=title,
+        caption="The highest fraction of predicting the noise in the first steps, on noisy sequences; probabilities on "
+        "clean sequences at the end of training. One seed; at the setting of the other studies, the mean over its "
+        "seeds.",
+        x_label=label,
+        y_label="fraction, probability",
+        lines=tuple(line(name, list(found), one) for name, one in named.items()),
+        log_x=log_x,
+        y_range=(0.0, 1.02),
+    )
+
+
+def _table(seen: Seen) -> Table:
+    settings = [(f"learning rate {rate:g}", one) for rate, one in seen.rates.items()]
+    settings += [(f"α = {alpha:g}", one) for alpha, one in seen.alphas.items()]
+    columns = ("predicts noise early", "noise, full model", "right without F₂", "gain")
+    numbers = zip(*(_fields(one) for _, one in settings), strict=True)
+    return column_table(
+        "Every setting",
+        f"Fraction: the highest in the first {FIRST} steps. Gain: of the right token, by dropping F₂.",
+        {"setting": [name for name, _ in settings], **dict(zip(columns, numbers, strict=True))},
+    )
+
+
+STUDY = Study(
+    name="truncation/stability",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles=profiles(),
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,206 @@
+"""Which studies to run within a budget, so that many claims of the papers are settled soon.
+
+A claim is settled in the paper's own setting, or by an exact computation. Exact claims come from the profile that is
+published, others from the profiles that have the paper's setting.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from anchorlab.engine import forecast
+from anchorlab.errors import SpecError
+from anchorlab.findings import ClaimResult, Findings, ledger
+from anchorlab.papers.published import published
+from anchorlab.progress import Report
+from anchorlab.runs import Store
+from anchorlab.runs.environment import cores
+from anchorlab.studies.fewer_seeds import part_name
+from anchorlab.studies.registry import STUDIES
+from anchorlab.studies.registry import study as find_study
+from anchorlab.studies.running import experiments_to_run
+from anchorlab.studies.study import Study
+from anchorlab.training import Experiment
+from anchorlab.training.cost import estimated_seconds
+
+SETTLING = ("paper", "exact")
+"""The scopes in which a claim is settled."""
+
+_ROUGH = 4.0  # a study is measured only if the estimate without measuring is below so many budgets
+_UNKNOWN = 600.0  # seconds of a study that trains nothing and is not published
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A study under one profile, with the ids of the claims that it settles."""
+
+    study: Study[Any]
+    profile: str
+    claims: frozenset[str]
+    experiments: tuple[Experiment, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A candidate in the order of a plan.
+
+    Fields
+        candidate: the study under one profile
+        claims: the ids of the claims that it settles and no earlier step does
+        seconds: estimated time, without the runs that earlier steps train
+        rough: whether the estimate counts operations in place of measuring steps
+    """
+
+    candidate: Candidate
+    claims: frozenset[str]
+    seconds: float
+    rough: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a budget pays for, in order, and what is beyond it, the cheapest claims first in both."""
+
+    within: tuple[Step, ...]
+    beyond: tuple[Step, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The estimate for everything within the budget."""
+        return sum(step.seconds for step in self.within)
+
+
+def candidates(names: Iterable[str], seeds: int | None = None) -> list[Candidate]:
+    """Return every profile of some studies that settles claims, with the claims that it settles.
+
+    Studies of pretrained models are left out: their models may have to be fetched.
+
+    Args:
+        names: of the studies
+        seeds: how many seeds of each profile are trained, where it has more; None for all
+
+    Errors: `SpecError` for an unknown study.
+    """
+    found = []
+    for name in names:
+        one = find_study(name)
+        if one.observe is not None:
+            continue
+        counted = [measure for measure in one.claims if not measure.precondition and not one.claim(measure).other_work]
+        exact = frozenset(one.claim(measure).id for measure in counted if measure.exact)
+        for profile in one.profiles:
+            chosen = one.profile(profile)
+            papers = frozenset(one.claim(each).id for each in counted if chosen.is_papers_setting(each.name))
+            settled = papers | exact if papers else exact if profile == "quick" else frozenset()
+            if settled:
+                name = profile if seeds is None else part_name(profile, chosen.setting, seeds)
+                found.append(Candidate(one, name, settled, tuple(experiments_to_run(one, name))))
+    return found
+
+
+def settled_in(kept: Sequence[Findings]) -> dict[str, ClaimResult]:
+    """Return the result of every claim that findings settle, by its id, judged by the bands of today.
+
+    Findings of a study that measures in another way today settle nothing: it has to run again.
+    """
+    results = {entry.claim.id: entry.strongest for entry in ledger(_of_today(kept))}
+    return {
+        name: result
+        for name, result in results.items()
+        if result.scope in SETTLING and result.verdict != "not measured"
+    }
+
+
+def _of_today(kept: Sequence[Findings]) -> Iterator[Findings]:
+    for findings in kept:
+        if findings.study in STUDIES:
+            with suppress(SpecError):
+                yield find_study(findings.study).judge_again(findings)
+
+
+def make_plan(
+    found: Sequence[Candidate],
+    budget: float,
+    settled: Iterable[str] = (),
+    store: Store | None = None,
+    workers: int | None = None,
+    device: str = "cpu",
+    report: Report | None = None,
+) -> Plan:
+    """Return which candidates a budget pays for, in the order of open claims per second.
+
+    Shared runs count once, finished runs cost nothing. On a CPU no steps are measured of a candidate far beyond the
+    budget.
+
+    Args:
+        found: the candidates
+        budget: in seconds
+        settled: ids of claims that need no run
+        store, workers, device, report: as for `anchorlab.engine.forecast`
+
+    Errors: those of `forecast`.
+    """
+    store = Store.of(store)
+    processes = max(1, workers or cores()) if device == "cpu" else 1
+    every = {one.cell.address: one for each in found for one in each.experiments}
+    counted = {
+        address: 0.0 if one.cell in store else estimated_seconds(one) / processes for address, one in every.items()
+    }
+    near = [
+        one
+        for each in found
+        if device != "cpu" or sum(counted[one.cell.address] for one in each.experiments) <= _ROUGH * budget
+        for one in each.experiments
+    ]
+    cells = forecast(near, store, workers, device, report=report).cells
+    measured = {cell.experiment.cell.address: cell.seconds / processes for cell in cells}
+    return ordered(found, {**counted, **measured}, budget, settled, rough=counted.keys() - measured.keys())
+
+
+def ordered(
+    found: Sequence[Candidate],
+    costs: Mapping[str, float],
+    budget: float,
+    settled: Iterable[str] = (),
+    rough: Collection[str] = (),
+) -> Plan:
+    """Return candidates in the order of open claims per second: those that a budget pays for, then the others.
+
+    Args:
+        found: the candidates
+        costs: the seconds of every run, by its address
+        budget: in seconds
+        settled: ids of claims that need no run
+        rough: the addresses of runs whose costs are rough
+    """
+    chosen: tuple[list[Step], list[Step]] = [], []
+    left, known, paid, spent = list(found), set(settled), set[str](), 0.0
+    for steps, limit in zip(chosen, (budget, math.inf), strict=True):
+        while left:
+            open_ones = [step for one in left if (step := _step(one, costs, known, paid, rough)).claims]
+            fitting = [step for step in open_ones if spent + step.seconds <= limit]
+            if not fitting:
+                break
+            best = max(fitting, key=lambda step: len(step.claims) / max(step.seconds, 1e-9))
+            steps.append(best)
+            spent += best.seconds
+            known |= best.claims
+            paid |= {one.cell.address for one in best.candidate.experiments}
+            left.remove(best.candidate)
+    return Plan(*map(tuple, chosen))
+
+
+def _step(
+    one: Candidate, costs: Mapping[str, float], settled: set[str], paid: set[str], rough: Collection[str]
+) -> Step:
+    addresses = {each.cell.address for each in one.experiments} - paid
+    seconds = sum(costs[address] for address in addresses) if one.experiments else _published_seconds(one)
+    return Step(one, one.claims - settled, seconds, any(address in rough for address in addresses))
+
+
+def _published_seconds(one: Candidate) -> float:
+    """Return the time that a study without experiments took when it was published."""
+    known = [each for each in published() if (each.study, each.profile) == (one.study.name, one.profile)]
+    return known[0].provenance.seconds if known else _UNKNOWN

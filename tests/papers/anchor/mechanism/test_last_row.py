@@ -1,0 +1,87 @@
+"""The last row made by hand, on models whose parts are known."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.mechanism.last_row import last_row, sum_by_hand
+from anchorlab.tasks import task
+from anchorlab.training.ensemble import Ensemble
+
+WIDTH = 202  # a direction for every token, and one for all positions
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return task("anchor/identity").sample("test", 60, seed=0)
+
+
+def reader(values: float = 0.5, second_network: float = 0.0) -> Ensemble:
+    """Two layers of which the first adds nothing, so that a row names its own token.
+
+    Layer 1's values bring so much of a row; its feed-forward network adds to each token so much of the next one.
+    """
+    model = DecoderSpec(layers=2, heads=1, width=WIDTH, head_width=WIDTH, hidden=WIDTH)
+    template = model.build(task("anchor/identity").shape)
+    weights = {name: torch.zeros(1, *value.shape) for name, value in template.named_parameters()}
+    for name in weights:
+        if name.endswith(("ln1.w", "ln2.w")):
+            weights[name][:] = 1
+    weights["embed.W_E"][0, :, :201] = torch.eye(201)
+    weights["pos_embed.W_pos"][0, :, 201] = 1
+    weights["blocks.1.attn.W_V"][0] = torch.eye(WIDTH) * values
+    weights["blocks.1.attn.W_O"][0, :201, :201] = torch.eye(201)
+    weights["blocks.1.mlp.W_in"][0] = torch.eye(WIDTH)
+    weights["blocks.1.mlp.W_out"][0, :201, :201] = torch.eye(201).roll(1, dims=1) * second_network
+    weights["unembed.W_U"][0, :201] = torch.eye(201)
+    return Ensemble(template, weights, tuple(weights))
+
+
+def test_the_mean_of_the_others_hides_no_key(batch):
+    """Half the key's row is more than any token's share of the mean, but less than the last row's own token."""
+    found = last_row(reader(), batch)
+    assert found.made.tolist() == [1.0]
+
+
+def test_nothing_of_the_key_is_no_answer(batch):
+    found = last_row(reader(values=0.0), batch)
+    assert found.made.tolist() == [0.0]  # the mean has most of the anchor
+
+
+def test_the_second_network_counts(batch):
+    assert last_row(reader(second_network=3.0), batch).made.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(("part", "value"), [("w", 1e-9), ("b", 100.0)])
+def test_the_layer_norm_keeps_its_scale_and_offset(batch, part, value):
+    """Of no scale, or an offset above all else, token 150 is named."""
+    ensemble = reader()
+    ensemble.weights["blocks.1.ln1.b"][0, 150] = 0.1
+    ensemble.weights[f"blocks.1.ln1.{part}"][0, 150 if part == "b" else slice(None)] = value
+    found = last_row(ensemble, batch)
+    assert found.made.tolist() == [0.0]
+
+
+def test_the_own_last_row_is_that_of_sequences_whose_key_stands_elsewhere(batch):
+    """It names its token: here the key of every other sequence."""
+    keys = batch.latents["key_positions"][:, 0]
+    ends = batch.inputs[torch.arange(60), keys]
+    ends[::2] = torch.where(keys[::2] < 8, 10, ends[::2])  # no item
+    named = torch.arange(60)[keys < 8] % 2
+    assert 0 < named.sum() < len(named) < 60
+    inputs = torch.cat([batch.inputs[:, :-1], ends.unsqueeze(-1)], dim=1)
+    found = last_row(reader(), replace(batch, inputs=inputs))
+    assert found.without_key.tolist() == [pytest.approx(float(named.float().mean()))]
+
+
+def test_the_sum_by_hand():
+    # Keys at 1 and 0: the others' rows 1, 3, 5, 9 have the mean 4.5; the key's rows 2 and 7 times 10.
+    rows = torch.tensor([[[[1.0], [2], [3]], [[7], [5], [9]]]])
+    assert sum_by_hand(rows, torch.tensor([[[10.0]]]), torch.tensor([1, 0])).tolist() == [[[24.5], [74.5]]]
+
+
+def test_members_keep_their_own_means_and_maps():
+    rows = torch.tensor([[[[1.0], [2], [3]]], [[[5], [1], [7]]]])
+    assert sum_by_hand(rows, torch.tensor([[[10.0]], [[-1]]]), torch.tensor([1])).tolist() == [[[22.0]], [[5.0]]]

@@ -1,0 +1,366 @@
+"""What the parts of a two-layer model do, on weights and numbers made by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from anchorlab.lens import look
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.mechanism import measures as of
+from anchorlab.papers.anchor.mechanism.anchor_maps import AnchorMaps
+from anchorlab.papers.anchor.mechanism.last_row import LastRow
+from anchorlab.papers.anchor.mechanism.seen import Mechanism, see
+from anchorlab.papers.anchor.mechanism.study import QUICK, STUDY, analyse, experiments
+from anchorlab.tasks import task
+from anchorlab.training import Members
+from anchorlab.training.ensemble import initialise
+from tests.papers.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+
+SHARP = 60.0
+
+
+@pytest.fixture(scope="module")
+def identity():
+    return task("anchor/identity")
+
+
+@pytest.fixture(scope="module")
+def batch(identity):
+    return identity.sample("test", 40, seed=0)
+
+
+@pytest.fixture(scope="module")
+def ensemble(identity):
+    """Two untrained members of two layers of one head."""
+    model = DecoderSpec(layers=2, heads=1, width=16, head_width=16)
+    return initialise(model, identity.shape, [Members(seeds=(seed,)).stream("initialisation", 0) for seed in range(2)])
+
+
+def test_the_stages_are_what_the_model_itself_computes(ensemble, batch):
+    drawn = torch.Generator().manual_seed(0)
+    for part in "wb":  # which are 1 and 0 at first
+        weight = ensemble.weights[f"blocks.0.ln2.{part}"]
+        ensemble = ensemble.with_weights(
+            {**ensemble.weights, f"blocks.0.ln2.{part}": torch.randn(weight.shape, generator=drawn)}
+        )
+    sites = ["ln1.hook_normalized", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out", "hook_resid_post"]
+    names = [f"blocks.0.{site}" for site in (*sites, "ln2.hook_normalized")]
+    record = look(ensemble, batch.inputs, record=names)
+    stages = of.feed_forward_stages(ensemble.weights, 0, record[names[0]])
+    assert len(stages) == len(of.STAGES) == 6
+    for name, stage in zip(names, stages, strict=True):
+        torch.testing.assert_close(stage, record[name], rtol=1e-5, atol=1e-5)
+
+
+def of_positions(ensemble):
+    """Queries and keys that read positions alone: position i asks for i - 1."""
+    weights = {name: value.clone() for name, value in ensemble.weights.items()}
+    directions = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(0)))[0]
+    weights["pos_embed.W_pos"][:] = directions[:9] * SHARP
+    weights["embed.W_E"][:] = 0
+    weights["blocks.0.attn.W_Q"][:] = torch.eye(16)
+    # the key of i is the direction of i + 1
+    weights["blocks.0.attn.W_K"][:] = directions.T @ directions.roll(-1, dims=0)
+    return ensemble.with_weights(weights)
+
+
+def test_a_head_of_positions_alone_is_found_to_be_one(ensemble, batch):
+    found = of.first_attention(of_positions(ensemble), batch)
+    assert found.matched.tolist() == [1.0, 1.0]
+    assert found.positions_apart.tolist() == pytest.approx([0.0, 0.0], abs=1e-5)
+    assert found.shifted_agrees.tolist() == [1.0, 1.0]
+    # Tokens alone give no scores, so that row i is even over i + 1 positions: 1 - 1 / (i + 1) from the shift.
+    expected = sum(1 - 1 / (row + 1) for row in range(1, 9)) / 8
+    assert found.tokens_apart.tolist() == pytest.approx([expected] * 2, abs=1e-5)
+
+
+def test_a_head_of_tokens_alone_is_found_to_be_one(ensemble, batch):
+    weights = {name: value.clone() for name, value in ensemble.weights.items()}
+    weights["pos_embed.W_pos"][:] = 0
+    found = of.first_attention(ensemble.with_weights(weights), batch)
+    assert found.tokens_apart.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
+    assert (found.positions_apart > 0.01).all()
+
+
+def test_similarities_are_split_by_the_key():
+    # Four positions, the key at 2 (and at 0). First two of the others are parallel, the third is orthogonal to them and
+    # along the key, then all are parallel and opposite to the key: of six pairs four have a cosine of 1, of six with
+    # the key one has 1 and three -1.
+    rows = torch.tensor([[[1.0, 0], [2, 0], [0, 3], [0, 1]], [[-1, 0], [1, 0], [1, 0], [5, 0]]])[None]
+    similarity = torch.nn.functional.cosine_similarity(rows.unsqueeze(3), rows.unsqueeze(2), dim=-1)
+    others, key = of.split_similarity(similarity, torch.tensor([2, 0]))
+    assert others.tolist() == [pytest.approx(4 / 6)]
+    assert key.tolist() == [pytest.approx(-2 / 6)]
+
+
+def test_spread_and_distance_by_hand():
+    # The others at 1 and -1, their centre at 0; the key 3 away.
+    rows = torch.tensor([[[1.0, 0], [0, 3], [-1, 0]]])[None]
+    spread, distance = of.spread_and_distance(rows, torch.tensor([1]))
+    assert spread.tolist() == [pytest.approx(1.0)]
+    assert distance.tolist() == [pytest.approx(3.0)]
+
+
+def test_the_matrices_of_equation_8_show_every_statement():
+    # Q has rows alpha and, at the key, beta; K has their opposites; alpha beta > 0 and alpha is the longer.
+    alpha, beta = torch.tensor([4.0, 0.0]), torch.tensor([0.5, 1.0])
+    queries = alpha.repeat(1, 2, 9, 1)
+    at = torch.tensor([5, 3])
+    queries[0, torch.arange(2), at] = beta
+    found = of.read_directions(queries, -queries, at)
+    assert found.queries.tolist() == found.keys.tolist() == [pytest.approx(1.0)]
+    assert found.opposite.tolist() == [pytest.approx(-1.0)]
+    assert found.same_side.tolist() == [1.0]
+    assert found.longer.tolist() == [pytest.approx(4 / 1.25**0.5)]
+    # Scores: -16 among the others and -2 in the key's column; in the key's own row -2 and -1.25.
+    assert found.to_key.tolist() == [1.0]
+
+
+def test_a_key_that_is_not_read_is_seen():
+    queries = torch.ones(1, 1, 9, 2)
+    keys = torch.ones(1, 1, 9, 2)
+    keys[0, 0, 0] = 5  # every row's greatest score is the first column's
+    assert of.read_directions(queries, keys, torch.tensor([4])).to_key.tolist() == [0.0]
+
+
+def test_the_key_s_own_query_is_no_part_of_the_others_side():
+    queries = torch.ones(1, 1, 9, 2)
+    queries[0, 0, 4] = -20  # all nine together are on its side
+    assert of.read_directions(queries, queries, torch.tensor([4])).same_side.tolist() == [0.0]
+
+
+def test_an_even_projection_makes_no_choice(ensemble, batch):
+    weights = {name: value.clone() for name, value in ensemble.weights.items()}
+    weights["unembed.W_U"][:] = 0
+    weights["unembed.b_U"][:] = 0
+    found = of.project_others(ensemble.with_weights(weights), batch)
+    assert found.favour.tolist() == pytest.approx([0.5, 0.5])
+    assert found.evenness.tolist() == pytest.approx([1.0, 1.0], rel=1e-5)
+    weights["unembed.b_U"][:, 30] = 10  # one item takes e^10 times as much as every other token
+    found = of.project_others(ensemble.with_weights(weights), batch)
+    assert found.favour.tolist() == pytest.approx([(1 + 80 / 2) / 81] * 2)  # one item above all, and equal ones half
+    assert (found.evenness < 0.02).all()
+    assert found.probabilities.argmax(dim=-1).tolist() == [30, 30]
+
+
+def test_the_stages_follow_each_input(ensemble, batch):
+    sites = {
+        of.STREAM: "blocks.0.hook_resid_pre",
+        of.ADDED: "blocks.0.hook_attn_out",
+        of.SUM: "blocks.0.hook_resid_mid",
+    }
+    record = look(ensemble, batch.inputs, record=list(sites.values()))
+    found = of.follow_stages(ensemble, batch)
+    place = of.key_positions(batch) == of.MIDDLE
+    assert place.any()
+    for name, site in sites.items():
+        rows = record[site]
+        cosine = torch.nn.functional.cosine_similarity(rows.unsqueeze(3), rows.unsqueeze(2), dim=-1)
+        torch.testing.assert_close(found[name].similarity[:, 0], cosine[:, place].mean(dim=1), rtol=1e-4, atol=1e-4)
+
+
+def test_norms_are_those_of_the_second_linear_map(ensemble, batch):
+    """A network that doubles positive numbers and drops the others: its norms are known without it."""
+    weights = {name: value.clone() for name, value in ensemble.weights.items()}
+    weights["blocks.0.mlp.W_in"][:] = torch.eye(16, 48)
+    weights["blocks.0.mlp.W_out"][:] = 2 * torch.eye(48, 16)
+    doubling = ensemble.with_weights(weights)
+    record = look(doubling, batch.inputs, record=["blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"])
+    found = of.follow_stages(doubling, batch)
+    for name, site in ((of.STREAM, "blocks.0.hook_resid_pre"), (of.ADDED, "blocks.0.hook_attn_out")):
+        norms = 2 * record[site].clamp(min=0).norm(dim=-1)  # [member batch position]
+        torch.testing.assert_close(found[name].norm, norms.mean(dim=(1, 2)))
+        torch.testing.assert_close(found[name].norms, norms[:, of.key_positions(batch) == of.MIDDLE].mean(dim=1))
+
+
+def test_the_share_of_the_part_that_changes_more():
+    # Without the first part 0.8 falls by 0.6, without the second by 0.2; then none changes anything; then only one.
+    whole, without_first, without_second = torch.tensor([[0.8, 0.5, 0.5, 0.5], [0.2, 0.5, 0.9, 0.5], [1, 0.5, 0.5, 0]])
+    found = of.share_of_first(whole, without_first, without_second)
+    assert found.tolist() == pytest.approx([0.75, 0.5, 1.0, 0.0])
+
+
+def seen(**changes):
+    """Two members; what no claim reads is 9. Every claim of the paper holds unless changed."""
+    values = {
+        "accuracy": [0.96, 1.0],
+        "positions_apart": [0.1, 0.3],
+        "tokens_apart": [0.5, 0.5],
+        "matched": [0.7, 1.0],
+        "shifted_agrees": [0.94, 1.0],
+        "unnormalised_agrees": [0.95, 0.99],
+        "norm": ([2.0, 4.0], [2.0, 8.0]),  # of X(1), and of Xpr
+        "others": ([0.5, 0.6], [0.8, 0.9]),  # at the input, and after the last stage
+        "key": [-0.16, 0.27],
+        "others_alone": ([0.2, 0.3], [0.7, 0.9]),  # after the last stage: of X(1), and of Xpr
+        "key_alone": ([0.1, -0.3], [-0.16, 0.17]),
+        "spread": ([2.0, 4.0], [1.0, 3.0]),  # of X(1), and of the sum
+        "distance": ([1.0, 2.0], [1.5, 3.5]),
+        "to_key": [0.9, 0.94],
+        "queries": [0.9, 0.94],
+        "keys": [0.94, 1.0],
+        "opposite": [-0.4, -0.8],
+        "same_side": [0.85, 0.99],
+        "longer": [0.8, 1.4],
+        "explained": [0.4, 0.8],
+        "own_apart": [0.3, 0.1],
+        "other_apart": [0.4, 0.5],
+        "favour": [0.92, 1.0],
+        "evenness": [0.88, 0.98],
+        "made": [0.94, 0.98],
+        "without_key": [0.02, 0.1],
+    } | changes
+    one = torch.tensor
+
+    def along(first, last):
+        return torch.stack([one(first), *[torch.full((2,), 9.0)] * 4, one(last)], dim=1)
+
+    none, rows, places = torch.full((2, 6, 9, 9), 9.0), torch.full((2, 1, 9, 1), 9.0), torch.full((2, 9), 9.0)
+    nine = [9.0, 9.0]
+
+    def stage(others, key, norm=nine, spread=nine, distance=nine):
+        directions = along(*others), along(nine, key)
+        return of.Stages(none, *directions, places, one(norm), rows, one(spread), one(distance))
+
+    alone = zip(*(values[name] for name in ("others_alone", "key_alone", "norm")), strict=True)
+    (of_stream, stream_key, stream_norm), (of_added, added_key, added_norm) = alone
+    sizes, sums = zip(*(values[name] for name in SIZES), strict=True)
+    stages = {
+        of.STREAM: stage((nine, of_stream), stream_key, stream_norm, *sizes),
+        of.ADDED: stage((nine, of_added), added_key, added_norm),
+        of.SUM: stage(values["others"], values["key"], nine, *sums),
+    }
+
+    def part(kind, *names, **others):
+        return kind(**{name: one(values[name]) for name in names}, **others)
+
+    first = ("positions_apart", "tokens_apart", "matched", "shifted_agrees", "unnormalised_agrees")
+    maps = torch.full((2, 2, 9, 9), 9.0)
+    return Mechanism(
+        one(values["accuracy"]),
+        part(of.FirstAttention, *first, queries_to_keys=torch.full((2, 9, 9), 9.0)),
+        stages,
+        part(of.SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
+        part(AnchorMaps, "explained", "own_apart", "other_apart", positions=torch.arange(2), maps=maps),
+        part(of.Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
+        part(LastRow, "made", "without_key"),
+    )
+
+
+SIZES = ("spread", "distance")
+
+
+def test_values_of_numbers_made_by_hand():
+    assert values_of(STUDY, seen()) == {
+        name: pytest.approx(value)
+        for name, value in {
+            "learned": 0.98,
+            "positions": 0.2,
+            "not-tokens": 0.3,
+            "query-meets-key": 0.85,
+            "exact-shift": 0.97,
+            "no-norm": 0.97,
+            "aligns": 0.85,
+            "aligns-there": 0.3,
+            "orthogonal": (0.16 / 0.8 + 0.27 / 0.9) / 2,
+            "norms": (1 + 2) / 2,
+            # Without Xpr 0.8 falls by 0.6 and 0.9 by 0.6, without X(1) by 0.1 and by nothing.
+            "alignment-from-attention": (6 / 7 + 1) / 2,
+            # 0.64 and 0.63 are 0.1 and 0 without Xpr, 0.54 and 0.73 without X(1).
+            "orthogonality-from-attention": (54 / 64 + 63 / 73) / 2,
+            "concentrates": (1 / 2 + 3 / 4) / 2,
+            "moves-away": (1.5 + 1.75) / 2,
+            "anchor-position": 0.6,
+            "moves-with-anchor": (0.1 + 0.4) / 2,
+            "reads-key": 0.92,
+            "two-directions": (0.92 + 0.97) / 2,
+            "opposite": -0.6,
+            "same-side": 0.92,
+            "longer": 1.1,
+            "items": 0.96,
+            "no-choice": 0.93,
+            "last-row": 0.96,
+            "answer-from-key": (0.92 + 0.88) / 2,
+        }.items()
+    }
+    assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
+
+
+def test_verdicts_outside_the_bands():
+    outside = seen(
+        accuracy=[0.9, 0.98],
+        positions_apart=[0.31, 0.33],
+        tokens_apart=[0.4, 0.6],
+        matched=[0.6, 0.98],
+        shifted_agrees=[0.9, 0.98],
+        unnormalised_agrees=[0.9, 0.98],
+        norm=([1.0, 2.0], [0.96, 2.06]),
+        others=([0.6, 0.6], [0.78, 0.8]),
+        key=[0.3, 0.32],
+        # 0.78 and 0.8 change by 0.32 and 0.19 without Xpr, by 0.18 and 0.09 without X(1): shares of 0.64 and 0.68.
+        others_alone=([0.46, 0.61], [0.6, 0.71]),
+        # 0.48 and 0.48 change by 0.16 and 0.13, by 0.08 and 0.07: shares of 2/3 and 0.65.
+        key_alone=([0.14, 0.26], [0.2, -0.3]),
+        spread=([1.0, 1.0], [0.8, 0.84]),
+        distance=([1.0, 1.0], [1.1, 1.26]),
+        to_key=[0.88, 0.9],
+        queries=[0.84, 0.9],
+        keys=[0.9, 0.92],
+        opposite=[-0.4, -0.58],
+        same_side=[0.84, 0.94],
+        longer=[0.9, 1.08],
+        explained=[0.2, 0.78],
+        own_apart=[0.1, 0.2],
+        other_apart=[0.3, 0.38],
+        made=[0.91, 0.98],
+        without_key=[0.06, 0.16],
+        favour=[0.9, 0.98],
+        evenness=[0.84, 0.94],
+    )
+    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
+    # One on either side of the others, far from orthogonal: their mean cosine of 0 does not count.
+    assert verdicts_of(STUDY, seen(key=[-0.5, 0.5]))["orthogonal"] == "differs at small scale"
+
+
+def test_the_share_of_pairs_with_a_greater_value():
+    left, right = torch.tensor([[0.3, 0.5], [0.1, 0.1]]), torch.tensor([[0.1, 0.3, 0.4, 0.6], [0.1, 0.1, 0.2, 0.0]])
+    assert of.share_greater(left, right).tolist() == pytest.approx([(1.5 + 3) / 8, (2 + 2) / 8])
+
+
+def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
+    setting = replace(QUICK, seeds=2)
+    trained = of_positions(ensemble)
+    trained.weights["embed.W_E"][:] = 1e-6  # to be set to zero
+    run = HandMadeRun(
+        *experiments(setting),
+        (0, 600),
+        {
+            ("test", "accuracy"): ends(0.75, 1.0),
+            ("train", "accuracy"): ends(0.5, 0.5),
+            ("test", "loss"): ends(9.0, 9.0),
+        },
+        {0: ensemble, 600: trained},
+    )
+    found = see([run])
+    assert found.accuracy.tolist() == [0.75, 1.0]
+    assert found.first.matched.tolist() == found.first.shifted_agrees.tolist() == [1.0, 1.0]
+    made = analyse([run], setting)
+    numbers, stages = made.tables
+    assert numbers.columns == ("seed", *(measure.name for measure in STUDY.claims))
+    assert numbers.rows[1][:2] == (1001, 1.0)
+    assert [one.title for row in made.figures[5].maps for one in row] == [f"anchor at {place}" for place in range(8)]
+    assert [curve.label for curve in made.figures[3].lines] == ["FNN(X(1))", "FNN(Xpr)"]
+    of_all = [made.figures[place] for place in (3, 7)]  # the others show the first seed
+    assert [one.seeds for one in made.figures] == [None if one in of_all else "1000" for one in made.figures]
+    assert made.figures[4].value_names == ("no", "yes")
+    *_, directions = made.figures[6].maps[0]
+    assert (directions.title, directions.x_label, directions.y_label) == ("directions", "", "")  # neither query nor key
+    torch.testing.assert_close(torch.tensor(made.figures[3].lines[1].mean), found.stages[of.ADDED].norms.mean(dim=0))
+    assert [row[:2] for row in stages.rows] == [
+        (name, pairs) for name in of.INPUTS for pairs in ("others", "key and others")
+    ]
+    whole, tokens, positions, cosines = made.figures[0].maps[0]
+    assert whole.values[5][4] == positions.values[5][4] == pytest.approx(1.0)  # layer 0 shifts by one
+    assert tokens.values[5][4] == pytest.approx(1 / 6)
+    assert cosines.values[5][4] == pytest.approx(1.0)

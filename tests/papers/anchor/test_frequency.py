@@ -1,0 +1,63 @@
+"""Which task comes first, on runs made by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from anchorlab.papers.anchor.frequency import QUICK, STUDY, experiments, see
+from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+
+STEPS = (0, 100, 200, 300)
+# two seeds; the low task is fitted at 50 and 150, the high one at 150 and 200
+LOW_LOSS, HIGH_LOSS = [[1, 0, 0, 0], [1, 1, 0, 0]], [[1, 1, 0, 0], [1, 1, 0.5, 0]]
+# above 0.9 at 200 and 300 (low), at 290 and 300 (high)
+LOW_ACCURACY, HIGH_ACCURACY = [[0, 0.4, 0.9, 1], [0, 0, 0, 0.9]], [[0, 0, 0, 1], [0, 0, 0.1, 0.9]]
+
+
+def runs(low_loss=LOW_LOSS, high_loss=HIGH_LOSS, low_accuracy=LOW_ACCURACY, high_accuracy=HIGH_ACCURACY):
+    losses, accuracies = (low_loss, high_loss), (low_accuracy, high_accuracy)
+    other = [[9, 9, 9, 9], [9, 9, 9, 9]]  # what must not be read: the loss in test, the accuracy in training
+    return [
+        HandMadeRun(
+            experiment,
+            STEPS,
+            {
+                ("train", "loss"): loss,
+                ("test", "accuracy"): accuracy,
+                ("test", "loss"): other,
+                ("train", "accuracy"): other,
+            },
+        )
+        for experiment, loss, accuracy in zip(experiments(replace(QUICK, seeds=2)), losses, accuracies, strict=True)
+    ]
+
+
+def test_values_of_runs_made_by_hand():
+    found = values_of(STUDY, see(runs()))
+    assert found == {
+        "loss-first": 1.0,
+        "accuracy-first": 0.5,  # the second seed reaches 0.9 at the same step
+        "slower": pytest.approx((150 / 50 + 200 / 150) / 2),
+        "both-learned": pytest.approx(0.95),
+    }
+    assert verdicts_of(STUDY, see(runs())) == {
+        "loss-first": "agrees at small scale",
+        "accuracy-first": "differs at small scale",
+        "slower": "agrees at small scale",
+        "both-learned": "agrees at small scale",
+    }
+
+
+def test_the_other_task_first():
+    swapped = see(runs(HIGH_LOSS, LOW_LOSS, HIGH_ACCURACY, LOW_ACCURACY))
+    assert values_of(STUDY, swapped) == {
+        "loss-first": 0.0,
+        "accuracy-first": 0.0,
+        "slower": pytest.approx((50 / 150 + 150 / 200) / 2),
+        "both-learned": pytest.approx(0.95),
+    }
+
+
+def test_a_task_that_never_comes_is_not_judged():
+    never = values_of(STUDY, see(runs(high_loss=[[1, 1, 1, 1], [1, 1, 0.5, 0]], high_accuracy=[[0] * 4, [0] * 4])))
+    assert never == {"loss-first": None, "accuracy-first": None, "slower": None, "both-learned": 0.0}

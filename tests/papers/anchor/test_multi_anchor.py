@@ -1,0 +1,98 @@
+"""The multi-anchor study's numbers against a count over samples and hand-made accuracies."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from anchorlab.papers.anchor.multi_anchor import ANCHORS, QUICK, STUDY, Seen, answer_frequency, experiments, see
+from anchorlab.tasks import task
+from tests.papers.hand_made_runs import HandMadeRun, ends, judged, values_of, verdicts_of
+
+
+def test_frequencies_are_those_of_the_sampler():
+    one, n = task("anchor/multi-anchor"), 400_000
+    labels = torch.bincount(one.sample("train", n, 0).targets[:, 0], minlength=201) / n
+    test = one.sample("test", 20_000, 0)
+    anchors, answers = test.latents["anchors"][:, 0], test.answers[:, 0]
+    counted = torch.stack([labels[answers[anchors == a].unique()].mean() for a in ANCHORS])
+    assert torch.allclose(answer_frequency(), counted.float(), atol=4 * (0.01 / n / 8) ** 0.5)
+
+
+def test_the_smallest_answer_of_all_by_hand():
+    """21 = 20 + 1 is never trained, 22 only as 20 + 2, ..., 28 as 20 + 8 .. 26 + 2: by hand 0 .. 7 of 730."""
+    assert float(answer_frequency()[0]) == pytest.approx(sum(range(8)) / 8 / 730)
+
+
+# The anchors 1, 2, then 3 to 8, then 9 and 10; two seeds, the second of which learns 9 worst.
+ACCURACY = torch.tensor([[0.0, 0.5], [0.5, 0.5], *[[1.0, 1.0]] * 6, [0.9, 0.4], [0.4, 0.8]])
+RISING = torch.linspace(0.1, 1.0, 10)  # by rank 1 to 10
+
+
+@pytest.mark.slow
+def test_values_by_hand():
+    seen = Seen(ACCURACY, torch.tensor([1.0, 0.97]), RISING)
+    inner = [(6 + 0.9) / 7, (6 + 0.4) / 7]
+    # Means over seeds: 0.25, 0.5, six of 1, 0.65, 0.6, so the ranks are 1, 2, six of 7.5, 4, 3. Against 1 to 10:
+    # centred products -4.5 * -4.5 + -3.5 * -3.5 + 2 * (-2.5 - 1.5 - 0.5 + 0.5 + 1.5 + 2.5) - 1.5 * 3.5 - 2.5 * 4.5,
+    # squares 82.5 and 4.5 ** 2 + 3.5 ** 2 + 6 * 4 + 1.5 ** 2 + 2.5 ** 2.
+    correlation = (20.25 + 12.25 - 5.25 - 11.25) / (82.5 * 65) ** 0.5
+    assert values_of(STUDY, seen) == {
+        "fits": pytest.approx(0.97),
+        "operations": 1.0,
+        "boundary": pytest.approx((0.3 - inner[0] + 0.6 - inner[1]) / 2),
+        "worst": 0.5,
+        "rare-answers": pytest.approx((0.1 + 0.2 + 1.0) / 3 / ((0.3 + 0.9) / 2)),
+        "rarity-explains": pytest.approx(correlation),
+    }
+    assert verdicts_of(STUDY, seen) == {
+        "fits": "agrees at small scale",
+        "operations": "agrees at small scale",
+        "boundary": "agrees at small scale",
+        "worst": "differs at small scale",
+        "rare-answers": "reproduced",
+        "rarity-explains": "differs at small scale",
+    }
+
+
+def test_the_opposite_by_hand():
+    """The inner anchors are the worst, and their answers the rarest."""
+    accuracy = torch.tensor([1.0, 0.9, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])[:, None]
+    seen = Seen(accuracy, torch.tensor([0.96]), accuracy[:, 0])
+    assert values_of(STUDY, seen) == {
+        "fits": pytest.approx(0.96),
+        "operations": pytest.approx(0.4),
+        "boundary": pytest.approx(0.9 - 0.4),
+        "worst": 0.0,
+        "rare-answers": pytest.approx(0.9 / 0.4),
+        "rarity-explains": pytest.approx(1.0),
+    }
+    verdicts = verdicts_of(STUDY, seen)
+    assert verdicts["rare-answers"] == "contradicted"  # counted, so no scale excuses it
+    assert [name for name, verdict in verdicts.items() if verdict == "differs at small scale"] == [
+        "operations",
+        "boundary",
+        "worst",
+    ]
+
+
+def test_equally_bad_anchors_have_no_worst_one():
+    (worst,) = (one for one in STUDY.claims if one.name == "worst")
+    assert worst(Seen(torch.zeros(10, 2), torch.ones(2), RISING)).tolist() == [False, False]
+
+
+def test_what_is_not_fitted_is_not_judged():
+    unfitted = judged(STUDY, Seen(ACCURACY, torch.tensor([0.5, 1.0]), RISING))
+    assert unfitted["fits"] == 0.5
+    assert {name for name, value in unfitted.items() if value is not None} == {"fits", "rare-answers"}
+
+
+def test_accuracies_are_read_anchor_by_anchor_on_unseen_keys():
+    (experiment,) = experiments(replace(QUICK, seeds=2))
+    values = {("test", "accuracy", "none", str(anchor)): ends(anchor / 20, anchor / 10) for anchor in ANCHORS}
+    values |= {("train", "accuracy", "none", str(anchor)): ends(0.77, 0.77) for anchor in ANCHORS}
+    values |= {("train", "accuracy"): ends(0.97, 0.99), ("test", "accuracy"): ends(0.66, 0.66)}
+    seen = see(HandMadeRun(experiment, [0, 2500], values))
+    torch.testing.assert_close(seen.accuracy, torch.tensor([[anchor / 20, anchor / 10] for anchor in ANCHORS]))
+    assert seen.train.tolist() == pytest.approx([0.97, 0.99])
+    torch.testing.assert_close(seen.frequency, answer_frequency())

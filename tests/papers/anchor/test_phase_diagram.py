@@ -1,0 +1,112 @@
+"""What an unseen pair is answered by, over depth and initialisation, on grids made by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from anchorlab.papers.anchor.phase_diagram import QUICK, STUDY, Cells, experiments, members, mislabelled, see
+from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+
+GAMMAS = (0.5, 0.8)
+
+
+def cells(composed: list[list[float]], symmetric: list[list[float]], data: list[list[float]]) -> Cells:
+    """Of one depth per list, two γ and one seed."""
+    shape = [torch.tensor(values).unsqueeze(-1) for values in (composed, symmetric, data)]
+    return Cells(tuple(range(2, 2 + len(composed))), GAMMAS, *shape)
+
+
+def test_a_clear_diagram():
+    seen = cells([[0.1, 0.9], [0.0, 1.0]], [[0.8, 0.0], [1.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]])
+    expected = {"small-composes": 0.95, "large-symmetric": 0.9, "initialisation-decides": 0.9, "learned": 1.0}
+    assert values_of(STUDY, seen) == pytest.approx(expected)
+    assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
+    assert [seen.answered_by(0, 0), seen.answered_by(0, 1)] == ["symmetric", "composed"]
+
+
+def test_the_opposite_diagram():
+    seen = cells([[0.9, 0.3], [0.7, 0.1]], [[0.1, 0.6], [0.2, 0.7]], [[1.0, 0.9], [1.0, 1.0]])
+    expected = {"small-composes": 0.2, "large-symmetric": 0.15, "initialisation-decides": -0.6, "learned": 1.0}
+    assert values_of(STUDY, seen) == pytest.approx(expected)
+    verdicts = verdicts_of(STUDY, seen)
+    assert verdicts.pop("learned") == "agrees at small scale"
+    assert set(verdicts.values()) == {"differs at small scale"}
+
+
+def test_members_that_did_not_learn_are_left_out():
+    seen = cells([[0.1, 0.2], [0.3, 1.0]], [[0.8, 0.0], [0.4, 0.0]], [[1.0, 0.5], [1.0, 0.95]])
+    assert values_of(STUDY, seen) == {
+        "small-composes": 1.0,
+        "large-symmetric": pytest.approx(0.6),
+        "initialisation-decides": pytest.approx(0.7),  # depth 3 alone
+        "learned": 0.75,
+    }
+    assert verdicts_of(STUDY, seen)["learned"] == "differs at small scale"
+    assert seen.answered_by(0, 1) == "not learned"
+    assert seen.answered_by(1, 0) == "symmetric"  # 0.4 against 0.3 and 0.3 otherwise
+
+
+def test_a_seed_is_one_unit_of_all_depths():
+    """Two depths, two γ and two seeds, of which the second learns at the greater depth alone."""
+    composed = torch.tensor([[[0.1, 0.0], [0.9, 0.0]], [[0.3, 0.2], [0.5, 0.4]]])
+    data = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]])
+    found = results_of(STUDY, Cells((2, 3), GAMMAS, composed, 1 - composed, data))
+    assert found["small-composes"].units == pytest.approx((0.7, 0.4))
+    assert found["small-composes"].value == pytest.approx(0.55)  # and not 0.6, of three runs
+    assert found["initialisation-decides"].units == pytest.approx(((0.8 + 0.2) / 2, 0.2))
+    assert found["initialisation-decides"].value == pytest.approx((0.8 + (0.45 - 0.25)) / 2)
+    assert found["learned"].units == (1.0, 0.5)
+
+
+def test_nothing_learned_is_nothing_measured():
+    assert values_of(STUDY, cells([[0.0, 0.0]], [[0.0, 0.0]], [[0.1, 0.1]])) == {
+        "small-composes": None,
+        "large-symmetric": None,
+        "initialisation-decides": None,
+        "learned": 0.0,
+    }
+
+
+def test_other_answers_than_both():
+    assert cells([[0.2, 0.0]], [[0.2, 0.0]], [[1.0, 1.0]]).answered_by(0, 0) == "otherwise"
+
+
+def test_every_seed_has_every_rate():
+    grown = members((0.5, 0.8), 2)
+    assert list(zip(grown.seeds, grown.gamma.all, strict=True)) == [(1000, 0.5), (1001, 0.5), (1000, 0.8), (1001, 0.8)]
+
+
+def test_the_grid_is_read_by_depth_rate_and_seed():
+    setting = replace(QUICK, gammas=GAMMAS)
+    runs = []
+    for experiment, tens in zip(experiments(setting), (0.1, 0.5), strict=True):
+        ends = [[0.0, tens + member / 100] for member in range(4)]
+        other = [[9.0, 9.0]] * 4
+        values = {
+            ("test on task", "agrees: composed"): ends,
+            ("test on task", "agrees: symmetric"): [[0.0, 1 - end] for _, end in ends],
+            ("test on data", "accuracy"): [[0.0, 0.9], [0.0, 0.89], [0.0, 1.0], [1.0, 0.2]],
+            ("test on data", "agrees: composed"): other,
+            ("test on data", "agrees: symmetric"): other,
+            ("test on task", "accuracy"): other,
+            ("train", "accuracy"): other,
+        }
+        runs.append(HandMadeRun(experiment, [0, 2200], values))
+    seen = see(runs, setting)
+    expected = torch.tensor([[[0.1, 0.11], [0.12, 0.13]], [[0.5, 0.51], [0.52, 0.53]]])  # [depth gamma seed]
+    torch.testing.assert_close(seen.composed, expected)
+    torch.testing.assert_close(seen.symmetric, 1 - expected)
+    assert seen.learned.tolist() == [[[True, False], [True, False]]] * 2
+    assert seen.at(seen.composed, 0.8)[:, 0].tolist() == pytest.approx([0.12, 0.52])
+
+
+def test_what_the_rivals_answer():
+    batch = mislabelled().sample("test on task", 50, seed=0)
+    keys = batch.latents["keys"][:, 0]
+    assert torch.equal(batch.answers[:, 0], keys - 10)
+    assert torch.equal(batch.rivals["composed"][:, 0], keys - 10)
+    assert torch.equal(batch.rivals["symmetric"][:, 0], keys - 6)
+    trained = mislabelled().sample("train", 2000, seed=0)
+    turned = (trained.latents["anchors"] == torch.tensor([4, 3])).all(dim=1)
+    assert torch.equal(trained.answers[turned, 0], trained.latents["keys"][turned, 0] - 6)

@@ -1,0 +1,174 @@
+"""What the study of circuits measures, on circuits written by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from anchorlab.lens import AttentionRule, Explanation
+from anchorlab.papers.retrieval import circuits
+from anchorlab.papers.retrieval.circuits import STUDY, Found, analyse, later_rules, see
+from anchorlab.papers.retrieval.one_head import Solution, first_useful, joining, useful_heads
+from anchorlab.papers.retrieval.settings import smoke
+from tests.papers.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
+from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+
+GOOD = circuit(path(0, JOIN, cut=0.3), path(1, FIRST), path(3, SECOND, cut=0.4))
+LARGE = circuit(path(0, JOIN), path(1, FIRST), path(2, SECOND), path(5, FIRST), layers=8)
+STAY = AttentionRule("x1 of pair 1", 0)
+POOR = circuit(path(0, FIRST), path(1, SECOND), path(2, FIRST), path(3, SECOND, cut=0.1), loss=0.04, model=0.002)
+
+
+def found(*several, uniform, layers=8):
+    models = [Solution(at, at, one) for at, one in enumerate(several)]
+    return Found(models, uniform, steps=2, layers=layers)  # three heads are the least for two steps
+
+
+def test_values_inside_the_bands():
+    large = replace(LARGE, rest_loss=0.91)
+    seen = found(large, replace(GOOD, model_loss=0.001, rest_loss=0.91), uniform=(0.05, 0.09))
+    assert values_of(STUDY, seen) == {
+        "solved": 0.005,
+        "suffices": 1.0,
+        "few-do-all": pytest.approx(0.905 / 0.995),
+        "needed": pytest.approx(0.3 / 0.02),
+        "needed-as-printed": pytest.approx(0.2),
+        "first-is-indirect": pytest.approx(0.07),
+        "first-joins-pair": 1.0,
+        "few-heads": pytest.approx((4 / 8 + 1 / 4) / 2),
+        "more-than-least": 0.0,
+        "differ": 1.0,
+    }
+    one = found(large, uniform=(0.09,))
+    assert {"few-heads": 0.5, "more-than-least": 1.0}.items() <= values_of(STUDY, one).items()
+    both = verdicts_of(STUDY, seen) | {name: verdicts_of(STUDY, one)[name] for name in ("few-heads", "more-than-least")}
+    assert set(both.values()) == {"agrees at small scale"}
+
+
+def test_values_outside_the_bands():
+    seen = found(GOOD, POOR, POOR, replace(POOR, model_loss=0.5), uniform=(0.1, 0.2, 0.3, 9.0))
+    assert values_of(STUDY, seen) == {
+        "solved": 0.5,
+        "suffices": 1.0,
+        "few-do-all": pytest.approx(0.895 / 0.995),
+        "needed": pytest.approx(0.1 / 0.04),
+        "needed-as-printed": pytest.approx(0.05),
+        "first-is-indirect": pytest.approx(0.2),
+        "first-joins-pair": pytest.approx(1 / 3),
+        "few-heads": pytest.approx(1 / 12),
+        "more-than-least": 0.0,
+        "differ": pytest.approx(2 / 3),
+    }
+    outside = {name for name, verdict in verdicts_of(STUDY, seen).items() if verdict == "differs at small scale"}
+    assert outside == set(values_of(STUDY, seen)) - {"suffices", "differ"}
+    alike = values_of(STUDY, found(POOR, POOR, replace(POOR, loss=0.06), uniform=(0, 0, 0)))
+    assert (alike["suffices"], alike["differ"]) == (pytest.approx(2 / 3), 0.0)
+
+
+def test_a_model_is_one_unit_however_many_pairs_it_is_in():
+    seen = results_of(STUDY, found(GOOD, POOR, POOR, replace(POOR, model_loss=0.5), uniform=(0.1, 0.2, 0.3, 9.0)))
+    assert seen["differ"].units == (1.0, 0.5, 0.5)
+    assert seen["suffices"].units == (1.0, 1.0, 1.0)
+    assert seen["suffices"].interval == pytest.approx((0.025 ** (1 / 3), 1.0))  # exact binomial: 3 of 3
+    assert seen["solved"].units == (0.005, 0.002, 0.002, 0.5)
+
+
+def test_models_that_do_not_solve_it_or_keep_attention_are_left_out():
+    unsolved = circuit(path(0, FIRST), loss=0.6, model=0.5)
+    keeps = circuit(path(1, FIRST), path(2, SECOND, cut=0.1))
+    keeps = replace(keeps, explanations={**keeps.explanations, (0, 0): None})
+    seen = found(GOOD, unsolved, keeps, uniform=(0.07, 0.9, 0.5), layers=4)
+    values = values_of(STUDY, seen)
+    assert (values["solved"], values["suffices"]) == (0.5, 0.5)
+    assert (values["needed"], values["first-is-indirect"]) == (pytest.approx(15), pytest.approx(0.07))
+    assert (values["few-heads"], values["differ"]) == (None, None)  # of four layers four may be in use; one model
+    judged = STUDY.claims[2](seen)
+    assert (judged.spread, judged.detail) == ("one value", "1 of 3 models")
+    nothing = values_of(STUDY, found(unsolved, uniform=(0.9,)))
+    assert {name for name, value in nothing.items() if value is not None} == {"solved"}
+
+
+def test_circuits_differ_by_what_their_later_heads_do_and_not_by_layers():
+    moved = circuit(path(1, FIRST), path(2, FIRST), path(3, SECOND))
+    swapped = circuit(path(0, JOIN), path(1, SECOND), path(3, FIRST))
+    assert later_rules(GOOD, 2) == later_rules(moved, 2)
+    assert later_rules(GOOD, 2) != later_rules(swapped, 2)
+    assert joining(2) == {JOIN, AttentionRule("x2 of pair 2", "x1 of pair 2")}
+
+
+def test_heads_that_keep_every_query_at_its_own_place_are_idle():
+    """Appendix E replaces idle heads by uniform attention or by an identity."""
+    idle = circuit(path(0, STAY, cut=0.03), path(1, JOIN), path(2, JOIN), path(2, STAY), path(3, FIRST), layers=8)
+    assert idle.heads == ((0, 0), (1, 0), (2, 0), (3, 0))
+    assert idle.useful_heads == ((1, 0), (2, 0), (3, 0))
+    assert [[str(each.rule) for each in paths] for paths in useful_heads(idle).values()] == [
+        [str(JOIN)],
+        [str(JOIN)],
+        [str(FIRST)],
+    ]
+    values = values_of(STUDY, found(idle, uniform=(0.07,)))
+    assert (values["few-heads"], values["first-joins-pair"], values["more-than-least"]) == (5 / 8, 1.0, 0.0)
+    assert values["needed"] == pytest.approx(0.6 / 0.02)
+
+
+def test_first_useful_heads_are_those_that_only_join_pairs():
+    """They are the only ones that may be missed little."""
+    two = circuit(path(0, JOIN, cut=0.2), path(1, JOIN, cut=0.2), path(2, FIRST), path(3, JOIN, cut=0.5))
+    assert first_useful(two, 2) == [(0, 0), (1, 0)]
+    assert first_useful(POOR, 2) == [(0, 0)]
+    values = values_of(STUDY, found(two, uniform=(0.07,)))
+    assert values["needed-as-printed"] == pytest.approx(0.25)  # not 0.1, of the first two
+
+
+def test_the_first_heads_of_each_circuit_is_made_uniform(monkeypatch):
+    """One loss for each model, of its own member, with everything else as its circuit has it."""
+    explained = circuit(path(2, FIRST), path(1, JOIN), path(0, JOIN))
+    explained = replace(explained, paths=explained.paths[::-1])
+    models = [Solution(1, 1, explained), Solution(0, 0, circuit(path(2, SECOND)))]
+    asked = []
+
+    class Losses:
+        def __init__(self, ensemble, task, batch):
+            assert torch.equal(batch.inputs, task.sample("test", 256, seed=1).inputs)
+            asked.append(ensemble)
+
+        def loss(self, assignment):
+            asked.append(dict(assignment))
+            return 0.5 + len(asked)
+
+    class Members:
+        def select(self, members):
+            return tuple(members)
+
+    monkeypatch.setattr(circuits, "solutions", lambda run, rise: models if rise == pytest.approx(0.04) else [])
+    monkeypatch.setattr(circuits, "AttentionLosses", Losses)
+    seen = see([HandMadeRun(smoke(2), (0, 6), {}, {6: Members()})])
+    uniform = Explanation("uniform")
+    assert asked == [
+        (1,),
+        {**explained.explanations, (0, 0): uniform, (1, 0): uniform},
+        (0,),
+        dict.fromkeys(models[1].circuit.explanations, uniform),
+    ]
+    assert (seen.models, seen.first_uniform, seen.steps, seen.layers) == (models, [2.5, 4.5], 2, 2)
+
+
+def test_tables_have_a_row_for_each_model_and_each_path(monkeypatch):
+    weak = replace(circuit(path(3, SECOND), path(0, JOIN)), live_loss=0.03, empty_loss=1.02, rest_loss=0.4)
+    monkeypatch.setattr(circuits, "see", lambda runs: found(weak, circuit(layers=2), uniform=(0.2, 0.7)))
+    monkeypatch.setattr(circuits, "view_circuits", lambda run, models, steps: titled(f"step {steps}"))
+    analysis = analyse([HandMadeRun(smoke(2), (0, 6), {}, {3: None, 6: None})], smoke(2))
+    models, paths = analysis.tables
+    assert models.rows == (
+        # of 1.015 that attention does, the circuit does 1, and 0.395 are lost without its paths
+        (0, "0, 3", 2, 0, 0.005, 0.02, 0.03, 1.02, 0.2, *map(pytest.approx, (1 / 1.015, 0.395 / 1.015, 0.6 / 0.03))),
+        (1, "none", 0, 0, 0.005, 0.02, 0.02, 1.0, 0.7, *map(pytest.approx, (0.98 / 0.995, 0.895 / 0.995)), None),
+    )
+    assert paths.columns == ("seed", "layer", "from", "to", "attention", "cut, live", "cut, maps")
+    assert paths.rows == (
+        (0, 0, "x1 of pair 1", "x0 of pair 1", 0.9, 0.6, 0.3),
+        (0, 3, "query x0", "x2 of pair 2", 0.9, 0.6, 0.3),
+    )
+    assert [len(panel.arrows) for panel in analysis.figures[0].panels] == [2, 0]
+    assert analysis.figures[0].panels[0].layers == 4
+    assert [view.title for view in analysis.views] == ["step [6]"]

@@ -1,0 +1,194 @@
+"""What depth buys, on losses and runs made by hand."""
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+import torch
+from torch import tensor
+
+from anchorlab.papers.retrieval.depth import STUDY, Losses, Setting, analyse, experiments, see
+from anchorlab.papers.retrieval.settings import least_layers_of, quick
+from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+
+STEPS = (0, 100, 200)
+
+# two depths of two members and three symbols; without the curriculum x_2 alone is asked for
+SEEN = Losses(
+    end=2,
+    loss=tensor([[0.9, 0.7], [0.3, 0.1]]),
+    loss_without=tensor([[0.8], [0.75]]),
+    partial=tensor([[[0.4, 0.6, 0.9], [0.6, 0.7, 0.8]], [[0.1, 0.2, 0.3], [0.2, 0.45, 0.4]]]),
+    retrieved=tensor([[[10, inf, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
+    apart=10,
+    layers=(1, 2),
+    least=(1, 2, 2),
+)
+
+
+def test_values_inside_and_outside_the_bands():
+    assert values_of(STUDY, SEEN) == {
+        "no-curriculum-fails": pytest.approx(0.75),
+        "depth-helps": pytest.approx(0.6),
+        "chain-order": 0.5,  # of the two that retrieve two symbols
+        "later-is-harder": 1.0,  # of the one depth that retrieves anything on average, with 0.15, 0.325, 0.35
+        "second-step-retrieved": pytest.approx(0.325),
+        "least-layers": 0.0,
+    }
+    assert verdicts_of(STUDY, SEEN) == {
+        "no-curriculum-fails": "agrees at small scale",
+        "depth-helps": "agrees at small scale",
+        "chain-order": "differs at small scale",
+        "later-is-harder": "agrees at small scale",
+        "second-step-retrieved": "agrees at small scale",
+        "least-layers": "agrees at small scale",
+    }
+
+
+def test_a_seed_is_one_unit_of_all_depths():
+    seen = replace(
+        SEEN,
+        loss_without=tensor([[0.8, 0.9], [0.75, 1.0]]),
+        retrieved=tensor([[[10, 20, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
+    )
+    found = results_of(STUDY, seen)
+    assert found["chain-order"].units == (1.0, 0.0)
+    assert found["chain-order"].value == 0.5  # and not two of three runs
+    assert found["no-curriculum-fails"].units == pytest.approx((0.75, 0.9))
+    assert found["depth-helps"].units == pytest.approx((0.6, 0.6))
+    assert found["later-is-harder"].units == (1.0, 0.0)  # 0.1, 0.2, 0.3, and 0.2, 0.45, 0.4, at the deeper alone
+    assert found["least-layers"].units == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("apart", "share"), [(10, 0.5), (11, 1.0), (21, None)])
+def test_times_nearer_than_two_evaluations_are_a_tie(apart, share):
+    retrieved = tensor([[[10.0, 20.0, 30.0], [10.0, 30.0, 20.0]]] * 2)  # the second is out of order by 10 steps
+    assert values_of(STUDY, replace(SEEN, retrieved=retrieved, apart=apart))["chain-order"] == share
+
+
+def test_the_other_side_of_every_band():
+    other = Losses(
+        end=1,
+        loss=SEEN.loss.flip(0),
+        loss_without=tensor([[0.9], [0.69]]),
+        partial=SEEN.partial + tensor([0.0, 0.15, 0.0]),  # x_2 0.75 and 0.85, then 0.35 and 0.6; x_3 0.35 there
+        retrieved=tensor([[[10, 20, 30], [inf, inf, inf]], [[10, 20, inf], [10, inf, inf]]]),
+        apart=10,
+        layers=(1, 2),
+        least=(2, 1, 1),
+    )
+    assert values_of(STUDY, other) == {
+        "no-curriculum-fails": pytest.approx(0.69),
+        "depth-helps": pytest.approx(-0.6),
+        "chain-order": 1.0,
+        "later-is-harder": 0.0,
+        "second-step-retrieved": pytest.approx(0.475),
+        "least-layers": 0.5,  # one of two models retrieves x_1 with one layer
+    }
+    assert verdicts_of(STUDY, other) == {
+        "no-curriculum-fails": "differs at small scale",
+        "depth-helps": "differs at small scale",
+        "chain-order": "agrees at small scale",
+        "later-is-harder": "differs at small scale",
+        "second-step-retrieved": "agrees at small scale",
+        "least-layers": "differs at small scale",
+    }
+
+
+def test_without_the_second_step_nothing_is_said_of_the_order_of_symbols():
+    found = replace(SEEN, partial=SEEN.partial + tensor([0.0, 0.2, 0.2]))
+    judged = {one.claim.id.removeprefix("retrieval/depth/"): one for one in STUDY.judge(found, "quick")}
+    assert (judged["second-step-retrieved"].verdict, judged["second-step-retrieved"].value) == (
+        "not met",
+        pytest.approx(0.525),
+    )
+    assert {name for name, one in judged.items() if one.value is None} >= {
+        "chain-order",
+        "later-is-harder",
+        "least-layers",
+    }
+    assert judged["depth-helps"].value == pytest.approx(0.6)
+    assert values_of(STUDY, found)["later-is-harder"] == 1.0  # what it would be
+
+
+def test_what_is_not_retrieved_with_the_curriculum_is_not_judged_without_it():
+    all_but_x_2 = tensor([0.1, 0.5, 0.1]).expand(2, 2, 3)
+    nothing = replace(SEEN, partial=all_but_x_2, retrieved=torch.full((2, 2, 3), inf))
+    found = values_of(STUDY, nothing)
+    assert found["no-curriculum-fails"] is None
+    assert found["chain-order"] is None
+    assert found["least-layers"] is None  # no depth retrieves x_2
+    assert values_of(STUDY, replace(nothing, partial=torch.ones(2, 2, 3)))["later-is-harder"] is None
+
+
+def test_what_half_of_the_models_of_a_depth_retrieve_is_not_known_to_be_learnable():
+    partial = SEEN.partial.clone()
+    partial[1, 1, 2] = 0.6
+    assert values_of(STUDY, replace(SEEN, partial=partial))["least-layers"] is None
+
+
+def test_the_second_step_may_be_retrieved_best_by_any_depth():
+    turned = replace(SEEN, partial=SEEN.partial.flip(0))
+    assert values_of(STUDY, turned)["second-step-retrieved"] == pytest.approx(0.325)
+
+
+def test_losses_are_read_by_depth_and_symbol():
+    setting = Setting((2, 5), quick(3, 1, 200, seeds=1), quick(2, 1, 200, seeds=2))
+    wrong = [7.0, 7.0, 7.0]  # the training sequences, and an edit of the weights
+    losses = [[[1, 1, 0.6]], [[1, 0.5, 0.2]], [[1, 1, 0.8], [1, 1, 0.9]], [[1, 1, 0.7], [1, 0.1, 1.1]]]
+    partials = [([1, 0, 0], [1, 1, 0.75], [1, 1, 0.9]), ([1, 1, 0.1], [1, 1, 0.2], [1, 0.5, 0.3]), None, None]
+    runs = []
+    for experiment, loss, partial in zip(experiments(setting), losses, partials, strict=True):
+        values = {("test", "loss"): loss}
+        for symbol in experiment.task.asked:
+            values["test", f"partial_{symbol}"] = loss if partial is None else [partial[symbol - 1]]
+        other = {(split, *rest): [wrong] * len(loss) for split, *rest in values for split in ("train",)}
+        edited = {(*key, "half"): [wrong] * len(loss) for key in values}
+        runs.append(HandMadeRun(experiment, STEPS, {**values, **other, **edited}))
+    assert [run.experiment.task.asked for run in runs] == [(1, 2, 3), (1, 2, 3), (2,), (2,)]
+    seen = see(runs, setting)
+    assert seen.end == 2
+    assert seen.apart == 100
+    assert (seen.layers, seen.least) == ((2, 5), [2, 3, 3])  # log_2(2D + 2), one head behind a mask
+    torch.testing.assert_close(seen.loss, tensor([[0.6], [0.2]]))
+    torch.testing.assert_close(seen.loss_without, tensor([[0.8, 0.9], [0.7, 1.1]]))
+    torch.testing.assert_close(seen.partial, tensor([[[0.0, 0.75, 0.9]], [[0.1, 0.2, 0.3]]]))
+    at = tensor([[[50, inf, inf]], [[100 + 100 * 5 / 9, 100 + 100 * 5 / 8, 100]]])
+    torch.testing.assert_close(seen.retrieved, at.double(), rtol=1e-5, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("mask", "heads", "least"),
+    [
+        (True, 1, [2, 3, 3, 4]),  # a mask leaves as little to many heads as to one: log_2(2D + 1), rounded up
+        (True, 2, [2, 3, 3, 4]),
+        (False, 1, [2, 3, 3, 4]),
+        (False, 2, [2, 2, 3, 3]),  # log_3(4D + 1), rounded up
+    ],
+)
+def test_the_least_depths_are_those_of_the_model_s_mask_and_heads(mask, heads, least):
+    experiment = quick(4, 1, 200, seeds=1)
+    run = HandMadeRun(replace(experiment, model=experiment.model.replace(mask=mask, heads=heads)), (0,), {})
+    assert least_layers_of(run, (1, 2, 3, 4)) == least
+
+
+def test_figures_and_table_by_depth():
+    setting = Setting((2, 5), quick(3, 1, 200, seeds=1), quick(2, 1, 200, seeds=1))
+    runs = []
+    for at, experiment in enumerate(experiments(setting)):  # losses 0.1 to 0.4, partial losses of their own
+        values = {("test", "loss"): [[1, 1, 0.1 * (at + 1)]]}
+        values |= {("test", f"partial_{symbol}"): [[1, 1, at + symbol]] for symbol in experiment.task.asked}
+        runs.append(HandMadeRun(experiment, STEPS, values))
+    found = analyse(runs, setting)
+    with_it, without = found.figures[0].lines
+    assert (with_it.label, with_it.x) == ("implicit curriculum (D = 3)", (2, 5))
+    assert with_it.mean == pytest.approx((0.1, 0.2)) and without.mean == pytest.approx((0.3, 0.4))
+    assert [(one.label, one.mean) for one in found.figures[1].lines] == [
+        ("x_1", (1, 2)),
+        ("x_2", (2, 3)),
+        ("x_3", (3, 4)),
+    ]
+    assert [one.mean for one in found.figures[2].lines] == [(1, 1, 2), (1, 1, 3), (1, 1, 4)]  # of the deepest
+    assert found.tables[0].columns == ("layers", "with curriculum", "without", "x_1", "x_2", "x_3")
+    assert found.tables[1].rows[0] == ("x_1", 2, None, None)
+    assert found.tables[0].rows[1] == (5, pytest.approx(0.2), pytest.approx(0.4), 2, 3, 4)

@@ -1,0 +1,103 @@
+"""What a budget pays for: by hand-made costs, the cheapest claims first."""
+
+from dataclasses import replace
+
+import pytest
+
+from anchorlab.errors import SpecError
+from anchorlab.papers.published import published
+from anchorlab.papers.verifying import Candidate, Plan, candidates, make_plan, ordered, settled_in
+from anchorlab.runs import Store
+from anchorlab.studies import study
+from tests.small_experiments import experiment
+
+RUNS = [experiment(duration=steps) for steps in (4, 6, 8)]
+A, B, C = (one.cell.address for one in RUNS)
+
+
+def candidate(claims: str, *runs: int) -> Candidate:
+    return Candidate(study("retrieval/information-flow"), claims, frozenset(claims), tuple(RUNS[run] for run in runs))
+
+
+def names(steps) -> list[str]:
+    return [step.candidate.profile for step in steps]
+
+
+def test_the_most_claims_per_second_come_first():
+    plan = ordered([candidate("x", 0), candidate("uvw", 1), candidate("yz", 2)], {A: 1.0, B: 6.0, C: 1.0}, budget=100)
+    assert (names(plan.within), plan.beyond) == (["yz", "x", "uvw"], ())
+    assert plan.seconds == 8.0
+
+
+def test_what_does_not_fit_is_left_and_cheaper_ones_still_come():
+    plan = ordered([candidate("xyz", 0), candidate("u", 1)], {A: 12.0, B: 5.0, C: 0.0}, budget=10)
+    assert (names(plan.within), names(plan.beyond)) == (["u"], ["xyz"])
+
+
+def test_a_shared_run_is_paid_once_but_not_by_what_does_not_fit():
+    shared = [candidate("xy", 0), candidate("z", 0, 1)]
+    plan = ordered(shared, {A: 6.0, B: 3.0}, budget=10)
+    assert [(step.candidate.profile, step.seconds) for step in plan.within] == [("xy", 6.0), ("z", 3.0)]
+    plan = ordered(shared, {A: 60.0, B: 3.0}, budget=10)
+    assert (names(plan.within), names(plan.beyond)) == ([], ["xy", "z"])
+
+
+def test_settled_claims_are_not_bought_again():
+    plan = ordered([candidate("x", 0), candidate("xy", 1)], {A: 1.0, B: 1.0}, budget=10, settled="x")
+    assert [(names([step])[0], set(step.claims)) for step in plan.within] == [("xy", {"y"})]
+    assert ordered([candidate("x", 0)], {A: 1.0}, budget=10, settled="x") == Plan((), ())
+
+
+def test_rough_costs_are_marked():
+    first, second = ordered([candidate("x", 0), candidate("y", 1)], {A: 1.0, B: 2.0}, budget=10, rough={B}).within
+    assert (first.rough, second.rough) == (False, True)
+
+
+def test_candidates_are_exact_claims_and_profiles_of_the_papers_setting():
+    found = {
+        (one.study.name, one.profile): one for one in candidates(["truncation/associative-memory", "anchor/learners"])
+    }
+    assert set(found) == {
+        ("truncation/associative-memory", "quick"),
+        ("truncation/associative-memory", "paper"),
+        ("anchor/learners", "paper"),
+    }
+    exact, whole = (found["truncation/associative-memory", name].claims for name in ("quick", "paper"))
+    assert 0 < len(exact) < len(whole) == 8 and exact < whole
+    with pytest.raises(SpecError):
+        candidates(["anchor/nothing"])
+
+
+def test_studies_of_pretrained_models_are_left_out():
+    assert candidates(["language/heads"]) == []
+
+
+def test_a_study_far_beyond_the_budget_is_not_measured(tmp_path):
+    (one,) = [each for each in candidates(["anchor/recitation"]) if each.profile == "paper"]
+    plan = make_plan([one], 1.0, store=Store(tmp_path))
+    assert (plan.within, [step.rough for step in plan.beyond]) == ((), [True])
+
+
+def test_only_exact_values_and_those_of_the_papers_setting_settle_a_claim():
+    memory = study("truncation/associative-memory")
+    made = [one for one in published() if one.study == memory.name]
+    by_profile = {one.profile: {each.claim.id for each in one.claims} for one in made}
+    assert set(settled_in(made)) == by_profile["paper"]
+    quick = settled_in([one for one in made if one.profile == "quick"])
+    assert set(quick) == {memory.claim(each).id for each in memory.claims if each.exact}
+    assert settled_in([]) == {}
+
+
+def test_what_is_measured_in_another_way_today_settles_nothing():
+    (paper,) = [one for one in published() if (one.study, one.profile) == ("truncation/associative-memory", "paper")]
+    first, *rest = paper.claims
+    other = replace(first, claim=replace(first.claim, measured_as="the other way round"))
+    assert settled_in([replace(paper, claims=(other, *rest))]) == {}
+
+
+def test_a_settled_claim_is_judged_by_the_band_of_today():
+    (paper,) = [one for one in published() if (one.study, one.profile) == ("truncation/associative-memory", "paper")]
+    first, *rest = paper.claims
+    old = replace(first, claim=replace(first.claim, band=(-2.0, -1.0)))
+    assert (first.verdict, old.verdict) == ("reproduced", "contradicted")
+    assert settled_in([replace(paper, claims=(old, *rest))])[first.claim.id].verdict == "reproduced"

@@ -1,0 +1,235 @@
+"""What the study of Theorem 2 measures, on descents and flows made up by hand."""
+
+from dataclasses import replace
+from math import log
+
+import numpy as np
+import pytest
+
+from anchorlab.papers.truncation.rank_one_noise import study as rank_one_noise
+from anchorlab.papers.truncation.rank_one_noise.measures import (
+    RANK_ONE,
+    RATES,
+    Descent,
+    at_zero_step,
+    descent_power,
+    flow_power,
+    orders,
+)
+from anchorlab.papers.truncation.rank_one_noise.study import QUICK, STUDY, analyse, experiments, see
+from anchorlab.studies.claim import judge
+from anchorlab.theory import PowerLaw, gradient_flow
+from anchorlab.theory.rank_one_flow import Margins
+from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+
+ALPHA = 0.3
+TIMES = np.outer(RATES, 2.0 ** np.arange(8)) / 4
+
+
+def made_up(power, law="derived", offsets=None, slope=-0.5):
+    """A descent that lies 0.01 x rate^power off the flow in a, or by so much at each rate, at every time."""
+    flows = [gradient_flow(ALPHA, times, law) for times in TIMES]
+    offsets = [0.01 * rate**power for rate in RATES] if offsets is None else offsets
+    a = np.stack([flow.a + offset for flow, offset in zip(flows, offsets, strict=True)])
+    b = np.stack([flow.b for flow in flows])
+    right = 1 / (1 + np.exp(a) + np.exp(b))
+    return Descent(ALPHA, TIMES, right, np.exp(b) * right, 0.5 * TIMES**slope)
+
+
+def measured(name, *descents):
+    """A claim's value, its verdict in the paper's own setting, and its detail."""
+    measure = next(one for one in STUDY.claims if one.name == name)
+    result = judge(STUDY.claim(measure), measure(descents), "paper", paper_setting=True)
+    assert result.spread is None
+    return result.value, result.verdict, result.detail
+
+
+def test_margins_are_read_from_probabilities():
+    flow = gradient_flow(ALPHA, TIMES[0])
+    a, b = made_up(0.0).margins
+    assert a[0] == pytest.approx(flow.a + 0.01)
+    assert b[0] == pytest.approx(flow.b)
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_the_order_is_the_power_of_the_rate(power):
+    assert orders(made_up(power)) == pytest.approx([power, power], abs=1e-6)
+
+
+def test_an_error_of_first_order_is_gone_at_step_size_zero():
+    assert at_zero_step(made_up(1.0), "derived") == pytest.approx(0.0, abs=1e-9)
+    assert at_zero_step(made_up(0.0), "derived") == pytest.approx(0.01)
+    apart = gradient_flow(ALPHA, TIMES[1][:-1]), gradient_flow(ALPHA, TIMES[1][:-1], "printed")
+    most = max(np.abs(apart[0].a - apart[1].a).max(), np.abs(apart[0].b - apart[1].b).max())
+    assert at_zero_step(made_up(1.0), "printed") == pytest.approx(most, abs=1e-9)
+    assert at_zero_step(made_up(1.0, "printed"), "printed") == pytest.approx(0.0, abs=1e-9)
+
+
+def test_slopes():
+    found = descent_power(made_up(1.0))
+    assert found is not None
+    assert found.slope == pytest.approx(-0.5)
+    short = made_up(1.0)
+    assert descent_power(Descent(ALPHA, short.time[:, :4], *(short.right[:, :4],) * 3)) is None
+    assert flow_power(ALPHA).slope == pytest.approx(-0.5, abs=1e-4)
+
+
+class TestDescent:
+    """Claims on gradient descent."""
+
+    def test_the_slope_farthest_from_a_half(self):
+        value, verdict, detail = measured("descent-slope", *(made_up(1.0, slope=slope) for slope in (-0.505, -0.492)))
+        assert (value, verdict) == (pytest.approx(-0.492), "reproduced")
+        assert detail == "-0.4920 at alpha = 0.3"
+        assert measured("descent-slope", made_up(1.0, slope=-0.489))[1] == "contradicted"
+        assert measured("descent-slope", made_up(1.0, slope=-0.511))[1] == "contradicted"
+
+    def test_the_slope_is_that_of_the_limit(self):
+        """The odds of noise fall as t^(-1/2) exactly; its probability is still less steep."""
+        one = made_up(1.0)
+        odds = 0.6 * one.time**-0.5
+        near = replace(one, rank_one_noise=odds / (1 + odds))
+        assert descent_power(near).slope == pytest.approx(-0.5, abs=0.01)
+        assert abs(np.diff(np.log(near.rank_one_noise[0, -2:]))[0] / log(2) + 0.5) > 0.01
+
+    def test_a_descent_too_short_for_a_slope_is_not_measured(self):
+        whole = made_up(1.0)
+        short = Descent(ALPHA, *(one[:, :4] for one in (TIMES, whole.right, whole.noise, whole.rank_one_noise)))
+        assert measured("descent-slope", short) == (None, "not measured", "")
+
+    @pytest.mark.parametrize(("far", "verdict"), [(0.019, "reproduced"), (0.021, "contradicted")])
+    def test_equation_nine_against_the_flow(self, monkeypatch, far, verdict):
+        """Two flows that lie so far apart at one time, in b alone."""
+
+        def flow(alpha, time, law="derived"):
+            b = np.zeros(len(time))
+            b[3] = far * (law == "printed") * (alpha == ALPHA)
+            return Margins(time, np.zeros(len(time)), b)
+
+        one = replace(made_up(0.0, offsets=[0.0] * 3), alpha=0.25)
+        both = one, replace(one, alpha=ALPHA)
+        monkeypatch.setattr(rank_one_noise, "gradient_flow", flow)
+        value, found, detail = measured("equation-nine", *both)
+        assert (value, found) == (pytest.approx(far), verdict)
+        assert detail.startswith("gradient descent lies ") and detail.endswith(" from the derived flow")
+
+    def test_equation_nine_itself(self):
+        value, verdict, detail = measured("equation-nine", made_up(0.0))
+        assert (verdict, detail) == ("contradicted", "gradient descent lies 0.01 from the derived flow")
+        assert value > 0.1
+
+    def test_the_order_between_the_two_smaller_rates(self):
+        value, verdict, detail = measured("descent-follows", made_up(1.0, offsets=(0.08, 0.02, 0.01)))
+        assert (value, verdict, detail) == (pytest.approx(1, abs=1e-5), "reproduced", "2 at twice these rates")
+        found = measured("descent-follows", made_up(1.05), made_up(0.92))
+        assert found[:2] == (pytest.approx(0.92, abs=1e-5), "reproduced")
+        assert measured("descent-follows", made_up(0.89))[1] == "contradicted"
+        assert measured("descent-follows", made_up(1.11))[1] == "contradicted"
+
+
+class TestFlow:
+    """Claims on the flow alone, of which everything that they read is made up."""
+
+    ALPHAS = (0.25, 0.35)
+    TIME = np.array([1e4, 1e6])
+
+    def measured(self, monkeypatch, name, flows):
+        """A claim on flows by alpha and law, each of its a and b at both ends; any other flow is not to be read."""
+        made = {
+            key: Margins(self.TIME, np.array(a, dtype=float), np.array(b, dtype=float)) for key, (a, b) in flows.items()
+        }
+        monkeypatch.setattr(rank_one_noise, "late_flow", lambda alpha, law="derived": made[alpha, law])
+        return measured(name, *(replace(made_up(1.0), alpha=alpha) for alpha in self.ALPHAS))
+
+    def test_noise_at_rank_one(self, monkeypatch):
+        """With β₂ = 0 and e^β₁ = x, P(noise) is 1/x over 1 + 1/x + 1/x²."""
+        flows = {(0.25, "derived"): ([0, -2 * log(102)], [0, -log(102)])}
+        flows[0.35, "derived"] = ([0, -2 * log(9)], [0, -log(9)])
+        assert self.measured(monkeypatch, "rank-one-forgets", flows) == (pytest.approx(9 / 91), "contradicted", "")
+        flows[0.35, "derived"] = ([0, -2 * log(100)], [0, -log(100)])
+        found = self.measured(monkeypatch, "rank-one-forgets", flows)
+        assert found == (pytest.approx(100 / (100**2 + 100 + 1)), "reproduced", "")
+
+    def test_the_limit_of_b(self, monkeypatch):
+        limits = {0.25: log(0.25 / 0.75), 0.35: log(0.35 / 0.65)}
+        flows = {(alpha, "derived"): ([0, 0], [9, limit + 0.0009]) for alpha, limit in limits.items()}
+        found = self.measured(monkeypatch, "b-limit", flows)
+        assert found == (pytest.approx(0.0009), "reproduced", "")
+        flows[0.25, "derived"] = ([0, 0], [9, limits[0.25] - 0.0011])
+        assert self.measured(monkeypatch, "b-limit", flows) == (pytest.approx(0.0011), "contradicted", "")
+
+    @pytest.mark.parametrize(("far", "verdict"), [(-0.009, "reproduced"), (0.011, "contradicted")])
+    def test_the_constant_of_a_under_the_printed_equation(self, monkeypatch, far, verdict):
+        """The lemma's constants are -log 0.75 x 3.5 and -log 0.65 x 3.3."""
+        ends = {0.25: -log(0.75 * 3.5) - log(1e6) + 0.005, 0.35: -log(0.65 * 3.3) - log(1e6) + far}
+        flows = {(alpha, "printed"): ([0, end], [0, 0]) for alpha, end in ends.items()}
+        value, found, detail = self.measured(monkeypatch, "a-constant", flows)
+        assert (value, found) == (pytest.approx(abs(far)), verdict)
+        assert detail == f"0.005 at alpha = 0.25, {abs(far):g} at alpha = 0.35"
+
+    @pytest.mark.parametrize(
+        ("slope", "verdict"), [(-0.491, "reproduced"), (-0.489, "contradicted"), (-0.511, "contradicted")]
+    )
+    def test_the_power_of_noise(self, monkeypatch, slope, verdict):
+        laws = {0.25: -0.505, 0.35: slope}
+        made = {alpha: PowerLaw(power, power - 0.01, power + 0.01, 1.0) for alpha, power in laws.items()}
+        monkeypatch.setattr(rank_one_noise, "flow_power", made.__getitem__)
+        found = measured("flow-slope", *(replace(made_up(1.0), alpha=alpha) for alpha in self.ALPHAS))
+        assert found == (slope, verdict, f"-0.5050 at alpha = 0.25, {slope:.4f} at alpha = 0.35")
+        below = dict.fromkeys((0.01, 0.05, 0.1, 0.2), laws[0.25]) | {0.15: slope}
+        made |= {alpha: PowerLaw(power, power - 0.01, power + 0.01, 1.0) for alpha, power in below.items()}
+        assert measured("flow-slope-below", made_up(1.0))[:2] == (slope, verdict)
+
+
+def test_the_flow_itself():
+    """What the flow goes to, from its closed forms: noise at rank 1 as (3 (1 - alpha) t)^(-1/2)."""
+    values = values_of(STUDY, [made_up(1.0)])
+    assert values["rank-one-forgets"] == pytest.approx((3 * 0.7 * 1e6) ** -0.5, rel=2e-3)
+    assert values["flow-slope"] == pytest.approx(-0.5, abs=2e-3)
+    assert values["flow-slope-below"] == pytest.approx(-0.5, abs=2e-3)
+    assert values["b-limit"] == pytest.approx(0, abs=1e-5)
+    # the printed equation's own limit is -log 18/5 (1 - alpha)
+    assert values["a-constant"] == pytest.approx(log(18 / 5 * 0.7) - log(0.7 * 3.4), abs=1e-4)
+
+
+def runs(doublings=3):
+    """A training of three rates, whose probabilities differ by split, metric, edit and rate."""
+    (experiment,) = experiments(replace(QUICK, alphas=(ALPHA,), doublings=doublings))
+    steps = [2**doubling for doubling in range(doublings + 1)]
+    keys = {("clean", "right"): 0.6, ("clean", "noise"): 0.3, ("clean", "noise", RANK_ONE): 0.1}
+    keys |= {("clean", "right", RANK_ONE): 0.8, ("train", "right"): 0.7, ("train", "noise"): 0.2}
+    apart = np.arange(3)[:, None] / 100 + np.arange(len(steps)) / 1000  # by rate and step
+    return [HandMadeRun(experiment, steps, {key: (base + apart).tolist() for key, base in keys.items()})]
+
+
+def test_descents_are_read_from_clean_sequences():
+    (found,) = see(runs())
+    assert found.alpha == ALPHA
+    assert found.time == pytest.approx(np.outer([2, 1, 0.5], [1, 2, 4, 8]) / 4)
+    grid = np.arange(3)[:, None] / 100 + np.arange(4) / 1000
+    assert found.right == pytest.approx(0.6 + grid)
+    assert found.noise == pytest.approx(0.3 + grid)
+    assert found.rank_one_noise == pytest.approx(0.1 + grid)
+
+
+def test_a_short_run_is_analysed():
+    """Three doublings: descent is still on its way, the flow's claims do not depend on it."""
+    analysis = analyse(runs(), QUICK)
+    verdicts = verdicts_of(STUDY, analysis.seen)
+    assert {name for name, verdict in verdicts.items() if verdict == "reproduced"} >= {
+        "rank-one-forgets", "flow-slope", "b-limit",
+    }  # fmt: skip
+    assert verdicts["descent-slope"] == "not measured"
+    assert verdicts["a-constant"] == "contradicted"
+    noise, a, b, error = analysis.figures
+    assert noise.lines[2].mean == pytest.approx((0.3, 0.301, 0.302, 0.303))
+    assert noise.lines[3].mean == pytest.approx((0.1, 0.101, 0.102, 0.103))
+    assert [reference.value for reference in a.references] == pytest.approx(
+        [-log(3 * 0.7), -log(18 / 5 * 0.7), -log(0.7 * 3.4)]
+    )
+    assert b.lines[-1].mean[0] == pytest.approx(log(0.3 / 0.6))
+    assert len(error.lines) == 6
+    margins, slopes = analysis.tables
+    assert margins.rows[0][:3] == pytest.approx((ALPHA, log(0.303 / 0.603), log(0.3 / 0.7)))
+    assert slopes.rows[0][1:3] == pytest.approx((0.303, 0.103))
+    assert slopes.rows[0][-3:] == (pytest.approx(-0.5, abs=1e-4), None, None)

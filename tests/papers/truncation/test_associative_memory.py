@@ -1,0 +1,196 @@
+"""What the smallest singular value stores, on losses made by hand."""
+
+from dataclasses import replace
+from math import e
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from anchorlab.papers.truncation.associative_memory import (
+    FLOW_ALPHAS,
+    FLOW_INPUTS,
+    QUICK,
+    STUDY,
+    WIDTHS,
+    Seen,
+    analyse,
+    experiments,
+    many_losses,
+    see,
+)
+from anchorlab.studies.claim import judge
+from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+
+EDITS = ("none", "rank 1", "rank 2", "rank 3", "rank 4")
+
+
+def made_up(second, third=0.031, full=0.03):
+    """Five runs of one width: the full matrix at `full`, rank 3 at `third`, rank 2 at `second`."""
+    losses = {"none": torch.full((5,), full), "rank 3": torch.full((5,), third), "rank 2": torch.tensor(second)}
+    return {**losses, "rank 1": torch.ones(5), "rank 4": losses["none"]}
+
+
+def at_once(count, alpha, noise=None, loss=0.01):
+    """A flow with singular values 1 and `noise`: by default the noise has the smallest one below alpha = 0.01."""
+    value = noise or (0.5 if count < 8 or alpha < 0.01 else 2.0)
+    return SimpleNamespace(
+        noise_value=[value], signal_value=[1.0], loss=np.array([1.0]), loss_without_noise=np.array([loss])
+    )
+
+
+WIDE, NARROW = [0.001, 0.002, 0.002, 0.002, 0.004], [0.0005, 0.001, 0.004, 0.016, 0.3]
+
+
+def results(wide, narrow, flows=None, intervals=False):
+    """What every claim comes to in the paper's setting, by default on its value alone."""
+    losses = dict(zip(WIDTHS, (wide, narrow), strict=True))
+    flows = flows or {(count, alpha): at_once(count, alpha) for count in FLOW_INPUTS for alpha in FLOW_ALPHAS}
+    seen = Seen(losses, {width: one["rank 2"] for width, one in losses.items()}, flows)
+    found = {one.name: judge(STUDY.claim(one), one(seen), "paper", paper_setting=True) for one in STUDY.claims}
+    return found if intervals else {name: replace(one, interval=None) for name, one in found.items()}
+
+
+@pytest.mark.untyped
+def test_verdicts_by_hand():
+    found = results(made_up(WIDE), made_up(NARROW))
+    values = {name: one.value for name, one in found.items()}
+    assert values == pytest.approx(
+        {
+            "full-loss": 0.03,
+            "rank-two-12": 0.002 / 0.03,
+            "rank-two-8": 0.004 / 0.03,
+            "rank-two-likely": 0.9,
+            "rank-three-full": 1 / 30,
+            "noise-subspace": 0.01,
+            "alpha-decides": 1.0,
+            "wider-steadier": 0.0,  # quartiles 0.002 and 0.002, 0.001 and 0.016
+        },
+        rel=1e-3,
+        abs=1e-6,
+    )
+    assert found["full-loss"].spread == "0.03 to 0.03 over 5 seeds"
+    assert found["rank-two-12"].detail == "rank 2: 0.001 to 0.004 over 5 runs"
+    assert found["rank-two-8"].detail == "rank 2: 0.0005 to 0.3 over 5 runs"
+    assert found["rank-two-likely"].detail == "9 of 10 runs"
+    assert found["rank-three-full"].spread == "0.0333 to 0.0333 over 5 seeds"
+    assert {name for name, one in found.items() if one.verdict != "reproduced"} == {"rank-two-8"}
+    assert found["rank-two-8"].verdict == "contradicted"
+
+
+@pytest.mark.untyped
+def test_a_seed_is_one_unit_of_both_widths():
+    found = results(made_up(WIDE), made_up(NARROW), intervals=True)
+    assert found["rank-two-likely"].units == (1.0, 1.0, 1.0, 1.0, 0.5)
+    assert found["rank-two-8"].units == pytest.approx([loss / 0.03 for loss in NARROW])
+    assert found["rank-two-8"].interval == pytest.approx((0.0005 / 0.03, 0.3 / 0.03))
+    assert {name: len(found[name].units) for name in ("full-loss", "rank-three-full")} == dict.fromkeys(
+        ("full-loss", "rank-three-full"), 5
+    )
+
+
+@pytest.mark.untyped
+def test_steadiness_is_the_ratio_of_logarithmic_quartiles():
+    wide, narrow = made_up([0.001, 0.001, 0.002, 0.002, 0.002]), made_up([0.001, 0.001, 0.002, 0.008, 0.008])
+    assert results(wide, narrow)["wider-steadier"].value == pytest.approx(1 / 3, rel=1e-5)
+    same = results(narrow, narrow)["wider-steadier"]
+    assert same.value == pytest.approx(1.0)
+    assert "resamplings" in same.detail
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("full-loss", made_up(NARROW, full=0.0252), made_up(NARROW, full=0.0248)),
+        ("full-loss", made_up(NARROW, full=0.0348), made_up(NARROW, full=0.0352)),
+        ("rank-two-12", made_up([0.1, 0.1, 0.0029, 0.001, 0.001]), made_up([0.1, 0.1, 0.0031, 0.001, 0.001])),
+        ("rank-two-8", made_up([0.1, 0.1, 0.0029, 0.001, 0.001]), made_up([0.1, 0.1, 0.0031, 0.001, 0.001])),
+        ("rank-two-likely", made_up([0.029, 0.02, 0.02, 0.02, 0.04]), made_up([0.02, 0.02, 0.02, 0.04, 0.04])),
+        ("rank-three-full", made_up(NARROW, third=0.0272), made_up(NARROW, third=0.0268)),
+        ("rank-three-full", made_up(NARROW, third=0.0328), made_up(NARROW, third=0.0332)),
+    ],
+)
+def test_bands(name, inside, outside):
+    assert results(inside, inside)[name].verdict == "reproduced"
+    assert results(outside, outside)[name].verdict == "contradicted"
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.79, "reproduced"), (0.81, "contradicted")])
+def test_the_band_of_steadiness(ratio, verdict):
+    """Quartiles of the logarithm lie 1 apart in the narrow width, and `ratio` in the wide one."""
+    wide, narrow = ([0.01 * e ** (power * far) for power in (-1, 0, 0.5, 1, 2)] for far in (ratio, 1.0))
+    found = results(made_up(wide), made_up(narrow))["wider-steadier"]
+    assert (found.value, found.verdict) == (pytest.approx(ratio, rel=1e-4), verdict)
+
+
+@pytest.mark.untyped
+def test_the_bands_of_appendix_c_1_iii():
+    def with_flows(**changed):
+        flows = {(n, alpha): at_once(n, alpha) for n in FLOW_INPUTS for alpha in FLOW_ALPHAS}
+        flows |= {(128, alpha): at_once(128, alpha, **changed) for alpha in FLOW_ALPHAS}
+        found = results(made_up(WIDE), made_up(NARROW), flows)
+        return {name: (found[name].value, found[name].verdict) for name in ("noise-subspace", "alpha-decides")}
+
+    assert with_flows(loss=0.09) == {"noise-subspace": (0.09, "reproduced"), "alpha-decides": (1.0, "reproduced")}
+    assert with_flows(loss=0.11)["noise-subspace"] == (0.11, "contradicted")
+    assert with_flows(noise=2.0)["alpha-decides"] == (0.8, "contradicted")
+    assert with_flows(noise=0.5)["alpha-decides"] == (0.8, "contradicted")
+
+
+def test_many_runs_are_drawn_and_trained():
+    """The more steps the lower the loss at rank 2, from about that of a guess among four on."""
+    short, longer = (many_losses(12, replace(QUICK, drawn=20), steps) for steps in (1, 300))
+    assert len(short) == len(longer) == 20
+    assert float(longer.median()) < 0.02 < float(short.median())
+
+
+def runs():
+    """Two widths of three runs, whose losses differ by split, step, edit, width and run."""
+    made, steps = [], (1, 100, 300, 1000)
+    for width, experiment in zip((0.0, 0.5), experiments(replace(QUICK, runs=3)), strict=True):
+        values = {}
+        for at, edit in enumerate(EDITS):
+            lasts = [1 + at + width + run / 100 for run in range(3)]
+            values["clean", "loss", edit] = [[8.0, 100 * last, 100 / 9 * last, last] for last in lasts]
+            values["clean", "right", edit] = [[8.0] * 3 + [0.1 * at + run / 100] for run in range(3)]
+            values["clean", "noise", edit] = [[8.0] * 3 + [0.05 * at + run / 100] for run in range(3)]
+            values["train", "loss", edit] = [[7.0] * 4] * 3
+        made.append(HandMadeRun(experiment, steps, values))
+    return made
+
+
+@pytest.mark.slow
+def test_the_last_losses_of_both_widths_are_read():
+    found = see(runs(), replace(QUICK, steps=2, drawn=5))
+    for at, edit in enumerate(EDITS):
+        assert found.losses[12][edit].tolist() == pytest.approx([1 + at, 1.01 + at, 1.02 + at])
+        assert found.losses[8][edit].tolist() == pytest.approx([1.5 + at, 1.51 + at, 1.52 + at])
+    assert {width: len(many) for width, many in found.many.items()} == {12: 5, 8: 5}
+    untrained = [HandMadeRun(one.experiment.untrained(), one._steps, one._values) for one in runs()]
+    start = see(untrained, replace(QUICK, steps=300, drawn=5)).many[12]
+    assert start.tolist() == many_losses(12, replace(QUICK, drawn=5), 0).tolist()
+    assert set(verdicts_of(STUDY, found)) == set(values_of(STUDY, found))
+
+
+def test_figures_and_tables():
+    analysis = analyse(runs(), replace(QUICK, steps=2, drawn=5))
+    *panels, values = analysis.figures
+    assert [figure.title.partition("d = ")[2].split()[0] for figure in panels] == ["12", "8"]
+    assert len(values.maps[0][0].values) == len(FLOW_INPUTS)
+    for figure, width in zip(panels, (0.0, 0.5), strict=True):
+        assert [line.label for line in figure.lines] == ["full matrix", "rank 1", "rank 2", "rank 3", "rank 4"]
+        for at, line in enumerate(figure.lines):
+            assert line.x == (20, 2000, 6000, 20_000)
+            ends = line.low[-1], line.mean[-1], line.high[-1]
+            assert ends == pytest.approx((1.005 + at + width, 1.01 + at + width, 1.015 + at + width))
+    ends, falls = analysis.tables
+    assert ends.rows[0][:2] == (12, "full")
+    assert ends.rows[7][:2] == (8, "rank 2")
+    assert ends.rows[7][2:] == pytest.approx((3.505, 3.51, 3.515, 0.21, 0.11))
+    assert [row[0] for row in falls.rows] == [12, 8]
+    for row in falls.rows:
+        assert row[1] == pytest.approx(-2)  # 100 times as much at step 100, the first of the last tenfold
+        assert row[4] == pytest.approx(-2 / 3)
