@@ -9,7 +9,7 @@ from anchorlab.depth import is_too_deep
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.plain import parse_json
 from anchorlab.runs import Store
-from anchorlab.runs.files import read_json, write_json
+from anchorlab.runs.atomic_files import read_json, write_json
 from anchorlab.runs.plugins import NAME, named_modules
 from anchorlab.studies.running import kept_findings
 

@@ -10,7 +10,7 @@ from anchorlab.engine import Worker, plan, run
 from anchorlab.engine.divergence import divergence
 from anchorlab.errors import DivergedWarning
 from anchorlab.runs import Store
-from anchorlab.runs.files import read_json, write_json
+from anchorlab.runs.atomic_files import read_json, write_json
 from anchorlab.training import AdamW, Evaluation, Members, Recipe, TrainedRun
 from tests.small_experiments import SAMPLE, experiment
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anchorlab.engine import Worker, plan, run
-from anchorlab.engine.notes import read_failure
+from anchorlab.engine.progress_files import read_failure
 from anchorlab.errors import AnchorlabError, InUseError, SpecError
 from anchorlab.runs import Run, RunDirectory, Store, run_directory
 from anchorlab.training import Evaluation, Times, trainer

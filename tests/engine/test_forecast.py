@@ -16,7 +16,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.training import AdamW, Evaluation, FixedSample, Members, Recipe, Stop, Stream, Times
 from anchorlab.training.executions import MemberExecution
-from anchorlab.training.pace import Pace, measure_pace, pace_key
+from anchorlab.training.step_timing import Pace, measure_pace, pace_key
 from tests.small_experiments import IDENTITY, experiment
 
 SMALL = Recipe(

@@ -12,9 +12,9 @@ import pytest
 from anchorlab.engine import forecast, run
 from anchorlab.engine.folder import Folder
 from anchorlab.engine.joint_job import JointJob
-from anchorlab.engine.notes import note_failure
-from anchorlab.engine.pieces import Pieces
+from anchorlab.engine.progress_files import note_failure
 from anchorlab.engine.run import plan
+from anchorlab.engine.scheduler import Pieces
 from anchorlab.engine.worker import Planned, Worker
 from anchorlab.errors import IncompleteError, StoreError
 from anchorlab.models import DecoderSpec

@@ -11,7 +11,7 @@ from anchorlab.engine.folder import Folder
 from anchorlab.engine.presence import Presence, anyone_at_work
 from anchorlab.errors import StoreError
 from anchorlab.runs import Store
-from anchorlab.runs.files import read_json, write_json
+from anchorlab.runs.atomic_files import read_json, write_json
 from tests.engine.killed import wait_until
 from tests.processes import processes
 from tests.small_experiments import experiment
@@ -74,7 +74,7 @@ class TestOneWorker:
         one.show()
         (claim,) = (tmp_path / "workers").glob("*/claim.json")
         said = read_json(claim, "")
-        one._claim._released.set()  # it is frozen
+        one._lease._released.set()  # it is frozen
         write_json(claim.parent, claim.name, {**said, "machine": "another", "process": 1})
         assert anyone_at_work(tmp_path)
         os.utime(claim, (time.time() - 3.0,) * 2)

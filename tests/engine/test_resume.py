@@ -13,7 +13,7 @@ import pytest
 
 from anchorlab.engine import run
 from anchorlab.engine.local import _Worker
-from anchorlab.engine.pieces import Pieces
+from anchorlab.engine.scheduler import Pieces
 from anchorlab.errors import AnchorlabError, IncompleteError
 from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Progress, Stop, Times

@@ -6,7 +6,7 @@ import pytest
 
 from anchorlab.engine import tally
 from anchorlab.engine.joint_job import JointJob
-from anchorlab.engine.pieces import Plan, job_of
+from anchorlab.engine.scheduler import Plan, job_of
 from anchorlab.runs import Store
 from anchorlab.training import Members, Progress
 from tests.small_experiments import experiment

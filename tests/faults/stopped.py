@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from anchorlab.runs.claim import NAME
+from anchorlab.runs.lease import NAME
 from tests.faults.case import Case
 from tests.faults.crews import HANGS, OnAFolder, team_of, wait_until
 from tests.faults.judge import Reference, wrong

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from anchorlab.runs import Cell, Store
-from anchorlab.runs.files import fingerprint, write_file, write_json
+from anchorlab.runs.atomic_files import fingerprint, write_file, write_json
 from tests.faults.durable import Account, PowerCut, begin_account, keep_account
 from tests.faults.judge import judged, unreadable, wrong
 from tests.faults.play import cases

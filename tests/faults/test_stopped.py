@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from anchorlab.runs.claim import Claim
-from anchorlab.runs.files import write_json
+from anchorlab.runs.atomic_files import write_json
+from anchorlab.runs.lease import Lease
 from tests.faults import stopped
 from tests.faults.play import cases
 
@@ -29,7 +29,7 @@ def _fail(*arguments):
 
 
 def test_what_is_held_is_taken_when_its_file_is_another(tmp_path):
-    claim = Claim(tmp_path)
+    claim = Lease(tmp_path)
     claim.write()
     (tmp_path / "lock").write_text(f"process {os.getpid()} on here")
     held = stopped._held(tmp_path, os.getpid())

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from anchorlab.runs.claim import NAME
+from anchorlab.runs.lease import NAME
 from tests.faults.case import Case
 from tests.faults.crews import HANGS, OF_CHUNKS, team_of, wait_until
 from tests.faults.judge import Reference, wrong

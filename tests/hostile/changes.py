@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anchorlab.runs.files import fingerprint, read_json, write_json
+from anchorlab.runs.atomic_files import fingerprint, read_json, write_json
 from tests.hostile.store import BEGUN, FOLDER, PACKED
 
 Change = Callable[[Path, Path], object]

@@ -12,8 +12,8 @@ from pathlib import Path
 from anchorlab.cli import main
 from anchorlab.errors import AnchorlabError
 from anchorlab.runs import Cell, Index, Store
-from anchorlab.runs.claim import LEASE, NAME, Owner
-from anchorlab.runs.files import write_json
+from anchorlab.runs.atomic_files import write_json
+from anchorlab.runs.lease import LEASE, NAME, Owner
 from anchorlab.training import Evaluation, Times
 from tests.runs.tiny_trainer import begin, train
 from tests.small_experiments import DECODER, experiment

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from anchorlab.errors import SpecError
 from anchorlab.language import convert as conversion
 from anchorlab.language.convert import convert, join, main
-from anchorlab.language.edited import next_words
+from anchorlab.language.next_words import next_words
 from anchorlab.language.packaged import PACKAGED, Packaged, Part
 from anchorlab.language.pretrained import pretrained
 

@@ -8,7 +8,6 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.language.encode import tokenise, tokenise_prompts, windows, word_tokens
-from anchorlab.language.page import english_page
 from anchorlab.language.prompts import (
     Prompt,
     facts,
@@ -18,6 +17,7 @@ from anchorlab.language.prompts import (
     relations,
     sentences,
 )
+from anchorlab.language.sample_text import english_page
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -14,7 +14,7 @@ import anchorlab
 from anchorlab.cli import main
 from anchorlab.errors import SpecError
 from anchorlab.language import checkpoints
-from anchorlab.language.endpoint.writer import open_writer
+from anchorlab.language.endpoint.chat_template import open_writer
 from anchorlab.language.pretrained import pretrained
 from tests.language.tiny import hugging_face
 

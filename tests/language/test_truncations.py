@@ -9,8 +9,8 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.language import wrap
 from anchorlab.language.answers import Questions
-from anchorlab.language.edited import continue_text, edited_weights, next_words
 from anchorlab.language.losses import text_losses
+from anchorlab.language.next_words import continue_text, edited_weights, next_words
 from anchorlab.language.prompts import Prompt
 from anchorlab.language.truncation_controls import control_truncation
 from anchorlab.language.truncations import matrices, search_truncations

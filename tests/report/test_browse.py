@@ -16,7 +16,7 @@ from anchorlab.errors import SpecError
 from anchorlab.report import write_browser
 from anchorlab.report.serving import Browser
 from anchorlab.runs import Cell, Index, Store, metrics_frame, record_use
-from anchorlab.runs.files import write_file
+from anchorlab.runs.atomic_files import write_file
 from tests.report.hand_made_findings import make_findings
 
 NASTY = '</script><img src=x onerror="alert(1)">&amp;'

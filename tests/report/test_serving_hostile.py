@@ -14,7 +14,7 @@ import pytest
 from anchorlab.report import serving
 from anchorlab.report.serving import Browser
 from anchorlab.runs import Cell, Store, metrics_frame
-from anchorlab.runs.files import write_file
+from anchorlab.runs.atomic_files import write_file
 from tests.report.hand_made_findings import make_findings
 
 SECRET = "a run's own name"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from anchorlab.runs.files import file_name
+from anchorlab.runs.atomic_files import file_name
 
 
 def test_signs_that_no_name_may_have(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anchorlab.errors import StoreError
-from anchorlab.runs import files
+from anchorlab.runs import atomic_files
 from anchorlab.runs.lock import Lock
 
 
@@ -19,7 +19,7 @@ def full(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def begin():
-        monkeypatch.setattr(files.os, "fsync", refuse)
+        monkeypatch.setattr(atomic_files.os, "fsync", refuse)
         monkeypatch.setattr("os.pwrite", refuse)
 
     return begin

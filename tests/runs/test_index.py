@@ -15,8 +15,8 @@ import pytest
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Cell, Index, Store, index, metrics_frame
+from anchorlab.runs.atomic_files import write_json
 from anchorlab.runs.curves import Curve
-from anchorlab.runs.files import write_json
 from tests.runs.tiny_trainer import contents, train
 
 

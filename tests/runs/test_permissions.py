@@ -73,7 +73,7 @@ def test_one_run_that_cannot_be_read_hides_no_other(store, cell):
 
 
 def test_a_run_of_another_version_is_named(store, cell):
-    from anchorlab.runs.files import write_json
+    from anchorlab.runs.atomic_files import write_json
 
     path = store.root / cell.address
     path.mkdir(parents=True)

@@ -4,7 +4,7 @@ import pytest
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import KINDS, Cell, Entry, Index, Use, record_use, removable, studies_by_run, uses
-from anchorlab.runs.uses import read_use
+from anchorlab.runs.references import read_use
 from tests.runs.tiny_trainer import contents, train
 
 

@@ -7,7 +7,7 @@ import safetensors.torch
 import torch
 
 from anchorlab.errors import StoreError
-from anchorlab.runs.files import write_file
+from anchorlab.runs.atomic_files import write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 
 DTYPES = (

@@ -86,7 +86,7 @@ def made(seen: Seen, claims: Sequence[Measure] = (fits, solved, early, late)) ->
         claims=claims,
         analyse=lambda seen, setting: Analysis(seen),
         profiles={"quick": Profile(None, "")},
-        observe=lambda setting, workplace: seen,
+        observe=lambda setting, context: seen,
         paper="anchor functions",
     )
 

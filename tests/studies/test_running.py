@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from anchorlab.runs import Store
-from anchorlab.runs.uses import FILE, read_use
+from anchorlab.runs.references import FILE, read_use
 from anchorlab.studies import findings_directory, run_study
 from anchorlab.studies.running import _behind, kept_findings
 from tests.faults.study import PROFILE, STUDY

@@ -25,8 +25,8 @@ def read_experiment(
 
     Errors: `SpecError` that names the field as it was written.
     """
-    from anchorlab.training.declared import declared
-    from anchorlab.training.paths import SHORT_PATHS
+    from anchorlab.training.field_paths import SHORT_PATHS
+    from anchorlab.training.from_plain_data import declared
     from anchorlab.training.seeds import read_seeds
 
     parts = {"task": task_fields, "model": model, "recipe": recipe, "members": members}

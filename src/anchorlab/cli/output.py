@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from anchorlab.cli.layout import GAP, lay_out
+from anchorlab.cli.columns import GAP, lay_out
 from anchorlab.errors import SpecError
 from anchorlab.printable import printable
 from anchorlab.progress import FIRST, Report, shown

@@ -111,7 +111,7 @@ def _age(text: str) -> float:
 def _uses(store: "Store") -> "tuple[list[Use], list[str]]":
     """Return the runs behind the findings of a store, and the studies of which they are not known."""
     from anchorlab.runs import Use, uses
-    from anchorlab.runs.uses import FILE, study_files
+    from anchorlab.runs.references import FILE, study_files
 
     found = uses(store.root)
     if not study_files(store.root, "findings.json", without=FILE):

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from anchorlab.cli.backend_options import PlaceOptions
 from anchorlab.cli.claims import claim_data, print_claims, verdicts_text
 from anchorlab.cli.complete import ModelFields, StudyName
 from anchorlab.cli.endpoint import EndpointOptions
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, check_file, print_json, print_problem, print_table, print_text, progress
-from anchorlab.cli.place import PlaceOptions
 from anchorlab.cli.varied import varied
 from anchorlab.errors import AnchorlabError, IncompleteError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from anchorlab.language.endpoint import Access
     from anchorlab.runs import Store
     from anchorlab.studies import Study
-    from anchorlab.studies.chosen import Chosen
+    from anchorlab.studies.selection import Chosen
     from anchorlab.training import Experiment
 
 
@@ -140,8 +140,8 @@ def study(
         Setting of all members, such as `--members.initialisation-scale 0.5`.
     """
     from anchorlab.runs import Store
-    from anchorlab.studies.chosen import chosen_studies
     from anchorlab.studies.registry import is_pattern
+    from anchorlab.studies.selection import chosen_studies
 
     kept = Store(store)
     parts = {"task": task_fields, "model": model_fields, "recipe": recipe, "members": members}

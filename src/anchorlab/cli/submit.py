@@ -65,8 +65,8 @@ def submit(
     """
     from anchorlab.engine import plan
     from anchorlab.runs import Store
-    from anchorlab.studies.chosen import chosen_studies
     from anchorlab.studies.control import trainings
+    from anchorlab.studies.selection import chosen_studies
 
     if workers < 1:
         raise SpecError("workers", f"{workers} is not a number of workers", "give 1 or more")
@@ -112,7 +112,7 @@ def _write(store: "Store", options: list[str], workers: int, device: str) -> Pat
     """Write the script of the workers into the store; return its path."""
     from anchorlab.engine.modules import imported_modules
     from anchorlab.plain import check_way
-    from anchorlab.runs.files import write_file
+    from anchorlab.runs.atomic_files import write_file
 
     folder = store.root / "workers"
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from anchorlab.cli.backend_options import PlaceOptions
 from anchorlab.cli.claims import claim_data, print_claims
 from anchorlab.cli.output import Flag, Json, check_file, number, print_json, print_table, print_text, progress
-from anchorlab.cli.place import PlaceOptions
 
 if TYPE_CHECKING:
     import polars

@@ -6,11 +6,11 @@ from warnings import catch_warnings, simplefilter
 
 from cyclopts import Parameter
 
+from anchorlab.cli.backend_options import PlaceOptions
 from anchorlab.cli.complete import ModelFields, TaskName
 from anchorlab.cli.experiment import read_experiment
 from anchorlab.cli.fields import Fields, part
 from anchorlab.cli.output import Flag, Json, counted, print_json, print_metrics, print_problem, print_text, progress
-from anchorlab.cli.place import PlaceOptions
 from anchorlab.errors import DivergedWarning
 
 

@@ -7,7 +7,7 @@ from anchorlab.cli.fields import Fields, as_written, nested, written
 
 if TYPE_CHECKING:
     from anchorlab.studies import Study
-    from anchorlab.studies.chosen import Chosen
+    from anchorlab.studies.selection import Chosen
 
 
 def varied(chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: str | None) -> "list[Study[Any]]":
@@ -16,7 +16,7 @@ def varied(chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: s
     A list is one value where the field itself holds a list. Without options, the study itself.
     Errors: `SpecError` that names the field as it was written.
     """
-    from anchorlab.training.paths import SHORT_PATHS, flat
+    from anchorlab.training.field_paths import SHORT_PATHS, flat
     from anchorlab.training.seeds import read_seeds
 
     with as_written([*written(parts), "seeds"], SHORT_PATHS):

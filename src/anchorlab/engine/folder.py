@@ -7,8 +7,8 @@ from pathlib import Path
 
 from anchorlab.engine.backend import Done, Hear
 from anchorlab.engine.job import Job
-from anchorlab.engine.notes import News, forget_failure, read_failure
 from anchorlab.engine.presence import anyone_at_work
+from anchorlab.engine.progress_files import News, forget_failure, read_failure
 from anchorlab.errors import AnchorlabError
 from anchorlab.training import Progress
 

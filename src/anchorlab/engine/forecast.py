@@ -15,7 +15,7 @@ from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
 from anchorlab.training.cost import checkpoint_bytes
 from anchorlab.training.joined import join
-from anchorlab.training.pace import Pace, measure_pace, pace_key
+from anchorlab.training.step_timing import Pace, measure_pace, pace_key
 from anchorlab.training.trainer import ExecutionName
 
 _SECONDS_TO_MEASURE = 8.0  # for all shapes together

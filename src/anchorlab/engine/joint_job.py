@@ -14,7 +14,7 @@ from anchorlab.training.trainer import TrainingState
 
 @dataclass(frozen=True)
 class JointJob(Job):
-    """Jobs that are trained together. Each claims, keeps and resumes its own chunk, so it can also be trained alone.
+    """Jobs that are trained together. Each leases, keeps and resumes its own chunk, so it can also be trained alone.
 
     Fields
         jobs: jobs whose experiments can be joined and whose places in a pass do not overlap; the other fields describe
@@ -55,11 +55,11 @@ class JointJob(Job):
 
         Errors: the first error of any job; the other jobs may then be unfinished too.
         """
-        with ExitStack() as claims, with_threads(self.threads):
+        with ExitStack() as leases, with_threads(self.threads):
             found = []
             for job in self.jobs:
                 if not job.finished:
-                    claims.enter_context(job.chunk)
+                    leases.enter_context(job.chunk)
                     found.append((job, _newest(job, report)))
             for jobs, states in _equally_new(found):
                 self._train_together(jobs, states, report)

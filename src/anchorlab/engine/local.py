@@ -196,7 +196,7 @@ def _work(connection: "Connection[Any, Any]", parent: int) -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Exit the process by an exception, so that open claims and files are closed on the way."""
+    """Exit the process by an exception, so that leases and open files are closed on the way."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(128 + number)
 

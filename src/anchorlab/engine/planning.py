@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 
 from anchorlab.engine.local import Local
-from anchorlab.engine.pieces import Plan, Plans
+from anchorlab.engine.scheduler import Plan, Plans
 from anchorlab.errors import SpecError
 from anchorlab.runs.environment import cores
 from anchorlab.training import Experiment, memory_per_member

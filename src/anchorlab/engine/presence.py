@@ -1,4 +1,4 @@
-"""Show which workers are alive: each holds a claim on a folder of its own in the store's `workers`, even when idle."""
+"""Show which workers are alive: each holds a lease on a folder of its own in the store's `workers`, even when idle."""
 
 import os
 import secrets
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import is_plain_folder
-from anchorlab.runs.claim import LEASE, NAME, Claim, holder
+from anchorlab.runs.lease import LEASE, NAME, Lease, holder
 
 FOLDER = "workers"
 
@@ -18,21 +18,21 @@ class Presence:
 
     Args:
         root: the folder of the store
-        lease: seconds without renewal after which a claim expires
+        lease: seconds without renewal after which a lease expires
     """
 
     def __init__(self, root: Path, lease: float = LEASE) -> None:
         self.root, self.lease = root, lease
-        self._claim: Claim | None = None
+        self._lease: Lease | None = None
 
     def show(self) -> None:
-        """Claim a folder in `workers` if the store exists and no claim holds; remove the folders of dead workers.
+        """Lease a folder in `workers` if the store exists and no lease holds; remove the folders of dead workers.
 
         Errors: `StoreError` if `workers` is a link or cannot be written.
         """
-        if not self.root.is_dir() or (self._claim is not None and self._claim.holds):
+        if not self.root.is_dir() or (self._lease is not None and self._lease.holds):
             return
-        self.end()  # ends a claim that has expired, such as while the machine slept
+        self.end()  # ends a lease that has expired, such as while the machine slept
         folder = self.root / FOLDER / secrets.token_hex(8)
         if folder.parent.is_symlink():
             raise StoreError(f"{folder.parent}: is a link; remove it")
@@ -40,18 +40,18 @@ class Presence:
             folder.mkdir(parents=True)
         except OSError as error:
             raise StoreError(f"{folder}: cannot be written: {error.strerror or error}") from error
-        self._claim = Claim(folder, self.lease)
-        self._claim.write()
+        self._lease = Lease(folder, self.lease)
+        self._lease.write()
         for other in _folders(self.root):
             if holder(other) is None and (other / NAME).is_file():  # without the file, it is just starting
                 _remove(other)
 
     def end(self) -> None:
-        """Release the claim and remove its folder."""
-        if self._claim is not None:
-            self._claim.release()
-            _remove(self._claim.directory)
-            self._claim = None
+        """Release the lease and remove its folder."""
+        if self._lease is not None:
+            self._lease.release()
+            _remove(self._lease.directory)
+            self._lease = None
 
 
 def anyone_at_work(root: Path) -> bool:

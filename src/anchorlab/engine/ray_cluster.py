@@ -14,8 +14,8 @@ from anchorlab.engine.backend import Done, Hear
 from anchorlab.engine.job import Job
 from anchorlab.engine.joint_job import JointJob
 from anchorlab.engine.modules import import_modules
-from anchorlab.engine.notes import News, Noting
-from anchorlab.engine.pieces import job_of
+from anchorlab.engine.progress_files import News, Noting
+from anchorlab.engine.scheduler import job_of
 from anchorlab.engine.worker import Planned, reason_of
 from anchorlab.errors import AnchorlabError, InUseError, SpecError
 from anchorlab.runs import Run, Store

@@ -9,9 +9,9 @@ from typing import Literal, get_args
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.divergence import divergence
 from anchorlab.engine.folder import Folder
-from anchorlab.engine.pieces import Failure, Pieces
 from anchorlab.engine.planning import check_place, for_others, local
 from anchorlab.engine.ray_cluster import Ray
+from anchorlab.engine.scheduler import Failure, Pieces
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, StoreError
 from anchorlab.progress import Status
 from anchorlab.runs import RunDirectory, Store

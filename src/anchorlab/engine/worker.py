@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from anchorlab.engine.job import Job
 from anchorlab.engine.joint_job import JointJob
-from anchorlab.engine.notes import Noting, note_failure, read_failure
-from anchorlab.engine.pieces import Plan, finish, job_of
 from anchorlab.engine.presence import Presence
+from anchorlab.engine.progress_files import Noting, note_failure, read_failure
+from anchorlab.engine.scheduler import Plan, finish, job_of
 from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, is_out_of_memory
 from anchorlab.runs import Run, Store
-from anchorlab.runs.claim import LEASE
+from anchorlab.runs.lease import LEASE
 from anchorlab.training import Experiment, work_per_step
 from anchorlab.training.joined import common, share_a_pass
 from anchorlab.training.plugins import experiment_of
@@ -51,7 +51,7 @@ class Planned:
 class Worker:
     """Trains chunks of a store's unfinished runs, and merges a run after its last chunk.
 
-    Chunks of other workers are left alone until their claims expire. If a chunk fails, the reason is recorded for the
+    Chunks of other workers are left alone until their leases expire. If a chunk fails, the reason is recorded for the
     process that requested the training, and no worker takes the chunk again. Tiny runs that were planned to be trained
     as one ensemble are taken together, as far as they are free.
 
@@ -61,7 +61,7 @@ class Worker:
         say: called with a line of text when a job begins or ends
         keep_every: seconds between two kept states
         pause: seconds to wait when there is nothing to do
-        lease: seconds without renewal after which a claim expires
+        lease: seconds without renewal after which a lease expires
 
     Errors: `SpecError` for a device that does not exist.
     """

@@ -1,9 +1,9 @@
 """Pretrained language models, ready for every instrument of the lens."""
 
 from anchorlab.language.answers import Answers, Questions
-from anchorlab.language.edited import continue_text, edited_weights, next_words
 from anchorlab.language.losses import text_losses
 from anchorlab.language.model import LanguageModel
+from anchorlab.language.next_words import continue_text, edited_weights, next_words
 from anchorlab.language.pretrained import pretrained, wrap
 from anchorlab.language.prompts import Prompt
 from anchorlab.language.truncation_controls import TruncationControls, control_truncation

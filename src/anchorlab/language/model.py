@@ -12,9 +12,9 @@ from anchorlab.errors import SpecError
 from anchorlab.language.architectures import Architecture
 from anchorlab.language.attention import Pass, passing
 from anchorlab.language.encode import TokenisedTexts, tokenise
-from anchorlab.language.layout import BASE, Entry, join_all, layout, split_all
-from anchorlab.language.parts import Heads, Layers, Norm, Output, Part
 from anchorlab.language.taps import install, sites
+from anchorlab.language.weight_holders import Heads, Layers, Norm, Output, Part
+from anchorlab.language.weight_names import BASE, Entry, join_all, layout, split_all
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import Sites, Tap, identity_tap
 from anchorlab.models.transformer import Entering

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.language.answers import Answers, Questions, combine
-from anchorlab.language.edited import edited_weights
 from anchorlab.language.losses import text_losses
+from anchorlab.language.next_words import edited_weights
 from anchorlab.models.edits import Truncate
 from anchorlab.progress import Counted, counted
 from anchorlab.rng import generator

@@ -20,7 +20,7 @@ from anchorlab.language.answers import Answers, Questions, combine, first_block
 from anchorlab.language.model import LanguageModel
 from anchorlab.models.edits import Truncate, apply_each
 from anchorlab.progress import Counted, counted
-from anchorlab.runs.files import check_named_file, write_file
+from anchorlab.runs.atomic_files import check_named_file, write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 from anchorlab.spec import unknown_name
 

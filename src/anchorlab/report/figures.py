@@ -26,8 +26,8 @@ from anchorlab.report.circuits import draw_circuits
 from anchorlab.report.dots import draw_dots
 from anchorlab.report.lines import draw_lines
 from anchorlab.report.maps import draw_maps
+from anchorlab.report.notebook_figure import ShownFigure
 from anchorlab.report.scatters import draw_scatters
-from anchorlab.report.shown_figure import ShownFigure
 from anchorlab.report.style import DRAWING, MUTED, PAGE_COLOURS
 from anchorlab.report.timeline import draw_timeline
 

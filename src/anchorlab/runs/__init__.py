@@ -10,8 +10,8 @@ from anchorlab.runs.labels import differences, words
 from anchorlab.runs.metrics import metrics_frame, metrics_schema
 from anchorlab.runs.prune import KINDS, removable
 from anchorlab.runs.query import Condition, Fields, chosen, ordered, short_names, text_of
+from anchorlab.runs.references import Use, record_use, studies_by_run, uses
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import RunDirectory
 from anchorlab.runs.scan import entry_of
 from anchorlab.runs.store import Store
-from anchorlab.runs.uses import Use, record_use, studies_by_run, uses

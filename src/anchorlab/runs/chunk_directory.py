@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import DamagedChunkError, InUseError, StoreError
 from anchorlab.plain import check_way, parse_json
-from anchorlab.runs.claim import LEASE, Claim, holder
-from anchorlab.runs.files import check_named_file, matching, remove_temporaries, sync_directory, write_file
+from anchorlab.runs.atomic_files import check_named_file, matching, remove_temporaries, sync_directory, write_file
+from anchorlab.runs.lease import LEASE, Lease, holder
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 
 if TYPE_CHECKING:
@@ -36,29 +36,29 @@ class ChunkState:
 class ChunkDirectory:
     """The states, checkpoint parts and result of one chunk.
 
-    Open it for writing with `with run.chunk(0) as chunk:`, which claims it. A chunk that is not open can be pickled
+    Open it for writing with `with run.chunk(0) as chunk:`, which leases it. A chunk that is not open can be pickled
     and sent to another process. Resume it from `latest_state`; it is finished once it has a result. Every file's name
     contains a digest of its content, which reveals damage.
 
     Each opening is a numbered attempt with its own folder: attempt 3 of `chunk-0000` is `chunk-0000.3`. A new attempt
-    renames the folder of the previous one, so a process whose claim has expired can no longer write into it. A
-    finished chunk is opened without a claim and keeps its folder, since another process may be reading it.
+    renames the folder of the previous one, so a process whose lease has expired can no longer write into it. A
+    finished chunk is opened without a lease and keeps its folder, since another process may be reading it.
     """
 
     def __init__(self, path: Path, address: str, wait: float = 0.0, lease: float = LEASE) -> None:
         self.path, self.address, self.wait, self.lease = path, address, wait, lease
-        self._claim: Claim | None = None
+        self._lease: Lease | None = None
         self._opened_finished = False
 
     def __enter__(self) -> "ChunkDirectory":
-        """Claim the chunk, unless it is finished. Errors: `InUseError` that names the process working on it."""
-        if self._claim is not None:
+        """Lease the chunk, unless it is finished. Errors: `InUseError` that names the process working on it."""
+        if self._lease is not None:
             raise StoreError(f"{self.path}: already open in this process; close it first")
         self._open(again=False)
         return self
 
     def _open(self, again: bool) -> None:
-        """Claim the chunk. A finished chunk is claimed only with `again`; otherwise it is opened for reading."""
+        """Lease the chunk. A finished chunk is leased only with `again`; otherwise it is opened for reading."""
         deadline = time.monotonic() + self.wait
         while True:
             found = self._newest()
@@ -73,9 +73,9 @@ class ChunkDirectory:
             time.sleep(_PAUSE if owner is None else min(_PAUSE, left))
 
     def __exit__(self, *_: object) -> None:
-        if self._claim is not None:
-            self._claim.release()
-            self._claim = None
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
         self._opened_finished = False
 
     @property
@@ -90,9 +90,9 @@ class ChunkDirectory:
 
     def restart(self) -> None:
         """Remove all files of the chunk, finished or not, so that training starts again from the first step."""
-        if self._claim is None:
+        if self._lease is None:
             self._open(again=True)
-        folder, self._opened_finished = self._require_claim(), False
+        folder, self._opened_finished = self._require_lease(), False
         for path in [*matching(folder, "*.safetensors"), *matching(folder / "checkpoints", "*.safetensors")]:
             path.unlink(missing_ok=True)
 
@@ -112,7 +112,7 @@ class ChunkDirectory:
         """
         if self.finished:
             raise StoreError(f"{self.path}: finished, so it has a result and no state; check `finished` first")
-        folder = self._require_claim()
+        folder = self._require_lease()
         states = sorted(_steps(folder).items())
         if not states:
             self._remove_checkpoints(but=())
@@ -127,7 +127,7 @@ class ChunkDirectory:
 
     def write_checkpoint(self, step: int, tensors: Mapping[str, "torch.Tensor"]) -> None:
         """Write the weights of this chunk's members at `step`, each tensor `[member ...]`."""
-        directory = self._require_claim() / "checkpoints"
+        directory = self._require_lease() / "checkpoints"
         previous = _steps(directory).get(step)
         path = self._write_file(directory, f"step-{step:08d}.{{digest}}.safetensors", tensors)
         if previous is not None and previous != path:
@@ -202,35 +202,35 @@ class ChunkDirectory:
             if self._newest() != found:
                 return False
             raise _unwritable(folder, error) from error
-        claim = Claim(folder, self.lease)
+        lease = Lease(folder, self.lease)
         try:
-            claim.write()
+            lease.write()
             sync_directory(folder.parent)
             (folder / "checkpoints").mkdir(exist_ok=True)
             remove_temporaries(folder)
             remove_temporaries(folder / "checkpoints")
         except (OSError, StoreError) as error:
-            claim.release()
+            lease.release()
             if self._newest() != (number, folder):  # another has taken it meanwhile
                 return False
             raise (error if isinstance(error, StoreError) else _unwritable(folder, error)) from error
         except BaseException:
-            claim.release()
+            lease.release()
             raise
-        self._claim = claim
+        self._lease = lease
         return True
 
-    def _require_claim(self) -> Path:
+    def _require_lease(self) -> Path:
         """Return the folder of this attempt.
 
         Errors: `RuntimeError` unless the chunk is open for writing; `InUseError` if another process has taken it.
         """
-        if self._claim is None:
+        if self._lease is None:
             raise RuntimeError(f"{self.path} is not open for writing: use `with run.chunk(index) as chunk:`")
         newest = self._newest()
-        if newest is None or newest[1] != self._claim.directory or not self._claim.holds:
+        if newest is None or newest[1] != self._lease.directory or not self._lease.holds:
             raise InUseError(f"{self.path}: taken over by another process")
-        return self._claim.directory
+        return self._lease.directory
 
     def _result_path(self) -> Path | None:
         found = self._newest()
@@ -250,7 +250,7 @@ class ChunkDirectory:
         """Write tensors and metadata to one file: two files could contradict each other after a kill."""
         import torch
 
-        folder = self._require_claim()
+        folder = self._require_lease()
         if _METADATA in tensors:
             raise ValueError(f"the name {_METADATA} is reserved for the metadata")
         names = sorted(path.name for path in _steps(folder / "checkpoints").values())
@@ -263,16 +263,16 @@ class ChunkDirectory:
         try:
             return write_file(directory, name, tensor_pieces(tensors))[0]
         except StoreError:
-            self._require_claim()  # if the folder was taken, that is the reason
+            self._require_lease()  # if the folder was taken, that is the reason
             raise
 
     def _remove_states(self, but: Path | None) -> None:
-        for path in matching(self._require_claim(), "step-*.safetensors"):
+        for path in matching(self._require_lease(), "step-*.safetensors"):
             if path != but:
                 path.unlink(missing_ok=True)
 
     def _remove_checkpoints(self, but: list[str] | tuple[()]) -> None:
-        for path in matching(self._require_claim() / "checkpoints", "step-*.safetensors"):
+        for path in matching(self._require_lease() / "checkpoints", "step-*.safetensors"):
             if path.name not in but:
                 path.unlink(missing_ok=True)
 

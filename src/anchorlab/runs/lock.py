@@ -10,7 +10,7 @@ from pathlib import Path
 
 from anchorlab.errors import InUseError, StoreError
 from anchorlab.plain import check_way, open_plain, read_plain
-from anchorlab.runs.files import file_time, remove_temporaries
+from anchorlab.runs.atomic_files import file_time, remove_temporaries
 
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LONGEST_NAME = 1000  # bytes of the holder's name in the lock file

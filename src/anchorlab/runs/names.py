@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from anchorlab.runs.files import Fingerprint
+from anchorlab.runs.atomic_files import Fingerprint
 
 MANIFEST = "manifest.json"
 """The file that lists all other files of a finished run."""

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import check_way
+from anchorlab.runs.atomic_files import DIGEST_LENGTH, fingerprint, sync_directory
 from anchorlab.runs.database import limit_work, open_database
-from anchorlab.runs.files import DIGEST_LENGTH, fingerprint, sync_directory
 from anchorlab.runs.metrics import MOST_ROWS, count_rows, scan_metrics
 from anchorlab.runs.names import MANIFEST, is_address, is_file_of_run
 

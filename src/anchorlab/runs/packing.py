@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import check_tree, discard, is_plain_folder, read_plain
-from anchorlab.runs.files import check_content, damaged, json_in, matching, sync_directory
+from anchorlab.runs.atomic_files import check_content, damaged, json_in, matching, sync_directory
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.metrics import MOST_ROWS, count_rows, read_metrics
 from anchorlab.runs.names import listed_files

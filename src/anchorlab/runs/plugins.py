@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from anchorlab.plain import parse_json, read_plain
-from anchorlab.runs.files import write_file
+from anchorlab.runs.atomic_files import write_file
 from anchorlab.runs.lock import locked
 
 NAME = "plugins.json"

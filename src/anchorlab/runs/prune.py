@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.entry import Entry
-from anchorlab.runs.uses import Use
+from anchorlab.runs.references import Use
 
 KINDS = {
     "orphans": "no study's findings were made from them",

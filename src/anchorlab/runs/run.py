@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, check_tree, check_way, is_plain_folder, read_plain
-from anchorlab.runs.cell import Cell
-from anchorlab.runs.files import (
+from anchorlab.runs.atomic_files import (
     Fingerprint,
     check_content,
     check_file,
@@ -21,6 +20,7 @@ from anchorlab.runs.files import (
     read_json,
     unreadable,
 )
+from anchorlab.runs.cell import Cell
 from anchorlab.runs.metrics import read_metrics, scan_metrics
 from anchorlab.runs.names import MANIFEST, checkpoint_name, listed_files, step_of
 from anchorlab.runs.pack import SMALL, Pack, pack_with, wherever

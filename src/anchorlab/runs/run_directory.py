@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import InUseError, StoreError
 from anchorlab.plain import check_tree, discard
-from anchorlab.runs.cell import Cell
-from anchorlab.runs.chunk_directory import ChunkDirectory
-from anchorlab.runs.claim import LEASE
-from anchorlab.runs.environment import environment
-from anchorlab.runs.files import (
+from anchorlab.runs.atomic_files import (
     Fingerprint,
     check_file,
     damaged,
@@ -25,6 +21,10 @@ from anchorlab.runs.files import (
     write_file,
     write_json,
 )
+from anchorlab.runs.cell import Cell
+from anchorlab.runs.chunk_directory import ChunkDirectory
+from anchorlab.runs.environment import environment
+from anchorlab.runs.lease import LEASE
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.metrics import metrics_bytes
 from anchorlab.runs.names import checkpoint_name, listed_files

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import check_way, parse_json, read_plain
+from anchorlab.runs.atomic_files import Fingerprint, fingerprint, is_intact
 from anchorlab.runs.entry import Entry
-from anchorlab.runs.files import Fingerprint, fingerprint, is_intact
 from anchorlab.runs.names import is_address, listed_files
 from anchorlab.runs.pack import Key, Pack, packs_of, wherever, with_packs
 from anchorlab.runs.record import checked_record

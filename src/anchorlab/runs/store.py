@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from anchorlab.errors import InUseError, SpecError, StoreError
 from anchorlab.plain import check_way, discard, is_plain_folder
+from anchorlab.runs.atomic_files import matching, sync_directory
 from anchorlab.runs.cell import Cell
-from anchorlab.runs.claim import LEASE, holder
-from anchorlab.runs.files import matching, sync_directory
+from anchorlab.runs.lease import LEASE, holder
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.names import is_address
 from anchorlab.runs.pack import packs_of, with_packs
@@ -55,7 +55,7 @@ class Store:
         """Return the cell's run; `with` opens it for writing and creates it if it is new.
 
         Opening waits up to `wait` seconds (`math.inf`: without limit) for another process that writes the run, then
-        raises `InUseError`. A lock on the run, or a claim on a chunk, expires if not renewed within `lease` seconds.
+        raises `InUseError`. A lock on the run, or a lease of a chunk, expires if not renewed within `lease` seconds.
         """
         return RunDirectory(self.root / cell.address, cell, wait, lease)
 
@@ -107,7 +107,7 @@ class Store:
         """Return the runs that fulfil all conditions, and the damaged runs that may fulfil them."""
         from anchorlab.runs.index import Index
         from anchorlab.runs.query import Condition, Fields, chosen, undecided
-        from anchorlab.runs.uses import studies_by_run
+        from anchorlab.runs.references import studies_by_run
 
         index, parsed = Index(self.root), [Condition.parse(one) for one in conditions]
         entries = index.entries()

@@ -15,14 +15,14 @@ from anchorlab.language.endpoint import Access
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, check_tree, check_way, read_plain
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
-from anchorlab.runs.files import file_name, make_directory, write_file
+from anchorlab.runs.atomic_files import file_name, make_directory, write_file
 from anchorlab.runs.lock import writing
-from anchorlab.runs.uses import FILE, record_use, study_files, use_before
+from anchorlab.runs.references import FILE, record_use, study_files, use_before
 from anchorlab.studies.control import control_experiments, trainings, with_controls
+from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
-from anchorlab.studies.workplace import Workplace
 from anchorlab.training import Experiment
 
 FINDINGS = "findings.json"
@@ -92,8 +92,8 @@ def run_study(
         observed = None
         if study.observe is not None:
             answers = store.root / "answers"
-            workplace = Workplace(folder / "partial", show, device, download, answers, access or Access())
-            observed = study.observe(study.profile(profile).setting, workplace)
+            context = ObservationContext(folder / "partial", show, device, download, answers, access or Access())
+            observed = study.observe(study.profile(profile).setting, context)
         findings = study.findings(profile, runs, time.monotonic() - began, device, reused, observed)
         findings = with_controls(study, findings, store, runs, device, show)
     path = folder / FINDINGS

@@ -16,13 +16,13 @@ from anchorlab.findings.view import AttentionView
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.fewer_seeds import part_of, with_fewer_seeds
-from anchorlab.studies.of_model import of_model, parts, profile_name
+from anchorlab.studies.model_profiles import of_model, parts, profile_name
+from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.seeds import check_fresh
 from anchorlab.studies.vary import changed, name_of, words_of
-from anchorlab.studies.workplace import Workplace
 from anchorlab.tasks import Task
 from anchorlab.training import Experiment, Members, TrainedRun
-from anchorlab.training.paths import Value
+from anchorlab.training.field_paths import Value
 
 Setting = TypeVar("Setting")
 
@@ -100,7 +100,7 @@ class Study(Generic[Setting]):
         smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
         experiments: what a setting trains
         paper: the short name of the paper, the beginning of the claims' sources; by default its family's
-        observe: what a study without experiments measures, such as a pretrained model: gets the setting and a workplace
+        observe: what a study without experiments measures, such as a pretrained model: gets the setting and a context
         own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default where no family,
             `paper` or profile names a paper
         chosen_on: the seeds on which the settings were chosen by looking at results; no profile may train them
@@ -121,7 +121,7 @@ class Study(Generic[Setting]):
     smoke: Setting | None = None
     experiments: Callable[[Setting], Sequence[Experiment]] = no_experiments
     paper: str | None = None
-    observe: Callable[[Setting, Workplace], Any] | None = None
+    observe: Callable[[Setting, ObservationContext], Any] | None = None
     own: bool | None = None
     chosen_on: Sequence[int] = ()
     other_task: Callable[[Experiment], Task | None] = no_other_task

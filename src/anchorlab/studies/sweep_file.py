@@ -13,8 +13,8 @@ from anchorlab.studies.toml_file import own_name
 from anchorlab.studies.training_sweep import sweep_study
 from anchorlab.tasks import Task, parse_task, task
 from anchorlab.tasks.build import read_toml
-from anchorlab.training.declared import declared
-from anchorlab.training.paths import flat
+from anchorlab.training.field_paths import flat
+from anchorlab.training.from_plain_data import declared
 from anchorlab.training.seeds import seeds_of
 
 

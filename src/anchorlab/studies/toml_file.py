@@ -10,7 +10,7 @@ from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
 from anchorlab.studies.hypotheses import Hypothesis
 from anchorlab.tasks.build import read_toml
-from anchorlab.training.paths import PARTS, flat
+from anchorlab.training.field_paths import PARTS, flat
 from anchorlab.training.seeds import seeds_of
 
 

@@ -23,7 +23,7 @@ from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
-from anchorlab.training.paths import Value, quantity, with_values
+from anchorlab.training.field_paths import Value, quantity, with_values
 
 Vary = Mapping[str, Sequence[Value]]
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from anchorlab.errors import SpecError
 from anchorlab.training import Experiment
-from anchorlab.training.paths import Value, value_at, with_values
+from anchorlab.training.field_paths import Value, value_at, with_values
 
 _LONGEST = 80  # signs of a name
 

@@ -14,8 +14,8 @@ from anchorlab.drawable import Drawable
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec
 from anchorlab.models.initialisation import gamma_factor, size_of, weight_group
+from anchorlab.models.input_checks import readable
 from anchorlab.models.model import Model, predict
-from anchorlab.models.readable import readable
 from anchorlab.rng import child_seed, torch_generator
 from anchorlab.training.members import Gamma
 

@@ -12,8 +12,8 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import ModelSpec, parse_model
 from anchorlab.plain import parse_json
+from anchorlab.runs.atomic_files import write_file
 from anchorlab.runs.environment import environment
-from anchorlab.runs.files import write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 from anchorlab.spec import Spec
 from anchorlab.training.ensemble import Ensemble, build

@@ -12,7 +12,7 @@ from anchorlab.errors import SpecError
 from anchorlab.findings.view import AttentionView, weights_of
 from anchorlab.language import LanguageModel
 from anchorlab.language.answers import device_of
-from anchorlab.language.parts import Heads
+from anchorlab.language.weight_holders import Heads
 from anchorlab.lens import HeadScores, best_source, detect, look, threshold, uniform_attention
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.viewer.make import MOST_RECORDED

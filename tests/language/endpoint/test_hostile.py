@@ -10,8 +10,8 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.language.endpoint import Budget, Server
 from anchorlab.language.endpoint.client import Client
+from anchorlab.language.endpoint.reply_limits import MOST_BYTES
 from anchorlab.language.endpoint.secret import Secret
-from anchorlab.language.endpoint.welcome import MOST_BYTES
 from tests.language.endpoint.kit import SOON, endpoint, lines, question
 from tests.language.endpoint.scripted import Answer, said, served, spoken
 

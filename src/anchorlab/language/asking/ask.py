@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anchorlab.errors import SpecError
-from anchorlab.language.asking.manner import Manner
+from anchorlab.language.asking.prompt_style import Manner
 from anchorlab.language.asking.reply import Reply, read_reply
 from anchorlab.language.asking.request import Speaker
 from anchorlab.progress import Counted, counted

@@ -4,8 +4,8 @@ from anchorlab.language.endpoint.access import Access
 from anchorlab.language.endpoint.address import address_of, is_address, read_address
 from anchorlab.language.endpoint.budget import Budget
 from anchorlab.language.endpoint.endpoint import Endpoint
-from anchorlab.language.endpoint.pace import Pace
-from anchorlab.language.endpoint.patience import Patience
+from anchorlab.language.endpoint.rate_limit import Pace
+from anchorlab.language.endpoint.retry_policy import Patience
 from anchorlab.language.endpoint.server import Dialect, Server
 from anchorlab.language.endpoint.tally import Tally
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from anchorlab.language.endpoint.address import read_address
 from anchorlab.language.endpoint.budget import Budget
 from anchorlab.language.endpoint.endpoint import Endpoint
-from anchorlab.language.endpoint.pace import Pace
-from anchorlab.language.endpoint.patience import Patience
+from anchorlab.language.endpoint.rate_limit import Pace
+from anchorlab.language.endpoint.retry_policy import Patience
 from anchorlab.language.endpoint.server import Dialect, Server
 
 

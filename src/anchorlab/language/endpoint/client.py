@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from anchorlab.errors import SpecError
 from anchorlab.language.asking.request import Request, Said
 from anchorlab.language.endpoint.answer import Answer, MalformedError, read_answer
-from anchorlab.language.endpoint.outcome import Rejection, Trouble
-from anchorlab.language.endpoint.patience import seconds_asked_for
+from anchorlab.language.endpoint.failures import Rejection, Trouble
+from anchorlab.language.endpoint.retry_policy import seconds_asked_for
 from anchorlab.language.endpoint.secret import Secret
 from anchorlab.language.endpoint.server import Server
 from anchorlab.printable import printable
@@ -30,7 +30,7 @@ class Client:
         try:
             import openai
 
-            from anchorlab.language.endpoint.welcome import PLAIN, UnwelcomeError, http_client
+            from anchorlab.language.endpoint.reply_limits import PLAIN, UnwelcomeError, http_client
         except ImportError as error:
             raise SpecError("openai", "is not installed", "run pip install 'anchorlab[language]'") from error
         self._openai, self._secret, self._timeout = openai, secret, timeout

@@ -8,16 +8,16 @@ from typing import Any
 
 from anchorlab.language.asking.request import OnProgress, Request, Said
 from anchorlab.language.endpoint.budget import Budget, Purse
+from anchorlab.language.endpoint.chat_template import open_writer
 from anchorlab.language.endpoint.client import Client
 from anchorlab.language.endpoint.journal import Journal
-from anchorlab.language.endpoint.pace import Pace, Pacer
-from anchorlab.language.endpoint.patience import Patience
+from anchorlab.language.endpoint.rate_limit import Pace, Pacer
+from anchorlab.language.endpoint.retry_policy import Patience
 from anchorlab.language.endpoint.round import Known, Means, Round
 from anchorlab.language.endpoint.secret import read_secret
 from anchorlab.language.endpoint.server import Server
 from anchorlab.language.endpoint.tally import Tally
 from anchorlab.language.endpoint.wire import identity, text_of
-from anchorlab.language.endpoint.writer import open_writer
 from anchorlab.rng import generator
 
 

@@ -16,7 +16,7 @@ from anchorlab.language.endpoint.answer import Answer
 from anchorlab.language.endpoint.secret import Secret
 from anchorlab.language.endpoint.server import Server
 from anchorlab.plain import check_way, parse_json
-from anchorlab.runs.files import sync_directory
+from anchorlab.runs.atomic_files import sync_directory
 from anchorlab.runs.lock import Lock
 
 _FORMAT = 1

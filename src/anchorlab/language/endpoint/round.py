@@ -14,15 +14,15 @@ from anchorlab.language.asking.request import Request
 from anchorlab.language.endpoint import wire
 from anchorlab.language.endpoint.answer import Answer
 from anchorlab.language.endpoint.budget import Purse
+from anchorlab.language.endpoint.chat_template import Writer
 from anchorlab.language.endpoint.client import Client
+from anchorlab.language.endpoint.error_messages import NO_CONTINUING, absent, explained, given_up, other_model
+from anchorlab.language.endpoint.failures import Rejection, Trouble
 from anchorlab.language.endpoint.journal import Journal
-from anchorlab.language.endpoint.outcome import Rejection, Trouble
-from anchorlab.language.endpoint.pace import Pacer
-from anchorlab.language.endpoint.patience import Patience
-from anchorlab.language.endpoint.refusals import NO_CONTINUING, absent, explained, given_up, other_model
+from anchorlab.language.endpoint.rate_limit import Pacer
+from anchorlab.language.endpoint.retry_policy import Patience
 from anchorlab.language.endpoint.server import Server
 from anchorlab.language.endpoint.tally import Tally
-from anchorlab.language.endpoint.writer import Writer
 
 Outcome = Answer | Trouble | Rejection
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from anchorlab.language.asking.request import Request
+from anchorlab.language.endpoint.chat_template import Writer
 from anchorlab.language.endpoint.server import Server
-from anchorlab.language.endpoint.writer import Writer
 
 _SEEDS = 2**31  # servers differ in how large a seed they take
 _TURN = 16  # tokens that a chat template adds to each turn

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens.heads.applicable_detectors import Part, Scores
 from anchorlab.lens.heads.chance import threshold
-from anchorlab.lens.heads.parts import Part, Scores
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
 from anchorlab.lens.look.record import Record
 from anchorlab.tasks.batch import Batch

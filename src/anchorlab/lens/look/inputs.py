@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access
 from anchorlab.lens.look.hooked import opened
-from anchorlab.models.readable import check_range, numbers_text, readable, whole
+from anchorlab.models.input_checks import check_range, numbers_text, readable, whole
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.trained_run import TrainedRun
 

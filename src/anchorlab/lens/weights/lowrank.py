@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from anchorlab.errors import SpecError
 from anchorlab.models import Truncate
 from anchorlab.progress import Counted, counted
-from anchorlab.runs.files import read_json, write_json
+from anchorlab.runs.atomic_files import read_json, write_json
 from anchorlab.spec import unknown_name
 from anchorlab.training import Ensemble, Evaluation, TrainedRun
 from anchorlab.training.evaluation import UNEDITED, Evaluator

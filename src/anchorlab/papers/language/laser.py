@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anchorlab.language import LanguageModel
 from anchorlab.language.answers import Answers, Questions
-from anchorlab.language.edited import edited_weights
+from anchorlab.language.next_words import edited_weights
 from anchorlab.language.prompts import Prompt, generic_words
 from anchorlab.models import Truncate
 from anchorlab.studies.claim import Measurement

@@ -9,7 +9,7 @@ from anchorlab.errors import SpecError
 from anchorlab.language import LanguageModel, pretrained, wrap
 from anchorlab.language.endpoint import is_address
 from anchorlab.papers.pretrained.tiny import tiny_model
-from anchorlab.studies.workplace import Workplace
+from anchorlab.studies.observation_context import ObservationContext
 
 TINY = "tiny"
 """The name of a small random model that needs no file; smoke profiles use it."""
@@ -29,14 +29,14 @@ class ModelSetting:
     revision: str | None = None
 
 
-def open_model(setting: ModelSetting, workplace: Workplace) -> LanguageModel:
+def open_model(setting: ModelSetting, context: ObservationContext) -> LanguageModel:
     """Open the model of a setting. Errors: those of `pretrained`, and `SpecError` at a server."""
     check_weights(setting)
     if setting.model == TINY:
         if setting.revision is not None:
             raise SpecError("revision", f"{TINY} has none", "leave it out")
-        return tiny_model().to(workplace.device)
-    return pretrained(setting.model, setting.revision, download=workplace.download, device=workplace.device)
+        return tiny_model().to(context.device)
+    return pretrained(setting.model, setting.revision, download=context.download, device=context.device)
 
 
 def check_weights(setting: ModelSetting) -> None:

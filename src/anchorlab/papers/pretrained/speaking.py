@@ -4,24 +4,24 @@ from anchorlab.errors import SpecError
 from anchorlab.language.asking import LocalSpeaker, Speaker
 from anchorlab.language.endpoint import is_address, read_address
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
-from anchorlab.runs.files import file_name
-from anchorlab.studies.workplace import Workplace
+from anchorlab.runs.atomic_files import file_name
+from anchorlab.studies.observation_context import ObservationContext
 
 
-def open_speaker(setting: ModelSetting, workplace: Workplace) -> Speaker:
+def open_speaker(setting: ModelSetting, context: ObservationContext) -> Speaker:
     """Open the model of a setting.
 
-    At a server it is asked as `workplace.access` says; its answers are kept in a file of `workplace.answers` that all
+    At a server it is asked as `context.access` says; its answers are kept in a file of `context.answers` that all
     studies and profiles share, so that no question is put twice.
 
     Errors: those of `open_model`, or of `Access.open`; `SpecError` for a revision at a server.
     """
     if not is_address(setting.model):
-        return LocalSpeaker(open_model(setting, workplace))
+        return LocalSpeaker(open_model(setting, context))
     if setting.revision is not None:
         raise SpecError("revision", "a model behind a server has none", "leave it out")
-    folder = workplace.answers or workplace.folder
-    return workplace.access.open(setting.model, folder / file_name(f"{setting.model}.jsonl"))
+    folder = context.answers or context.folder
+    return context.access.open(setting.model, folder / file_name(f"{setting.model}.jsonl"))
 
 
 def untrained_speaker(speaker: Speaker) -> Speaker | None:

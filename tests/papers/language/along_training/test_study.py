@@ -24,7 +24,7 @@ from anchorlab.papers.language.along_training.measures import Measuring
 from anchorlab.papers.language.along_training.study import Seen
 from anchorlab.papers.language.along_training.tiny_training import train_tiny
 from anchorlab.runs import Store
-from anchorlab.studies import Profile, Workplace, run_study, study
+from anchorlab.studies import ObservationContext, Profile, run_study, study
 
 STEPS = (0, 1, 2, 4)
 FEW = Measuring(4, 4, 2, 16, 4, 2, facts_cut=(0.5, 0.0))
@@ -63,7 +63,7 @@ def without_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_numbers_of_each_checkpoint_are_those_of_its_model(hub, trained, tmp_path, monkeypatch):
     """The probability of "the" after facts, by Hugging Face alone; with the first layer's W_in removed, too."""
     without_network(monkeypatch)
-    found = observe(SETTING, Workplace(tmp_path / "work"))
+    found = observe(SETTING, ObservationContext(tmp_path / "work"))
     assert [one.step for one in found] == list(STEPS) and not any(one.faults for one in found)
     for one in found:
         model = transformers.GPTNeoXForCausalLM.from_pretrained(trained / f"step{one.step}", dtype=torch.float32)
@@ -93,7 +93,7 @@ def test_a_step_with_the_weights_of_another_is_named_and_not_measured(hub, tmp_p
     commits = {step: (hub / "refs" / f"step{step}").read_text() for step in (0, 2)}
     for file in (hub / "snapshots" / commits[0]).glob("*.safetensors"):
         shutil.copy(file, hub / "snapshots" / commits[2] / file.name)
-    found = observe(SETTING, Workplace(tmp_path / "work"))
+    found = observe(SETTING, ObservationContext(tmp_path / "work"))
     assert [one.numbers is None for one in found] == [False, False, True, False]
     analysis = along_training.analyse(found, SETTING)
     table = analysis.tables[0]
@@ -105,19 +105,19 @@ def test_a_step_with_the_weights_of_another_is_named_and_not_measured(hub, tmp_p
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_with_the_same_bytes(hub, tmp_path, monkeypatch):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    expected = observe(SETTING, Workplace(whole))
+    expected = observe(SETTING, ObservationContext(whole))
 
     def stop(status: Any) -> None:
         if status.done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        observe(SETTING, Workplace(stopped, stop))
+        observe(SETTING, ObservationContext(stopped, stop))
     assert sorted(path.name for path in stopped.iterdir()) == ["step0.json", "step1.json"]
     measured = []
     real = checkpoints.measure
     monkeypatch.setattr(checkpoints, "measure", lambda model, few: measured.append(model.name) or real(model, few))
-    assert observe(SETTING, Workplace(stopped)) == expected
+    assert observe(SETTING, ObservationContext(stopped)) == expected
     assert measured == ["lab/tiny at step 2", "lab/tiny at step 4"]
     for path in whole.iterdir():
         assert (stopped / path.name).read_bytes() == path.read_bytes()
@@ -125,7 +125,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bytes(hub, tmp_path, monke
 
 @pytest.mark.parametrize("change", ["cut", "list", "without faults", "linked"])
 def test_a_kept_file_that_is_not_as_it_was_written_is_measured_anew(hub, tmp_path, change):
-    work, path = Workplace(tmp_path / "work"), tmp_path / "work" / "step0.json"
+    work, path = ObservationContext(tmp_path / "work"), tmp_path / "work" / "step0.json"
     setting = Setting("lab/tiny", None, (0,), FEW)
     expected, content = observe(setting, work), path.read_bytes()
     if change == "linked":
@@ -140,7 +140,7 @@ def test_a_kept_file_that_is_not_as_it_was_written_is_measured_anew(hub, tmp_pat
 
 
 def test_another_setting_is_measured_anew(hub, tmp_path):
-    work = Workplace(tmp_path / "work")
+    work = ObservationContext(tmp_path / "work")
     few = observe(Setting("lab/tiny", None, (0,), FEW), work)
     more = observe(Setting("lab/tiny", None, (0,), Measuring(4, 8, 2, 16, 4, 2)), work)
     assert few[0].numbers["facts: the"] != more[0].numbers["facts: the"]
@@ -158,7 +158,7 @@ def test_one_downloaded_checkpoint_at_a_time_is_on_the_disk(trained, tmp_path, m
         return str(named["local_dir"])
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    found = observe(SETTING, Workplace(tmp_path / "work", download=True))
+    found = observe(SETTING, ObservationContext(tmp_path / "work", download=True))
     assert all(one.numbers for one in found)
     assert seen == [[]] * len(STEPS)
     assert list(tmp_path.rglob("*.safetensors")) == []
@@ -171,10 +171,10 @@ def test_a_checkpoint_that_does_not_open_is_named(hub, tmp_path):
         path = hub / "snapshots" / (hub / "refs" / f"step{step}").read_text() / "config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "t5"}))
         if step:
-            last = observe(SETTING, Workplace(tmp_path / "work"))[-1]
+            last = observe(SETTING, ObservationContext(tmp_path / "work"))[-1]
             assert last.numbers is None and "cannot be opened: unknown architecture 't5'" in last.faults[0].text
     with pytest.raises(SpecError, match="unknown architecture 't5'"):
-        observe(SETTING, Workplace(tmp_path / "other"))
+        observe(SETTING, ObservationContext(tmp_path / "other"))
 
 
 def test_without_a_download_one_line_says_what_to_do(tmp_path, monkeypatch):
@@ -188,7 +188,7 @@ def test_without_a_download_one_line_says_what_to_do(tmp_path, monkeypatch):
 
 def test_a_single_revision_is_refused(tmp_path):
     with pytest.raises(SpecError, match="revision: the study goes through all of them; leave it out"):
-        observe(Setting("lab/tiny", "step1", STEPS, FEW), Workplace(tmp_path))
+        observe(Setting("lab/tiny", "step1", STEPS, FEW), ObservationContext(tmp_path))
 
 
 @pytest.mark.slow

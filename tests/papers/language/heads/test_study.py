@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("transformers")
 
 from anchorlab.language import pretrained
-from anchorlab.language.page import english_page
+from anchorlab.language.sample_text import english_page
 from anchorlab.papers.language.heads import measures as heads
 from anchorlab.papers.language.heads import study as observing
 from anchorlab.papers.language.heads.figures import Examples, examples, figures, shown, tables
@@ -19,7 +19,7 @@ from anchorlab.papers.language.heads.removal import Predictions, WithoutHeads
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.language.heads.study import Setting, layer_groups, observe, texts
 from anchorlab.papers.pretrained.opening import open_model
-from anchorlab.studies import Workplace, study
+from anchorlab.studies import ObservationContext, study
 
 NAMES = ("shift", "self", "first token", "broadcast", "any source", "uniform", "matching", "induction")
 LAYERS, HEADS, TEXTS = 6, 4, 3
@@ -182,7 +182,7 @@ def test_groups_of_layers_slide_and_leave_the_last():
 
 def test_texts_fit_the_model_and_follow_the_token_between_documents(tmp_path):
     setting = Setting("tiny", None, length=20, texts=3, half=7, sequences=2)
-    model = open_model(setting, Workplace(tmp_path))
+    model = open_model(setting, ObservationContext(tmp_path))
     english, repeated = texts(setting, model)  # the tiny model has no such token
     assert english.shape == (3, 20)
     assert english_page().text.startswith("".join(model.words(english.flatten())))
@@ -192,7 +192,7 @@ def test_texts_fit_the_model_and_follow_the_token_between_documents(tmp_path):
 
 def test_texts_follow_the_token_that_begins_one(tmp_path, monkeypatch):
     setting = Setting("tiny", None, length=20, texts=3, half=7, sequences=2)
-    model = open_model(setting, Workplace(tmp_path))
+    model = open_model(setting, ObservationContext(tmp_path))
     monkeypatch.setattr(observing, "beginning", lambda tokenizer: 1)
     english, repeated = texts(setting, model)
     assert (english.shape, repeated.inputs.shape) == ((3, 21), (2, 15))
@@ -205,7 +205,7 @@ def test_a_head_without_shift_leaves_the_removal_out(tmp_path):
     """The tiny random model has no head that shifts; everything else is measured."""
     setting = study("language/heads").profile("smoke").setting
     told = []
-    observed = observe(setting, Workplace(tmp_path, told.append))
+    observed = observe(setting, ObservationContext(tmp_path, told.append))
     assert observed.seen.without is None
     assert observed.seen.losses.shape == (setting.removal_texts,) and list(observed.seen.losses_without) == [0, 1]
     assert not observed.untrained.losses_without  # the last third is the last layer, which is left
@@ -217,7 +217,7 @@ def test_a_head_without_shift_leaves_the_removal_out(tmp_path):
 
 def test_examples_are_the_sentence_and_the_piece_with_the_largest_broadcast(tmp_path):
     setting = replace(study("language/heads").profile("smoke").setting, length=30)
-    model = open_model(setting, Workplace(tmp_path))
+    model = open_model(setting, ObservationContext(tmp_path))
     pieces = texts(setting, model)[0]
     sentence, piece = examples(model, score_heads(model, pieces), pieces).texts
     assert "".join(sentence.tokens) == shown("My name is John. What is my name? Your name is")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, ScatterFigure
 from anchorlab.language.answers import Answers, Questions
-from anchorlab.language.edited import edited_weights
+from anchorlab.language.next_words import edited_weights
 from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, split_by_unit
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Quantise, Truncate

@@ -11,7 +11,7 @@ from anchorlab.language.endpoint import Access, Endpoint, Pace, address_of
 from anchorlab.papers.pretrained.speaking import open_speaker
 from anchorlab.papers.retrieval.language_models.answers import PromptSetting, answer
 from anchorlab.runs import Store
-from anchorlab.studies import Workplace, kept_findings
+from anchorlab.studies import ObservationContext, kept_findings
 
 pytestmark = pytest.mark.slow
 
@@ -21,9 +21,9 @@ STUDY = ("study", "retrieval/language-models", "--profile", "smoke", "--json")
 
 def test_the_likeliest_answers_are_those_of_the_same_weights_here(serving, smollm2, tmp_path):
     """As the profiles ask: chats with the answer begun, written by the model's tokenizer."""
-    workplace = Workplace(tmp_path, access=Access(tokenizer="smollm2", pace=Pace(concurrent=2)))
+    context = ObservationContext(tmp_path, access=Access(tokenizer="smollm2", pace=Pace(concurrent=2)))
     served = replace(LIKELIEST, model=address_of(serving, str(smollm2)))
-    here, there = (open_speaker(setting, workplace) for setting in (LIKELIEST, served))
+    here, there = (open_speaker(setting, context) for setting in (LIKELIEST, served))
     ours = answer(here, LIKELIEST, lambda status: None, "asking")
     theirs = answer(there, served, lambda status: None, "asking")
     assert isinstance(there, Endpoint) and there.tally.answered > 15

@@ -15,8 +15,8 @@ from anchorlab.papers.language.along_training.measures import Measuring, measure
 from anchorlab.papers.language.along_training.tiny_training import train_tiny
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, check_weights, described
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, parse_json, read_plain
-from anchorlab.runs.files import write_file
-from anchorlab.studies.workplace import Workplace
+from anchorlab.runs.atomic_files import write_file
+from anchorlab.studies.observation_context import ObservationContext
 
 ALL = Measuring()
 
@@ -49,40 +49,42 @@ class Checkpoint:
     model: str = ""
 
 
-def observe(setting: Setting, workplace: Workplace) -> tuple[Checkpoint, ...]:
-    """Measure every checkpoint that no earlier run has measured; what is measured is kept in the workplace."""
+def observe(setting: Setting, context: ObservationContext) -> tuple[Checkpoint, ...]:
+    """Measure every checkpoint that no earlier run has measured; what is measured is kept in the context."""
     if setting.revision is not None:
         raise SpecError("revision", "the study goes through all of them", "leave it out")
     check_weights(setting)
-    workplace.folder.mkdir(parents=True, exist_ok=True)
-    name, own = setting.model, workplace.folder / "tiny"
+    context.folder.mkdir(parents=True, exist_ok=True)
+    name, own = setting.model, context.folder / "tiny"
     if setting.model == TINY:
         train_tiny(own, setting.steps)
         name = str(own)
     found: list[Checkpoint] = []
     for place, step in enumerate(sorted(setting.steps)):
-        workplace.report(Status(len(setting.steps), place, f"step {step}"))
-        path = workplace.folder / f"step{step}.json"
+        context.report(Status(len(setting.steps), place, f"step {step}"))
+        path = context.folder / f"step{step}.json"
         kept = _kept(path, setting, found)
         if kept is None:
-            kept = _measure(name, step, found, setting, workplace)
+            kept = _measure(name, step, found, setting, context)
             content = {"setting": _key(setting), "after": [one.step for one in found], **asdict(kept)}
             write_file(path.parent, path.name, [json.dumps(content).encode()])
         found.append(kept)
-    workplace.report(Status(len(setting.steps), len(setting.steps), "checkpoints"))
+    context.report(Status(len(setting.steps), len(setting.steps), "checkpoints"))
     shutil.rmtree(own, ignore_errors=True)
     return tuple(found)
 
 
-def _measure(name: str, step: int, before: list[Checkpoint], setting: Setting, workplace: Workplace) -> Checkpoint:
+def _measure(
+    name: str, step: int, before: list[Checkpoint], setting: Setting, context: ObservationContext
+) -> Checkpoint:
     """Read the files of a checkpoint, and measure the model unless they have a fault that makes it unusable."""
-    with checkpoint_folder(name, step, workplace.folder / "checkpoint", workplace.download) as folder:
+    with checkpoint_folder(name, step, context.folder / "checkpoint", context.download) as folder:
         weights = read_weights(folder)
         wrong = faults(weights, {one.step: one.weights for one in before})
         if any(fault.unusable for fault in wrong):
             return Checkpoint(step, wrong, weights, None)
         try:
-            model = pretrained(folder, device=workplace.device)
+            model = pretrained(folder, device=context.device)
         except SpecError as error:
             if all(one.numbers is None for one in before):  # others would hardly open either
                 raise

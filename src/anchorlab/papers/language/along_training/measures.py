@@ -8,9 +8,9 @@ from anchorlab.language import LanguageModel
 from anchorlab.language.answers import Questions
 from anchorlab.language.encode import windows
 from anchorlab.language.losses import text_losses
-from anchorlab.language.page import english_page
 from anchorlab.language.prompts import facts, indirect_objects, prepositions, sentences
 from anchorlab.language.repeated import repeated_tokens
+from anchorlab.language.sample_text import english_page
 from anchorlab.language.start import start_token
 from anchorlab.models import Truncate
 from anchorlab.papers.language.heads.scores import score_heads

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from anchorlab.language.checkpoints import revision_of
 from anchorlab.language.encode import windows
-from anchorlab.language.page import english_page
 from anchorlab.language.pretrained import quiet
+from anchorlab.language.sample_text import english_page
 from anchorlab.papers.pretrained.tiny import byte_tokenizer
 from anchorlab.rng import generator
 

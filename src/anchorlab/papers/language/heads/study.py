@@ -22,8 +22,8 @@ from torch import Tensor
 from anchorlab.engine import Status
 from anchorlab.language import LanguageModel
 from anchorlab.language.encode import windows
-from anchorlab.language.page import english_page
 from anchorlab.language.repeated import repeated_tokens
+from anchorlab.language.sample_text import english_page
 from anchorlab.language.start import beginning
 from anchorlab.papers.language.heads import measures
 from anchorlab.papers.language.heads.figures import Examples, examples, figures, tables
@@ -37,8 +37,8 @@ from anchorlab.papers.language.heads.removal import (
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, described, open_model, untrained_model
 from anchorlab.studies.claim import measures_in
+from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.studies.workplace import Workplace
 from anchorlab.viewer import AttentionView, read_texts
 
 
@@ -78,15 +78,15 @@ class Observed:
     view: AttentionView
 
 
-def observe(setting: Setting, workplace: Workplace) -> Observed:
+def observe(setting: Setting, context: ObservationContext) -> Observed:
     """Score the heads of the setting's model and of an untrained one, and remove heads and layers of the model."""
-    model = open_model(setting, workplace)
+    model = open_model(setting, context)
     english, repeated = texts(setting, model)
     groups = layer_groups(len(model.blocks), setting.layers)
     tokens = english.numel() + repeated.inputs.numel()
     one = setting.removal_texts * (english.shape[1] + repeated.inputs.shape[1])
     deep = [group for group in groups if group.start >= len(model.blocks) - third(len(model.blocks))]
-    show = _Progress(workplace, 2 * tokens + (setting.draws + 2) * one + (len(groups) + len(deep) + 2) * one // 2)
+    show = _Progress(context, 2 * tokens + (setting.draws + 2) * one + (len(groups) + len(deep) + 2) * one // 2)
     untrained = untrained_model(model)
     english_heads, repeated_heads = (show.scored(model, inputs) for inputs in (english, repeated.inputs))
     random_heads = [show.scored(untrained, inputs) for inputs in (english, repeated.inputs)]
@@ -146,12 +146,12 @@ def _without_layers(
 class _Progress:
     """Progress in tokens that went through a model."""
 
-    def __init__(self, workplace: Workplace, total: int) -> None:
-        self.workplace, self.total, self.done = workplace, total, 0
+    def __init__(self, context: ObservationContext, total: int) -> None:
+        self.context, self.total, self.done = context, total, 0
 
     def step(self, tokens: int, label: str) -> None:
         self.done = min(self.done + tokens, self.total)
-        self.workplace.report(Status(self.total, self.done, label))
+        self.context.report(Status(self.total, self.done, label))
 
     def scored(self, model: LanguageModel, inputs: Tensor) -> ScoredHeads:
         """Score the heads of a model, with progress."""

@@ -8,7 +8,7 @@ import torch
 from anchorlab.engine import Status
 from anchorlab.language import LanguageModel
 from anchorlab.language.answers import Answers, Questions, combine
-from anchorlab.language.edited import edited_weights
+from anchorlab.language.next_words import edited_weights
 from anchorlab.language.prompts import (
     Prompt,
     evenly,
@@ -28,7 +28,7 @@ from anchorlab.papers.language.noise.conditions import in_conditions
 from anchorlab.papers.language.noise.figures import MADRID, SENTENCE
 from anchorlab.papers.language.precision import BITS, Bits, requantised
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
-from anchorlab.studies.workplace import Workplace
+from anchorlab.studies.observation_context import ObservationContext
 
 _DRAWN = 4  # the last layers of Figure 1
 
@@ -98,20 +98,20 @@ class Observed:
     model: str
 
 
-def observe(setting: Setting, workplace: Workplace) -> Observed:
+def observe(setting: Setting, context: ObservationContext) -> Observed:
     """Ask the model of the setting, and an untrained one."""
-    model = open_model(setting, workplace)
+    model = open_model(setting, context)
     steps = 3 + len(BITS)
-    workplace.report(Status(steps, 0, "searching truncations"))
+    context.report(Status(steps, 0, "searching truncations"))
     chosen = [choose(model, prompts, setting) for prompts in _sets(setting)]
-    workplace.report(Status(steps, 1, "asking"))
+    context.report(Status(steps, 1, "asking"))
     trained = see(model, chosen, setting)
     trained = replace(trained, conditions=in_conditions(model, trained.facts_cut, chosen[1], setting.conditioned))
     coarser = {}
     for place, bits in enumerate(BITS):
-        workplace.report(Status(steps, 2 + place, f"asking with weights of {bits} bits"))
+        context.report(Status(steps, 2 + place, f"asking with weights of {bits} bits"))
         coarser[bits] = see(requantised(model, bits), chosen, setting)
-    workplace.report(Status(steps, steps - 1, "asking an untrained model"))
+    context.report(Status(steps, steps - 1, "asking an untrained model"))
     return Observed(trained, coarser, see(untrained_model(model), chosen, setting), described(setting, model))
 
 

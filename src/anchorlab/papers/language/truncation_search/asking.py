@@ -7,17 +7,17 @@ from functools import cached_property
 from anchorlab.engine import Status
 from anchorlab.language import LanguageModel
 from anchorlab.language.answers import Questions
-from anchorlab.language.edited import continue_text
 from anchorlab.language.encode import windows
-from anchorlab.language.page import english_page
+from anchorlab.language.next_words import continue_text
 from anchorlab.language.prompts import Prompt, evenly, facts, relations, split_by_unit
+from anchorlab.language.sample_text import english_page
 from anchorlab.language.truncation_controls import TruncationControls, control_truncation
 from anchorlab.language.truncations import TruncationSearch, search_truncations
 from anchorlab.models import Truncate
 from anchorlab.papers.language.laser import Laser, ask_both, in_words
 from anchorlab.papers.language.precision import BITS, Bits, requantised
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
-from anchorlab.studies.workplace import Workplace
+from anchorlab.studies.observation_context import ObservationContext
 
 FEED_FORWARD, ATTENTION = "blocks.*.mlp.*", "blocks.*.attn.*"
 B_2 = 0.0125
@@ -94,39 +94,39 @@ class Observed:
     model: str
 
 
-def observe(setting: Setting, workplace: Workplace) -> Observed:
+def observe(setting: Setting, context: ObservationContext) -> Observed:
     """Search the truncations of the setting's model, and control the best; a killed search goes on where it stopped."""
-    model = open_model(setting, workplace)
+    model = open_model(setting, context)
     first, second = split_by_unit(evenly(facts(relations(), (0, 1)), setting.facts))
     search = search_truncations(
         Questions(model, evenly(first, setting.searched)),
         [FEED_FORWARD, ATTENTION],
         setting.fractions,
-        keep=workplace.folder,
-        progress=lambda done, total: workplace.report(Status(total, done, "cutting matrices")),
+        keep=context.folder,
+        progress=lambda done, total: context.report(Status(total, done, "cutting matrices")),
     )
     steps = 3 + len(BITS)
-    workplace.report(Status(steps, 0, "controls"))
+    context.report(Status(steps, 0, "controls"))
     asked, best = Questions(model, second), search.best()
     compared = {
         FEED_FORWARD_BEST: search.best(FEED_FORWARD),
         ATTENTION_BEST: search.best(ATTENTION),
         "appendix B.2": Truncate(weight=f"blocks.{len(model.blocks) - 1}.mlp.W_in", fraction=B_2),
     }
-    trained = _control(search, asked, best, compared, setting, setting.draws, workplace)
-    workplace.report(Status(steps, 1, "sentences"))
+    trained = _control(search, asked, best, compared, setting, setting.draws, context)
+    context.report(Status(steps, 1, "sentences"))
     told = tuple(
         (str(prompt.answer), *(continue_text(model, prompt.text, setting.continued, edits) for edits in ([], [best])))
         for prompt in evenly(second, setting.told)
     )
     coarser = {}
     for place, bits in enumerate(BITS):
-        workplace.report(Status(steps, 2 + place, f"weights of {bits} bits"))
+        context.report(Status(steps, 2 + place, f"weights of {bits} bits"))
         rounded = Questions(requantised(model, bits), second)
-        coarser[bits] = _control(None, rounded, best, compared, setting, setting.checked, workplace)
-    workplace.report(Status(steps, steps - 1, "an untrained model"))
+        coarser[bits] = _control(None, rounded, best, compared, setting, setting.checked, context)
+    context.report(Status(steps, steps - 1, "an untrained model"))
     drawn = Questions(untrained_model(model), second)
-    untrained = _control(None, drawn, best, {}, setting, setting.checked, workplace)
+    untrained = _control(None, drawn, best, {}, setting, setting.checked, context)
     return Observed(trained, coarser, untrained, len(model.blocks), told, described(setting, model))  # type: ignore[arg-type]
 
 
@@ -137,13 +137,13 @@ def _control(
     compared: Mapping[str, Truncate],
     setting: Setting,
     draws: int,
-    workplace: Workplace,
+    context: ObservationContext,
 ) -> Seen:
     """Ask a model under the best truncation, under its controls, and under those that it is compared with."""
     model: LanguageModel = asked.model
     text = windows(model.tokenizer, english_page().text, min(setting.window, model.context), model.context)
     controls = control_truncation(
-        asked, best, text, draws, progress=lambda done, total: workplace.report(Status(total, done, "random changes"))
+        asked, best, text, draws, progress=lambda done, total: context.report(Status(total, done, "random changes"))
     )
     others = {name: ask_both(asked, one, controls.full) for name, one in compared.items()}
     return Seen(search, controls, asked.prompts, others)

@@ -21,8 +21,8 @@ from anchorlab.papers.retrieval.language_models.answers import LIKELIEST, SMOKE,
 from anchorlab.papers.retrieval.language_models.conditions import Conditions, compare, conditions_table
 from anchorlab.papers.retrieval.language_models.figures import figures, tables
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.studies.workplace import Workplace
 
 EASY = 5  # the equations that the paper finds solved almost perfectly have up to this many steps
 _CONTROLS = 20  # an untrained model is asked this many times fewer questions
@@ -50,18 +50,18 @@ class Observed:
         return next(iter(self.answers.values()))
 
 
-def observe(setting: PromptSetting, workplace: Workplace) -> Observed:
+def observe(setting: PromptSetting, context: ObservationContext) -> Observed:
     """Ask the models of the setting and, if the first is on this machine, an untrained one like it."""
     answers, words, untrained, conditions = dict[str, Answered](), list[str](), None, Conditions()
     for name in setting.models:
         one = replace(setting, model=name)
-        speaker = open_speaker(one, workplace)
+        speaker = open_speaker(one, context)
         label = name if speaker.name in answers else speaker.name
-        answers[label] = answer(speaker, setting, workplace.report, f"asking {label}")
+        answers[label] = answer(speaker, setting, context.report, f"asking {label}")
         if not words and (control := untrained_speaker(speaker)) is not None:
-            untrained = answer(control, _fewer(setting), workplace.report, "asking an untrained model")
+            untrained = answer(control, _fewer(setting), context.report, "asking an untrained model")
         if not words and isinstance(speaker, LocalSpeaker) and setting.conditions:
-            conditions = compare(speaker, setting, workplace.report, f"asking {label}")
+            conditions = compare(speaker, setting, context.report, f"asking {label}")
         words.append(described_speaker(one, speaker))
     return Observed(answers, untrained, "; ".join(words), conditions)
 

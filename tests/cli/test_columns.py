@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from anchorlab.cli.layout import GAP, lay_out
+from anchorlab.cli.columns import GAP, lay_out
 from anchorlab.cli.output import print_table
 
 words = st.text("abc", min_size=1, max_size=12)

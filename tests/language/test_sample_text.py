@@ -1,6 +1,6 @@
 """The page of English that ships with the package."""
 
-from anchorlab.language.page import english_page
+from anchorlab.language.sample_text import english_page
 
 
 def test_the_page_is_prose_of_a_known_source() -> None:

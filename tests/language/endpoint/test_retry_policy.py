@@ -4,7 +4,7 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.language.endpoint import Patience
-from anchorlab.language.endpoint.patience import seconds_asked_for
+from anchorlab.language.endpoint.retry_policy import seconds_asked_for
 from anchorlab.rng import generator
 
 

@@ -2,7 +2,7 @@
 
 from anchorlab.errors import SpecError
 from anchorlab.language.asking.request import Request
-from anchorlab.language.endpoint.outcome import Rejection, Trouble
+from anchorlab.language.endpoint.failures import Rejection, Trouble
 from anchorlab.language.endpoint.server import Server
 
 NO_CONTINUING = "give the model's tokenizer, or ask without a beginning, or in plain text (chat=False)"

@@ -1,7 +1,7 @@
-"""Claims: a process marks a directory as its own with a file that it renews for as long as it lives.
+"""Leases: a process marks a directory as its own with a file that it renews for as long as it lives.
 
-Kernel locks work between the processes of one machine. Claims also work between machines that share a folder. A claim
-expires if it is not renewed within its lease; a claim by a process of this machine also ends with that process.
+Kernel locks work between the processes of one machine. Leases also work between machines that share a folder. A lease
+expires if it is not renewed in time; a lease of a process on this machine also ends with that process.
 """
 
 import os
@@ -16,23 +16,23 @@ from typing import Any
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import is_plain_folder, read_plain
-from anchorlab.runs.files import file_time, json_in, read_json, write_json
+from anchorlab.runs.atomic_files import file_time, json_in, read_json, write_json
 
 LEASE = 120.0
-"""Seconds without renewal after which a claim expires; longer than a shared file system caches what it read."""
+"""Seconds without renewal after which a lease expires; longer than a shared file system caches what it read."""
 
 LONGEST_LEASE = 3600.0
-"""The longest lease in seconds, one hour; a claim with a longer lease is invalid."""
+"""The longest duration of a lease in seconds, one hour; a longer one is invalid."""
 
 NAME = "claim.json"
 
-# The tokens of the claims that this process holds, so that a file it failed to remove claims nothing.
+# The tokens of the leases that this process holds, so that a file it failed to remove holds nothing.
 _OURS: set[str] = set()
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who claims a directory: a unique token, the machine, and the process with its start time (process ids recur)."""
+    """Who leases a directory: a unique token, the machine, and the process with its start time (process ids recur)."""
 
     token: str
     host: str
@@ -51,38 +51,38 @@ class Owner:
 
     @property
     def ended(self) -> bool:
-        """Whether the owner died on this machine, or is this process and has released the claim."""
+        """Whether the owner died on this machine, or is this process and has released the lease."""
         if self.process == os.getpid() and self.machine == _machine():
             return self.token not in _OURS
         return self.machine == _machine() and _started(self.process) != self.started
 
 
-class Claim:
-    """The claim of this process on a directory; it renews itself until it is released."""
+class Lease:
+    """The lease of this process on a directory; it renews itself until it is released."""
 
     def __init__(self, directory: Path, lease: float = LEASE) -> None:
         self.directory, self.owner, self.lease = directory, Owner.new(), min(lease, LONGEST_LEASE)
         self._released = threading.Event()
 
     def write(self) -> None:
-        """Write the claim and start renewing it. Errors: `StoreError` if the directory does not exist."""
+        """Write the lease and start renewing it. Errors: `StoreError` if the directory does not exist."""
         _OURS.add(self.owner.token)
         write_json(self.directory, NAME, {**asdict(self.owner), "lease": self.lease})
         threading.Thread(target=self._renew, daemon=True).start()
 
     @property
     def holds(self) -> bool:
-        """Whether the directory still exists and still holds this claim."""
+        """Whether the directory still exists and still holds this lease."""
         with suppress(StoreError):
             return bool(_read(self.directory).get("token") == self.owner.token)
         return False
 
     def release(self) -> None:
-        """Stop renewing the claim, and remove its file if it is still this claim's."""
+        """Stop renewing the lease, and remove its file if it is still this lease's."""
         self._released.set()
         _OURS.discard(self.owner.token)
         if self.holds:
-            with suppress(OSError):  # then the claim ends with this process or with its lease
+            with suppress(OSError):  # then the lease ends with this process or in time
                 (self.directory / NAME).unlink()
 
     def _renew(self) -> None:
@@ -94,14 +94,14 @@ class Claim:
 def holder(directory: Path) -> str | None:
     """Return who works in a directory, as text, or None if it is free.
 
-    A damaged claim, or a claim with other fields than ours, is ignored, however new it is. A claim that cannot be
+    A damaged lease, or a lease with other fields than ours, is ignored, however new it is. A lease that cannot be
     opened counts for `LEASE` seconds after its last renewal.
     """
     path = directory / NAME
     if not is_plain_folder(directory):
         return None
     try:
-        # A time in the future counts as old: no honest claim has one.
+        # A time in the future counts as old: no honest lease has one.
         age = abs(file_time(directory.parent) - path.lstat().st_mtime)
     except FileNotFoundError:
         return None
@@ -113,20 +113,20 @@ def holder(directory: Path) -> str | None:
         return "another process" if age <= LEASE else None
     try:
         owner, lease = _parsed(json_in(path, content, ""))
-    except (StoreError, ValueError):  # damaged, not half-written: claims are renamed into place
+    except (StoreError, ValueError):  # damaged, not half-written: leases are renamed into place
         return None
     return None if owner.ended or age > lease else str(owner)
 
 
 def _parsed(data: Mapping[str, Any]) -> tuple[Owner, float]:
-    """Return the owner and the lease in a claim. Errors: `ValueError` for values that no claim of ours has."""
+    """Return the owner and the duration of a lease. Errors: `ValueError` for values that no lease of ours has."""
     texts = [data.get(name) for name in ("token", "host", "machine", "started")]
     process, lease = data.get("process"), data.get("lease")
     if all(isinstance(one, str) for one in texts) and isinstance(process, int) and isinstance(lease, int | float):
         owner = Owner(**{field.name: data[field.name] for field in fields(Owner)})
         if process > 0 and 0 < lease <= LONGEST_LEASE:
             return owner, float(lease)
-    raise ValueError("no claim")
+    raise ValueError("no lease")
 
 
 def _read(directory: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from anchorlab.studies.registry import study, study_names
 from anchorlab.studies.study import Study
 from anchorlab.studies.toml_file import read_study
 from anchorlab.studies.vary import name_of
-from anchorlab.training.paths import Value, value_at
+from anchorlab.training.field_paths import Value, value_at
 
 _FILE = re.compile(r"(?P<path>.*\.(?P<kind>py|toml))(?::(?P<name>.+))?")
 

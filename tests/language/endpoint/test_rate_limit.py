@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from anchorlab.errors import SpecError
 from anchorlab.language.endpoint import Pace
-from anchorlab.language.endpoint.pace import Pacer
+from anchorlab.language.endpoint.rate_limit import Pacer
 from tests.language.endpoint.kit import endpoint, question
 from tests.language.endpoint.scripted import served, spoken
 

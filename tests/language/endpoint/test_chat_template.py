@@ -5,7 +5,7 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.language.asking import LocalSpeaker, Request, Turn
 from anchorlab.language.endpoint import Endpoint, Server
-from anchorlab.language.endpoint.writer import open_writer
+from anchorlab.language.endpoint.chat_template import open_writer
 from tests.language.asking.bytes import END, TEMPLATE, byte_model, tokenizer
 from tests.language.endpoint.kit import endpoint
 from tests.language.endpoint.scripted import served, spoken

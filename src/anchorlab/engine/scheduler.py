@@ -11,13 +11,13 @@ from typing import Any, NamedTuple, get_args
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.job import Job
 from anchorlab.engine.joint_job import JointJob, compatible
-from anchorlab.engine.notes import forget_failure
+from anchorlab.engine.progress_files import forget_failure
 from anchorlab.engine.tally import Tally
 from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError
 from anchorlab.progress import Status
 from anchorlab.runs import Run, Store
-from anchorlab.runs.claim import LEASE
-from anchorlab.runs.files import damaged
+from anchorlab.runs.atomic_files import damaged
+from anchorlab.runs.lease import LEASE
 from anchorlab.runs.plugins import note_modules
 from anchorlab.training import Experiment, merge
 from anchorlab.training.joined import MOST_TOGETHER, Places

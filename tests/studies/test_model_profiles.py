@@ -9,7 +9,16 @@ from anchorlab.engine import Status
 from anchorlab.errors import SpecError
 from anchorlab.findings import Control, at_least, ledger
 from anchorlab.runs import Store
-from anchorlab.studies import Analysis, Profile, Study, Workplace, claim, findings_directory, kept_findings, run_study
+from anchorlab.studies import (
+    Analysis,
+    ObservationContext,
+    Profile,
+    Study,
+    claim,
+    findings_directory,
+    kept_findings,
+    run_study,
+)
 
 PYTHIA, STEP = "EleutherAI/pythia-160m", "step1000"
 
@@ -33,9 +42,9 @@ def exactly(name: str) -> float:
     return len(name)
 
 
-def observe(setting: Setting, workplace: Workplace) -> dict[str, Any]:
-    workplace.report(Status(2, 1, "observing"))
-    return {"setting": setting, "workplace": workplace}
+def observe(setting: Setting, context: ObservationContext) -> dict[str, Any]:
+    context.report(Status(2, 1, "observing"))
+    return {"setting": setting, "context": context}
 
 
 def analyse(observed: dict[str, Any], setting: Setting) -> Analysis:
@@ -59,18 +68,18 @@ def test_what_is_observed_is_analysed_and_judged_beside_an_untrained_model(tmp_p
 
 
 def test_the_workplace_is_that_of_the_study_the_profile_and_the_model(tmp_path):
-    seen: list[Workplace] = []
+    seen: list[ObservationContext] = []
 
-    def watching(setting: Setting, workplace: Workplace) -> dict[str, Any]:
-        seen.append(workplace)
-        return observe(setting, workplace)
+    def watching(setting: Setting, context: ObservationContext) -> dict[str, Any]:
+        seen.append(context)
+        return observe(setting, context)
 
     study = Study("own/names", "Names.", (letters,), analyse, PROFILES, observe=watching)
     run_study(study, "quick", Store(tmp_path))
     run_study(study, f"quick@{PYTHIA}@{STEP}", Store(tmp_path), download=True)
     own, other = seen
     folder, answers = tmp_path / "studies" / "own-names" / "quick" / "partial", tmp_path / "answers"
-    assert own == Workplace(folder, own.report, answers=answers)
+    assert own == ObservationContext(folder, own.report, answers=answers)
     assert other.folder == tmp_path / "studies" / "own-names" / f"quick@EleutherAI%2Fpythia-160m@{STEP}" / "partial"
     assert (other.device, other.download) == ("cpu", True)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import check_way
-from anchorlab.runs.files import read_json, write_json
+from anchorlab.runs.atomic_files import read_json, write_json
 
 FILE = "runs.json"
 """The file next to `findings.json` that names the runs behind the findings."""

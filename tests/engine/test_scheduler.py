@@ -1,8 +1,8 @@
 """Pieces of runs whose chunks other processes change meanwhile."""
 
-from anchorlab.engine import pieces
+from anchorlab.engine import scheduler
 from anchorlab.engine.local import Local
-from anchorlab.engine.pieces import Pieces, Plan, Plans
+from anchorlab.engine.scheduler import Pieces, Plan, Plans
 from anchorlab.papers.anchor.settings import shortened
 from anchorlab.runs import Run, Store
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -16,7 +16,7 @@ def test_a_chunk_that_another_process_restarts_before_the_merge_is_trained_again
     experiment = Experiment(task("anchor/identity"), model, recipe, Members(seeds=(0, 1)), "two members")
     store, address = Store(tmp_path), experiment.cell.address
     plans = Plans({address: Plan([[0], [1]], 1, "auto")}, [[address]])
-    finish, restarted = pieces.finish, []
+    finish, restarted = scheduler.finish, []
 
     def finish_late(store, experiment, plan):
         if not restarted:
@@ -25,6 +25,6 @@ def test_a_chunk_that_another_process_restarts_before_the_merge_is_trained_again
             restarted.append(1)
         finish(store, experiment, plan)
 
-    monkeypatch.setattr(pieces, "finish", finish_late)
+    monkeypatch.setattr(scheduler, "finish", finish_late)
     Pieces(store, {address: experiment}, plans, "cpu", 20.0, None).train(Local())
     assert restarted and Run(store.root / address).finished

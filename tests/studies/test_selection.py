@@ -7,7 +7,7 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
 from anchorlab.studies import run_study, study
-from anchorlab.studies.chosen import chosen_studies
+from anchorlab.studies.selection import chosen_studies
 from tests.studies.study_file import write
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from anchorlab.errors import StoreError
 from anchorlab.plain import check_way
 from anchorlab.runs import ChunkDirectory
-from anchorlab.runs.files import read_json, write_json
+from anchorlab.runs.atomic_files import read_json, write_json
 from anchorlab.training import Progress
 
 _EVERY = 2.0  # seconds between two notes of progress

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from anchorlab.runs.claim import LEASE, NAME, Claim, Owner, holder
-from anchorlab.runs.files import write_json
+from anchorlab.runs.atomic_files import write_json
+from anchorlab.runs.lease import LEASE, NAME, Lease, Owner, holder
 
 
 def test_a_claim_is_renewed_well_within_its_lease(tmp_path):
-    claim = Claim(tmp_path, lease=4.0)
+    claim = Lease(tmp_path, lease=4.0)
     claim.write()
     try:
         os.utime(tmp_path / NAME, (0, 0))
@@ -76,7 +76,7 @@ def test_a_claim_with_fields_that_we_never_write_is_free_at_once(tmp_path, chang
 
 @pytest.mark.parametrize("keep", [0, 40])
 def test_a_claim_that_a_power_cut_has_damaged_is_free_at_once_and_its_owner_stops(tmp_path, keep):
-    claim = Claim(tmp_path)
+    claim = Lease(tmp_path)
     claim.write()
     try:
         assert claim.holds

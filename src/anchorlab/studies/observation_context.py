@@ -13,7 +13,7 @@ def no_report(status: Status) -> None:
 
 
 @dataclass(frozen=True)
-class Workplace:
+class ObservationContext:
     """What `Study.observe` gets beside its setting.
 
     Fields
