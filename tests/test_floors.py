@@ -48,7 +48,7 @@ def test_no_file_names_a_higher_floor():
     for path in (SOURCE / "anchorlab").rglob("*.py"):
         own = height(".".join(path.relative_to(SOURCE).with_suffix("").parts))
         if own is not None:
-            found[path.name] = [*upward(path.read_text("utf-8"), own)]
+            found[str(path)] = [*upward(path.read_text("utf-8"), own)]
     assert len(found) > 400 and not {name: names for name, names in found.items() if names}
 
 

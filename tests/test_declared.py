@@ -14,7 +14,7 @@ FOR_PEOPLE = ("inspect", "interop", "language", "lm-eval", "ray")  # the others 
 LOADED_LATE = (
     "language/harness/inspect_tasks.py",
     "language/harness/inspect_protocol.py",
-    "language/endpoint/welcome.py",
+    "language/endpoint/reply_limits.py",
 )
 USED_BY_OTHERS = {
     "accelerate": "transformers places large models with it",
