@@ -157,7 +157,7 @@ URL = "http://127.0.0.1:9/v1"
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((*SMOKE, "--endpoint", URL), "model: is missing beside --endpoint; give its name at the server, --model NAME"),
+        ((*SMOKE, "--endpoint", URL), "model: is missing with --endpoint; give its name at the server, --model NAME"),
         ((*SMOKE, *at("127.0.0.1:8000")), "endpoint: is not an address; write http://HOST:PORT/v1"),
         ((*SMOKE, *at("ftp://127.0.0.1/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),
         ((*SMOKE, *at("http://127.0.0.1:99999/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),

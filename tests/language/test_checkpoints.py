@@ -182,7 +182,7 @@ def test_some_matrices_of_another_step_are_named(saved):
     )
     (fault,) = faults(mixed, {7: first})
     count = len(first.matrices)
-    assert fault == Fault(f"1 of its {count} matrices are those of step 7, such as gpt_neox.embed_in.weight", False)
+    assert fault == Fault(f"1 of its {count} matrices equal step 7, such as gpt_neox.embed_in.weight", False)
 
 
 def test_values_that_are_not_finite_are_named(saved):

@@ -106,7 +106,7 @@ def test_a_member_is_named_by_its_seed_or_its_index(tmp_path):
     for arguments, message in (
         ({"seed": 7}, "^seed: members 1, 2 have the seed 7; choose one by its index, as in member=0"),
         ({"seed": 5}, "^seed: no member has the seed 5; the seeds are 4, 7, 7"),
-        ({"seed": 4, "member": 0}, "^member: is given beside a seed; give one of the two"),
+        ({"seed": 4, "member": 0}, "^member: is given together with a seed; give one of the two"),
         ({"member": 3}, "^member: there is no member 3; choose one from 0 to 2"),
     ):
         with pytest.raises(SpecError, match=message):

@@ -72,7 +72,7 @@ def claims(
 
     Of a study that has not been run in this store the published results are shown; the counts are of this store alone.
 
-    Beside our value is what the same measure gives on members that were never trained. A claim that they pass, too,
+    Next to our value is what the same measure gives on members that were never trained. A claim that they pass, too,
     `also holds untrained`. Studies of heads and mechanisms measure members trained on another task as well; a claim
     that these pass `also holds for another task`. At the end are the counts by verdict and by scope of the strongest
     evidence.
@@ -286,7 +286,7 @@ def _print_blocks(blocks: Sequence[_Block], most: int) -> None:
 
 
 def _lines(result: "ClaimResult", strongest: bool, block: _Block) -> Iterator[tuple[str | Text, Text]]:
-    """Yield what is printed of a result, each line after its sign; of one that is not the strongest, only its value."""
+    """Yield the lines printed for a result, each after its sign; for a weaker result, only its value."""
     from anchorlab.findings import SYMBOLS
 
     if strongest:

@@ -1,6 +1,6 @@
 """What a shell offers at TAB: names of tasks, studies, models and runs, and files that stand in for them.
 
-A shell asks at every TAB, so nothing heavy is imported: the names are those of `anchorlab.names`.
+A shell asks at every TAB, so nothing heavy is imported: the names come from `anchorlab.names`.
 """
 
 import os
@@ -95,7 +95,7 @@ StudyName = Annotated[str, Parameter(completer=studies)]
 ModelFields = Annotated[
     Fields, Parameter(name=("--model.FIELD", "--model.kind"), negative="", show_default=False, completer=kinds)
 ]
-"""The fields of a model; that of its kind has a name of its own, which a shell can complete."""
+"""The fields of a model; the option for its kind has its own name, which a shell can complete."""
 
 KindName = Annotated[str, Parameter(completer=kinds)]
 RunName = Annotated[str, Parameter(completer=runs)]

@@ -85,7 +85,7 @@ class EndpointOptions:
         if self.endpoint is None:
             return model
         if not model:
-            raise SpecError("model", "is missing beside --endpoint", "give its name at the server, --model NAME")
+            raise SpecError("model", "is missing with --endpoint", "give its name at the server, --model NAME")
         if is_address(model):
             raise SpecError("model", "has an address of its own", "leave out --endpoint, or give the name alone")
         if download:

@@ -15,7 +15,7 @@ from anchorlab.cli.signals import Terminated, ending_once
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, is_out_of_memory
 from anchorlab.printable import printable
 
-_OF_GROUP = ("--help", "-h", "--version")  # options of `anchorlab runs` itself; others are those of its list
+_OF_GROUP = ("--help", "-h", "--version")  # options of `anchorlab runs` itself; all others belong to its list
 _INCOMPLETE = 1
 _INTERRUPTED, _TERMINATED = 130, 143  # 128 + SIGINT, 128 + SIGTERM
 
@@ -37,7 +37,7 @@ commands = {
     "studies": "List the studies: one for each figure or question.",
     "study": "Run studies: train, check claims, write the report.",
     "sweep": "Train a grid of experiments that a file declares.",
-    "worker": "Train what a store has left, beside other workers.",
+    "worker": "Train what a store has left, together with other workers.",
     "submit": "Plan studies for workers, and submit these to Slurm.",
     "verify": "Check the papers' claims in their own settings, within a budget.",
     "claims": "List the papers' claims with our values and verdicts.",

@@ -50,7 +50,7 @@ def memory(
     member
         Index of one member, from 0; by default the mean over all.
     figure
-        Also draw the heat map to this PNG, PDF or SVG file; with `--along`, those of up to four checkpoints.
+        Also draw the heat map to this PNG, PDF or SVG file; with `--along`, the maps of up to four checkpoints.
     store
         Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`.
     json
@@ -127,9 +127,9 @@ def _means(form: "Float[Tensor, 'row column']", alike: bool) -> dict[str, float]
     size = len(form)
     if not alike:
         return {"mean": form.mean().item()}
-    beside = form[~torch.eye(size, dtype=torch.bool)]
+    off_diagonal = form[~torch.eye(size, dtype=torch.bool)]
     led = (form.argmax(dim=1) == torch.arange(size)).sum()
-    return {"diagonal": form.diagonal().mean().item(), "rest": beside.mean().item(), "rows_led": int(led)}
+    return {"diagonal": form.diagonal().mean().item(), "rest": off_diagonal.mean().item(), "rows_led": int(led)}
 
 
 def _largest(

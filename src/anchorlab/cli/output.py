@@ -61,7 +61,7 @@ def print_problem(text: str) -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """Print a table for people, with numbers aligned to the right; without a header if all column names are empty.
 
-    What does not fit on the terminal without breaking words is printed below, beside the first column.
+    What does not fit on the terminal without breaking words is printed below, next to the first column.
     """
     if title is not None:
         print_text(Text(printable(title, lines=True), "bold"))

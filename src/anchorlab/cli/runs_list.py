@@ -26,7 +26,7 @@ def list_(
 ) -> None:
     """List the runs in the store, the newest first, with their sizes and the total.
 
-    Fields are those of the specification (`model.layers`, or `layers` where only one path ends so), `run`, `label`,
+    Fields come from the specification (`model.layers`, or `layers` where only one path ends so), `run`, `label`,
     `trained`, `members`, `state`, `when`, `MB`, `studies`, versions such as `environment.torch`, and metrics at the
     end, such as `metrics.test.accuracy`.
 
@@ -39,7 +39,7 @@ def list_(
     reverse
         Sort from high to low.
     columns
-        Fields to show beside the run's address, separated by commas.
+        Fields to show next to the run's address, separated by commas.
     limit
         Number of runs to show: by default 50, in JSON all; 0 for all.
     store

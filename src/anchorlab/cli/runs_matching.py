@@ -1,4 +1,4 @@
-"""The runs that a command is about: those of a store that fulfil the conditions of `--where`."""
+"""Select the runs of a store that fulfil the conditions of `--where`."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -30,8 +30,8 @@ def prune_(
 ) -> int:
     """Remove runs that no findings need, after listing them and asking; without a kind, count them only.
 
-    The kinds: `orphans`, which no study's findings in the store were made from, such as those of `anchorlab train`;
-    `superseded`, which only earlier findings of a study were made from, or whose format is older than that of others;
+    The kinds: `orphans`, which no study's findings in the store were made from, such as runs of `anchorlab train`;
+    `superseded`, which only earlier findings of a study were made from, or whose format is out of date;
     `unfinished`, which no process is writing and training would continue; `damaged`, whose specification cannot be
     read. Runs in use are never removed, nor are runs that a needed or unfinished one started from.
 

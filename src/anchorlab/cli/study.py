@@ -53,7 +53,7 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Model:
-    """The model that is asked for, None for that of the profile, whether it may be downloaded, and how one behind a
+    """The requested model, None for the profile's own, whether it may be downloaded, and how one behind a
     server is asked."""
 
     name: str | None
@@ -187,7 +187,7 @@ def study(
 
 
 def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None, device: str, json: bool) -> None:
-    """Print what studies would train; those of pretrained models train nothing."""
+    """Print what studies would train; studies of pretrained models train nothing."""
     from anchorlab.cli.forecast import show_forecast
     from anchorlab.engine import forecast
     from anchorlab.studies import experiments_to_run
@@ -208,7 +208,7 @@ def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None
 
 
 def _runner(kept: "Store", model: _Model, workers: int | None, device: str, on: "On | Backend", quiet: bool) -> _Run:
-    """Return a function that runs a study and writes its page, by default beside its findings."""
+    """Return a function that runs a study and writes its page, by default next to its findings."""
     from anchorlab.report import write_report
     from anchorlab.studies import findings_directory, run_study
 

@@ -13,7 +13,7 @@ def table(text: Path, /, *, name: str | None = None, folder: Path = Path(), json
     text
         A UTF-8 text file.
     name
-        Name of the table, in letters, digits and underscores; by default that of the text file.
+        Name of the table, in letters, digits and underscores; by default the text file's name.
     folder
         Folder for the two files of the table; by default the current one.
     json

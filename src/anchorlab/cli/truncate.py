@@ -62,7 +62,7 @@ def truncate(
     figure
         Also draw a heat map of matrices and fractions to this PNG, PDF or SVG file.
     prompts
-        What a pretrained model is asked: `facts`, `indirect-objects`, or a CSV file with the columns `prompt` and
+        The prompts for a pretrained model: `facts`, `indirect-objects`, or a CSV file with the columns `prompt` and
         `answer`. One half chooses the cut, the other shows what it does.
     revision
         Branch, tag or commit of a pretrained model on the hub, such as `step1000`.
@@ -127,7 +127,7 @@ def truncate(
 
 
 def _check_kind(prompts: str | None, of_runs: dict[str, object], revision: str | None, download: bool) -> None:
-    """Raise `SpecError` for options of runs beside prompts, and for options of pretrained models without them."""
+    """Raise `SpecError` for options of runs given with prompts, and options of pretrained models without."""
     for name, value in of_runs.items():
         if prompts is not None and value is not None:
             raise SpecError(name, "is for runs, and --prompts for pretrained models", "leave one of them out")

@@ -38,7 +38,7 @@ def verify(
 
     Claims that an exact computation decides need no training. For the others, every study with a profile of the paper's
     own setting is estimated; those with the most open claims per hour come first, and runs that studies share are
-    trained once. The table at the end has our published value beside the one on this machine.
+    trained once. The table at the end has our published value next to the value on this machine.
 
     At the end of the budget training stops and keeps its state; the same command goes on from there.
 

@@ -15,7 +15,7 @@ def worker(
     device: str = "cpu",
     until_empty: Flag = False,
 ) -> None:
-    """Train what a store has left to do, beside any number of other workers on any machine that shares its folder.
+    """Train what a store has left to do, together with other workers on any machine that shares its folder.
 
     A worker takes one chunk of an unfinished run after the other, and merges a run whose last chunk it has finished. It
     may be ended at any moment: another goes on from the last state. `anchorlab study NAME --on folder` and `anchorlab

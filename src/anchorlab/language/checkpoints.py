@@ -174,7 +174,7 @@ def faults(weights: StoredWeights, earlier: Mapping[int, StoredWeights]) -> tupl
         if count == of:
             found.append(Fault(f"has the weights of step {step}", unusable=True))
         else:
-            text = f"{count} of its {of} matrices are those of step {step}, such as {shared[step][0]}"
+            text = f"{count} of its {of} matrices equal step {step}, such as {shared[step][0]}"
             found.append(Fault(text, unusable=False))
     if weights.declared is not None and weights.precision != weights.declared:
         text = f"is stored in {weights.precision}, and its configuration says {weights.declared}"

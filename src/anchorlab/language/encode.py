@@ -182,7 +182,7 @@ def windows(
 
 def _require(tokenizer: "PreTrainedTokenizerBase | None") -> "PreTrainedTokenizerBase":
     if tokenizer is None:
-        raise SpecError("tokenizer", "the model has none", "save its files beside the weights, or give token ids")
+        raise SpecError("tokenizer", "the model has none", "save its files with the weights, or give token ids")
     return tokenizer
 
 

@@ -19,7 +19,7 @@ def check_files(folder: Path, field: str) -> None:
 
     Errors: `SpecError` at `field`.
     """
-    if not os.path.isdir(folder):  # noqa: PTH112 - for a name of the hub too, and one that no folder has
+    if not os.path.isdir(folder):  # noqa: PTH112 - also for names on the hub, and names that no folder has
         return
     for path in chain(folder.glob("*"), folder.glob(f"{_TEMPLATES}/*")):
         mode = 0

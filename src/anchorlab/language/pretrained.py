@@ -182,7 +182,7 @@ def _check_index(place: _Place, revision: str | None) -> None:
         raise SpecError("model", f"{place.source}: {_INDEX} is damaged", "give another model") from None
     for name in named:
         if not (isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name):
-            problem = f"{_INDEX} names {printable(str(name)):.80}, which is no safetensors file beside it"
+            problem = f"{_INDEX} names {printable(str(name)):.80}, which is no safetensors file in its folder"
             raise SpecError("model", f"{place.source}: {problem}", "give another model")
 
 

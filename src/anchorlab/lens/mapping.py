@@ -25,7 +25,7 @@ def mapping_sequences(
     """
     length = inputs.shape[-1]
     if bool(((key_positions < 0) | (key_positions > length - 2)).any()):
-        raise SpecError("key_positions", "hold one that no output follows", f"keep them within 0..{length - 2}")
+        raise SpecError("key_positions", "hold a position that no output follows", f"keep them within 0..{length - 2}")
     keys = inputs.gather(-1, key_positions[:, None])
     steps = torch.arange(1, length, device=inputs.device)
     # Past the end the last output is repeated, so that the moves there are 0.

@@ -149,8 +149,8 @@ class Index:
             temporary = self.path.parent / f".{secrets.token_hex(8)}.tmp"
             with closing(sqlite3.connect(temporary)) as connection:
                 connection.executescript(_TABLES)
-            for beside in files_beside(self.path):  # the journal of a killed writer belongs to the damaged file
-                discard(beside)
+            for other in files_beside(self.path):  # the journal of a killed writer belongs to the damaged file
+                discard(other)
             temporary.replace(self.path)
         except (OSError, sqlite3.Error):
             return False

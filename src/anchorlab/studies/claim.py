@@ -203,7 +203,7 @@ def spread(values: Tensor, of: str = "seeds") -> str:
 def judge(
     claim: Claim, measured: Measured, profile: str, paper_setting: bool = False, own: bool = False
 ) -> ClaimResult:
-    """Return the verdict on a claim from what its measure returned; the other arguments are those of `Claim.judge`.
+    """Return the verdict on a claim from what its measure returned; the other arguments as for `Claim.judge`.
 
     Errors: `SpecError` that names the claim, for a value that is none of `Measured`.
     """

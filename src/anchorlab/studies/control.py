@@ -1,6 +1,6 @@
 """Controls: what the claims of a study give on members that were never trained, or trained on another task.
 
-Members of the first kind have their initial weights at all times; those of the second have the same model, recipe and
+Members of the first kind have their initial weights at all times; the second kind have the same model, recipe and
 seeds, but were trained on the study's `other_task`. The same analysis and the same measures read both, on the study's
 own sequences. A claim whose band accepts the first says little about what training does, and a claim whose band accepts
 the second says little about what training on this task does.
@@ -52,7 +52,7 @@ def with_controls(
         device: `cpu` or `cuda`
         report: called with the progress
 
-    Errors: those of `anchorlab.engine.run`.
+    Errors: as `anchorlab.engine.run`.
     """
     measures = {study.claim(measure).id: measure for measure in study.claims if not measure.exact}
     experiments = control_experiments(study, findings.profile)
@@ -114,7 +114,7 @@ def _on_another_task(study: Study[Any], experiments: Sequence[Experiment]) -> di
 class _Swapped(TrainedRun):
     """Trained members with the weights of another run, and the metrics that their own training led them to.
 
-    So a measure chooses the members by what they learned. One that reads metrics alone gives what it gave before.
+    So a measure chooses the members by what they learned. A measure of metrics alone keeps its value.
     """
 
     def __init__(self, trained: TrainedRun, weights: TrainedRun) -> None:

@@ -72,7 +72,7 @@ class WithRuns:
 
 
 def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Study[Any]:
-    """Return a study that judges hypotheses about its runs, beside its own claims.
+    """Return a study that judges hypotheses about its runs, in addition to its own claims.
 
     Errors: `SpecError` for a study that trains nothing, and for two claims of one name.
     """

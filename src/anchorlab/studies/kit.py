@@ -29,7 +29,7 @@ def at_end(run: TrainedRun, split: str, metric: str, edit: str = "none", group: 
         run: a finished run
         split: `train`, `test`, ...
         metric: `loss`, `accuracy`, ...
-        edit: the name of an edit of the weights that was evaluated beside training
+        edit: the name of a weight edit that was evaluated during training
         group: the sequences of one group; `all` for all of them
 
     Errors: `SpecError` for an unknown name, and for a metric that was not measured for every member.
@@ -158,7 +158,7 @@ def attention_maps(
 ) -> MapFigure:
     """Return the figure of attention patterns `[query key]` in a row, each under its name, on a scale from 0 to 1.
 
-    `ticks` are the tokens of the sequence, `seed` is that of the model.
+    `ticks` are the tokens of the sequence, `seed` is the model's.
     """
     row = tuple(Map(name, grid(values), tuple(ticks), tuple(ticks)) for name, values in maps.items())
     return MapFigure(title=title, caption=caption, maps=(row,), value_range=(0.0, 1.0), seeds=str(seed))

@@ -14,7 +14,7 @@ def no_report(status: Status) -> None:
 
 @dataclass(frozen=True)
 class ObservationContext:
-    """What `Study.observe` gets beside its setting.
+    """What `Study.observe` gets in addition to its setting.
 
     Fields
         folder: for partial results, of this study and profile alone, so that a killed run resumes; the study makes it

@@ -20,7 +20,7 @@ def studies_in(path: Path) -> list[Study[Any]]:
     The file is imported, with its folder first on Python's path, as `python FILE` has it: so it may import its
     neighbours, and other processes can import it. A block under `if __name__ == "__main__":` does not run.
 
-    Errors: `SpecError` for a missing file, for one that has the name of another module, for an error in the file (with
+    Errors: `SpecError` for a missing file, for a file with the name of another module, for an error in the file (with
     its line), and for a file without a study.
     """
     with named_in(path):

@@ -1,4 +1,4 @@
-"""Run studies: train what the store lacks, keep the findings, read those of all studies."""
+"""Run studies: train what the store lacks, keep the findings, read the findings of all studies."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -62,10 +62,10 @@ def run_study(
         on: where the runs are trained, as for `anchorlab.engine.run`
 
     Errors: `SpecError` for an unknown profile, for a changed study that still has the name of one of ours, and for a
-    download by a study that opens no pretrained model; those of `anchorlab.engine.run`.
+    download by a study that opens no pretrained model; as `anchorlab.engine.run`.
     """
     store = Store.of(store)
-    if study.name in STUDIES and study != find_study(study.name):  # its findings would pass for those of ours
+    if study.name in STUDIES and study != find_study(study.name):  # its findings would pass for ours
         raise SpecError("study.name", f"{study.name} is another study", "give the changed one a name, such as own/this")
     if download and study.observe is None:
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
@@ -111,12 +111,12 @@ def run_study(
 
 
 def experiments_to_run(study: Study[Any], profile: str) -> list[Experiment]:
-    """Return what `run_study` trains or evaluates: the experiments, and those of the controls."""
+    """Return what `run_study` trains or evaluates: its experiments and the controls."""
     return [*trainings(study, profile), *control_experiments(study, profile)]
 
 
 def _behind(cells: Iterable[Cell]) -> set[str]:
-    """Return the addresses of the runs that findings are made from: those of these cells, and untrained controls."""
+    """Return the addresses of the runs that findings are made from: these cells and their untrained controls."""
     return {address for cell in cells for address in (cell.address, Cell(_untrained(cell.spec)).address)}
 
 
@@ -129,8 +129,8 @@ def _untrained(spec: Mapping[str, Any]) -> dict[str, Any]:
 def without_record(store: Store) -> list[tuple[str, str, set[str] | None]]:
     """Return study and profile of findings that do not record their runs, with the addresses of those runs.
 
-    They are those of the study's experiments of today, if the store has them all; None if it has not, or if the study
-    is not one of ours. Each study and profile is there once.
+    The runs are taken from the study's present experiments; None if the store lacks one of them, or if the study is not
+    ours. Each study and profile is there once.
 
     Errors: `StoreError` that names damaged findings.
     """
@@ -159,13 +159,13 @@ def _findings_at(path: Path) -> Findings | None:
 def findings_directory(store: Store, study: str, profile: str) -> Path:
     """Return where a study's findings and report are kept: `<store>/studies/<study>/<profile>`.
 
-    In a profile's name, signs that no folder may have, such as `/` in that of a model, are written as in addresses.
+    In a profile's name, characters that no folder may have, such as `/` in a model's name, are written as in addresses.
     """
     return store.root / "studies" / study.replace("/", "-") / file_name(profile)
 
 
 def kept_findings(store: Store, without: str | None = None) -> list[Findings]:
-    """Return the findings of every study in the store, by study and profile; not those beside a file `without`.
+    """Return the findings of every study in the store, by study and profile, without folders that hold `without`.
 
     Errors: `StoreError` that names a damaged file.
     """

@@ -28,11 +28,11 @@ class Chosen:
 
     Fields
         study: as it is before any change
-        name: that of the changed study; None for one made of the changes
+        name: the changed study's name; None to make one from the changes
         profile: the one to run; None for the usual one
         values: new values by path; a list is one value where the field holds a list, else it makes several studies
         seeds: new seeds
-        hypotheses: to judge beside the claims
+        hypotheses: judged in addition to the claims
         source: the TOML file that says so
         code: the Python file that holds the study
     """

@@ -45,7 +45,7 @@ class Profile(Generic[Setting]):
     Args:
         setting: the sizes that differ between profiles, a frozen value
         note: how far the setting is from the paper's, in words; every report shows it
-        paper: whether this is the paper's own setting, for all claims or for those of these names
+        paper: whether this is the paper's own setting, for all claims, or only for these names
     """
 
     setting: Setting
@@ -230,7 +230,7 @@ class Study(Generic[Setting]):
     def experiments_of(self, profile: str) -> Sequence[Experiment]:
         """Return the experiments of a profile.
 
-        Errors: `SpecError` for an unknown one, and for one that trains a seed of `chosen_on`.
+        Errors: `SpecError` for an unknown profile, and for a profile that trains a seed of `chosen_on`.
         """
         found = self.experiments(self.profile(profile).setting)
         check_fresh(found, self.chosen_on)

@@ -31,8 +31,8 @@ class SweepFile(Spec):
         model.layers = [1, 2, 4]
         recipe.learning_rate = [1e-3, 3e-3]
 
-    `task` is a name, a TOML file beside this one, or a table: a `name` with its arguments, or a task as a file declares
-    it. The other tables change the defaults that suit the task. `metric` is what the figures show.
+    `task` is a name, a TOML file in the same folder, or a table: a `name` with its arguments, or a task as a file
+    declares it. The other tables change the defaults that suit the task. `metric` is what the figures show.
     """
 
     task: str | dict[str, Any]

@@ -23,7 +23,7 @@ class StudyFile(Spec):
         [model]
         heads = 3
 
-    `study` is a name, or a Python file beside this one; `name` is that of the findings, `own/` and the file's by
+    `study` is a name, or a Python file in the same folder; `name` is the name of the findings, `own/` and the file's by
     default. The tables hold new values as the options of a command line name them.
     """
 

@@ -177,7 +177,7 @@ class TrainedRun(Drawable):
         """Return the index of the member with this seed, or `member` if it exists. Errors: as `model`."""
         seeds = self.experiment.members.seeds
         if member is not None and seed is not None:
-            raise SpecError("member", "is given beside a seed", "give one of the two")
+            raise SpecError("member", "is given together with a seed", "give one of the two")
         if seed is None:
             index = member or 0
             if not 0 <= index < len(seeds):

@@ -152,7 +152,7 @@ def test_errors_name_the_remedy():
         patch(model, CLEAN, corrupted[:3], KEYS, answers)
     with pytest.raises(SpecError, match="corrupted_answers: are missing; give tokens"):
         patch(model, CLEAN, corrupted, KEYS)
-    with pytest.raises(SpecError, match="corrupted_answers: are those of the clean sequences; corrupt"):
+    with pytest.raises(SpecError, match="corrupted_answers: equal the clean answers; corrupt"):
         patch(model, CLEAN, corrupted, KEYS, KEYS)
     with pytest.raises(SpecError, match=r"answers: are no tokens of shape .*\[6, 1\]"):
         patch(model, CLEAN, corrupted, KEYS.float(), answers)

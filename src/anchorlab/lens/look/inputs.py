@@ -108,7 +108,7 @@ def _tensor(given: Any, field: str) -> Tensor:
         return given
     texts = [given, *given] if isinstance(given, list | tuple) else [given]
     if any(isinstance(text, str | bytes) for text in texts):
-        raise SpecError(field, "are text", "give token ids, for a language model those of model.tokenise(texts)")
+        raise SpecError(field, "are text", "give token ids, for a language model model.tokenise(texts)")
     try:
         return torch.as_tensor(given)
     except (TypeError, ValueError, RuntimeError):

@@ -84,7 +84,7 @@ class Pairs:
             )
         ]
         if torch.equal(*both):
-            raise SpecError("corrupted_answers", "are those of the clean sequences", "corrupt what the answer rests on")
+            raise SpecError("corrupted_answers", "equal the clean answers", "corrupt what the answer rests on")
         base, source = (right, left) if into == "corrupted" else (left, right)
         return cls(base, source, torch.stack(both, dim=-1), places, into)
 

@@ -190,10 +190,10 @@ def _making(card: Card) -> Iterator[str]:
     if card.format == LM_EVAL:
         call = f"questions({card.n}, seed={card.seed}, split=split)"
     call = f'load_task("{SPECIFICATION}").{call}'
-    yield f"In Python, the rows of a split are those of `{call}`."
+    yield f"In Python, the rows of a split are `{call}`."
     if card.format == "hf":
         yield from ("", "Read it with", "", *_fenced('datasets.load_dataset("FOLDER")', "python"))
-    licence = "MIT, as anchorlab itself." if card.ours else "That of the task's author; write it here before sharing."
+    licence = "MIT, as anchorlab itself." if card.ours else "The task author's; write it here before sharing."
     yield from ("", "## Licence", "", licence)
 
 

@@ -132,7 +132,7 @@ def table_characters(source: str, digest: str = "") -> tuple[str, ...]:
     except ValueError:
         characters = None
     if not isinstance(characters, list) or not all(isinstance(one, str) for one in characters):
-        raise SpecError("source", f"{source} has no list of characters beside it", "make it with `anchorlab table`")
+        raise SpecError("source", f"{source} has no list of characters in its folder", "make it with `anchorlab table`")
     if len(characters) != len(table_counts(source, digest)):
         problem = f"{source} has different numbers of rows and characters"
         raise SpecError("source", problem, "make it again with `anchorlab table`")

@@ -307,7 +307,7 @@ def _register(name: FormulationName) -> None:
             asked_steps=asked_steps,
         )
 
-    factory.__doc__ = f"{described}\n\nThe arguments are those of `RetrievalPrompts`."
+    factory.__doc__ = f"{described}\n\nThe arguments are the same as for `RetrievalPrompts`."
     register_task(f"retrieval/{name}")(factory)
 
 
