@@ -9,7 +9,7 @@ from anchorlab.findings import Findings, ledger
 from anchorlab.findings.ledger import Entry
 
 FILE = "published.json"
-"""The file beside this module, which `docs/gallery/build.py` writes: findings without their figures and tables."""
+"""The file in this folder that `docs/gallery/build.py` writes: findings without their figures and tables."""
 
 
 @cache

@@ -140,7 +140,7 @@ def make_plan(
         settled: ids of claims that need no run
         store, workers, device, report: as for `anchorlab.engine.forecast`
 
-    Errors: those of `forecast`.
+    Errors: as `forecast`.
     """
     store = Store.of(store)
     processes = max(1, workers or cores()) if device == "cpu" else 1

@@ -121,7 +121,7 @@ def test_the_card_tells_what_the_data_are(tmp_path):
         "train: <0> <1> <7> -> 0\nread it",
         "anchorlab export specification.toml --format parquet --n 3 --seed 7 --out FOLDER",
         "task family `test-made-up`, seed 7",
-        "## Licence\n\nThat of the task's author",
+        "## Licence\n\nThe task author's",
     ):
         assert told in card
     assert str(tmp_path) not in card
@@ -134,7 +134,7 @@ def test_a_task_of_ones_own_has_its_own_description_and_licence(tmp_path, own):
     assert "A function of the keys that its anchors point to" in card
     assert ("MIT" in card, "license: mit" in card) == (not own, not own)
     assert ("Source: anchor functions" in card, "AnchorFunction(operations" in card) == (not own, not own)
-    assert ("## Licence\n\nThat of the task's author; write it here" in card) == own
+    assert ("## Licence\n\nThe task author's; write it here" in card) == own
 
 
 def test_a_card_shows_names_as_text(tmp_path):

@@ -97,7 +97,7 @@ def experiments(setting: Tasks) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Learned:
-    """What the models of one loss do; of the identity function, those of the largest size where it is one value.
+    """What the models of one loss do; for the identity function, at the largest size where one value is given.
 
     `kept` and `rise` have an entry for each task.
     """

@@ -152,7 +152,7 @@ def rarity_explains(seen: Seen) -> Measurement:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the accuracy on unseen keys anchor by anchor, beside how often their answers are trained."""
+    """Draw the accuracy on unseen keys anchor by anchor, next to how often their answers are trained."""
     (run,) = runs
     seen = see(run)
     learning = split_curves("Accuracy along training, all anchors", run, {"train": "training", "test": "unseen keys"})

@@ -1,6 +1,6 @@
 """Nine tasks: each is fitted and generalises.
 
-Anchors say what is to be done with the tokens beside them; each task has a decision of its own. In test, keys are
+Anchors say what is to be done with the neighbouring tokens; each task has a decision of its own. In test, keys are
 where training never shows them, or under anchors that they were never shown with.
 
 Source: anchor functions, section 4, Figures 2 and 3; settings in its appendix A.
@@ -47,7 +47,7 @@ NAMES = (
     "statistical output",
     "multi-anchor",
 )
-"""The tasks in the order of section 4, which is that of every profile's experiments."""
+"""The tasks in the order of section 4, the order of every profile's experiments."""
 
 UNSEEN_PAIRS = ("composite", "synonym")
 """The tasks that also hold pairs of anchors back: their test on data is judged with the others, that on task apart."""

@@ -66,7 +66,7 @@ def rise_in_loss(ensemble: Ensemble, batch: Batch, sizes: Sequence[float]) -> Fl
 def moved(ensemble: Ensemble, size: float, draw: int) -> Ensemble:
     """Return members whose weight tensors have each moved by `size` times their norm along a direction.
 
-    All members move along the same directions, those of number `draw`.
+    All members move along the same directions, drawn with number `draw`.
     """
     weights = dict(ensemble.weights)
     for name in ensemble.trainable:

@@ -57,7 +57,7 @@ class Laser:
 
     @property
     def probabilities(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Those of the right word and of "the" with the truncation, then without: four columns `[prompt]`."""
+        """Probabilities of the right word and "the" with the truncation, then without: four columns `[prompt]`."""
         cut, full = self.cut, self.full
         return cut.right.exp(), cut.words[:, 0].exp(), full.right.exp(), full.words[:, 0].exp()
 
@@ -73,7 +73,7 @@ class Laser:
 
     @property
     def ratios(self) -> tuple[float, float]:
-        """The mean probability of the right word over that of "the", without and with the truncation."""
+        """The ratio of the mean probabilities of the right word and "the", without and with the truncation."""
         return self.right[0] / self.the[0], self.right[1] / self.the[1]
 
 
@@ -93,7 +93,7 @@ def by_unit(units: Sequence[str], *columns: Tensor) -> Tensor:
 
 
 def quotient(rows: Tensor) -> Tensor:
-    """Return the mean of the first column over that of the second, from sums as `by_unit` gives them."""
+    """Return the ratio of the means of two columns, from sums as `by_unit` gives them."""
     total = rows.sum(dim=0)
     return total[0] / total[1]
 
@@ -117,7 +117,7 @@ def growth_of_second(rows: Tensor) -> Tensor:
 
 
 def right_over_the(laser: Laser) -> Measurement:
-    """Measure the mean probability of the right word over that of "the", without the truncation."""
+    """Measure the ratio of the mean probabilities of the right word and "the", without the truncation."""
     _, _, right, the = laser.probabilities
     return over_shared(by_unit(laser.units, right, the), quotient, SUBJECTS)
 

@@ -30,7 +30,7 @@ class ModelSetting:
 
 
 def open_model(setting: ModelSetting, context: ObservationContext) -> LanguageModel:
-    """Open the model of a setting. Errors: those of `pretrained`, and `SpecError` at a server."""
+    """Open the model of a setting. Errors: as `pretrained`; `SpecError` at a server."""
     check_weights(setting)
     if setting.model == TINY:
         if setting.revision is not None:

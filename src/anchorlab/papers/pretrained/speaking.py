@@ -1,4 +1,4 @@
-"""The model of a setting as one that answers requests: its weights on this machine, or its name at a server."""
+"""Open the model of a setting as a speaker: its weights on this machine, or its name at a server."""
 
 from anchorlab.errors import SpecError
 from anchorlab.language.asking import LocalSpeaker, Speaker
@@ -14,7 +14,7 @@ def open_speaker(setting: ModelSetting, context: ObservationContext) -> Speaker:
     At a server it is asked as `context.access` says; its answers are kept in a file of `context.answers` that all
     studies and profiles share, so that no question is put twice.
 
-    Errors: those of `open_model`, or of `Access.open`; `SpecError` for a revision at a server.
+    Errors: as `open_model`, or `Access.open`; `SpecError` for a revision at a server.
     """
     if not is_address(setting.model):
         return LocalSpeaker(open_model(setting, context))

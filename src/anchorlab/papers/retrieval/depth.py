@@ -181,7 +181,7 @@ def least_layers(seen: Losses) -> Measurement:
 
 
 def _depths_table(seen: Losses) -> Table:
-    """Return the least depth of each symbol beside the depths at which models were found to retrieve it."""
+    """Return the least depth of each symbol, and the depths at which models were found to retrieve it."""
     learned = (seen.partial < RETRIEVED).float().mean(dim=1)
     layers = torch.tensor(seen.layers)
 

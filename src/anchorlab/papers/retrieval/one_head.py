@@ -42,7 +42,7 @@ class Solution:
 
     @property
     def solved(self) -> bool:
-        """Whether the model's own loss is as low as that of the paper's models."""
+        """Whether the model's own loss is as low as in the paper's models."""
         return self.circuit.model_loss < SOLVED
 
     @property

@@ -111,7 +111,7 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Seen:
 
 
 def many_losses(width: int, setting: Setting, steps: int) -> Float[Tensor, "run"]:
-    """Return the pure-label loss at rank 2 of many runs after so many steps, trained as those of the study."""
+    """Return the pure-label loss at rank 2 of many runs after `steps` steps, trained as in the study."""
     start = draw_memories(generator(0, "associative memory", width), setting.drawn, INPUTS, width)
     return torch.from_numpy(start.descend(ALPHA, setting.learning_rate, steps).pure_label_loss(rank=2))
 

@@ -1,7 +1,7 @@
 """Noisy recall: the feed-forward network of layer 1 stores the noise.
 
 A trigger is followed by the sequence's own token, or, with probability 1/2, by noise. The second feed-forward layer's
-input matrix is cut to a fraction ρ of its rank, beside training.
+input matrix is cut to a fraction ρ of its rank at every evaluation.
 
 Source: truncated weights, section 4 and Figure 3; settings in its appendix A.5.
 """

@@ -136,7 +136,7 @@ class Seen:
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the memories of both runs, that of one trigger first."""
+    """Read the memories of both runs, first with one trigger."""
     return Seen(*(memories(run.ensemble(), _task(run)) for run in runs))
 
 

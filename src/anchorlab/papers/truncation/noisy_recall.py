@@ -38,7 +38,7 @@ EARLY = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30)
 """Steps at which the noise is learned, long before anything else; measured in every run."""
 
 FRACTIONS = (0.5, 0.25, 0.1, 0.05)
-"""The fractions rho of the rank of F_2's input matrix that are kept, beside all of it and nothing."""
+"""The fractions rho of the rank of F_2's input matrix that are kept, apart from all of it and nothing."""
 
 OUTPUT_FRACTIONS = (0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 0.0)
 """The fractions rho of the rank of W_O of layer 0 that are kept where there is no feed-forward layer."""
@@ -78,7 +78,7 @@ class Setting:
         triggers: tuple[int, ...] = (SPACE,),
         alpha: float = ALPHA,
     ) -> Experiment:
-        """Return the training of a recall model, with all its truncations measured beside training.
+        """Return the training of a recall model, with all its truncations measured along training.
 
         Equal arguments give one cell, whichever study asks for it. With several triggers twice as many positions are
         scored; without feed-forward layers the value maps have two factors, as Figure 12 needs.
@@ -100,7 +100,7 @@ class Setting:
 
 
 def truncations(feed_forward: FeedForwards) -> dict[str, tuple[Edit, ...]]:
-    """Return the truncations measured beside training: what the paper drops or cuts for this choice of F_1 and F_2."""
+    """Return the truncations measured along training: what the paper drops or cuts for this choice of F_1 and F_2."""
     first, second = feed_forward
     edits: dict[str, tuple[Edit, ...]] = {}
     if second == "mlp":

@@ -23,17 +23,17 @@ from anchorlab.studies.study import Analysis, Study
 from anchorlab.training import Experiment, Members, TrainedRun
 
 RATES = (0.001, 0.003, 0.01)
-"""Learning rates of the range of appendix A.5 beside that of the other studies, which is its upper end."""
+"""Learning rates of the range of appendix A.5; the other studies take its upper end."""
 
 ALPHAS = (0.2, 0.8)
-"""Probabilities of noise beside the 1/2 of the other studies."""
+"""Probabilities of noise; the other studies take 1/2."""
 
 FIRST = 300
 """The first steps, in which the noise is to be learned at every learning rate: 10 for the greatest, 300 for one thirty
 times as small."""
 
 BETWEEN = (50, 75, 100, 150, 200, 250)
-"""When small learning rates are evaluated, beside the times of the other studies."""
+"""When small learning rates are evaluated, in addition to the times of the other studies."""
 
 
 def experiments(setting: Setting) -> list[Experiment]:

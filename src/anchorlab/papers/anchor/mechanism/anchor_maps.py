@@ -23,7 +23,7 @@ class AnchorMaps:
     positions: Int[Tensor, "place"]  # of the anchor
     maps: Float[Tensor, "member place query key"]
     explained: Float[Tensor, "member"]  # share of the variance between sequences that lies between those positions
-    own_apart: Float[Tensor, "member"]  # total variation between a sequence's rows and those of its position's map
+    own_apart: Float[Tensor, "member"]  # total variation between a sequence's rows and its position's map
     other_apart: Float[Tensor, "member"]  # the same for the maps of all other positions, their mean
 
 

@@ -80,7 +80,7 @@ class SecondAttention:
     keys: PerMember  # mean cosine between the others' keys
     opposite: PerMember  # mean cosine between a query and a key of the others
     same_side: PerMember  # share of sequences where the others' mean query and the key's have a positive product
-    longer: PerMember  # norm of the others' queries over that of the key's, mean over sequences
+    longer: PerMember  # norm of the others' queries over the key's, mean over sequences
 
 
 @dataclass(frozen=True)

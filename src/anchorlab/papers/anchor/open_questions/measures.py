@@ -49,7 +49,7 @@ class Outcome:
 def outcomes(runs: Sequence[TrainedRun], setting: Choices) -> dict[str, tuple[Outcome, ...]]:
     """Return the outcomes of each choice, in the order of its values.
 
-    `runs` are those of the base, of what trains alone, and of what trains together, as `experiments` has them.
+    `runs` are the base, what trains alone, and what trains together, in the order of `experiments`.
     """
     base, *alone, together = runs
     everyone, seeds = slice(None), setting.base.seeds
@@ -65,7 +65,7 @@ def outcomes(runs: Sequence[TrainedRun], setting: Choices) -> dict[str, tuple[Ou
 def timed(runs: Sequence[TrainedRun], setting: Choices) -> dict[tuple[str, float], Outcome]:
     """Return the outcomes on many sequences by choice and amount, of the values that are compared.
 
-    `runs` are those of the base on many sequences and of the values that are compared with it.
+    `runs` are the base on many sequences and the values that are compared with it.
     """
     base, *others = runs
     found = {(choice, one.amount): run for (choice, one), run in zip(setting.timed, others, strict=True)}
@@ -199,7 +199,7 @@ class Layers:
 def layers_along(run: TrainedRun) -> Layers:
     """Read both layers at every checkpoint.
 
-    A member counts as having learned if it answers and its heads are those of the identity task: layer 0 shifts by one,
+    A member has learned if it answers and its heads solve the identity task: layer 0 shifts by one,
     layer 1 broadcasts the position after the anchor.
     """
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)

@@ -20,7 +20,7 @@ FEW_LAYERS, SEVERAL_LAYERS = 2, 4
 
 COMPARED: Mapping[str, tuple[int, int]] = {SHARED: (FEW_HEADS, SEVERAL_HEADS), LAYERS: (FEW_LAYERS, SEVERAL_LAYERS)}
 """The choices whose learning times are compared, too. Heads share one total width: with heads as wide as before, the
-benefit of several may be that of more parameters."""
+benefit of several heads may come from more parameters."""
 
 Scalar = Literal["learning_rate", "weight_decay", "initialisation_scale"]
 
@@ -56,7 +56,7 @@ class Choices:
     Args:
         base: what everything else differs from in one choice
         values: the values of each choice, rising
-        speed: the base on so many sequences that all seeds learn, for the time that it takes
+        speed: the base on enough sequences for all seeds to learn, for the time this takes
         order: the model whose two layers are looked at along training
         spikes: the base at a constant learning rate, without clipping
         rates: the constant learning rates
@@ -70,7 +70,7 @@ class Choices:
     rates: tuple[float, ...]
 
     def is_base(self, value: Value) -> bool:
-        """Return whether a value is that of the base setting."""
+        """Return whether a value equals the base setting's."""
         base = self.base
         if value.scalar is not None:
             return value.amount == self.scalars[value.scalar]

@@ -101,7 +101,7 @@ def see(runs: Sequence[TrainedRun], setting: Choices) -> Seen:
 def _parts(
     runs: Sequence[TrainedRun], setting: Choices
 ) -> tuple[Sequence[TrainedRun], Sequence[TrainedRun], TrainedRun, TrainedRun]:
-    """The runs of the choices, those on many sequences, that of the layers' order, and that of the spikes."""
+    """The runs of the choices, on many sequences, of the layers' order, and of the spikes."""
     *others, order, constant = runs
     count = len(setting.alone) + 2
     return others[:count], others[count:], order, constant

@@ -162,7 +162,7 @@ def shifting_head(seen: Reading) -> Tensor | None:
 
 
 def _of(values: Tensor, head: Tensor) -> Tensor:
-    """Return of values `[member head ...]` those of one head for each member, `[member ...]`."""
+    """Select one head for each member: from values `[member head ...]` to `[member ...]`."""
     return values[torch.arange(len(values)), head]
 
 
@@ -172,7 +172,7 @@ def _of_others(values: Tensor, head: Tensor) -> Tensor:
 
 
 def _reading_layer(seen: Reading, values: Tensor) -> Tensor:
-    """Return of values `[member later head]` those of the reading head's layer, `[member head]`."""
+    """Select the reading head's layer: from values `[member later head]` to `[member head]`."""
     return _of(values, seen.heads.reading[0])
 
 

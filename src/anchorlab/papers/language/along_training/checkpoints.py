@@ -94,7 +94,7 @@ def _measure(
 
 
 def _key(setting: Setting) -> dict[str, Any]:
-    """What the numbers of a checkpoint depend on, beside its files."""
+    """What the numbers of a checkpoint depend on, apart from its files."""
     content: dict[str, Any] = json.loads(json.dumps({"model": setting.model, **asdict(setting.measuring)}))
     return content
 

@@ -9,7 +9,8 @@ def reached_by_chance(layers: int, heads: int, first: int, second: int, share: f
     """Return the distance between two kinds' first layers that a share of all random placements does not exceed.
 
     Placed at random, each kind's heads are as likely any set of that many heads of the model, and the kinds do not
-    heed each other. The distance is the first layer with a head of the second kind minus that of the first.
+    heed each other. The distance is the first layer with a head of the second kind minus the first with one of the
+    first kind.
 
     Args:
         layers, heads: of the model, with as many heads in each layer

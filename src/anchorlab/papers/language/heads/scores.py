@@ -1,4 +1,4 @@
-"""What every head of a language model does on some texts: a score for each detector, beside chance."""
+"""What every head of a language model does on some texts: a score for each detector, and its chance."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -42,10 +42,10 @@ class Setting(ModelSetting):
         facts: the number of prompts about facts, evenly out of two for each fact
         searched: the number of them that choose the truncation, evenly out of the first half
         conditioned: the number of them that are asked in other ways, evenly out of the second half
-        swept: the number of sentences beside Figure 1's that are asked under its truncations
+        swept: the number of sentences, apart from Figure 1's, that are asked under its truncations
         deep: the part of the layers, the last ones, whose input matrices are tried
         fractions: the fractions of the rank that are tried
-        grid: those of Figure 1
+        grid: the truncations of Figure 1
     """
 
     objects: int = 100

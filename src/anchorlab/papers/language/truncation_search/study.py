@@ -152,7 +152,7 @@ def text_is_spared(seen: Seen) -> Measurement:
 
 
 def _growth(losses: Float[Tensor, "piece 2"]) -> Tensor:
-    """The perplexity of the second column's losses over that of the first's."""
+    """The ratio of perplexities: the second column's losses over the first's."""
     return (losses[:, 1] - losses[:, 0]).mean().exp()
 
 

@@ -155,7 +155,7 @@ def distance(one: Growth, end: float) -> float:
 def slower(times: Float[Tensor, "symbol"]) -> float:
     """Return 1 if the last two times are further apart than the two before, else 0; NaN where one is missing.
 
-    NaN for fewer than four symbols, too: the paper's head 24, which emerges late, is that of the fourth.
+    NaN for fewer than four symbols, too: the paper's head 24, which emerges late, serves the fourth.
     """
     if len(times) < 4 or not bool(times[-3:].isfinite().all()):
         return nan

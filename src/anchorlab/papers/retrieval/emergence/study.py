@@ -71,7 +71,7 @@ SAMPLED = 4
 def experiments(setting: Experiment) -> list[Experiment]:
     """Return the setting, and where each of its batches is fresh some of its models on a fixed sample.
 
-    Only sequences that are seen again have a loss other than that of fresh ones.
+    Only sequences that are seen again have another loss than fresh sequences.
     """
     if setting.recipe.data.kind == "sample":
         return [setting]

@@ -30,7 +30,7 @@ class Transcribed:
     def right(self, outputs: Float[Tensor, "*member question query output"]) -> Bool[Tensor, "*member question"]:
         """Return whether the right end is the nearest to what a model says of the last symbol of the chain asked for.
 
-        outputs: predictions at all queries; the last features are those of the last symbol
+        outputs: predictions at all queries; the last features belong to the last symbol
         """
         features, rows = self.ends.shape[-1], torch.arange(len(self.asked))
         said = outputs[..., rows, self.asked, -features:]

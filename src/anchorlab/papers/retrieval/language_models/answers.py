@@ -75,7 +75,7 @@ class PromptSetting(ModelSetting):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names of the models. Errors: `SpecError` for an empty name, and for one that is there twice."""
+        """The names of the models. Errors: `SpecError` for an empty name, and for a name given twice."""
         names = tuple(name.strip() for name in self.model.split(","))
         if not all(names) or len(set(names)) < len(names):
             raise SpecError("model", f"{self.model!r} has a name twice or an empty one", "write NAME,NAME")
@@ -108,7 +108,7 @@ class Answered:
         orders: to equations whose premises are in each order
         chains: to equations of each number of chains
         scored: the candidates of each formulation by likelihood; empty for an endpoint
-        steps_scored: those of equations of each number of steps
+        steps_scored: likewise for equations of each number of steps
     """
 
     formulations: dict[str, tuple[Asked, ...]]

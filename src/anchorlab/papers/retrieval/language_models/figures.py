@@ -127,7 +127,7 @@ def _formulation_table(answers: Answers) -> Table:
 
 
 def _ability_table(answers: Answers) -> Table:
-    """What a model says beside what it finds likely: a wrong format, or ignorance."""
+    """Compare what a model says with what it finds likely: a wrong format, or ignorance."""
     several = len(answers) > 1
     rows: list[tuple[str | float, ...]] = []
     for name in STEPS:

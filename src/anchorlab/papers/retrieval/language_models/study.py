@@ -67,7 +67,7 @@ def observe(setting: PromptSetting, context: ObservationContext) -> Observed:
 
 
 def _fewer(setting: PromptSetting) -> PromptSetting:
-    """Return what an untrained model is asked: few of the questions, once, for it says nothing acceptable."""
+    """Return the questions for an untrained model: few, once, since it says nothing acceptable."""
     return replace(
         setting,
         questions=-(-setting.questions // _CONTROLS),

@@ -289,7 +289,7 @@ GAPS = -np.geomspace(1e-4, 20, 400)
 
 
 def _first_logits(law: UniformRecall) -> tuple[float, float]:
-    """Return the mean logit of the noise after the exact first step: the part of W_F and that of W_V."""
+    """Return the mean logit of the noise after the exact first step: the parts of W_F and W_V."""
     weights, means = first_step(law, LEARNING_RATE), law.moments.mean / law.length
     row = weights.value[law.noise_token]
     kinds = {NOISE_KIND: law.noise_token, TRIGGER_KIND: TRIGGER}

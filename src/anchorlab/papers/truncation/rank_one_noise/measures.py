@@ -1,4 +1,4 @@
-"""What the study of Theorem 2 measures: gradient descent on the matrix, beside the flow at the same times."""
+"""What the study of Theorem 2 measures: gradient descent on the matrix, and the flow at the same times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Descent:
         return np.log(np.stack([wrong, self.noise]) / self.right)  # type: ignore[no-any-return]
 
     def error(self, law: Law) -> Float[np.ndarray, "margin rate time"]:
-        """Return how far a and b lie above those of the flow at the same times."""
+        """Return how far a and b lie above the flow's at the same times."""
         flows = [gradient_flow(self.alpha, times, law) for times in self.time]
         return self.margins - np.stack([[flow.a for flow in flows], [flow.b for flow in flows]])  # type: ignore[no-any-return]
 
