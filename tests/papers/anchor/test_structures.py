@@ -119,13 +119,20 @@ def test_verdicts_outside_the_bands():
             of.FULL: [0.985, 1.0],
             of.NO_FNN: [0.78, 1.0],
             of.BADLY: [0.94, 0.82],
-            of.NONE: [0.94, 0.94],
+            of.NONE: [0.94] * 195,
             of.ONE_LAYER: [0.1, 0.12],
             of.SHIFTED: [0.88, 1.0],
         }
     )
     assert values_of(STUDY, outside)["fewer-is-better"] == pytest.approx(0.06)
     assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
+
+
+def test_few_seeds_below_the_band_leave_open_what_five_others_can_reach():
+    few = results_of(STUDY, seen({**TEST, of.NONE: [0.4, 0.5, 0.7, 0.1, 0.8]}))["none"]
+    assert (few.value, few.interval[1], few.verdict) == (pytest.approx(0.8), 1.0, "undecided")
+    one_fewer = results_of(STUDY, seen({**TEST, of.NONE: [0.94] * 194}))["none"]
+    assert one_fewer.verdict == "undecided"  # five others exceed it with a chance of 5/199, above 1/40
 
 
 def test_a_structure_that_should_fail_is_judged_only_where_it_fits():

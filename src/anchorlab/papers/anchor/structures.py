@@ -7,7 +7,7 @@ Source: anchor functions, section 5.3, Figure 15.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import torch
@@ -40,6 +40,7 @@ VOCABULARY = 201
 FITTED = 0.95  # training accuracy from which on a structure that is said to fail is judged: it has to have learned
 FIG_15 = "section 5.3 and Fig 15"
 
+PAPERS_SEEDS = 5  # of Figure 15, whose highest seed is at 100 %
 FULL, NO_FNN, BADLY, NONE = "all components", "without FNN", "linear + projection + mask", "none"
 ONE_LAYER, SHIFTED = "one layer", "one layer, V shifted by one"
 
@@ -198,7 +199,13 @@ def badly(seen: Accuracies) -> Measurement | None:
 )
 def none(seen: Accuracies) -> Measurement | None:
     """Test accuracy, highest over seeds."""
-    return over(seen.test[NONE], taken=torch.max) if NONE in seen.test else None
+    if NONE not in seen.test:
+        return None
+    best = over(seen.test[NONE], taken=torch.max)
+    # The chance that the paper's seeds exceed the highest of these; a bootstrap of the highest cannot see it.
+    exceeded = PAPERS_SEEDS / (PAPERS_SEEDS + seen.test[NONE].numel())
+    is_open = best.interval is not None and exceeded > 0.025
+    return replace(best, interval=(best.interval[0], 1.0)) if is_open else best
 
 
 @claim(
