@@ -204,8 +204,9 @@ def none(seen: Accuracies) -> Measurement | None:
     best = over(seen.test[NONE], taken=torch.max)
     # The chance that the paper's seeds exceed the highest of these; a bootstrap of the highest cannot see it.
     exceeded = PAPERS_SEEDS / (PAPERS_SEEDS + seen.test[NONE].numel())
-    is_open = best.interval is not None and exceeded > 0.025
-    return replace(best, interval=(best.interval[0], 1.0)) if is_open else best
+    if best.interval is None or exceeded <= 0.025:
+        return best
+    return replace(best, interval=(best.interval[0], 1.0))
 
 
 @claim(
