@@ -16,6 +16,7 @@ BYTES := $(BIN)/python -m pytest -n 2 -m "equal_bytes and not killed" tests/engi
 SLOW := browser or installed or killed or language or slow
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
 	anchor/working-memory retrieval/circuits retrieval/emergence
+PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step rank-one-noise)
 
 .PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-versions test-bounds faults lint types \
 	imports docs gallery gallery-again check bench browser clean
@@ -119,7 +120,8 @@ gallery: language language-2
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick --model gemma3
 	$(BIN)/anchorlab study $(SCALED) --profile scaled
-	$(BIN)/anchorlab study truncation/associative-memory truncation/attention-gradient truncation/rank-one-noise --profile paper
+	$(BIN)/anchorlab study $(PAPER) --profile paper
+	$(BIN)/anchorlab study anchor/structures --profile paper-none
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
 	$(BIN)/anchorlab study anchor/learners --profile paper-start-keys
 	$(BIN)/python docs/gallery/build.py

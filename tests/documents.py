@@ -18,7 +18,12 @@ _INCLUDED = re.compile(r"^```\{(?:include|literalinclude)\} (?P<path>\S+)$", re.
 def pages() -> list[Path]:
     """Every page that people write; what is generated from code or runs is checked where it is made."""
     written = [path for path in DOCS.rglob("*.md") if path.relative_to(DOCS).parts[0] not in ("_build", "gallery")]
-    return [README, ROOT / "CHANGELOG.md", *sorted(path for path in written if "generated" not in path.parts)]
+    return [
+        README,
+        ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+        *sorted(path for path in written if "generated" not in path.parts),
+    ]
 
 
 def name(path: Path) -> str:

@@ -13,7 +13,7 @@ from anchorlab.handed_down import HandedDown, hand_down
 if sys.platform == "win32":  # a store is kept by locks of the kernel that Windows lacks
     raise ImportError("anchorlab runs on Linux and macOS; on Windows, install it in WSL (run wsl --install first)")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _FACE = {
     "AnchorFunction": "tasks",
