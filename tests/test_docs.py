@@ -402,6 +402,12 @@ def test_the_published_ledger_is_that_of_the_published_findings():
     assert ledger == gallery_build().ledger_text(published()), "run docs/gallery/build.py --published"
 
 
+@pytest.mark.slow
+def test_the_published_costs_are_those_of_the_settings_of_today():
+    costs = (GALLERY / "costs.md").read_text("utf-8")
+    assert costs == gallery_build().costs_text(published()), "run docs/gallery/build.py --published"
+
+
 def test_every_study_of_the_ledger_has_a_page():
     build = gallery_build()
     for link in map(build.page_link, STUDIES):

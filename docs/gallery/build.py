@@ -42,6 +42,7 @@ from anchorlab.findings import (
 )
 from anchorlab.papers import UNPUBLISHED
 from anchorlab.papers.published import FILE
+from anchorlab.papers.verifying import candidates
 from anchorlab.report import save
 from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
@@ -49,6 +50,7 @@ from anchorlab.spec import Spec
 from anchorlab.studies import STUDIES, Study, findings_directory, study, with_controls
 from anchorlab.studies.fewer_seeds import part_of
 from anchorlab.studies.model_profiles import profile_name
+from anchorlab.training.cost import estimated_seconds
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
@@ -95,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = folder_of(other.study, chosen.out, SECOND_MODEL)
             (folder / "models.md").write_text(models_text(findings, other), "utf-8")
     (chosen.out / "ledger.md").write_text(ledger_text(found), "utf-8")
+    (chosen.out / "costs.md").write_text(costs_text(found), "utf-8")
     chosen.shipped.write_text(shipped_text(found), "utf-8")
     if chosen.readme.exists():
         write_readme(chosen.readme, found)
@@ -344,6 +347,39 @@ def ledger_text(found: Sequence[Findings]) -> str:
         f"## Claims outside their bands\n\n{table(('study', 'claim', 'paper', 'ours', 'verdict'), others)}\n"
         f"## Where the numbers come from\n\n{sources}"
     )
+
+
+def costs_text(found: Sequence[Findings]) -> str:
+    """Return what every training in a paper's own setting costs, the most claims per hour first."""
+    published = {(one.study, one.profile) for one in found}
+    rows = []
+    for one in candidates(STUDIES):
+        trained = [each for each in one.experiments if each.trained]
+        if trained and any(one.study.profile(one.profile).is_papers_setting(each.name) for each in one.study.claims):
+            hours = sum(map(estimated_seconds, trained)) / 3600
+            seeds = max(len(each.members) for each in trained)
+            shown = "published" if (one.study.name, one.profile) in published else ""
+            rows.append((hours / len(one.claims), page_link(one.study.name), one, seeds, hours, shown))
+    return table(
+        ("study", "profile", "claims", "seeds", "core-hours", "a seed", ""),
+        (
+            (
+                link,
+                f"`{one.profile}`",
+                str(len(one.claims)),
+                str(seeds),
+                hours_text(hours),
+                hours_text(hours / seeds),
+                shown,
+            )
+            for _, link, one, seeds, hours, shown in sorted(rows, key=lambda row: row[:2])
+        ),
+    )
+
+
+def hours_text(hours: float) -> str:
+    """Return hours with two digits, without an exponent."""
+    return f"{hours:.2f}" if hours < 1 else f"{hours:.1f}" if hours < 10 else f"{hours:.0f}"
 
 
 def page_link(study: str) -> str:
