@@ -1,8 +1,8 @@
 """Anchor functions: the product of vocabulary, rules with their operations, placement, separation and scoring."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
-from typing import Any, Literal, TypeVar
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from pydantic import Field, model_serializer, model_validator
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, below
 from anchorlab.rng import generator
 from anchorlab.tasks.anchor.drawing import Drawing, draw_sequences, drawings
 from anchorlab.tasks.anchor.expression import Expression
@@ -32,8 +32,6 @@ from anchorlab.tasks.batch import Answer, Batch, Example, TraceStep
 from anchorlab.tasks.metrics import correct
 from anchorlab.tasks.registry import task_family
 from anchorlab.tasks.task import Proof, Task
-
-Result = TypeVar("Result")
 
 _ROWS_AT_ONCE = 16_384  # few enough to stay in the processor's cache
 _MOST_GROUPS = 64
@@ -93,17 +91,22 @@ class AnchorFunction(Task):
                 "operations", f"are given for {sorted(self.operations)}", f"give one for each of {sorted(anchors)}"
             )
         for name, text in self.rivals.items():
-            rival = _within(f"rivals.{name}", partial(Expression, text))
+            with below(f"rivals.{name}"):
+                rival = Expression(text)
             for rule in self.rules.values():
                 check_names(rival, rule.pattern, f"rivals.{name}")
         self.pairs  # noqa: B018  raises for exceptions that cannot be read
         patterns = {name: rule.pattern for name, rule in self.rules.items()}
-        _within("placement", lambda: self.placement.check(patterns, self.vocabulary))
-        layout = _within("placement", lambda: self.layout)
-        _within("separation", lambda: self.separation.check(layout))
-        _within("scoring", lambda: self.scoring.within(self.placement.length))
-        if (noise := self.noise) is not None:
-            _within("noise", lambda: noise.check(self.vocabulary))
+        with below("placement"):
+            self.placement.check(patterns, self.vocabulary)
+            layout = self.layout
+        with below("separation"):
+            self.separation.check(layout)
+        with below("scoring"):
+            self.scoring.within(self.placement.length)
+        if self.noise is not None:
+            with below("noise"):
+                self.noise.check(self.vocabulary)
         if len(layout.frames) * self.vocabulary.item_count * layout.slots > _MOST_CHOICES:
             raise SpecError("placement", "makes too many frames for this many items", "use fewer anchors or items")
         if self.labels is None and self.group_by == "label":
@@ -324,11 +327,3 @@ class AnchorFunction(Task):
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
         """Return the sequences with the role of each token, and the oracle's trace in words."""
         return render(self.reader, inputs)
-
-
-def _within(field: str, call: Callable[[], Result]) -> Result:
-    """Return the result of `call`; prefix the field of a `SpecError` with `field`."""
-    try:
-        return call()
-    except SpecError as error:
-        raise SpecError(f"{field}.{error.field}", error.problem, error.remedy) from None

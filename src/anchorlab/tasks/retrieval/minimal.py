@@ -20,8 +20,7 @@ from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
 from anchorlab.tasks.metrics import LossKind
 from anchorlab.tasks.numbers import Lists, Numbers, Reals
 from anchorlab.tasks.registry import register_task, task_family
-from anchorlab.tasks.retrieval.asked_steps import asked_steps, check_asked_steps
-from anchorlab.tasks.retrieval.graph import StepGraph
+from anchorlab.tasks.retrieval.graph import StepGraph, asked_steps, check_asked_steps
 from anchorlab.tasks.task import Task
 
 _ROWS_AT_ONCE = 2048
