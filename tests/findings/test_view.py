@@ -9,7 +9,7 @@ from torch import nn
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Findings, Provenance
-from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec
+from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, OneLayerSpec, RecallSpec, VectorSpec
 from anchorlab.tasks import task
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.training.ensemble import Ensemble, initialise
@@ -90,6 +90,9 @@ def test_findings_from_before_live_views_still_load():
     [
         (SPEC, IDENTITY, None),
         (RecallSpec(width=32), IDENTITY, None),
+        (RecallSpec(width=10, learned_positions=True), IDENTITY, None),
+        (RecallSpec(width=10, scale_scores=False), IDENTITY, r"^model\.blocks\.0\.attn: does not scale its scores$"),
+        (OneLayerSpec(width=9, embeddings="sphere"), IDENTITY, r"^model\.pos_embed: is missing$"),
         (DecoderSpec(), IDENTITY, r"^model: has 5\d{6} parameters, more than 1048576"),
         (LSTMSpec(width=4), IDENTITY, "^model: a LSTM is not a transformer"),
         (FNNSpec(width=4), IDENTITY, "^model: a FNN is not a transformer"),
@@ -125,6 +128,14 @@ def test_a_block_of_another_kind_is_named(part):
     weights = {name: torch.zeros(1, *value.shape) for name, value in tokens.named_parameters()}
     with pytest.raises(SpecError, match=rf"^model\.blocks\.0\.{part}: "):
         live_model([Ensemble(tokens, weights, tuple(weights))], IDENTITY)
+
+
+def test_layers_side_by_side_are_refused():
+    module = SPEC.replace(layer_norm=False).build(IDENTITY.shape)
+    module.blocks[0].parallel = True
+    weights = {name: torch.zeros(1, *value.shape) for name, value in module.named_parameters()}
+    with pytest.raises(SpecError, match=r"^model\.blocks\.0: runs its two layers in parallel; show"):
+        live_model([Ensemble(module, weights, tuple(weights))], IDENTITY)
 
 
 @pytest.mark.parametrize(

@@ -147,16 +147,23 @@ def started(spec):
     return dict(model.named_parameters())
 
 
-@pytest.mark.parametrize(("scaled", "into_stream"), [(True, 0.3 / math.sqrt(2 * 8)), (False, 0.3)])
-def test_vectors_start_as_gpt2_does(scaled, into_stream):
+@pytest.mark.parametrize(
+    ("fields", "scale", "into_stream"),
+    [
+        ({}, 0.02, 0.02 / 4),  # the default scale
+        ({"initial_scale": 0.3}, 0.3, 0.3 / math.sqrt(2 * 8)),
+        ({"initial_scale": 0.3, "residual_scaling": False}, 0.3, 0.3),
+    ],
+)
+def test_vectors_start_as_gpt2_does(fields, scale, into_stream):
     """Standard deviations by role, within four standard errors of a sample of so many weights."""
-    spec = VectorSpec(layers=8, heads=2, width=64, initial_scale=0.3, residual_scaling=scaled)
+    spec = VectorSpec(layers=8, heads=2, width=64, **fields)
     for name, weight in started(spec).items():
         kind = name.rpartition(".")[2]
         if weight.ndim == 1:
             assert torch.equal(weight, torch.full_like(weight, float(kind == "w")))
         else:
-            wanted = into_stream if kind in ("W_O", "W_out") else 0.3
+            wanted = into_stream if kind in ("W_O", "W_out") else scale
             assert float(weight.detach().std()) == pytest.approx(wanted, rel=4 / math.sqrt(2 * weight.numel()))
 
 

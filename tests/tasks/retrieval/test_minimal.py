@@ -57,9 +57,6 @@ def test_position_vectors() -> None:
         angles = [position * 1.0, position * 0.01]  # 10000^(-2i/4)
         expected = [*np.cos(angles), *np.sin(angles)]
         assert tokens[position] == pytest.approx(expected, abs=1e-6)
-    pairs = MinimalRetrieval(chains=2, steps=1, features=2, positions="pair", frequencies=(0.5,)).position_vectors
-    expected = [(np.cos(0.5 * index), np.sin(0.5 * index)) for index in (0, 0, 1, 1, 2, 3)]
-    assert pairs.ravel() == pytest.approx(np.array(expected).ravel(), abs=1e-6)
     batch = MinimalRetrieval(chains=2, steps=1, features=4).sample("test", 3, 0)
     assert torch.equal(batch.inputs[1, :, 4:], torch.from_numpy(tokens))
 
@@ -90,19 +87,6 @@ def test_oracle_follows_vectors_by_equality() -> None:
     assert one.render(broken)[0].answer == "BC, unknown"
     with pytest.raises(SpecError, match="inputs: have 9 positions"):
         one.oracle(inputs[:, :9])
-
-
-def test_partial_losses_are_per_step() -> None:
-    one = MinimalRetrieval(chains=2, steps=3, features=2)
-    batch = one.sample("train", 5, 0)
-    outputs = batch.answers.clone()
-    outputs[:, 1, 2:4] += torch.tensor([1.0, 3.0])  # the second query's x_2
-    metrics = one.metrics(outputs, batch)
-    assert list(metrics) == ["partial_1", "partial_2", "partial_3"]
-    assert metrics["partial_1"].abs().max() == metrics["partial_3"].abs().max() == 0
-    assert metrics["partial_2"].tolist() == pytest.approx(np.array([[0.0, 5.0]] * 5))
-    last = MinimalRetrieval(steps=3, implicit_curriculum=False)
-    assert list(last.metrics(torch.zeros(2, 4, 4), last.sample("train", 2, 0))) == ["partial_3"]
 
 
 def test_letters() -> None:
