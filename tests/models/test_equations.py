@@ -15,7 +15,7 @@ from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import FeedForward
 from anchorlab.models.transformer import Transformer
 from tests.models import reference
-from tests.models.small_models import DECODER, FNN, LSTM, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of, shape_of
+from tests.models.small_models import DECODER, FNN, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of, shape_of
 
 SWITCHES = ("residual", "output_linear", "layer_norm", "feed_forward", "projection", "mask")
 
@@ -173,11 +173,6 @@ def test_keys_like_queries_start_as_their_copies():
         names = [f"blocks.{layer}.attn.{name}" for name in ("W_Q", "W_K")]
         assert torch.equal(*(alike[name] for name in names))
         assert not torch.equal(*(apart[name] for name in names))
-
-
-@pytest.mark.parametrize("layers", [1, 3])
-def test_lstm(layers):
-    compared(LSTM.replace(layers=layers), lambda x, w: reference.lstm(x, w, layers))
 
 
 @pytest.mark.parametrize("changes", [{}, {"hidden": 5}, {"layers": 3, "hidden_factor": 2}])
