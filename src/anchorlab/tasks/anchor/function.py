@@ -228,8 +228,19 @@ class AnchorFunction(Task):
             for name, other in found.rivals.items():
                 rivals[name][rows] = other
         latent = self.layout.frames.select(drawing.frames[choice]).with_keys(keys)
-        batch = self._batch(split, inputs, answers, rivals, latent, drawing.group[choice])
-        by_label = self.group_by == "label"
+        spread, by_label = self._spread(answers), self.group_by == "label"
+        one_group = len(self.groups) == 1 or by_label
+        batch = Batch(
+            inputs=inputs,
+            targets=spread,
+            answers=spread,
+            positions=self.positions,
+            split=split,
+            group=None if one_group else torch.from_numpy(drawing.group[choice]),
+            groups=("all",) if one_group else self.groups,
+            latents={name: torch.from_numpy(value) for name, value in vars(latent).items()},
+            rivals={name: self._spread(value) for name, value in rivals.items()},
+        )
         return batch if self.labels is None else self.labels.applied(batch, n, random, self.vocabulary.size, by_label)
 
     def _shared_out(self, n: int, random: Generator) -> Int[np.ndarray, "row"]:
@@ -240,29 +251,6 @@ class AnchorFunction(Task):
         groups = np.repeat([self.groups.index(name) for name in self.shares], count)
         return random.permutation(groups)
 
-    def _batch(
-        self,
-        split: str,
-        inputs: Int[Tensor, "row position"],
-        answer: Int[np.ndarray, "row"],
-        rivals: dict[str, Int[np.ndarray, "row"]],
-        latent: Latent,
-        group: Int[np.ndarray, "row"],
-    ) -> Batch:
-        answers = self._spread(torch.from_numpy(answer))
-        one_group = len(self.groups) == 1 or self.group_by == "label"
-        return Batch(
-            inputs=inputs,
-            targets=answers,
-            answers=answers,
-            positions=self.positions,
-            split=split,
-            group=None if one_group else torch.from_numpy(group),
-            groups=("all",) if one_group else self.groups,
-            latents={name: torch.from_numpy(value) for name, value in vars(latent).items()},
-            rivals={name: self._spread(torch.from_numpy(value)) for name, value in rivals.items()},
-        )
-
     @property
     def positions(self) -> Int[Tensor, "scored"]:
         """The scored positions, the same for every sequence."""
@@ -272,9 +260,9 @@ class AnchorFunction(Task):
         """Return a batch as the training loss scores it: at every position if `scoring.every_token` is set."""
         return self.scoring.for_training(batch, self.vocabulary.size)
 
-    def _spread(self, answer: Int[Tensor, "batch"]) -> Int[Tensor, "batch scored"]:
+    def _spread(self, answer: Int[np.ndarray, "batch"]) -> Int[Tensor, "batch scored"]:
         """Repeat each sequence's answer at every scored position."""
-        return answer.unsqueeze(-1).repeat(1, len(self.scoring.positions))
+        return torch.from_numpy(answer).unsqueeze(-1).repeat(1, len(self.scoring.positions))
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the answers, with a trace of the anchors found, the keys read and the value after each operation."""
@@ -291,7 +279,7 @@ class AnchorFunction(Task):
         steps += [
             TraceStep(text, torch.from_numpy(where), torch.from_numpy(value)) for text, where, value in found.steps
         ]
-        answer = self._spread(torch.from_numpy(found.answer))
+        answer = self._spread(found.answer)
         known = answer >= 0
         if self.labels is not None and self.labels.targets == "distribution":
             answer = self.labels.distribution(answer.clamp(min=0), self.vocabulary.size)
