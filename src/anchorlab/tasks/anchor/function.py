@@ -17,7 +17,6 @@ from anchorlab.rng import generator
 from anchorlab.tasks.anchor.drawing import Drawing, draw_sequences, drawings
 from anchorlab.tasks.anchor.expression import Expression
 from anchorlab.tasks.anchor.labels import Labels
-from anchorlab.tasks.anchor.latent import Latent
 from anchorlab.tasks.anchor.noise import MarkovNoise
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Layout, Placement
