@@ -55,6 +55,15 @@ def published() -> list[Findings]:
     return [Findings.from_json(path.read_bytes(), at=name(path)) for path in paths if path.exists()]
 
 
+def run_page(page: str, folder: Path, store: Path | None = None) -> str:
+    """Run the Python of a page of `how_to` in a folder, and return what it prints."""
+    source = "\n".join(blocks(DOCS / "how_to" / f"{page}.md", "python"))
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(store or folder / "runs")}
+    done = subprocess.run([sys.executable, "-c", source], cwd=folder, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_there_are_pages():
     assert {"README.md", "docs/index.md", "docs/concepts.md", "docs/decisions.md"} <= set(map(name, pages()))
 
@@ -67,29 +76,21 @@ def test_python_blocks_compile(page):
 
 @pytest.mark.slow
 def test_blocks_about_anchor_functions_run(tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / "anchor_function.md", "python"))
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "Training shows all of the answers" in done.stdout
+    said = run_page("anchor_function", tmp_path)
+    assert "Training shows all of the answers" in said
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_a_trained_model_opens_in_torch(tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / "plain_torch.md", "python"))
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Ensemble of 3 members: DecoderSpec(layers=2, heads=2, width=64)\n")
+    said = run_page("plain_torch", tmp_path)
+    assert said.startswith("Ensemble of 3 members: DecoderSpec(layers=2, heads=2, width=64)\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-model", "runs"]
 
 
 @pytest.mark.slow
 def test_everything_draws_itself(tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / "draw.md", "python"))
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_page("draw", tmp_path)
     drawn = {path.name for path in tmp_path.glob("*.png") if path.stat().st_size > 5000}
     assert drawn == {"accuracy.png", "pattern.png", "heads.png", "circuit.png", "figure.png"}
 
@@ -446,11 +447,8 @@ def test_the_separation_on_the_page_about_files_is_that_of_the_task():
 
 @pytest.mark.slow
 def test_the_page_on_varied_studies_prints_a_study_of_its_own_name(tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / "vary.md", "python"))
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "supported" in done.stdout and "reproduced" not in done.stdout
+    said = run_page("vary", tmp_path)
+    assert "supported" in said and "reproduced" not in said
     assert (tmp_path / "runs" / "studies" / "anchor-identity-heads-3-seeds-0-to-2" / "smoke").is_dir()
 
 
@@ -462,12 +460,9 @@ def test_own_module_is_trained_and_looked_into(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / "take_apart.md", "python"))
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("shift 1") == done.stdout.count("broadcast from anchor+1") == 3
-    numbers = {label: float(value) for label, value in re.findall(r"(?m)^([a-z][\w' ]+): ([\d.]+)", done.stdout)}
+    said = run_page("take_apart", tmp_path)
+    assert said.count("shift 1") == said.count("broadcast from anchor+1") == 3
+    numbers = {label: float(value) for label, value in re.findall(r"(?m)^([a-z][\w' ]+): ([\d.]+)", said)}
     assert numbers["as it is"] > 0.98
     assert numbers["exact shift"] > 0.98 and numbers["exact shift and broadcast"] > 0.98
     assert numbers["layer 0's head off"] < 0.3
@@ -494,58 +489,45 @@ def store_of_pages(tmp_path_factory) -> Path:
     ],
 )
 def test_the_pages_of_instruments_print_what_they_say(page, printed, store_of_pages, tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / f"{page}.md", "python"))
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(store_of_pages)}
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert re.search(printed, done.stdout), done.stdout
+    said = run_page(page, tmp_path, store_of_pages)
+    assert re.search(printed, said), said
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("smollm2")
 def test_opening_a_language_model_finds_what_the_page_says(tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / "language_models.md", "python"))
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "[' Paris'," in done.stdout
-    assert re.search(r"blocks\.23\.attn\.hook_z\W+4\W+-4\.0", done.stdout)
+    said = run_page("language_models", tmp_path)
+    assert "[' Paris'," in said
+    assert re.search(r"blocks\.23\.attn\.hook_z\W+4\W+-4\.0", said)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("smollm2")
 def test_the_page_on_retrieval_questions_runs(tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / "retrieval_prompts.md", "python"))
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "What is the value of" in done.stdout
-    assert re.search(r"(?m)^mean over prior \d+$", done.stdout)
+    said = run_page("retrieval_prompts", tmp_path)
+    assert "What is the value of" in said
+    assert re.search(r"(?m)^mean over prior \d+$", said)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("smollm2")
 def test_the_page_on_a_hidden_fact_brings_it_out(tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / "hidden_fact.md", "python"))
-    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    before, after = re.findall(r"(?m)^Madrid is located in (\w+)", done.stdout)
+    said = run_page("hidden_fact", tmp_path)
+    before, after = re.findall(r"(?m)^Madrid is located in (\w+)", said)
     assert (before, after) == ("the", "Spain")
-    assert "[(' the', 0.27" in done.stdout and "[(' Spain', 0.3" in done.stdout
-    full, cut = map(float, re.findall(r"perplexity \(([\d.]+), ([\d.]+)\)", done.stdout)[0])
+    assert "[(' the', 0.27" in said and "[(' Spain', 0.3" in said
+    full, cut = map(float, re.findall(r"perplexity \(([\d.]+), ([\d.]+)\)", said)[0])
     assert full < 40 < cut
-    right, others = (float(re.findall(rf"{name} (-?[\d.]+)", done.stdout)[0]) for name in ("word", "countries"))
+    right, others = (float(re.findall(rf"{name} (-?[\d.]+)", said)[0]) for name in ("word", "countries"))
     assert right > 0.5 and others > 0.5  # wrong countries rise as the right one does
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_finding_a_circuit_tells_what_the_page_says(tmp_path):
-    source = "\n".join(blocks(DOCS / "how_to" / "circuits.md", "python"))
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "ANCHORLAB_STORE": str(tmp_path / "runs")}
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=settings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    said = run_page("circuits", tmp_path)
     for path in ("0.0 key 1 → anchor 1", "1.0 asked → key 1"):
-        assert done.stdout.count(path) == 3  # found, cut, along training
-        maps, live = map(float, re.findall(rf"cut {path}: maps ([\d.]+), live ([\d.]+)", done.stdout)[0])
+        assert said.count(path) == 3  # found, cut, along training
+        maps, live = map(float, re.findall(rf"cut {path}: maps ([\d.]+), live ([\d.]+)", said)[0])
         assert live > 1 and (maps < live / 2) == path.startswith("0.0")
-    assert re.findall(r"tensor\(\[(\d+)", done.stdout) and "nan" not in done.stdout
+    assert re.findall(r"tensor\(\[(\d+)", said) and "nan" not in said

@@ -13,7 +13,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.interop import to_transformer_lens, transformer_lens_weights
 from anchorlab.lens import Intervention, look
-from anchorlab.models import DecoderSpec, FNNSpec, RecallSpec, VectorSpec
+from anchorlab.models import DecoderSpec, FNNSpec, OneLayerSpec, RecallSpec, VectorSpec
 from anchorlab.models.attention import Attention
 from anchorlab.models.block import Block, LayerNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
@@ -86,7 +86,7 @@ def conventional(inputs, W, causal, scaled=True):
     return x @ W["unembed.W_U"] + W["unembed.b_U"]
 
 
-def by_hand(*, norm_first=False, activation="relu", ln_final=False):
+def by_hand(*, norm_first=False, parallel=False, activation="relu", ln_final=False):
     """A transformer on tokens with biases everywhere, which no spec builds."""
     block = Block(
         "blocks.0",
@@ -94,6 +94,7 @@ def by_hand(*, norm_first=False, activation="relu", ln_final=False):
         FeedForward("blocks.0.mlp", 6, 5, activation, biases=True),
         norm_width=6 if norm_first else None,
         norm_first=norm_first,
+        parallel=parallel,
     )
     module = Transformer(
         TokenEmbedding(11, 6),
@@ -177,6 +178,7 @@ class TestRefusals:
         [
             ("layer_norm", {"norm_first": True}),
             ("layer_norm", {"ln_final": True}),
+            ("parallel", {"parallel": True}),
             ("feed_forward", {"activation": "gelu"}),
         ],
     )
@@ -189,6 +191,10 @@ class TestRefusals:
         module.blocks[1].attn.scaled = False
         with pytest.raises(SpecError, match=r"^model\.scale_scores: blocks\.1: "):
             transformer_lens_weights(module)
+
+    def test_of_a_model_without_positions(self):
+        with pytest.raises(SpecError, match=r"^model\.pos_embed: is missing, .*; use anchorlab.look instead"):
+            transformer_lens_weights(drawn(OneLayerSpec(width=13)))
 
     def test_of_vectors_and_of_other_kinds(self):
         vectors = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 7, 6, 3), seeds=[0])

@@ -1,7 +1,8 @@
 """Errors with one-line messages that name the field and the remedy."""
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from anchorlab.printable import first_few
@@ -30,6 +31,15 @@ class SpecError(AnchorlabError, ValueError):
 
     def __reduce__(self) -> tuple[type["SpecError"], tuple[str, str, str]]:
         return type(self), (self.field, self.problem, self.remedy)
+
+
+@contextmanager
+def below(field: str) -> Iterator[None]:
+    """Prefix the field of a `SpecError` raised inside `with`: below `placement`, `length` is `placement.length`."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(f"{field}.{error.field}", error.problem, error.remedy) from None
 
 
 class StoreError(AnchorlabError):

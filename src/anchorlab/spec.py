@@ -1,13 +1,14 @@
 """The base of all specifications: frozen, comparable, strict about fields, with one-line errors."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, Signature
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import CoreSchema, core_schema
 
 from anchorlab.errors import SpecError
 
@@ -83,6 +84,26 @@ class Spec(BaseModel):
         """
         # fields by name: iterating over a value would also give its cached properties
         return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+
+
+def text_schema(kind: type, parse: Callable[[str], Any], remedy: str) -> CoreSchema:
+    """Return the pydantic schema of a class whose values are text in specifications: `parse` reads it, `str` writes it.
+
+    `remedy` is told for a value that is not text.
+    """
+
+    def validate(value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, str):
+            raise SpecError("", f"should be text, got {value!r:.60}", remedy)
+        try:
+            return parse(value)
+        except SpecError as error:
+            raise SpecError("", error.problem, error.remedy) from None
+
+    written = core_schema.plain_serializer_function_ser_schema(str)
+    return core_schema.no_info_plain_validator_function(validate, serialization=written)
 
 
 class Cut:

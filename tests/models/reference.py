@@ -117,27 +117,6 @@ def gpt2(vectors, W, layers, count, *, feed_forward=True, mask=True):
     return layer_norm(x, W["ln_final.w"], W["ln_final.b"]) @ W["unembed.W_U"] + W["unembed.b_U"]
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def lstm(tokens, W, layers):
-    """Hochreiter and Schmidhuber's cell with a forget gate, gate by gate and position by position."""
-    x = W["embed.W_E"][tokens]
-    for layer in range(layers):
-        w = {name.removeprefix(f"layers.{layer}."): value for name, value in W.items()}
-        width = x.shape[1]
-        h, c, states = np.zeros(width), np.zeros(width), []
-        for given in x:
-            gates = given @ w["W_ih"] + w["b_ih"] + h @ w["W_hh"] + w["b_hh"]
-            i, f, g, o = (gates[part * width : (part + 1) * width] for part in range(4))
-            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-            h = sigmoid(o) * np.tanh(c)
-            states.append(h)
-        x = np.stack(states)
-    return x @ W["unembed.W_U"] + W["unembed.b_U"]
-
-
 def fnn(tokens, W, layers):
     """The prediction of a fully connected network for one sequence, repeated at all its positions."""
     x = (W["embed.W_E"][tokens] + W["pos_embed.W_pos"]).ravel()

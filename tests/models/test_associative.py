@@ -6,7 +6,6 @@ import torch
 from scipy import stats
 
 from anchorlab.axes import TaskShape
-from anchorlab.errors import SpecError
 from anchorlab.models import AssociativeSpec, Truncate, apply_edits
 from anchorlab.tasks import NoisyAssociative
 from anchorlab.training import SGD, Evaluation, Experiment, FixedSample, Members, Recipe, initialise
@@ -65,15 +64,6 @@ def test_orthonormal_embeddings_are_orthonormal_and_uniform():
 def test_the_matrix_begins_with_variance_one_over_width():
     entries = torch.stack([drawn("sphere", width=12, seed=seed).memory.W_F for seed in range(50)]).detach().numpy()
     assert stats.kstest(entries.ravel() * 12**0.5, "norm").pvalue > 1e-3
-
-
-def test_more_orthonormal_vectors_than_coordinates_are_refused():
-    message = r"^width: 3 coordinates have no room for 4 orthonormal vectors; use at least 4"
-    with pytest.raises(SpecError, match=message):
-        AssociativeSpec(width=3, embeddings="orthonormal").build(SHAPE)
-    AssociativeSpec(width=3).build(SHAPE)
-    with pytest.raises(SpecError, match=r"^kind: a 'associative' model reads tokens"):
-        AssociativeSpec().build(TaskShape("vectors", 1, 3, 4))
 
 
 def one_step(embeddings, rate=1.0):

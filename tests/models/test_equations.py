@@ -15,7 +15,7 @@ from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import FeedForward
 from anchorlab.models.transformer import Transformer
 from tests.models import reference
-from tests.models.small_models import DECODER, FNN, LSTM, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of, shape_of
+from tests.models.small_models import DECODER, FNN, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of, shape_of
 
 SWITCHES = ("residual", "output_linear", "layer_norm", "feed_forward", "projection", "mask")
 
@@ -147,16 +147,23 @@ def started(spec):
     return dict(model.named_parameters())
 
 
-@pytest.mark.parametrize(("scaled", "into_stream"), [(True, 0.3 / math.sqrt(2 * 8)), (False, 0.3)])
-def test_vectors_start_as_gpt2_does(scaled, into_stream):
+@pytest.mark.parametrize(
+    ("fields", "scale", "into_stream"),
+    [
+        ({}, 0.02, 0.02 / 4),  # the default scale
+        ({"initial_scale": 0.3}, 0.3, 0.3 / math.sqrt(2 * 8)),
+        ({"initial_scale": 0.3, "residual_scaling": False}, 0.3, 0.3),
+    ],
+)
+def test_vectors_start_as_gpt2_does(fields, scale, into_stream):
     """Standard deviations by role, within four standard errors of a sample of so many weights."""
-    spec = VectorSpec(layers=8, heads=2, width=64, initial_scale=0.3, residual_scaling=scaled)
+    spec = VectorSpec(layers=8, heads=2, width=64, **fields)
     for name, weight in started(spec).items():
         kind = name.rpartition(".")[2]
         if weight.ndim == 1:
             assert torch.equal(weight, torch.full_like(weight, float(kind == "w")))
         else:
-            wanted = into_stream if kind in ("W_O", "W_out") else 0.3
+            wanted = into_stream if kind in ("W_O", "W_out") else scale
             assert float(weight.detach().std()) == pytest.approx(wanted, rel=4 / math.sqrt(2 * weight.numel()))
 
 
@@ -166,11 +173,6 @@ def test_keys_like_queries_start_as_their_copies():
         names = [f"blocks.{layer}.attn.{name}" for name in ("W_Q", "W_K")]
         assert torch.equal(*(alike[name] for name in names))
         assert not torch.equal(*(apart[name] for name in names))
-
-
-@pytest.mark.parametrize("layers", [1, 3])
-def test_lstm(layers):
-    compared(LSTM.replace(layers=layers), lambda x, w: reference.lstm(x, w, layers))
 
 
 @pytest.mark.parametrize("changes", [{}, {"hidden": 5}, {"layers": 3, "hidden_factor": 2}])

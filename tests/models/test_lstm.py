@@ -52,23 +52,6 @@ def test_it_is_torchs_lstm_forward_and_backward(layers):
         torch.testing.assert_close(slope, same, rtol=1e-10, atol=1e-12)
 
 
-def test_it_is_drawn_as_torch_draws_its_own():
-    """Uniform within 1/sqrt(width), weights and both biases."""
-    spec = LSTM.replace(width=100, layers=1)
-    model = spec.build(TOKENS)
-    model.initialise(torch.Generator().manual_seed(0))
-    torch.manual_seed(0)
-    torchs = nn.LSTM(100, 100, 1)
-    for part in ("ih", "hh"):
-        for short, long in (("W", "weight"), ("b", "bias")):
-            ours = model.get_parameter(f"layers.0.{short}_{part}").detach()
-            theirs = torchs.get_parameter(f"{long}_{part}_l0").detach()
-            bound = 0.1
-            for weight in (ours, theirs):
-                assert 0.97 * bound < float(weight.abs().max()) <= bound
-                assert float(weight.std()) == pytest.approx(bound / 3**0.5, rel=0.08)
-
-
 def count_positions(monkeypatch, run):
     seen, forward = [], LSTMLayer.forward
 

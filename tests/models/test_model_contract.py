@@ -90,21 +90,6 @@ def test_a_tap_that_lets_pass_changes_nothing(spec):
     torch.testing.assert_close(tapped, plain, rtol=0, atol=1e-12 if spec.kind.startswith("recall") else 0)
 
 
-def test_the_gradient_is_that_of_the_tapped_computation(spec):
-    model, inputs = drawn(spec), inputs_of(spec)
-    positions = POSITIONS["last" if last_alone(spec) else "own"]
-
-    def gradients(**tap):
-        def loss(weights):
-            return functional_call(model, weights, (inputs, positions), tap).square().sum()
-
-        return grad(loss)(dict(model.named_parameters()))
-
-    tapped = gradients(tap=lambda site, value: value)
-    for name, value in gradients().items():
-        torch.testing.assert_close(value, tapped[name], rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize(("kind", "which"), ASKED)
 def test_scored_positions_alone_are_those_of_the_full_computation(kind, which):
     spec = SMALL[kind]
@@ -117,18 +102,20 @@ def test_scored_positions_alone_are_those_of_the_full_computation(kind, which):
     torch.testing.assert_close(gather_positions(full, positions), expected, rtol=0, atol=0)
 
 
-def test_the_gradient_is_that_of_the_full_computation(spec):
+def test_the_gradient_is_that_of_the_tapped_and_of_the_full_computation(spec):
     model, inputs, positions = drawn(spec), inputs_of(spec), POSITIONS["last" if last_alone(spec) else "own"]
-    weights = dict(model.named_parameters())
 
-    def loss(weights, scored_alone):
-        if scored_alone:
-            return functional_call(model, weights, (inputs, positions)).square().sum()
-        return gather_positions(functional_call(model, weights, (inputs,)), positions).square().sum()
+    def gradient(scored, **tap):
+        def loss(weights):
+            output = functional_call(model, weights, (inputs, scored), tap)
+            return (gather_positions(output, positions) if scored is None else output).square().sum()
 
-    alone, full = grad(loss)(weights, True), grad(loss)(weights, False)
-    for name in weights:
-        torch.testing.assert_close(alone[name], full[name], rtol=1e-10, atol=1e-10)
+        return grad(loss)(dict(model.named_parameters()))
+
+    tapped, full = gradient(positions, tap=lambda site, value: value), gradient(None)
+    for name, value in gradient(positions).items():
+        torch.testing.assert_close(value, tapped[name], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(value, full[name], rtol=1e-10, atol=1e-10)
 
 
 def test_only_a_model_without_a_mask_looks_ahead(spec):

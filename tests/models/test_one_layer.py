@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from anchorlab.axes import TaskShape
-from anchorlab.errors import SpecError
-from anchorlab.lens import look
+from anchorlab.lens import look, qk
 from anchorlab.models import OneLayerSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import task as make_task
@@ -141,8 +140,6 @@ def test_what_is_trained_starts_at_zero_or_normal_beside_the_same_embeddings(emb
     assert float((e @ u.mT).abs().max()) > 0.2  # two families, not one
 
 
-def test_more_orthonormal_vectors_than_coordinates_are_refused():
-    message = r"^width: 9 coordinates have no room for 10 orthonormal vectors; use at least 10"
-    with pytest.raises(SpecError, match=message):
-        OneLayerSpec(width=9).build(TASKS["one trigger"].shape)
-    OneLayerSpec(width=9, embeddings="sphere").build(TASKS["one trigger"].shape)
+def test_its_query_key_circuit_is_its_matrix():
+    ensemble = initialise(OneLayerSpec(width=14, start="normal"), TASKS["one trigger"].shape, [0, 1])
+    assert torch.equal(qk(ensemble).matrix[:, 0, 0], ensemble.weights[KEYS])

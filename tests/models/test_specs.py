@@ -6,6 +6,7 @@ import torch
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models import (
+    AssociativeSpec,
     DecoderSpec,
     FNNSpec,
     LSTMSpec,
@@ -119,16 +120,6 @@ def test_normal_distributions(spec):
             assert float(weight.abs().max()) > 2.5 * expected
 
 
-def test_gpt2_distributions():
-    for name, weight in weights_of(VectorSpec(layers=8), RETRIEVAL).items():
-        last = name.rpartition(".")[2]
-        if weight.ndim == 1:
-            assert (weight == (last == "w")).all()
-        else:
-            expected = 0.02 / 4 if last in ("W_O", "W_out") else 0.02
-            assert float(weight.std()) == pytest.approx(expected, rel=0.08)
-
-
 @pytest.mark.parametrize(
     ("spec", "changes", "field"),
     [
@@ -172,6 +163,7 @@ def test_without_projection_the_width_must_be_the_output():
         (DecoderSpec(), RETRIEVAL),
         (RecallSpec(), RETRIEVAL),
         (OneLayerSpec(), RETRIEVAL),
+        (AssociativeSpec(), RETRIEVAL),
         (LSTMSpec(), RETRIEVAL),
         (FNNSpec(), RETRIEVAL),
         (VectorSpec(), ANCHOR),
@@ -180,6 +172,16 @@ def test_without_projection_the_width_must_be_the_output():
 def test_the_other_kind_of_input_is_refused(spec, shape):
     with pytest.raises(SpecError, match="kind: "):
         spec.build(shape)
+
+
+@pytest.mark.parametrize("spec", [OneLayerSpec, AssociativeSpec])
+def test_more_orthonormal_vectors_than_coordinates_are_refused(spec):
+    shape = TaskShape(inputs="tokens", length=1, input_size=3, output_size=4)
+    with pytest.raises(
+        SpecError, match=r"^width: 3 coordinates have no room for 4 orthonormal vectors; use at least 4"
+    ):
+        spec(width=3, embeddings="orthonormal").build(shape)
+    spec(width=3, embeddings="sphere").build(shape)
 
 
 def test_a_model_is_parsed_by_its_kind():

@@ -47,7 +47,7 @@ def test_plus_five_adds_five() -> None:
         ('family = "recall"\nalpha = 2', "bad.toml: alpha: input should be less than or equal to 1"),
     ],
 )
-def test_mistakes_name_the_file_and_the_field(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_field_is_named_with_its_file(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(text)
     with pytest.raises(SpecError, match=message) as caught:

@@ -90,8 +90,11 @@ def test_oracle_agrees_where_it_knows(one: Task, side: int) -> None:
 
 
 @every_split
-def test_samples_stand_on_their_own_side(one: Task, side: int) -> None:
-    sides = one.split_of(one.sample(one.splits[side], 3000, 3).inputs)
+def test_samples_are_of_the_split_asked_for(one: Task, side: int) -> None:
+    """A loader of the paper's code builds its training list from the test groups."""
+    batch = one.sample(one.splits[side], 3000, 3)
+    assert batch.split == one.splits[side]
+    sides = one.split_of(batch.inputs)
     assert (sides >= 0).all()
     if one.separated:
         assert (sides == side).all()

@@ -61,7 +61,7 @@ def test_text_arguments_are_read(name: str, text: dict[str, str], same: dict[str
         ("retrieval/minimal", {"steps": 0}, r"^task\.steps"),
     ],
 )
-def test_mistakes_name_the_argument(name: str, arguments: dict[str, object], message: str) -> None:
+def test_unknown_names_and_bad_arguments_are_named(name: str, arguments: dict[str, object], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         task(name, **arguments)
 
@@ -108,7 +108,7 @@ def test_registering() -> None:
         del _factories["test/shift"]
 
 
-def test_registration_mistakes() -> None:
+def test_duplicates_and_factories_without_docstring_are_refused() -> None:
     with pytest.raises(ValueError, match="docstring"):
         register_task("test/silent")(lambda: AnchorFunction())
 

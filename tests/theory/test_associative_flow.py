@@ -2,31 +2,19 @@
 
 import numpy as np
 import pytest
-from scipy.integrate import solve_ivp
 
 from anchorlab.errors import SpecError
 from anchorlab.theory import gradient_flow
 from anchorlab.theory.associative_flow import memory_flow
 from anchorlab.theory.rank_one_flow import TIME_UNIT
+from tests.theory.matrix_flow import matrix_flow, probabilities
 
 TIMES = np.array([0.5, 3.0, 40.0, 600.0])
 
 
-def whole_matrix(inputs, alpha):
-    """The flow of the mean cross-entropy on every score, from zero: `[time output input]`, times in units of n."""
-    law = np.vstack([(1 - alpha) * np.eye(inputs), np.full(inputs, alpha)])
-
-    def change(_, state):
-        odds = np.exp(state.reshape(law.shape))
-        return (law - odds / odds.sum(axis=0)).ravel()
-
-    done = solve_ivp(change, (0, TIMES[-1]), np.zeros(law.size), "DOP853", t_eval=TIMES, rtol=1e-10, atol=1e-12)
-    return done.y.T.reshape(-1, *law.shape)
-
-
 @pytest.mark.parametrize(("inputs", "alpha"), [(2, 0.3), (3, 0.03), (6, 0.002), (6, 0.4)])
 def test_margins_singular_values_and_losses_are_those_of_the_matrix(inputs, alpha):
-    W, flow = whole_matrix(inputs, alpha), memory_flow(inputs, alpha, TIMES)
+    W, flow = matrix_flow(inputs, alpha, TIMES), memory_flow(inputs, alpha, TIMES)
     assert flow.a == pytest.approx(W[:, 1, 0] - W[:, 0, 0], abs=1e-6)
     assert flow.b == pytest.approx(W[:, -1, 0] - W[:, 0, 0], abs=1e-6)
     for at, matrix in enumerate(W):
@@ -36,8 +24,7 @@ def test_margins_singular_values_and_losses_are_those_of_the_matrix(inputs, alph
         noise = int(np.abs(left[-1]).argmax())  # the one part that has a score for the noise
         rest = matrix - values[noise] * np.outer(left[:, noise], right[noise])
         for scores, loss in ((matrix, flow.loss[at]), (rest, flow.loss_without_noise[at])):
-            odds = np.exp(scores)
-            assert loss == pytest.approx(-np.log(np.diagonal(odds / odds.sum(axis=0))).mean(), abs=1e-6)
+            assert loss == pytest.approx(-np.log(np.diagonal(probabilities(scores))).mean(), abs=1e-6)
 
 
 def test_two_inputs_are_those_of_theorem_2():

@@ -3,14 +3,17 @@ import re
 import numpy as np
 import pytest
 
+from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.theory.one_step import (
     ENTRIES,
     TABLE_2,
+    Moments,
     feedforward_gradient,
     feedforward_moments,
     value_gradient,
     value_moments,
+    weighted_geometric_sum,
 )
 from anchorlab.theory.uniform_recall import UniformRecall
 from tests.theory.enumerated_recall import enumerate_recall
@@ -39,24 +42,21 @@ def contributions(output: int, token: int) -> np.ndarray:
     return error * EVERYTHING.counts[:, token] / LENGTH
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids="-".join)
-def test_exact_moments_of_table_2_by_enumeration(entry):
-    values = contributions(ROWS[entry[0]], COLUMNS[entry[1]])
-    found = value_moments(LAW, entry)
+def check_moments(found: Moments, values: np.ndarray) -> None:
     mean = EVERYTHING.mean(values)
     assert found.mean == pytest.approx(mean)
     assert found.variance == pytest.approx(EVERYTHING.mean((values - mean) ** 2))
     assert found.reach == pytest.approx(np.abs(values - mean).max())
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids="-".join)
+def test_exact_moments_of_table_2_by_enumeration(entry):
+    check_moments(value_moments(LAW, entry), contributions(ROWS[entry[0]], COLUMNS[entry[1]]))
 
 
 @pytest.mark.parametrize(("name", "output"), [("noise", TOKENS), ("other", 1), ("other", 0)])
 def test_exact_moments_of_lemma_d1_by_enumeration(name, output):
-    values = 1 / (TOKENS + 1) - (EVERYTHING.targets == output)
-    found = feedforward_moments(LAW, name)
-    mean = EVERYTHING.mean(values)
-    assert found.mean == pytest.approx(mean)
-    assert found.variance == pytest.approx(EVERYTHING.mean((values - mean) ** 2))
-    assert found.reach == pytest.approx(np.abs(values - mean).max())
+    check_moments(feedforward_moments(LAW, name), 1 / (TOKENS + 1) - (EVERYTHING.targets == output))
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,15 @@ def test_an_average_over_draws_has_the_exact_mean():
         ("other", "same"): (2, 2),
     }.items():
         assert abs(drawn.mean(axis=0)[places] - value_moments(law, entry).mean) < 5 * error[places]
+
+
+@pytest.mark.parametrize(("base", "terms", "total"), [(2.0, 3, 2 + 8 + 24), (-1.0, 4, -1 + 2 - 3 + 4), (0.5, 2, 1.0)])
+def test_weighted_geometric_sums_by_hand(base, terms, total):
+    assert weighted_geometric_sum(base, terms) == pytest.approx(total)
+
+
+def test_what_has_no_sum_is_refused():
+    with pytest.raises(SpecError, match="base: 1 has no closed form"):
+        weighted_geometric_sum(1, 3)
+    with pytest.raises(SpecError, match="terms: 0 terms"):
+        weighted_geometric_sum(2.0, 0)

@@ -7,30 +7,14 @@ from scipy.integrate import solve_ivp
 from anchorlab.errors import SpecError
 from anchorlab.theory import Margins, a_offset, b_limit, gradient_flow, lemma_a_offset, rank_one_coefficient
 from anchorlab.theory.rank_one_flow import TIME_UNIT
+from tests.theory.matrix_flow import matrix_flow, probabilities
 
 TIMES = np.array([0.0, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0, 1000.0])
 
 
-def probabilities(W):
-    """P(y | x) of scores `[output input]`."""
-    odds = np.exp(W)
-    return odds / odds.sum(axis=0)
-
-
-def matrix_flow(alpha, times):
-    """The gradient flow of the mean cross-entropy itself, on all six entries, from zero: W `[time output input]`."""
-    law = np.array([[1 - alpha, 0], [0, 1 - alpha], [alpha, alpha]])
-
-    def change(_, state):
-        return ((law - probabilities(state.reshape(3, 2))) / 2).ravel()
-
-    done = solve_ivp(change, (0, times[-1] + 1), np.zeros(6), "DOP853", t_eval=times, rtol=1e-10, atol=1e-12)
-    return done.y.T.reshape(-1, 3, 2)
-
-
 @pytest.mark.parametrize("alpha", [0.03, 0.25, 0.35, 0.7])
 def test_two_unknowns_are_the_whole_matrix(alpha):
-    W = matrix_flow(alpha, TIME_UNIT * TIMES)
+    W = matrix_flow(2, alpha, TIME_UNIT * TIMES / 2)
     flow = gradient_flow(alpha, TIMES)
     assert flow.a == pytest.approx(W[:, 1, 0] - W[:, 0, 0], abs=1e-6)
     assert flow.b == pytest.approx(W[:, 2, 0] - W[:, 0, 0], abs=1e-6)
@@ -39,7 +23,7 @@ def test_two_unknowns_are_the_whole_matrix(alpha):
 
 @pytest.mark.parametrize("alpha", [0.03, 0.3, 0.7])
 def test_rank_one_is_that_of_the_singular_value_decomposition(alpha):
-    W = matrix_flow(alpha, TIME_UNIT * TIMES[1:])
+    W = matrix_flow(2, alpha, TIME_UNIT * TIMES[1:] / 2)
     left, singular, right = np.linalg.svd(W)
     cut = singular[:, 0, None, None] * left[:, :, :1] * right[:, :1]
     expected = np.array([probabilities(one)[2] for one in cut])

@@ -1,7 +1,7 @@
 """Claims of papers, the bands of accepted values, and verdicts with their scope."""
 
 from math import inf, isfinite
-from typing import Literal, SupportsFloat
+from typing import Literal, SupportsFloat, get_args
 
 from pydantic.dataclasses import dataclass
 
@@ -18,28 +18,18 @@ Scope = Literal["paper", "exact", "other", "own", "precondition"]
 (`other`), or for a study's own hypothesis or setting, about which no paper claims anything (`own`). A precondition of
 claims has a scope of its own (`precondition`) and is not counted."""
 
-Verdict = Literal[
+PaperVerdict = Literal[
     "reproduced",
     "contradicted",
     "agrees at small scale",
     "differs at small scale",
     "undecided",
     "not measured",
-    "supported",
-    "not supported",
-    "met",
-    "not met",
 ]
+Verdict = Literal[PaperVerdict, "supported", "not supported", "met", "not met"]
 """Whether a value supports its claim; `ClaimResult.verdict` has the rules."""
 
-VERDICTS: tuple[Verdict, ...] = (
-    "reproduced",
-    "contradicted",
-    "agrees at small scale",
-    "differs at small scale",
-    "undecided",
-    "not measured",
-)
+VERDICTS: tuple[Verdict, ...] = get_args(PaperVerdict)
 """The verdicts on a paper's claim, decisive ones first. Hypotheses and preconditions have other verdicts."""
 
 SMOKE = "smoke"

@@ -1,13 +1,13 @@
 """Attention in explicit steps: queries, keys, values, scores, pattern and output of each head are sites."""
 
 import math
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anchorlab.models.embedded import Embedded
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import Site, Tap, identity_tap
 
@@ -15,7 +15,26 @@ _PER_HEAD = ("batch", "position", "head", "head_width")
 _PER_PAIR = ("batch", "head", "query", "key")
 
 
-class Attention(nn.Module):
+class _WithSites(nn.Module):
+    """The sites of one attention layer."""
+
+    name: str
+
+    @property
+    def sites(self) -> list[Site]:
+        """The sites, in the order of visits."""
+        return [
+            Site(f"{self.name}.hook_q", _PER_HEAD),
+            Site(f"{self.name}.hook_k", _PER_HEAD),
+            Site(f"{self.name}.hook_v", _PER_HEAD),
+            Site(f"{self.name}.hook_attn_scores_unmasked", _PER_PAIR),
+            Site(f"{self.name}.hook_attn_scores", _PER_PAIR),
+            Site(f"{self.name}.hook_pattern", _PER_PAIR),
+            Site(f"{self.name}.hook_z", _PER_HEAD),
+        ]
+
+
+class Attention(_WithSites):
     """Multi-head attention with separate query and key maps (anchor functions, appendix B.1.2).
 
     Computes `softmax(Q Kᵀ / sqrt(head_width)) V W_O` with `Q = x W_Q`, `K = x W_K`, `V = x W_V`. Without
@@ -52,11 +71,6 @@ class Attention(nn.Module):
         """The number of key-value heads; each query head has its own."""
         return self.heads
 
-    @property
-    def sites(self) -> list[Site]:
-        """The sites, in the order of visits."""
-        return _attention_sites(self.name)
-
     def forward(
         self,
         x: Float[Tensor, "batch position width"],
@@ -80,12 +94,41 @@ class Attention(nn.Module):
         return x.view(*x.shape[:2], self.heads, self.head_width)
 
 
-class MergedAttention(nn.Module):
+class Embedded(NamedTuple):
+    """The stream `tokens[inputs] + places`, kept as its parts: linear maps can act on tables, not on every position.
+
+    Fields
+        inputs: the token ids
+        tokens: the token embedding
+        places: the position embedding, or None
+    """
+
+    inputs: Int[Tensor, "batch position"]
+    tokens: Float[Tensor, "token width"]
+    places: Float[Tensor, "position width"] | None
+
+    @property
+    def pays(self) -> bool:
+        """Whether mapping the tables is less work than mapping the stream: they have fewer rows than it has."""
+        rows = len(self.tokens) + (0 if self.places is None else len(self.places))
+        return rows < self.inputs.numel()
+
+    def through(self, *weights: Float[Tensor, "input output"]) -> Float[Tensor, "batch position output"]:
+        """Return the stream multiplied by each of `weights` in turn."""
+        tokens, places = self.tokens, self.places
+        for weight in weights:
+            tokens = tokens @ weight
+            places = None if places is None else places @ weight
+        mapped = functional.embedding(self.inputs, tokens)
+        return mapped if places is None else mapped + places
+
+
+class MergedAttention(_WithSites):
     """One head with a merged key-query matrix (truncated weights, section 4).
 
     Computes `softmax(x W_KQ xᵀ / sqrt(width)) x W_V`, as in the authors' code. Without `scaled` the scores are not
     divided, as printed in the paper. With `factored` the value map is a product `W_V W_O` of two square matrices
-    (Figure 12).
+    (Figure 12). The site `hook_q` is `x W_KQ`, and `hook_k` is x itself.
 
     With the identity tap, the same result takes less work: given `positions`, values are mixed before they are mapped;
     otherwise, if x is known as a sum of table rows, the embedding tables are mapped instead of x.
@@ -98,11 +141,6 @@ class MergedAttention(nn.Module):
         self.W_KQ = nn.Parameter(torch.empty(width, width))
         self.W_V = nn.Parameter(torch.empty(width, width))
         self.W_O = nn.Parameter(torch.empty(width, width)) if factored else None
-
-    @property
-    def sites(self) -> list[Site]:
-        """The sites, in the order of visits; `hook_q` is `x W_KQ` and `hook_k` is x itself."""
-        return _attention_sites(self.name)
 
     def forward(
         self,
@@ -180,15 +218,3 @@ def _shift(v: Tensor, by: int) -> Tensor:
     if by > 0:
         return functional.pad(v[:, by:], (0, 0, 0, 0, 0, by))
     return functional.pad(v[:, : length + by], (0, 0, 0, 0, -by, 0))
-
-
-def _attention_sites(name: str) -> list[Site]:
-    return [
-        Site(f"{name}.hook_q", _PER_HEAD),
-        Site(f"{name}.hook_k", _PER_HEAD),
-        Site(f"{name}.hook_v", _PER_HEAD),
-        Site(f"{name}.hook_attn_scores_unmasked", _PER_PAIR),
-        Site(f"{name}.hook_attn_scores", _PER_PAIR),
-        Site(f"{name}.hook_pattern", _PER_PAIR),
-        Site(f"{name}.hook_z", _PER_HEAD),
-    ]

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anchorlab.errors import SpecError
-from anchorlab.models.attention import Attention, MergedAttention
-from anchorlab.models.embedded import Embedded
+from anchorlab.models.attention import Attention, Embedded, MergedAttention
 from anchorlab.models.feedforward import FeedForward, LinearFeedForward
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import Site, Tap

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, below
 from anchorlab.spec import Spec, unknown_name
 
 BLOCK = 32
@@ -208,10 +208,8 @@ def apply_each(weights: Mapping[str, Tensor], variants: Sequence[Sequence[AnyEdi
 def check_edits(edits: Sequence[AnyEdit], weights: Mapping[str, Tensor], at: str) -> None:
     """Raise `SpecError` below `at` if edits do not fit one member's `weights`."""
     for index, edit in enumerate(edits):
-        try:
+        with below(f"{at}.{index}"):
             edit.check(weights)
-        except SpecError as error:
-            raise SpecError(f"{at}.{index}.{error.field}", error.problem, error.remedy) from None
 
 
 def _decompose(*factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:

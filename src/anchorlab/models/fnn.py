@@ -19,6 +19,7 @@ from anchorlab.models.sites import Site, Tap, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 _FLAT = ("batch", "width")  # here the width of all positions, concatenated
+_HIDDEN = ("batch", "hidden")
 
 
 @register_model("fnn")
@@ -59,12 +60,13 @@ class FNN(Model):
         self.length = shape.length
         self.embed = TokenEmbedding(shape.input_size, width)
         self.pos_embed = PositionEmbedding(shape.length, width)
-        self.blocks = nn.ModuleList(FlatBlock(f"blocks.{layer}", flat, hidden) for layer in range(layers))
+        blocks = [FlatBlock(f"blocks.{layer}", flat, hidden) for layer in range(layers)]
+        self.blocks = nn.ModuleList(blocks)
         self.flat = FlatMap(flat, width)
         self.unembed = Unembedding(width, shape.output_size, bias=True)
         self._draw = draw
         sites = [Site("hook_embed", STREAM), Site("hook_pos_embed", STREAM)]
-        sites += [site for layer in range(layers) for site in _block_sites(f"blocks.{layer}")]
+        sites += [site for block in blocks for site in block.sites]
         sites += [Site("hook_flat_out", _FLAT), Site("hook_logits", ("batch", "position", "output"))]
         self.sites = {site.name: site for site in sites}
 
@@ -103,6 +105,12 @@ class FlatBlock(nn.Module):
         self.W_out = nn.Parameter(torch.empty(hidden, width))
         self.b_out = nn.Parameter(torch.empty(width))
 
+    @property
+    def sites(self) -> list[Site]:
+        """The sites, in the order of visits."""
+        axes = {"resid_pre": _FLAT, "pre": _HIDDEN, "post": _HIDDEN, "mlp_out": _FLAT, "resid_post": _FLAT}
+        return [Site(f"{self.name}.hook_{name}", kept) for name, kept in axes.items()]
+
     def forward(self, x: Float[Tensor, "batch width"], tap: Tap) -> Float[Tensor, "batch width"]:
         """Return the stream after the block."""
         x = tap(f"{self.name}.hook_resid_pre", x)
@@ -123,13 +131,3 @@ class FlatMap(nn.Module):
     def forward(self, x: Float[Tensor, "batch width"]) -> Float[Tensor, "batch output"]:
         """Return the vector."""
         return affine(x, self.W_flat, self.b_flat)
-
-
-def _block_sites(name: str) -> list[Site]:
-    return [
-        Site(f"{name}.hook_resid_pre", _FLAT),
-        Site(f"{name}.hook_pre", ("batch", "hidden")),
-        Site(f"{name}.hook_post", ("batch", "hidden")),
-        Site(f"{name}.hook_mlp_out", _FLAT),
-        Site(f"{name}.hook_resid_post", _FLAT),
-    ]

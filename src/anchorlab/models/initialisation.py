@@ -123,12 +123,8 @@ def draw_gpt2(
     `keys_like_queries` every key map starts as a copy of its query map, so that positions attend to similar positions
     at first.
     """
+    writes = ("W_O", "W_out")
+    _draw_normal(model, generator, lambda path, _: scale * (into_stream if path.rpartition(".")[2] in writes else 1))
     for path, weight in model.named_parameters():
-        name = path.rpartition(".")[2]
-        if weight.ndim == 2:
-            std = scale * into_stream if name in ("W_O", "W_out") else scale
-            nn.init.normal_(weight, std=std, generator=generator)
-            if keys_like_queries and name == "W_K":
-                weight.copy_(model.get_parameter(path.replace("W_K", "W_Q")))
-        else:
-            nn.init.constant_(weight, 1.0 if name == "w" else 0.0)
+        if keys_like_queries and path.endswith(".W_K"):
+            weight.copy_(model.get_parameter(path.replace("W_K", "W_Q")))

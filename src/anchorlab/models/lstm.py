@@ -9,13 +9,12 @@ from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.models.attention import affine
+from anchorlab.models.block import STREAM
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.initialisation import DRAWS, Initialisation
 from anchorlab.models.model import Draw, Model, ModelSpec, gather_positions, register_model
 from anchorlab.models.sites import Site, Tap, identity_tap
 from anchorlab.models.transformer import require_inputs
-
-_STREAM = ("batch", "position", "width")
 
 
 @register_model("lstm")
@@ -51,8 +50,8 @@ class LSTM(Model):
         self.layers = nn.ModuleList(LSTMLayer(width) for _ in range(layers))
         self.unembed = Unembedding(width, outputs, bias=True)
         self._draw = draw
-        hidden = [Site(f"layers.{layer}.hook_hidden", _STREAM) for layer in range(layers)]
-        sites = [Site("hook_embed", _STREAM), *hidden, Site("hook_logits", ("batch", "position", "output"))]
+        hidden = [Site(f"layers.{layer}.hook_hidden", STREAM) for layer in range(layers)]
+        sites = [Site("hook_embed", STREAM), *hidden, Site("hook_logits", ("batch", "position", "output"))]
         self.sites = {site.name: site for site in sites}
 
     def forward(

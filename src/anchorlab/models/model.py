@@ -1,12 +1,13 @@
-"""The model interface: a module for one member, its sites, and the frozen spec that builds it."""
+"""The model interface: a module for one member, its sites, the frozen spec that builds it, and their registration."""
 
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
+from pydantic import create_model
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
@@ -84,6 +85,41 @@ def register_model(kind: str) -> Callable[[type[ModelSpec]], type[ModelSpec]]:
             raise ValueError(f"model kind {kind!r} is already registered by {known.__module__}")
         ModelSpec.registry[kind] = spec
         return spec
+
+    return register
+
+
+def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[ModelSpec]]:
+    """Turn a function `factory(shape, ...) -> nn.Module` into a model spec, registered as `kind`.
+
+    Any module that maps inputs to `[batch position output]` is accepted. The function's further arguments become the
+    fields of the spec, and need defaults, which give their types if they are not annotated:
+
+        @al.register_module("mean-pool")
+        def mean_pool(shape, width: int = 64):
+            return MeanPool(shape.input_size, width, shape.output_size)
+
+        al.train("anchor/identity", model=mean_pool(width=32))
+
+    Errors: `TypeError` for an argument without a default; `ValueError` for a kind that is already registered.
+    """
+
+    def register(factory: Callable[..., nn.Module]) -> type[ModelSpec]:
+        fields: dict[str, Any] = {"kind": (Literal[kind], kind)}
+        for name, parameter in list(inspect.signature(factory, eval_str=True).parameters.items())[1:]:
+            if parameter.default is parameter.empty:
+                raise TypeError(f"{factory.__name__}: argument {name!r} needs a default")
+            annotation = type(parameter.default) if parameter.annotation is parameter.empty else parameter.annotation
+            fields[name] = (annotation, parameter.default)
+
+        def build(self: ModelSpec, shape: TaskShape) -> nn.Module:
+            return factory(shape, **{name: getattr(self, name) for name in fields if name != "kind"})
+
+        spec = cast(Any, create_model(factory.__name__, __base__=ModelSpec, __module__=factory.__module__, **fields))
+        spec.build = build
+        spec.__doc__, spec.__qualname__ = factory.__doc__, factory.__qualname__
+        spec.__abstractmethods__ = frozenset()
+        return register_model(kind)(spec)
 
     return register
 

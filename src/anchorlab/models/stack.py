@@ -22,7 +22,6 @@ class StackedNorm(Protocol):
 
     def __call__(self, x: Tensor, tap: Tap) -> Tensor:
         """Return the normalised stream."""
-        ...
 
 
 @runtime_checkable
@@ -36,7 +35,6 @@ class StackedAttention(Protocol):
     @property
     def key_value_heads(self) -> int:
         """The number of key-value heads."""
-        ...
 
 
 @runtime_checkable

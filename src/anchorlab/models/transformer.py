@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from anchorlab.axes import InputKind, TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.models.attention import causal_mask
+from anchorlab.models.attention import Embedded, causal_mask
 from anchorlab.models.block import STREAM, Block, LayerNorm
-from anchorlab.models.embedded import Embedded
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding, VectorEmbedding
 from anchorlab.models.model import Draw, Model, ModelSpec
 from anchorlab.models.sites import Site, Tap, identity_tap

@@ -57,16 +57,6 @@ class AliasTable:
         np.copyto(outcome, self.alias.take(cell, mode="clip"), where=swap)
         return outcome
 
-    def probabilities(self) -> Float[np.ndarray, "state outcome"]:
-        """Return the distributions that `draw` follows, computed from the table itself."""
-        columns = 1 << self.column_bits
-        keep = self.threshold.reshape(-1, columns).astype(np.float64) / 2.0**64
-        alias = self.alias.reshape(-1, columns)
-        total = np.zeros_like(keep)
-        for row in range(keep.shape[0]):
-            total[row] = keep[row] + np.bincount(alias[row], weights=1 / columns - keep[row], minlength=columns)
-        return total[:, : self.outcomes]
-
 
 def _pair_up(share: np.ndarray, keep: np.ndarray, alias: np.ndarray) -> None:
     """Fill `keep` and `alias`, `[column]`, from `share` (mean 1): columns below 1 borrow from columns above 1."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.depth import TOO_DEEP, is_too_deep
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, below
 from anchorlab.tasks.registry import parse_task, shared, task_factory
 from anchorlab.tasks.task import Task
 
@@ -28,10 +28,8 @@ def task(name: str, **arguments: Any) -> Task:
     values = model.parse(arguments, at="task")
 
     def build() -> Task:
-        try:
+        with below("task"):
             built = factory(**{key: getattr(values, key) for key in model.model_fields})
-        except SpecError as error:
-            raise SpecError(f"task.{error.field}", error.problem, error.remedy) from None
         return built.model_copy(update={"name": name})
 
     return shared((name, factory), values.model_dump_json(serialize_as_any=True), build)

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from scipy.integrate import solve_ivp
 
 from anchorlab.errors import SpecError
-from anchorlab.theory.rank_one_flow import Curve
+from anchorlab.theory.rank_one_flow import Curve, check_alpha, check_times
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,8 @@ def memory_flow(inputs: int, alpha: float, time: Curve) -> MemoryFlow:
     """
     if inputs < 2:
         raise SpecError("inputs", f"{inputs} have no other output to be told from", "give at least 2")
-    if not 0 < alpha < 1:
-        raise SpecError("alpha", f"{alpha:g} is not between 0 and 1", "use the probability of the noise, such as 0.3")
-    if len(time) == 0 or time[0] < 0 or (np.diff(time) <= 0).any():
-        raise SpecError("time", "does not ascend from 0 on", "sort the times and name each once")
+    check_alpha(alpha)
+    check_times(time)
 
     def change(_: float, state: Float[np.ndarray, "2"]) -> Float[np.ndarray, "2"]:
         wrong, noise = np.exp(state)

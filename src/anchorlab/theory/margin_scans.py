@@ -1,7 +1,7 @@
 """Measure how the margins of Theorem 1 change with the number of samples, tokens or positions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import log
 from types import MappingProxyType
@@ -56,10 +56,9 @@ class Scan:
 
     def points(self) -> list[tuple[UniformRecall, int]]:
         """Return the law and the number of samples at each point."""
-        places = [{"tokens": self.law.tokens, "length": self.law.length, "samples": self.samples} for _ in self.values]
-        for place, value in zip(places, self.values, strict=True):
-            place[self.along] = value
-        return [(UniformRecall(one["tokens"], one["length"], self.law.alpha), one["samples"]) for one in places]
+        if self.along == "samples":
+            return [(self.law, value) for value in self.values]
+        return [(replace(self.law, **{self.along: value}), self.samples) for value in self.values]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from math import exp, log
 import numpy as np
 from jaxtyping import Float
 
-from anchorlab.errors import SpecError
+from anchorlab.theory.rank_one_flow import check_alpha
 
 
 def target_logit(tokens: int, alpha: float) -> float:
@@ -22,12 +22,12 @@ def target_logit(tokens: int, alpha: float) -> float:
 
     Errors: `SpecError` for an alpha outside (0, 1), as in every function here.
     """
-    return log(tokens) + log(_checked(alpha) / (1 - alpha))
+    return log(tokens) + log(check_alpha(alpha) / (1 - alpha))
 
 
 def noise_logits(tokens: int, alpha: float, rate: float, steps: int) -> Float[np.ndarray, "time"]:
     """Return ξ at the start and after each of `steps` steps with learning rate `rate` (η)."""
-    _checked(alpha)
+    check_alpha(alpha)
     logits = [0.0]
     for _ in range(steps):
         logits.append(logits[-1] + rate * (alpha - 1 / (1 + tokens * exp(-logits[-1]))))
@@ -36,16 +36,10 @@ def noise_logits(tokens: int, alpha: float, rate: float, steps: int) -> Float[np
 
 def largest_rate(gap: Float[np.ndarray, "gap"], alpha: float) -> Float[np.ndarray, "gap"]:
     """Return for each gap g < 0 the largest learning rate with which a step does not overshoot the target."""
-    odds = (1 - _checked(alpha)) / alpha
+    odds = (1 - check_alpha(alpha)) / alpha
     return np.asarray(gap / (np.exp(gap) / (odds + np.exp(gap)) - alpha))
 
 
 def safe_rate(alpha: float) -> float:
     """Return 1 / (α (1 - α)): the limit of `largest_rate` at the target, and its minimum for alpha below 1/2."""
-    return 1 / (_checked(alpha) * (1 - alpha))
-
-
-def _checked(alpha: float) -> float:
-    if not 0 < alpha < 1:
-        raise SpecError("alpha", f"{alpha:g} is not between 0 and 1", "use the probability of the noise, such as 0.3")
-    return alpha
+    return 1 / (check_alpha(alpha) * (1 - alpha))

@@ -67,9 +67,8 @@ def gradient_flow(alpha: float, time: Curve, law: Law = "derived") -> Margins:
 
     Errors: `SpecError` for an alpha outside (0, 1), and for times that are negative or not strictly ascending.
     """
-    _check(alpha)
-    if len(time) == 0 or time[0] < 0 or (np.diff(time) <= 0).any():
-        raise SpecError("time", "does not ascend from 0 on", "sort the times and name each once")
+    check_alpha(alpha)
+    check_times(time)
     speed = _NOISE_SPEED[law]
 
     def change(_: float, state: Float[np.ndarray, "2"]) -> Float[np.ndarray, "2"]:
@@ -86,7 +85,7 @@ def b_limit(alpha: float) -> float:
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
-    _check(alpha)
+    check_alpha(alpha)
     return float(np.log(alpha / (1 - alpha)))
 
 
@@ -98,7 +97,7 @@ def a_offset(alpha: float, law: Law = "derived") -> float:
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
-    _check(alpha)
+    check_alpha(alpha)
     speed = _NOISE_SPEED[law]
     return float(-np.log(12 * speed / (3 * speed + 1) * (1 - alpha)))
 
@@ -108,7 +107,7 @@ def lemma_a_offset(alpha: float) -> float:
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
-    _check(alpha)
+    check_alpha(alpha)
     return float(-np.log((1 - alpha) * (4 - 2 * alpha)))
 
 
@@ -126,6 +125,14 @@ def _noise(wrong: Curve, noise: Curve) -> Curve:
     return probability
 
 
-def _check(alpha: float) -> None:
+def check_alpha(alpha: float) -> float:
+    """Return a probability of noise. Errors: `SpecError` if it is outside (0, 1)."""
     if not 0 < alpha < 1:
         raise SpecError("alpha", f"{alpha:g} is not between 0 and 1", "use the probability of the noise, such as 0.3")
+    return alpha
+
+
+def check_times(time: Curve) -> None:
+    """Raise `SpecError` for times that are negative or not strictly ascending."""
+    if len(time) == 0 or time[0] < 0 or (np.diff(time) <= 0).any():
+        raise SpecError("time", "does not ascend from 0 on", "sort the times and name each once")

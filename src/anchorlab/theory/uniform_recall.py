@@ -103,9 +103,9 @@ class UniformRecall:
         tokens[-1] = TRIGGER
         return Sequences(tokens, outputs, self._after_trigger(random, outputs))
 
-    def blocks(self, random: Generator, samples: int, multiple: int = 1) -> Iterator[Sequences]:
-        """Yield `samples` sequences in blocks that fit in memory; all but the last are multiples of `multiple` long."""
-        block = max(multiple, _BLOCK_TOKENS // self.length // multiple * multiple)
+    def blocks(self, random: Generator, samples: int) -> Iterator[Sequences]:
+        """Yield `samples` sequences in blocks that fit in memory."""
+        block = max(1, _BLOCK_TOKENS // self.length)
         for start in range(0, samples, block):
             yield self.draw(random, min(block, samples - start))
 

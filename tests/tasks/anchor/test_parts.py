@@ -49,7 +49,7 @@ class TestVocabulary:
             ({"sizes": 9}, "did you mean 'size'"),
         ],
     )
-    def test_mistakes_are_named(self, fields: dict[str, object], message: str) -> None:
+    def test_tokens_that_overlap_or_do_not_exist_are_named(self, fields: dict[str, object], message: str) -> None:
         with pytest.raises(SpecError, match=message.replace("..", r"\.\.")):
             Vocabulary.parse(fields)
 
@@ -235,7 +235,7 @@ class TestRule:
             ("A x -> os.system(x)", "cannot read"),
         ],
     )
-    def test_mistakes_are_named(self, text: str, message: str) -> None:
+    def test_unknown_slots_and_a_missing_arrow_are_named(self, text: str, message: str) -> None:
         with pytest.raises(SpecError, match=message):
             Rule.parse(text)
 

@@ -181,6 +181,7 @@ def test_a_chain_is_written_without_a_graph():
     [
         ({}, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 9]),
         ({"parents": ((0, 1),), "roots": 2}, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 5]),
+        ({"parents": ((0,),)}, [0, 0, 1, 1, 2, 3]),
     ],
 )
 def test_records_and_queries_have_one_position_each(fields, counts):

@@ -23,32 +23,3 @@ from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.tasks.anchor.scoring import Scoring
 from anchorlab.tasks.anchor.separation import AnchorBased, Combined, CompositeAnchor, ModularResidue, Separation
 from anchorlab.tasks.anchor.vocabulary import Vocabulary
-
-__all__ = [
-    "AnchorBased",
-    "AnchorFunction",
-    "Combined",
-    "CompositeAnchor",
-    "Labels",
-    "Latent",
-    "Layout",
-    "MarkovNoise",
-    "ModularResidue",
-    "Operation",
-    "Placement",
-    "Rule",
-    "Scoring",
-    "Separation",
-    "Vocabulary",
-    "classification",
-    "composite",
-    "frequency",
-    "identity",
-    "multi_anchor",
-    "reading_comprehension",
-    "recitation",
-    "statistical",
-    "synonym",
-    "two_distances",
-    "working_memory",
-]

@@ -130,7 +130,7 @@ def _drawing(
     return Drawing(
         frames=chosen,
         group=group[chosen],
-        weights=_shares(frames.rule[chosen], _same(frames.select(chosen))),
+        weights=_shares(frames.select(chosen)),
         kind=kind,
         start=np.cumsum([0, *count[:-1]]),
         count=count,
@@ -138,17 +138,17 @@ def _drawing(
     )
 
 
-def _same(frames: Latent) -> Int[np.ndarray, "frame"]:
-    """Return a number for each frame, the same for frames with the same rule and anchors."""
-    _, same = np.unique(np.column_stack([frames.rule, frames.anchors]), axis=0, return_inverse=True)
-    return same.reshape(-1)
-
-
-def _shares(rule: Int[np.ndarray, "frame"], anchors: Int[np.ndarray, "frame"]) -> Float[np.ndarray, "frame"]:
+def _shares(frames: Latent) -> Float[np.ndarray, "frame"]:
     """Return weights that make rules equally likely, then the anchors of a rule, then the anchors' positions."""
-    _, first, frames_in = np.unique(anchors, return_index=True, return_counts=True)
-    anchors_in = np.bincount(rule[first], minlength=int(rule.max()) + 1)
-    weights: np.ndarray = 1.0 / (anchors_in[rule] * frames_in[anchors])
+    _, first, same, frames_in = np.unique(
+        np.column_stack([frames.rule, frames.anchors]),
+        axis=0,
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
+    )
+    anchors_in = np.bincount(frames.rule[first], minlength=int(frames.rule.max()) + 1)
+    weights: np.ndarray = 1.0 / (anchors_in[frames.rule] * frames_in[same.reshape(-1)])
     return weights
 
 
@@ -162,13 +162,7 @@ def draw_sequences(
 ) -> Found:
     """Write a sequence of each chosen frame into `into`; draw again until each sequence has exactly one answer.
 
-    Args:
-        choice: for each row an index into `drawing.frames`
-        random: draws keys and noise
-        into: overwritten in place
-        noise: the chain that noise follows; None: noise tokens are independent
-
-    Returns: the latents drawn, with their answers and the rivals' answers.
+    `choice` is an index into `drawing.frames`. Returns the latents drawn, with their answers and the rivals' answers.
 
     Errors: `SpecError` if some rows still have no answer after a thousand draws.
     """

@@ -22,6 +22,8 @@ _FUNCTIONS = ("nearest", "first_after", "min", "max", "pair", "trained")
 _REMEDY = "write it with slots, whole numbers, + - * // %, A(x), pair(A, B, x), nearest, first_after, min or max"
 
 Value = Int[np.ndarray, "row"]
+Known = tuple[np.ndarray, np.ndarray]
+"""The values of a subexpression, and whether each row has one: `[row]`, or scalars if all rows are alike."""
 
 
 @dataclass(frozen=True)
@@ -149,58 +151,61 @@ class Expression:
 
     def evaluate(self, reading: Reading) -> tuple[Value, Bool[np.ndarray, "row"], list[Step]]:
         """Return the answers (meaningless in rows without one), whether each row has one, and the operations used."""
-        steps: list[Step] = []
-        value, found = self._value(self._tree, reading, steps)
+        evaluation = _Evaluation(reading)
+        value, found = evaluation.value(self._tree)
         rows = len(next(iter(reading.tokens.values())))
-        return np.broadcast_to(value, (rows,)), np.broadcast_to(found, (rows,)), steps
+        return np.broadcast_to(value, (rows,)), np.broadcast_to(found, (rows,)), evaluation.steps
 
-    def _value(self, node: ast.AST, reading: Reading, steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the values of a subexpression, and whether each row has one: `[row]`, or scalars if all are equal."""
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """The evaluation of an expression on one reading; `steps` collects the operations applied."""
+
+    reading: Reading
+    steps: list[Step] = field(default_factory=list)
+
+    def value(self, node: ast.AST) -> Known:
         match node:
             case ast.Constant(value=number):
                 return np.array(number), np.array(True)
             case ast.Name(id=name):
-                return reading.tokens[name], np.array(True)
+                return self.reading.tokens[name], np.array(True)
             case ast.UnaryOp(operand=inner):
-                value, found = self._value(inner, reading, steps)
+                value, found = self.value(inner)
                 return np.asarray(-value), found
             case ast.BinOp(left=left, op=op, right=right):
-                (one, first), (other, second) = (self._value(side, reading, steps) for side in (left, right))
+                (one, first), (other, second) = self.value(left), self.value(right)
                 with np.errstate(divide="ignore"):
                     value = _ARITHMETIC[type(op)](one, other)
                 divides = other != 0 if isinstance(op, ast.FloorDiv | ast.Mod) else True
                 return np.asarray(value), np.asarray(first & second & divides)
             case ast.Call(func=ast.Name(id=name), args=arguments):
-                return self._call(name, arguments, reading, steps)
+                return self._call(name, arguments)
         raise AssertionError(ast.dump(node))
 
-    def _call(
-        self, name: str, arguments: list[ast.expr], reading: Reading, steps: list[Step]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _call(self, name: str, arguments: list[ast.expr]) -> Known:
         if name == "nearest":
-            return self._nearest(arguments, reading, steps)
+            return self._nearest(arguments)
         if name == "first_after":
-            return _first_after(reading, arguments[0].id)  # type: ignore[attr-defined]
+            return self._first_after(arguments[0].id)  # type: ignore[attr-defined]
         if name in ("pair", "trained"):
             first, second = arguments[0].id, arguments[1].id  # type: ignore[attr-defined]
-            value, found = self._value(arguments[2], reading, steps)
-            inner = ast.unparse(arguments[2])
-            value, found = _pair(reading, first, second, value, found, steps, inner)
-            return value, found & _is_trained(reading, first, second) if name == "trained" else found
-        values = [self._value(argument, reading, steps) for argument in arguments]
+            value, found = self._pair(first, second, arguments[2])
+            return value, found & self._is_trained(first, second) if name == "trained" else found
+        values = [self.value(argument) for argument in arguments]
         found = np.asarray(reduce(np.logical_and, (part for _, part in values)))  # scalars if the same for all rows
         if name in ("min", "max"):
             return reduce(np.minimum if name == "min" else np.maximum, [value for value, _ in values]), found
-        return _apply(reading, name, values[0][0], found, steps, f"{name}({ast.unparse(arguments[0])})")
+        return self._apply(name, values[0][0], found, f"{name}({ast.unparse(arguments[0])})")
 
-    def _nearest(self, arguments: list[ast.expr], reading: Reading, steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
+    def _nearest(self, arguments: list[ast.expr]) -> Known:
         """Return the nearest candidate, or its partner if a table is given, and whether each row is free of ties."""
         table = arguments[1]
         near = list(table.keys) if isinstance(table, ast.Dict) else arguments[1:]
         given = list(table.values) if isinstance(table, ast.Dict) else near
-        to, found = self._value(arguments[0], reading, steps)
-        candidates = [self._value(node or ast.Pass(), reading, steps) for node in near]
-        partners = [self._value(node or ast.Pass(), reading, steps) for node in given]
+        to, found = self.value(arguments[0])
+        candidates = [self.value(node or ast.Pass()) for node in near]
+        partners = [self.value(node or ast.Pass()) for node in given]
         distance = np.stack(np.broadcast_arrays(*(np.abs(value - to) for value, _ in candidates)))
         best = distance.argmin(axis=0)
         alone = (distance == distance.min(axis=0)).sum(axis=0) == 1
@@ -208,48 +213,42 @@ class Expression:
         all_found = reduce(np.logical_and, (found, *(part for _, part in (*candidates, *partners))))
         return np.take_along_axis(values, best[None], axis=0)[0], all_found & alone
 
+    def _first_after(self, slot: str) -> Known:
+        """Return the first item after the slot's anchor."""
+        sequences = self.reading.sequences
+        assert sequences is not None
+        later = np.arange(sequences.shape[1]) > self.reading.positions[slot][:, None]
+        candidate = later & self.reading.is_item[sequences]
+        return sequences[np.arange(len(sequences)), candidate.argmax(axis=1)], candidate.any(axis=1)
 
-def _apply(
-    reading: Reading, slot: str, value: np.ndarray, found: np.ndarray, steps: list[Step], text: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Apply the operation of the slot's anchor to the rows in `found`; return the results, and which rows have one."""
-    size = reading.results.shape[1]
-    inside = found & (value >= 0) & (value < size)
-    result = reading.results[reading.anchor_index[reading.tokens[slot]], np.where(inside, value, 0)]
-    inside = inside & (result >= 0)
-    result = np.where(inside, result, -1)
-    steps.append(Step(text, slot, result))
-    return result, inside
+    def _apply(self, slot: str, value: np.ndarray, found: np.ndarray, text: str) -> Known:
+        """Apply the operation of the slot's anchor to the rows in `found`."""
+        results = self.reading.results
+        inside = found & (value >= 0) & (value < results.shape[1])
+        result = results[self.reading.anchor_index[self.reading.tokens[slot]], np.where(inside, value, 0)]
+        inside = inside & (result >= 0)
+        result = np.where(inside, result, -1)
+        self.steps.append(Step(text, slot, result))
+        return result, inside
 
+    def _pair(self, first: str, second: str, key: ast.expr) -> Known:
+        """Apply both anchors' operations in turn, or the pair's exception."""
+        tokens, inner = self.reading.tokens, ast.unparse(key)
+        value, found = self.value(key)
+        middle, between = self._apply(first, value, found, f"{first}({inner})")
+        result, inside = self._apply(second, middle, between, f"{second}({first}({inner}))")
+        for (one, other), results in self.reading.exceptions.items():
+            mine = (tokens[first] == one) & (tokens[second] == other) & found
+            if mine.any():
+                known = (value >= 0) & (value < len(results))
+                kept = np.where(known, results[np.where(mine & known, value, 0)], -1)
+                result, inside = np.where(mine, kept, result), np.where(mine, kept >= 0, inside)
+        self.steps[-1] = Step(self.steps[-1].text, second, result)
+        return result, inside
 
-def _pair(
-    reading: Reading, first: str, second: str, value: np.ndarray, found: np.ndarray, steps: list[Step], inner: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """Apply both anchors' operations in turn, or the pair's exception; return the results, and which rows have one."""
-    middle, between = _apply(reading, first, value, found, steps, f"{first}({inner})")
-    result, inside = _apply(reading, second, middle, between, steps, f"{second}({first}({inner}))")
-    for (one, other), results in reading.exceptions.items():
-        mine = (reading.tokens[first] == one) & (reading.tokens[second] == other) & found
-        if mine.any():
-            known = (value >= 0) & (value < len(results))
-            kept = np.where(known, results[np.where(mine & known, value, 0)], -1)
-            result, inside = np.where(mine, kept, result), np.where(mine, kept >= 0, inside)
-    steps[-1] = Step(steps[-1].text, second, result)
-    return result, inside
-
-
-def _is_trained(reading: Reading, first: str, second: str) -> np.ndarray:
-    """Return whether each row's pair of anchors is in the training data."""
-    pairs = np.array(sorted(reading.trained), dtype=np.int64).reshape(-1, 2)
-    size = len(reading.is_item)
-    shown: np.ndarray = np.isin(reading.tokens[first] * size + reading.tokens[second], pairs[:, 0] * size + pairs[:, 1])
-    return shown
-
-
-def _first_after(reading: Reading, slot: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first item after the slot's anchor, and whether each row has one."""
-    assert reading.sequences is not None
-    sequences = reading.sequences
-    later = np.arange(sequences.shape[1]) > reading.positions[slot][:, None]
-    candidate = later & reading.is_item[sequences]
-    return sequences[np.arange(len(sequences)), candidate.argmax(axis=1)], candidate.any(axis=1)
+    def _is_trained(self, first: str, second: str) -> np.ndarray:
+        """Return whether each row's pair of anchors is in the training data."""
+        tokens, size = self.reading.tokens, len(self.reading.is_item)
+        pairs = np.array(sorted(self.reading.trained), dtype=np.int64).reshape(-1, 2)
+        shown: np.ndarray = np.isin(tokens[first] * size + tokens[second], pairs[:, 0] * size + pairs[:, 1])
+        return shown

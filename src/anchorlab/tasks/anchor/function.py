@@ -1,8 +1,8 @@
 """Anchor functions: the product of vocabulary, rules with their operations, placement, separation and scoring."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
-from typing import Any, Literal, TypeVar
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,12 +12,11 @@ from pydantic import Field, model_serializer, model_validator
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, below
 from anchorlab.rng import generator
 from anchorlab.tasks.anchor.drawing import Drawing, draw_sequences, drawings
 from anchorlab.tasks.anchor.expression import Expression
 from anchorlab.tasks.anchor.labels import Labels
-from anchorlab.tasks.anchor.latent import Latent
 from anchorlab.tasks.anchor.noise import MarkovNoise
 from anchorlab.tasks.anchor.operation import Operation
 from anchorlab.tasks.anchor.placement import Layout, Placement
@@ -32,8 +31,6 @@ from anchorlab.tasks.batch import Answer, Batch, Example, TraceStep
 from anchorlab.tasks.metrics import correct
 from anchorlab.tasks.registry import task_family
 from anchorlab.tasks.task import Proof, Task
-
-Result = TypeVar("Result")
 
 _ROWS_AT_ONCE = 16_384  # few enough to stay in the processor's cache
 _MOST_GROUPS = 64
@@ -93,17 +90,22 @@ class AnchorFunction(Task):
                 "operations", f"are given for {sorted(self.operations)}", f"give one for each of {sorted(anchors)}"
             )
         for name, text in self.rivals.items():
-            rival = _within(f"rivals.{name}", partial(Expression, text))
+            with below(f"rivals.{name}"):
+                rival = Expression(text)
             for rule in self.rules.values():
                 check_names(rival, rule.pattern, f"rivals.{name}")
         self.pairs  # noqa: B018  raises for exceptions that cannot be read
         patterns = {name: rule.pattern for name, rule in self.rules.items()}
-        _within("placement", lambda: self.placement.check(patterns, self.vocabulary))
-        layout = _within("placement", lambda: self.layout)
-        _within("separation", lambda: self.separation.check(layout))
-        _within("scoring", lambda: self.scoring.within(self.placement.length))
-        if (noise := self.noise) is not None:
-            _within("noise", lambda: noise.check(self.vocabulary))
+        with below("placement"):
+            self.placement.check(patterns, self.vocabulary)
+            layout = self.layout
+        with below("separation"):
+            self.separation.check(layout)
+        with below("scoring"):
+            self.scoring.within(self.placement.length)
+        if self.noise is not None:
+            with below("noise"):
+                self.noise.check(self.vocabulary)
         if len(layout.frames) * self.vocabulary.item_count * layout.slots > _MOST_CHOICES:
             raise SpecError("placement", "makes too many frames for this many items", "use fewer anchors or items")
         if self.labels is None and self.group_by == "label":
@@ -225,8 +227,19 @@ class AnchorFunction(Task):
             for name, other in found.rivals.items():
                 rivals[name][rows] = other
         latent = self.layout.frames.select(drawing.frames[choice]).with_keys(keys)
-        batch = self._batch(split, inputs, answers, rivals, latent, drawing.group[choice])
-        by_label = self.group_by == "label"
+        spread, by_label = self._spread(answers), self.group_by == "label"
+        one_group = len(self.groups) == 1 or by_label
+        batch = Batch(
+            inputs=inputs,
+            targets=spread,
+            answers=spread,
+            positions=self.positions,
+            split=split,
+            group=None if one_group else torch.from_numpy(drawing.group[choice]),
+            groups=("all",) if one_group else self.groups,
+            latents={name: torch.from_numpy(value) for name, value in vars(latent).items()},
+            rivals={name: self._spread(value) for name, value in rivals.items()},
+        )
         return batch if self.labels is None else self.labels.applied(batch, n, random, self.vocabulary.size, by_label)
 
     def _shared_out(self, n: int, random: Generator) -> Int[np.ndarray, "row"]:
@@ -237,29 +250,6 @@ class AnchorFunction(Task):
         groups = np.repeat([self.groups.index(name) for name in self.shares], count)
         return random.permutation(groups)
 
-    def _batch(
-        self,
-        split: str,
-        inputs: Int[Tensor, "row position"],
-        answer: Int[np.ndarray, "row"],
-        rivals: dict[str, Int[np.ndarray, "row"]],
-        latent: Latent,
-        group: Int[np.ndarray, "row"],
-    ) -> Batch:
-        answers = self._spread(torch.from_numpy(answer))
-        one_group = len(self.groups) == 1 or self.group_by == "label"
-        return Batch(
-            inputs=inputs,
-            targets=answers,
-            answers=answers,
-            positions=self.positions,
-            split=split,
-            group=None if one_group else torch.from_numpy(group),
-            groups=("all",) if one_group else self.groups,
-            latents={name: torch.from_numpy(value) for name, value in vars(latent).items()},
-            rivals={name: self._spread(torch.from_numpy(value)) for name, value in rivals.items()},
-        )
-
     @property
     def positions(self) -> Int[Tensor, "scored"]:
         """The scored positions, the same for every sequence."""
@@ -269,9 +259,9 @@ class AnchorFunction(Task):
         """Return a batch as the training loss scores it: at every position if `scoring.every_token` is set."""
         return self.scoring.for_training(batch, self.vocabulary.size)
 
-    def _spread(self, answer: Int[Tensor, "batch"]) -> Int[Tensor, "batch scored"]:
+    def _spread(self, answer: Int[np.ndarray, "batch"]) -> Int[Tensor, "batch scored"]:
         """Repeat each sequence's answer at every scored position."""
-        return answer.unsqueeze(-1).repeat(1, len(self.scoring.positions))
+        return torch.from_numpy(answer).unsqueeze(-1).repeat(1, len(self.scoring.positions))
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the answers, with a trace of the anchors found, the keys read and the value after each operation."""
@@ -288,7 +278,7 @@ class AnchorFunction(Task):
         steps += [
             TraceStep(text, torch.from_numpy(where), torch.from_numpy(value)) for text, where, value in found.steps
         ]
-        answer = self._spread(torch.from_numpy(found.answer))
+        answer = self._spread(found.answer)
         known = answer >= 0
         if self.labels is not None and self.labels.targets == "distribution":
             answer = self.labels.distribution(answer.clamp(min=0), self.vocabulary.size)
@@ -324,11 +314,3 @@ class AnchorFunction(Task):
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
         """Return the sequences with the role of each token, and the oracle's trace in words."""
         return render(self.reader, inputs)
-
-
-def _within(field: str, call: Callable[[], Result]) -> Result:
-    """Return the result of `call`; prefix the field of a `SpecError` with `field`."""
-    try:
-        return call()
-    except SpecError as error:
-        raise SpecError(f"{field}.{error.field}", error.problem, error.remedy) from None

@@ -69,12 +69,8 @@ class Labels(Spec):
     def applied(self, batch: Batch, n: int, random: Generator, size: int, by_label: bool) -> Batch:
         """Return `n` rows: the batch's sequences with their copies and changed labels.
 
-        The rivals gain the changed label of every row; with `by_label` the groups are `unchanged` and `changed`.
-
-        Args:
-            n: the number of rows to return, at most `copies` per sequence of the batch
-            random: draws the labels to change
-            size: the number of tokens
+        `n` is at most `copies` per sequence of the batch, and `size` the number of tokens. The rivals gain the changed
+        label of every row; with `by_label` the groups are `unchanged` and `changed`.
         """
         rows = torch.arange(n) // (self.copies or 1)
         changed = torch.from_numpy(self.changed_rows(n, random))

@@ -1,7 +1,7 @@
 """The part of a sequence that determines its answer; the rest is noise."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -39,15 +39,12 @@ class Latent:
 
     def select(self, rows: np.ndarray | slice) -> "Latent":
         """Return some of the rows, by index or mask."""
-        return Latent(
-            self.rule[rows], self.anchors[rows], self.anchor_positions[rows], self.keys[rows], self.key_positions[rows]
-        )
+        return Latent(*(value[rows] for value in vars(self).values()))
 
     def with_keys(self, keys: Int[np.ndarray, "row slot"]) -> "Latent":
         """Return the same slots with other keys."""
-        return Latent(self.rule, self.anchors, self.anchor_positions, keys, self.key_positions)
+        return replace(self, keys=keys)
 
     def columns(self) -> Int[np.ndarray, "row column"]:
         """Return all fields side by side; equal rows are equal latents."""
-        parts = (self.rule[:, None], self.anchors, self.anchor_positions, self.keys, self.key_positions)
-        return np.concatenate(parts, axis=1)
+        return np.column_stack([*vars(self).values()])

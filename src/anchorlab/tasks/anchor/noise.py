@@ -38,14 +38,7 @@ class MarkovNoise(Spec):
     def draw(
         self, random: Generator, rows: int, length: int, items: tuple[int, int]
     ) -> UInt16[np.ndarray, "row position"]:
-        """Return sequences of the chain; the first token is any item.
-
-        Args:
-            random: draws the first tokens and the steps
-            rows: the number of sequences
-            length: the length of each sequence
-            items: the first and the last item
-        """
+        """Return sequences of the chain; the first token is any item from the first to the last of `items`."""
         ring = _ring(self.chain, *items)
         steps = random.integers(1, self.successors + 1, size=(rows, length))
         steps[:, 0] = random.integers(len(ring), size=rows)

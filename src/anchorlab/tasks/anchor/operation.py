@@ -11,6 +11,7 @@ from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from anchorlab.errors import SpecError
+from anchorlab.spec import text_schema
 from anchorlab.tasks.anchor.vocabulary import LARGEST
 
 _ENTRY = re.compile(r"([0-9]{1,6})\s*->\s*([0-9]{1,6})")
@@ -104,20 +105,11 @@ class Operation:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Store the operation as text in specifications."""
-        return core_schema.no_info_plain_validator_function(
-            cls._validate, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )
+        """Store the operation as text in specifications; a table may be given as a mapping."""
+        text = text_schema(cls, cls.parse, 'write it in quotes, such as "+5"')
+        return core_schema.no_info_before_validator_function(_table_text, text)
 
-    @classmethod
-    def _validate(cls, value: Any) -> "Operation":
-        if isinstance(value, Operation):
-            return value
-        if isinstance(value, Mapping):
-            value = ", ".join(f"{token} -> {result}" for token, result in value.items())
-        if not isinstance(value, str):
-            raise SpecError("", f"should be text, got {value!r:.60}", 'write it in quotes, such as "+5"')
-        try:
-            return cls.parse(value)
-        except SpecError as error:
-            raise SpecError("", error.problem, error.remedy) from None
+
+def _table_text(value: Any) -> Any:
+    is_table = isinstance(value, Mapping)
+    return ", ".join(f"{token} -> {result}" for token, result in value.items()) if is_table else value

@@ -59,14 +59,16 @@ class Placement(Spec):
                     "length", f"{self.length} is too short for `{pattern.text}`", f"use at least {pattern.needed}"
                 )
 
+    def allowed(self, slot: str, vocabulary: Vocabulary) -> tuple[int, ...]:
+        """Return the anchors that a slot may hold."""
+        return (int(slot),) if slot.isdigit() else self.choices.get(slot, vocabulary.anchors)
+
     def combinations(self, pattern: Pattern, vocabulary: Vocabulary) -> Int[np.ndarray, "combination anchor"]:
         """Return every choice of anchors for a pattern's slots.
 
         Errors: `SpecError` if there is no such choice, or more than `MOST_FRAMES`.
         """
-        choices = [
-            (int(slot),) if slot.isdigit() else self.choices.get(slot, vocabulary.anchors) for slot in pattern.anchors
-        ]
+        choices = [self.allowed(slot, vocabulary) for slot in pattern.anchors]
         if np.prod([float(len(choice)) for choice in choices]) > MOST_FRAMES:
             raise SpecError("choices", f"`{pattern.text}` has too many combinations of anchors", "use fewer anchors")
         found = [one for one in product(*choices) if not self.distinct or len(set(one)) == len(one)]
@@ -232,11 +234,8 @@ class Layout:
                 )
                 mine, where, anchors, keys = mine[good], where[good], anchors[good], keys[good]
                 fits[mine] += 1
-                for part, value in zip(
-                    (nothing.rule, nothing.anchors, nothing.anchor_positions, nothing.keys, nothing.key_positions),
-                    vars(self._latent(rule, where, anchors, keys)).values(),
-                    strict=True,
-                ):
+                found = self._latent(rule, where, anchors, keys)
+                for part, value in zip(vars(nothing).values(), vars(found).values(), strict=True):
                     part[mine] = value
         for part in vars(nothing).values():
             part[fits != 1] = -1
@@ -248,8 +247,7 @@ class Layout:
         slots = tokens[:, list(pattern.first)]
         good = (tokens == slots[:, list(pattern.places)]).all(axis=1)
         for index, slot in enumerate(pattern.anchors):
-            allowed = (int(slot),) if slot.isdigit() else self.placement.choices.get(slot, self.vocabulary.anchors)
-            good &= np.isin(slots[:, index], allowed)
+            good &= np.isin(slots[:, index], self.placement.allowed(slot, self.vocabulary))
         good &= self.vocabulary.is_item(slots[:, count:]).all(axis=1)
         if self.placement.distinct:
             inorder = np.sort(slots[:, :count], axis=1)

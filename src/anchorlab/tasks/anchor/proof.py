@@ -116,11 +116,8 @@ def _read_back(
 
 
 def _uncovered(what: str, token: int) -> SpecError:
-    problem = (
-        f"has token {token} as a key in test, but never in training"
-        if what == "key"
-        else f"has the answer {token} in test, but never in training"
-    )
+    held = f"token {token} as a key" if what == "key" else f"the answer {token}"
+    problem = f"has {held} in test, but never in training"
     return SpecError("separation", problem, "hold out fewer keys, or allow it with covering = false")
 
 
@@ -165,6 +162,7 @@ def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row
     unseen = {
         what: sorted(set().union(*list(by_split.values())[1:]) - by_split["train"]) for what, by_split in seen.items()
     }
+    different = {what: {split: len(tokens) for split, tokens in by_split.items()} for what, by_split in seen.items()}
     covered = not any(unseen.values()) or not reader.separation.covering
     left_out = int((~drawn).sum())
     nowhere = int((drawn & (side < 0)).sum())
@@ -175,7 +173,7 @@ def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row
         f"{meeting:,} of them are in two splits.",
         f"Each was written into a sequence and read back: {misread:,} of {read:,} were misread.",
         *([f"{left_out:,} are never drawn: they fit several rules, or have no answer."] if left_out else []),
-        *_coverage_words({what: {s: len(v) for s, v in by_split.items()} for what, by_split in seen.items()}, unseen),
+        *_coverage_words(different, unseen),
     ]
     numbers = {
         "latents": counts,
@@ -183,8 +181,7 @@ def _by_enumeration(reader: Reader, latents: Latent, frame: Int[np.ndarray, "row
         "never drawn": left_out,
         "meeting": meeting,
         "misread": misread,
-        "keys": {split: len(tokens) for split, tokens in seen["keys"].items()},
-        "answers": {split: len(tokens) for split, tokens in seen["answers"].items()},
+        **different,
         "unseen": unseen,
     }
     return Proof("enumeration", not meeting and not misread and covered, tuple(words), numbers)
@@ -200,6 +197,7 @@ def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
         "keys": _unseen_keys(drawings),
         "answers": sorted(set().union(*list(seen.values())[1:]) - set(seen["train"])),
     }
+    different = {"answers": {split: len(tokens) for split, tokens in seen.items()}}
     covered = not any(unseen.values()) or not reader.separation.covering
     counted = ", ".join(f"{count:.3g} latents in {split}" for split, count in latents.items())
     total = sum(crossed.values())
@@ -207,14 +205,14 @@ def _by_samples(task: Task, reader: Reader, drawings: Drawings) -> Proof:
         f"There are {counted}: too many to list. No key is allowed in both training and test in the same slot of the "
         "same frame.",
         f"{samples:,} sequences of each split were drawn; {total:,} of them belong to another split or none.",
-        *_coverage_words({"answers": {split: len(tokens) for split, tokens in seen.items()}}, unseen),
+        *_coverage_words(different, unseen),
     ]
     numbers = {
         "samples": samples,
         "crossed": crossed,
         "latents": latents,
         "unseen": unseen,
-        "answers": {split: len(tokens) for split, tokens in seen.items()},
+        **different,
     }
     return Proof("samples", not sum(crossed.values()) and covered, tuple(words), numbers)
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema
 
 from anchorlab.errors import SpecError
+from anchorlab.spec import text_schema
 from anchorlab.tasks.anchor.expression import Expression
 from anchorlab.tasks.anchor.pattern import Pattern
 
@@ -49,20 +50,7 @@ class Rule:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Store the rule as text in specifications."""
-        return core_schema.no_info_plain_validator_function(
-            cls._validate, serialization=core_schema.plain_serializer_function_ser_schema(str)
-        )
-
-    @classmethod
-    def _validate(cls, value: Any) -> "Rule":
-        if isinstance(value, Rule):
-            return value
-        if not isinstance(value, str):
-            raise SpecError("", f"should be text, got {value!r:.60}", _REMEDY)
-        try:
-            return cls.parse(value)
-        except SpecError as error:
-            raise SpecError("", error.problem, error.remedy) from None
+        return text_schema(cls, cls.parse, _REMEDY)
 
 
 def check_names(answer: Expression, pattern: Pattern, field: str) -> None:

@@ -2,13 +2,13 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
 from pydantic import BeforeValidator, Field, SerializeAsAny, field_validator, model_validator
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, below
 from anchorlab.spec import Spec, unknown_name
 from anchorlab.tasks.anchor.latent import Latent
 from anchorlab.tasks.anchor.placement import Layout
@@ -87,6 +87,8 @@ class ModularResidue(Separation):
     Source: anchor functions, section 3.2.1.
     """
 
+    of_keys: ClassVar[bool] = True
+
     rule: Literal["modular_residue"] = "modular_residue"
     modulus: int | None = Field(None, ge=2, le=65_536)
     position: Literal["anchor", "key"] = "anchor"
@@ -98,11 +100,6 @@ class ModularResidue(Separation):
         if self.by_position and self.residues != (0,):
             raise SpecError("by_position", "is given together with residues", "give only one of them")
         return self
-
-    @property
-    def of_keys(self) -> bool:
-        """Always true."""
-        return True
 
     def check(self, layout: Layout) -> None:
         """Raise `SpecError` for a position outside the sequence."""
@@ -158,13 +155,10 @@ class AnchorBased(Separation):
     Source: anchor functions, section 3.2.2.
     """
 
+    of_keys: ClassVar[bool] = True
+
     rule: Literal["anchor_based"] = "anchor_based"
     held_out: dict[int, tuple[tuple[int, int], ...]]
-
-    @property
-    def of_keys(self) -> bool:
-        """Always true."""
-        return True
 
     def check(self, layout: Layout) -> None:
         """Raise `SpecError` for an unknown anchor or a range outside the items."""
@@ -197,6 +191,8 @@ class CompositeAnchor(Separation):
     Source: anchor functions, section 3.2.3.
     """
 
+    of_anchors: ClassVar[bool] = True
+
     rule: Literal["composite_anchor"] = "composite_anchor"
     unseen: tuple[tuple[int, ...], ...] = Field(min_length=1)
     seen: tuple[tuple[int, ...], ...] | None = None
@@ -207,11 +203,6 @@ class CompositeAnchor(Separation):
         if seen is not None and not seen:
             raise SpecError("", "is empty", "name what training shows, or leave it out for all others")
         return seen
-
-    @property
-    def of_anchors(self) -> bool:
-        """Always true."""
-        return True
 
     def check(self, layout: Layout) -> None:
         """Raise `SpecError` for a combination that the patterns cannot form, and for a combination in both lists."""
@@ -272,10 +263,8 @@ class Combined(Separation):
     def check(self, layout: Layout) -> None:
         """Check every part."""
         for index, part in enumerate(self.parts):
-            try:
+            with below(f"parts.{index}"):
                 part.check(layout)
-            except SpecError as error:
-                raise SpecError(f"parts.{index}.{error.field}", error.problem, error.remedy) from None
 
     def keys_held_out(self, latent: Latent, length: int) -> Bool[np.ndarray, "row slot"]:
         """Return whether any part holds out each key."""

@@ -1,5 +1,3 @@
 """Export: tasks as data files for other programs."""
 
 from anchorlab.tasks.export.export import FORMATS, export
-
-__all__ = ["FORMATS", "export"]

@@ -178,8 +178,7 @@ def _examples(card: Card) -> Iterator[str]:
     yield from ("## First rows, with the oracle's trace", "")
     for part in card.parts:
         for example in part.examples:
-            shown = example.text
-            yield from (*_fenced(f"{part.split}: {shown} -> {example.answer}\n{'; '.join(example.trace)}"), "")
+            yield from (*_fenced(f"{part.split}: {example.text} -> {example.answer}\n{'; '.join(example.trace)}"), "")
 
 
 def _making(card: Card) -> Iterator[str]:

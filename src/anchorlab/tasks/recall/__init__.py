@@ -2,5 +2,3 @@
 
 from anchorlab.tasks.recall.associative import NoisyAssociative
 from anchorlab.tasks.recall.noisy import NoisyRecall
-
-__all__ = ["NoisyAssociative", "NoisyRecall"]

@@ -1,4 +1,4 @@
-"""Markov chains over tokens, uniform or from tables of bigram counts, sampled in bulk."""
+"""Markov chains over tokens, uniform or from tables of bigram counts."""
 
 import os
 from dataclasses import dataclass
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.random import Generator
 
 from anchorlab.errors import SpecError
 from anchorlab.plain import parse_json, read_plain
@@ -20,7 +19,6 @@ from anchorlab.tasks.alias import AliasTable
 TABLE, CHARACTERS = "_bigrams.csv", "_characters.json"
 """The name endings of a table's two files."""
 
-_ROWS_AT_ONCE = 8192
 _MOST_BYTES = 2**26  # maximum size of a table's file; a table of 4000 characters takes half of this
 
 
@@ -70,17 +68,6 @@ class MarkovChain:
     def transition_table(self) -> AliasTable:
         """The alias table of the next token."""
         return AliasTable.build(self.transition)
-
-    def sample(self, generator: Generator, n: int, length: int) -> Int[np.ndarray, "batch position"]:
-        """Draw `n` sequences of the chain."""
-        sequences = np.empty((n, length), dtype=np.int64)
-        for start in range(0, n, _ROWS_AT_ONCE):
-            block = np.empty((length, min(_ROWS_AT_ONCE, n - start)), dtype=np.int64)
-            block[0] = self.initial_table.draw(generator, np.zeros(block.shape[1], dtype=np.int64))
-            for position in range(1, length):
-                block[position] = self.transition_table.draw(generator, block[position - 1])
-            sequences[start : start + block.shape[1]] = block.T
-        return sequences
 
 
 def table_names() -> tuple[str, ...]:

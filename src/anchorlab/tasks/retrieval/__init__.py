@@ -3,5 +3,3 @@
 from anchorlab.tasks.retrieval.minimal import MinimalRetrieval
 from anchorlab.tasks.retrieval.prompts import Question, RetrievalPrompts
 from anchorlab.tasks.retrieval.tokens import TokenRetrieval
-
-__all__ = ["MinimalRetrieval", "Question", "RetrievalPrompts", "TokenRetrieval"]

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.tasks.batch import Example, Token
 
 _LONGEST = 65_536
 
@@ -187,26 +188,51 @@ class StepGraph:
         places = self.query_places(symbols.shape[1])
         return {f"query x{root}": places[:, root].expand(len(symbols), -1) for root in range(self.roots)}
 
-    def path_text(self, names: Sequence[str], query: int, path: Sequence[int], known: bool) -> str:
-        """Return a query's path in words, such as `query A -> B at 7 -> C at 1`.
+    def example(
+        self,
+        names: Sequence[str],
+        paths: Sequence[Sequence[int]],
+        answers: Sequence[str],
+        known: Sequence[bool],
+        split: str,
+    ) -> Example:
+        """Return a sequence for display, with each query's path, such as `query A -> B at 7 -> C at 1`.
 
-        Args:
-            names: the name of the symbol at each position
-            query: the index of the query in its sequence
-            path: the position at which each step's value was read
-            known: whether every step had exactly one match
+        `names` are the names of the symbols at all positions, and a path the positions at which its steps were read.
+        Answers that are not `known`, for want of a single match at some step, are left out.
         """
-        start = len(names) - self.asking + query * self.roots
-        reads = [f"{names[at]} at {at}" for at in path] if known else ["no single match"]
-        return " -> ".join([f"query {' '.join(names[start : start + self.roots])}", *reads])
+        places = self.query_places(len(names)).tolist()
+        trace = []
+        for query, path, sure in zip(places, paths, known, strict=True):
+            reads = [f"{names[at]} at {at}" for at in path] if sure else ["no single match"]
+            trace.append(" -> ".join([f"query {' '.join(names[at] for at in query)}", *reads]))
+        shown = ", ".join(answer if sure else "unknown" for answer, sure in zip(answers, known, strict=True))
+        tokens = tuple(Token(name, part) for name, part in zip(names, self._parts(len(names)), strict=True))
+        return Example(tokens, tuple(trace), shown, split)
 
-    def parts(self, length: int) -> list[str]:
+    def _parts(self, length: int) -> list[str]:
         """Return the role of each position: `parent` or `value` in a record, `query`, or `marker` between them."""
         parts = ["marker"] * (length - self.asking) + ["query"] * self.asking
         for table in self.tables:
             columns = ["parent"] * len(table.parents) + ["value"]
             parts[table.start : table.stop] = columns * len(table.ids)
         return parts
+
+
+def check_asked_steps(asked: tuple[int, ...], steps: int, curriculum: bool) -> None:
+    """Raise `SpecError` for steps that are not ascending within 1 .. D, or that are given without a curriculum."""
+    if list(asked) != sorted({*asked} & {*range(1, steps + 1)}):
+        problem = f"{list(asked)} are not some of the steps 1 to {steps}, in order"
+        raise SpecError("asked_steps", problem, "give each once, such as 1,3, or none for all")
+    if asked and not curriculum:
+        problem = "restrict a curriculum, but implicit_curriculum is off"
+        raise SpecError("asked_steps", problem, "turn it on, or leave them out")
+
+
+def asked_steps(asked: tuple[int, ...], steps: int, curriculum: bool) -> tuple[int, ...]:
+    """Return the steps that queries ask for: `asked` if given, else all steps under a curriculum, else the last."""
+    every = tuple(range(1, steps + 1))
+    return asked or (every if curriculum else every[-1:])
 
 
 def _distinct(numbers: Int[Tensor, "batch column"]) -> Int[Tensor, "batch"]:

@@ -16,12 +16,11 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
+from anchorlab.tasks.batch import Answer, Batch, Example, TraceStep
 from anchorlab.tasks.metrics import LossKind
 from anchorlab.tasks.numbers import Lists, Numbers, Reals
 from anchorlab.tasks.registry import register_task, task_family
-from anchorlab.tasks.retrieval.asked_steps import asked_steps, check_asked_steps
-from anchorlab.tasks.retrieval.graph import StepGraph
+from anchorlab.tasks.retrieval.graph import StepGraph, asked_steps, check_asked_steps
 from anchorlab.tasks.task import Task
 
 _ROWS_AT_ONCE = 2048
@@ -227,23 +226,14 @@ class MinimalRetrieval(Task):
         ]
 
     def _render(self, symbols: list[int], found: list[list[int]], known: list[bool], side: int) -> Example:
-        graph, length = self._graph, len(symbols)
-        starts = graph.query_places(length).tolist()
+        starts = self._graph.query_places(len(symbols)).tolist()
         ways = [place for start, path in zip(starts, found, strict=True) for place in (*start, *path)]
         names: dict[int, str] = {}
-        for place in (*ways, *range(length)):
+        for place in (*ways, *range(len(symbols))):
             names.setdefault(symbols[place], letters(len(names)))
         named = [names[symbol] for symbol in symbols]
-        queries = [(query, path, known[query]) for query, path in enumerate(found)]
-        answers = [
-            "".join(named[path[step - 1]] for step in self.asked) if sure else "unknown" for _, path, sure in queries
-        ]
-        return Example(
-            tuple(Token(name, part) for name, part in zip(named, graph.parts(length), strict=True)),
-            tuple(graph.path_text(named, query, path, sure) for query, path, sure in queries),
-            ", ".join(answers),
-            self.splits[side] if side >= 0 else "nowhere",
-        )
+        answers = ["".join(named[path[step - 1]] for step in self.asked) for path in found]
+        return self._graph.example(named, found, answers, known, self.splits[side] if side >= 0 else "nowhere")
 
 
 @register_task("retrieval/conditional-vectors")

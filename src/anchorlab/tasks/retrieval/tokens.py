@@ -15,12 +15,11 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
+from anchorlab.tasks.batch import Answer, Batch, Example, TraceStep
 from anchorlab.tasks.metrics import correct, probability
 from anchorlab.tasks.numbers import Lists, Numbers
 from anchorlab.tasks.registry import register_task, task_family
-from anchorlab.tasks.retrieval.asked_steps import asked_steps, check_asked_steps
-from anchorlab.tasks.retrieval.graph import StepGraph
+from anchorlab.tasks.retrieval.graph import StepGraph, asked_steps, check_asked_steps
 from anchorlab.tasks.task import Task
 
 _ROWS_AT_ONCE = 8192
@@ -223,16 +222,9 @@ class TokenRetrieval(Task):
     def _render(
         self, tokens: list[int], paths: list[list[int]], answers: list[int], known: list[bool], step: int, side: int
     ) -> Example:
-        names = [self.text_of(token) for token in tokens]
-        queries = enumerate(zip(paths, known, strict=True))
-        trace = [self._graph.path_text(names, query, path[:step], certain) for query, (path, certain) in queries]
-        shown = [self.text_of(one) if certain else "unknown" for one, certain in zip(answers, known, strict=True)]
-        return Example(
-            tuple(Token(name, role) for name, role in zip(names, self._graph.parts(len(names)), strict=True)),
-            tuple(trace),
-            ", ".join(shown),
-            self.splits[side] if side >= 0 else "nowhere",
-        )
+        names, shown = ([self.text_of(token) for token in some] for some in (tokens, answers))
+        split = self.splits[side] if side >= 0 else "nowhere"
+        return self._graph.example(names, [path[:step] for path in paths], shown, known, split)
 
 
 @register_task("retrieval/conditional")

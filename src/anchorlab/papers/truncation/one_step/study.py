@@ -18,8 +18,8 @@ from anchorlab.papers.truncation.one_step import figures as draw
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
-from anchorlab.theory.geometric_sum import weighted_geometric_sum
 from anchorlab.theory.margin_scans import LOGITS, Point, Scan, Scanned, measure, measure_scan, samples_needed
+from anchorlab.theory.one_step import weighted_geometric_sum
 from anchorlab.theory.uniform_recall import UniformRecall
 from anchorlab.training import TrainedRun
 

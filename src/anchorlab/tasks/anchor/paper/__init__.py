@@ -11,17 +11,3 @@ from anchorlab.tasks.anchor.paper.statistical import statistical
 from anchorlab.tasks.anchor.paper.synonym import synonym
 from anchorlab.tasks.anchor.paper.two_distances import two_distances
 from anchorlab.tasks.anchor.paper.working_memory import working_memory
-
-__all__ = [
-    "classification",
-    "composite",
-    "frequency",
-    "identity",
-    "multi_anchor",
-    "reading_comprehension",
-    "recitation",
-    "statistical",
-    "synonym",
-    "two_distances",
-    "working_memory",
-]

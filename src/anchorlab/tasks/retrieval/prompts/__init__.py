@@ -2,5 +2,3 @@
 
 from anchorlab.tasks.retrieval.prompts.prompts import RetrievalPrompts
 from anchorlab.tasks.retrieval.prompts.question import Question
-
-__all__ = ["Question", "RetrievalPrompts"]

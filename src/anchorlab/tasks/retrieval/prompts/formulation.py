@@ -75,11 +75,6 @@ class Formulation:
         """The words that can be answers, in the order of the first step's pools."""
         return tuple(dict.fromkeys(word for pool in self.steps[0].pools for word in pool))
 
-    @property
-    def chance(self) -> float:
-        """The accuracy of guessing one of the candidates."""
-        return 1 / len(self.candidates)
-
 
 def pieces(template: str) -> list[str]:
     """Return a template cut into literal text and slots such as `{0}`."""

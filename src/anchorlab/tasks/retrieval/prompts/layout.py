@@ -15,14 +15,6 @@ _VALUE = "{value}"
 
 
 @dataclass(frozen=True)
-class Laid:
-    """Premises as tokens, and the position of the first token of each premise."""
-
-    tokens: Int[np.ndarray, "batch position"]
-    starts: Int[np.ndarray, "batch premise"]
-
-
-@dataclass(frozen=True)
 class Layout:
     """The tokens of a formulation. The texts of a sequence's tokens, joined without spaces, are the sequence's text.
 
@@ -103,8 +95,13 @@ class Layout:
     def _tokens(self, words: Sequence[str]) -> list[int]:
         return [self.ids[word] for word in words]
 
-    def lay_out(self, values: Values, order: Int[np.ndarray, "batch premise"]) -> Laid:
-        """Lay out the premises as tokens; `order` holds the number of the premise at each place."""
+    def lay_out(
+        self, values: Values, order: Int[np.ndarray, "batch premise"]
+    ) -> tuple[Int[np.ndarray, "batch position"], Int[np.ndarray, "batch premise"]]:
+        """Return the premises as tokens, and the position of each premise's first token.
+
+        `order` holds the number of the premise at each place.
+        """
         rows = len(order)
         lines = np.repeat(self._lines[None], rows, axis=0)
         tokens = [
@@ -121,7 +118,7 @@ class Layout:
         placed[row, first[row, place] + column] = np.take_along_axis(lines, order[:, :, None], axis=1)[kept]
         starts = np.empty_like(first)
         np.put_along_axis(starts, order, first, axis=1)
-        return Laid(placed, starts)
+        return placed, starts
 
     def heads(self, depth: int) -> tuple[int, ...]:
         """Return the hops with which a question of this depth begins; its words are the keys of their premises."""

@@ -77,7 +77,7 @@ class RetrievalPrompts(Task):
 
     @cached_property
     def words(self) -> Formulation:
-        """The premises and questions in words, with the candidates and the accuracy of guessing."""
+        """The premises and questions in words, with the candidates."""
         return FORMULATIONS[self.formulation](self.chains, self.chains + self.distractors, self.steps)
 
     @cached_property
@@ -151,17 +151,17 @@ class RetrievalPrompts(Task):
         roots = np.stack([random.integers(choices, size=n) for choices in words.roots], axis=1)
         depth = np.array(self.depths)[random.integers(len(self.depths), size=n)]
         order = order_premises(layout, self._shuffled, random.random((n, layout.premises)))
-        laid, read = layout.lay_out(values, order), words.hops(values, roots)
+        (laid, starts), read = layout.lay_out(values, order), words.hops(values, roots)
         rows, asked = np.arange(n), np.empty((n, self.shape.length - layout.length), dtype=np.int64)
         for one in self.depths:
             mine = depth == one
             asked[mine] = layout.question(one, [hop[mine] for hop in read])
         premises = np.stack([layout.offsets[step] + hop for step, hop in zip(words.reads, read, strict=True)], axis=1)
-        places = laid.starts[rows[:, None], premises] + layout.value_columns[premises]
-        path = laid.tokens[rows[:, None], places]
+        places = starts[rows[:, None], premises] + layout.value_columns[premises]
+        path = laid[rows[:, None], places]
         within = np.array(words.levels) <= depth[:, None]
         return {
-            "inputs": np.concatenate([laid.tokens, asked], axis=1),
+            "inputs": np.concatenate([laid, asked], axis=1),
             "answer": path[:, -1],
             "roots": roots,
             "depth": depth,

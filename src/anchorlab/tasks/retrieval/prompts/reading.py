@@ -76,11 +76,11 @@ class _Trail:
 _NOWHERE = Reading((), None)
 
 
-def _facts(pattern: str, text: str, value: str = "value", keys: Iterable[str] = ("key",)) -> Facts:
+def _facts(pattern: str, text: str, keys: Iterable[str] = ("key",)) -> Facts:
     """Return the facts in all lines that match a pattern; its named groups are the words of the key and the value."""
     found: Facts = {}
     for match in re.finditer(f"^{pattern}$", text, re.MULTILINE):
-        found.setdefault(tuple(match[key] for key in keys), []).append((match[value], match.start(value)))
+        found.setdefault(tuple(match[key] for key in keys), []).append((match["value"], match.start("value")))
     return found
 
 

@@ -33,12 +33,12 @@ def words(name: str, n: int, field: str = "chains") -> tuple[str, ...]:
     return found
 
 
-def blocks(name: str, size: int, count: int, field: str = "steps") -> tuple[tuple[str, ...], ...]:
+def blocks(name: str, size: int, count: int) -> tuple[tuple[str, ...], ...]:
     """Return the first words of a list in `count` blocks of `size`, such as a to d, e to h, i to l.
 
-    Errors: `SpecError` as `words`.
+    Errors: `SpecError` that names `steps` if the list has fewer words.
     """
-    found = words(name, size * count, field)
+    found = words(name, size * count, "steps")
     return tuple(found[start : start + size] for start in range(0, size * count, size))
 
 

@@ -5,9 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from anchorlab.errors import SpecError
 from anchorlab.tasks import task_names
-from anchorlab.tasks.anchor.closed_form import (
+from tests.tasks.anchor.equations import (
     classification,
     composite,
     general_ratio,
@@ -44,32 +43,11 @@ def test_ratio_tends_to_the_limit_linearly() -> None:
     assert errors[0] > 0 and errors[1] == pytest.approx(errors[0] / 100, rel=1e-2)
 
 
-def test_printed_ranges_differ_for_an_anchor_that_comes_first() -> None:
-    x = torch.tensor([[3, 42, 22, 30], [42, 3, 22, 30]]).double()[..., None]
-
-    def next_token(x: torch.Tensor, j: int) -> torch.Tensor:
-        return x[:, min(j + 1, 3)]
-
-    assert general_ratio(x, ANCHOR, next_token).flatten().tolist() == [42, 22]
-    assert general_ratio(x, ANCHOR, next_token, as_printed=True).flatten().tolist() == [0, 22]
-
-
-def test_printed_ranges_by_hand() -> None:
+def test_general_form_by_hand() -> None:
     """Distances 2, 1, 0 from the anchor 3, which comes last, and epsilon 1: weights 1/3, 1/2, 1 for g = 10, 20, 30."""
     x = torch.tensor([[5, 4, 3]]).double()[..., None]
-
-    def g(x: torch.Tensor, j: int) -> torch.Tensor:
-        return torch.full_like(x[:, 0], 10.0 * (j + 1))
-
-    printed = (20 / 2 + 30) / (1 / 3 + 1 / 2)  # the numerator leaves out the first position, the denominator the last
-    everywhere = (10 / 3 + 20 / 2 + 30) / (1 / 3 + 1 / 2 + 1)
-    assert general_ratio(x, ANCHOR, g, epsilon=1.0, as_printed=True).item() == pytest.approx(printed)
-    assert general_ratio(x, ANCHOR, g, epsilon=1.0).item() == pytest.approx(everywhere)
-
-
-def test_equation_2_needs_one_anchor() -> None:
-    with pytest.raises(SpecError, match="exactly once"):
-        identity(torch.tensor([[3, 4, 3, 5]]).double()[..., None], ANCHOR)
+    found = general_ratio(x, ANCHOR, lambda x, j: torch.full_like(x[:, 0], 10.0 * (j + 1)), epsilon=1.0)
+    assert found.item() == pytest.approx((10 / 3 + 20 / 2 + 30) / (1 / 3 + 1 / 2 + 1))
 
 
 def test_equation_5_applies_the_first_anchor_first() -> None:
