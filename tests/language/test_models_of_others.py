@@ -14,7 +14,7 @@ import anchorlab
 from anchorlab.cli import main
 from anchorlab.errors import SpecError
 from anchorlab.language import checkpoints
-from anchorlab.language.endpoint.chat_template import open_writer
+from anchorlab.language.endpoint.wire import open_tokenizer
 from anchorlab.language.pretrained import pretrained
 from tests.language.tiny import hugging_face
 
@@ -37,7 +37,7 @@ def test_every_call_refuses_the_code_of_others():
     assert {place.partition(":")[0] for place in found} >= {
         "language/pretrained.py",
         "language/convert.py",
-        "language/endpoint/chat_template.py",
+        "language/endpoint/wire.py",
     }
     for place, call in found.items():
         given = {one.arg: one.value for one in call.keywords}
@@ -104,7 +104,7 @@ def test_the_command_does_not_run_a_folder_s_code(evil, capsys):
 def test_a_tokenizer_with_code_is_not_run(evil):
     folder, _ = evil
     with pytest.raises(SpecError, match=r"^tokenizer: there is no tokenizer"):
-        open_writer(str(folder))
+        open_tokenizer(str(folder))
 
 
 class _Marked:
@@ -224,7 +224,7 @@ def test_a_pipe_among_chat_templates_or_beside_a_gguf_file_keeps_nobody_waiting(
         with pytest.raises(SpecError, match=r"^model: .*/additional_chat_templates/a.jinja is no file; remove it"):
             opened()
     with pytest.raises(SpecError, match=r"^tokenizer: .*/additional_chat_templates/a.jinja is no file; remove it"):
-        open_writer(str(folder))
+        open_tokenizer(str(folder))
 
 
 def test_a_device_among_the_weights_of_a_checkpoint_is_not_read(tmp_path):

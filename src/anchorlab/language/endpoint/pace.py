@@ -1,9 +1,10 @@
-"""Rate limits for requests and tokens per minute, each kept by a token bucket that fills evenly."""
+"""When requests go out: rate limits, each kept by a token bucket that fills evenly, and retries."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+import numpy as np
 from pydantic import Field
 
 from anchorlab.spec import Spec
@@ -31,10 +32,36 @@ class Pace(Spec):
     tokens: float | None = Field(default=None, gt=0)
 
 
+class Patience(Spec):
+    """Timeout of a try, number of tries, and exponential backoff between them.
+
+    The n-th wait is `first * 2^(n - 1)` seconds, at most `longest`, times a uniform random number from [0.5, 1). It is
+    never shorter than the wait that the server asks for in `Retry-After`. If the server asks for more than `longest`,
+    the question fails with an error.
+
+    Fields
+        timeout: the seconds for one try, from sending to the last byte of the reply
+        tries: the maximum number of tries for one question
+        first, longest: the first and the longest wait, in seconds
+        seed: the seed of the random waits
+    """
+
+    timeout: float = Field(default=120.0, gt=0)
+    tries: int = Field(default=8, ge=1)
+    first: float = Field(default=1.0, gt=0)
+    longest: float = Field(default=120.0, gt=0)
+    seed: int = Field(default=0, ge=0)
+
+    def wait(self, failed: int, asked_for: float, generator: np.random.Generator) -> float:
+        """Return the seconds to wait after failed try number `failed`, counted from 1; at least `asked_for`."""
+        own = min(self.longest, self.first * 2.0 ** (min(failed, 64) - 1)) * generator.uniform(0.5, 1.0)
+        return float(max(own, asked_for))
+
+
 class Pacer:
     """Delays requests to keep the rate limits. All requests to a server share one pacer, and every retry counts.
 
-    `clock` and `sleep` are the system's by default; tests replace them.
+    `clock` and `sleep` are the system's by default.
     """
 
     def __init__(
@@ -43,21 +70,16 @@ class Pacer:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._requests = _Bucket(pace.requests, clock)
-        self._tokens = _Bucket(pace.tokens, clock)
+        self._requests, self._tokens = _Bucket(pace.requests, clock), _Bucket(pace.tokens, clock)
         self._clock, self._sleep = clock, sleep
         self._held_until = clock()
 
-    async def take(self, tokens: float, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Wait for the next turn, and take it and its `tokens`; return False, without a turn, once `stopped`."""
-        while not stopped():
-            wait = max(self._requests.wait(), self._tokens.wait(), self._held_until - self._clock())
-            if wait <= _AT_ONCE:
-                self._requests.take(1.0)
-                self._tokens.take(tokens)
-                return True
+    async def take(self, tokens: float) -> None:
+        """Wait for the next turn, and take it and its `tokens`."""
+        while (wait := max(self._requests.wait(), self._tokens.wait(), self._held_until - self._clock())) > _AT_ONCE:
             await self._sleep(min(wait, _LOOK))
-        return False
+        self._requests.take(1.0)
+        self._tokens.take(tokens)
 
     def give_back(self, tokens: float) -> None:
         """Return unused tokens; a negative number takes the tokens that were used in excess."""
