@@ -46,7 +46,7 @@ class Journal:
 
     def __init__(self, path: Path, server: Server, secret: Secret) -> None:
         self.path, self.answers = path, dict[str, Said]()
-        self._server = {"url": server.url, "model": server.model, "tokenizer": server.tokenizer}
+        self._server: dict[str, Any] = {"url": server.url, "model": server.model, "tokenizer": server.tokenizer}
         self._server |= {"extra": dict(server.extra)}
         self._secret, self._lock = secret, Lock(path.with_name(path.name + ".lock"))
         self._pending = list[bytes]()

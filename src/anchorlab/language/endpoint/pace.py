@@ -61,6 +61,9 @@ class Patience(Spec):
 class Pacer:
     """Delays requests to keep the rate limits. All requests to a server share one pacer, and every retry counts.
 
+    Each limit is a token bucket that may be overdrawn: any amount may be taken unless the level is below zero. A bucket
+    is known by the time at which its level was or will be zero.
+
     `clock` and `sleep` are the system's by default.
     """
 
@@ -70,41 +73,26 @@ class Pacer:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._requests, self._tokens = _Bucket(pace.requests, clock), _Bucket(pace.tokens, clock)
-        self._clock, self._sleep = clock, sleep
+        self._limits, self._clock, self._sleep = (pace.requests, pace.tokens), clock, sleep
+        self._empty = [clock(), clock()]
         self._held_until = clock()
 
     async def take(self, tokens: float) -> None:
         """Wait for the next turn, and take it and its `tokens`."""
-        while (wait := max(self._requests.wait(), self._tokens.wait(), self._held_until - self._clock())) > _AT_ONCE:
+        while (wait := max(*self._empty, self._held_until) - self._clock()) > _AT_ONCE:
             await self._sleep(min(wait, _LOOK))
-        self._requests.take(1.0)
-        self._tokens.take(tokens)
+        self._use(1.0, tokens)
 
     def give_back(self, tokens: float) -> None:
         """Return unused tokens; a negative number takes the tokens that were used in excess."""
-        self._tokens.take(-tokens)
+        self._use(0.0, -tokens)
 
     def hold(self, seconds: float) -> None:
         """Delay all requests for a time, as an overloaded server asks for."""
         self._held_until = max(self._held_until, self._clock() + seconds)
 
-
-class _Bucket:
-    """A token bucket that may be overdrawn: any amount may be taken while the level is not below zero."""
-
-    def __init__(self, limit: float | None, clock: Callable[[], float]) -> None:
-        self._rate = None if limit is None else limit / _MINUTE * _RATE
-        self._clock, self._level, self._then = clock, 0.0, clock()
-
-    def wait(self) -> float:
-        """Return the seconds until the next amount may be taken; 0 or less means now."""
-        if self._rate is None:
-            return 0.0
-        now = self._clock()
-        self._level = min(self._rate * _SAVED, self._level + (now - self._then) * self._rate)
-        self._then = now
-        return -self._level / self._rate
-
-    def take(self, amount: float) -> None:
-        self._level -= amount
+    def _use(self, *amounts: float) -> None:
+        for place, (limit, amount) in enumerate(zip(self._limits, amounts, strict=True)):
+            if limit is not None:
+                full = self._clock() - _SAVED
+                self._empty[place] = max(self._empty[place], full) + amount * _MINUTE / (_RATE * limit)
