@@ -9,7 +9,6 @@ from anchorlab.errors import SpecError
 from anchorlab.language import wrap
 from anchorlab.language.answers import Questions, combine, first_block
 from anchorlab.language.prompts import Prompt
-from anchorlab.language.start import start_token
 from anchorlab.lens import look
 from tests.language.spoken import LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
 from tests.language.tiny import hugging_face
@@ -80,17 +79,10 @@ def test_answers_combine_and_are_taken_apart() -> None:
     torch.testing.assert_close(combine([one[:1], one[1:]], torch.cat).tensors, one.tensors)
 
 
-def test_a_start_goes_before_prompts_unless_the_tokenizer_has_its_own() -> None:
+def test_a_start_goes_before_prompts() -> None:
     begun, bare = Questions(spoken(), PROMPTS), Questions(spoken(), PROMPTS, begun=False)
     assert begun.tokens.inputs[:, 0].tolist() == [VOCABULARY["<|endoftext|>"]] * 3
     assert torch.equal(begun.tokens.inputs[:, 1:], bare.tokens.inputs)
-    assert start_token(None) is None
-
-    class OwnStart:
-        def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
-            return {"input_ids": [1, 5] if add_special_tokens else [5]}
-
-    assert start_token(OwnStart()) is None
 
 
 def test_what_enters_a_matrix_is_what_it_is_multiplied_by() -> None:
