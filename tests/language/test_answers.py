@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from anchorlab.errors import SpecError
 from anchorlab.language import wrap
 from anchorlab.language.answers import Questions, combine, first_block
 from anchorlab.language.prompts import Prompt
@@ -94,8 +93,3 @@ def test_what_enters_a_matrix_is_what_it_is_multiplied_by() -> None:
         bias = asked.model.get_parameter(f"blocks.1.{weight.replace('W', 'b')}")
         made = entering @ asked.model.get_parameter(f"blocks.1.{weight}") + bias
         torch.testing.assert_close(made.detach(), torch.as_tensor(behind).reshape(made.shape))
-
-
-def test_prompts_need_a_tokenizer() -> None:
-    with pytest.raises(SpecError, match="tokenizer"):
-        Questions(wrap(hugging_face("llama")), PROMPTS)

@@ -104,13 +104,6 @@ def test_tries_that_may_be_charged_count_in_full(journal, fault, tries):
     assert speaker.tally.cost == pytest.approx(3 * WORST if tries == 3 else 0)
 
 
-def test_an_answer_of_unknown_length_counts_in_full(journal):
-    with served(lambda asked: spoken(asked, usage=None)) as server:
-        speaker = endpoint(server, journal, budget=Budget(**PRICES))
-        speaker.say(questions(1))
-    assert speaker.tally.cost == pytest.approx(WORST)
-
-
 @pytest.mark.parametrize("known", [{}, {"price_read": 1.0}, {"price_written": 1.0}])
 def test_a_limit_without_prices_is_refused(known):
     with pytest.raises(SpecError, match=r"^price_(read|written): is not known, and max_cost cannot be kept without it"):

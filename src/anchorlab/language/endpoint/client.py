@@ -30,7 +30,7 @@ _FILTERED = ("content_filter", "content_policy_violation")
 
 
 class Client:
-    """A connection to a server, within `async with`.
+    """A connection to a server, to be closed in the end.
 
     Only uncompressed replies of at most `MOST_BYTES` are read, and no redirect is followed, because a key belongs to
     one server.
@@ -56,10 +56,8 @@ class Client:
         headers = {"Accept-Encoding": "identity"} | ({} if secret.value else {"Authorization": openai.Omit()})
         self._options = {"cast_to": httpx2.Response, "options": {"headers": headers}}
 
-    async def __aenter__(self) -> "Client":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def aclose(self) -> None:
+        """Close the connection."""
         await self._client.close()
 
     async def put(self, request: Request, body: dict[str, Any]) -> Answer | Trouble | Rejection:

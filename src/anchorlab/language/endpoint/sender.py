@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +81,7 @@ class Sender:
         """
         left = deque(requests.items())
         self._done, self._error = done, asyncio.get_running_loop().create_future()
-        async with Client(self._server, self._secret, self._patience.timeout) as self._client:
+        async with aclosing(Client(self._server, self._secret, self._patience.timeout)) as self._client:
             begun = next((item for item in left if item[1].chat and item[1].begun), None)
             if begun is not None and self._server.tokenizer is None:
                 await self._check_continues(*begun)
