@@ -47,11 +47,6 @@ def test_another_name_that_is_allowed():
     assert server.is_model("/models/tiny.gguf") and server.is_model("tiny") and not server.is_model("huge")
 
 
-@pytest.mark.parametrize("url", [URL, URL + "/", f" {URL} "])
-def test_one_server_has_one_address(url):
-    assert Server(url=url, model="tiny").url == URL
-
-
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
@@ -92,7 +87,7 @@ def test_further_fields_leave_the_request_alone(field):
     ],
 )
 def test_an_address_keeps_the_name(name, address):
-    assert address_of(f" {URL}/", name) == address
+    assert address_of(f" {URL}/ ", name) == address == address_of(URL, name)
     assert is_address(address)
     assert read_address(address) == (URL, name)
 
