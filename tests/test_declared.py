@@ -10,11 +10,10 @@ from tests.documents import ROOT
 from tests.extras import EXTRAS, PROJECT, packages
 
 FOR_PEOPLE = ("inspect", "interop", "language", "lm-eval", "ray")  # the others are for those who build anchorlab
-# these stand upon an extra: a harness imports the first two by anchorlab's entry point, a function the third
+# these stand upon an extra: a harness imports them by anchorlab's entry point
 LOADED_LATE = (
     "language/harness/inspect_tasks.py",
     "language/harness/inspect_protocol.py",
-    "language/endpoint/reply_limits.py",
 )
 USED_BY_OTHERS = {
     "accelerate": "transformers places large models with it",

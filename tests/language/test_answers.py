@@ -5,11 +5,9 @@ import math
 import pytest
 import torch
 
-from anchorlab.errors import SpecError
 from anchorlab.language import wrap
 from anchorlab.language.answers import Questions, combine, first_block
 from anchorlab.language.prompts import Prompt
-from anchorlab.language.start import start_token
 from anchorlab.lens import look
 from tests.language.spoken import LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
 from tests.language.tiny import hugging_face
@@ -80,17 +78,10 @@ def test_answers_combine_and_are_taken_apart() -> None:
     torch.testing.assert_close(combine([one[:1], one[1:]], torch.cat).tensors, one.tensors)
 
 
-def test_a_start_goes_before_prompts_unless_the_tokenizer_has_its_own() -> None:
+def test_a_start_goes_before_prompts() -> None:
     begun, bare = Questions(spoken(), PROMPTS), Questions(spoken(), PROMPTS, begun=False)
     assert begun.tokens.inputs[:, 0].tolist() == [VOCABULARY["<|endoftext|>"]] * 3
     assert torch.equal(begun.tokens.inputs[:, 1:], bare.tokens.inputs)
-    assert start_token(None) is None
-
-    class OwnStart:
-        def __call__(self, text: str, add_special_tokens: bool = True) -> dict[str, list[int]]:
-            return {"input_ids": [1, 5] if add_special_tokens else [5]}
-
-    assert start_token(OwnStart()) is None
 
 
 def test_what_enters_a_matrix_is_what_it_is_multiplied_by() -> None:
@@ -102,8 +93,3 @@ def test_what_enters_a_matrix_is_what_it_is_multiplied_by() -> None:
         bias = asked.model.get_parameter(f"blocks.1.{weight.replace('W', 'b')}")
         made = entering @ asked.model.get_parameter(f"blocks.1.{weight}") + bias
         torch.testing.assert_close(made.detach(), torch.as_tensor(behind).reshape(made.shape))
-
-
-def test_prompts_need_a_tokenizer() -> None:
-    with pytest.raises(SpecError, match="tokenizer"):
-        Questions(wrap(hugging_face("llama")), PROMPTS)

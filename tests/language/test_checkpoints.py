@@ -1,7 +1,6 @@
 """Checkpoints along training: where they come from, and which faults of their files are named."""
 
 import shutil
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,17 +23,6 @@ from anchorlab.language.checkpoints import (
     read_weights,
 )
 from tests.language.tiny import hugging_face
-
-
-@pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail on any socket."""
-
-    def refuse(*arguments: Any, **named: Any) -> None:
-        raise AssertionError("opened a socket")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 @pytest.fixture

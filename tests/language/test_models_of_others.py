@@ -14,7 +14,7 @@ import anchorlab
 from anchorlab.cli import main
 from anchorlab.errors import SpecError
 from anchorlab.language import checkpoints
-from anchorlab.language.endpoint.chat_template import open_writer
+from anchorlab.language.endpoint.wire import open_tokenizer
 from anchorlab.language.pretrained import pretrained
 from tests.language.tiny import hugging_face
 
@@ -37,7 +37,7 @@ def test_every_call_refuses_the_code_of_others():
     assert {place.partition(":")[0] for place in found} >= {
         "language/pretrained.py",
         "language/convert.py",
-        "language/endpoint/chat_template.py",
+        "language/endpoint/wire.py",
     }
     for place, call in found.items():
         given = {one.arg: one.value for one in call.keywords}
@@ -47,6 +47,13 @@ def test_every_call_refuses_the_code_of_others():
 
 def test_only_files_without_code_are_fetched():
     assert not [one for one in checkpoints._FILES if one in ("*", "*.*") or one.endswith((".py", ".bin", ".pt"))]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A model as transformers saves it."""
+    hugging_face("llama").save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
 
 
 EVIL = """
@@ -63,10 +70,9 @@ class Tokenizer(PreTrainedTokenizerFast):
 
 
 @pytest.fixture(params=["evil", "llama"])
-def evil(request, tmp_path, monkeypatch):
+def evil(request, folder, tmp_path, monkeypatch):
     """A folder whose model is of a kind of its own, or of a known one, and whose code would write a file."""
-    folder, mark = tmp_path / "model", tmp_path / "mark"
-    hugging_face("llama").save_pretrained(folder)
+    mark = tmp_path / "mark"
     (folder / "evil.py").write_text(EVIL.format(mark=str(mark), kind=request.param))
     config = json.loads((folder / "config.json").read_text())
     named = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model", "AutoModel": "evil.Model"}
@@ -104,7 +110,7 @@ def test_the_command_does_not_run_a_folder_s_code(evil, capsys):
 def test_a_tokenizer_with_code_is_not_run(evil):
     folder, _ = evil
     with pytest.raises(SpecError, match=r"^tokenizer: there is no tokenizer"):
-        open_writer(str(folder))
+        open_tokenizer(str(folder))
 
 
 class _Marked:
@@ -118,9 +124,8 @@ class _Marked:
 
 
 @pytest.mark.parametrize("place", ["weights.bin", "../weights.bin", "../elsewhere.safetensors", "/etc/passwd"])
-def test_an_index_names_files_of_its_own_folder_alone(tmp_path, place):
-    folder, mark = tmp_path / "model", tmp_path / "mark"
-    hugging_face("llama").save_pretrained(folder)
+def test_an_index_names_files_of_its_own_folder_alone(folder, tmp_path, place):
+    mark = tmp_path / "mark"
     shutil.copy(folder / "model.safetensors", tmp_path / "elsewhere.safetensors")
     for at in (folder, tmp_path):
         torch.save({"a": _Marked(mark)}, at / "weights.bin")
@@ -142,9 +147,8 @@ def test_an_index_of_own_files_opens(tmp_path):
 
 
 @pytest.mark.parametrize("named", ["other.safetensors.index.json", "adapter_model.bin"])
-def test_a_configuration_does_not_choose_the_files_of_weights(tmp_path, named):
-    folder, mark = tmp_path / "model", tmp_path / "mark"
-    hugging_face("llama").save_pretrained(folder)
+def test_a_configuration_does_not_choose_the_files_of_weights(folder, tmp_path, named):
+    mark = tmp_path / "mark"
     torch.save({"a": _Marked(mark)}, tmp_path / "weights.bin")
     shutil.copy(tmp_path / "weights.bin", folder / "adapter_model.bin")
     weights = dict.fromkeys(hugging_face("llama").state_dict(), "../weights.bin")
@@ -156,10 +160,8 @@ def test_a_configuration_does_not_choose_the_files_of_weights(tmp_path, named):
     assert not mark.exists()
 
 
-def test_an_adapter_opens_no_other_model(tmp_path):
-    folder, other = tmp_path / "model", tmp_path / "other"
-    for one in (folder, other):
-        hugging_face("llama").save_pretrained(one)
+def test_an_adapter_opens_no_other_model(folder, tmp_path):
+    other = shutil.copytree(folder, tmp_path / "other")
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(other)}))
     with pytest.raises(SpecError, match=r"^model: .*model holds an adapter .adapter_config.json.; merge it"):
         pretrained(folder)
@@ -177,9 +179,7 @@ def test_an_adapter_opens_no_other_model(tmp_path):
         ({"vocab_size": "x"}, "^model: .* cannot be opened"),
     ],
 )
-def test_a_strange_configuration_is_one_line(tmp_path, damage, match, monkeypatch):
-    folder = tmp_path / "model"
-    hugging_face("llama").save_pretrained(folder)
+def test_a_strange_configuration_is_one_line(folder, damage, match, monkeypatch):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | damage))
     asked = []
@@ -196,27 +196,21 @@ def test_a_strange_configuration_is_one_line(tmp_path, damage, match, monkeypatc
 @pytest.mark.parametrize(
     "content", ["[" * 100_000, '{"model_type": ' * 900 + "1" + "}" * 900, "[]", "null", '"llama"', "\xff", ""]
 )
-def test_a_configuration_that_is_none_is_one_line(tmp_path, content):
-    folder = tmp_path / "model"
-    hugging_face("llama").save_pretrained(folder)
+def test_a_configuration_that_is_none_is_one_line(folder, content):
     (folder / "config.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(SpecError, match=r"^model") as raised:
         pretrained(folder)
     assert str(raised.value).isprintable() and len(str(raised.value)) < 600
 
 
-def test_a_pipe_among_the_files_of_a_model_keeps_nobody_waiting(tmp_path):
-    folder = tmp_path / "model"
-    hugging_face("llama").save_pretrained(folder)
+def test_a_pipe_among_the_files_of_a_model_keeps_nobody_waiting(folder):
     (folder / "config.json").unlink()
     os.mkfifo(folder / "config.json")
     with pytest.raises(SpecError, match=r"^model: .*/config.json is no file; remove it"):
         pretrained(folder)
 
 
-def test_a_pipe_among_chat_templates_or_beside_a_gguf_file_keeps_nobody_waiting(tmp_path):
-    folder = tmp_path / "model"
-    hugging_face("llama").save_pretrained(folder)
+def test_a_pipe_among_chat_templates_or_beside_a_gguf_file_keeps_nobody_waiting(folder):
     (folder / "model.gguf").write_bytes(b"GGUF")
     (folder / "additional_chat_templates").mkdir()
     os.mkfifo(folder / "additional_chat_templates" / "a.jinja")
@@ -224,19 +218,17 @@ def test_a_pipe_among_chat_templates_or_beside_a_gguf_file_keeps_nobody_waiting(
         with pytest.raises(SpecError, match=r"^model: .*/additional_chat_templates/a.jinja is no file; remove it"):
             opened()
     with pytest.raises(SpecError, match=r"^tokenizer: .*/additional_chat_templates/a.jinja is no file; remove it"):
-        open_writer(str(folder))
+        open_tokenizer(str(folder))
 
 
-def test_a_device_among_the_weights_of_a_checkpoint_is_not_read(tmp_path):
-    hugging_face("llama").save_pretrained(tmp_path)
-    (tmp_path / "more.safetensors").symlink_to("/dev/zero")
+def test_a_device_among_the_weights_of_a_checkpoint_is_not_read(folder):
+    (folder / "more.safetensors").symlink_to("/dev/zero")
     with pytest.raises(SpecError, match=r"^model: .*/more.safetensors is no file; remove it"):
-        checkpoints.read_weights(tmp_path)
+        checkpoints.read_weights(folder)
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "{", "[]", "null", '"llama"', "\xff", ""])
-def test_a_damaged_configuration_of_a_checkpoint_is_one_line(tmp_path, content):
-    hugging_face("llama").save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
+def test_a_damaged_configuration_of_a_checkpoint_is_one_line(folder, content):
+    (folder / "config.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(SpecError, match=r"^model: .*/config.json is damaged; fetch it again"):
-        checkpoints.read_weights(tmp_path)
+        checkpoints.read_weights(folder)

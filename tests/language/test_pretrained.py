@@ -1,12 +1,11 @@
 """Opening models: from folders and the hub's cache, without the network, and what is refused."""
 
 import json
-import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import anchorlab as al
 from anchorlab.errors import SpecError
@@ -14,17 +13,6 @@ from anchorlab.language import wrap
 from anchorlab.language.attention import refuse_unknown
 from anchorlab.language.pretrained import pretrained
 from tests.language.tiny import CONFIGS, hugging_face, tokens, transformers
-
-
-@pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail on any socket."""
-
-    def refuse(*arguments: Any, **named: Any) -> None:
-        raise AssertionError("opened a socket")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 @pytest.fixture
@@ -54,8 +42,8 @@ def test_a_revision_opens_from_the_cache_of_the_hub(empty_hub: Path) -> None:
         (repository / "refs").mkdir(exist_ok=True)
         (repository / "refs" / revision).write_text(commit)
     weights = repository / "snapshots" / ("b" * 40) / "model.safetensors"
-    changed = {name: value * 2 for name, value in _load(weights).items()}
-    _save(changed, weights)
+    changed = {name: value * 2 for name, value in load_file(weights).items()}
+    save_file(changed, weights, metadata={"format": "pt"})
     first, second = (pretrained("lab/tiny", revision) for revision in ("step1", "step2"))
     assert torch.equal(second.ln_final.w, 2 * first.ln_final.w)
     with pytest.raises(SpecError, match=r"lab/tiny at step3 .*--download"):
@@ -151,15 +139,3 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(SpecError, match=r"pip install 'anchorlab\[language\]'"):
         pretrained("smollm2")
-
-
-def _load(path: Path) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    return load_file(path)
-
-
-def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
-    from safetensors.torch import save_file
-
-    save_file(weights, path, metadata={"format": "pt"})

@@ -91,14 +91,6 @@ def test_facts_are_many_different_and_without_their_answer() -> None:
         assert len(prompt.candidates) == 83
 
 
-@pytest.mark.parametrize(
-    ("place", "country"),
-    [("Madrid", "Spain"), ("Paris", "France"), ("Osaka", "Japan"), ("Addis Ababa", "Ethiopia"), ("Quito", "Ecuador")],
-)
-def test_facts_are_true(place: str, country: str) -> None:
-    assert {prompt.text: prompt.answer for prompt in facts()}[f"{place} is located in"] == country
-
-
 def test_no_country_takes_an_article() -> None:
     articles = {"Netherlands", "Philippines", "United States", "United Kingdom", "Gambia", "Bahamas", "Maldives"}
     assert articles.isdisjoint(str(prompt.answer) for prompt in facts())
@@ -124,19 +116,16 @@ def test_40_sentences_end_in_the_prepositions_and_have_no_the() -> None:
         assert prompt.text == prompt.text.strip()
 
 
-@pytest.mark.parametrize("make", [sentences, paper_sentences])
-def test_sentences_are_40_different_ones(make) -> None:
-    assert len({prompt.text for prompt in make()}) == 40
-
-
 def test_the_papers_sentences_are_those_of_its_appendix() -> None:
     prompts = paper_sentences()
+    assert len({prompt.text for prompt in prompts}) == 40
     assert prompts[0].text == "Inspired painter gazed at pristine canvas, envisioning next creation about"
     assert prompts[7].text == "Majestic oak stood tall, branches reaching skyward above"
     assert prompts[39].text == "Seasoned actor inhaled deeply, embodying character as bright lights engulfed stage with"
     assert {_words(prompt.text)[-1] for prompt in prompts} <= {prompt.text for prompt in prepositions()}
 
 
+CITIES = {"Madrid": "Spain", "Paris": "France", "Osaka": "Japan", "Addis Ababa": "Ethiopia", "Quito": "Ecuador"}
 ALL = ("country", "capital", "language", "currency", "symbol", "author")
 
 
@@ -158,6 +147,7 @@ def test_facts_of_six_relations_in_two_phrasings() -> None:
 @pytest.mark.parametrize(
     ("text", "answer", "about"),
     [
+        *((f"{city} is located in", country, country) for city, country in CITIES.items()),
         ("Seville is a city in", "Spain", "Spain"),
         ("The capital of Spain is", "Madrid", "Spain"),
         ("Most people in Spain speak", "Spanish", "Spain"),

@@ -14,7 +14,6 @@ from anchorlab.language.model import LanguageModel
 from anchorlab.language.prompts import Prompt, generic_words
 from anchorlab.language.start import start_token
 from anchorlab.models.model import predict
-from anchorlab.models.sites import Tap
 
 _ENTERING = {
     **dict.fromkeys(("W_Q", "W_K", "W_V"), "ln1.hook_normalized"),
@@ -111,17 +110,21 @@ class Questions:
     def entering(self, weight: str) -> Float[Tensor, "token input"]:
         """Return the input of a block's matrix at every token of the prompts, in the full model."""
         block, _, kind = weight.rpartition(".")
-        layer = block.rpartition(".")[0]
+        site = f"{block.rpartition('.')[0]}.{_ENTERING[kind]}"
+        seen = [value for inputs in self._groups for value in self._seen(inputs, site)]
+        return torch.cat([value.flatten(2).flatten(0, 1) for value in seen])
+
+    def _seen(self, inputs: Int[Tensor, "prompt position"], ending: str) -> list[Tensor]:
+        """Return the values at the sites whose names have an ending, in the full model."""
         kept: list[Tensor] = []
 
         def tap(site: str, value: Tensor) -> Tensor:
-            if site == f"{layer}.{_ENTERING[kind]}":
-                kept.append(value.flatten(2).flatten(0, 1))
+            if site.endswith(ending):
+                kept.append(value)
             return value
 
-        for inputs in self._groups:
-            predict(self.model, inputs, _last(inputs), tap=tap)
-        return torch.cat(kept)
+        predict(self.model, inputs, _last(inputs), tap=tap)
+        return kept
 
     @cached_property
     def _order(self) -> Int[Tensor, "prompt"]:
@@ -137,12 +140,7 @@ class Questions:
     @cached_property
     def _streams(self) -> list[list[Float[Tensor, "prompt position width"]]]:
         """For each group, the stream that enters each block."""
-        found = []
-        for inputs in self._groups:
-            kept: list[Tensor] = []
-            predict(self.model, inputs, _last(inputs), tap=_keep_entering(kept))
-            found.append(kept)
-        return found
+        return [self._seen(inputs, ".hook_resid_pre") for inputs in self._groups]
 
 
 def read_answers(
@@ -188,12 +186,3 @@ def _ranks(log_probabilities: Float[Tensor, "prompt token"], own: Float[Tensor, 
 
 def _last(inputs: Tensor) -> Tensor:
     return torch.tensor([inputs.shape[1] - 1], device=inputs.device)
-
-
-def _keep_entering(kept: list[Tensor]) -> Tap:
-    def tap(site: str, value: Tensor) -> Tensor:
-        if site.endswith(".hook_resid_pre"):
-            kept.append(value)
-        return value
-
-    return tap

@@ -167,21 +167,15 @@ def faults(weights: StoredWeights, earlier: Mapping[int, StoredWeights]) -> tupl
     if weights.not_finite:
         also = f" and {len(weights.not_finite) - 1} more" if len(weights.not_finite) > 1 else ""
         found.append(Fault(f"has values that are not finite, in {weights.not_finite[0]}{also}", unusable=True))
-    shared = {step: _shared(weights, other) for step, other in earlier.items()}
-    if shared and max(map(len, shared.values())):
-        step = max(shared, key=lambda one: len(shared[one]))
-        count, of = len(shared[step]), len(weights.matrices)
-        if count == of:
-            found.append(Fault(f"has the weights of step {step}", unusable=True))
-        else:
-            text = f"{count} of its {of} matrices equal step {step}, such as {shared[step][0]}"
-            found.append(Fault(text, unusable=False))
+    own = weights.matrices.items()
+    equal = {step: [name for name, digest in own if one.matrices.get(name) == digest] for step, one in earlier.items()}
+    step, names = max(equal.items(), key=lambda item: len(item[1]), default=(0, []))
+    if len(names) == len(own):
+        found.append(Fault(f"has the weights of step {step}", unusable=True))
+    elif names:
+        text = f"{len(names)} of its {len(own)} matrices equal step {step}, such as {names[0]}"
+        found.append(Fault(text, unusable=False))
     if weights.declared is not None and weights.precision != weights.declared:
         text = f"is stored in {weights.precision}, and its configuration says {weights.declared}"
         found.append(Fault(text, unusable=False))
     return tuple(found)
-
-
-def _shared(one: StoredWeights, other: StoredWeights) -> list[str]:
-    """Return the names of the matrices that are equal in two checkpoints."""
-    return [name for name, digest in one.matrices.items() if other.matrices.get(name) == digest]

@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
@@ -67,28 +67,24 @@ def pretrained(
     options = {"revision": revision} if revision else {}
     options |= {"gguf_file": place.file} if place.file else {}
     with quiet(), _network(allowed=download and not place.local):
-        config = _asked(
-            lambda: transformers.AutoConfig.from_pretrained(place.source, trust_remote_code=False, **options),
-            place,
-            revision,
-        )
+        with _explained(place, revision):
+            config = transformers.AutoConfig.from_pretrained(place.source, trust_remote_code=False, **options)
         architecture = _architecture(config)
         config._attn_implementation = "eager"  # the configuration could name a kernel on the hub, which is code
         _check_adapter(place, revision)
         _check_index(place, revision)
-        model = _asked(
-            lambda: transformers.AutoModelForCausalLM.from_pretrained(
+        with _explained(place, revision):
+            model = transformers.AutoModelForCausalLM.from_pretrained(
                 place.source,
                 dtype=getattr(torch, precision),
                 attn_implementation="eager",
                 trust_remote_code=False,
                 **({} if place.file else {"use_safetensors": True, "config": config}),
                 **options,
-            ),
-            place,
-            revision,
-        )
-        tokenizer = _tokenizer(place.source, options)
+            )
+        tokenizer = None
+        with suppress(Exception):  # a model is also read without a tokenizer
+            tokenizer = transformers.AutoTokenizer.from_pretrained(place.source, trust_remote_code=False, **options)
     return wrap(model.to(device), tokenizer, str(name), architecture)
 
 
@@ -121,22 +117,23 @@ def wrap(
     return made
 
 
-class _Place:
+class _Place(NamedTuple):
     """The location of a model: the `source` for transformers, the GGUF `file` in it, and whether it is `local`."""
 
-    def __init__(self, source: str, file: str | None, local: bool) -> None:
-        self.source, self.file, self.local = source, file, local
+    source: str
+    file: str | None = None
+    local: bool = True
 
 
 def _place(name: str) -> _Place:
     if name in PACKAGED:
-        return _Place(str(packaged_folder(name)), None, local=True)
+        return _Place(str(packaged_folder(name)))
     path = Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
             raise SpecError("model", f"there is no file {name}", "give the path of a GGUF file")
         check_files(path.parent, "model")
-        return _Place(str(path.parent), path.name, local=True)
+        return _Place(str(path.parent), path.name)
     if path.is_dir():
         if (path / SPECIFICATION).is_file():
             raise SpecError("model", f"{name} holds a model of anchorlab", "open it with al.load_pretrained")
@@ -145,10 +142,10 @@ def _place(name: str) -> _Place:
             pickles = any(found for pattern in _PICKLES for found in path.glob(pattern))
             problem = f"{name} holds pickle weights only" if pickles else f"{name} holds no safetensors file"
             raise SpecError("model", problem, "save it with save_pretrained, which writes safetensors")
-        return _Place(str(path), None, local=True)
+        return _Place(str(path))
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise SpecError("model", f"there is no folder {name}", "give a folder, a .gguf file or a name on the hub")
-    return _Place(name, None, local=False)
+    return _Place(name, local=False)
 
 
 def _architecture(config: Any) -> Architecture:
@@ -196,31 +193,22 @@ def _file(place: _Place, name: str, revision: str | None) -> Path:
     return Path(hf_hub_download(place.source, name, revision=revision, local_files_only=offline))
 
 
-def _asked(load: Any, place: _Place, revision: str | None) -> Any:
-    """Call `load`, which uses transformers; turn its errors into a `SpecError` of one line with a remedy."""
+@contextmanager
+def _explained(place: _Place, revision: str | None) -> Iterator[None]:
+    """Within `with`, turn the errors of transformers into a `SpecError` of one line with a remedy."""
     try:
-        return load()
+        yield
     except Exception as error:  # untrusted files cause errors in several libraries, all with one remedy
         if is_out_of_memory(error):
             raise
         said = printable(" ".join(str(error).split()))
         at = f"{place.source} at {revision}" if revision else place.source
         if isinstance(error, OSError) and not place.local:
-            missing = "is not on this machine" if "offline" in said.lower() or "cached" in said.lower() else None
-            problem = f"{at} {missing or 'cannot be opened: ' + said[:160]}"
-            raise SpecError(
-                "model", problem, "check the name and revision, and allow the download (--download)"
-            ) from None
+            missing = "offline" in said.lower() or "cached" in said.lower()
+            problem = f"{at} is not on this machine" if missing else f"{at} cannot be opened: {said[:160]}"
+            remedy = "check the name and revision, and allow the download (--download)"
+            raise SpecError("model", problem, remedy) from None
         raise SpecError("model", f"{at} cannot be opened: {said[:200]}", "give another model") from None
-
-
-def _tokenizer(source: str, options: dict[str, Any]) -> "PreTrainedTokenizerBase | None":
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
-    except Exception:  # noqa: BLE001 - as above; a model is also read without a tokenizer
-        return None
 
 
 @contextmanager

@@ -14,6 +14,9 @@ _STREAM = ("batch", "position", "width")
 _HIDDEN = ("batch", "position", "hidden")
 _PER_PAIR = ("batch", "head", "query", "key")
 
+Change = Callable[[Pass, Tensor], Tensor]
+"""What a hook does to a value within a pass; it returns the same tensor to change nothing."""
+
 
 def sites(architecture: Architecture, layers: int, grouped: bool, parallel: bool) -> list[Site]:
     """Return the sites of a model in the order of visits.
@@ -36,14 +39,14 @@ def install(architecture: Architecture, base: nn.Module, heads: int, parallel: b
 
     The hooks hold only names and no tensors, so a copy of the module can share them.
     """
-    _tap_output(base.get_submodule(architecture.embed), "hook_embed")
+    _on_output(base.get_submodule(architecture.embed), _visit("hook_embed"))
     if architecture.pos_embed is not None:
-        base.get_submodule(architecture.pos_embed).register_forward_hook(_visit_positions)
+        _on_output(base.get_submodule(architecture.pos_embed), _visit_positions)
     blocks = base.get_submodule(architecture.layers)
     assert isinstance(blocks, nn.ModuleList)
     for layer, block in enumerate(blocks):
         _install_block(architecture, block, layer, heads, parallel)
-    _tap_output(base.get_submodule(architecture.final_norm), "ln_final.hook_normalized")
+    _on_output(base.get_submodule(architecture.final_norm), _visit("ln_final.hook_normalized"))
 
 
 def _block_sites(architecture: Architecture, block: str, grouped: bool, parallel: bool) -> list[Site]:
@@ -69,152 +72,126 @@ def _install_block(architecture: Architecture, block: nn.Module, layer: int, hea
     def part(path: str) -> nn.Module:
         return block.get_submodule(path)
 
-    block.register_forward_pre_hook(_enter_block(layer), with_kwargs=True)
-    _tap_output(part(architecture.attention_norm), f"{name}.ln1.hook_normalized")
-    if architecture.rotary:
-        _tap_before_rotation(architecture, block, f"{name}.attn", heads)
-    _tap_output(part(architecture.attention_added or architecture.attention_out), f"{name}.hook_attn_out")
+    _enter_block(block, layer)
+    _on_output(part(architecture.attention_norm), _visit(f"{name}.ln1.hook_normalized"))
+    if architecture.rotary and architecture.fused is not None:
+        _on_output(part(architecture.fused[0]), _visit_fused(f"{name}.attn", heads))
+    elif architecture.rotary:
+        assert architecture.query is not None and architecture.key is not None
+        head_width = part(architecture.query).get_parameter("weight").shape[0] // heads
+        _on_output(part(architecture.query), _visit_heads(f"{name}.attn.hook_q", head_width))
+        _on_output(part(architecture.key), _visit_heads(f"{name}.attn.hook_k", head_width))
+    _on_output(part(architecture.attention_added or architecture.attention_out), _visit(f"{name}.hook_attn_out"))
     if not parallel:
-        part(architecture.feed_forward_norm).register_forward_pre_hook(_visit_middle(layer))
-    _tap_output(part(architecture.feed_forward_norm), f"{name}.ln2.hook_normalized")
-    _tap_output(part(architecture.gate or architecture.feed_forward_in), f"{name}.mlp.hook_pre")
+        _on_input(part(architecture.feed_forward_norm), _visit_middle(layer))
+    _on_output(part(architecture.feed_forward_norm), _visit(f"{name}.ln2.hook_normalized"))
+    _on_output(part(architecture.gate or architecture.feed_forward_in), _visit(f"{name}.mlp.hook_pre"))
     if architecture.gate is not None:
-        _tap_output(part(architecture.feed_forward_in), f"{name}.mlp.hook_pre_linear")
-    part(architecture.feed_forward_out).register_forward_pre_hook(_visit_input(f"{name}.mlp.hook_post"))
-    part(architecture.feed_forward_added or architecture.feed_forward_out).register_forward_hook(_visit_added(layer))
-    block.register_forward_hook(_leave_block(layer))
+        _on_output(part(architecture.feed_forward_in), _visit(f"{name}.mlp.hook_pre_linear"))
+    _on_input(part(architecture.feed_forward_out), _visit(f"{name}.mlp.hook_post"))
+    _on_output(part(architecture.feed_forward_added or architecture.feed_forward_out), _visit_added(layer))
+    _on_output(block, _leave_block(layer))
 
 
-def _tap_output(module: nn.Module, site: str, split: Callable[[Tensor], Tensor] | None = None) -> None:
-    """Visit a module's output as a site; `split` views the last axis of the output as the site's last two axes."""
+def _on_output(module: nn.Module, change: Change) -> None:
+    """Within a pass, replace a module's output by `change` of it."""
 
-    def hook(_: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
+    def hook(_: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         this = current_pass()
-        if this is None:
-            return None
-        value = output if split is None else split(output)
-        after = this.tap(site, value)
-        if after is value:
-            return None
-        return after if split is None else after.flatten(-2)
+        return output if this is None else change(this, output)
 
     module.register_forward_hook(hook)
 
 
-def _tap_before_rotation(architecture: Architecture, block: nn.Module, attention: str, heads: int) -> None:
-    """Visit queries and keys at the outputs of their maps, before rotation; a fused map returns both, head by head."""
-    if architecture.query is not None and architecture.key is not None:
-        head_width = block.get_submodule(architecture.query).get_parameter("weight").shape[0] // heads
+def _on_input(module: nn.Module, change: Change) -> None:
+    """Within a pass, replace a module's first argument by `change` of it."""
 
-        def by_head(value: Tensor) -> Tensor:
-            return torch.unflatten(value, -1, (-1, head_width))
-
-        _tap_output(block.get_submodule(architecture.query), f"{attention}.hook_q", by_head)
-        _tap_output(block.get_submodule(architecture.key), f"{attention}.hook_k", by_head)
-        return
-    assert architecture.fused is not None
-
-    def hook(_: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
+    def hook(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         this = current_pass()
-        if this is None:
-            return None
-        query, key, value = torch.unflatten(output, -1, (heads, 3, -1)).unbind(-2)
-        new_query, new_key = this.tap(f"{attention}.hook_q", query), this.tap(f"{attention}.hook_k", key)
-        if new_query is query and new_key is key:
-            return None
-        return torch.stack([new_query, new_key, value.expand_as(new_query)], dim=-2).flatten(-3)
+        return arguments if this is None else (change(this, arguments[0]), *arguments[1:])
 
-    block.get_submodule(architecture.fused[0]).register_forward_hook(hook)
+    module.register_forward_pre_hook(hook)
 
 
-def _visit_positions(_: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
-    this = current_pass()
-    if this is None:
-        return None
-    value = output.expand(this.batch, -1, -1)
-    after = this.tap("hook_pos_embed", value)
-    return None if after is value else after
-
-
-def _enter_block(layer: int) -> Callable[..., Any]:
-    site = f"blocks.{layer}.hook_resid_pre"
+def _enter_block(block: nn.Module, layer: int) -> None:
+    """Visit the stream that enters a block, an argument by position or by name."""
 
     def hook(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         this = current_pass()
         if this is None:
             return arguments, named
-        by_name = not arguments
-        stream = named["hidden_states"] if by_name else arguments[0]
+        stream = arguments[0] if arguments else named["hidden_states"]
         if this.entering is not None and this.entering[0] == layer:
             stream = this.entering[1]
-        stream = this.tap(site, stream)
-        if by_name:
-            return arguments, {**named, "hidden_states": stream}
-        return (stream, *arguments[1:]), named
+        stream = this.tap(f"blocks.{layer}.hook_resid_pre", stream)
+        return ((stream, *arguments[1:]), named) if arguments else ((), {**named, "hidden_states": stream})
 
-    return hook
+    block.register_forward_pre_hook(hook, with_kwargs=True)
 
 
-def _visit_middle(layer: int) -> Callable[..., Any]:
+def _visit(site: str) -> Change:
+    return lambda this, value: this.tap(site, value)
+
+
+def _visit_heads(site: str, head_width: int) -> Change:
+    """Visit a map's output before rotation, its last axis split into heads."""
+
+    def change(this: Pass, value: Tensor) -> Tensor:
+        by_head = torch.unflatten(value, -1, (-1, head_width))
+        after = this.tap(site, by_head)
+        return value if after is by_head else after.flatten(-2)
+
+    return change
+
+
+def _visit_fused(attention: str, heads: int) -> Change:
+    """Visit queries and keys before rotation at the output of a fused map, which returns both, head by head."""
+
+    def change(this: Pass, value: Tensor) -> Tensor:
+        query, key, others = torch.unflatten(value, -1, (heads, 3, -1)).unbind(-2)
+        new_query, new_key = this.tap(f"{attention}.hook_q", query), this.tap(f"{attention}.hook_k", key)
+        if new_query is query and new_key is key:
+            return value
+        return torch.stack([new_query, new_key, others.expand_as(new_query)], dim=-2).flatten(-3)
+
+    return change
+
+
+def _visit_positions(this: Pass, value: Tensor) -> Tensor:
+    expanded = value.expand(this.batch, -1, -1)
+    after = this.tap("hook_pos_embed", expanded)
+    return value if after is expanded else after
+
+
+def _visit_middle(layer: int) -> Change:
     """Visit the stream between attention and feed-forward layer, and store a changed stream in the pass.
 
     Hugging Face's module adds the unchanged stream at its residual connection: the change made here reaches only the
     feed-forward branch. Therefore the hook after the block repeats the sum with the stored stream.
     """
-    site = f"blocks.{layer}.hook_resid_mid"
 
-    def hook(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        this = current_pass()
-        if this is None:
-            return None
-        after = this.tap(site, arguments[0])
-        if after is arguments[0]:
-            return None
-        this.middles[layer] = after
-        return (after, *arguments[1:])
+    def change(this: Pass, value: Tensor) -> Tensor:
+        after = this.tap(f"blocks.{layer}.hook_resid_mid", value)
+        if after is not value:
+            this.middles[layer] = after
+        return after
 
-    return hook
+    return change
 
 
-def _visit_input(site: str) -> Callable[..., Any]:
-    def hook(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        this = current_pass()
-        if this is None:
-            return None
-        after = this.tap(site, arguments[0])
-        return None if after is arguments[0] else (after, *arguments[1:])
-
-    return hook
-
-
-def _visit_added(layer: int) -> Callable[..., Any]:
-    site = f"blocks.{layer}.hook_mlp_out"
-
-    def hook(_: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
-        this = current_pass()
-        if this is None:
-            return None
-        after = this.tap(site, output)
+def _visit_added(layer: int) -> Change:
+    def change(this: Pass, value: Tensor) -> Tensor:
+        after = this.tap(f"blocks.{layer}.hook_mlp_out", value)
         if layer in this.middles:
             this.added[layer] = after
-        return None if after is output else after
+        return after
 
-    return hook
-
-
-def _leave_block(layer: int) -> Callable[..., Any]:
-    site = f"blocks.{layer}.hook_resid_post"
-
-    def hook(_: nn.Module, inputs: Any, output: Tensor) -> Tensor | None:
-        this = current_pass()
-        if this is None:
-            return None
-        stream = output if layer not in this.middles else _summed(this, layer)
-        after = this.tap(site, stream)
-        return None if after is output else after
-
-    return hook
+    return change
 
 
-def _summed(this: Pass, layer: int) -> Tensor:
-    return this.middles.pop(layer) + this.added.pop(layer)
+def _leave_block(layer: int) -> Change:
+    def change(this: Pass, value: Tensor) -> Tensor:
+        stream = this.middles.pop(layer) + this.added.pop(layer) if layer in this.middles else value
+        return this.tap(f"blocks.{layer}.hook_resid_post", stream)
+
+    return change

@@ -75,9 +75,8 @@ class Scripted:
         self.answered: Counter[str] = Counter()
         self.finished: list[float] = []
         self._seen: Counter[str] = Counter()
-        self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
         self._thread.start()
         self._ready.wait(30)
 
@@ -86,20 +85,16 @@ class Scripted:
         return f"http://127.0.0.1:{self.port}/v1"
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(30)
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._connection, "127.0.0.1", 0))
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
+        self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
-        self._loop.run_forever()
+        await self._stopped.wait()
         server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -9,8 +9,7 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.language.endpoint import Budget, Server
-from anchorlab.language.endpoint.client import Client
-from anchorlab.language.endpoint.reply_limits import MOST_BYTES
+from anchorlab.language.endpoint.client import MOST_BYTES, Client
 from anchorlab.language.endpoint.secret import Secret
 from tests.language.endpoint.kit import SOON, endpoint, lines, question
 from tests.language.endpoint.scripted import Answer, said, served, spoken
@@ -106,7 +105,7 @@ def test_an_error_that_cannot_be_written_out_is_one_line():
     deep = []
     for _ in range(DEEP):
         deep = [deep]
-    client = Client(Server(url="http://127.0.0.1:1/v1", model="tiny"), Secret(None), 1.0, 1)
+    client = Client(Server(url="http://127.0.0.1:1/v1", model="tiny"), Secret(None), 1.0)
     assert client._words({"error": {"message": "", "detail": deep}}) == "words that are nested too deeply to read"
 
 

@@ -1,4 +1,4 @@
-"""The address of a server, and the names of its model."""
+"""The address of a server, the names of its model, and both as one text."""
 
 import subprocess
 import sys
@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.language.endpoint import Server
+from anchorlab.language.endpoint import Access, Budget, Pace, Server, address_of, is_address, read_address
+from tests.language.endpoint.kit import SOON, question
+from tests.language.endpoint.scripted import said, served
 
 URL = "http://127.0.0.1:8000/v1"
 
@@ -45,11 +47,6 @@ def test_another_name_that_is_allowed():
     assert server.is_model("/models/tiny.gguf") and server.is_model("tiny") and not server.is_model("huge")
 
 
-@pytest.mark.parametrize("url", [URL, URL + "/", f" {URL} "])
-def test_one_server_has_one_address(url):
-    assert Server(url=url, model="tiny").url == URL
-
-
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
@@ -74,6 +71,73 @@ def test_what_is_no_address(url, problem):
 def test_further_fields_leave_the_request_alone(field):
     with pytest.raises(SpecError, match=f"^extra.{field}: is set by the request itself"):
         Server(url=URL, model="tiny", extra={field: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("Qwen/Qwen3-0.6B", f"{URL}#Qwen/Qwen3-0.6B"),
+        ("llama3.1:8b", f"{URL}#llama3.1:8b"),
+        ("@cf/meta/llama", f"{URL}#%40cf/meta/llama"),
+        ("claude@20240620", f"{URL}#claude%4020240620"),
+        ("a,b", f"{URL}#a%2Cb"),
+        ("50%#1", f"{URL}#50%25#1"),
+        ("%40", f"{URL}#%2540"),
+        ("C:\\models\\é", f"{URL}#C:\\models\\é"),
+    ],
+)
+def test_an_address_keeps_the_name(name, address):
+    assert address_of(f" {URL}/ ", name) == address == address_of(URL, name)
+    assert is_address(address)
+    assert read_address(address) == (URL, name)
+
+
+def test_a_name_written_by_hand():
+    assert read_address(f"{URL}#@cf/meta/llama") == (URL, "@cf/meta/llama")
+    for name in ("smollm2", "Qwen/Qwen3-0.6B", "./folder#1", "C:\\models\\x.gguf"):
+        assert not is_address(name)
+
+
+@pytest.mark.parametrize("address", [URL, f"{URL}#"])
+def test_an_address_without_a_name(address):
+    with pytest.raises(SpecError, match=r"^model: the address names no model; write http://HOST:PORT/v1#NAME$"):
+        read_address(address)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "http://me:hidden@127.0.0.1/v1", f"{URL}?key=hidden"])
+def test_an_address_that_no_server_has(url):
+    with pytest.raises(SpecError, match=r"^endpoint: ") as error:
+        address_of(url, "tiny")
+    assert "hidden" not in str(error.value)
+
+
+def test_a_model_is_asked_as_its_access_says(journal, monkeypatch):
+    monkeypatch.setenv("OWN_KEY", "sk-0123456789")
+    access = Access(
+        key_variable="OWN_KEY",
+        extra={"top_p": 0.5},
+        answers_as="large",
+        pace=Pace(concurrent=1),
+        patience=SOON,
+        budget=Budget(max_cost=1.0, price_read=10.0, price_written=10.0),
+    )
+    with served() as server:
+        model = access.open(f"{server.url}#tiny", journal)
+        model.check([question("x")])
+        assert [each.text for each in model.say([question("x")])] == [said("x")]
+        with pytest.raises(SpecError, match=r"^max_cost: the questions can cost"):
+            model.check([question("y" * 100_000)])
+    (asked,) = server.asked
+    assert (asked.headers["authorization"], asked.body["model"]) == ("Bearer sk-0123456789", "tiny")
+    assert asked.body["top_p"] == 0.5
+
+
+def test_what_is_checked_leaves_no_file(journal):
+    budget = Budget(max_cost=0, price_read=1.0, price_written=1.0)
+    model = Access(budget=budget).open(f"{URL}#tiny", journal)
+    with pytest.raises(SpecError, match="nothing was asked"):
+        model.check([question("x")])
+    assert not journal.parent.exists()
 
 
 @pytest.mark.slow

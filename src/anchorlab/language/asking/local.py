@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +19,8 @@ from anchorlab.rng import torch_generator
 
 if TYPE_CHECKING:
     from transformers import Cache
+
+End = Literal["stop", "length"]
 
 AT_ONCE = 4096
 """The maximum number of tokens in one batch."""
@@ -102,7 +104,7 @@ class LocalSpeaker:
         draws = [torch_generator(request.seed, "said") for request in requests]
         logits, cache = self.read(ids)
         written: list[list[int]] = [[] for _ in requests]
-        finish: list[str | None] = [None] * len(requests)
+        finish: list[End | None] = [None] * len(requests)
         while True:
             chosen = [
                 _choose(row, one.temperature, draw) for row, one, draw in zip(logits, requests, draws, strict=True)
@@ -117,16 +119,11 @@ class LocalSpeaker:
             )
             logits, cache = step.logits[:, -1].float().cpu(), step.past_key_values
         return [
-            Said(
-                self._text(own, one),
-                "length" if end == "length" else "stop",
-                read=ids.shape[1],
-                written=len(own),
-            )
+            Said(self._text(own, one), end or "stop", read=ids.shape[1], written=len(own))
             for own, one, end in zip(written, requests, finish, strict=True)
         ]
 
-    def _add(self, written: list[int], token: int, request: Request, ends: frozenset[int]) -> str | None:
+    def _add(self, written: list[int], token: int, request: Request, ends: frozenset[int]) -> End | None:
         """Append a token; return the reason if the text ends here, else None."""
         if token in ends:
             return "stop"

@@ -1,6 +1,7 @@
 """How questions are presented: as a chat or as plain text, with worked examples, with the beginning of the answer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -52,13 +53,7 @@ class Manner(Spec):
         """Return the request without the question's premises, which shows what the model answers in any case."""
         asked = self.request(question, worked)
         last = question.text.split("\n")[-1] + (f" {question.instruction}" if self.instruction else "")
-        return Request(
-            turns=(*asked.turns[:-1], Turn("user", last)),
-            begun=asked.begun,
-            chat=asked.chat,
-            tokens=asked.tokens,
-            stop=asked.stop,
-        )
+        return replace(asked, turns=(*asked.turns[:-1], Turn("user", last)))
 
     def _asked(self, question: Question) -> str:
         return question.prompt if self.instruction else question.text

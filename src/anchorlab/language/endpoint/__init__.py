@@ -1,13 +1,10 @@
 """Language models behind OpenAI-compatible servers."""
 
-from anchorlab.language.endpoint.access import Access
-from anchorlab.language.endpoint.address import address_of, is_address, read_address
 from anchorlab.language.endpoint.budget import Budget
-from anchorlab.language.endpoint.endpoint import Endpoint
-from anchorlab.language.endpoint.rate_limit import Pace
-from anchorlab.language.endpoint.retry_policy import Patience
-from anchorlab.language.endpoint.server import Dialect, Server
-from anchorlab.language.endpoint.tally import Tally
+from anchorlab.language.endpoint.endpoint import Access, Endpoint
+from anchorlab.language.endpoint.pace import Pace, Patience
+from anchorlab.language.endpoint.sender import Tally
+from anchorlab.language.endpoint.server import Dialect, Server, address_of, is_address, read_address
 
 __all__ = [
     "Access",

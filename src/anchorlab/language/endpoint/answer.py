@@ -42,48 +42,35 @@ def read_answer(text: str, request: Request, messages: bool, secret: Secret) -> 
     choices = data.get("choices")
     if not (isinstance(choices, list) and choices and isinstance(choices[0], dict)):
         raise MalformedError(f"the reply holds no answer but {secret.hide(json.dumps(data.get('error')))[:200]}")
-    said = _chat(choices[0]) if messages else _completion(choices[0])
+    said = _said(choices[0], messages)
     if messages and request.begun:
         said = replace(said, text=said.text.removeprefix(request.begun))
     if request.stop and request.stop in said.text:  # some servers leave it in
         said = replace(said, text=said.text.split(request.stop)[0], finish="stop")
-    usage = data.get("usage")
-    usage = usage if isinstance(usage, dict) else {}
-    model = data.get("model")
+    usage, model = data.get("usage"), data.get("model")
+    read, written = (_count(usage, f"{kind}_tokens") for kind in ("prompt", "completion"))
     return Answer(
-        replace(
-            said,
-            text=secret.hide(said.text),
-            read=_count(usage.get("prompt_tokens")),
-            written=_count(usage.get("completion_tokens")),
-        ),
+        replace(said, text=secret.hide(said.text), read=read, written=written),
         printable(secret.hide(model))[:_LONGEST_NAME] if isinstance(model, str) and model else None,
     )
 
 
-def _chat(choice: dict[str, Any]) -> Said:
-    message = choice.get("message")
-    if not isinstance(message, dict):
-        raise MalformedError("the reply holds no message")
-    content, refusal = message.get("content"), message.get("refusal")
-    if isinstance(refusal, str) and refusal:
-        return Said(refusal, "refusal")
-    if not isinstance(content, str | None):
-        raise MalformedError("the message is not a text")
-    return _said(content or "", choice)
-
-
-def _completion(choice: dict[str, Any]) -> Said:
-    text = choice.get("text")
+def _said(choice: dict[str, Any], messages: bool) -> Said:
+    reason = choice.get("finish_reason")
+    if messages:
+        message = choice.get("message")
+        if not isinstance(message, dict):
+            raise MalformedError("the reply holds no message")
+        if isinstance(refusal := message.get("refusal"), str) and refusal:
+            return Said(refusal, "refusal")
+        text = "" if message.get("content") is None else message["content"]
+    else:
+        text = choice.get("text")
     if not isinstance(text, str):
         raise MalformedError("the reply holds no text")
-    return _said(text, choice)
-
-
-def _said(text: str, choice: dict[str, Any]) -> Said:
-    reason = choice.get("finish_reason")
     return Said(text, "length" if reason == "length" else "refusal" if reason == "content_filter" else "stop")
 
 
-def _count(value: Any) -> int | None:
+def _count(usage: Any, name: str) -> int | None:
+    value = usage.get(name) if isinstance(usage, dict) else None
     return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None

@@ -1,16 +1,17 @@
 """The limit on the cost of requests, and the cost so far."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from pydantic import Field, model_validator
 
 from anchorlab.errors import SpecError
-from anchorlab.language.asking.request import Request
-from anchorlab.language.endpoint.wire import most_read
+from anchorlab.language.asking.request import Request, Said
 from anchorlab.spec import Spec
 
 _MILLION = 1e6
+_TURN = 16  # tokens that a chat template adds to each turn
+_TEMPLATE = 128  # tokens that a chat template adds once, such as a system prompt
 _LOOK = 0.02  # seconds between two checks of the money spent, while requests are in flight
 _ROUNDING = 1e-9
 
@@ -39,8 +40,15 @@ class Budget(Spec):
         return (read * (self.price_read or 0.0) + written * (self.price_written or 0.0)) / _MILLION
 
     def worst(self, request: Request) -> float:
-        """Return an upper bound on a request's cost: `most_read` tokens of input and an answer of maximum length."""
-        return self.cost(most_read(request), request.tokens)
+        """Return an upper bound on a request's cost: a token for each byte, a chat template, and the longest answer."""
+        template = (_TEMPLATE + _TURN * (len(request.turns) + 1)) * request.chat
+        return self.cost(len(request.text.encode(errors="replace")) + template, request.tokens)
+
+    def charge(self, request: Request, said: Said) -> float:
+        """Return the cost of a reply; the worst cost if the server does not report token counts."""
+        if said.read is None or said.written is None:
+            return self.worst(request)
+        return self.cost(said.read, said.written)
 
 
 class Purse:
@@ -50,8 +58,8 @@ class Purse:
     counts at its worst cost. Rejected requests cost nothing.
     """
 
-    def __init__(self, budget: Budget) -> None:
-        self.budget, self.spent = budget, 0.0
+    def __init__(self, budget: Budget, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self.budget, self.spent, self._sleep = budget, 0.0, sleep
         self._reserved, self._under_way = 0.0, 0
 
     def check(self, requests: Iterable[Request]) -> None:
@@ -62,23 +70,18 @@ class Purse:
             problem = f"the questions can cost {worst:.4g}, and {limit:.4g} is the most to spend"
             raise SpecError("max_cost", problem, "ask fewer questions or allow more; nothing was asked")
 
-    async def reserve(self, worst: float, stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Reserve the worst cost of a request; return False, with nothing reserved, once `stopped`.
-
-        If the budget is too small for now, wait until the requests in flight have settled for less.
+    async def reserve(self, worst: float) -> None:
+        """Reserve the worst cost of a request; if it does not fit, wait until those in flight settle for less.
 
         Errors: `SpecError` if the budget is too small and no request is in flight.
         """
         while not self._fits(worst):
-            if stopped():
-                return False
             if not self._under_way:
                 problem = f"the next request could exceed it: {self.spent:.4g} of {self.budget.max_cost:.4g} is spent"
                 raise SpecError("max_cost", problem, "run it again with more; no question is asked twice")
-            await asyncio.sleep(_LOOK)
+            await self._sleep(_LOOK)
         self._reserved += worst
         self._under_way += 1
-        return True
 
     def settle(self, worst: float, cost: float) -> None:
         """Replace the reserved cost of a request by its actual cost."""

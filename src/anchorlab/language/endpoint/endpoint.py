@@ -3,22 +3,17 @@
 import asyncio
 from collections.abc import Container, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from anchorlab.language.asking.request import OnProgress, Request, Said
-from anchorlab.language.endpoint.budget import Budget, Purse
-from anchorlab.language.endpoint.chat_template import open_writer
-from anchorlab.language.endpoint.client import Client
+from anchorlab.language.endpoint.budget import Budget
 from anchorlab.language.endpoint.journal import Journal
-from anchorlab.language.endpoint.rate_limit import Pace, Pacer
-from anchorlab.language.endpoint.retry_policy import Patience
-from anchorlab.language.endpoint.round import Known, Means, Round
+from anchorlab.language.endpoint.pace import Pace, Patience
 from anchorlab.language.endpoint.secret import read_secret
-from anchorlab.language.endpoint.server import Server
-from anchorlab.language.endpoint.tally import Tally
-from anchorlab.language.endpoint.wire import identity, text_of
-from anchorlab.rng import generator
+from anchorlab.language.endpoint.sender import Sender
+from anchorlab.language.endpoint.server import Dialect, Server, read_address
 
 
 class Endpoint:
@@ -57,21 +52,11 @@ class Endpoint:
 
         Errors: `SpecError` for a key that no header can carry, and for a tokenizer that is not on this machine.
         """
-        self.name, self.tally = server.model, Tally()
-        self._pace, patience = pace or Pace(), patience or Patience()
-        self._secret = read_secret(server.key_variable)
-        self._journal = Journal(journal, self._secret)
-        self._means = Means(
-            server,
-            patience,
-            Pacer(self._pace),
-            Purse(budget or Budget()),
-            self.tally,
-            Known(),
-            None if server.tokenizer is None else open_writer(server.tokenizer),
-            generator(patience.seed, "waits"),
-            has_key=self._secret.value is not None,
-        )
+        secret = read_secret(server.key_variable)
+        self.name, self._journal = server.model, Journal(journal, server, secret)
+        settings = pace or Pace(), patience or Patience(), budget or Budget()
+        self._sender = Sender(server, self._journal, secret, *settings)
+        self.tally = self._sender.tally
         self._asked = False
 
     def say(self, requests: Sequence[Request], progress: OnProgress | None = None) -> list[Said]:
@@ -86,15 +71,22 @@ class Endpoint:
         Answers that arrived before the error are kept. `StoreError` if the journal is damaged, in use by another
         process, or cannot be written.
         """
-        keys = [self._identity(request) for request in requests]
+        keys = list(map(self._sender.writer.key, requests))
+        asked = dict(zip(keys, requests, strict=True))
         with self._journal as journal:
-            new = _without(journal.answers, keys, requests)
-            self.tally.remembered += len(set(keys)) - len(new)
+            new = {key: request for key, request in asked.items() if key not in journal.answers}
+            self.tally.remembered += len(asked) - len(new)
+            answered = count(len(asked) - len(new) + 1)
+
+            def advance() -> None:
+                if progress is not None:
+                    progress(next(answered), len(asked))
+
             if new and not self._asked:
-                self._means.purse.check(new.values())
+                self._sender.purse.check(new.values())
                 self._asked = True
             if new:
-                _run(self._ask(new, len(set(keys)), progress))
+                _run(self._sender.ask(new, advance))
             return [journal.answers[key] for key in keys]
 
     def check(self, requests: Iterable[Request]) -> None:
@@ -102,33 +94,39 @@ class Endpoint:
 
         Errors: `SpecError` at `max_cost` if it does not; `StoreError` as `say`.
         """
-        requests = tuple(requests)
+        asked = {self._sender.writer.key(request): request for request in requests}
         kept: Container[str] = ()
         if self._journal.path.exists():
             with self._journal as journal:
                 kept = journal.answers
-        self._means.purse.check(_without(kept, map(self._identity, requests), requests).values())
-
-    def _identity(self, request: Request) -> str:
-        return identity(request, self._means.server, text_of(request, self._means.writer))
-
-    async def _ask(self, requests: dict[str, Request], total: int, progress: OnProgress | None) -> None:
-        done = total - len(requests)
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            if progress is not None:
-                progress(done, total)
-
-        means = self._means
-        async with Client(means.server, self._secret, means.patience.timeout, self._pace.concurrent) as client:
-            await Round(means, client, self._journal, advance).ask(requests, self._pace.concurrent)
+        self._sender.purse.check(request for key, request in asked.items() if key not in kept)
 
 
-def _without(kept: Container[str], keys: Iterable[str], requests: Sequence[Request]) -> dict[str, Request]:
-    """Return the requests without an answer in `kept`, by key; equal requests count once."""
-    return {key: each for key, each in zip(keys, requests, strict=True) if key not in kept}
+class Access(Dialect):
+    """All settings for requests to a server except its address and the model's name.
+
+    Fields, in addition to `Dialect`
+        pace: limits on requests and tokens per minute
+        patience: timeouts and retries
+        budget: prices, and the maximum to spend on each model
+    """
+
+    pace: Pace = Pace()
+    patience: Patience = Patience()
+    budget: Budget = Budget()
+
+    def open(self, address: str, journal: Path) -> Endpoint:
+        """Return the model at an address such as `http://127.0.0.1:8000/v1#NAME`; nothing is sent yet.
+
+        Args:
+            address: the server's URL and the model's name
+            journal: the file that keeps every request and answer
+
+        Errors: as `read_address`, `Server` and `Endpoint`.
+        """
+        url, model = read_address(address)
+        own = {name: getattr(self, name) for name in Dialect.model_fields}
+        return Endpoint(Server(url=url, model=model, **own), journal, self.pace, self.patience, self.budget)
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:

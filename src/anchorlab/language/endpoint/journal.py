@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,8 +44,10 @@ class Journal:
     `answers` holds the answers in the file, by key.
     """
 
-    def __init__(self, path: Path, secret: Secret) -> None:
+    def __init__(self, path: Path, server: Server, secret: Secret) -> None:
         self.path, self.answers = path, dict[str, Said]()
+        self._server: dict[str, Any] = {"url": server.url, "model": server.model, "tokenizer": server.tokenizer}
+        self._server |= {"extra": dict(server.extra)}
         self._secret, self._lock = secret, Lock(path.with_name(path.name + ".lock"))
         self._pending = list[bytes]()
         self._left: tuple[int, ...] | None = None  # how this process left the file
@@ -53,18 +56,16 @@ class Journal:
 
     def __enter__(self) -> "Journal":
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-            check_way(self.path, self.path.parent.parent)
-            new = not self.path.exists()
-            self._file = os.open(self.path, _FLAGS, 0o666)
-            self._check_file(self._file)
-            if new:
-                sync_directory(self.path.parent)
-            self._read_lines(self._file)
-        except OSError as error:
-            self._close()
-            raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from None
+            with self._reported():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock.acquire()
+                check_way(self.path, self.path.parent.parent)
+                new = not self.path.exists()
+                self._file = os.open(self.path, _FLAGS, 0o666)
+                self._check_file(self._file)
+                if new:
+                    sync_directory(self.path.parent)
+                self._read_lines(self._file)
         except StoreError:
             self._close()
             raise
@@ -87,31 +88,29 @@ class Journal:
             self._file = None
         self._lock.release()
 
-    async def keep(
-        self, key: str, request: Request, server: Server, reply: Answer, cost: float, seconds: float, tries: int
-    ) -> None:
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Within `with`, turn an `OSError` into a `StoreError`."""
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from None
+
+    async def keep(self, key: str, request: Request, reply: Answer, cost: float, seconds: float, tries: int) -> None:
         """Write an answer; it is on the disk when this returns."""
-        came = {
-            "answer": asdict(reply.said),
-            "answered_as": reply.model,
-            "cost": cost,
-            "seconds": round(seconds, 3),
-            "tries": tries,
-        }
-        await self._write(key, request, server, came)
+        came = {"answer": asdict(reply.said), "answered_as": reply.model}
+        await self._write(key, request, came | {"cost": cost, "seconds": round(seconds, 3), "tries": tries})
         self.answers[key] = reply.said
 
-    async def keep_problem(self, key: str, request: Request, server: Server, problem: str) -> None:
+    async def keep_problem(self, key: str, request: Request, problem: str) -> None:
         """Write why a try failed."""
-        await self._write(key, request, server, {"problem": problem})
+        await self._write(key, request, {"problem": problem})
 
-    async def _write(self, key: str, request: Request, server: Server, came: Mapping[str, Any]) -> None:
-        asked: dict[str, Any] = {"url": server.url, "model": server.model, "tokenizer": server.tokenizer}
-        asked |= {"extra": dict(server.extra), "request": asdict(request)}
+    async def _write(self, key: str, request: Request, came: Mapping[str, Any]) -> None:
         head = {"format": _FORMAT, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), "key": key}
         # ASCII only: a cut reply may end in half a surrogate pair, which UTF-8 lacks
-        line = self._secret.hide(json.dumps({**head, **asked, **came})) + "\n"
-        self._pending.append(line.encode())
+        line = json.dumps({**head, **self._server, "request": asdict(request), **came})
+        self._pending.append(f"{self._secret.hide(line)}\n".encode())
         async with self._writing:  # who gets the lock first writes all pending lines: one fsync for many
             if lines := b"".join(self._pending):
                 self._pending.clear()
@@ -119,12 +118,10 @@ class Journal:
 
     def _append(self, lines: bytes) -> None:
         assert self._file is not None, "the journal is closed"
-        try:
+        with self._reported():
             while lines:
                 lines = lines[os.write(self._file, lines) :]
             os.fsync(self._file)
-        except OSError as error:
-            raise StoreError(f"{self.path}: cannot be written: {error.strerror or error}") from None
 
     def _check_file(self, file: int) -> None:
         """Raise `StoreError` unless this is a regular file with one name, short enough to read at once."""
@@ -141,7 +138,8 @@ class Journal:
         if self._left is not None and _stamp(file) == self._left:
             return
         self.answers, self._left = {}, None
-        content = _bytes(file)
+        with os.fdopen(file, "rb", closefd=False) as stream:
+            content = stream.read()
         whole = content[: content.rfind(b"\n") + 1]
         lines = whole.splitlines(keepends=True)
         for number, line in enumerate(lines, start=1):
@@ -159,20 +157,11 @@ class Journal:
         if line["format"] != _FORMAT:
             raise StoreError(f"{self.path}: written by another version of anchorlab; give another file")
         if "answer" in line:
-            self.answers[str(line["key"])] = _checked(Said(**line["answer"]))
-
-
-def _checked(said: Said) -> Said:
-    """Return the answer read from a line. Errors: `TypeError` for a field of another type."""
-    counts = all(one is None or (type(one) is int and one >= 0) for one in (said.read, said.written))
-    if not (isinstance(said.text, str) and said.finish in _FINISHES and counts):
-        raise TypeError("no answer")
-    return said
-
-
-def _bytes(file: int) -> bytes:
-    with os.fdopen(file, "rb", closefd=False) as stream:
-        return stream.read()
+            said = Said(**line["answer"])
+            counts = all(one is None or (type(one) is int and one >= 0) for one in (said.read, said.written))
+            if not (isinstance(said.text, str) and said.finish in _FINISHES and counts):
+                raise TypeError("no answer")
+            self.answers[str(line["key"])] = said
 
 
 def _stamp(file: int) -> tuple[int, ...]:

@@ -15,15 +15,8 @@ class Secret:
     """The API key from an environment variable, or no key. Only the client that sends it may read `value`."""
 
     def __init__(self, value: str | None) -> None:
-        self._value = value
-        self._forms: list[str] = []
-        if value is not None and len(value) >= _SHORTEST:
-            self._forms = sorted(_forms(value), key=len, reverse=True)
-
-    @property
-    def value(self) -> str | None:
-        """The key itself; None without a key."""
-        return self._value
+        self.value = value
+        self._forms = sorted(_forms(value), key=len, reverse=True) if value and len(value) >= _SHORTEST else []
 
     def hide(self, text: str) -> str:
         """Return `text` with every occurrence of the key masked, also as encoded in JSON, URLs, base64 or hex."""
@@ -32,7 +25,7 @@ class Secret:
         return text
 
     def __repr__(self) -> str:
-        return f"Secret({_HIDDEN if self._value else None})"
+        return f"Secret({_HIDDEN if self.value else None})"
 
     def __reduce__(self) -> str:
         raise TypeError("a key is not written anywhere")

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, JsonValue, field_validator
 
@@ -11,6 +11,8 @@ from anchorlab.spec import Spec
 
 # servers say which dated version of a model answered: gpt-4o-2024-08-06, claude-3-5-haiku-20241022, gpt-4-0613
 _DATED = r"-(\d{4}-\d{2}-\d{2}|\d{8}|\d{4})"
+_SIGN = "#"  # between the URL and the model's name in an address
+_WRITTEN = str.maketrans({"%": "%25", "@": "%40", ",": "%2C"})  # signs that separate models and revisions
 
 
 class Dialect(Spec):
@@ -86,3 +88,31 @@ class Server(Dialect):
         if not name or name in (self.model, self.answers_as) or name.partition("@")[0] == self.model:
             return True
         return bool(re.fullmatch(re.escape(self.model.removesuffix("-latest")) + _DATED, name))
+
+
+def address_of(url: str, model: str) -> str:
+    """Return the address of a model, such as `http://127.0.0.1:8000/v1#NAME`, which can replace any model name.
+
+    `@`, `,` and `%` in the model's name are percent-encoded.
+
+    Errors: `SpecError` for an invalid URL or name; the message does not show the URL, which may hold a password.
+    """
+    try:
+        server = Server(url=url, model=model)
+    except SpecError as error:
+        raise SpecError("endpoint" if error.field == "url" else error.field, error.problem, error.remedy) from None
+    place = server.url.replace("@", "%40").replace(",", "%2C")
+    return place + _SIGN + server.model.translate(_WRITTEN)
+
+
+def is_address(model: str) -> bool:
+    """Return whether a model name is the address of a model behind a server."""
+    return "://" in model
+
+
+def read_address(address: str) -> tuple[str, str]:
+    """Return the URL and the model's name in an address. Errors: `SpecError` for an address without a name."""
+    url, _, written = address.partition(_SIGN)
+    if not written:
+        raise SpecError("model", "the address names no model", "write http://HOST:PORT/v1#NAME")
+    return url, unquote(written)

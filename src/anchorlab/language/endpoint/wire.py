@@ -1,67 +1,101 @@
-"""A request in the server's format: its body, its key in the journal, and bounds on its tokens."""
+"""A request in the server's format: its text, its body and its key in the journal."""
 
 import hashlib
 import json
 from dataclasses import asdict, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from anchorlab.errors import SpecError
+from anchorlab.language.asking.chat import chat_text
 from anchorlab.language.asking.request import Request
-from anchorlab.language.endpoint.chat_template import Writer
 from anchorlab.language.endpoint.server import Server
+from anchorlab.language.model_folder import check_files
+from anchorlab.language.packaged import PACKAGED, packaged_folder
+from anchorlab.language.start import start_token
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _SEEDS = 2**31  # servers differ in how large a seed they take
-_TURN = 16  # tokens that a chat template adds to each turn
-_TEMPLATE = 128  # tokens that a chat template adds once, such as a system prompt
-_BYTES = 4  # bytes of text per token, for pacing
 
 
-def body(request: Request, server: Server, text: str | None, cap: str) -> dict[str, Any]:
-    """Return the body of a request: a text completion if `text` is given, else a chat completion.
+class Writer:
+    """Writes requests for a server; if its tokenizer is given, as the text that a local model reads.
 
-    `cap` is the server's name for the maximum number of output tokens, `max_tokens` or `max_completion_tokens`. The
-    beginning of an answer is sent as a last message to continue, as vLLM, SGLang and llama.cpp expect.
+    A special token that the tokenizer puts before every text is left out, because the server's tokenizer adds it again.
+
+    Errors: `SpecError` as `open_tokenizer`.
     """
-    made: dict[str, Any] = {"model": server.model, "temperature": request.temperature}
-    if request.temperature > 0:
-        made["seed"] = request.seed % _SEEDS
-    if request.stop:
-        made["stop"] = [request.stop]
-    if text is not None:
-        return made | {"prompt": text, "max_tokens": request.tokens} | dict(server.extra)
-    made["messages"] = [{"role": turn.role, "content": turn.text} for turn in request.turns]
-    if request.begun:
-        made["messages"].append({"role": "assistant", "content": request.begun})
-        made |= {"continue_final_message": True, "add_generation_prompt": False}
-    return made | {cap: request.tokens} | dict(server.extra)
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._tokenizer = None if server.tokenizer is None else open_tokenizer(server.tokenizer)
+        self._start = self._added = ""
+        if self._tokenizer is not None:
+            plain, whole = (self._tokenizer("to", add_special_tokens=own)["input_ids"] for own in (False, True))
+            before = len(whole) - len(plain)
+            self._added = self._tokenizer.decode(whole[:before]) if before > 0 and whole[before:] == plain else ""
+            start = start_token(self._tokenizer)
+            self._start = "" if start is None else self._tokenizer.convert_ids_to_tokens(start)
+
+    def text(self, request: Request) -> str | None:
+        """Return the prompt of a text completion; None for a request that is sent as chat messages.
+
+        Errors: `SpecError` for a chat if the tokenizer has no chat template.
+        """
+        if not request.chat:
+            return self._start + request.text
+        if self._tokenizer is None:
+            return None
+        return chat_text(self._tokenizer, request, str(self._server.tokenizer)).removeprefix(self._added)
+
+    def body(self, request: Request, cap: str) -> dict[str, Any]:
+        """Return the body of a request.
+
+        `cap` is the server's name for the maximum number of output tokens of a chat, `max_tokens` or
+        `max_completion_tokens`. The beginning of an answer is sent as a last message to continue, as vLLM, SGLang and
+        llama.cpp expect.
+        """
+        text = self.text(request)
+        made: dict[str, Any] = {"model": self._server.model, "temperature": request.temperature}
+        if request.temperature > 0:
+            made["seed"] = request.seed % _SEEDS
+        if request.stop:
+            made["stop"] = [request.stop]
+        if text is not None:
+            return made | {"prompt": text, "max_tokens": request.tokens} | dict(self._server.extra)
+        made["messages"] = [{"role": turn.role, "content": turn.text} for turn in request.turns]
+        if request.begun:
+            made["messages"].append({"role": "assistant", "content": request.begun})
+            made |= {"continue_final_message": True, "add_generation_prompt": False}
+        return made | {cap: request.tokens} | dict(self._server.extra)
+
+    def key(self, request: Request) -> str:
+        """Return a digest of all that the answer depends on: server, model, extra fields, the request and its text."""
+        server = self._server
+        drawn = request if request.temperature > 0 else replace(request, seed=0)  # the likeliest text needs no seed
+        parts: dict[str, Any] = {"url": server.url, "model": server.model, "extra": dict(server.extra)}
+        parts |= {"request": asdict(drawn), "text": self.text(request)}
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def contradiction(asked: dict[str, Any], cap: str) -> dict[str, Any]:
-    """Return a request that a server answers only if it ignores `continue_final_message`.
+def open_tokenizer(name: str) -> "PreTrainedTokenizerBase":
+    """Open a tokenizer by its folder, its name in the hub's cache, or a packaged model's name, such as `smollm2`.
 
-    The request asks both to continue the last message and to begin a new one. Servers that support both fields reject
-    this before they compute anything.
+    Nothing is downloaded.
+
+    Errors: `SpecError` if the tokenizer is not on this machine, if a pipe or a device is among its files, and if
+    `transformers` is not installed.
     """
-    return asked | {"continue_final_message": True, "add_generation_prompt": True, cap: 1}
-
-
-def identity(request: Request, server: Server, text: str | None) -> str:
-    """Return a digest of all that the answer depends on: server, model, extra fields, the request and its text."""
-    drawn = request if request.temperature > 0 else replace(request, seed=0)  # the likeliest text needs no seed
-    parts: dict[str, Any] = {"url": server.url, "model": server.model, "extra": dict(server.extra)}
-    parts |= {"request": asdict(drawn), "text": text}
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def text_of(request: Request, writer: Writer | None) -> str | None:
-    """Return the prompt of a text completion; None for a request that is sent as chat messages."""
-    return writer.text(request) if writer is not None else None if request.chat else request.text
-
-
-def most_read(request: Request) -> int:
-    """Return an upper bound on the input tokens of a request: one per byte, plus those that a chat template adds."""
-    return len(request.text.encode(errors="replace")) + (_TEMPLATE + _TURN * (len(request.turns) + 1)) * request.chat
-
-
-def likely(request: Request) -> float:
-    """Estimate the tokens of a request, for pacing: a quarter of its bytes plus the maximum of output tokens."""
-    return len(request.text.encode(errors="replace")) / _BYTES + request.tokens
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
+    source = str(packaged_folder(name)) if name in PACKAGED else name
+    check_files(Path(source), "tokenizer")
+    try:
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=True)
+    except Exception:  # noqa: BLE001 - a stranger's files meet errors of several libraries, of one remedy
+        problem = f"there is no tokenizer {name} on this machine"
+        raise SpecError("tokenizer", problem, "give a folder or a name in the hub's cache") from None

@@ -1,4 +1,4 @@
-"""The pace, by a clock that a test winds, and against a server."""
+"""The pace, by a clock that a test winds and against a server, and the waits between tries."""
 
 import asyncio
 import bisect
@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anchorlab.errors import SpecError
-from anchorlab.language.endpoint import Pace
-from anchorlab.language.endpoint.rate_limit import Pacer
+from anchorlab.language.endpoint import Pace, Patience
+from anchorlab.language.endpoint.client import seconds_asked_for
+from anchorlab.language.endpoint.pace import Pacer
+from anchorlab.rng import generator
 from tests.language.endpoint.kit import endpoint, question
 from tests.language.endpoint.scripted import served, spoken
 
@@ -37,7 +39,7 @@ def passed(pace, count, tokens=1.0, used=None, late=0.0, pauses=()):
     async def ask():
         for number in range(count):
             clock.now += dict(pauses).get(number, 0.0)
-            assert await pacer.take(tokens)
+            await pacer.take(tokens)
             times.append(clock.now)
             if used is not None:
                 pacer.give_back(tokens - used)
@@ -93,19 +95,27 @@ def test_nothing_passes_while_the_server_has_enough():
     pacer = Pacer(Pace(), clock, clock.sleep)
     pacer.hold(7.0)
     pacer.hold(2.0)
-    assert asyncio.run(pacer.take(1.0))
+    asyncio.run(pacer.take(1.0))
     assert clock.now == pytest.approx(1007.0)
 
 
-def test_who_has_stopped_gets_no_turn():
-    clock = Clock()
-    pacer = Pacer(Pace(requests=1.0), clock, clock.sleep)
+def test_who_is_stopped_while_waiting_takes_no_turn():
+    clock, taken = Clock(), []
+
+    async def sleep(seconds):
+        await clock.sleep(seconds)
+        if clock.now > 1003.0:
+            raise SpecError("endpoint", "stopped")
 
     async def ask():
-        assert await pacer.take(1.0)
-        assert not await pacer.take(1.0, lambda: clock.now > 1003.0)
+        pacer = Pacer(Pace(requests=1.0), clock, sleep)
+        for number in range(2):
+            await pacer.take(1.0)
+            taken.append(number)
 
-    asyncio.run(ask())
+    with pytest.raises(SpecError, match="stopped"):
+        asyncio.run(ask())
+    assert taken == [0]
     assert clock.now < 1004.0
 
 
@@ -122,8 +132,54 @@ def test_a_server_is_asked_at_the_limit(journal, pace):
     assert rate == pytest.approx(1200.0, rel=0.05)
 
 
-@pytest.mark.parametrize("field", ["requests", "tokens", "concurrent"])
-@pytest.mark.parametrize("value", [0, -1, float("nan")])
-def test_a_pace_that_is_none(field, value):
+def test_waits_double_up_to_the_longest_and_are_spread():
+    patience = Patience(first=1.0, longest=20.0)
+    draws = generator(0, "waits")
+    for failed, full in enumerate([1, 2, 4, 8, 16, 20, 20], start=1):
+        waits = [patience.wait(failed, 0.0, draws) for _ in range(400)]
+        assert 0.5 * full <= min(waits) < 0.52 * full
+        assert 0.98 * full < max(waits) <= full
+    assert patience.wait(10_000, 0.0, draws) <= 20
+
+
+def test_the_same_seed_waits_the_same():
+    waits = [
+        [Patience().wait(n, 0.0, draws) for n in range(1, 9)] for draws in (generator(3), generator(3), generator(4))
+    ]
+    assert waits[0] == waits[1] != waits[2]
+
+
+def test_no_wait_is_shorter_than_asked_for():
+    assert Patience().wait(1, 7.0, generator(0)) == 7.0
+    assert Patience(first=100.0).wait(1, 7.0, generator(0)) >= 50.0
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, 0.0),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5", "date": "Sun, 06 Nov 1994 08:49:37 GMT"}, 0.5),
+        ({"retry-after": "7", "retry-after-ms": "250"}, 0.25),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after": "7", "retry-after-ms": "soon"}, 7.0),
+        ({"retry-after": "Sun, 06 Nov 1994 08:50:07 GMT", "date": "Sun, 06 Nov 1994 08:49:37 GMT"}, 30.0),
+        ({"retry-after": "Sun, 06 Nov 1994 08:49:07 GMT", "date": "Sun, 06 Nov 1994 08:49:37 GMT"}, 0.0),
+        ({"retry-after": "Sun, 06 Nov 1994 08:50:07 GMT"}, 0.0),
+        ({"retry-after": "soon"}, 0.0),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "nan", "retry-after-ms": "inf"}, 0.0),
+    ],
+)
+def test_what_a_server_asks_for(headers, seconds):
+    assert seconds_asked_for(headers) == seconds
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [(Pace, field, value) for field in ("requests", "tokens", "concurrent") for value in (0, -1, float("nan"))]
+    + [(Patience, field, 0) for field in ("timeout", "tries", "first", "longest")],
+)
+def test_a_limit_out_of_range_is_named(kind, field, value):
     with pytest.raises(SpecError, match=f"^{field}: "):
-        Pace(**{field: value})
+        kind(**{field: value})

@@ -5,7 +5,7 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.language.asking import LocalSpeaker, Request, Turn
 from anchorlab.language.endpoint import Endpoint, Server
-from anchorlab.language.endpoint.chat_template import open_writer
+from anchorlab.language.endpoint.wire import Writer
 from tests.language.asking.bytes import END, TEMPLATE, byte_model, tokenizer
 from tests.language.endpoint.kit import endpoint
 from tests.language.endpoint.scripted import served, spoken
@@ -33,7 +33,7 @@ def test_the_server_reads_what_a_local_model_reads(tmp_path, made, request_):
     model.tokenizer, before = made(), model.tokenizer
     try:
         model.tokenizer.save_pretrained(tmp_path)
-        text = open_writer(str(tmp_path)).text(request_)
+        text = Writer(Server(url="http://host/v1", model="m", tokenizer=str(tmp_path))).text(request_)
         assert model.tokenizer(text)["input_ids"] == LocalSpeaker(model).ids(request_)
     finally:
         model.tokenizer = before
