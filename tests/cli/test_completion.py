@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from anchorlab.cli.complete import completion_words
 from anchorlab.cli.main import app
+from anchorlab.cli.options.complete import completion_words
 from anchorlab.models import ModelSpec
 from anchorlab.names import KINDS, TASKS
 from anchorlab.tasks import task_names

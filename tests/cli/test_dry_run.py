@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from anchorlab.cli.forecast import duration, size
+from anchorlab.cli.terminal.forecast import duration, size
 from tests.studies.study_file import write
 
 TRAIN = ("train", "anchor/identity")
