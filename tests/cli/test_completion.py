@@ -199,7 +199,7 @@ def test_in_a_real_bash(in_bash):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_scripts_of_all_shells_ask_for_names(shell):
     script = app.generate_completion(shell=shell)
-    assert "__complete" in script and "dry-run" in script
+    assert all(word in script for word in ("__complete", "dry-run", "--recipe.FIELD", "inspect"))
 
 
 def test_installing_it_for_bash(anchorlab, workplace, monkeypatch):

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from anchorlab.lens import Circuit
 
 _MOST = 100_000  # sequences
-_LOSSES = ("model_loss", "loss", "live_loss", "empty_loss", "rest_loss")
+_LOSSES = {
+    "model_loss": "the model as it is",
+    "loss": "the circuit, by its maps",
+    "live_loss": "the circuit, attending live",
+    "empty_loss": "uniform attention everywhere",
+    "rest_loss": "the model without these paths",
+}
 _SCORES = ("faithfulness", "completeness", "minimality")
 _COLUMNS = ("layer", "head", "from", "to", "attention", "loss when cut\n(live)", "loss when cut\n(maps)")
 
@@ -106,23 +112,15 @@ def circuit(
 def _print_circuit(found: "Circuit", title: str, measured_on: str) -> None:
     """Print the paths, losses and scores of a circuit."""
     rows = [
-        (
-            path.layer,
-            path.head,
-            path.rule.query,
-            path.rule.key_text,
-            path.attention,
-            path.cut_loss,
-            path.mapped_cut_loss,
-        )
-        for path in found.paths
+        (one.layer, one.head, one.rule.query, one.rule.key_text, one.attention, one.cut_loss, one.mapped_cut_loss)
+        for one in found.paths
     ]
     if rows:
         print_table(_COLUMNS, rows, title)
     else:
         print_text(f"{title}: no path is needed")
     print_text(measured_on)
-    print_table(("loss of", ""), _loss_lines(found))
+    print_table(("loss of", ""), [(words, getattr(found, name)) for name, words in _LOSSES.items()])
     print_text(", ".join(f"{name} {getattr(found, name):.3g}" for name in _SCORES))
     if found.unexplained:
         heads = ", ".join(f"{layer}.{head}" for layer, head in found.unexplained)
@@ -149,13 +147,3 @@ def _circuit_data(found: "Circuit") -> dict[str, Any]:
     ]
     numbers = {name: getattr(found, name) for name in ("threshold", *_LOSSES, *_SCORES)}
     return {"paths": paths, "heads": heads, "roles": found.roles, **numbers}
-
-
-def _loss_lines(found: "Circuit") -> list[tuple[str, float]]:
-    return [
-        ("the model as it is", found.model_loss),
-        ("the circuit, by its maps", found.loss),
-        ("the circuit, attending live", found.live_loss),
-        ("uniform attention everywhere", found.empty_loss),
-        ("the model without these paths", found.rest_loss),
-    ]

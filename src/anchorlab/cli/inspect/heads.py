@@ -16,14 +16,10 @@ _SPECIAL_CASES = ("previous_token", "self_attending", "anchor_attending")  # of 
 def print_heads(
     found: "polars.DataFrame", title: str, by: str | None = None, most: int | None = None, hidden: Sequence[str] = ()
 ) -> None:
-    """Print a table of `detect` of one member.
+    """Print a table of `detect` of one member; heads of several members have nothing in common but their place.
 
-    Args:
-        found: the table; heads of several members have nothing in common but their place
-        title: heading
-        by: the detector by whose scores heads are sorted; by default they are in their own order
-        most: how many heads are printed; by default all
-        hidden: detectors without a column, unless heads are sorted by them
+    Heads are in their own order, or sorted by the scores of the detector `by`; `most` of them are printed, by default
+    all. The detectors in `hidden` have no column, unless heads are sorted by them.
     """
     import polars as pl
 

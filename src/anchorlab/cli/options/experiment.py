@@ -15,13 +15,7 @@ def read_experiment(
 ) -> "Experiment":
     """Return the experiment of `anchorlab train`: defaults that suit the task, with the given fields changed.
 
-    Args:
-        task: name of a registered task, or path of a TOML file
-        seeds: seeds as `read_seeds` reads them
-        task_fields: arguments of the task, such as `length=12`
-        model: fields of the model; a `kind` other than the default starts from that kind's own defaults
-        recipe: fields of the recipe
-        members: fields that differ between members, such as `learning-rate=1e-3,1e-4`
+    `task` is a name or the path of a TOML file. A `kind` among the fields of `model` starts from its defaults.
 
     Errors: `SpecError` that names the field as it was written.
     """

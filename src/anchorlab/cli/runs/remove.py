@@ -31,10 +31,12 @@ def remove_(run: shared.StoredRun, /, *, store: shared.StoreFolder = None, yes: 
 
     kept = Store(store)
     found = kept.find(run)
-    entry = entry_of(found)
-    more = f" ({entry.name}, {counted(entry.members, 'member')}, {size_text(entry.size)})"
-    if yes or _agreed(found.address, more, "it"):
-        print_text(f"removed {kept.remove(found.address)}")
+    if not yes:
+        entry = entry_of(found)
+        details = f" ({entry.name}, {counted(entry.members, 'member')}, {size_text(entry.size)})"
+        if not _agreed(found.address, details, "it"):
+            return
+    print_text(f"removed {kept.remove(found.address)}")
 
 
 def prune_(
@@ -106,7 +108,7 @@ def prune_(
     return 2 if refused else 0
 
 
-def _agreed(what: str, more: str, pronoun: str, quiet: bool = False) -> bool:
+def _agreed(what: str, details: str, pronoun: str, quiet: bool = False) -> bool:
     """Ask on the terminal whether to remove runs; anything but `y` or `yes` means no, and is answered.
 
     Errors: `SpecError` if nobody can be asked.
@@ -114,7 +116,7 @@ def _agreed(what: str, more: str, pronoun: str, quiet: bool = False) -> bool:
     if quiet or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise SpecError("yes", f"nobody can be asked whether to remove {what}", f"add --yes to remove {pronoun}")
     try:
-        agreed = input(printable(f"remove {what}{more}? [y/N] ", lines=True)).strip().lower() in ("y", "yes")
+        agreed = input(printable(f"remove {what}{details}? [y/N] ", lines=True)).strip().lower() in ("y", "yes")
     except EOFError:
         agreed = False
     if not agreed:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
@@ -220,6 +221,14 @@ def _unmeasured(result: "ClaimResult", study: "Study[Any]") -> dict[str, Any]:
 def print_claims(kept: "Sequence[Findings]") -> None:
     """Print the claims of findings, study by study: each with its verdict, our value and the paper's."""
     _print_blocks(list(map(_findings_block, kept)), 0)
+
+
+def print_origin(findings: "Findings", page: Path) -> None:
+    """Print where findings come from, how long they took, and their page."""
+    from anchorlab.report.page import time_text
+
+    print_text(f"{findings.provenance.line} · {time_text(findings.provenance)}")
+    print_text(f"report: {page.absolute()}", wrapped=False)
 
 
 def verdicts_text(results: "Sequence[ClaimResult]") -> str:

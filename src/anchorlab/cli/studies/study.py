@@ -3,7 +3,7 @@
 import json as json_module
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from anchorlab.cli.options import shared
 from anchorlab.cli.options.endpoint import EndpointOptions
 from anchorlab.cli.options.fields import Fields, as_written, nested, part, written
-from anchorlab.cli.studies.claims import claim_data, print_claims, verdicts_text
+from anchorlab.cli.studies.claims import claim_data, print_claims, print_origin, verdicts_text
 from anchorlab.cli.terminal.output import check_file, print_json, print_problem, print_table, print_text
 from anchorlab.errors import AnchorlabError, IncompleteError
 from anchorlab.progress import shown
@@ -39,29 +39,66 @@ class _Planned:
 
 
 @dataclass(frozen=True)
-class _Outcome:
-    """The outcome of one study: its findings and their page, or the error that stopped it."""
+class _Done:
+    """A study that has run: its findings and their page."""
 
-    study: str
-    profile: str
-    findings: "Findings | None" = None
-    page: Path | None = None
-    error: str = ""
-    code: int = 0
+    planned: _Planned
+    findings: "Findings"
+    page: Path
 
 
 @dataclass(frozen=True)
-class _Model:
-    """The requested model, None for the profile's own, whether it may be downloaded, and how one behind a
-    server is asked."""
+class _Failed:
+    """A study that an error has stopped, and the exit code for it."""
 
-    name: str | None
+    planned: _Planned
+    error: str
+    code: int = 2
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """How studies are run: the requested model, None for the profile's own, how one behind a server is asked, and where
+    members are trained."""
+
+    store: "Store"
+    model: str | None
     revision: str | None
     download: bool
     access: "Access | None"
+    workers: int | None
+    device: str
+    on: "On | Backend"
+    quiet: bool
 
+    def run(self, planned: _Planned, report: Path | None = None) -> _Done:
+        """Run a study and write its page, by default next to its findings."""
+        from anchorlab.report import write_report
+        from anchorlab.studies import findings_directory, run_study
 
-_Run = Callable[[_Planned, Path | None], _Outcome]
+        chosen = planned.study
+        at = chosen.profile_of(planned.profile, self.model, self.revision)
+        with shown(not self.quiet) as show, planned.source.named():
+            findings = run_study(
+                chosen, at, self.store, self.workers, self.device, show, self.download, self.access, on=self.on
+            )
+        page = report or findings_directory(self.store, chosen.name, at) / "report.html"
+        write_report(findings, page)
+        return _Done(planned, findings, page)
+
+    def run_or_fail(self, planned: _Planned) -> _Done | _Failed:
+        """Run a study and print its outcome; an error must not stop the studies after it."""
+        try:
+            outcome = self.run(planned)
+        except AnchorlabError as error:
+            return _Failed(planned, str(error), 1 if isinstance(error, IncompleteError) else 2)
+        except Exception as error:  # noqa: BLE001 - its traceback is shown, and the other studies still run
+            traceback.print_exc(file=sys.stderr)
+            return _Failed(planned, f"{type(error).__name__}: {error}")
+        if not self.quiet:
+            _print(outcome)
+            print_text("")
+        return outcome
 
 
 def study(
@@ -134,8 +171,8 @@ def study(
     parts = {"task": task_fields, "model": model_fields, "recipe": recipe, "members": members}
     known = chosen_studies((name, *names))
     single = not names and not is_pattern(name)
-    if not single and profile is not None:
-        _check_profile([one.study for one in known], profile)
+    if not single and profile is not None and not any(profile in one.study.profiles for one in known):
+        known[0].study.profile(profile)  # raises, and names the profiles that there are
     plan = [
         _Planned(found, one, profile or one.profile or "quick")
         for one in known
@@ -146,20 +183,19 @@ def study(
     options = at_server or EndpointOptions()
     model = options.address(model, download)
     options.check_used(" ".join([*(one.profile for one in plan), str(model)]))
-    asked = _Model(model, revision, download, options.access())
+    setting = _Setting(kept, model, revision, download, options.access(), workers, device, on, quiet=json)
     if dry_run:
         _print_forecast(plan, kept, workers, device, json)
         return 0
-    run = _runner(kept, asked, workers, device, on, quiet=json)
     if single and len(plan) == 1:
-        outcome = run(plan[0], report)
+        outcome = setting.run(plan[0], report)
         if json:
             print_json(_data(outcome))
         else:
             _print(outcome)
         return 0
-    outcomes = [_or_error(run, one, quiet=json) for one in plan]
-    found = [outcome.findings for outcome in outcomes if outcome.findings is not None]
+    outcomes = [setting.run_or_fail(one) for one in plan]
+    found = [outcome.findings for outcome in outcomes if isinstance(outcome, _Done)]
     if report is not None and found:
         from anchorlab.report import write_report
 
@@ -170,7 +206,7 @@ def study(
         _print_summary(outcomes)
         if report is not None and found:
             print_text(f"report of all: {report.absolute()}", wrapped=False)
-    return max(outcome.code for outcome in outcomes)
+    return max(outcome.code if isinstance(outcome, _Failed) else 0 for outcome in outcomes)
 
 
 def _varied(chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: str | None) -> "list[Study[Any]]":
@@ -208,78 +244,32 @@ def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None
         print_text(f"not included, since they train nothing: {', '.join(silent)}")
 
 
-def _runner(kept: "Store", model: _Model, workers: int | None, device: str, on: "On | Backend", quiet: bool) -> _Run:
-    """Return a function that runs a study and writes its page, by default next to its findings."""
-    from anchorlab.report import write_report
-    from anchorlab.studies import findings_directory, run_study
-
-    def run(planned: _Planned, report: Path | None) -> _Outcome:
-        chosen = planned.study
-        at = chosen.profile_of(planned.profile, model.name, model.revision)
-        with shown(not quiet) as show, planned.source.named():
-            findings = run_study(chosen, at, kept, workers, device, show, model.download, model.access, None, on)
-        page = report or findings_directory(kept, chosen.name, at) / "report.html"
-        write_report(findings, page)
-        return _Outcome(chosen.name, planned.profile, findings, page)
-
-    return run
-
-
-def _or_error(run: _Run, planned: _Planned, quiet: bool) -> _Outcome:
-    """Run a study, print and return its outcome; an error must not stop the studies after it."""
-    try:
-        outcome = run(planned, None)
-    except AnchorlabError as error:
-        outcome = _Outcome(
-            planned.study.name, planned.profile, error=str(error), code=1 if isinstance(error, IncompleteError) else 2
-        )
-    except Exception as error:  # noqa: BLE001 - its traceback is shown, and the other studies still run
-        traceback.print_exc(file=sys.stderr)
-        outcome = _Outcome(planned.study.name, planned.profile, error=f"{type(error).__name__}: {error}", code=2)
-    if not quiet and outcome.findings is not None:
-        _print(outcome)
-        print_text("")
-    return outcome
-
-
-def _check_profile(studies: "Sequence[Study[Any]]", profile: str) -> None:
-    """Raise `SpecError` for a profile that none of the studies has."""
-    if not any(profile in one.profiles for one in studies):
-        studies[0].profile(profile)
-
-
-def _data(outcome: _Outcome) -> dict[str, Any]:
-    if outcome.findings is None:
-        return {"study": outcome.study, "profile": outcome.profile, "error": outcome.error}
+def _data(outcome: _Done | _Failed) -> dict[str, Any]:
+    about = {"study": outcome.planned.study.name, "profile": outcome.planned.profile}
+    if isinstance(outcome, _Failed):
+        return {**about, "error": outcome.error}
     return {
-        "study": outcome.study,
-        "profile": outcome.profile,
-        "report": str(outcome.page.absolute()) if outcome.page else None,
+        **about,
+        "report": str(outcome.page.absolute()),
         "claims": [claim_data(result) for result in outcome.findings.claims],
         "provenance": json_module.loads(outcome.findings.to_json())["provenance"],
     }
 
 
-def _print(outcome: _Outcome) -> None:
-    if outcome.findings is None:
-        return
-    from anchorlab.report.page import time_text
-
+def _print(outcome: _Done) -> None:
     print_claims([outcome.findings])
-    print_text(f"{outcome.findings.provenance.line} · {time_text(outcome.findings.provenance)}")
-    if outcome.page is not None:
-        print_text(f"report: {outcome.page.absolute()}", wrapped=False)
+    print_origin(outcome.findings, outcome.page)
 
 
-def _print_summary(outcomes: Sequence[_Outcome]) -> None:
+def _print_summary(outcomes: Sequence[_Done | _Failed]) -> None:
     """Print a line for each study, then the errors of those that failed."""
     rows = [
-        (one.study, "failed", "")
-        if one.findings is None
-        else (one.study, verdicts_text(one.findings.claims), f"{one.findings.provenance.seconds:.0f} s")
+        (one.planned.study.name, "failed", "")
+        if isinstance(one, _Failed)
+        else (one.planned.study.name, verdicts_text(one.findings.claims), f"{one.findings.provenance.seconds:.0f} s")
         for one in outcomes
     ]
     print_table(("study", "claims", "time"), rows, title="summary")
-    failed = [one for one in outcomes if one.findings is None]
-    for one in failed:
-        print_problem(f"{one.study} failed: {one.error}")
+    for one in outcomes:
+        if isinstance(one, _Failed):
+            print_problem(f"{one.planned.study.name} failed: {one.error}")

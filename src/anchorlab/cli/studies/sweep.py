@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.studies.claims import claim_data, print_claims
+from anchorlab.cli.studies.claims import claim_data, print_claims, print_origin
 from anchorlab.cli.terminal.output import check_file, number, print_json, print_table, print_text
 from anchorlab.progress import shown
 
@@ -51,8 +51,8 @@ def sweep(
     from anchorlab.cli.terminal.forecast import show_forecast
     from anchorlab.engine import forecast
     from anchorlab.report import write_report
-    from anchorlab.report.page import time_text
     from anchorlab.runs import Store
+    from anchorlab.runs.metrics import last_metrics
     from anchorlab.studies import experiments_to_run, findings_directory, run_study
     from anchorlab.studies.sweep_file import read_sweep
 
@@ -72,7 +72,7 @@ def sweep(
     write_report(findings, page)
     points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
     cells = study.experiments_of("quick")
-    metrics = [_last(kept, cell) for cell in cells]
+    metrics = [last_metrics(kept.open(cell.cell).metrics()) for cell in cells]
     if csv is not None:
         _table(points, cells, metrics).write_csv(csv)
     if json:
@@ -92,8 +92,7 @@ def sweep(
     if findings.claims:
         print_text("")
         print_claims([findings])
-    print_text(f"{findings.provenance.line} · {time_text(findings.provenance)}")
-    print_text(f"report: {page.absolute()}", wrapped=False)
+    print_origin(findings, page)
     if csv is not None:
         print_text(f"table: {csv.absolute()}", wrapped=False)
 
@@ -112,12 +111,6 @@ def _print_points(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: 
         for row in rows
     ]
     print_table((*columns[:quantities], *splits), cells, title=title)
-
-
-def _last(store: Any, experiment: "Experiment") -> "polars.DataFrame":
-    from anchorlab.runs.metrics import last_metrics
-
-    return last_metrics(store.open(experiment.cell).metrics())
 
 
 def _table(

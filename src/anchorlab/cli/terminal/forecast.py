@@ -12,14 +12,7 @@ _MOST_ROWS = 30
 
 
 def show_forecast(found: "Forecast", device: str, json: bool, studies: Mapping[str, str] | None = None) -> None:
-    """Print a forecast for people, or as JSON.
-
-    Args:
-        found: the forecast
-        device: `cpu` or `cuda`
-        json: print JSON
-        studies: the study of each cell, by its address
-    """
+    """Print a forecast for people, or as JSON; `studies` has the study of each cell, by its address."""
     if json:
         print_json(forecast_data(found, device, studies))
         return

@@ -67,10 +67,9 @@ def submit(
     from anchorlab.studies.control import trainings
     from anchorlab.studies.selection import chosen_studies
 
-    if workers < 1:
-        raise SpecError("workers", f"{workers} is not a number of workers", "give 1 or more")
-    if chunks is not None and chunks < 1:
-        raise SpecError("chunks", f"{chunks} is not a number of chunks", "give 1 or more")
+    for option, number in (("workers", workers), ("chunks", chunks)):
+        if number is not None and number < 1:
+            raise SpecError(option, f"{number} is not a number of {option}", "give 1 or more")
     if not slurm.isprintable():
         # a line of a script ends at some of them, and what follows would be run
         raise SpecError("slurm", f"{slurm!r:.60} holds a control sign", "remove it")
@@ -79,7 +78,9 @@ def submit(
     except ValueError as error:
         raise SpecError("slurm", f"{slurm!r:.60} is not a list of options ({error})", "close its quotes") from None
     kept = Store(store)
-    _check_place(kept.root)
+    if "\\" in str(kept.root) or not str(kept.root).isprintable():
+        # no line of a script can name it, or Slurm reads signs of its own in its name
+        raise SpecError("store", f"Slurm cannot name {printable(str(kept.root))}", "use a store elsewhere")
     experiments = [
         experiment
         for one in chosen_studies((name, *names))
@@ -99,12 +100,6 @@ def submit(
     if done.returncode:
         raise AnchorlabError(f"sbatch failed: {done.stderr.strip() or done.returncode}; the script is {script}")
     print_text(f"{counted(left, 'chunk')} planned; {done.stdout.strip()}", wrapped=False)
-
-
-def _check_place(root: Path) -> None:
-    """Refuse a folder that no line of a script can name, or in whose name Slurm reads signs of its own."""
-    if "\\" in str(root) or not str(root).isprintable():
-        raise SpecError("store", f"Slurm cannot name {printable(str(root))}", "use a store elsewhere")
 
 
 def _write(store: "Store", options: list[str], workers: int, device: str) -> Path:
