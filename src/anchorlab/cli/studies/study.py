@@ -57,9 +57,11 @@ class _Failed:
 
 
 @dataclass(frozen=True)
-class _Setting:
-    """How studies are run: the requested model, None for the profile's own, how one behind a server is asked, and where
-    members are trained."""
+class _Runner:
+    """What every study of a command is run with.
+
+    `model` is the requested model, None for the profile's own; `access` says how one behind a server is asked.
+    """
 
     store: "Store"
     model: str | None
@@ -183,18 +185,18 @@ def study(
     options = at_server or EndpointOptions()
     model = options.address(model, download)
     options.check_used(" ".join([*(one.profile for one in plan), str(model)]))
-    setting = _Setting(kept, model, revision, download, options.access(), workers, device, on, quiet=json)
+    runner = _Runner(kept, model, revision, download, options.access(), workers, device, on, quiet=json)
     if dry_run:
         _print_forecast(plan, kept, workers, device, json)
         return 0
     if single and len(plan) == 1:
-        outcome = setting.run(plan[0], report)
+        outcome = runner.run(plan[0], report)
         if json:
             print_json(_data(outcome))
         else:
             _print(outcome)
         return 0
-    outcomes = [setting.run_or_fail(one) for one in plan]
+    outcomes = [runner.run_or_fail(one) for one in plan]
     found = [outcome.findings for outcome in outcomes if isinstance(outcome, _Done)]
     if report is not None and found:
         from anchorlab.report import write_report
