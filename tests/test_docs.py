@@ -10,7 +10,7 @@ from dataclasses import replace
 from importlib import import_module
 from math import inf
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import ModuleType
 
 import pytest
@@ -112,8 +112,9 @@ def test_command_lines_are_valid(words, monkeypatch, tmp_path, capsys):
     def stop(*_: object, **__: object) -> None:
         raise ReachedTrainingError
 
-    for command in iter_modules(anchorlab.cli.__path__):  # one imported later would keep what is put in place here
-        import_module(f"anchorlab.cli.{command.name}")
+    # a command that is imported later would keep what is put in place here
+    for command in walk_packages(anchorlab.cli.__path__, "anchorlab.cli."):
+        import_module(command.name)
     for module in [module for key, module in sys.modules.items() if key.startswith("anchorlab.")]:
         for called in ("run", "run_study", "pretrained", "forecast"):
             if callable(getattr(module, called, None)):

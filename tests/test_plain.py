@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from anchorlab.cli.fields import read_value
+from anchorlab.cli.options.fields import read_value
 from anchorlab.depth import is_too_deep
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.plain import parse_json

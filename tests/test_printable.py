@@ -10,7 +10,7 @@ import pytest
 
 from anchorlab import progress
 from anchorlab.cli import main
-from anchorlab.cli.output import print_json, print_table, print_text, waiting
+from anchorlab.cli.terminal.output import print_json, print_table, print_text, waiting
 from anchorlab.printable import printable
 from anchorlab.runs import Cell, Store, metrics_frame
 
@@ -128,7 +128,7 @@ def test_progress_of_a_strange_task_is_seen(monkeypatch, terminal):
 
 
 def test_completion_offers_labels_in_one_line(store):
-    from anchorlab.cli.complete import _label
+    from anchorlab.cli.options.complete import _label
 
     for run in store.runs():
         assert acts(_label(store.root / run.address), but="") == set()

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 import anchorlab.progress
-from anchorlab.cli.output import progress
 from anchorlab.progress import Status, counted, phased, reported, shown
 
 
@@ -19,7 +18,7 @@ class Clock:
 
 def test_plain_lines_tell_accuracy_and_time_left(monkeypatch, capsys):
     clock = Clock(monkeypatch)
-    with progress() as tell:
+    with shown(True) as tell:
         tell(Status(100, 0, "starting 2 processes"))
         clock.now += 3
         tell(Status(100, 10, "first"))
@@ -40,7 +39,7 @@ def test_plain_lines_tell_accuracy_and_time_left(monkeypatch, capsys):
 
 def test_splits_of_several_words_keep_their_names(monkeypatch, capsys):
     clock = Clock(monkeypatch)
-    with progress() as tell:
+    with shown(True) as tell:
         tell(Status(100, 10, "pairs"))
         clock.now += 3
         tell(Status(100, 20, "pairs", metrics={"test on task accuracy": 0.5, "test on data accuracy": 0.25}))
@@ -49,7 +48,7 @@ def test_splits_of_several_words_keep_their_names(monkeypatch, capsys):
 
 def test_what_an_earlier_process_did_says_nothing_of_the_time_left(monkeypatch, capsys):
     clock = Clock(monkeypatch)
-    with progress() as tell:
+    with shown(True) as tell:
         tell(Status(1000, 0, "starting 2 processes"))
         clock.now += 3
         tell(Status(1000, 300, before=300, label="resumed"))  # the first of two jobs
@@ -63,7 +62,7 @@ def test_what_an_earlier_process_did_says_nothing_of_the_time_left(monkeypatch, 
 
 def test_what_takes_no_time_says_nothing(monkeypatch, capsys):
     clock = Clock(monkeypatch)
-    with progress() as tell:
+    with shown(True) as tell:
         for done in (25, 50, 75, 100):
             clock.now += 0.4
             tell(Status(100, done, "short"))
@@ -71,7 +70,7 @@ def test_what_takes_no_time_says_nothing(monkeypatch, capsys):
 
 
 def test_quiet(capsys):
-    with progress(quiet=True) as tell:
+    with shown(False) as tell:
         tell(Status(100, 0, "starting"))
     assert capsys.readouterr() == ("", "")
 

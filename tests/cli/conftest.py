@@ -1,3 +1,4 @@
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,3 +49,27 @@ RECIPE = ["--recipe.batch=10", "--recipe.data.size=20", "--recipe.evaluation.siz
 def small() -> list[str]:
     """Options that make a training of a blink."""
     return [*MODEL, *RECIPE, "--workers=1", "--seeds=0:2"]
+
+
+@pytest.fixture
+def trained(anchorlab):
+    """Trains as the words of a command line say, and returns the run's address."""
+    return lambda *words: json.loads(anchorlab("train", *words, "--json").out)["run"]
+
+
+@pytest.fixture
+def address(trained, small):
+    """A run of two members."""
+    return trained("anchor/identity", *small)
+
+
+@pytest.fixture
+def folder(workplace):
+    """A tiny random language model as a folder of its own."""
+    pytest.importorskip("transformers")
+    from anchorlab.papers.pretrained.tiny import tiny_model
+
+    made = tiny_model()
+    made.hugging_face.save_pretrained(workplace / "tiny")
+    made.tokenizer.save_pretrained(workplace / "tiny")
+    return "tiny"

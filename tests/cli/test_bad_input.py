@@ -120,8 +120,7 @@ def test_options_cannot_change_a_task_from_a_file(anchorlab, workplace):
 
 
 @pytest.mark.parametrize("name", ["spec.json", "metrics.parquet", "manifest.json"])
-def test_a_damaged_store_is_named(anchorlab, small, name):
-    address = json.loads(anchorlab("train", "anchor/identity", *small, "--json").out)["run"]
+def test_a_damaged_store_is_named(anchorlab, address, name):
     path = Path("runs", address, name)
     with path.open("r+b") as file:
         file.write(b"?")
@@ -184,3 +183,18 @@ def test_an_error_that_speaks_of_memory_keeps_its_traceback(anchorlab, small, mo
     monkeypatch.setattr("anchorlab.engine.run", failing)
     with pytest.raises(RuntimeError, match="associative memory"):
         anchorlab("train", "anchor/identity", *small)
+
+
+@pytest.mark.parametrize("command", [["train"], ["study"], ["study", "--dry-run"]])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--address", "10.0.0.1:6379"], "address: only a Ray cluster has one; add --on ray"),
+        (["--import", "no_such_module"], "import: no_such_module cannot be imported"),
+        (["--on", "ray", "--import", "no_such_module"], "import: no_such_module cannot be imported"),
+    ],
+)
+def test_a_place_without_use_is_refused(anchorlab, command, options, message):
+    said = anchorlab(command[0], "anchor/identity", *command[1:], *options)
+    assert (said.code, said.new_files) == (2, set())
+    assert said.err.startswith(f"anchorlab: {message}")

@@ -39,9 +39,8 @@ MADE = Circuit(
 
 
 @pytest.fixture
-def address(anchorlab, small):
-    asked = ("train", "anchor/identity", *small, "--recipe.checkpoints.every=2", "--json")
-    return json.loads(anchorlab(*asked).out)["run"]
+def address(trained, small):
+    return trained("anchor/identity", *small, "--recipe.checkpoints.every=2")
 
 
 @pytest.fixture
@@ -126,53 +125,48 @@ def solved(workplace) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "member"), [(2, 1), (4, 0)])
-def test_is_what_the_library_finds(anchorlab, solved, workplace, step, member):
-    """Every number of a circuit with paths, in the table and as JSON; the model's own loss is known."""
+def test_finds_the_paths_of_the_member_at_the_step(anchorlab, solved, workplace, step, member):
+    """What the library finds; the model's own loss is known."""
     trained = TrainedRun(Store(workplace / "runs").find(solved))
     found = find_circuit(trained.ensemble(step), trained.experiment.task, member=member, sequences=20, seed=5)
-    assert [str(path) for path in found.paths] == ["0.0 x1 of pair 1 → x0 of pair 1", "1.0 query x0 → x1 of pair 1"]
-    assert found.model_loss == pytest.approx(log1p(7 * exp(-LOUDNESS[step][member])), rel=1e-4)
+    asked = ("circuit", solved[:6], f"--member={member}", f"--step={step}", "--sequences=20", "--seed=5", "--json")
+    told = json.loads(anchorlab(*asked).out)
+    paths = [(path["layer"], path["head"], path["from"], path["to"]) for path in told["paths"]]
+    assert paths == [(0, 0, "x1 of pair 1", "x0 of pair 1"), (1, 0, "query x0", "x1 of pair 1")]
+    assert told["model_loss"] == pytest.approx(log1p(7 * exp(-LOUDNESS[step][member])), rel=1e-4)
+    numbers = (
+        "threshold",
+        "loss",
+        "live_loss",
+        "empty_loss",
+        "rest_loss",
+        "faithfulness",
+        "completeness",
+        "minimality",
+    )
+    assert {name: told[name] for name in numbers} == {name: getattr(found, name) for name in numbers}
+    cuts = [(path["attention"], path["cut_loss"], path["mapped_cut_loss"]) for path in told["paths"]]
+    assert cuts == [(path.attention, path.cut_loss, path.mapped_cut_loss) for path in found.paths]
 
-    asked = ("circuit", solved[:6], f"--member={member}", f"--step={step}", "--sequences=20", "--seed=5")
-    told = json.loads(anchorlab(*asked, "--json").out)
-    losses = ("model_loss", "loss", "live_loss", "empty_loss", "rest_loss")
-    scores = ("faithfulness", "completeness", "minimality")
-    assert told == {
-        "run": solved, "member": member, "step": step, "split": "test", "sequences": 20, "seed": 5,
-        "paths": [
-            {"layer": path.layer, "head": path.head, "from": path.rule.query, "to": path.rule.key,
-             "attention": path.attention, "cut_loss": path.cut_loss, "mapped_cut_loss": path.mapped_cut_loss}
-            for path in found.paths
-        ],
-        "heads": [{"layer": layer, "head": 0, "explanation": str(found.explanations[layer, 0])} for layer in range(2)],
-        "roles": [*found.roles], **{name: getattr(found, name) for name in ("threshold", *losses, *scores)},
-    }  # fmt: skip
 
-    said = anchorlab(*asked).out
-    lines = [" ".join(line.split()) for line in said.splitlines()]
-    for path in found.paths:
-        numbers = (path.attention, path.cut_loss, path.mapped_cut_loss)
-        row = [path.layer, path.head, path.rule.query, path.rule.key, *(f"{number:.4g}" for number in numbers)]
-        assert " ".join(map(str, row)) in lines
-    for words, name in zip(("as it is", "by its maps", "live", "everywhere", "these paths"), losses, strict=True):
-        assert any(line.endswith(f" {words} {getattr(found, name):.4g}") for line in lines), name
-    assert ", ".join(f"{name} {getattr(found, name):.3g}" for name in scores) in lines
-    assert f"over 20 sequences of 'test'; threshold {found.threshold:.4g}" in lines
+def view_in(page):
+    text = page.read_text("utf-8")
+    return json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', text, re.DOTALL)[1])
 
 
 @pytest.mark.slow
 def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
     said = anchorlab("circuit", solved[:6], "--member=1", "--sequences=20", "--page", "found.html")
     assert said.code == 0 and "attention viewer: found.html" in said.out
-    page = (workplace / "found.html").read_text("utf-8")
-    view = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
+    page = workplace / "found.html"
+    view = view_in(page)
     assert view["members"] == ["seed 1"] and view["steps"] == [2, 4]
     told = [[path["text"].partition(" (loss ")[0] for path in paths] for paths in view["circuits"]]
     assert told == [["x1 of pair 1 → x0 of pair 1", "query x0 → x1 of pair 1"]]
     assert anchorlab("circuit", solved[:6], "--step=2", "--sequences=20", "--page", "found.html").code == 0
-    page = (workplace / "found.html").read_text("utf-8")
-    view = json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)[1])
-    assert (view["members"], view["steps"]) == (["seed 0"], [2]) and "circuit of member 0 at step 2" in page
+    view = view_in(page)
+    assert (view["members"], view["steps"]) == (["seed 0"], [2])
+    assert "circuit of member 0 at step 2" in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -189,13 +183,13 @@ def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
         (("--figure", "circuit.txt"), "cannot write 'circuit.txt'; end the name with .svg, .png or .pdf"),
     ],
 )
-def test_a_mistake_is_one_line(anchorlab, address, asked, problem):
+def test_a_bad_member_step_split_threshold_or_file_is_one_line(anchorlab, address, asked, problem):
     said = anchorlab("circuit", address[:6], *asked)
     assert said.code == 2 and problem in said.err
     assert said.err.count("\n") == 1 and not said.out and not said.new_files
 
 
-def test_a_model_without_attention_says_so(anchorlab, small):
-    asked = ("train", "anchor/identity", "--model.kind=lstm", "--model.width=4", *small[4:], "--json")
-    said = anchorlab("circuit", json.loads(anchorlab(*asked).out)["run"][:6])
+def test_a_model_without_attention_says_so(anchorlab, trained, small):
+    address = trained("anchor/identity", "--model.kind=lstm", "--model.width=4", *small[4:])
+    said = anchorlab("circuit", address[:6])
     assert said.code == 2 and "no attention to explain" in said.err

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from anchorlab.cli.columns import GAP, lay_out
-from anchorlab.cli.output import print_table
+from anchorlab.cli.terminal.columns import GAP, lay_out
+from anchorlab.cli.terminal.output import print_table
 
 words = st.text("abc", min_size=1, max_size=12)
 cells = st.lists(words, max_size=4).map(" ".join)

@@ -126,10 +126,9 @@ def test_a_diverged_member_is_named(anchorlab, small):
     assert (again.code, again.err) == (1, words) and "nan" in again.out
 
 
-def test_train_from_a_file(anchorlab, workplace, small):
+def test_train_from_a_file(anchorlab, trained, workplace, small):
     (workplace / "plus.toml").write_text('[operations]\n3 = "+5"\n')
-    run = json.loads(anchorlab("train", "plus.toml", *small, "--json").out)["run"]
-    shown = json.loads(anchorlab("runs", "show", run, "--json").out)
+    shown = json.loads(anchorlab("runs", "show", trained("plus.toml", *small), "--json").out)
     assert (shown["label"], shown["spec"]["task"]["operations"]) == ("plus", {"3": "+5"})
 
 
@@ -212,11 +211,3 @@ def test_a_narrow_character_set(workplace):
         check=True,
     )
     assert b"? " in said.stdout
-
-
-def test_completion_can_be_made_for_every_shell():
-    from anchorlab.cli.main import app
-
-    for shell in ("bash", "zsh", "fish"):
-        script = app.generate_completion(shell=shell)
-        assert "--recipe.FIELD" in script and "inspect" in script

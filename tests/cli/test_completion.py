@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from anchorlab.cli.complete import completion_words
 from anchorlab.cli.main import app
+from anchorlab.cli.options.complete import completion_words
 from anchorlab.models import ModelSpec
 from anchorlab.names import KINDS, TASKS
 from anchorlab.tasks import task_names
 from anchorlab.tasks.registry import task_factory
-from tests.cli.test_start_up import HEAVY
+from tests.cli.test_start_up import ASK, HEAVY
 
 FIRST, SECOND = "0123456789abcdef0123", "01ffffffffffffffffff"
 
@@ -120,19 +120,11 @@ def test_options_on_the_line_are_those_of_a_whole_line(words, known):
     assert completion_words(words) == known
 
 
-ASK = """
-import json, sys
-from anchorlab.cli import main
-code = main({words})
-print(json.dumps([code, [name for name in {heavy} if name in sys.modules]]))
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("study", "an"), ("train", "an"), ("models", ""), ("runs", "show", "0")])
 def test_it_is_quick(store, words):
     """Nothing heavy is imported, and the processor is busy while Python counts to ten million, 0.3 s on most."""
-    text = ASK.format(words=["__complete", *words], heavy=HEAVY)
+    text = ASK.format(arguments=["__complete", *words], heavy=HEAVY)
     taken, counting = [], []
     for _ in range(3):
         said, seconds = on_the_processor(text)
@@ -199,7 +191,7 @@ def test_in_a_real_bash(in_bash):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_scripts_of_all_shells_ask_for_names(shell):
     script = app.generate_completion(shell=shell)
-    assert "__complete" in script and "dry-run" in script
+    assert all(word in script for word in ("__complete", "dry-run", "--recipe.FIELD", "inspect"))
 
 
 def test_installing_it_for_bash(anchorlab, workplace, monkeypatch):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from anchorlab.cli.forecast import duration, size
+from anchorlab.cli.terminal.forecast import duration, size
 from tests.studies.study_file import write
 
 TRAIN = ("train", "anchor/identity")
@@ -52,7 +52,7 @@ def test_several_studies_and_one_that_trains_nothing(anchorlab):
     assert "not included, since they train nothing: language/heads" in said.out
 
 
-def test_mistakes_are_those_of_the_command(anchorlab):
+def test_a_bad_field_or_device_is_named_as_without_it(anchorlab):
     said = anchorlab("study", "anchor/identity", "--model.heads", "0", "--dry-run")
     assert said.code == 2 and said.err.startswith("anchorlab: model.heads: ")
     said = anchorlab(*TRAIN, "--device", "abacus", "--dry-run")

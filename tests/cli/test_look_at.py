@@ -7,19 +7,9 @@ import pytest
 pytest.importorskip("transformers")
 
 from anchorlab.language import pretrained
-from anchorlab.papers.pretrained.tiny import tiny_model
 from anchorlab.viewer import read_texts, view_json
 
 TEXTS = ("to be or not to be", "the cat sat")
-
-
-@pytest.fixture
-def folder(workplace):
-    """A tiny random model as a folder of its own."""
-    made = tiny_model()
-    made.hugging_face.save_pretrained(workplace / "tiny")
-    made.tokenizer.save_pretrained(workplace / "tiny")
-    return "tiny"
 
 
 def rows(said):

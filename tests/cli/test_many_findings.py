@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorlab.cli import claims as claims_module
+from anchorlab.cli.studies import claims as claims_module
 from anchorlab.findings import Claim, Findings, Provenance, at_least
 from anchorlab.findings.seal import seal
 from anchorlab.runs import Store

@@ -17,9 +17,8 @@ NAMES = ["0", "1", "2", "3", "noise"]
 
 
 @pytest.fixture
-def address(anchorlab):
-    asked = ("train", "recall/noisy", *MODEL, *TASK, *RECIPE, CHECKPOINTS, "--workers=1", "--seeds=0:2", "--json")
-    return json.loads(anchorlab(*asked).out)["run"]
+def address(trained):
+    return trained("recall/noisy", *MODEL, *TASK, *RECIPE, CHECKPOINTS, "--workers=1", "--seeds=0:2")
 
 
 @pytest.fixture
@@ -123,7 +122,7 @@ def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, address, kept, wor
         (LAYER[:1], "RIGHT: has no value"),
     ],
 )
-def test_a_mistake_is_one_line(anchorlab, address, asked, problem):
+def test_a_bad_matrix_member_step_or_file_is_one_line(anchorlab, address, asked, problem):
     said = anchorlab("memory", address[:6], *asked)
     assert said.code == 2 and problem in said.err
     assert said.err.count("\n") == 1 and not said.out and not said.new_files

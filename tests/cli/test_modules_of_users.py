@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-from anchorlab.cli.main import commands
 from anchorlab.runs import plugins
 from anchorlab.runs.plugins import named_modules, note_modules
 
@@ -140,11 +139,6 @@ def test_without_it_the_store_names_the_module_and_imports_nothing(trained, anch
         assert (said.code, said.out, said.err) == (2, "", f"anchorlab: {problem}; {HINT}\n")
     assert anchorlab("runs", "show", bag).code == 0  # which reads no more than the files
     assert "my_module" not in sys.modules
-
-
-def test_every_command_has_it(anchorlab):
-    for name in [*commands, "runs", "runs check"]:
-        assert "--import" in anchorlab(*name.split(), "--help").out, name
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from anchorlab.cli.experiment import read_experiment, read_task
+from anchorlab.cli.options.experiment import read_experiment, read_task
 from anchorlab.errors import SpecError
 from anchorlab.models.model import predict
 

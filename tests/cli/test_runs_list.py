@@ -7,16 +7,12 @@ import pytest
 
 
 @pytest.fixture
-def runs(anchorlab, small):
-    """Three runs, by their addresses: one layer, two layers, another task."""
-
-    def train(task, *options):
-        return json.loads(anchorlab("train", task, *small, *options, "--json").out)["run"]
-
+def runs(trained, small):
+    """Three runs, by their addresses: the second has another learning rate, the third another task."""
     return [
-        train("anchor/identity"),
-        train("anchor/identity", "--recipe.learning-rate=0.5"),
-        train("anchor/composite"),
+        trained("anchor/identity", *small),
+        trained("anchor/identity", *small, "--recipe.learning-rate=0.5"),
+        trained("anchor/composite", *small),
     ]
 
 

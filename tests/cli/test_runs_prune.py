@@ -11,11 +11,10 @@ from anchorlab.findings import Findings
 
 
 @pytest.fixture
-def runs(anchorlab, small):
+def runs(trained, small):
     """Two runs that no findings need: one layer, and two."""
-    made = [["--model.layers=1"], ["--model.layers=2"]]
     own = [one for one in small if not one.startswith("--model.layers")]
-    return [json.loads(anchorlab("train", "anchor/identity", *own, *one, "--json").out)["run"] for one in made]
+    return [trained("anchor/identity", *own, f"--model.layers={layers}") for layers in (1, 2)]
 
 
 def left(anchorlab):
@@ -164,17 +163,15 @@ def test_packed_runs_are_runs_like_others(anchorlab, runs, workplace):
     assert left(anchorlab) == {runs[0]}
 
 
-def test_a_packed_run_is_neither_trained_again_nor_out_of_reach(anchorlab, small, workplace):
-    options = ["anchor/identity", *small, "--json"]
-    run = json.loads(anchorlab("train", *options).out)["run"]
-    trained = anchorlab("runs", "show", run, "--json").out
+def test_a_packed_run_is_neither_trained_again_nor_out_of_reach(anchorlab, address, small, workplace):
+    shown = anchorlab("runs", "show", address, "--json").out
     anchorlab("runs", "pack")
-    again = json.loads(anchorlab("train", *options).out)
+    again = json.loads(anchorlab("train", "anchor/identity", *small, "--json").out)
     (pack,) = (workplace / "runs" / "packs").glob("*.sqlar")
-    assert (again["run"], again["path"]) == (run, str(pack))
-    assert not (workplace / "runs" / run).exists()
-    assert anchorlab("runs", "show", run, "--json").out == trained
-    assert anchorlab("inspect", run).code == 0
+    assert (again["run"], again["path"]) == (address, str(pack))
+    assert not (workplace / "runs" / address).exists()
+    assert anchorlab("runs", "show", address, "--json").out == shown
+    assert anchorlab("inspect", address).code == 0
 
 
 def test_a_damaged_pack_is_named_in_one_line(anchorlab, runs, workplace):

@@ -32,12 +32,12 @@ def test_help_imports_nothing_heavy(arguments):
     assert said.stderr == ""
 
 
-def test_every_command_says_what_it_does(anchorlab):
+def test_every_command_says_what_it_does_and_imports_modules_of_users(anchorlab):
     from anchorlab.cli.main import commands
 
     shown = anchorlab("--help").out
-    for name in [*commands, "runs"]:
-        assert f"│ {name} " in shown
-        said = anchorlab(name, "--help")
-        assert said.code == 0
+    for name in [*commands, "runs", "runs check"]:
+        assert f"│ {name} " in shown or " " in name
+        said = anchorlab(*name.split(), "--help")
+        assert said.code == 0 and "--import" in said.out
         assert max(map(len, said.out.splitlines())) <= 80

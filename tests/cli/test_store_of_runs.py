@@ -5,11 +5,6 @@ import json
 import pytest
 
 
-@pytest.fixture
-def address(anchorlab, small):
-    return json.loads(anchorlab("train", "anchor/identity", *small, "--json").out)["run"]
-
-
 @pytest.mark.parametrize(
     ("answers", "removed"), [(["y"], True), (["YES "], True), (["n"], False), ([""], False), ([], False)]
 )

@@ -97,7 +97,7 @@ def test_what_a_dry_run_says_is_what_runs_and_points_in_the_store_are_kept(ancho
         (("mine.toml", "--device", "abacus"), "anchorlab: device: "),
     ],
 )
-def test_mistakes_are_one_line(anchorlab, file, words, message):
+def test_a_missing_file_folder_seed_or_device_is_one_line(anchorlab, file, words, message):
     said = anchorlab("sweep", *words)
     assert (said.code, said.out, said.err.count("\n"), said.new_files) == (2, "", 1, set())
     assert said.err.startswith(message)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from anchorlab.cli.output import waiting
+from anchorlab.cli.terminal.output import waiting
 from tests.made_up_task import MadeUp
 
 HOLDS = 'family = "test-made-up"\nwords = ["first words", "the second: 12 of 12"]\n'
@@ -84,7 +84,7 @@ def test_bad_export(anchorlab, made_up, options, told):
 
 
 def test_a_long_check_says_what_it_does(anchorlab, made_up, monkeypatch):
-    monkeypatch.setattr("anchorlab.cli.output.FIRST", 0.01)
+    monkeypatch.setattr("anchorlab.cli.terminal.output.FIRST", 0.01)
     quick = MadeUp.proof
     monkeypatch.setattr(MadeUp, "proof", lambda self: time.sleep(0.1) or quick(self))
     assert anchorlab("check", "made.toml").err == "checking made.toml\n"
@@ -92,7 +92,7 @@ def test_a_long_check_says_what_it_does(anchorlab, made_up, monkeypatch):
 
 
 def test_a_terminal_gets_a_spinner(monkeypatch, capsys):
-    monkeypatch.setattr("anchorlab.cli.output.FIRST", 0.01)
+    monkeypatch.setattr("anchorlab.cli.terminal.output.FIRST", 0.01)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -5,11 +5,6 @@ import json
 import pytest
 
 
-@pytest.fixture
-def address(anchorlab, small):
-    return json.loads(anchorlab("train", "anchor/identity", *small, "--json").out)["run"]
-
-
 def test_names_the_best_cut_of_each_matrix(anchorlab, address, workplace):
     asked = ("truncate", address[:6], "--weights", "blocks.0.mlp.*", "--rho", "0:1:0.5", "-n", "20")
     said = anchorlab(*asked, "--figure", "cuts.svg")
@@ -34,26 +29,14 @@ def test_names_the_best_cut_of_each_matrix(anchorlab, address, workplace):
         (("-n", "0"), "n: cannot measure on 0 sequences"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(anchorlab, address, option, problem):
+def test_a_bad_range_matrix_metric_or_number_is_told_in_one_line(anchorlab, address, option, problem):
     asked = {"--rho": "0", "-n": "5"} | dict([option])
     said = anchorlab("truncate", address[:6], *(part for pair in asked.items() for part in pair))
     assert said.code == 2 and problem in said.err
 
 
-@pytest.fixture
-def folder(workplace):
-    """A tiny random language model as a folder of its own, and a file of prompts."""
-    pytest.importorskip("transformers")
-    from anchorlab.papers.pretrained.tiny import tiny_model
-
-    made = tiny_model()
-    made.hugging_face.save_pretrained(workplace / "tiny")
-    made.tokenizer.save_pretrained(workplace / "tiny")
-    (workplace / "cities.csv").write_text("prompt,answer\nMadrid is in,Spain\nParis is in,France\nLyon is in,France\n")
-    return "tiny"
-
-
 def test_a_language_model_is_cut_by_what_it_answers(anchorlab, folder, workplace):
+    (workplace / "cities.csv").write_text("prompt,answer\nMadrid is in,Spain\nParis is in,France\nLyon is in,France\n")
     asked = ("truncate", folder, "--prompts", "cities.csv", "--weights", "blocks.[12].mlp.*", "--rho", "0,0.5")
     said = anchorlab(*asked, "--figure", "cuts.svg")
     assert said.code == 0
@@ -79,7 +62,7 @@ def test_a_language_model_is_cut_by_what_it_answers(anchorlab, folder, workplace
         (("--prompts", "other.csv"), "prompts: other.csv lacks a prompt or an answer in some row"),
     ],
 )
-def test_mistakes_about_language_models_are_told_in_one_line(anchorlab, workplace, options, problem):
+def test_options_and_prompts_that_do_not_fit_are_told_in_one_line(anchorlab, workplace, options, problem):
     (workplace / "empty.csv").write_text("prompt,answer\n")
     (workplace / "other.csv").write_text("text,word\na,b\n")
     said = anchorlab("truncate", "tiny", *options)

@@ -16,7 +16,7 @@ def asked(monkeypatch):
     """The studies that were asked for, in order; nothing is trained."""
     found = []
 
-    def run(chosen, profile, store, *_):
+    def run(chosen, profile, store, *_, on):
         found.append(chosen)
         claims = tuple(chosen.claim(one).judge(1.0, profile, own=chosen.has_own_claims) for one in chosen.claims)
         findings_directory(store, chosen.name, profile).mkdir(parents=True)
@@ -75,7 +75,7 @@ def test_without_options_the_study_is_itself(anchorlab, asked):
         ("language/heads", ("--seeds", "0:3"), "language/heads trains nothing"),
     ],
 )
-def test_mistakes_are_named_before_anything_is_trained(anchorlab, asked, name, options, message):
+def test_an_unknown_or_fixed_field_is_named_before_anything_is_trained(anchorlab, asked, name, options, message):
     said = anchorlab("study", name, *SMOKE, *options)
     assert said.code == 2 and message in said.err and said.err.count("\n") == 1
     assert not asked

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from anchorlab.cli.verify import agreement, run_until
+from anchorlab.cli.studies.verify import agreement, run_until
 from anchorlab.findings import Claim
 from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.runs import Store

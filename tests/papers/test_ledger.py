@@ -16,7 +16,7 @@ from types import CodeType
 
 import pytest
 
-from anchorlab.cli.claims import evidence_data
+from anchorlab.cli.studies.claims import evidence_data
 from anchorlab.findings import ClaimResult, Findings, ledger
 from anchorlab.papers.anchor.identity import ENOUGH
 from anchorlab.studies import STUDIES, study

@@ -2,13 +2,10 @@
 
 import json
 import re
-import threading
-import urllib.error
 import urllib.request
 import zlib
 from base64 import b64decode
 from dataclasses import replace
-from http.client import HTTPConnection
 
 import pytest
 
@@ -18,6 +15,7 @@ from anchorlab.report.serving import Browser
 from anchorlab.runs import Cell, Index, Store, metrics_frame, record_use
 from anchorlab.runs.atomic_files import write_file
 from tests.report.hand_made_findings import make_findings
+from tests.report.served_stores import REPORT, get, keep_study, served
 
 NASTY = '</script><img src=x onerror="alert(1)">&amp;'
 
@@ -48,11 +46,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def with_study(store):
-    findings = replace(make_findings(), study="anchor/identity", profile="quick")
-    folder = store.root / "studies" / "anchor-identity" / "quick"
-    folder.mkdir(parents=True)
-    write_file(folder, "findings.json", [findings.to_json().encode()])
-    (folder / "report.html").write_text("<!DOCTYPE html>a page")
+    folder = keep_study(store, "<!DOCTYPE html>a page")
     record_use(folder, "anchor/identity", "quick", [store.runs()[0].address])
     return store
 
@@ -157,28 +151,15 @@ def test_what_findings_add_to_the_page_is_data(with_study):
 
 @pytest.fixture
 def server(with_study):
-    with Browser(with_study) as made:
-        thread = threading.Thread(target=made.serve_forever, daemon=True)
-        thread.start()
+    with served(with_study) as made:
         yield made
-        made.shutdown()
-        thread.join()
-
-
-def get(server, path, **headers):
-    connection = HTTPConnection("127.0.0.1", server.server_port)
-    connection.request("GET", path, headers=headers)
-    answer = connection.getresponse()
-    content = answer.read()
-    connection.close()
-    return answer, content
 
 
 def test_it_is_served_on_the_loopback_to_who_has_the_token(server):
     assert server.server_address[0] == "127.0.0.1"
     assert urllib.request.urlopen(server.address).status == 200
     address = server.store.runs()[0].address
-    for path in ("/", "/?token=", "/?token=wrong", f"/curves/{address}", "/studies/anchor-identity/quick/report.html"):
+    for path in ("/", "/?token=", "/?token=wrong", f"/curves/{address}", REPORT):
         answer, content = get(server, path)
         assert answer.status == 403 and server.token.encode() not in content, path
     first, content = get(server, f"/?token={server.token}")
@@ -188,7 +169,7 @@ def test_it_is_served_on_the_loopback_to_who_has_the_token(server):
     assert server.token not in content.decode()
     kept = {"Cookie": cookie.partition(";")[0]}
     assert get(server, "/", **kept)[0].status == 200
-    answer, content = get(server, "/studies/anchor-identity/quick/report.html", **kept)
+    answer, content = get(server, REPORT, **kept)
     assert (answer.status, content) == (200, b"<!DOCTYPE html>a page")
     # another host's name that was made to lead here
     assert get(server, "/", Host=f"evil.example:{server.server_port}", **kept)[0].status == 403

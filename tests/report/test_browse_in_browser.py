@@ -2,15 +2,14 @@
 
 import json
 import re
-import threading
 import zlib
 
 import pytest
 
 from anchorlab.report.browse import StudyRow, browser_page
-from anchorlab.report.serving import Browser
 from anchorlab.runs import Cell, Entry, Index, Store, metrics_frame
 from tests.report.hand_made_findings import make_findings
+from tests.report.served_stores import served
 
 RUNS = 10_000
 PAINT, FILTER = 1000, 100  # milliseconds
@@ -232,9 +231,7 @@ def test_a_served_page_fetches_the_curves_of_a_run_and_hides_its_token(browser, 
     with store.open(Cell({"model": {"layers": 2}, "members": {"seeds": [0]}, "format": 1}, label="served")) as run:
         run.finish(metrics_frame(rows))
     complaints = []
-    with Browser(store) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with served(store) as server:
         context = browser.new_context(reduced_motion="reduce")
         page = context.new_page()
         page.on("console", lambda message: complaints.append(message.text))
@@ -250,6 +247,4 @@ def test_a_served_page_fetches_the_curves_of_a_run_and_hides_its_token(browser, 
         assert other.goto(page.url).status == 403
         other.context.close()
         context.close()
-        server.shutdown()
-        thread.join()
     assert complaints == []

@@ -50,12 +50,6 @@ def read(value):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    one = experiment(duration=4, evaluation=Evaluation(every=2, size=8))
-    return run([one], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
-
-
-@pytest.fixture(scope="module")
 def every(trained):
     """One value of every class that has a card."""
     task = trained.experiment.task

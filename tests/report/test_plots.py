@@ -45,12 +45,6 @@ def ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    one = experiment(duration=4, evaluation=Evaluation(every=2, size=8))
-    return run([one], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
-
-
 class TestRuns:
     @pytest.mark.parametrize("metric", ["accuracy", "loss"])
     def test_mean_and_range_over_members(self, trained, metric):

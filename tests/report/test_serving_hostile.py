@@ -6,19 +6,16 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from http.client import HTTPConnection, RemoteDisconnected
 
 import pytest
 
 from anchorlab.report import serving
-from anchorlab.report.serving import Browser
 from anchorlab.runs import Cell, Store, metrics_frame
-from anchorlab.runs.atomic_files import write_file
 from tests.report.hand_made_findings import make_findings
+from tests.report.served_stores import REPORT, get, keep_study, served
 
 SECRET = "a run's own name"
-REPORT = "/studies/anchor-identity/quick/report.html"
 
 THIEF = """<!DOCTYPE html><title>waiting</title><script>
 const told = [];
@@ -54,31 +51,14 @@ def store(tmp_path):
     made = Store(tmp_path / "store")
     with made.open(Cell({"model": {"layers": 2}, "members": {"seeds": [0]}, "format": 1}, label=SECRET)) as run:
         run.finish(metrics_frame([(0, 0, step, "test", "all", "none", "accuracy", step / 10) for step in (0, 10)]))
-    folder = made.root / "studies" / "anchor-identity" / "quick"
-    folder.mkdir(parents=True)
-    findings = replace(make_findings(), study="anchor/identity", profile="quick")
-    write_file(folder, "findings.json", [findings.to_json().encode()])
-    (folder / "report.html").write_text(THIEF)
+    keep_study(made, THIEF)
     return made
 
 
 @pytest.fixture
 def server(store):
-    with Browser(store) as made:
-        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
+    with served(store) as made:
         yield made
-        made.shutdown()
-        thread.join()
-
-
-def get(server, path, **headers):
-    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=20)
-    connection.request("GET", path, headers=headers)
-    answer = connection.getresponse()
-    content = answer.read()
-    connection.close()
-    return answer, content
 
 
 def raw(server, request):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anchorlab.cli.claims import claim_data
+from anchorlab.cli.studies.claims import claim_data
 from anchorlab.engine import run
 from anchorlab.errors import StoreError
 from anchorlab.findings import Control, Findings, at_least, at_most

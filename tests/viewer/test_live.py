@@ -13,7 +13,6 @@ from anchorlab.tasks import AnchorFunction, Placement, Vocabulary
 from anchorlab.training.ensemble import initialise
 from anchorlab.viewer.page_data import SCRIPTS
 from tests.lens.hand_built import (
-    ANCHOR,
     LENGTH,
     VOCABULARY,
     identity_sequences,
@@ -22,10 +21,9 @@ from tests.lens.hand_built import (
     stacked,
 )
 from tests.report.hand_made_findings import make_findings
-from tests.viewer.viewer_scripts import live_json, live_view, page_with
+from tests.viewer.viewer_scripts import SOLVED, live_json, live_view, page_with
 
 TASK = AnchorFunction(vocabulary=Vocabulary(size=14, items=(4, 11)), placement=Placement(length=7))
-SOLVED = AnchorFunction(vocabulary=Vocabulary(size=VOCABULARY, items=(4, 11), anchors=(ANCHOR,)))
 
 DECODER = DecoderSpec(layers=2, heads=2, width=12, head_width=6, hidden=10)
 RECALL = RecallSpec(width=10)

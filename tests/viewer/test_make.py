@@ -13,10 +13,9 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.report import Viewer, show
 from anchorlab.training import Times, TrainedRun
 from anchorlab.viewer import view_json, view_patterns, view_run
-from tests.lens.hand_built import ANCHOR, LENGTH, VOCABULARY, blank, identity_solver, stacked
-from tests.viewer.viewer_scripts import live_view
+from tests.lens.hand_built import ANCHOR, LENGTH, blank, identity_solver, stacked
+from tests.viewer.viewer_scripts import SOLVED, live_view
 
-SOLVED = al.AnchorFunction(vocabulary=al.Vocabulary(size=VOCABULARY, items=(4, 11), anchors=(ANCHOR,)))
 SOLVER = al.DecoderSpec(layers=2, heads=3, width=45, head_width=12, layer_norm=False, feed_forward=False)
 SOLVER_LABELS = ("shift 1", "shift 2", "uniform", "broadcast from anchor+1", "broadcast from anchor", "self")
 

@@ -10,12 +10,11 @@ import anchorlab as al
 from anchorlab.errors import SpecError
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath, Explanation
 from anchorlab.viewer import ViewPath, view_run
-from tests.lens.hand_built import ANCHOR, VOCABULARY, identity_solver, stacked
+from tests.lens.hand_built import ANCHOR, identity_solver, stacked
 from tests.report.hand_made_findings import one_hot_view
 from tests.viewer.test_viewer import LARGE, said, state
-from tests.viewer.viewer_scripts import live_view
+from tests.viewer.viewer_scripts import SOLVED, live_view
 
-TASK = al.AnchorFunction(vocabulary=al.Vocabulary(size=VOCABULARY, items=(4, 11), anchors=(ANCHOR,)))
 SPEC = al.DecoderSpec(layers=2, heads=2, width=4, head_width=2, layer_norm=False, feed_forward=False)
 ARROW, SAID = ".attention-view .circuit .path", ".attention-view .circuit-said"
 
@@ -44,7 +43,7 @@ def page(read, findings):
 
 def test_a_runs_paths_lie_where_its_rules_send_each_example(tmp_path):
     recipe = al.Recipe(data=al.FixedSample(size=20), batch=10, duration=1, evaluation=al.Evaluation(size=10))
-    run = al.train(TASK, SPEC, recipe, seeds=(0, 1), workers=1, store=al.Store(tmp_path))
+    run = al.train(SOLVED, SPEC, recipe, seeds=(0, 1), workers=1, store=al.Store(tmp_path))
     one, other = (
         circuit(AttentionRule("key 1", "anchor 1"), AttentionRule("asked", "key 1")),
         circuit(AttentionRule("every position", 2)),
@@ -160,7 +159,7 @@ def test_fits_a_narrow_window_with_many_tokens_and_layers(read, findings):
 
 
 def test_typed_sequences_have_no_places(read, findings):
-    live = live_view([stacked(identity_solver())], TASK, torch.tensor([[4, 5, 3, 6, 7, 8, 9, 10, 11]]))
+    live = live_view([stacked(identity_solver())], SOLVED, torch.tensor([[4, 5, 3, 6, 7, 8, 9, 10, 11]]))
     view = replace(live, circuits=((ViewPath(1, 0, "asked → key 1", (((8, 3),),)),),))
     page = read(replace(findings, figures=(), views=(view,))).page
     arrow = page.locator(ARROW)

@@ -5,12 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.tasks import AnchorFunction, Vocabulary
 from anchorlab.viewer import ViewPath
-from tests.lens.hand_built import ANCHOR, VOCABULARY, identity_solver, stacked
-from tests.viewer.viewer_scripts import live_view
-
-SOLVED = AnchorFunction(vocabulary=Vocabulary(size=VOCABULARY, items=(4, 11), anchors=(ANCHOR,)))
+from tests.lens.hand_built import identity_solver, stacked
+from tests.viewer.viewer_scripts import SOLVED, live_view
 
 WORST = """() => {
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});

@@ -5,11 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.tasks import AnchorFunction, Vocabulary
-from tests.lens.hand_built import ANCHOR, VOCABULARY, blank, identity_solver, stacked
-from tests.viewer.viewer_scripts import live_view
+from tests.lens.hand_built import VOCABULARY, blank, identity_solver, stacked
+from tests.viewer.viewer_scripts import SOLVED, live_view
 
-SOLVED = AnchorFunction(vocabulary=Vocabulary(size=VOCABULARY, items=(4, 11), anchors=(ANCHOR,)))
 SHIFTING, ANSWERING = 0, 3  # layer 0, head 0 and layer 1, head 0 of three heads a layer
 EXAMPLES = torch.tensor([[4, 5, 3, 6, 7, 8, 9, 10, 11], [5, 3, 7, 4, 6, 8, 9, 10, 11]])
 TYPED, HEAD = ".typed input", ".attention-view .head"

@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from anchorlab.lens import look
-from anchorlab.tasks import Task
+from anchorlab.tasks import AnchorFunction, Task, Vocabulary
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.viewer import AttentionView, live_model, view_json
+from tests.lens.hand_built import ANCHOR, VOCABULARY
+
+SOLVED = AnchorFunction(vocabulary=Vocabulary(size=VOCABULARY, items=(4, 11), anchors=(ANCHOR,)))
+"""The task that `identity_solver` solves."""
 
 
 def page_with(browser: Any, *names: str) -> Any:

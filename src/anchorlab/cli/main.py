@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnusedCliTokensError
 
 from anchorlab import __version__
-from anchorlab.cli.complete import completion_words
-from anchorlab.cli.fields import fold
-from anchorlab.cli.signals import Terminated, ending_once
+from anchorlab.cli.options.complete import completion_words
+from anchorlab.cli.options.fields import fold
+from anchorlab.cli.terminal.signals import Terminated, ending_once
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, is_out_of_memory
 from anchorlab.printable import printable
 
@@ -27,44 +27,45 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 commands = {
-    "tasks": "List the tasks that models can be trained on.",
-    "models": "List the kinds of models, or the fields of one.",
-    "show": "Show examples of a task and how their answers follow.",
-    "check": "Check that the splits of a task are separate.",
-    "export": "Export a task as data files with a data card.",
-    "table": "Count a text's character pairs, for recall/noisy.",
-    "train": "Train one model per seed on a task, and keep the run.",
-    "studies": "List the studies: one for each figure or question.",
-    "study": "Run studies: train, check claims, write the report.",
-    "sweep": "Train a grid of experiments that a file declares.",
-    "worker": "Train what a store has left, together with other workers.",
-    "submit": "Plan studies for workers, and submit these to Slurm.",
-    "verify": "Check the papers' claims in their own settings, within a budget.",
-    "claims": "List the papers' claims with our values and verdicts.",
-    "inspect": "Measure what each attention head of a run does.",
-    "look-at": "Measure what a language model's heads do on texts.",
-    "truncate": "Find the best rank truncation of a run's matrices.",
-    "memory": "Show which tokens or positions the weights associate.",
-    "circuit": "Find the attention paths that suffice for the task.",
-    "report": "Write one HTML page with all findings in the store.",
-    "browse": "Write or serve one page over the store: runs, curves, claims.",
+    "tasks": ("tasks", "List the tasks that models can be trained on."),
+    "models": ("tasks", "List the kinds of models, or the fields of one."),
+    "show": ("tasks", "Show examples of a task and how their answers follow."),
+    "check": ("tasks", "Check that the splits of a task are separate."),
+    "export": ("tasks", "Export a task as data files with a data card."),
+    "table": ("tasks", "Count a text's character pairs, for recall/noisy."),
+    "train": ("train", "Train one model per seed on a task, and keep the run."),
+    "studies": ("studies", "List the studies: one for each figure or question."),
+    "study": ("studies", "Run studies: train, check claims, write the report."),
+    "sweep": ("studies", "Train a grid of experiments that a file declares."),
+    "worker": ("train", "Train what a store has left, together with other workers."),
+    "submit": ("train", "Plan studies for workers, and submit these to Slurm."),
+    "verify": ("studies", "Check the papers' claims in their own settings, within a budget."),
+    "claims": ("studies", "List the papers' claims with our values and verdicts."),
+    "inspect": ("inspect", "Measure what each attention head of a run does."),
+    "look-at": ("inspect", "Measure what a language model's heads do on texts."),
+    "truncate": ("inspect", "Find the best rank truncation of a run's matrices."),
+    "memory": ("inspect", "Show which tokens or positions the weights associate."),
+    "circuit": ("inspect", "Find the attention paths that suffice for the task."),
+    "report": ("studies", "Write one HTML page with all findings in the store."),
+    "browse": ("studies", "Write or serve one page over the store: runs, curves, claims."),
 }
-for order, (name, text) in enumerate(commands.items()):
+"""The room of each command, a folder with a module of its name, and its help."""
+
+for order, (name, (room, text)) in enumerate(commands.items()):
     module = name.replace("-", "_")
-    app.command(f"anchorlab.cli.{module}:{module}", name=name, help=text, sort_key=order)
+    app.command(f"anchorlab.cli.{room}.{module}:{module}", name=name, help=text, sort_key=order)
 runs = App(name="runs", help="List, compare, check or remove the runs of the store.", sort_key=len(commands))
-for name, text in {
-    "list": "List the runs, as `anchorlab runs` does.",
-    "show": "Show a run's specification and its last metrics.",
-    "diff": "Compare two runs: fields, versions and metrics.",
-    "check": "Read every file of the runs and name the damaged ones.",
-    "remove": "Remove a run.",
-    "prune": "Remove runs that no findings need.",
-    "pack": "Put many small finished runs into few files.",
-    "unpack": "Give packed runs folders of their own again.",
+for name, (module, text) in {
+    "list": ("list", "List the runs, as `anchorlab runs` does."),
+    "show": ("show", "Show a run's specification and its last metrics."),
+    "diff": ("diff", "Compare two runs: fields, versions and metrics."),
+    "check": ("check", "Read every file of the runs and name the damaged ones."),
+    "remove": ("remove", "Remove a run."),
+    "prune": ("remove", "Remove runs that no findings need."),
+    "pack": ("pack", "Put many small finished runs into few files."),
+    "unpack": ("pack", "Give packed runs folders of their own again."),
 }.items():
-    module = {"unpack": "runs_pack"}.get(name, f"runs_{name}" if name in ("list", "diff", "prune", "pack") else "runs")
-    runs.command(f"anchorlab.cli.{module}:{name}_", name=name, help=text)
+    runs.command(f"anchorlab.cli.runs.{module}:{name}_", name=name, help=text)
 app.command(runs)
 app.meta.suppress_keyboard_interrupt = False  # it does not take this from `app`
 

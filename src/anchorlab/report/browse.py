@@ -17,6 +17,7 @@ from markupsafe import Markup
 from anchorlab.findings import SYMBOLS, Findings
 from anchorlab.report.page import environment, value_text, write_page
 from anchorlab.runs import Entry, Fields, Index, Store, differences, studies_by_run, text_of, words
+from anchorlab.viewer.page_data import script_json
 
 MOST_CURVES = 20_000
 """The largest number of runs with curves in a page, about 0.8 kB each; a served page has the curves of all runs."""
@@ -74,7 +75,7 @@ def browser_page(
             count=len(entries),
             has_studies=bool(studies),
             served=curves is None,
-            data=Markup(_safe(data)),
+            data=Markup(script_json(data)),
             curves=Markup("".join(packed) if curves is not None else ""),
             chart_script=Markup(_vendored("uPlot.iife.min.js")),
             chart_style=Markup(_vendored("uPlot.min.css")),
@@ -164,9 +165,3 @@ def study_rows(store: Store, address: Callable[[Path], str]) -> list[StudyRow]:
 @cache
 def _vendored(name: str) -> str:
     return (_FOLDER / name).read_text("utf-8")
-
-
-def _safe(data: Any) -> str:
-    """Return JSON that is safe inside a script element."""
-    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

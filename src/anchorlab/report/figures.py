@@ -21,17 +21,28 @@ from anchorlab.findings import (
     ScatterFigure,
     TimelineFigure,
 )
-from anchorlab.report.bars import draw_bars
+from anchorlab.report.charts import draw_bars, draw_dots, draw_scatters, draw_timeline
 from anchorlab.report.circuits import draw_circuits
-from anchorlab.report.dots import draw_dots
 from anchorlab.report.lines import draw_lines
 from anchorlab.report.maps import draw_maps
-from anchorlab.report.notebook_figure import ShownFigure
-from anchorlab.report.scatters import draw_scatters
 from anchorlab.report.style import DRAWING, MUTED, PAGE_COLOURS
-from anchorlab.report.timeline import draw_timeline
 
 _MARGIN = 0.55  # inches for a figure's title and provenance
+
+
+class _ShownDrawing(Drawing):
+    """A matplotlib figure that a notebook displays as the value of a cell, even if pyplot was never imported.
+
+    matplotlib registers figures with IPython only when pyplot makes one; ours are made without pyplot's global state.
+    """
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """Return the image, and its display size, which is smaller than its number of pixels for dense screens."""
+        out = io.BytesIO()
+        with matplotlib.rc_context(dict(DRAWING)):
+            self.savefig(out, format="png")
+        width, height = self.get_size_inches() * self.dpi
+        return out.getvalue(), {"width": round(width), "height": round(height)}
 
 
 def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = False) -> Drawing:
@@ -41,7 +52,7 @@ def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = Fals
     settings) does not change. A notebook displays the drawing.
     """
     with matplotlib.rc_context(dict(DRAWING)):
-        drawing = ShownFigure(layout="constrained")
+        drawing = _ShownDrawing(layout="constrained")
         drawing.get_layout_engine().set(w_pad=0.06, h_pad=0.06)  # type: ignore[union-attr, call-arg]
         margin = 0.0 if bare else _MARGIN
         if isinstance(figure, LineFigure):

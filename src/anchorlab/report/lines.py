@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from math import log10
 from textwrap import fill
+from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
@@ -13,6 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from anchorlab.findings import Line, LineFigure
 from anchorlab.report.style import LINES, MARKERS, MUTED
 
+_LABEL: dict[str, Any] = {"textcoords": "offset points", "size": 8, "linespacing": 1.05, "annotation_clip": False}
 _MOST_MARKERS = 30  # a curve with more points has no markers
 
 
@@ -95,7 +96,8 @@ def _label_directly(drawing: Drawing, axes: Axes, figure: LineFigure) -> None:
     above = axes.get_xaxis_transform()
     for mark in figure.references:
         if mark.axis == "x":
-            _annotate(axes, mark.label, (mark.value, 1.0), above, (0.0, 3.0), MUTED, "center", "bottom")
+            at: dict[str, Any] = {"xycoords": above, "xytext": (0.0, 3.0), "ha": "center", "va": "bottom"}
+            axes.annotate(mark.label, (mark.value, 1.0), color=MUTED, **at, **_LABEL)
     drawing.draw_without_rendering()  # lays out the axes, so that their heights are known
     points = 72 / drawing.dpi
     wanted = [float(axes.transData.transform((axes.get_xlim()[0], value))[1]) * points for _, value, _ in labels]
@@ -104,33 +106,9 @@ def _label_directly(drawing: Drawing, axes: Axes, figure: LineFigure) -> None:
     for (text, value, colour), start, place in zip(
         labels, wanted, _apart(wanted, heights, box.y0 * points, box.y1 * points), strict=True
     ):
-        _annotate(axes, text, (1.0, value), axes.get_yaxis_transform(), (6.0, place - start), colour, "left", "center")
-
-
-def _annotate(
-    axes: Axes,
-    text: str,
-    at: tuple[float, float],
-    coordinates: matplotlib.transforms.Transform,
-    offset: tuple[float, float],
-    colour: str,
-    horizontal: str,
-    vertical: str,
-) -> None:
-    axes.annotate(
-        text,
-        at,
-        xycoords=coordinates,
-        xytext=offset,
-        textcoords="offset points",
-        color=colour,
-        ha=horizontal,
-        va=vertical,
-        size=8,
-        weight="normal" if colour == MUTED else "bold",
-        linespacing=1.05,
-        annotation_clip=False,
-    )
+        at = {"xycoords": axes.get_yaxis_transform(), "xytext": (6.0, place - start), "ha": "left", "va": "center"}
+        weight = "normal" if colour == MUTED else "bold"
+        axes.annotate(text, (1.0, value), color=colour, weight=weight, **at, **_LABEL)
 
 
 def _apart(wanted: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:

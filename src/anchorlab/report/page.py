@@ -74,7 +74,7 @@ def environment() -> Environment:
         "footer": footer,
         "placed": placed,
         "rebuild_command": rebuild_command,
-        "svg": _svg,
+        "svg": lambda figure, source: Markup(page_svg(figure, source)),
         "view_json": lambda view: Markup(view_json(view)),
         "viewer_style": Markup(viewer_style()),
         "viewer_script": Markup(viewer_script()),
@@ -135,7 +135,3 @@ def _is_wide(figure: Figure) -> bool:
     if isinstance(figure, MapFigure):
         return max(map(len, figure.maps)) > 2
     return isinstance(figure, CircuitFigure) and len(figure.panels) > 1
-
-
-def _svg(figure: Figure, provenance: Provenance) -> Markup:
-    return Markup(page_svg(figure, provenance))

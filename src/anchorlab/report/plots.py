@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatch
 from itertools import product
+from math import prod
 from typing import Any
 
 from matplotlib.figure import Figure as Drawing
@@ -15,11 +16,15 @@ from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line,
 from anchorlab.lens import Circuit, Patching, PathPatching, Record, Steering, Sweep
 from anchorlab.lens.sweep.places import layers_of
 from anchorlab.report.figures import draw
-from anchorlab.report.record_maps import MOST_MAPS, in_rows, record_maps
 from anchorlab.spec import unknown_name
 from anchorlab.studies.circuit_panel import circuit_figure
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along_units
 from anchorlab.training import TrainedRun
+
+_MOST_MAPS = 32  # in a figure
+_IN_A_ROW = 4
+_PANELS = ("candidate", "head")  # axes that become maps rather than rows or columns
+_OF_TOKENS = ("position", "query", "key")
 
 
 @singledispatch
@@ -51,7 +56,7 @@ def _run(run: TrainedRun, metric: str | None, split: str | None, group: str, edi
 
 @plot.register
 def _record(record: Record, site: str, tokens: Sequence[str] | None, index: Mapping[str, int]) -> Drawing:
-    return draw(record_maps(record, site, index, tokens))
+    return draw(_record_maps(record, site, index, tokens))
 
 
 @plot.register
@@ -74,12 +79,12 @@ def _patching(patching: Patching, member: int | None) -> Drawing:
 def _path_patching(paths: PathPatching) -> Drawing:
     down, across = (tuple(f"{layer}.{head}" for layer, head in heads) for heads in (paths.senders, paths.receivers))
     shown = [(member, at) for member in range(len(paths.clean)) for at in range(len(paths.inputs))]
-    if len(shown) > MOST_MAPS:
+    if len(shown) > _MOST_MAPS:
         raise SpecError("plot", f"{len(shown)} maps do not fit into a figure", "patch one input, or fewer members")
     figure = MapFigure(
         title="Recovered by each path",
         caption="From a head to another's queries, keys or values; 1 as in the clean run, 0 as in the corrupted one.",
-        maps=in_rows(
+        maps=_in_rows(
             [
                 Map(f"member {one}, {paths.inputs[at]}", grid(paths.recovered[one, :, :, at]), down, across)
                 for one, at in shown
@@ -139,7 +144,7 @@ def _places(
 ) -> MapFigure:
     """Return a figure, without title, with a heat map over sites and places for each member, or only for `member`."""
     shown = range(members) if member is None else [member]
-    if len(shown) > MOST_MAPS:
+    if len(shown) > _MOST_MAPS:
         raise SpecError("member", f"{len(shown)} maps do not fit into a figure", "choose one, as in member=0")
     layers = layers_of(grid_of.sites)
     by_layer = len(set(layers)) == len(layers)
@@ -152,7 +157,7 @@ def _places(
     return MapFigure(
         title="",
         caption="",
-        maps=in_rows([Map(f"member {one}", grid(heat_map(one)), ticks) for one in shown]),
+        maps=_in_rows([Map(f"member {one}", grid(heat_map(one)), ticks) for one in shown]),
         x_label=grid_of.over[-1] if grid_of.over else "",
         y_label="layer" if by_layer else "",
         value_range=(None, None),
@@ -162,3 +167,76 @@ def _places(
 def _pattern(sites: Sequence[str]) -> str:
     """Return the sites as patterns: sites that differ only in numbers are one, such as `blocks.*.attn.hook_z`."""
     return ", ".join(sorted({re.sub(r"\d+", "*", site) for site in sites}))
+
+
+def _record_maps(record: Record, site: str, index: Mapping[str, int], tokens: Sequence[str] | None) -> MapFigure:
+    """Return the figure of a site at the given indices; `member` and `batch` default to index 0.
+
+    Of the remaining axes, the last two other than `candidate` and `head` become rows and columns; all others become
+    separate maps. `tokens` are the texts of the sequence's positions; None shows its token ids.
+
+    Errors: as `Record.at`; `SpecError` for more axes or maps than fit in a figure.
+    """
+    record.at(site, **index)  # its errors name the sites, the axes and their sizes
+    axes = record.axes(site)
+    chosen = {axis: 0 for axis in ("member", "batch") if axis in axes} | dict(index)
+    left = [axis for axis in axes if axis not in chosen]
+    inside = [axis for axis in left if axis not in _PANELS][-2:]
+    panels = [axis for axis in left if axis not in inside]
+    values = record.at(site, **chosen).double()
+    sizes = dict(zip(left, values.shape, strict=True))
+    count = prod(sizes[axis] for axis in panels)
+    if len(panels) > 2 or count > _MOST_MAPS:
+        problem = f"{site} has {count} maps, more than a figure has room for"
+        raise SpecError("plot", problem, f"choose an index, as in {panels[0]}=0")
+    values = values.permute([left.index(axis) for axis in (*panels, *inside)])
+    values = values.reshape(*_padded([sizes[axis] for axis in panels]), *_padded([sizes[axis] for axis in inside]))
+    rows, columns = ["", "", *inside][-2:]
+    written = _ids(record, chosen.get("batch", 0)) if tokens is None else tuple(tokens)
+    if tokens is not None and len(written) != record.inputs.shape[1]:
+        problem = f"are {len(written)} for {record.inputs.shape[1]} positions"
+        raise SpecError("tokens", problem, "give the text of each position")
+    ticks = {axis: written if axis in _OF_TOKENS else () for axis in (rows, columns)}
+    maps = [
+        Map(_map_name(record, panels, (i, j)[-len(panels) :]), grid(values[i, j]), ticks[rows], ticks[columns])
+        for i in range(values.shape[0])
+        for j in range(values.shape[1])
+    ]
+    is_pattern = site.endswith("hook_pattern")
+    return MapFigure(
+        title=", ".join([site, *(_map_name(record, [axis], [at]) for axis, at in chosen.items())]),
+        caption="The recorded values.",
+        maps=_in_rows(maps, values.shape[1] if len(panels) == 2 else _IN_A_ROW),
+        x_label=columns,
+        y_label=rows,
+        value_label="attention" if is_pattern else site.rpartition(".")[2],
+        value_range=(0.0, 1.0) if is_pattern else (None, None),
+        signed=bool((values < 0).any()),
+    )
+
+
+def _in_rows(maps: Sequence[Map], columns: int = _IN_A_ROW) -> tuple[tuple[Map, ...], ...]:
+    """Return maps in rows of `columns` maps."""
+    return tuple(tuple(maps[start : start + columns]) for start in range(0, len(maps), columns))
+
+
+def _padded(sizes: Sequence[int]) -> list[int]:
+    """Return exactly two sizes: up to two given sizes, padded with 1 in front."""
+    return [1, 1, *sizes][-2:]
+
+
+def _map_name(record: Record, panels: Sequence[str], at: Sequence[int]) -> str:
+    """Return the name of a map by its indices along the axes `panels`, such as `head 1`."""
+    return ", ".join(
+        record.candidates[place]
+        if axis == "candidate" and record.candidates
+        else f"{'sequence' if axis == 'batch' else axis} {place}"
+        for axis, place in zip(panels, at, strict=False)
+    )
+
+
+def _ids(record: Record, sequence: int) -> tuple[str, ...]:
+    """Return the token ids of a sequence as text; empty for vectors."""
+    if record.inputs.ndim != 2 or record.inputs.is_floating_point():
+        return ()
+    return tuple(map(str, record.inputs[sequence].tolist()))

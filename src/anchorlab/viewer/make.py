@@ -3,26 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.findings.view import AttentionView, LiveModel, ViewPath
-from anchorlab.lens import Circuit, detect, look, record_patterns
+from anchorlab.findings.view import AttentionView, LiveModel, ViewPath, ViewScores
+from anchorlab.lens import Circuit, describe, detect, look, record_patterns
 from anchorlab.lens.circuits import rule_cells
 from anchorlab.tasks import Batch, Task
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.training import Ensemble, TrainedRun
 from anchorlab.viewer.live import can_run, live_model
-from anchorlab.viewer.scores import head_labels, head_scores
+
+if TYPE_CHECKING:
+    import polars
 
 _PATTERNS = "blocks.*.attn.hook_pattern"
 _PATTERN_AXES = ("member", "batch", "head", "query", "key")
 _MEMBERS, _STEPS = 2, 8  # shown by default
 _LABELLED = 64  # sequences for the detectors
+_DIGITS = 3  # decimal digits of a score, as of the weights of a view
 _CARRIED = 1_400_000  # most bytes of weights in a view, unless a single model has more; makes a page of about 2 MB
 MOST_RECORDED = 2**26
 """The largest size in bytes of the recorded attention in a view; above it, browsers become slow."""
@@ -210,3 +213,31 @@ def _live(ensembles: Sequence[Ensemble], task: Task) -> LiveModel:
     made = live_model([one if at in carried else None for at, one in enumerate(ensembles)], task)
     data = [row if member < models else (None,) * len(row) for member, row in enumerate(made.data)]
     return replace(made, data=tuple(data))
+
+
+def head_labels(found: "Sequence[polars.DataFrame]") -> list[list[list[str]]]:
+    """Return the label of every head, `[member][step][layer*heads + head]`; `found` has one `detect` table per step."""
+    steps = [_by_member(describe(one), "label") for one in found]
+    return [list(member) for member in zip(*steps, strict=True)]
+
+
+def head_scores(found: "Sequence[polars.DataFrame]") -> tuple[ViewScores, ...]:
+    """Return the scores of every detector that occurs in the tables of all steps; `found` is as in `head_labels`."""
+    scores = []
+    for name in found[0]["detector"].unique(maintain_order=True):
+        if all(name in one["detector"] for one in found):
+            steps = [
+                [
+                    tuple(round(value, _DIGITS) for value in member)
+                    for member in _by_member(one.filter(detector=name), "value")
+                ]
+                for one in found
+            ]
+            scores.append(ViewScores(name, tuple(zip(*steps, strict=True))))
+    return tuple(scores)
+
+
+def _by_member(heads: "polars.DataFrame", column: str) -> list[list[Any]]:
+    """Return a column of a table of heads, `[member][layer*heads + head]`."""
+    members = heads.sort("member", "layer", "head").partition_by("member", maintain_order=True)
+    return [member[column].to_list() for member in members]

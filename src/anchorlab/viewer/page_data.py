@@ -62,8 +62,12 @@ def view_json(view: AttentionView) -> str:
         **({"live": _live_data(view.live)} if view.live is not None else {}),
         **({"circuits": [[asdict(path) for path in paths] for paths in view.circuits]} if view.circuits else {}),
     }
+    return script_json(data)
+
+
+def script_json(data: Any) -> str:
+    """Return JSON that is safe inside a script element: text such as `</script>` cannot end it."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
-    # In JSON the escapes mean the same characters, but text such as `</script>` cannot end the script element.
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

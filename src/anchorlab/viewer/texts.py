@@ -15,8 +15,7 @@ from anchorlab.language.answers import device_of
 from anchorlab.language.weight_holders import Heads
 from anchorlab.lens import HeadScores, best_source, detect, look, threshold, uniform_attention
 from anchorlab.tasks.batch import Example, Token
-from anchorlab.viewer.make import MOST_RECORDED
-from anchorlab.viewer.scores import head_labels, head_scores
+from anchorlab.viewer.make import MOST_RECORDED, head_labels, head_scores
 
 if TYPE_CHECKING:
     import polars

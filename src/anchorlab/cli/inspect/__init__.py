@@ -1,0 +1,1 @@
+"""Commands that look inside the models of a run, or inside a pretrained one."""

@@ -1,0 +1,64 @@
+"""`anchorlab inspect`."""
+
+from pathlib import Path
+
+from anchorlab.cli.inspect.heads import print_heads
+from anchorlab.cli.options import shared
+from anchorlab.cli.terminal.output import check_file, counted, print_json, print_text
+from anchorlab.errors import SpecError
+
+_MOST = 100_000
+
+
+def inspect(
+    run: shared.StoredRun,
+    /,
+    *,
+    store: shared.StoreFolder = None,
+    n: shared.Count = 200,
+    step: shared.Step = None,
+    member: int | None = None,
+    page: Path | None = None,
+    json: shared.Json = False,
+) -> None:
+    """Measure what each attention head of a finished run does, as numbers between 0 and 1.
+
+    Parameters
+    ----------
+    n
+        Number of sequences of the task's last split.
+    member
+        Index of the member, from 0; by default the first, and all of them in JSON.
+    page
+        Also write the attention viewer to this HTML file: every head along training. Small models run in the page.
+    """
+    if not 1 <= n <= _MOST:
+        raise SpecError("n", f"cannot measure on {n} sequences", f"give 1 to {_MOST}")
+    check_file(page, "page")
+
+    from anchorlab.lens import detect, look
+    from anchorlab.report import show
+    from anchorlab.runs import Store
+    from anchorlab.training import TrainedRun
+
+    trained = TrainedRun(Store(store).find(run))
+    task = trained.experiment.task
+    count = len(trained.experiment.members)
+    if member is not None and not 0 <= member < count:
+        raise SpecError("member", f"{member} is outside {counted(count, 'member')}", f"choose from 0..{count - 1}")
+    batch = task.sample(task.splits[-1], n, seed=0)
+    record = look(trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
+    found = detect(record, batch)
+    if member is not None or not json:
+        found = found.filter(found["member"] == (member or 0))
+    written = None if page is None else show(trained).save(page)
+    if json:
+        print_json(found.to_dicts())
+        return
+    seed = trained.experiment.members.seeds[member or 0]
+    print_heads(found, f"{trained.run.label}: what each head of member {member or 0} does, seed {seed}")
+    if count > 1:
+        print_text(f"one of {counted(count, 'member')}; --member shows another")
+    print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: the head does this and nothing else; @: the offset")
+    if written is not None:
+        print_text(f"attention viewer: {written}", wrapped=False)

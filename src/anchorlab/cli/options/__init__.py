@@ -1,0 +1,1 @@
+"""Options and arguments of commands: shared declarations, fields at any depth, completion."""

@@ -1,0 +1,98 @@
+"""Arguments and options that several commands share, each declared once, and where a command trains.
+
+A command whose argument has a meaning of its own describes it in its docstring, and takes the type alone.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from anchorlab.cli.options import complete
+from anchorlab.cli.options.fields import Fields, part
+from anchorlab.errors import SpecError
+
+if TYPE_CHECKING:
+    from anchorlab.engine import On
+    from anchorlab.engine.backend import Backend
+
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+"""An option without a value, such as `--yes`."""
+
+Json = Annotated[Flag, Parameter(help="Print JSON.")]
+Count = Annotated[int, Parameter(name=("--n", "-n"))]
+
+StudyName = Annotated[str, Parameter(completer=complete.studies)]
+TaskName = Annotated[
+    str,
+    Parameter(completer=complete.tasks, help="Name from `anchorlab tasks`, or a TOML file that declares a task."),
+]
+TaskFields = Annotated[Fields, part("task"), Parameter(help="Argument of the task, such as `--task.length 12`.")]
+ModelFields = Annotated[
+    Fields, part("model"), Parameter(name=("--model.FIELD", "--model.kind"), completer=complete.kinds)
+]
+"""The fields of a model; the option for its kind has its own name, which a shell can complete."""
+
+RecipeFields = Annotated[Fields, part("recipe")]
+MemberFields = Annotated[Fields, part("members")]
+
+StoreFolder = Annotated[
+    Path | None,
+    Parameter(help="Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`."),
+]
+RunName = Annotated[str, Parameter(completer=complete.runs)]
+StoredRun = Annotated[RunName, Parameter(help="First digits of the run's address, as `anchorlab runs` lists it.")]
+Where = Annotated[
+    list[str] | None,
+    Parameter(
+        negative="",
+        consume_multiple=True,
+        show_default=False,
+        help="Only runs that fulfil conditions, as for `anchorlab runs`.",
+    ),
+]
+Step = Annotated[int | None, Parameter(help="Training step of the checkpoint; by default the last.")]
+
+Revision = Annotated[str | None, Parameter(help="Branch, tag or commit of the model on the hub, such as `step1000`.")]
+Download = Annotated[Flag, Parameter(help="Fetch the model from the hub if it is not on this machine.")]
+
+Workers = Annotated[
+    int | None,
+    Parameter(help="Number of CPU processes that share the members; by default as many as suit the work."),
+]
+Device = Annotated[str, Parameter(help="`cpu` or `cuda`.")]
+DryRun = Annotated[
+    Flag,
+    Parameter(help="Train nothing: print what would be trained, and the time, memory and disk that it would take."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaceOptions:
+    """Where runs are trained.
+
+    Parameters
+    ----------
+    on
+        `local` trains on this machine; `folder` waits for workers that share the store, `anchorlab worker STORE`; `ray`
+        trains on a Ray cluster whose nodes share the store.
+    address
+        Ray cluster, such as `10.0.0.1:6379`; by default $RAY_ADDRESS, or the one on this machine, or a new one.
+    """
+
+    on: Literal["local", "folder", "ray"] = "local"
+    address: str | None = None
+
+    def backend(self, device: str) -> "On | Backend":
+        """Return what `run` takes as `on`. Errors: `SpecError` for an option that has no use."""
+        from anchorlab.engine import Ray
+        from anchorlab.engine.modules import imported_modules
+
+        if self.address is not None and self.on != "ray":
+            raise SpecError("address", "only a Ray cluster has one", "add --on ray")
+        return Ray(self.address, imported_modules(), device) if self.on == "ray" else self.on
+
+
+Place = Annotated[PlaceOptions, Parameter(name="*", group="Where to train")]
+HERE = PlaceOptions()

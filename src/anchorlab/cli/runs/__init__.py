@@ -1,0 +1,1 @@
+"""The commands `anchorlab runs ...` on the runs of a store."""

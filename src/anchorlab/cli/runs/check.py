@@ -1,0 +1,22 @@
+"""`anchorlab runs check`."""
+
+from anchorlab.cli.options import shared
+from anchorlab.cli.terminal.output import counted, print_json, print_text
+from anchorlab.errors import StoreError
+
+
+def check_(*, store: shared.StoreFolder = None, json: shared.Json = False) -> int:
+    """Read every file of the runs and name the damaged ones; exit with 2 if there are any."""
+    from anchorlab.runs import Store
+
+    kept = Store(store)
+    found, problems = kept.runs(), kept.problems()
+    unfinished = sum(not run.finished for run in found)
+    if json:
+        print_json({"runs": len(found), "unfinished": unfinished, "problems": problems})
+        return 2 if problems else 0
+    if problems:
+        raise StoreError("; ".join(problems))
+    rest = f", {unfinished} of them unfinished" if unfinished else ""
+    print_text(f"{counted(len(found), 'run')}, all files as they were written{rest}")
+    return 0

@@ -1,0 +1,165 @@
+"""`anchorlab runs list`, and what other commands need to name runs and to select them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from anchorlab.cli.options import shared
+from anchorlab.cli.terminal.output import counted, print_json, print_problem, print_table, print_text, waiting
+from anchorlab.errors import SpecError
+
+if TYPE_CHECKING:
+    from anchorlab.runs import Entry, Fields
+
+_WHERE = "Condition such as `model.layers=2` or `'test.accuracy>0.9'`, with = != < <= > >=; several must all hold."
+_FIRST_PAGE = 50  # runs that are shown unless --limit says otherwise
+
+
+def list_(
+    *,
+    where: Annotated[shared.Where, Parameter(help=_WHERE)] = None,
+    sort: str | None = None,
+    reverse: shared.Flag = False,
+    columns: str | None = None,
+    limit: int | None = None,
+    store: shared.StoreFolder = None,
+    json: shared.Json = False,
+) -> None:
+    """List the runs in the store, the newest first, with their sizes and the total.
+
+    Fields come from the specification (`model.layers`, or `layers` where only one path ends so), `run`, `label`,
+    `trained`, `members`, `state`, `when`, `MB`, `studies`, versions such as `environment.torch`, and metrics at the
+    end, such as `metrics.test.accuracy`.
+
+    Parameters
+    ----------
+    sort
+        Field to sort by, from low to high, or several separated by commas.
+    reverse
+        Sort from high to low.
+    columns
+        Fields to show next to the run's address, separated by commas.
+    limit
+        Number of runs to show: by default 50, in JSON all; 0 for all.
+    """
+    from anchorlab.runs import differences, ordered, short_names
+
+    if limit is not None and limit < 0:
+        raise SpecError("limit", f"{limit} is negative", "give a number of runs, or 0 for all")
+    fields, found = matching(store, where, quiet=json)
+    if sort is None:
+        found = sorted(found, key=lambda entry: entry.modified, reverse=not reverse)
+    else:
+        found = ordered(fields, found, _names(sort, "sort"), reverse)
+    names = ["run", *_names(columns, "columns")] if columns else []
+    paths = list(dict.fromkeys(fields.resolve(name, "columns") for name in names))
+    most = (0 if json else _FIRST_PAGE) if limit is None else limit
+    page = found[:most] if most else found
+    tell_damage([one for one in page if one.state != "damaged" and any(fields.is_lost(one, path) for path in paths)])
+    if json:
+        if paths:
+            print_json([{path: _data(fields.value(entry, path)) for path in paths} for entry in page])
+        else:
+            different = differences(page)
+            print_json([{**summary(entry), "differs": different[entry.address]} for entry in page])
+    elif not fields.entries:
+        print_text("no runs; `anchorlab train TASK` makes one")
+    elif not page:
+        print_text(f"none of {counted(len(fields.entries), 'run')} fulfils these conditions")
+    else:
+        if paths:
+            rows = [[_cell(fields.value(entry, path)) for path in paths] for entry in page]
+            print_table(short_names(paths), rows)
+        else:
+            print_runs(page)
+        size = sum(entry.size for entry in found)
+        shown = counted(len(found), "run") if len(page) == len(found) else f"{len(page)} of {len(found)} runs"
+        rest = "" if len(page) == len(found) else "; --limit 0 shows all"
+        print_text(f"{shown}, {size_text(size)} in all{rest}")
+
+
+def matching(store: Path | None, where: list[str] | None, quiet: bool) -> "tuple[Fields, list[Entry]]":
+    """Return the fields of a store's runs, and the runs that fulfil all conditions.
+
+    Damaged runs, of which nobody knows whether they do, are told on the standard error output.
+
+    Errors: `SpecError` for a condition that cannot be read, or on a field that no run has.
+    """
+    from anchorlab.runs import Condition, Fields, Index, Store, chosen, studies_by_run
+    from anchorlab.runs.query import undecided
+
+    conditions = [Condition.parse(text) for text in where or ()]
+    kept = Store(store)
+    index = Index(kept.root)
+    with waiting("reading the runs of the store", quiet):
+        entries = index.entries()
+
+    def ends() -> dict[str, dict[str, float]]:
+        with waiting("reading the metrics of the runs", quiet):
+            return index.ends(entries)
+
+    fields = Fields(entries, ends, lambda: studies_by_run(kept.root))
+    found = chosen(fields, conditions)
+    tell_damage(undecided(fields, conditions))
+    return fields, found
+
+
+def tell_damage(entries: "Sequence[Entry]") -> None:
+    """Print in one line on the standard error output that runs are damaged, if any are."""
+    from anchorlab.runs.query import damage_note
+
+    if entries:
+        print_problem(damage_note(entries))
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes in words: `7.7 kB`, `1.2 GB`."""
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= least:
+            return f"{size / least:.3g} {unit}"
+    return f"{size} bytes"
+
+
+def summary(entry: "Entry", label: str | None = None) -> dict[str, str | int | float]:
+    """Return a row of the list of runs; `label` in place of the run's own."""
+    return {
+        "run": entry.address,
+        "label": entry.name if label is None else label,
+        "members": entry.members,
+        "state": entry.state,
+        "when": entry.when,
+        "MB": entry.megabytes,
+    }
+
+
+def print_runs(entries: "Sequence[Entry]") -> None:
+    """Print rows of the list of runs, each label with the fewest fields that tell the run from others of its label."""
+    from anchorlab.runs import differences, words
+
+    different = differences(entries)
+    labels = [", ".join(filter(None, (one.name, words(different[one.address])))) for one in entries]
+    rows = [summary(entry, label) for entry, label in zip(entries, labels, strict=True)]
+    print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+
+
+def _names(text: str, option: str) -> list[str]:
+    """Return the fields of an option, separated by commas. Errors: `SpecError` for none."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise SpecError(option, "names no field", "write one such as model.layers")
+    return names
+
+
+def _cell(value: Any) -> str | int | float:
+    """Return a value for the table: numbers remain numbers, so that they are aligned; a missing one is empty."""
+    from anchorlab.runs import text_of
+
+    if value is None:
+        return ""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else text_of(value)
+
+
+def _data(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else value

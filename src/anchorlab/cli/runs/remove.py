@@ -1,0 +1,188 @@
+"""`anchorlab runs remove` and `anchorlab runs prune`."""
+
+import re
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from anchorlab.cli.options import shared
+from anchorlab.cli.runs.list import matching, print_runs, size_text
+from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text
+from anchorlab.errors import SpecError
+from anchorlab.printable import first_few, printable
+
+if TYPE_CHECKING:
+    from anchorlab.runs import Entry, Store, Use
+
+_SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
+_FIRST_PAGE = 50
+
+
+def remove_(run: shared.StoredRun, /, *, store: shared.StoreFolder = None, yes: shared.Flag = False) -> None:
+    """Remove a run after asking on the terminal; without a terminal, only with `--yes`.
+
+    Parameters
+    ----------
+    yes
+        Remove it without asking.
+    """
+    from anchorlab.runs import Store, entry_of
+
+    kept = Store(store)
+    found = kept.find(run)
+    if not yes:
+        entry = entry_of(found)
+        details = f" ({entry.name}, {counted(entry.members, 'member')}, {size_text(entry.size)})"
+        if not _agreed(found.address, details, "it"):
+            return
+    print_text(f"removed {kept.remove(found.address)}")
+
+
+def prune_(
+    *kinds: str,
+    older_than: str | None = None,
+    where: shared.Where = None,
+    store: shared.StoreFolder = None,
+    yes: shared.Flag = False,
+    json: shared.Json = False,
+) -> int:
+    """Remove runs that no findings need, after listing them and asking; without a kind, count them only.
+
+    The kinds: `orphans`, which no study's findings in the store were made from, such as runs of `anchorlab train`;
+    `superseded`, which only earlier findings of a study were made from, or whose format is out of date;
+    `unfinished`, which no process is writing and training would continue; `damaged`, whose specification cannot be
+    read. Runs in use are never removed, nor are runs that a needed or unfinished one started from.
+
+    Parameters
+    ----------
+    kinds
+        Kinds of runs to remove.
+    older_than
+        Only runs finished, or begun if unfinished, longer ago than this: `12h`, `30d`, `4w`.
+    yes
+        Remove them without asking.
+    """
+    from anchorlab.runs import KINDS, Store, removable
+    from anchorlab.spec import unknown_name
+
+    for kind in kinds:
+        if kind not in KINDS:
+            raise unknown_name("kinds", kind, KINDS, "kind")
+    oldest = None if older_than is None else time.time() - _age(older_than)
+    kept = Store(store)
+    fields, wanted = matching(store, where, quiet=json)
+    used, unknown = _uses(kept)
+    if "orphans" in kinds and unknown:
+        raise SpecError(
+            "kinds",
+            f"findings of {first_few(unknown)} do not say which runs they were made from",
+            "run these studies again, which reuses their runs, or delete their findings",
+        )
+    every = removable(fields.entries, used, _in_use(kept, fields.entries))
+    asked = {one.address for one in wanted if oldest is None or one.modified < oldest}
+    found = {kind: [one for one in runs if one.address in asked] for kind, runs in every.items()}
+    if not kinds:
+        _print_counts(found, unknown, json)
+        return 0
+    chosen = [one for kind in dict.fromkeys(kinds) for one in found[kind]]
+    size = sum(one.size for one in chosen)
+    if not json:
+        _print_runs(chosen, size)
+    if not chosen:
+        if json:
+            print_json({"removed": [], "kept": {}, "bytes": 0})
+        return 0
+    if not yes and not _agreed(f"{counted(len(chosen), 'run')}, {size_text(size)}", "", "them", quiet=json):
+        return 0
+    outcome = kept.remove_all(one.address for one in chosen)
+    refused = {address: str(error) for address, error in outcome.items() if error is not None}
+    freed = sum(one.size for one in chosen if one.address not in refused)
+    if json:
+        removed = [address for address in outcome if address not in refused]
+        print_json({"removed": removed, "kept": refused, "bytes": freed})
+    else:
+        print_text(f"removed {counted(len(chosen) - len(refused), 'run')}, {size_text(freed)}")
+        for error in refused.values():
+            print_text(f"kept: {error}", wrapped=False)
+    return 2 if refused else 0
+
+
+def _agreed(what: str, details: str, pronoun: str, quiet: bool = False) -> bool:
+    """Ask on the terminal whether to remove runs; anything but `y` or `yes` means no, and is answered.
+
+    Errors: `SpecError` if nobody can be asked.
+    """
+    if quiet or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise SpecError("yes", f"nobody can be asked whether to remove {what}", f"add --yes to remove {pronoun}")
+    try:
+        agreed = input(printable(f"remove {what}{details}? [y/N] ", lines=True)).strip().lower() in ("y", "yes")
+    except EOFError:
+        agreed = False
+    if not agreed:
+        print_text("nothing was removed")
+    return agreed
+
+
+def _age(text: str) -> float:
+    """Return seconds for a text such as `30d`. Errors: `SpecError` for any other."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip())
+    if match is None:
+        raise SpecError("older-than", f"{text!r} is not an age", "write hours, days or weeks, such as 12h, 30d or 4w")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _uses(store: "Store") -> "tuple[list[Use], list[str]]":
+    """Return the runs behind the findings of a store, and the studies of which they are not known."""
+    from anchorlab.runs import Use, uses
+    from anchorlab.runs.references import FILE, study_files
+
+    found = uses(store.root)
+    if not study_files(store.root, "findings.json", without=FILE):
+        return found, []
+
+    from anchorlab.studies.running import without_record  # imports torch, which most stores do not need here
+
+    unknown = []
+    for study, profile, behind in without_record(store):
+        if behind is None:
+            unknown.append(f"{study} ({profile})")
+        else:
+            found.append(Use(study, profile, frozenset(behind)))
+    return found, unknown
+
+
+def _in_use(store: "Store", entries: "Sequence[Entry]") -> set[str]:
+    """Return the addresses of unfinished runs that a process is writing."""
+    from anchorlab.runs import Run
+
+    unfinished = [one.address for one in entries if one.state != "finished"]
+    return {address for address in unfinished if store.in_use(Run(store.root / address))}
+
+
+def _print_counts(found: "dict[str, list[Entry]]", unknown: Sequence[str], json: bool) -> None:
+    from anchorlab.runs import KINDS
+
+    sizes = {kind: sum(one.size for one in runs) for kind, runs in found.items()}
+    if json:
+        rows: dict[str, Any] = {
+            kind: {"runs": [one.address for one in runs], "bytes": sizes[kind]} for kind, runs in found.items()
+        }
+        print_json({**rows, "findings_without_record": list(unknown)})
+        return
+    rows_shown = [(kind, len(runs), size_text(sizes[kind]), KINDS[kind]) for kind, runs in found.items()]
+    print_table(("kind", "runs", "size", "meaning"), rows_shown)
+    if unknown:
+        print_text(
+            f"orphans are not certain: findings of {first_few(unknown)} do not say which runs they were made from"
+        )
+    print_text("nothing was removed; name kinds to remove them: anchorlab runs prune superseded")
+
+
+def _print_runs(chosen: "Sequence[Entry]", size: int) -> None:
+    if not chosen:
+        print_text("nothing to remove")
+        return
+    print_runs(chosen[:_FIRST_PAGE])
+    more = f"; {len(chosen) - _FIRST_PAGE} more are not shown" if len(chosen) > _FIRST_PAGE else ""
+    print_text(f"{counted(len(chosen), 'run')}, {size_text(size)} in all{more}")

@@ -1,0 +1,1 @@
+"""Commands on studies and sweeps, their claims and their pages."""

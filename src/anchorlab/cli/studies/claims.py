@@ -1,0 +1,339 @@
+"""`anchorlab claims`."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.console import Console
+from rich.text import Text
+
+from anchorlab.cli.options import shared
+from anchorlab.cli.terminal.output import number, print_json, print_table, print_text
+from anchorlab.errors import SpecError
+from anchorlab.printable import first_few
+
+if TYPE_CHECKING:
+    from anchorlab.findings import ClaimResult, Entry, Evidence, Findings
+    from anchorlab.studies import Study
+
+_COLOURS = {
+    "reproduced": "green",
+    "contradicted": "red",
+    "agrees at small scale": "cyan",
+    "differs at small scale": "yellow",
+    "undecided": "magenta",
+    "not measured": "dim",
+    "supported": "green",
+    "not supported": "red",
+    "met": "green",
+    "not met": "red",
+}
+_FIRST_PAGE = 1000  # results that are printed unless --limit says otherwise
+_MOST_PROFILES = 20  # profiles of a study that are named
+
+
+class _Block(NamedTuple):
+    """What is printed of a study.
+
+    Fields
+        head: its heading
+        rows: its results claim by claim, each with whether it is the strongest of its claim
+        with_profile: whether results name their profiles
+        published: whether they are the published ones, of a study that has not been run here
+    """
+
+    head: Text
+    rows: "list[tuple[ClaimResult, bool]]"
+    with_profile: bool = False
+    published: bool = False
+
+    @property
+    def size(self) -> int:
+        """The number of results; a study without claims counts, too, since its heading is a line."""
+        return len(self.rows) or 1
+
+
+def claims(
+    *names: shared.StudyName,
+    measured: shared.Flag = False,
+    counts: shared.Flag = False,
+    limit: int | None = None,
+    store: shared.StoreFolder = None,
+    json: shared.Flag = False,
+) -> None:
+    """List the papers' claims with our values and verdicts.
+
+    If a claim was measured under several profiles, the strongest evidence comes first: the paper's own setting, then
+    `scaled`, then `quick`. A claim is `reproduced` or `contradicted` only in the paper's own setting or by an exact
+    computation; anywhere else it `agrees at small scale` or `differs at small scale`.
+
+    Of a study that has not been run in this store the published results are shown; the counts are of this store alone.
+
+    Next to our value is what the same measure gives on members that were never trained. A claim that they pass, too,
+    `also holds untrained`. Studies of heads and mechanisms measure members trained on another task as well; a claim
+    that these pass `also holds for another task`. At the end are the counts by verdict and by scope of the strongest
+    evidence.
+
+    Parameters
+    ----------
+    names
+        List only the claims of these studies: names, or patterns such as `'anchor/*'`.
+    measured
+        Leave out studies that have not been run in this store.
+    counts
+        Print the counts alone.
+    limit
+        Number of results to print: by default 1000, in JSON all; 0 for all.
+    json
+        Print JSON: one entry for each claim and profile; with `--counts`, an object of counts.
+    """
+    if limit is not None and limit < 0:
+        raise SpecError("limit", f"{limit} is negative", "give a number of results, or 0 for all")
+
+    from anchorlab.findings import ledger
+    from anchorlab.runs import Store
+    from anchorlab.spec import unknown_name
+    from anchorlab.studies import STUDIES, kept_findings
+    from anchorlab.studies import study as find_study
+
+    kept = kept_findings(Store(store))
+    run = {findings.study for findings in kept}
+    known = {*STUDIES, *run}
+    for name in names:
+        if not any(fnmatchcase(one, name) for one in known):
+            raise unknown_name("study", name, known, "study")
+
+    def chosen(study: str) -> bool:
+        return not names or any(fnmatchcase(study, name) for name in names)
+
+    kept = [_judged_again(findings) for findings in kept if chosen(findings.study)]
+    entries, silent = ledger(kept), [findings for findings in kept if not findings.claims]
+    missing = [] if measured else [find_study(name) for name in STUDIES if name not in run and chosen(name)]
+    unmeasured = [one for study in missing for one in study.unmeasured()]
+    results = [*(entry.strongest for entry in entries), *unmeasured]
+    if json and counts:
+        print_json(_counts_data(results))
+    elif json:
+        rows = [evidence_data(one) for entry in entries for one in entry.evidence]
+        rows += [_unmeasured(one, study) for study in missing for one in study.unmeasured()]
+        print_json(rows[: limit or None])
+    elif not kept and not missing:
+        print_text("none of these studies has been run in this store yet")
+    elif counts:
+        _print_counts(results)
+    else:
+        blocks = [_entries_block(name, list(own)) for name, own in groupby(entries, key=lambda entry: entry.study)]
+        blocks += map(_published_block, missing)
+        _print_blocks([*blocks, *map(_findings_block, silent)], _FIRST_PAGE if limit is None else limit)
+        if results:
+            _print_counts(results)
+
+
+def _counts_data(results: "Sequence[ClaimResult]") -> dict[str, Any]:
+    from anchorlab.findings import counts, counts_apart
+
+    counted, apart = counts(results), counts_apart(results)
+    verdicts = {verdict: {"all": counted.of(verdict), **scopes} for verdict, scopes in counted.verdicts.items()}
+    also = {"also_untrained": counted.also_untrained, "also_other_task": counted.also_other_task}
+    return {"claims": counted.total, "verdicts": verdicts, **also, "apart": apart}
+
+
+def _print_counts(results: "Sequence[ClaimResult]") -> None:
+    """Print how many of the papers' claims have each verdict, by scope, and how many others have which."""
+    from anchorlab.findings import SCOPES, SYMBOLS, counts, counts_apart
+
+    counted, apart = counts(results), counts_apart(results)
+
+    rows = [
+        (f"{SYMBOLS[verdict]} {verdict}", counted.of(verdict), *(scopes[one] for one in SCOPES))
+        for verdict, scopes in counted.verdicts.items()
+    ]
+    print_table(("verdict", "claims", *SCOPES), rows, title="counts by verdict and scope")
+    print_text(f"{counted.also_untrained} of {counted.total} also hold untrained")
+    if counted.also_other_task:
+        print_text(f"{counted.also_other_task} also hold for another task")
+    if apart:
+        each = ", ".join(f"{number} {verdict}" for verdict, number in apart.items())
+        print_text(f"counted apart, of other works and questions of one's own: {each}")
+
+
+def _judged_again(findings: "Findings") -> "Findings":
+    """Return findings judged by the claims of today; as they are if the study is not ours or measured otherwise."""
+    from anchorlab.studies import STUDIES, study
+
+    if findings.study not in STUDIES:
+        return findings
+    try:
+        return study(findings.study).judge_again(findings)
+    except SpecError:
+        return findings
+
+
+def evidence_data(evidence: "Evidence") -> dict[str, Any]:
+    """Return one result of a claim, with the provenance of its value, as plain data."""
+    source = evidence.provenance
+    seeds = {"seeds": source.seeds, "search_seeds": source.chosen_on}
+    return {**claim_data(evidence.result), **seeds, "commit": source.commit, "hardware": source.hardware}
+
+
+def claim_data(result: "ClaimResult") -> dict[str, Any]:
+    """Return a claim with its verdict as plain data."""
+    return {
+        "id": result.claim.id,
+        "statement": result.claim.statement,
+        "source": result.claim.source,
+        "paper": result.claim.paper,
+        "measured_as": result.claim.measured_as,
+        "value": result.value,
+        "n": len(result.units) or None,
+        "interval": result.interval,
+        "units": result.units,
+        "spread": result.spread,
+        "detail": result.detail,
+        "band": result.claim.band,
+        "profile": result.profile,
+        "scope": result.scope,
+        "verdict": result.verdict,
+        "untrained": None if result.untrained is None else result.untrained.value,
+        "untrained_note": None if result.untrained is None else result.untrained.note,
+        "holds_untrained": result.holds_untrained,
+        "other_task": None if result.other_task is None else result.other_task.value,
+        "other_task_note": None if result.other_task is None else result.other_task.note,
+        "holds_for_other_task": result.holds_for_other_task,
+    }
+
+
+def _unmeasured(result: "ClaimResult", study: "Study[Any]") -> dict[str, Any]:
+    """Return a claim of a study that has not been run: the seeds on which its setting was chosen, what is published."""
+    from anchorlab.findings.provenance import seeds_text
+    from anchorlab.papers.published import published_entries
+
+    nothing = dict.fromkeys(("profile", "scope", "seeds", "commit", "hardware"))
+    shipped = published_entries().get(result.claim.id)
+    evidence = [] if shipped is None else list(map(evidence_data, shipped.evidence))
+    known = {"search_seeds": seeds_text(study.chosen_on), "published": evidence}
+    return {**claim_data(result), **nothing, **known}
+
+
+def print_claims(kept: "Sequence[Findings]") -> None:
+    """Print the claims of findings, study by study: each with its verdict, our value and the paper's."""
+    _print_blocks(list(map(_findings_block, kept)), 0)
+
+
+def print_origin(findings: "Findings", page: Path) -> None:
+    """Print where findings come from, how long they took, and their page."""
+    from anchorlab.report.page import time_text
+
+    print_text(f"{findings.provenance.line} · {time_text(findings.provenance)}")
+    print_text(f"report: {page.absolute()}", wrapped=False)
+
+
+def verdicts_text(results: "Sequence[ClaimResult]") -> str:
+    """Return in words how many claims have each verdict, without `at small scale`, so that it fits a line.
+
+    >>> verdicts_text(findings.claims)
+    '7 claims: reproduced 3, differs 4'
+    """
+    from anchorlab.findings import SYMBOLS
+
+    verdicts = [result.verdict for result in results if not result.claim.precondition]
+    if not verdicts:
+        return "no claims"
+    found = Counter(verdicts)
+    counted = ", ".join(
+        f"{verdict.removesuffix(' at small scale')} {found[verdict]}" for verdict in SYMBOLS if found[verdict]
+    )
+    return f"{len(verdicts)} claim{'s' if len(verdicts) > 1 else ''}: {counted}"
+
+
+def _findings_block(findings: "Findings") -> _Block:
+    text = f"  profile {findings.profile}, {verdicts_text(findings.claims)}"
+    return _Block(Text.assemble((findings.study, "bold"), text), [(one, True) for one in findings.claims])
+
+
+def _published_block(study: "Study[Any]") -> _Block:
+    """Return the published results of a study that has not been run; of a claim without one, the claim alone."""
+    from anchorlab.papers.published import published_entries
+
+    shipped = published_entries()
+    rows = [shipped[one.claim.id].strongest if one.claim.id in shipped else one for one in study.unmeasured()]
+    head = Text.assemble((study.name, "bold"), f"  not run here; published: {verdicts_text(rows)}")
+    return _Block(head, [(one, True) for one in rows], True, True)
+
+
+def _entries_block(study: str, entries: "Sequence[Entry]") -> _Block:
+    profiles = list(dict.fromkeys(one.result.profile for entry in entries for one in entry.evidence))
+    several = len(profiles) > 1
+    named = f"profile{'s' if several else ''} {first_few(profiles, most=_MOST_PROFILES)}"
+    text = verdicts_text([entry.strongest for entry in entries])
+    head = Text.assemble((study, "bold"), f"  {named}, {text}")
+    rows = [(one.result, place == 0) for entry in entries for place, one in enumerate(entry.evidence)]
+    return _Block(head, [row for row in rows if row[1] or several], several)
+
+
+def _print_blocks(blocks: Sequence[_Block], most: int) -> None:
+    """Print the first `most` results, under the headings of their studies; 0 for all."""
+    total = sum(block.size for block in blocks)
+    left, console = most or total, Console()
+    for block in blocks:
+        if left <= 0:
+            break
+        print_text(block.head)
+        if block.rows:
+            lines = [line for row in block.rows[:left] for line in _lines(*row, block)]
+            parts = [part for sign, line in lines for part in _wrapped(sign, line, console)]
+            print_text(Text("\n").join(parts).append("\n"), wrapped=False)
+        left -= block.size
+    if total > most > 0:
+        print_text(f"{most} of {total} results; name studies, or --limit 0 shows all")
+
+
+def _lines(result: "ClaimResult", strongest: bool, block: _Block) -> Iterator[tuple[str | Text, Text]]:
+    """Yield the lines printed for a result, each after its sign; for a weaker result, only its value."""
+    from anchorlab.findings import SYMBOLS
+
+    if strongest:
+        yield Text(SYMBOLS[result.verdict], f"bold {_COLOURS[result.verdict]}"), Text(result.claim.statement)
+        yield " ", Text(f"measured as {result.claim.measured_as}", "dim")
+        told = f" · paper {result.claim.paper} · accepted {result.claim.band_text}"
+        where = Text("published: " if block.published and result.value is not None else "", "dim")
+        yield " ", where.append(_values(result, block.with_profile)).append(told, "dim")
+    elif result.verdict != "not measured":
+        yield " ", Text("also: ", "dim").append(_values(result, block.with_profile))
+
+
+def _wrapped(sign: str | Text, line: Text, console: Console) -> Iterator[Text]:
+    """Yield the lines of the terminal that a line takes, indented, the first of them after a sign."""
+    for part in line.wrap(console, max(console.width - 4, 1)):
+        part.rstrip()
+        yield Text.assemble("  ", sign, " ", part)
+        sign = " "
+
+
+def _values(result: "ClaimResult", with_profile: bool) -> Text:
+    text = Text(result.verdict, _COLOURS[result.verdict])
+    if result.verdict == "not measured":
+        return text.append(f" ({result.detail})" if result.detail else "", "default")
+    if result.scope_text:
+        text.append(f" ({result.scope_text})", "default")
+    if with_profile:
+        text.append(f" · {result.profile}", "default")
+    if result.value is not None:
+        text.append(" · ours ", "default").append(number(result.value), "bold default")
+    for more in filter(None, (result.interval_text, result.spread, result.detail)):
+        text.append(f" ({more})", "default")
+    return text.append(_controls(result))
+
+
+def _controls(result: "ClaimResult") -> Text:
+    """Return what the controls give, each with the mark of a claim that it passes; empty without any."""
+    text = Text()
+    for name, control in result.controls.items():
+        why = f" ({control.note})" if control.value is None else ""
+        text.append(f" · {name} {control.text}{why}", "default")
+        if name in result.marks:
+            text.append(f" · {result.marks[name]}", "magenta")
+    return text

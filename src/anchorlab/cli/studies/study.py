@@ -1,0 +1,277 @@
+"""`anchorlab study`."""
+
+import json as json_module
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from anchorlab.cli.options import shared
+from anchorlab.cli.options.endpoint import EndpointOptions
+from anchorlab.cli.options.fields import Fields, as_written, nested, part, written
+from anchorlab.cli.studies.claims import claim_data, print_claims, print_origin, verdicts_text
+from anchorlab.cli.terminal.output import check_file, print_json, print_problem, print_table, print_text
+from anchorlab.errors import AnchorlabError, IncompleteError
+from anchorlab.progress import shown
+
+if TYPE_CHECKING:
+    from anchorlab.engine import On
+    from anchorlab.engine.backend import Backend
+    from anchorlab.findings import Findings
+    from anchorlab.language.endpoint import Access
+    from anchorlab.runs import Store
+    from anchorlab.studies import Study
+    from anchorlab.studies.selection import Chosen
+    from anchorlab.training import Experiment
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A study to run, what it was made from, and its profile."""
+
+    study: "Study[Any]"
+    source: "Chosen"
+    profile: str
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A study that has run: its findings and their page."""
+
+    planned: _Planned
+    findings: "Findings"
+    page: Path
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """A study that an error has stopped, and the exit code for it."""
+
+    planned: _Planned
+    error: str
+    code: int = 2
+
+
+@dataclass(frozen=True)
+class _Runner:
+    """What every study of a command is run with.
+
+    `model` is the requested model, None for the profile's own; `access` says how one behind a server is asked.
+    """
+
+    store: "Store"
+    model: str | None
+    revision: str | None
+    download: bool
+    access: "Access | None"
+    workers: int | None
+    device: str
+    on: "On | Backend"
+    quiet: bool
+
+    def run(self, planned: _Planned, report: Path | None = None) -> _Done:
+        """Run a study and write its page, by default next to its findings."""
+        from anchorlab.report import write_report
+        from anchorlab.studies import findings_directory, run_study
+
+        chosen = planned.study
+        at = chosen.profile_of(planned.profile, self.model, self.revision)
+        with shown(not self.quiet) as show, planned.source.named():
+            findings = run_study(
+                chosen, at, self.store, self.workers, self.device, show, self.download, self.access, on=self.on
+            )
+        page = report or findings_directory(self.store, chosen.name, at) / "report.html"
+        write_report(findings, page)
+        return _Done(planned, findings, page)
+
+    def run_or_fail(self, planned: _Planned) -> _Done | _Failed:
+        """Run a study and print its outcome; an error must not stop the studies after it."""
+        try:
+            outcome = self.run(planned)
+        except AnchorlabError as error:
+            return _Failed(planned, str(error), 1 if isinstance(error, IncompleteError) else 2)
+        except Exception as error:  # noqa: BLE001 - its traceback is shown, and the other studies still run
+            traceback.print_exc(file=sys.stderr)
+            return _Failed(planned, f"{type(error).__name__}: {error}")
+        if not self.quiet:
+            _print(outcome)
+            print_text("")
+        return outcome
+
+
+def study(
+    name: shared.StudyName,
+    /,
+    *names: shared.StudyName,
+    profile: str | None = None,
+    model: str | None = None,
+    revision: shared.Revision = None,
+    download: shared.Download = False,
+    store: shared.StoreFolder = None,
+    report: Path | None = None,
+    workers: shared.Workers = None,
+    device: shared.Device = "cpu",
+    json: shared.Flag = False,
+    dry_run: shared.DryRun = False,
+    where: shared.Place = shared.HERE,
+    seeds: str | None = None,
+    task_fields: Annotated[Fields, part("task")] = None,
+    model_fields: shared.ModelFields = None,
+    recipe: shared.RecipeFields = None,
+    members: shared.MemberFields = None,
+    at_server: Annotated[EndpointOptions | None, Parameter(name="*", group="Models behind servers")] = None,
+) -> int:
+    """Run studies: train what the store lacks, analyse the runs, check the claims, write the report.
+
+    Studies of pretrained models train nothing and measure the model that their profile names, or the one given here.
+
+    With other seeds or fields the study is trained and judged with these in place of its own, under a name that says
+    so, such as `anchor/identity-heads-3`; several values, `--model.heads 2,3`, make several such studies. With fields
+    of yours its claims are hypotheses, supported or not supported.
+
+    Each study gets its own page. If one of several fails, the others still run; the error is printed at the end, with
+    exit code 2. Where pieces of a training fail, its other pieces are still trained; that is exit code 1.
+
+    Parameters
+    ----------
+    name
+        Name from `anchorlab studies`; a pattern such as `'anchor/*'` for several; a Python file that holds a study of
+        yours; or a TOML file that varies one.
+    names
+        Further names, patterns or files.
+    profile
+        `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper`
+        is the paper's own setting. By default what the TOML file says, or `quick`.
+    model
+        Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
+        file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask take
+        `http://HOST:PORT/v1#NAME` too.
+    report
+        HTML file for one page of all these studies; each study's own page is in the store.
+    json
+        Print the claims as JSON: an object for one study, a list for several or a pattern.
+    seeds
+        Seeds of all members: `0:10` for 0 to 9, or a list such as `0,3,5`.
+    task_fields
+        Field of the tasks, such as `--task.placement.length 12`.
+    model_fields
+        Field of the models, such as `--model.heads 3`.
+    recipe
+        Field of the training, such as `--recipe.learning-rate 1e-3`.
+    members
+        Setting of all members, such as `--members.initialisation-scale 0.5`.
+    """
+    from anchorlab.runs import Store
+    from anchorlab.studies.registry import is_pattern
+    from anchorlab.studies.selection import chosen_studies
+
+    kept = Store(store)
+    parts = {"task": task_fields, "model": model_fields, "recipe": recipe, "members": members}
+    known = chosen_studies((name, *names))
+    single = not names and not is_pattern(name)
+    if not single and profile is not None and not any(profile in one.study.profiles for one in known):
+        known[0].study.profile(profile)  # raises, and names the profiles that there are
+    plan = [
+        _Planned(found, one, profile or one.profile or "quick")
+        for one in known
+        for found in _varied(one, profile or one.profile or "quick", parts, seeds)
+    ]
+    check_file(report, "report")
+    on = where.backend(device)
+    options = at_server or EndpointOptions()
+    model = options.address(model, download)
+    options.check_used(" ".join([*(one.profile for one in plan), str(model)]))
+    runner = _Runner(kept, model, revision, download, options.access(), workers, device, on, quiet=json)
+    if dry_run:
+        _print_forecast(plan, kept, workers, device, json)
+        return 0
+    if single and len(plan) == 1:
+        outcome = runner.run(plan[0], report)
+        if json:
+            print_json(_data(outcome))
+        else:
+            _print(outcome)
+        return 0
+    outcomes = [runner.run_or_fail(one) for one in plan]
+    found = [outcome.findings for outcome in outcomes if isinstance(outcome, _Done)]
+    if report is not None and found:
+        from anchorlab.report import write_report
+
+        write_report(found, report)
+    if json:
+        print_json([_data(outcome) for outcome in outcomes])
+    else:
+        _print_summary(outcomes)
+        if report is not None and found:
+            print_text(f"report of all: {report.absolute()}", wrapped=False)
+    return max(outcome.code if isinstance(outcome, _Failed) else 0 for outcome in outcomes)
+
+
+def _varied(chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: str | None) -> "list[Study[Any]]":
+    """Return a study with the values of the options, one for each combination where several are listed.
+
+    A list is one value where the field itself holds a list. Without options, the study itself.
+    Errors: `SpecError` that names the field as it was written.
+    """
+    from anchorlab.training.field_paths import SHORT_PATHS, flat
+    from anchorlab.training.seeds import read_seeds
+
+    with as_written([*written(parts), "seeds"], SHORT_PATHS):
+        values = dict(flat({part: nested(fields, part) for part, fields in parts.items()}))
+        return chosen.studies(profile, values, None if seeds is None else read_seeds(seeds))
+
+
+def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None, device: str, json: bool) -> None:
+    """Print what studies would train; studies of pretrained models train nothing."""
+    from anchorlab.cli.terminal.forecast import show_forecast
+    from anchorlab.engine import forecast
+    from anchorlab.studies import experiments_to_run
+
+    experiments: list[Experiment] = []
+    studies: dict[str, str] = {}
+    for planned in plan:
+        with planned.source.named():
+            for one in experiments_to_run(planned.study, planned.profile):
+                experiments.append(one)
+                studies.setdefault(one.cell.address, planned.study.name)
+    with shown(not json) as show:
+        found = forecast(experiments, kept, workers, device, report=show)
+    show_forecast(found, device, json, studies)
+    silent = [planned.study.name for planned in plan if planned.study.observe is not None]
+    if silent and not json:
+        print_text(f"not included, since they train nothing: {', '.join(silent)}")
+
+
+def _data(outcome: _Done | _Failed) -> dict[str, Any]:
+    about = {"study": outcome.planned.study.name, "profile": outcome.planned.profile}
+    if isinstance(outcome, _Failed):
+        return {**about, "error": outcome.error}
+    return {
+        **about,
+        "report": str(outcome.page.absolute()),
+        "claims": [claim_data(result) for result in outcome.findings.claims],
+        "provenance": json_module.loads(outcome.findings.to_json())["provenance"],
+    }
+
+
+def _print(outcome: _Done) -> None:
+    print_claims([outcome.findings])
+    print_origin(outcome.findings, outcome.page)
+
+
+def _print_summary(outcomes: Sequence[_Done | _Failed]) -> None:
+    """Print a line for each study, then the errors of those that failed."""
+    rows = [
+        (one.planned.study.name, "failed", "")
+        if isinstance(one, _Failed)
+        else (one.planned.study.name, verdicts_text(one.findings.claims), f"{one.findings.provenance.seconds:.0f} s")
+        for one in outcomes
+    ]
+    print_table(("study", "claims", "time"), rows, title="summary")
+    for one in outcomes:
+        if isinstance(one, _Failed):
+            print_problem(f"{one.planned.study.name} failed: {one.error}")

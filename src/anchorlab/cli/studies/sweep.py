@@ -1,0 +1,130 @@
+"""`anchorlab sweep`."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anchorlab.cli.options import shared
+from anchorlab.cli.studies.claims import claim_data, print_claims, print_origin
+from anchorlab.cli.terminal.output import check_file, number, print_json, print_table, print_text
+from anchorlab.progress import shown
+
+if TYPE_CHECKING:
+    import polars
+
+    from anchorlab.training import Experiment
+
+
+def sweep(
+    file: Path,
+    /,
+    *,
+    seeds: str | None = None,
+    store: shared.StoreFolder = None,
+    report: Path | None = None,
+    csv: Path | None = None,
+    workers: shared.Workers = None,
+    device: shared.Device = "cpu",
+    json: shared.Flag = False,
+    dry_run: shared.DryRun = False,
+    where: shared.Place = shared.HERE,
+) -> None:
+    """Train an experiment at every point of a grid, and show how its metrics depend on it.
+
+    Points that the store has are not trained again.
+
+    Parameters
+    ----------
+    file
+        TOML file: a task, what differs from its defaults in the tables `model`, `recipe` and `members`, and lists of
+        values in the table `grid`.
+    seeds
+        Seeds of the members in place of the file's: `0:10` for 0 to 9, or a list such as `0,3,5`.
+    report
+        HTML file for the page; by default it is in the store.
+    csv
+        File for the last metrics of all points as a table of comma-separated values.
+    json
+        Print the last metrics of all points as JSON.
+    """
+    from anchorlab.cli.terminal.forecast import show_forecast
+    from anchorlab.engine import forecast
+    from anchorlab.report import write_report
+    from anchorlab.runs import Store
+    from anchorlab.runs.metrics import last_metrics
+    from anchorlab.studies import experiments_to_run, findings_directory, run_study
+    from anchorlab.studies.sweep_file import read_sweep
+
+    check_file(report, "report")
+    check_file(csv, "csv")
+    on = where.backend(device)
+    study, grid = read_sweep(file, seeds)
+    kept = Store(store)
+    if dry_run:
+        with shown(not json) as show:
+            found = forecast(experiments_to_run(study, "quick"), kept, workers, device, report=show)
+        show_forecast(found, device, json)
+        return
+    with shown(not json) as show:
+        findings = run_study(study, "quick", kept, workers, device, show, on=on)
+    page = report or findings_directory(kept, study.name, "quick") / "report.html"
+    write_report(findings, page)
+    points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]
+    cells = study.experiments_of("quick")
+    metrics = [last_metrics(kept.open(cell.cell).metrics()) for cell in cells]
+    if csv is not None:
+        _table(points, cells, metrics).write_csv(csv)
+    if json:
+        print_json(
+            {
+                "sweep": study.name,
+                "report": str(page.absolute()),
+                "cells": [
+                    {"values": point, "run": cell.cell.address, "last": last.to_dicts()}
+                    for point, cell, last in zip(points, cells, metrics, strict=True)
+                ],
+                "claims": [claim_data(result) for result in findings.claims],
+            }
+        )
+        return
+    _print_points(findings.tables[0].columns, findings.tables[0].rows, study.title, len(grid))
+    if findings.claims:
+        print_text("")
+        print_claims([findings])
+    print_origin(findings, page)
+    if csv is not None:
+        print_text(f"table: {csv.absolute()}", wrapped=False)
+
+
+def _print_points(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str, quantities: int) -> None:
+    """Print the table of a sweep's findings, mean, lowest and highest of each split in one cell."""
+    splits = [column.removesuffix(", mean") for column in columns[quantities::3]]
+    cells = [
+        (
+            *row[:quantities],
+            *(
+                f"{number(row[at])} ({number(row[at + 1])} to {number(row[at + 2])})"
+                for at in range(quantities, len(row), 3)
+            ),
+        )
+        for row in rows
+    ]
+    print_table((*columns[:quantities], *splits), cells, title=title)
+
+
+def _table(
+    points: Sequence[Mapping[str, Any]], cells: "Sequence[Experiment]", metrics: "Sequence[polars.DataFrame]"
+) -> "polars.DataFrame":
+    """Return a table with a row for each point, split, group, edit and metric."""
+    import polars as pl
+
+    def column(value: Any) -> Any:
+        return value if isinstance(value, int | float | str) else str(value)
+
+    rows = [
+        {**{path: column(value) for path, value in point.items()}, "run": cell.cell.address, **row}
+        for point, cell, last in zip(points, cells, metrics, strict=True)
+        for row in last.to_dicts()
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None, strict=False)

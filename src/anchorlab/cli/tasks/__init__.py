@@ -1,0 +1,1 @@
+"""Commands on tasks and kinds of models: list, show, check, export."""

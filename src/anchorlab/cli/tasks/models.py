@@ -1,0 +1,68 @@
+"""`anchorlab models`."""
+
+from inspect import cleandoc
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from cyclopts import Parameter
+
+from anchorlab.cli.options import complete, shared
+from anchorlab.cli.terminal.output import print_json, print_table, print_text
+
+
+def models(
+    kind: Annotated[str | None, Parameter(completer=complete.kinds)] = None, /, *, json: shared.Json = False
+) -> None:
+    """List the kinds of models, or the fields of one kind with their defaults.
+
+    Parameters
+    ----------
+    kind
+        Kind of the list, such as `decoder`; its fields are options of `train`: `--model.kind lstm --model.layers 2`.
+    """
+    from anchorlab.models import ModelSpec
+    from anchorlab.spec import unknown_name
+
+    kinds = dict(sorted(ModelSpec.registry.items()))
+    if kind is not None and kind not in kinds:
+        raise unknown_name("kind", kind, kinds, "model")
+    if json:
+        found = [_data(name, spec) for name, spec in kinds.items() if kind in (None, name)]
+        print_json(found if kind is None else found[0])
+    elif kind is None:
+        print_table(("kind", "model"), [(name, _title(spec)) for name, spec in kinds.items()])
+    else:
+        spec = kinds[kind]
+        for paragraph in cleandoc(spec.__doc__ or "").split("\n\n"):
+            print_text(" ".join(paragraph.split()) + "\n")
+        fields = _data(kind, spec)["fields"]
+        print_table(
+            ("field", "default", "meaning"), [(one["name"], _text(one["default"]), one["meaning"]) for one in fields]
+        )
+
+
+def _title(spec: type) -> str:
+    return cleandoc(spec.__doc__ or f"Registered by {spec.__module__}.").splitlines()[0].removesuffix(".")
+
+
+def _data(kind: str, spec: Any) -> dict[str, Any]:
+    """Return a kind with its fields, but for the kind itself."""
+    fields = [
+        {
+            "name": name,
+            "default": field.get_default(call_default_factory=True),
+            "required": field.is_required(),
+            "meaning": field.description or _choices(field.annotation),
+        }
+        for name, field in spec.model_fields.items()
+        if name != "kind"
+    ]
+    return {"kind": kind, "model": _title(spec), "fields": fields}
+
+
+def _choices(annotation: Any) -> str:
+    """Return the values of a field that takes one of a few words."""
+    return " or ".join(map(str, get_args(annotation))) if get_origin(annotation) is Literal else ""
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

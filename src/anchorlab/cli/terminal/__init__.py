@@ -1,0 +1,1 @@
+"""Terminal output of commands: text, tables, forecasts, and how a command ends."""

@@ -1,0 +1,153 @@
+"""The output of commands: text and tables for people, JSON for scripts, a note while something takes long."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from anchorlab.cli.terminal.columns import GAP, lay_out
+from anchorlab.errors import SpecError
+from anchorlab.printable import printable
+from anchorlab.progress import FIRST
+
+if TYPE_CHECKING:
+    import polars
+    from rich.progress import Progress
+
+
+def print_json(data: Any) -> None:
+    """Print one JSON document and nothing else; numbers that are not finite become null."""
+    sys.stdout.write(json.dumps(_finite(data), indent=2, allow_nan=False) + "\n")
+
+
+def print_text(text: RenderableType, *, wrapped: bool = True) -> None:
+    """Print text for people as it is: brackets and colons in names are no markup, and control signs are written out.
+
+    Set `wrapped` to False for text with a path, which a line break would spoil.
+    """
+    if isinstance(text, str | Text):
+        text = _seen(text)
+    Console().print(text, soft_wrap=not wrapped, markup=False, highlight=False)
+
+
+def _seen(text: str | Text) -> Text:
+    """Return text with its control signs written out; the styles of its parts are then lost."""
+    if isinstance(text, str):
+        return Text(printable(text, lines=True))
+    plain = printable(text.plain, lines=True)
+    return text if plain == text.plain else Text(plain, text.style, no_wrap=text.no_wrap)
+
+
+def print_problem(text: str) -> None:
+    """Print a problem in one line on the standard error output."""
+    print(f"anchorlab: {printable(' '.join(text.split()))}", file=sys.stderr)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
+    """Print a table for people, with numbers aligned to the right; without a header if all column names are empty.
+
+    What does not fit on the terminal without breaking words is printed below, next to the first column.
+    """
+    if title is not None:
+        print_text(Text(printable(title, lines=True), "bold"))
+    columns = [printable(column, lines=True) for column in columns]
+    cells = [[_seen(cell) if isinstance(cell, Text) else Text(number(cell)) for cell in row] for row in rows]
+    texts = [[column, *(_whole(row[index]) for row in cells)] for index, column in enumerate(columns)]
+    for place, (part, widths) in enumerate(lay_out(texts, Console().width)):
+        table = Table(box=None, header_style="bold", padding=(0, GAP, 0, 0), pad_edge=False, show_header=any(columns))
+        for index, width in zip(part, widths, strict=True):
+            numeric = all(isinstance(row[index], int | float) for row in rows)
+            table.add_column(columns[index], justify="right" if numeric else "left", overflow="fold", width=width)
+        for row in cells:
+            table.add_row(*(row[index] for index in part))
+        if place:
+            print_text("")
+        print_text(table)
+
+
+def _whole(cell: Text) -> str:
+    """Return a cell's text, as one word if it may not be wrapped."""
+    return cell.plain.replace(" ", "\xa0") if cell.no_wrap else cell.plain
+
+
+def print_metrics(last: "polars.DataFrame", title: str) -> None:
+    """Print the table of `last_metrics`; the columns `group` and `edit` are left out if all values are the default."""
+    default = {"group": "all", "edit": "none"}
+    shown = last.drop([name for name, value in default.items() if set(last[name]) == {value}])
+    print_table(shown.columns, shown.rows(), title=title)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 member`, `2 members`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def number(cell: Any) -> str:
+    """Return a cell as text: floats with four significant digits, None as nothing, control signs written out."""
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return "" if cell is None else printable(str(cell), lines=True)
+
+
+def check_file(path: Path | None, field: str) -> None:
+    """Check, before any work is done, that a page or figure can be written to `path`.
+
+    Errors: `SpecError` at `field` if it cannot, or if its folder does not exist, which a slip may have named.
+    """
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if not folder.exists():
+        raise SpecError(field, f"there is no folder {folder}", "make it first, or name another file")
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise SpecError(field, f"{path} cannot be written", "name a file in a folder that you can write to")
+
+
+@contextmanager
+def waiting(label: str, quiet: bool = False) -> Iterator[None]:
+    """Show `label` if the work inside takes more than two seconds; on a terminal, with the elapsed time."""
+    label = printable(label)
+    spinner = _spinner(label) if sys.stderr.isatty() and not quiet else None
+
+    def begin() -> None:
+        if spinner is not None:
+            spinner.start()
+        elif not quiet:
+            print(label, file=sys.stderr, flush=True)
+
+    timer = Timer(FIRST, begin)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        if spinner is not None:
+            spinner.stop()
+
+
+def _spinner(label: str) -> "Progress":
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    spinner = Progress(*columns, console=Console(stderr=True), transient=True)
+    spinner.add_task(label, total=None)
+    return spinner
+
+
+def _finite(data: Any) -> Any:
+    """Return the data with None in place of numbers that are not finite, which JSON does not have."""
+    if isinstance(data, Mapping):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not -float("inf") < data < float("inf") else data

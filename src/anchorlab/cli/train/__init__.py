@@ -1,0 +1,1 @@
+"""Commands that train a task, here or by workers on a cluster."""

@@ -1,0 +1,38 @@
+"""`anchorlab worker`."""
+
+import sys
+import time
+
+from anchorlab.cli.options import shared
+from anchorlab.cli.terminal.output import counted, print_text
+from anchorlab.printable import printable
+
+
+def worker(
+    store: shared.StoreFolder = None,
+    /,
+    *,
+    device: str = "cpu",
+    until_empty: shared.Flag = False,
+) -> None:
+    """Train what a store has left to do, together with other workers on any machine that shares its folder.
+
+    A worker takes one chunk of an unfinished run after the other, and merges a run whose last chunk it has finished. It
+    may be ended at any moment: another goes on from the last state. `anchorlab study NAME --on folder` and `anchorlab
+    submit` plan runs for workers.
+
+    Parameters
+    ----------
+    device
+        `cpu`, `cuda`, or one of several, such as `cuda:1`: one worker for each.
+    until_empty
+        End when nothing is left to do, instead of waiting for more.
+    """
+    from anchorlab.engine import Worker
+    from anchorlab.runs import Store
+
+    def say(text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {printable(text, lines=True)}", file=sys.stderr, flush=True)
+
+    trained = Worker(Store(store), device, say).work(until_empty)
+    print_text(f"{counted(trained, 'chunk')} trained; nothing is left to do")
