@@ -13,7 +13,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line, provenance
 from anchorlab.lens import Circuit, Patching, PathPatching, Record, Steering, Sweep
-from anchorlab.lens.sweep.places import layers_of
+from anchorlab.lens.grids import layers_of
 from anchorlab.report.figures import draw
 from anchorlab.report.record_maps import MOST_MAPS, in_rows, record_maps
 from anchorlab.spec import unknown_name

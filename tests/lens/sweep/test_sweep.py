@@ -7,7 +7,7 @@ from torch import nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import METRICS, Intervention, Operand, look, sweep
-from anchorlab.lens.look import chunks
+from anchorlab.lens.look import first_sequence
 from anchorlab.lens.sweep import batched
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, Site, VectorSpec, identity_tap
 from anchorlab.models.model import gather_positions
@@ -341,7 +341,7 @@ def test_batch_size_is_chosen_from_memory(ensemble, mapped, monkeypatch):
     template = Intervention(site="blocks.*.attn.hook_pattern", rule="zero")
     whole = sweep(ensemble, INPUTS, TARGETS, template, ("head",), positions=OWN, mapped=mapped, batch_size=256)
     for room in (1, 30_000):
-        monkeypatch.setattr(chunks, "WORKING_BYTES", room)
+        monkeypatch.setattr(first_sequence, "WORKING_BYTES", room)
         result = sweep(ensemble, INPUTS, TARGETS, template, ("head",), positions=OWN, mapped=mapped)
         assert torch.allclose(result.values, whole.values, atol=1e-12)
         assert torch.allclose(result.baseline, whole.baseline, atol=1e-12)
