@@ -63,6 +63,7 @@ def _averaged(score: Callable[Given, HeadScores]) -> Callable[Given, PerHead]:
         return score(*given, **named).mean
 
     detector.__module__ = __name__
+    detector.__annotations__ = {**score.__annotations__, "return": PerHead}
     detector.__signature__ = signature(score).replace(return_annotation=PerHead)  # type: ignore[attr-defined]
     return detector
 

@@ -11,15 +11,7 @@ from torch.func import functional_call
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import grid_table
-from anchorlab.lens.look.inputs import (
-    AnyInputs,
-    AnyModel,
-    AnyPositions,
-    Subject,
-    as_ensemble,
-    positions_of,
-    row_ranges,
-)
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_ensemble, row_ranges
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.record import Record
 from anchorlab.models.block import Block
@@ -99,7 +91,8 @@ def attribute(
     for member in range(ensemble.size):
         one = ensemble.select([member])
         for rows in row_ranges(range(len(inputs)), batch_size):
-            here, scored = slice(rows.start, rows.stop), positions_of(positions, rows)
+            here = slice(rows.start, rows.stop)
+            scored = positions if positions.ndim == 1 else positions[here]
             record = look_at(Subject(one, subject.access, inputs[here], scored), _stream_sites(template))
             parts = _Parts(template, one.member_weights(0), record, scored)
             whole = record["output"]
