@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from anchorlab.axes import TaskShape
-from anchorlab.lens import Intervention, look
+from anchorlab.lens import Intervention, Record, look
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import Ensemble
 
@@ -177,6 +177,11 @@ def known_pattern() -> Tensor:
             else:
                 pattern[b, q, : q + 1] = 1 / (q + 1)
     return pattern
+
+
+def pattern_record(pattern: Tensor, inputs: Tensor) -> Record:
+    """A record of the patterns of one layer, `[member batch head query key]`."""
+    return Record({"attention": pattern}, {"attention": ("member", "batch", "head", "query", "key")}, inputs)
 
 
 def drawn(ensemble: Ensemble) -> Ensemble:
