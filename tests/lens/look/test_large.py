@@ -178,9 +178,7 @@ class TestParts:
         Intervention(site="blocks.0.hook_resid_mid", where={"batch": [1, 5]}, at={"position": OWN}, rule="mean"),
         Intervention(site="blocks.1.attn.hook_z", where={"head": 1}, rule="resample", seed=2),
         Intervention(
-            site="blocks.1.hook_resid_mid",
-            rule="add",
-            operand={"values": torch.arange(7.0).tolist(), "axes": ["batch"]},
+            site="blocks.1.hook_resid_mid", rule="add", operand={"values": [0, 1, 2, 3, 4, 5, 6], "axes": ["batch"]}
         ),
     )
 
@@ -270,15 +268,9 @@ class TestValuesThatAreNotRead:
 
     def test_heads_of_a_hugging_face_module(self):
         transformers = pytest.importorskip("transformers")
-        config = transformers.LlamaConfig(
-            vocab_size=11,
-            hidden_size=8,
-            intermediate_size=12,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            attn_implementation="eager",
-        )
+        sizes = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2}
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "attn_implementation": "eager"}
+        config = transformers.LlamaConfig(**sizes, **heads)
         with torch.random.fork_rng():
             torch.manual_seed(0)
             model = transformers.LlamaForCausalLM(config)
