@@ -47,9 +47,8 @@ class ResumedPasses:
     ) -> Float[Tensor, "batch scored output"]:
         """Return the outputs at the scored positions.
 
-        Args:
-            names: for each block, a key that identifies its changes
-            changes: returns the changes of a block's attention; called only for blocks that run
+        `names` has a key for each block that identifies its changes; `changes` returns the changes of a block's
+        attention, and is called only for blocks that run.
         """
         known = [block for block in range(1, len(names)) if tuple(names[:block]) in self._streams]
         begin = max(known, default=0)

@@ -199,7 +199,9 @@ def anchor_attending(
     first = torch.where(present, positions, length).amin(dim=-1)
     keys = torch.zeros(len(positions), length + 1, dtype=pattern.dtype, device=pattern.device)
     keys = keys.scatter(1, torch.where(present, positions, length), 1.0)[:, :length]
-    rows = _averaged_queries(first, limits, length, queries).to(pattern.dtype)
+    place = torch.arange(length, device=pattern.device)
+    least = {"from": first, "after": first + 1, "last": limits - 1, "all": torch.zeros_like(first)}[queries]
+    rows = ((place >= least.unsqueeze(-1)) & (place < limits.unsqueeze(-1))).to(pattern.dtype)
     counts = rows.sum(dim=-1, keepdim=True)
     if not bool(counts.any()):
         raise SpecError("anchors", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
@@ -320,17 +322,6 @@ def _reach(pattern: AttentionPattern, largest: int | None, lengths: Lengths) -> 
     """The largest offset to score, and each sequence's own; by default half of its length."""
     limits = _limits(pattern, lengths)
     return (_length(pattern) // 2, limits // 2) if largest is None else (largest, limits - 1)
-
-
-def _averaged_queries(
-    sources: Int[Tensor, "batch"], limits: Int[Tensor, "batch"], length: int, queries: Queries
-) -> Bool[Tensor, "batch query"]:
-    """True for the queries that each sequence's score averages over."""
-    place, limits, sources = torch.arange(length, device=sources.device), limits.unsqueeze(-1), sources.unsqueeze(-1)
-    if queries == "last":
-        return place == limits - 1
-    least = {"from": sources, "after": sources + 1, "all": torch.zeros_like(sources)}[queries]
-    return (place >= least) & (place < limits)
 
 
 def _limits(pattern: AttentionPattern, lengths: Lengths) -> Int[Tensor, "batch"]:

@@ -60,15 +60,8 @@ def sequences_at_a_time(
 ) -> int:
     """Return how many sequences may run at a time, from the sizes of the values in one pass.
 
-    A sequence is estimated to take four times its largest value, plus the values at the sites that are kept.
-
-    Args:
-        subject: the model and its sequences.
-        positions: the positions for `Access.run`.
-        kept: the sites whose values stay in memory until these sequences are done; may include `"output"`.
-        copies: the number of copies of these values, such as the number of members.
-        passes: the number of concurrent passes.
-        most: the maximum number of sequences at a time.
+    A sequence is estimated to take four times its largest value, in each of the concurrent `passes`, plus `copies` of
+    the values at the sites that are `kept` in memory until these sequences are done, such as one for each member.
     """
     if len(subject.inputs) == 1 or most == 1:
         return 1

@@ -25,13 +25,7 @@ def borrower(
     """Return a function from rows of the batch to the values that the interventions borrow for these rows.
 
     Means over all sequences are computed immediately, `batch_size` sequences at a time, other values when the function
-    is called. All these passes run without interventions.
-
-    Args:
-        subject: the model and its sequences.
-        weights: one member's weights, by name.
-        interventions: the interventions by name; only the rules `mean`, `resample` and `patch` borrow values.
-        batch_size: how many sequences run at a time.
+    is called. All these passes run one member's weights without interventions.
 
     Errors: `SpecError` for `resample` on a single sequence, and for `patch` without fitting `patch_inputs`.
     """

@@ -95,9 +95,10 @@ def attribute(
             scored = positions if positions.ndim == 1 else positions[here]
             record = look_at(Subject(one, subject.access, inputs[here], scored), _stream_sites(template))
             parts = _Parts(template, one.member_weights(0), record, scored)
-            whole = record["output"]
-            contributions.append(parts.logits(None if tokens is None else tokens[here]))
-            logits.append(whole if tokens is None else _of_tokens(whole, tokens[here]))
+            asked = None if tokens is None else tokens[here]
+            contributions.append(parts.logits(asked))
+            whole = record["output"]  # of one member
+            logits.append(whole if asked is None else whole.gather(-1, asked[None, ..., None]).squeeze(-1))
     return Attribution(tuple(parts.names), _by_member(contributions, ensemble), _by_member(logits, ensemble).squeeze(1))
 
 
@@ -207,7 +208,8 @@ class _Parts:
 
     def logits(self, tokens: Int[Tensor, "batch scored"] | None) -> Float[Tensor, "component batch scored *output"]:
         """Return the contributions to the logits of the given tokens, or of all tokens for None."""
-        output_map = _output_map(self.weights, self.values)
+        identity = torch.eye(self.values.shape[-1], dtype=self.values.dtype)  # a prediction that is the stream itself
+        output_map = self.weights.get("unembed.W_U", identity)
         bias = self.weights.get("unembed.b_U", output_map.new_zeros(output_map.shape[-1]))
         if tokens is None:
             values = self.values @ output_map
@@ -243,10 +245,6 @@ class _Parts:
         return gather_positions(self.record[site][0], self.positions)
 
 
-def _of_tokens(values: Float[Tensor, "any batch scored output"], tokens: Tensor) -> Float[Tensor, "any batch scored"]:
-    return values.gather(-1, tokens.unsqueeze(-1).expand(len(values), *tokens.shape, 1)).squeeze(-1)
-
-
 def _by_member(parts: list[Tensor], ensemble: Ensemble) -> Tensor:
     """Join parts of the batch, on axis 1, and stack them to `[member ...]`; the parts are ordered by member."""
     count = len(parts) // ensemble.size
@@ -268,8 +266,3 @@ def _part(weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
 
 def _centred(x: Tensor) -> Tensor:
     return x - x.mean(dim=-1, keepdim=True)
-
-
-def _output_map(weights: dict[str, Tensor], stream: Tensor) -> Tensor:
-    """`W_U`, or the identity for a model whose prediction is the stream itself."""
-    return weights["unembed.W_U"] if "unembed.W_U" in weights else torch.eye(stream.shape[-1], dtype=stream.dtype)

@@ -164,7 +164,9 @@ class _Reading:
         accuracies = []
         for site in record:
             values = _values(record, site, where, positions)
-            _check_places(values, self.labels, site)
+            if not whole and values.shape[2] != self.labels.shape[1]:
+                problem = f"are for {self.labels.shape[1]} positions, and {site} has {values.shape[2]}"
+                raise SpecError("labels", problem, "probe it by itself")
             each = values.unbind(dim=2) if whole else [values]
             scores = [self._accuracy(value[:, known], labellings, folds) for value in each]
             accuracies.append(torch.stack(scores, dim=-1) if whole else scores[0])
@@ -239,12 +241,6 @@ def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch 
     if len(known) < 2:
         raise SpecError("labels", "are all the same", "give at least two different ones")
     return torch.where(labels < 0, -1, torch.searchsorted(known, labels.clamp(min=0)))
-
-
-def _check_places(values: Float[Tensor, "member batch position width"], labels: Tensor, site: str) -> None:
-    if labels.ndim == 2 and values.shape[2] != labels.shape[1]:
-        problem = f"are for {labels.shape[1]} positions, and {site} has {values.shape[2]}"
-        raise SpecError("labels", problem, "probe it by itself")
 
 
 def _folds(labels: Tensor, folds: int, held_out: HeldOut, seed: int) -> Int[Tensor, "batch *position"]:
