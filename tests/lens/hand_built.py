@@ -6,8 +6,10 @@ first head has brought here, and the token that is the prediction.
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from anchorlab.axes import TaskShape
+from anchorlab.lens import Intervention, Record, look
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import Ensemble
 
@@ -19,6 +21,8 @@ BROUGHT = range(POSITION.stop, POSITION.stop + VOCABULARY)
 PREDICTED = range(BROUGHT.stop, BROUGHT.stop + VOCABULARY)
 HEAD_WIDTH = VOCABULARY
 SHAPE = TaskShape("tokens", LENGTH, VOCABULARY, VOCABULARY)
+PATTERNS = "blocks.*.attn.hook_pattern"
+PATTERN_0, PATTERN_1 = "blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"
 
 
 def blank(layers: int) -> nn.Module:
@@ -107,6 +111,17 @@ def induction_circuit() -> nn.Module:
     return module
 
 
+def turned_solver() -> nn.Module:
+    """The identity solver with the heads of each layer the other way round."""
+    module = identity_solver()
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            if ".attn.W_" in name:  # head by head along the axis that has all of them
+                axis = 0 if name.endswith("W_O") else 1
+                weight.copy_(torch.cat(weight.chunk(HEADS, dim=axis)[::-1], dim=axis))
+    return module
+
+
 def stacked(*modules: nn.Module) -> Ensemble:
     """The ensemble of some modules of one architecture."""
     named = [dict(module.named_parameters()) for module in modules]
@@ -125,17 +140,58 @@ def identity_sequences() -> tuple[Tensor, Tensor]:
     return torch.tensor(rows), anchors
 
 
+INPUTS, ANCHORS = identity_sequences()
+ROWS = torch.arange(len(INPUTS))
+KEYS = INPUTS[ROWS, ANCHORS + 1].unsqueeze(1)
+"""The identity sequences, and the right answers, `[batch 1]`: the tokens after the anchors."""
+
+
+def other_anchor() -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The first four sequences, and the same with the anchor and the token three places on exchanged.
+
+    Then the answers of both, and where the anchor is in the others. In the last two sequences that place would be the
+    last, which has no successor, or outside.
+    """
+    found, rows, places = INPUTS[:4].clone(), ROWS[:4], ANCHORS[:4] + 3
+    found[rows, ANCHORS[:4]], found[rows, places] = INPUTS[rows, places], ANCHOR
+    return INPUTS[:4], found, KEYS[:4], found[rows, places + 1].unsqueeze(1), places
+
+
+def tokens(inputs: Tensor = INPUTS) -> Tensor:
+    """The sequences as one-hot vectors."""
+    return one_hot(inputs, VOCABULARY).float()
+
+
+def predicted(model: nn.Module, *interventions: Intervention, inputs: Tensor = INPUTS, **options) -> Tensor:
+    """The output of one model under interventions."""
+    return look(model, inputs, interventions=interventions, **options)["output"][0]
+
+
 def known_pattern() -> Tensor:
     """The broadcasting head's pattern: uniform up to the anchor, then all on the token after it."""
-    _, anchors = identity_sequences()
-    pattern = torch.zeros(len(anchors), LENGTH, LENGTH)
-    for b, anchor in enumerate(anchors.tolist()):
+    pattern = torch.zeros(len(ANCHORS), LENGTH, LENGTH)
+    for b, anchor in enumerate(ANCHORS.tolist()):
         for q in range(LENGTH):
             if q > anchor:
                 pattern[b, q, anchor + 1] = 1
             else:
                 pattern[b, q, : q + 1] = 1 / (q + 1)
     return pattern
+
+
+def pattern_record(pattern: Tensor, inputs: Tensor) -> Record:
+    """A record of the patterns of one layer, `[member batch head query key]`."""
+    return Record({"attention": pattern}, {"attention": ("member", "batch", "head", "query", "key")}, inputs)
+
+
+def drawn(ensemble: Ensemble) -> Ensemble:
+    """The ensemble with all weights away from their defaults, so that no norm or bias is idle."""
+    noise = torch.Generator().manual_seed(1)
+    weights = {
+        name: value + torch.randn(value.shape, generator=noise, dtype=torch.float64) / 4
+        for name, value in ensemble.weights.items()
+    }
+    return ensemble.with_weights(weights)
 
 
 def is_near(value: Tensor, expected: Tensor) -> bool:

@@ -5,21 +5,16 @@ import torch
 
 from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.lens import (
-    Emergence,
-    PathAttention,
-    crossing_order,
-    emergence,
-    first_crossing,
-    path_attention,
-)
+from anchorlab.lens import Emergence, PathAttention, crossing_order, emergence, first_crossing, path_attention
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, Times
-from tests.lens.hand_built import blank, identity_sequences, identity_solver, stacked
+from tests.lens.hand_built import ANCHORS, INPUTS, blank, identity_solver, stacked
 
 NAN = torch.nan
+LAST, AFTER = torch.full((6, 1), 8), ANCHORS.unsqueeze(1) + 1
+"""Positions of the identity sequences: the last, and the one after the anchor."""
 
 
 def test_first_crossing_by_hand():
@@ -47,13 +42,8 @@ def test_crossings_of_some_numbers():
 
 def test_order_by_hand():
     """Four members: in order, together, the last one never, the first one never."""
-    found = crossing_order(
-        {
-            "a": torch.tensor([1.0, 2.0, 1.0, NAN]),
-            "b": torch.tensor([2.0, 2.0, 2.0, 2.0]),
-            "c": torch.tensor([3.0, 3.0, NAN, 3.0]),
-        }
-    )
+    steps = {"a": [1.0, 2.0, 1.0, NAN], "b": [2.0, 2.0, 2.0, 2.0], "c": [3.0, 3.0, NAN, 3.0]}
+    found = crossing_order({name: torch.tensor(values) for name, values in steps.items()})
     assert found.names == ("a", "b", "c")
     assert found.in_order.tolist() == [True, False, False, False]
     assert found.before.tolist() == [[0, 0.5, 0.75], [0.25, 0, 1], [0.25, 0, 0]]
@@ -67,33 +57,29 @@ def test_two_that_never_come_are_in_no_order():
 
 def test_path_attention_of_a_solver():
     """Layer 1, head 0 of the solver attends from behind the anchor to the token after it, from before it uniformly."""
-    inputs, anchors = identity_sequences()
-    model, one = stacked(identity_solver(), blank(layers=2)), torch.ones(len(anchors), 1, dtype=torch.int64)
-    last, after, first = 8 * one, anchors.unsqueeze(1) + 1, 0 * one
+    both = torch.cat([LAST, AFTER], dim=1)
     paths = {
-        "broadcast": PathAttention(1, 0, last, after),
-        "elsewhere": PathAttention(1, 0, last, first),
-        "shift": PathAttention(0, 0, torch.cat([last, after], dim=1), torch.cat([last, after], dim=1) - 1),
+        "broadcast": PathAttention(1, 0, LAST, AFTER),
+        "elsewhere": PathAttention(1, 0, LAST, 0 * LAST),
+        "shift": PathAttention(0, 0, both, both - 1),
     }
-    found = path_attention(inputs, paths)(model)
+    found = path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
     assert found["broadcast"].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
     assert found["elsewhere"].tolist() == pytest.approx([0, 1 / 9], abs=1e-3)
-    uniform = (1 / 9 + float((1 / (anchors + 2)).mean())) / 2
+    uniform = (1 / 9 + float((1 / (ANCHORS + 2)).mean())) / 2
     assert found["shift"].tolist() == pytest.approx([1, uniform], abs=1e-3)
 
 
 def test_what_a_path_lacks_is_left_out_of_its_mean():
     """Four of six sequences have the broadcast's query and key; read at the last position, -1 would change the mean."""
-    inputs, anchors = identity_sequences()
-    last, after = torch.full((6, 1), 8), anchors.unsqueeze(1) + 1
     lacking = torch.tensor([[True], [False], [False], [True], [False], [False]])
     paths = {
-        "no key": PathAttention(1, 0, last, after.where(~lacking, -1)),
-        "no query": PathAttention(1, 0, last.where(~lacking, -1), after),
-        "two of a sequence": PathAttention(1, 0, last.expand(-1, 2), torch.cat([after, after.where(~lacking, -1)], 1)),
-        "nothing": PathAttention(1, 0, last, torch.full_like(after, -1)),
+        "no key": PathAttention(1, 0, LAST, AFTER.where(~lacking, -1)),
+        "no query": PathAttention(1, 0, LAST.where(~lacking, -1), AFTER),
+        "two of a sequence": PathAttention(1, 0, LAST.expand(-1, 2), torch.cat([AFTER, AFTER.where(~lacking, -1)], 1)),
+        "nothing": PathAttention(1, 0, LAST, torch.full_like(AFTER, -1)),
     }
-    found = path_attention(inputs, paths)(stacked(identity_solver(), blank(layers=2)))
+    found = path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
     for name in ("no key", "no query", "two of a sequence"):
         assert found[name].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
     assert found["nothing"].isnan().all()

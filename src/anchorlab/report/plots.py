@@ -14,7 +14,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line, provenance
 from anchorlab.lens import Circuit, Patching, PathPatching, Record, Steering, Sweep
-from anchorlab.lens.sweep.places import layers_of
+from anchorlab.lens.grids import layers_of
 from anchorlab.report.figures import draw
 from anchorlab.spec import unknown_name
 from anchorlab.studies.circuit_panel import circuit_figure

@@ -1,6 +1,7 @@
 """Circuits of models that are built by hand, where they are known."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from anchorlab.lens.circuits.search import _by_roles, _joined
 from anchorlab.lens.look.inputs import as_ensemble
 from anchorlab.models import FNNSpec
 from anchorlab.rng import child_seed
-from anchorlab.tasks import AnchorFunction, NoisyRecall, Task, TokenRetrieval, task
+from anchorlab.tasks import AnchorFunction, Batch, NoisyRecall, Task, TokenRetrieval, task
 from anchorlab.theory import retrieval_circuit
 from tests.lens.hand_built import (
     ANCHOR,
@@ -189,6 +190,11 @@ def answers(module: nn.Module, tokens: Tensor, attend) -> Tensor:
     return stream @ weights["unembed.W_U"]
 
 
+def loss_by_hand(module: nn.Module, batch: Batch, attend) -> float:
+    """The loss of these answers at the last position."""
+    return float(nn.functional.cross_entropy(answers(module, batch.inputs, attend)[:, -1], batch.answers[:, 0]))
+
+
 @pytest.mark.slow
 def test_losses_are_those_of_the_maps():
     """Every number of a circuit, from weights and sequences alone; later scores are soft, so that all differ."""
@@ -203,9 +209,7 @@ def test_losses_are_those_of_the_maps():
     anchor, key = (batch.latents[name][:, 0] for name in ("anchor_positions", "key_positions"))
     rows, ruled = torch.arange(64), {(0, 0): (key, anchor), (1, 0): (torch.full_like(key, LENGTH - 1), key)}
 
-    def loss(attend) -> float:
-        outputs = answers(module, batch.inputs, attend)[:, -1]
-        return float(nn.functional.cross_entropy(outputs, batch.answers[:, 0]))
+    loss, uniform = partial(loss_by_hand, module, batch), rest_map("uniform", LENGTH)
 
     def explained(without: tuple[int, int] | None, live: bool):
         def attend(head: tuple[int, int], own: Tensor) -> Tensor:
@@ -220,15 +224,13 @@ def test_losses_are_those_of_the_maps():
     def robbed(head: tuple[int, int], own: Tensor) -> Tensor:
         if head in ruled:
             own = own.clone()
-            own[rows, ruled[head][0]] = rest_map("uniform", LENGTH)[ruled[head][0]]
+            own[rows, ruled[head][0]] = uniform[ruled[head][0]]
         return own
 
     assert found.loss == pytest.approx(loss(explained(None, live=False)), rel=1e-4)
     assert found.live_loss == pytest.approx(loss(explained(None, live=True)), rel=1e-4)
     assert found.model_loss == pytest.approx(loss(lambda head, own: own), rel=1e-4)
-    assert found.empty_loss == pytest.approx(
-        loss(lambda head, own: rest_map("uniform", LENGTH).expand_as(own)), rel=1e-4
-    )
+    assert found.empty_loss == pytest.approx(loss(lambda head, own: uniform.expand_as(own)), rel=1e-4)
     assert found.rest_loss == pytest.approx(loss(robbed), rel=1e-4)
     for path in found.paths:
         cut = path.layer, path.head
@@ -243,11 +245,7 @@ def test_losses_are_those_of_the_maps():
 def threshold_of(module: nn.Module) -> float:
     """4 % of the way from the model's loss to that with one and the same rest in all heads, where it is lowest."""
 
-    def loss(attend) -> float:
-        outputs = answers(module, batch.inputs, attend)[:, -1]
-        return float(nn.functional.cross_entropy(outputs, batch.answers[:, 0]))
-
-    batch = search_batch(module, IDENTITY, 64).batch
+    loss = partial(loss_by_hand, module, search_batch(module, IDENTITY, 64).batch)
     lowest = min(loss(lambda head, own, rest=rest: rest_map(rest, LENGTH).expand_as(own)) for rest in RESTS)
     return 0.96 * loss(lambda head, own: own) + 0.04 * lowest
 
@@ -267,10 +265,9 @@ def test_live_nothing_is_attended_along_a_path_that_is_cut():
             pattern[:, last] = own[:, last] * seen / (own[:, last] * seen).sum(dim=1, keepdim=True)
             return pattern
 
-        outputs = answers(module, search.batch.inputs, attend)[:, -1]
-        return float(nn.functional.cross_entropy(outputs, search.batch.answers[:, 0]))
+        return loss_by_hand(module, search.batch, attend)
 
-    whole, hidden = torch.ones(64, LENGTH), torch.ones(64, LENGTH)
+    whole, hidden = torch.ones(2, 64, LENGTH)
     hidden[rows, anchor] = 0
     both = Explanation("uniform", (to_anchor, to_key))
     assert search.loss({head: both}, live=True) == pytest.approx(loss(whole), rel=1e-5)

@@ -9,10 +9,18 @@ from anchorlab.lens import detect, look, match_heads, sweep
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import HEADS, SHAPE, identity_sequences, identity_solver, stacked
+from tests.lens.hand_built import (
+    ANCHORS,
+    HEADS,
+    INPUTS,
+    KEYS,
+    PATTERN_0,
+    PATTERNS,
+    SHAPE,
+    identity_solver,
+    stacked,
+)
 
-INPUTS, ANCHORS = identity_sequences()
-PATTERNS = "blocks.*.attn.hook_pattern"
 ORDERS = torch.tensor([[[0, 1, 2], [0, 1, 2]], [[2, 0, 1], [1, 0, 2]], [[1, 2, 0], [2, 1, 0]]])
 """`[member layer head]`: where head `head` of the first member is in the others."""
 
@@ -62,7 +70,7 @@ def test_also_of_a_random_model_and_with_another_reference():
 
 def test_similarity_is_the_mean_cosine_of_sequences(hand_built):
     found = match_heads(record := look(hand_built, INPUTS, PATTERNS, output=False))
-    left, right = record["blocks.0.attn.hook_pattern"][0, :, 1], record["blocks.0.attn.hook_pattern"][2, :, 1]
+    left, right = record[PATTERN_0][0, :, 1], record[PATTERN_0][2, :, 1]
     cosines = (left * right).sum(dim=(1, 2)) / (left.norm(dim=(1, 2)) * right.norm(dim=(1, 2)))
     assert found.similarities[2, 0, 1, 1].item() == pytest.approx(cosines.mean().item(), abs=1e-6)
     assert found.chance[2, 0].item() == pytest.approx(found.similarities[2, 0].mean().item())
@@ -70,9 +78,8 @@ def test_similarity_is_the_mean_cosine_of_sequences(hand_built):
 
 def test_reordered_values_agree_between_members(hand_built):
     record = look(hand_built, INPUTS, PATTERNS, output=False)
-    keys = INPUTS.gather(1, (ANCHORS + 1).unsqueeze(1))
     zero = Intervention(site="blocks.*.attn.hook_z", rule="zero")
-    change = sweep(hand_built, INPUTS, keys, zero, "head").change("logit")
+    change = sweep(hand_built, INPUTS, KEYS, zero, "head").change("logit")
     assert not torch.allclose(change, change[:1].expand_as(change), atol=1e-2)
     same = match_heads(record).reorder(change)
     assert torch.allclose(same, same[:1].expand_as(same), atol=1e-5)

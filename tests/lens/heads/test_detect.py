@@ -8,19 +8,17 @@ from torch import nn
 
 import anchorlab as al
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Intervention, Record, describe, detect, look
+from anchorlab.lens import Intervention, describe, detect, look
 from anchorlab.tasks import Batch
-from tests.lens.hand_built import LENGTH, identity_sequences, identity_solver, induction_circuit, stacked
+from tests.lens.hand_built import ANCHORS, INPUTS, LENGTH, PATTERN_0, PATTERNS, induction_circuit, pattern_record
 
-PATTERNS = "blocks.*.attn.hook_pattern"
 LAST = torch.tensor([LENGTH - 1])
 
 
 @pytest.fixture(scope="module")
-def frame():
-    inputs, anchors = identity_sequences()
-    record = look(stacked(identity_solver(1), identity_solver(2)), inputs, record=[PATTERNS, "*.hook_attn_scores"])
-    return detect(record, anchors=anchors, keys=anchors + 1)
+def frame(solvers):
+    record = look(solvers, INPUTS, record=[PATTERNS, "*.hook_attn_scores"])
+    return detect(record, anchors=ANCHORS, keys=ANCHORS + 1)
 
 
 def row(frame, **where):
@@ -62,9 +60,8 @@ def test_intervals_hold_the_value(frame):
     assert by_token["high"] - by_token["low"] > 0.1
 
 
-def test_one_sequence_leaves_the_interval_open():
-    inputs, _ = identity_sequences()
-    found = detect(look(identity_solver(), inputs[:1], record=[PATTERNS]))
+def test_one_sequence_leaves_the_interval_open(solver):
+    found = detect(look(solver, INPUTS[:1], record=[PATTERNS]))
     assert (found["low"] == 0).all()
     assert (found["high"] == 1).all()
 
@@ -77,18 +74,13 @@ def test_labels_say_what_the_hand_built_heads_are(frame):
         assert labels.filter(member=member)["label"].to_list() == [*expected, "self"]
 
 
-def test_labels_without_anchors_and_of_induction():
-    inputs, anchors = identity_sequences()
-    record = look(identity_solver(), inputs, record=[PATTERNS])
-    assert row(describe(detect(record, keys=anchors + 1)), layer=1, head=0)["label"] == "broadcast from source"
+def test_labels_without_anchors_and_of_induction(solver):
+    record = look(solver, INPUTS, record=[PATTERNS])
+    assert row(describe(detect(record, keys=ANCHORS + 1)), layer=1, head=0)["label"] == "broadcast from source"
     assert row(describe(detect(record)), layer=1, head=0)["label"] == "-"
     tokens = torch.tensor([[5, 7, 9, 4, 5, 7, 9, 4, 5], [8, 3, 1, 8, 3, 1, 8, 3, 1], [2, 6, 4, 1, 9, 2, 6, 4, 1]])
     labels = describe(detect(look(induction_circuit(), tokens, record=[PATTERNS])))
     assert labels["label"].to_list() == ["shift 1", "uniform", "uniform", "induction", "uniform", "uniform"]
-
-
-def pattern_record(pattern, inputs):
-    return Record({"attention": pattern}, {"attention": ("member", "batch", "head", "query", "key")}, inputs)
 
 
 def test_heads_without_a_mask():
@@ -106,14 +98,13 @@ def test_heads_without_a_mask():
 
 
 def test_broadcast_from_a_source_at_one_distance_is_named_by_the_anchor():
-    inputs, anchors = identity_sequences()
-    places = torch.arange(inputs.shape[1])
+    places = torch.arange(LENGTH)
     uniform = torch.ones(len(places), len(places)).tril() / (places + 1).unsqueeze(1)
     # four fifths on the source where it can be seen; the rest, and the queries before it, everywhere
-    source = (places == (anchors + 1).unsqueeze(1)).float().unsqueeze(1)
-    seen = (places >= (anchors + 1).unsqueeze(1)).unsqueeze(2)
+    source = (places == (ANCHORS + 1).unsqueeze(1)).float().unsqueeze(1)
+    seen = (places >= (ANCHORS + 1).unsqueeze(1)).unsqueeze(2)
     pattern = torch.where(seen, 0.8 * source + 0.2 * uniform, uniform)
-    found = detect(pattern_record(pattern.reshape(1, 6, 1, *uniform.shape), inputs), anchors=anchors, keys=anchors + 1)
+    found = detect(pattern_record(pattern.reshape(1, 6, 1, *uniform.shape), INPUTS), anchors=ANCHORS, keys=ANCHORS + 1)
     by_source, by_anchor = row(found, detector="broadcast"), row(found, detector="broadcast_profile")
     # the same score, but it is above the chance of one source by more than above that of the best of many
     assert by_source["value"] == pytest.approx(by_anchor["value"])
@@ -139,10 +130,9 @@ def test_induction_where_tokens_recur():
     assert found.select("layer", "head").row(0) == (1, 0)
 
 
-def test_candidates_have_their_own_column():
-    inputs, _ = identity_sequences()
-    mean = Intervention(site="blocks.0.attn.hook_pattern", where={"head": 0}, rule="replace", operand=1 / 9)
-    record = look(identity_solver(), inputs, record=[PATTERNS], candidates={"full": [], "flat": [mean]})
+def test_candidates_have_their_own_column(solver):
+    mean = Intervention(site=PATTERN_0, where={"head": 0}, rule="replace", operand=1 / 9)
+    record = look(solver, INPUTS, record=[PATTERNS], candidates={"full": [], "flat": [mean]})
     shifts = detect(record).filter(detector="previous_token", layer=0, head=0)
     assert dict(zip(shifts["candidate"], shifts["value"], strict=True)) == {
         "full": pytest.approx(1, abs=1e-3),
@@ -162,29 +152,25 @@ class TestBatch:
     """Anchors and keys come from the batch, unless they are given."""
 
     @pytest.fixture
-    def seen(self):
-        inputs, anchors = identity_sequences()
-        return look(identity_solver(), inputs, record=[PATTERNS]), inputs, anchors
+    def record(self, solver):
+        return look(solver, INPUTS, record=[PATTERNS])
 
-    def test_the_first_anchor_and_key_are_read_from_its_latents(self, seen):
-        record, inputs, anchors = seen
-        others = torch.zeros_like(anchors)  # a second anchor and key, which do not count
-        latents = {"anchor_positions": (anchors, others), "key_positions": (anchors + 1, others)}
-        batch = batch_of(inputs, **{name: torch.stack(both, dim=1) for name, both in latents.items()})
-        assert detect(record, batch).equals(detect(record, anchors=anchors, keys=anchors + 1))
+    def test_the_first_anchor_and_key_are_read_from_its_latents(self, record):
+        others = torch.zeros_like(ANCHORS)  # a second anchor and key, which do not count
+        latents = {"anchor_positions": (ANCHORS, others), "key_positions": (ANCHORS + 1, others)}
+        batch = batch_of(INPUTS, **{name: torch.stack(both, dim=1) for name, both in latents.items()})
+        assert detect(record, batch).equals(detect(record, anchors=ANCHORS, keys=ANCHORS + 1))
 
-    def test_what_is_given_goes_before_the_batch(self, seen):
-        record, inputs, anchors = seen
-        batch = batch_of(inputs, anchor_positions=anchors[:, None], key_positions=anchors[:, None])
-        assert detect(record, batch, keys=anchors + 1).equals(detect(record, anchors=anchors, keys=anchors + 1))
-        mirrored = LENGTH - 1 - anchors
-        assert detect(record, batch, anchors=mirrored).equals(detect(record, anchors=mirrored, keys=anchors))
+    def test_what_is_given_goes_before_the_batch(self, record):
+        batch = batch_of(INPUTS, anchor_positions=ANCHORS[:, None], key_positions=ANCHORS[:, None])
+        assert detect(record, batch, keys=ANCHORS + 1).equals(detect(record, anchors=ANCHORS, keys=ANCHORS + 1))
+        mirrored = LENGTH - 1 - ANCHORS
+        assert detect(record, batch, anchors=mirrored).equals(detect(record, anchors=mirrored, keys=ANCHORS))
 
-    def test_a_batch_need_not_have_them(self, seen):
-        record, inputs, anchors = seen
-        missing = anchors.index_fill(0, torch.tensor([2]), -1)
-        none, some = batch_of(inputs), batch_of(inputs, anchor_positions=missing[:, None], keys=anchors)
-        empty = batch_of(inputs, key_positions=torch.zeros(len(inputs), 0, dtype=torch.int64))
+    def test_a_batch_need_not_have_them(self, record):
+        missing = ANCHORS.index_fill(0, torch.tensor([2]), -1)
+        none, some = batch_of(INPUTS), batch_of(INPUTS, anchor_positions=missing[:, None], keys=ANCHORS)
+        empty = batch_of(INPUTS, key_positions=torch.zeros(len(INPUTS), 0, dtype=torch.int64))
         for batch in (none, some, empty):
             assert detect(record, batch).equals(detect(record))
 
@@ -197,15 +183,14 @@ class TestBatch:
         assert row(detect(record, batch), detector="broadcast")["value"] == pytest.approx(1)
         assert describe(detect(record, batch))["label"].to_list() == ["broadcast from anchor+1"]
 
-    def test_other_inputs_are_refused(self, seen):
-        record, inputs, _ = seen
+    def test_other_inputs_are_refused(self, record):
         with pytest.raises(SpecError, match="batch: has other inputs than the record"):
-            detect(record, batch_of(inputs.flip(0)))
+            detect(record, batch_of(INPUTS.flip(0)))
 
 
-def test_record_without_patterns():
+def test_record_without_patterns(solver):
     with pytest.raises(SiteError, match=r"record a site such as 'blocks\.\*\.attn\.hook_pattern'"):
-        detect(look(identity_solver(), identity_sequences()[0]))
+        detect(look(solver, INPUTS))
 
 
 @pytest.mark.slow
@@ -217,7 +202,7 @@ def test_tables_and_figures_are_imported_late():
 
 
 @pytest.mark.untyped  # values of other types than the annotations name
-@pytest.mark.parametrize("given", [nn.Linear(2, 2), torch.zeros(2, 3, 3), [identity_solver()], None])
+@pytest.mark.parametrize("given", [nn.Linear(2, 2), torch.zeros(2, 3, 3), [nn.Linear(2, 2)], None])
 def test_what_is_no_record_is_told_to_be_looked_at(given):
     remedy = r"record patterns first: al\.look\(run, batch, record=\['blocks\.\*\.attn\.hook_pattern'\]\)"
     with pytest.raises(SpecError, match=rf"^record: is of type \w+, not a record of attention; {remedy}$"):

@@ -6,13 +6,12 @@ from polars.testing import assert_frame_equal
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Intervention, Record, describe, detect, detectors, look, look_by_parts
+from anchorlab.lens import Intervention, describe, detect, detectors, look, look_by_parts
 from anchorlab.models import DecoderSpec
 from anchorlab.tasks import Batch
 from anchorlab.training.ensemble import initialise
+from tests.lens.hand_built import PATTERN_0, PATTERNS, pattern_record
 
-AXES = ("member", "batch", "head", "query", "key")
-PATTERNS = "blocks.*.attn.hook_pattern"
 # no token occurs twice in the first three sequences, so that induction applies to later parts alone
 INPUTS = torch.tensor(
     [[0, 1, 2, 3, 4], [5, 4, 3, 2, 1], [6, 1, 3, 5, 0], [1, 1, 2, 1, 2], [0, 3, 0, 3, 3], [1, 2, 3, 4, 1]]
@@ -53,7 +52,7 @@ def test_the_patterns_of_a_part_are_not_kept(ensemble):
 
     def counted():
         for part in look_by_parts(ensemble, INPUTS, [PATTERNS], output=False, batch_size=1):
-            alive.append(part[f"blocks.0{PATTERNS[8:]}"].untyped_storage())
+            alive.append(part[PATTERN_0].untyped_storage())
             if len(alive) > 2:  # of the parts before the last, nothing but this list holds the patterns
                 alive[-3].resize_(0)
             yield part
@@ -66,13 +65,15 @@ def test_without_tokens_that_recur_there_is_no_induction(ensemble):
     assert not set(found["detector"]) & {"induction", "matching"}
 
 
-def test_mistakes(ensemble):
+def test_parts_without_patterns_are_refused(ensemble):
     with pytest.raises(SiteError, match="the record holds no attention pattern"):
         detect(look_by_parts(ensemble, INPUTS))
+
+
+def test_parts_of_which_some_alone_are_causal_are_refused():
     causal, free = (torch.full((1, 1, 1, 3, 3), 1 / 3) * mask for mask in (torch.ones(3, 3).tril(), torch.ones(3, 3)))
-    parts = [Record({"a": pattern}, {"a": AXES}, INPUTS[:1, :3]) for pattern in (causal, free)]
     with pytest.raises(SpecError, match="record: attends to later positions in some parts alone"):
-        detect(parts)
+        detect([pattern_record(pattern, INPUTS[:1, :3]) for pattern in (causal, free)])
 
 
 class TestFirstToken:
@@ -89,7 +90,7 @@ class TestFirstToken:
         places = torch.arange(6)
         uniform = torch.ones(6, 6).tril() / (places + 1).unsqueeze(1)
         sink = share * (places == 0).float().expand(6, 6) + (1 - share) * uniform
-        record = Record({"a": sink.expand(1, 4, 1, 6, 6)}, {"a": AXES}, torch.arange(24).view(4, 6))
+        record = pattern_record(sink.expand(1, 4, 1, 6, 6), torch.arange(24).view(4, 6))
         # with one anchor for all sequences, as in prompts of one form, position 0 is also at a fixed distance from it
         for anchors, keys in ((torch.zeros(4, dtype=torch.int64), None), (torch.full((4,), 2), torch.zeros(4).long())):
             found = detect(record, anchors=anchors, keys=keys)
@@ -101,5 +102,5 @@ class TestFirstToken:
         places = torch.arange(6)
         seen = places.reshape(1, 6, 1) >= sources.reshape(4, 1, 1)
         pattern = torch.where(seen, places == sources.reshape(4, 1, 1), torch.eye(6).bool()).float()
-        record = Record({"a": pattern.reshape(1, 4, 1, 6, 6)}, {"a": AXES}, torch.arange(24).view(4, 6))
+        record = pattern_record(pattern.reshape(1, 4, 1, 6, 6), torch.arange(24).view(4, 6))
         assert describe(detect(record, keys=sources))["label"].to_list() == ["broadcast from source"]

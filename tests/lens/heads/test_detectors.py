@@ -4,25 +4,33 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.lens import detectors, look
 from tests.lens.hand_built import (
+    ANCHORS,
+    INPUTS,
     LENGTH,
+    PATTERN_0,
+    PATTERN_1,
+    PATTERNS,
     TOKEN,
     blank,
-    identity_sequences,
-    identity_solver,
     induction_circuit,
     matching,
     reading,
-    stacked,
 )
-
-PATTERNS = "blocks.*.attn.hook_pattern"
 
 
 @pytest.fixture(scope="module")
-def solver():
-    inputs, anchors = identity_sequences()
-    record = look(stacked(identity_solver(1), identity_solver(2)), inputs, record=[PATTERNS])
-    return record["blocks.0.attn.hook_pattern"], record["blocks.1.attn.hook_pattern"], anchors
+def patterns(solvers):
+    return look(solvers, INPUTS, record=[PATTERNS])
+
+
+@pytest.fixture(scope="module")
+def first(patterns):
+    return patterns[PATTERN_0]
+
+
+@pytest.fixture(scope="module")
+def second(patterns):
+    return patterns[PATTERN_1]
 
 
 def is_near(value, expected):
@@ -34,8 +42,7 @@ def causal_uniform(length=LENGTH):
 
 
 class TestShift:
-    def test_right_heads_of_right_members(self, solver):
-        first, _, _ = solver
+    def test_right_heads_of_right_members(self, first):
         one, two = detectors.shift(first, 1), detectors.shift(first, 2)
         assert one[0, 0] == pytest.approx(1, abs=1e-3)
         assert two[1, 0] == pytest.approx(1, abs=1e-3)
@@ -44,30 +51,26 @@ class TestShift:
         assert two[0, 0] == pytest.approx(0, abs=1e-3)
         assert one[1, 0] == pytest.approx(1 / 2 / 8, abs=1e-3)
 
-    def test_uniform_head_scores_the_closed_form(self, solver):
-        first, _, _ = solver
+    def test_uniform_head_scores_the_closed_form(self, first):
         expected = sum(1 / (q + 1) for q in range(1, LENGTH)) / (LENGTH - 1)
         assert is_near(detectors.shift(first, 1)[:, 2], [expected, expected])
 
-    def test_previous_token_is_shift_by_one(self, solver):
-        first, _, _ = solver
+    def test_previous_token_is_shift_by_one(self, first):
         assert torch.equal(detectors.previous_token(first), detectors.shift(first, 1))
 
-    def test_profile_names_the_offset(self, solver):
-        first, second, _ = solver
+    def test_profile_names_the_offset(self, first, second):
         profile = detectors.shift_profile(first)
         assert profile.best[:, :2].tolist() == [[1, 2], [2, 3]]
         assert is_near(profile.value[:, :2], [1, 1, 1, 1])
         assert profile.offsets.tolist() == [0, 1, 2, 3, 4]
         assert detectors.shift_profile(second).best[:, 2].tolist() == [0, 0]
 
-    def test_single_model_without_member_axis(self, solver):
-        first, _, _ = solver
+    def test_single_model_without_member_axis(self, first):
         assert torch.equal(detectors.shift(first[1], 2), detectors.shift(first, 2)[1])
 
-    def test_bad_shift(self, solver):
+    def test_bad_shift(self, first):
         with pytest.raises(SpecError, match=r"k: 9 is not a shift within 9 positions; give one of 0\.\.8"):
-            detectors.shift(solver[0], LENGTH)
+            detectors.shift(first, LENGTH)
 
     def test_pattern_of_scored_positions_alone(self):
         with pytest.raises(SpecError, match="1 queries for 9 keys"):
@@ -75,8 +78,7 @@ class TestShift:
 
 
 class TestNeighbours:
-    def test_self_attending_is_shift_by_none(self, solver):
-        first, second, _ = solver
+    def test_self_attending_is_shift_by_none(self, first, second):
         assert detectors.self_attending(second)[0, 2] == pytest.approx(1, abs=1e-3)
         # the head that shifts by one: only query 0, which sees itself alone, attends to itself
         assert detectors.self_attending(first)[0, 0] == pytest.approx(1 / LENGTH, abs=1e-3)
@@ -85,8 +87,8 @@ class TestNeighbours:
         pattern = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]]).expand(2, 1, 3, 3)
         assert is_near(detectors.next_token(pattern), [0.75])  # queries 0 and 1 have a next token: 1 and 0.5
 
-    def test_causal_heads_see_no_next_token(self, solver):
-        assert not detectors.next_token(solver[0]).any()
+    def test_causal_heads_see_no_next_token(self, first):
+        assert not detectors.next_token(first).any()
 
     def test_single_position(self):
         with pytest.raises(SpecError, match="a single position has no next one"):
@@ -118,37 +120,32 @@ class TestFixedPosition:
 
 
 class TestBroadcast:
-    def test_from_k_after_the_anchor(self, solver):
-        _, second, anchors = solver
-        value = detectors.broadcast(second, anchors + 1)
+    def test_from_k_after_the_anchor(self, second):
+        value = detectors.broadcast(second, ANCHORS + 1)
         assert value[0, 0] == pytest.approx(1, abs=1e-3)
-        assert detectors.broadcast(second, anchors + 2)[1, 0] == pytest.approx(1, abs=1e-3)
+        assert detectors.broadcast(second, ANCHORS + 2)[1, 0] == pytest.approx(1, abs=1e-3)
         # other heads, by hand: the anchor head never attends there, the self-attending one only at the source itself
         assert value[0, 1] == pytest.approx(0, abs=1e-3)
-        itself = sum(1 / (LENGTH - source) for source in (anchors + 1).tolist()) / len(anchors)
+        itself = sum(1 / (LENGTH - source) for source in (ANCHORS + 1).tolist()) / len(ANCHORS)
         assert value[0, 2] == pytest.approx(itself, abs=1e-3)
 
     @pytest.mark.parametrize("queries", ["from", "after", "last"])
-    def test_all_readers_agree_on_the_broadcasting_head(self, solver, queries):
-        _, second, anchors = solver
-        assert detectors.broadcast(second, anchors + 1, queries)[0, 0] == pytest.approx(1, abs=1e-3)
+    def test_all_readers_agree_on_the_broadcasting_head(self, second, queries):
+        assert detectors.broadcast(second, ANCHORS + 1, queries)[0, 0] == pytest.approx(1, abs=1e-3)
 
-    def test_readers_after_the_source_leave_out_its_attention_to_itself(self, solver):
-        _, second, anchors = solver
-        assert detectors.broadcast(second, anchors + 1, "after")[0, 2] == pytest.approx(0, abs=1e-3)
+    def test_readers_after_the_source_leave_out_its_attention_to_itself(self, second):
+        assert detectors.broadcast(second, ANCHORS + 1, "after")[0, 2] == pytest.approx(0, abs=1e-3)
 
-    def test_profile_finds_from_where(self, solver):
-        _, second, anchors = solver
-        profile = detectors.broadcast_profile(second, anchors)
+    def test_profile_finds_from_where(self, second):
+        profile = detectors.broadcast_profile(second, ANCHORS)
         assert profile.best[:, 0].tolist() == [1, 2]
         assert profile.best[:, 1].tolist() == [0, 0]
         assert is_near(profile.value[:, :2], [1, 1, 1, 1])
 
-    def test_profile_agrees_with_the_detector_at_each_offset(self, solver):
-        _, second, anchors = solver
-        profile = detectors.broadcast_profile(second, anchors, largest=1)
+    def test_profile_agrees_with_the_detector_at_each_offset(self, second):
+        profile = detectors.broadcast_profile(second, ANCHORS, largest=1)
         for at, offset in enumerate((-1, 0, 1)):
-            assert torch.allclose(profile.mass[..., at], detectors.broadcast(second, anchors + offset))
+            assert torch.allclose(profile.mass[..., at], detectors.broadcast(second, ANCHORS + offset))
 
     def test_profile_leaves_out_offsets_that_few_sequences_have(self):
         # three sequences of four positions; only the one with its anchor at 0 has a position 3 after it
@@ -172,27 +169,24 @@ class TestBroadcast:
                     value = detectors.broadcast(pattern, sources, queries)
                     assert value[member, head] == pytest.approx(sum(means) / len(means), abs=1e-6)
 
-    def test_bad_sources(self, solver):
-        _, second, anchors = solver
+    def test_bad_sources(self, second):
         with pytest.raises(SpecError, match=r"sources: a position lies outside 0\.\.8"):
-            detectors.broadcast(second, anchors + 6)
+            detectors.broadcast(second, ANCHORS + 6)
         with pytest.raises(SpecError, match="all are the last position 8"):
-            detectors.broadcast(second, torch.full_like(anchors, 8), "after")
+            detectors.broadcast(second, torch.full_like(ANCHORS, 8), "after")
 
 
 class TestAnchorAttending:
-    def test_right_head(self, solver):
-        _, second, anchors = solver
-        assert is_near(detectors.anchor_attending(second, anchors)[:, 1], [1, 1])
+    def test_right_head(self, second):
+        assert is_near(detectors.anchor_attending(second, ANCHORS)[:, 1], [1, 1])
         # the broadcasting head attends to the anchor only from the anchor itself, which does not see the key yet
-        share = sum(1 / (a + 1) / (LENGTH - a) for a in anchors.tolist()) / len(anchors)
-        assert detectors.anchor_attending(second, anchors)[0, 0] == pytest.approx(share, abs=1e-3)
+        share = sum(1 / (a + 1) / (LENGTH - a) for a in ANCHORS.tolist()) / len(ANCHORS)
+        assert detectors.anchor_attending(second, ANCHORS)[0, 0] == pytest.approx(share, abs=1e-3)
 
-    def test_one_anchor_is_a_broadcast_from_it(self, solver):
-        first, _, anchors = solver
+    def test_one_anchor_is_a_broadcast_from_it(self, first):
         for queries in ("from", "after", "last", "all"):
-            expected = detectors.broadcast(first, anchors, queries)
-            assert torch.allclose(detectors.anchor_attending(first, anchors, queries), expected, atol=1e-6)
+            expected = detectors.broadcast(first, ANCHORS, queries)
+            assert torch.allclose(detectors.anchor_attending(first, ANCHORS, queries), expected, atol=1e-6)
 
     def test_several_anchors_add_up_and_missing_ones_do_not_count(self):
         pattern = causal_uniform(4).expand(2, 1, 4, 4)
@@ -207,8 +201,7 @@ class TestAnchorAttending:
 
 
 class TestUniform:
-    def test_right_head(self, solver):
-        first, _, _ = solver
+    def test_right_head(self, first):
         value = detectors.uniform(first)
         assert is_near(value[:, 2], [1, 1])
         # a head that attends to single positions keeps 1 / (q + 1) of query q, for shift 2 query 1 is uniform still
@@ -227,30 +220,15 @@ class TestInduction:
 
     def test_right_head(self):
         record = look(induction_circuit(), self.TOKENS, record=[PATTERNS])
-        value = detectors.induction(record["blocks.1.attn.hook_pattern"], self.TOKENS)
+        value = detectors.induction(record[PATTERN_1], self.TOKENS)
         assert value[0, 0] == pytest.approx(1, abs=1e-3)
         assert float(value[0, 1]) < 0.5
-        assert float(detectors.induction(record["blocks.0.attn.hook_pattern"], self.TOKENS)[0, 0]) < 0.5
+        assert float(detectors.induction(record[PATTERN_0], self.TOKENS)[0, 0]) < 0.5
 
     def test_its_prediction_is_what_followed(self):
         record = look(induction_circuit(), self.TOKENS)
         # the last token of the first sequence has not been seen; its second 7 was followed by 9 before
         assert record["output"][0, 0, 5].argmax() == 9
-
-    def test_against_enumeration(self):
-        generator = torch.Generator().manual_seed(0)
-        pattern = torch.softmax(torch.randn(2, 2, 9, 9, generator=generator), dim=-1)
-        values = []
-        for b, row in enumerate(self.TOKENS.tolist()):
-            for q, token in enumerate(row):
-                followers = [j + 1 for j in range(q) if row[j] == token]
-                if followers:
-                    values.append(sum(pattern[b, :, q, k] for k in followers))
-        assert torch.allclose(detectors.induction(pattern, self.TOKENS), torch.stack(values).mean(0), atol=1e-6)
-
-    def test_nothing_to_match(self):
-        with pytest.raises(SpecError, match="no token occurs twice"):
-            detectors.induction(causal_uniform().expand(1, 1, 9, 9), torch.arange(9).unsqueeze(0))
 
 
 class TestMatching:
@@ -260,22 +238,27 @@ class TestMatching:
         module = blank(layers=1)
         matching(module, 0, 1, reading(TOKEN), reading(TOKEN))
         record = look(module, self.TOKENS, record=[PATTERNS])
-        value = detectors.matching(record["blocks.0.attn.hook_pattern"], self.TOKENS)
+        value = detectors.matching(record[PATTERN_0], self.TOKENS)
         # it attends alike to itself and to the one or two earlier places of the token: 1/2, 1/2, 2/3, then 1/2 each
         assert value[0, 1] == pytest.approx((1 / 2 + 1 / 2 + 2 / 3 + 1 / 2 + 1 / 2 + 1 / 2 + 2 / 3) / 7, abs=1e-3)
         assert float(value[0, 0]) < 0.4
 
-    def test_against_enumeration(self):
+
+@pytest.mark.parametrize(("detector", "further"), [(detectors.induction, 1), (detectors.matching, 0)])
+class TestRecurrence:
+    """Attention to earlier copies of a token, or to what is one further than these."""
+
+    def test_against_enumeration(self, detector, further):
         generator = torch.Generator().manual_seed(0)
         pattern = torch.softmax(torch.randn(2, 2, 9, 9, generator=generator), dim=-1)
         values = []
-        for b, row in enumerate(self.TOKENS.tolist()):
+        for b, row in enumerate(TestInduction.TOKENS.tolist()):
             for q, token in enumerate(row):
-                places = [j for j in range(q) if row[j] == token]
-                if places:
-                    values.append(sum(pattern[b, :, q, k] for k in places))
-        assert torch.allclose(detectors.matching(pattern, self.TOKENS), torch.stack(values).mean(0), atol=1e-6)
+                keys = [j + further for j in range(q) if row[j] == token]
+                if keys:
+                    values.append(sum(pattern[b, :, q, k] for k in keys))
+        assert torch.allclose(detector(pattern, TestInduction.TOKENS), torch.stack(values).mean(0), atol=1e-6)
 
-    def test_nothing_to_match(self):
+    def test_nothing_to_match(self, detector, further):
         with pytest.raises(SpecError, match="no token occurs twice"):
-            detectors.matching(causal_uniform().expand(1, 1, 9, 9), torch.arange(9).unsqueeze(0))
+            detector(causal_uniform().expand(1, 1, 9, 9), torch.arange(9).unsqueeze(0))

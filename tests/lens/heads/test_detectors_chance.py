@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import Record, chance_of_uniform, detect, detectors, threshold, uniform_attention
+from anchorlab.lens import chance_of_uniform, detect, detectors, threshold, uniform_attention
+from tests.lens.hand_built import pattern_record
 
 HARMONIC = (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4  # a causal uniform head of four positions attends to the first, or to itself
-AXES = ("member", "batch", "head", "query", "key")
 TOKENS = torch.tensor([[7, 8, 7, 7], [1, 2, 3, 4]])
 ANCHORS, SOURCES = torch.tensor([0, 2]), torch.tensor([1, 3])
 
@@ -38,9 +38,7 @@ def flat_rows(sequences, length, causal, seed=0):
 
 
 def chances(pattern, tokens, anchors, sources):
-    found = detect(
-        Record({"attention": pattern.unsqueeze(0)}, {"attention": AXES}, tokens), anchors=anchors, keys=sources
-    )
+    found = detect(pattern_record(pattern.unsqueeze(0), tokens), anchors=anchors, keys=sources)
     return {row["detector"]: row for row in found.iter_rows(named=True)}
 
 

@@ -1,14 +1,17 @@
 """Sequences padded on the right score what each scores by itself, at its own length."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.lens import Record, chance_of_uniform, detect, detectors, look, per_sequence
+from anchorlab.lens import chance_of_uniform, detect, detectors, look, per_sequence
 from anchorlab.models import DecoderSpec
 from anchorlab.tasks import Batch
 from anchorlab.training.ensemble import initialise
+from tests.lens.hand_built import pattern_record
 
 LENGTHS = torch.tensor([9, 5, 9, 2, 7, 6])
 TOKENS = torch.randint(4, (6, 9), generator=torch.Generator().manual_seed(0))
@@ -42,18 +45,13 @@ CASES = {
     "induction": lambda pattern, of, **given: recurrence(pattern, of, "followers", **given),
     "matching": lambda pattern, of, **given: recurrence(pattern, of, "copies", **given),
 }
+BY_QUERIES = {
+    "broadcast": lambda pattern, of, **given: per_sequence.broadcast(pattern, ANCHORS[of], **given),
+    "anchors": lambda pattern, of, **given: per_sequence.anchor_attending(pattern, SEVERAL[of], **given),
+    "position": lambda pattern, of, **given: per_sequence.fixed_position(pattern, 3, **given),
+}
 for queries in ("from", "after", "last", "all"):
-    CASES |= {
-        f"broadcast {queries}": lambda pattern, of, queries=queries, **given: per_sequence.broadcast(
-            pattern, ANCHORS[of], queries, **given
-        ),
-        f"anchors {queries}": lambda pattern, of, queries=queries, **given: per_sequence.anchor_attending(
-            pattern, SEVERAL[of], queries, **given
-        ),
-        f"position {queries}": lambda pattern, of, queries=queries, **given: per_sequence.fixed_position(
-            pattern, 3, queries, **given
-        ),
-    }
+    CASES |= {f"{name} {queries}": partial(measure, queries=queries) for name, measure in BY_QUERIES.items()}
 
 
 def by_itself(measure, pattern, b):
@@ -122,16 +120,14 @@ def chances(length, anchor, causal):
 @pytest.mark.parametrize("causal", [True, False])
 def test_detect_on_a_padded_batch(causal):
     """The values against the means of every sequence's own table, the chance levels against closed forms."""
-    pattern, axes = padded(causal).nan_to_num(), ("member", "batch", "head", "query", "key")
+    pattern = padded(causal).nan_to_num()
     pattern = pattern.tril() if causal else pattern
-    found = detect(Record({"attention": pattern}, {"attention": axes}, TOKENS), anchors=ANCHORS, lengths=LENGTHS)
+    found = detect(pattern_record(pattern, TOKENS), anchors=ANCHORS, lengths=LENGTHS)
     rows = {(row["member"], row["head"], row["detector"]): row for row in found.iter_rows(named=True)}
     levels = [chances(*given, causal) for given in zip(LENGTHS.tolist(), ANCHORS.tolist(), strict=True)]
     values = {}
     for b, length in enumerate(LENGTHS.tolist()):
-        own = Record(
-            {"attention": pattern[:, b : b + 1, :, :length, :length]}, {"attention": axes}, TOKENS[[b], :length]
-        )
+        own = pattern_record(pattern[:, b : b + 1, :, :length, :length], TOKENS[[b], :length])
         for row in detect(own, anchors=ANCHORS[[b]]).iter_rows(named=True):
             values.setdefault((row["member"], row["head"], row["detector"]), []).append(row["value"])
     for key in rows.keys() & values.keys():
@@ -153,7 +149,7 @@ def test_a_padded_batch_of_a_model():
 
 
 @pytest.mark.untyped
-def test_mistakes():
+def test_lengths_that_do_not_fit_are_named():
     pattern = padded()
     with pytest.raises(SpecError, match=r"lengths: have shape \(5,\); the pattern has 6 sequences"):
         per_sequence.shift(pattern, 1, LENGTHS[:5])
@@ -162,7 +158,7 @@ def test_mistakes():
             per_sequence.shift(pattern, 1, LENGTHS.index_fill(0, torch.tensor([2]), wrong))
     with pytest.raises(SpecError, match=r"sources: a position lies outside 0\.\.its length - 1"):
         detectors.broadcast(pattern, torch.tensor([3, 5, 0, 1, 6, 2]), lengths=LENGTHS)
-    record = Record({"a": pattern}, {"a": ("member", "batch", "head", "query", "key")}, TOKENS)
+    record = pattern_record(pattern, TOKENS)
     with pytest.raises(SpecError, match="lengths: has 7 sequences, and the record 6; give one for each"):
         detect(record, lengths=torch.cat([LENGTHS, LENGTHS[:1]]))
     batch = Batch(torch.cat([TOKENS, TOKENS]), TOKENS[:, :1], TOKENS[:, :1], torch.tensor([8]), "test")

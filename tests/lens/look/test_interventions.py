@@ -2,46 +2,31 @@ import json
 
 import pytest
 import torch
-from torch.nn.functional import one_hot
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Intervention, Operand, look
+from anchorlab.lens import Intervention, Operand
 from tests.lens.hand_built import (
+    KEYS,
     LENGTH,
+    PATTERN_0,
+    PATTERN_1,
     PREDICTED,
     VOCABULARY,
     blank,
     carrying,
-    identity_sequences,
-    identity_solver,
     is_near,
     known_pattern,
+    predicted,
+    tokens,
 )
 
-PATTERN_0, PATTERN_1 = "blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"
 LAST_STREAM = "blocks.1.hook_resid_post"
-
-
-@pytest.fixture(scope="module")
-def solver():
-    return identity_solver()
-
-
-def predicted(model, *interventions, **options):
-    inputs, _ = identity_sequences()
-    return look(model, inputs, interventions=interventions, **options)["output"][0]
-
-
-def tokens():
-    return one_hot(identity_sequences()[0], VOCABULARY).float()
 
 
 class TestRules:
     def test_hand_built_model_predicts_the_key(self, solver):
         assert is_near(predicted(solver), known_pattern() @ tokens())
-        inputs, anchors = identity_sequences()
-        keys = inputs.gather(1, (anchors + 1).unsqueeze(1)).squeeze(1)
-        assert predicted(solver)[:, -1].argmax(dim=-1).tolist() == keys.tolist()
+        assert predicted(solver)[:, -1].argmax(dim=-1).tolist() == KEYS[:, 0].tolist()
 
     def test_zeroing_the_shifting_head_leaves_the_mean_of_the_tokens(self, solver):
         output = predicted(solver, Intervention(site=PATTERN_0, where={"head": 0}, rule="zero"))
@@ -109,29 +94,17 @@ class TestRules:
         expected[2] = known_pattern().mean(0) @ tokens()[2]
         assert is_near(predicted(solver, *changes, batch_size=4), expected)
 
-    def test_projections_along_one_prediction(self, solver):
-        """Along the logit of the key, token 1, which most positions predict."""
+    @pytest.mark.parametrize("v8, v1", [(0.0, -3.0), (3.0, -1.0)], ids=["one prediction", "oblique"])
+    def test_projections(self, solver, v8, v1):
+        """By hand: along o = (v8, v1), the values of two logits, (v . u) u is (v . o) / (o . o) times o."""
         direction = torch.zeros(PREDICTED.stop)
-        direction[PREDICTED.start + 1] = -3.0  # neither length nor sign matter
-        operand = Operand(values=direction, axes=("width",))
-        expected = known_pattern() @ tokens()
-        kept = torch.zeros_like(expected)
-        kept[..., 1] = expected[..., 1]
-        assert kept.sum() == 27
-        onto = predicted(solver, Intervention(site=LAST_STREAM, rule="project_onto", operand=operand))
-        out = predicted(solver, Intervention(site=LAST_STREAM, rule="project_out", operand=operand))
-        assert is_near(onto, kept)
-        assert is_near(out, expected - kept)
-
-    def test_projections_on_an_oblique_direction(self, solver):
-        """By hand: with u = (3, -1) / sqrt(10), (v . u) u is (3 v8 - v1) / 10 times (3, -1)."""
-        direction = torch.zeros(PREDICTED.stop)
-        direction[[PREDICTED.start + 8, PREDICTED.start + 1]] = torch.tensor([3.0, -1.0])
+        direction[PREDICTED.start + 8], direction[PREDICTED.start + 1] = v8, v1
         operand = Operand(values=direction, axes=("width",))
         clean = known_pattern() @ tokens()
-        share = (3 * clean[..., 8] - clean[..., 1]) / 10
+        share = (v8 * clean[..., 8] + v1 * clean[..., 1]) / (v8**2 + v1**2)
         along = torch.zeros_like(clean)
-        along[..., 8], along[..., 1] = 3 * share, -share
+        along[..., 8], along[..., 1] = v8 * share, v1 * share
+        assert clean[..., 1].sum() == 27
         onto = predicted(solver, Intervention(site=LAST_STREAM, rule="project_onto", operand=operand))
         out = predicted(solver, Intervention(site=LAST_STREAM, rule="project_out", operand=operand))
         assert is_near(onto, along)
@@ -184,6 +157,18 @@ MISTAKES = [
     ),
     ({"rule": "add", "operand": {"values": [[1], [2, 3]], "axes": ["key"]}}, "nested lists of numbers with one shape"),
     ({"rule": "add", "operand": {"values": [1, 2], "axes": ["key", "query"]}}, "are not the axes of values of shape"),
+    ({"rule": "resample"}, "seed: is missing; give a number"),
+    ({"rule": "zero", "seed": 1}, "seed: rule 'zero' draws nothing; leave it out"),
+    ({"rule": "patch", "operand": 1}, "operand: rule 'patch' takes none"),
+    ({"rule": "zero", "at": {"batch": [0]}}, "at.batch: cannot differ between sequences"),
+    ({"rule": "zero", "at": {"query": [0]}, "where": {"query": 1}}, "at.query: is selected in where, too"),
+    ({"rule": "zero", "at": {"query": [[0], [1, 2]]}}, "at.query: has more places in some sequences"),
+    ({"rule": "zero", "at": {"query": "last"}}, "at.query"),
+    ({"rule": "zero", "at": {"query": [[0], [-1]]}}, "at.query: lacks a place in some sequences"),
+    (
+        {"rule": "project_out", "at": {"key": [0]}, "operand": {"values": [1.0], "axes": ["key"]}},
+        "cannot project along 'key'",
+    ),
 ]
 
 

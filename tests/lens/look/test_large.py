@@ -7,7 +7,7 @@ from torch import nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Intervention, look, look_by_parts
-from anchorlab.lens.look import chunks
+from anchorlab.lens.look import first_sequence
 from anchorlab.models import DecoderSpec, FNNSpec, Model, Site, identity_tap
 from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import initialise
@@ -134,14 +134,14 @@ class TestSequencesAtATime:
         model = Wide()
         largest = 6 * 50 * 8  # the logits of one sequence, in float64
         for room, expected in ((4 * largest * 3, [3, 3, 1]), (4 * largest * 3 - 1, [2, 2, 2, 1]), (1, [1] * 7)):
-            monkeypatch.setattr(chunks, "WORKING_BYTES", room)
+            monkeypatch.setattr(first_sequence, "WORKING_BYTES", room)
             model.sequences.clear()
             assert torch.allclose(look(model, INPUTS)["output"][0], model.expected())
             assert model.sequences == [1, *expected]  # the first pass takes the sizes
 
     def test_more_fit_without_the_logits(self, monkeypatch):
         model = Wide()
-        monkeypatch.setattr(chunks, "WORKING_BYTES", 4 * (6 * 50 * 8))
+        monkeypatch.setattr(first_sequence, "WORKING_BYTES", 4 * (6 * 50 * 8))
         look(model, INPUTS, ["middle"], output=False)
         assert max(model.sequences) == 50 * 6 // max(50, 4 * 6)
         model.sequences.clear()
@@ -150,7 +150,9 @@ class TestSequencesAtATime:
 
     def test_a_modules_submodules_and_their_tuples_count(self, monkeypatch):
         module = Users()
-        monkeypatch.setattr(chunks, "WORKING_BYTES", 4 * (2 * 6 * 11 * 4) * 2)  # two sequences' [head query output]
+        monkeypatch.setattr(
+            first_sequence, "WORKING_BYTES", 4 * (2 * 6 * 11 * 4) * 2
+        )  # two sequences' [head query output]
         seen = []
         module.embed.register_forward_hook(lambda part, arguments, output: seen.append(len(output)))
         look(module, INPUTS, ["embed"])
@@ -165,7 +167,7 @@ class TestSequencesAtATime:
         options = {"record": ["*"], "interventions": changes, "patch_inputs": OTHERS}
         whole = look(ensemble, INPUTS, batch_size=7, **options)
         for room in (1, 20_000, 2**30):
-            monkeypatch.setattr(chunks, "WORKING_BYTES", room)
+            monkeypatch.setattr(first_sequence, "WORKING_BYTES", room)
             record = look(ensemble, INPUTS, **options)
             assert set(record) == set(whole)
             assert all(torch.allclose(record[site], whole[site], atol=1e-12) for site in whole)
@@ -176,9 +178,7 @@ class TestParts:
         Intervention(site="blocks.0.hook_resid_mid", where={"batch": [1, 5]}, at={"position": OWN}, rule="mean"),
         Intervention(site="blocks.1.attn.hook_z", where={"head": 1}, rule="resample", seed=2),
         Intervention(
-            site="blocks.1.hook_resid_mid",
-            rule="add",
-            operand={"values": torch.arange(7.0).tolist(), "axes": ["batch"]},
+            site="blocks.1.hook_resid_mid", rule="add", operand={"values": [0, 1, 2, 3, 4, 5, 6], "axes": ["batch"]}
         ),
     )
 
@@ -198,7 +198,7 @@ class TestParts:
 
     def test_reckon_with_what_they_record(self, monkeypatch):
         model = Wide()
-        monkeypatch.setattr(chunks, "WORKING_BYTES", (4 + 1) * (6 * 50 * 8) * 2 + 2 * (6 * 4 * 8))
+        monkeypatch.setattr(first_sequence, "WORKING_BYTES", (4 + 1) * (6 * 50 * 8) * 2 + 2 * (6 * 4 * 8))
         assert [len(part.inputs) for part in look_by_parts(model, INPUTS, ["middle"])] == [2, 2, 2, 1]
 
     def test_leave_gradients_on_between_them(self, ensemble):
@@ -268,15 +268,9 @@ class TestValuesThatAreNotRead:
 
     def test_heads_of_a_hugging_face_module(self):
         transformers = pytest.importorskip("transformers")
-        config = transformers.LlamaConfig(
-            vocab_size=11,
-            hidden_size=8,
-            intermediate_size=12,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            attn_implementation="eager",
-        )
+        sizes = {"vocab_size": 11, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2}
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "attn_implementation": "eager"}
+        config = transformers.LlamaConfig(**sizes, **heads)
         with torch.random.fork_rng():
             torch.manual_seed(0)
             model = transformers.LlamaForCausalLM(config)

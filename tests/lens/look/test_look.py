@@ -66,13 +66,8 @@ class TestEnsembles:
 
     def test_patterns_of_names(self, ensemble):
         record = look(ensemble, INPUTS, record=[PATTERNS, "blocks.0.hook_resid_p*"])
-        assert sorted(record) == [
-            "blocks.0.attn.hook_pattern",
-            "blocks.0.hook_resid_post",
-            "blocks.0.hook_resid_pre",
-            "blocks.1.attn.hook_pattern",
-            "output",
-        ]
+        patterns = {"blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"}
+        assert set(record) == {*patterns, "blocks.0.hook_resid_post", "blocks.0.hook_resid_pre", "output"}
 
     def test_scored_positions_alone(self, ensemble):
         full = look(ensemble, INPUTS)["output"]
@@ -93,18 +88,12 @@ class TestEnsembles:
             assert torch.equal(record[site][0], whole[site][1])
 
     def test_operand_per_member_patches_one_member_with_another(self, ensemble):
-        site = "blocks.0.hook_resid_post"
-        stream = look(ensemble, INPUTS, record=["blocks.0.ln2.hook_normalized"])["blocks.0.ln2.hook_normalized"]
+        site, after = "blocks.0.ln2.hook_normalized", "blocks.1.hook_resid_pre"
+        stream = look(ensemble, INPUTS, site)[site]
         operand = Operand(values=stream[[0, 2, 1]], axes=("member", "batch", "position", "width"))
-        changed = look(
-            ensemble,
-            INPUTS,
-            record=["blocks.1.hook_resid_pre"],
-            interventions=[Intervention(site="blocks.0.ln2.hook_normalized", rule="replace", operand=operand)],
-            batch_size=2,
-        )
-        assert site in ensemble.template.sites
-        assert torch.allclose(changed["blocks.1.hook_resid_pre"], stream[[0, 2, 1]], atol=1e-6)
+        change = Intervention(site=site, rule="replace", operand=operand)
+        changed = look(ensemble, INPUTS, after, change, batch_size=2)
+        assert torch.allclose(changed[after], stream[[0, 2, 1]], atol=1e-6)
 
     def test_recorded_after_the_intervention(self, ensemble):
         change = Intervention(site="blocks.0.attn.hook_pattern", where={"head": 1}, rule="zero")
@@ -140,36 +129,27 @@ class TestCandidates:
 
     def test_each_equals_a_look_of_its_own(self, ensemble):
         edit = Truncate(weight="blocks.0.mlp.W_in", rank=2)
-        record = look(
-            ensemble,
-            INPUTS,
-            record=[PATTERNS],
-            candidates={"full": [], "no head": [self.ZERO], "low rank": [edit], "both": [edit, self.ZERO]},
-            batch_size=4,
-        )
+        candidates = {"full": [], "no head": [self.ZERO], "low rank": [edit], "both": [edit, self.ZERO]}
+        record = look(ensemble, INPUTS, record=[PATTERNS], candidates=candidates, batch_size=4)
         assert record.candidates == ("full", "no head", "low rank", "both")
         assert record.axes("output") == ("member", "candidate", "batch", "position", "output")
-        alone = {
-            "full": look(ensemble, INPUTS, record=[PATTERNS]),
-            "no head": look(ensemble, INPUTS, record=[PATTERNS], interventions=[self.ZERO]),
-            "low rank": look(ensemble, INPUTS, record=[PATTERNS], edits=[edit]),
-            "both": look(ensemble, INPUTS, record=[PATTERNS], interventions=[self.ZERO], edits=[edit]),
+        changes = {
+            "full": {},
+            "no head": {"interventions": self.ZERO},
+            "low rank": {"edits": edit},
+            "both": {"interventions": self.ZERO, "edits": edit},
         }
-        for name, expected in alone.items():
-            one = record.candidate(name)
+        for name, change in changes.items():
+            one, expected = record.candidate(name), look(ensemble, INPUTS, record=[PATTERNS], **change)
             assert one.axes("output") == expected.axes("output")
             for site in expected:
                 assert torch.allclose(one[site], expected[site], atol=1e-6)
 
     def test_removed_block_writes_nothing(self, ensemble):
-        record = look(
-            ensemble,
-            INPUTS,
-            record=["blocks.1.hook_mlp_out"],
-            candidates={"full": [], "dropped": [Remove(weight="blocks.1.mlp")]},
-        )
-        assert record.candidate("dropped")["blocks.1.hook_mlp_out"].abs().sum() == 0
-        assert record.candidate("full")["blocks.1.hook_mlp_out"].abs().sum() > 0
+        site, candidates = "blocks.1.hook_mlp_out", {"full": [], "dropped": [Remove(weight="blocks.1.mlp")]}
+        record = look(ensemble, INPUTS, site, candidates=candidates)
+        assert record.candidate("dropped")[site].abs().sum() == 0
+        assert record.candidate("full")[site].abs().sum() > 0
 
     def test_common_changes_hold_for_all(self, ensemble):
         double = Intervention(site="hook_logits", rule="scale", operand=2)
@@ -184,7 +164,7 @@ class TestCandidates:
         with pytest.raises(SiteError, match=r"candidates\.idle\.0 \(zero blocks.0.attn.hook_pattern query=0 key=1\)"):
             look(ensemble, INPUTS, candidates={"full": [], "idle": [idle]})
 
-    def test_mistakes(self, ensemble):
+    def test_unknown_weights_and_candidates_are_named(self, ensemble):
         with pytest.raises(SpecError, match="candidates: none is given"):
             look(ensemble, INPUTS, candidates={})
         with pytest.raises(SpecError, match="unknown weight"):
@@ -256,13 +236,8 @@ class TestUsersModule:
 
     def test_is_looked_into(self, module):
         state = torch.get_rng_state()
-        record = look(
-            module,
-            INPUTS,
-            record=["embed", "attention[1]", "drop"],
-            axes={"attention[1]": ("batch", "head", "query", "key")},
-            batch_size=3,
-        )
+        axes = {"attention[1]": ("batch", "head", "query", "key")}
+        record = look(module, INPUTS, record=["embed", "attention[1]", "drop"], axes=axes, batch_size=3)
         assert torch.equal(state, torch.get_rng_state())
         x = module.embed.weight[INPUTS].detach()
         with torch.no_grad():
@@ -349,11 +324,10 @@ class TestUsersModule:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_a_device_as_in_main_memory(ensemble):
+    ones = Operand(values=torch.ones(8), axes=("width",))
     changes = [
         Intervention(site="blocks.0.attn.hook_pattern", where={"head": 0, "batch": [1, 5]}, rule="mean"),
-        Intervention(
-            site="blocks.1.hook_resid_mid", rule="add", operand=Operand(values=torch.ones(8), axes=("width",))
-        ),
+        Intervention(site="blocks.1.hook_resid_mid", rule="add", operand=ones),
     ]
     options = {"record": [PATTERNS], "interventions": changes, "positions": torch.tensor([5]), "batch_size": 3}
     here, there = look(ensemble, INPUTS, **options), look(ensemble.to("cuda"), INPUTS, **options)

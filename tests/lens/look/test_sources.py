@@ -4,44 +4,30 @@ import json
 
 import pytest
 import torch
-from torch.nn.functional import one_hot
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import Intervention, look, shift_pattern
 from tests.lens.hand_built import (
     ANCHOR,
+    ANCHORS,
     BROUGHT,
+    INPUTS,
     LENGTH,
+    PATTERN_0,
+    PATTERN_1,
+    ROWS,
     SHARP,
     TOKEN,
-    VOCABULARY,
     blank,
     carrying,
     everywhere,
-    identity_sequences,
-    identity_solver,
     is_near,
     known_pattern,
     matching,
+    predicted,
+    tokens,
     where,
 )
-
-PATTERN_0, PATTERN_1 = "blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"
-INPUTS, ANCHORS = identity_sequences()
-ROWS = torch.arange(len(INPUTS))
-
-
-@pytest.fixture(scope="module")
-def solver():
-    return identity_solver()
-
-
-def predicted(model, *interventions, inputs=INPUTS, **options):
-    return look(model, inputs, interventions=interventions, **options)["output"][0]
-
-
-def tokens(inputs=INPUTS):
-    return one_hot(inputs, VOCABULARY).float()
 
 
 def sources_of(output, clean):
@@ -206,30 +192,6 @@ def test_changed_before_the_mask_the_future_stays_hidden(solver):
     change = Intervention(site="blocks.1.attn.hook_attn_scores_unmasked", where={"head": 0}, rule="zero")
     expected = tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1)
     assert is_near(predicted(solver, change), expected)
-
-
-MISTAKES = [
-    ({"rule": "resample"}, "seed: is missing; give a number"),
-    ({"rule": "zero", "seed": 1}, "seed: rule 'zero' draws nothing; leave it out"),
-    ({"rule": "patch", "operand": 1}, "operand: rule 'patch' takes none"),
-    ({"rule": "zero", "at": {"batch": [0]}}, "at.batch: cannot differ between sequences"),
-    ({"rule": "zero", "at": {"query": [0]}, "where": {"query": 1}}, "at.query: is selected in where, too"),
-    ({"rule": "zero", "at": {"query": [[0], [1, 2]]}}, "at.query: has more places in some sequences"),
-    ({"rule": "zero", "at": {"query": "last"}}, "at.query"),
-    ({"rule": "zero", "at": {"query": [[0], [-1]]}}, "at.query: lacks a place in some sequences"),
-    (
-        {"rule": "project_out", "at": {"key": [0]}, "operand": {"values": [1.0], "axes": ["key"]}},
-        "cannot project along 'key'",
-    ),
-]
-
-
-@pytest.mark.parametrize(("fields", "message"), MISTAKES)
-def test_mistakes_in_the_data_are_named(fields, message):
-    with pytest.raises(SpecError) as caught:
-        Intervention.parse({"site": PATTERN_0, **fields}, at="interventions.0")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 SIX = [0] * 6

@@ -8,11 +8,20 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.lens import Intervention, look, patch
 from anchorlab.tasks.batch import Batch
-from tests.lens.hand_built import ANCHOR, LENGTH, identity_sequences, identity_solver, stacked
-
-CLEAN, ANCHORS = identity_sequences()
-ROWS = torch.arange(len(CLEAN))
-KEYS = CLEAN[ROWS, ANCHORS + 1].unsqueeze(1)
+from tests.lens.hand_built import (
+    ANCHORS,
+    KEYS,
+    LENGTH,
+    PATTERN_1,
+    ROWS,
+    identity_solver,
+    other_anchor,
+    stacked,
+    turned_solver,
+)
+from tests.lens.hand_built import (
+    INPUTS as CLEAN,
+)
 
 
 def other_key():
@@ -21,28 +30,6 @@ def other_key():
     found = CLEAN.clone()
     found[ROWS, ANCHORS + 1] = absent
     return found, absent.unsqueeze(1)
-
-
-def other_anchor():
-    """The first four sequences with the anchor and the token three places on exchanged, and where the anchor is then.
-
-    In the others that place would be the last, which has no successor, or outside.
-    """
-    found, rows, anchors = CLEAN[:4].clone(), ROWS[:4], ANCHORS[:4]
-    places = anchors + 3
-    found[rows, anchors], found[rows, places] = CLEAN[rows, places], ANCHOR
-    return found, found[rows, places + 1].unsqueeze(1), places
-
-
-def turned_solver():
-    """The solver with the heads of each layer the other way round."""
-    module = identity_solver()
-    with torch.no_grad():
-        for name, weight in module.named_parameters():
-            if ".attn.W_" in name:
-                axis = 0 if name.endswith("W_O") else 1
-                weight.copy_(torch.cat(weight.chunk(3, dim=axis)[::-1], dim=axis))
-    return module
 
 
 class TestAnotherKey:
@@ -83,16 +70,8 @@ class TestAnotherKey:
         assert torch.allclose(found.map(member=1), torch.tensor([[0, 0, 0], [0, 0, 1]]).double(), atol=1e-5)
         with pytest.raises(SpecError, match=r"member: head 0 of one .*map\(member=0\)"):
             found.map()
-        assert found.table.columns == [
-            "member",
-            "site",
-            "layer",
-            "head",
-            "difference",
-            "clean",
-            "corrupted",
-            "recovered",
-        ]
+        places, values = ["member", "site", "layer", "head"], ["difference", "clean", "corrupted", "recovered"]
+        assert found.table.columns == places + values
         best = found.table.filter(found.table["recovered"] > 0.5).select("member", "layer", "head").rows()
         assert best == [(0, 1, 0), (1, 1, 2)]
 
@@ -101,24 +80,21 @@ class TestAnotherAnchor:
     """Both anchors are marked by the shifting head; with two marks or none, both answers are equally likely."""
 
     def test_the_shifting_head(self):
-        corrupted, answers, places = other_anchor()
-        clean, keys = CLEAN[:4], KEYS[:4]
+        *pairs, places = other_anchor()
         model = identity_solver()
-        heads = patch(model, clean, corrupted, keys, answers, over="head")
+        heads = patch(model, *pairs, over="head")
         assert heads.recovered[0, 0, 0].item() == pytest.approx(1, abs=1e-5)
         assert heads.recovered[0, 0, 1:].abs().max() < 1e-5
         for marks in (ANCHORS[:4] + 1, places + 1):
-            half = patch(
-                model, clean, corrupted, keys, answers,
-                site="blocks.0.attn.hook_z", over=(), where={"head": 0}, at={"position": marks},
-            )  # fmt: skip
+            one = {"where": {"head": 0}, "at": {"position": marks}}
+            half = patch(model, *pairs, site="blocks.0.attn.hook_z", over=(), **one)
             assert half.recovered.flatten().tolist() == pytest.approx([0.5], abs=1e-5)
 
 
 def test_agrees_with_a_look_written_out():
     corrupted, answers = other_key()
-    found = patch(identity_solver(), CLEAN, corrupted, KEYS, answers, site="blocks.1.attn.hook_pattern", over="query")
-    change = Intervention(site="blocks.1.attn.hook_pattern", where={"query": 4}, rule="patch", may_do_nothing=True)
+    found = patch(identity_solver(), CLEAN, corrupted, KEYS, answers, site=PATTERN_1, over="query")
+    change = Intervention(site=PATTERN_1, where={"query": 4}, rule="patch", may_do_nothing=True)
     output = look(identity_solver(), corrupted, interventions=change, patch_inputs=CLEAN)["output"][0, :, -1]
     expected = (output[ROWS, KEYS[:, 0]] - output[ROWS, answers[:, 0]]).double().mean()
     assert found.difference[0, 0, 4].item() == pytest.approx(expected.item(), abs=1e-6)
@@ -144,17 +120,25 @@ def test_a_member_that_answers_both_alike_has_no_fraction():
     assert found.recovered[1].isnan().all() and not found.recovered[0].isnan().any()
 
 
+CORRUPTED, OTHER_KEYS = other_key()
+
+
 @pytest.mark.untyped  # values of other types than the annotations name
-def test_errors_name_the_remedy():
-    corrupted, answers = other_key()
-    model = identity_solver()
-    with pytest.raises(SpecError, match=r"corrupted: have shape .* give one of the same length for each"):
-        patch(model, CLEAN, corrupted[:3], KEYS, answers)
-    with pytest.raises(SpecError, match="corrupted_answers: are missing; give tokens"):
-        patch(model, CLEAN, corrupted, KEYS)
-    with pytest.raises(SpecError, match="corrupted_answers: equal the clean answers; corrupt"):
-        patch(model, CLEAN, corrupted, KEYS, KEYS)
-    with pytest.raises(SpecError, match=r"answers: are no tokens of shape .*\[6, 1\]"):
-        patch(model, CLEAN, corrupted, KEYS.float(), answers)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((CORRUPTED[:3], KEYS, OTHER_KEYS), r"corrupted: have shape .* give one of the same length for each"),
+        ((CORRUPTED, KEYS), "corrupted_answers: are missing; give tokens"),
+        ((CORRUPTED, KEYS, KEYS), "corrupted_answers: equal the clean answers; corrupt"),
+        ((CORRUPTED, KEYS.float(), OTHER_KEYS), r"answers: are no tokens of shape .*\[6, 1\]"),
+    ],
+)
+def test_errors_name_the_remedy(solver, given, message):
+    with pytest.raises(SpecError, match=message):
+        patch(solver, CLEAN, *given)
+
+
+@pytest.mark.untyped
+def test_an_unknown_run_is_named(solver):
     with pytest.raises(SpecError, match="into: 'both' is no run; choose 'corrupted' or 'clean'"):
-        patch(model, CLEAN, corrupted, KEYS, answers, into="both")
+        patch(solver, CLEAN, CORRUPTED, KEYS, OTHER_KEYS, into="both")

@@ -8,7 +8,6 @@ from anchorlab.lens import Intervention, Operand, look, patch, patch_paths
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens.hand_built import (
-    ANCHOR,
     BROUGHT,
     HEADS,
     LENGTH,
@@ -17,31 +16,24 @@ from tests.lens.hand_built import (
     TOKEN,
     blank,
     carrying,
-    identity_sequences,
     identity_solver,
+    other_anchor,
     shifting,
     stacked,
 )
+from tests.lens.hand_built import (
+    INPUTS as CLEAN,
+)
 
-CLEAN, ANCHORS = identity_sequences()
-ROWS = torch.arange(len(CLEAN))
-
-
-def other_anchor():
-    """The first four sequences, and the same with the anchor three places later; the answers of both."""
-    found, rows, anchors = CLEAN[:4].clone(), ROWS[:4], ANCHORS[:4]
-    places = anchors + 3
-    found[rows, anchors], found[rows, places] = CLEAN[rows, places], ANCHOR
-    return CLEAN[:4], found, CLEAN[rows, anchors + 1].unsqueeze(1), found[rows, places + 1].unsqueeze(1)
+SOME, CORRUPTED, ANSWERS, OTHERS, _ = other_anchor()
 
 
 @pytest.mark.parametrize("into", ["corrupted", "clean"])
 def test_the_shifting_head_reaches_the_keys_of_the_broadcasting_head_alone(into):
-    clean, corrupted, answers, others = other_anchor()
     heads = [(0, head) for head in range(HEADS)]
     receivers = [(1, head) for head in range(HEADS)]
     both = stacked(identity_solver(), identity_solver())
-    found = patch_paths(both, clean, corrupted, heads, receivers, answers, others, into=into)
+    found = patch_paths(both, SOME, CORRUPTED, heads, receivers, ANSWERS, OTHERS, into=into)
     expected = torch.zeros(2, HEADS, HEADS, 3, dtype=torch.float64)
     expected[:, 0, 0, 1] = 1  # its keys
     expected = expected if into == "corrupted" else 1 - expected
@@ -137,16 +129,16 @@ def test_heads_that_share_keys_and_values_receive_them_together():
 
 
 @pytest.mark.untyped  # values of other types than the annotations name
-def test_errors_name_the_remedy():
-    clean, corrupted, answers, others = other_anchor()
-    model = identity_solver()
-    with pytest.raises(SpecError, match=r"senders\.0: there is no head 3 in layer 0; choose one from 0 to 2"):
-        patch_paths(model, clean, corrupted, [(0, 3)], [(1, 0)], answers, others)
-    with pytest.raises(SpecError, match=r"receivers\.1: there is no head 0 in layer 2; layers go from 0 to 1"):
-        patch_paths(model, clean, corrupted, [(0, 0)], [(1, 0), (2, 0)], answers, others)
-    with pytest.raises(SpecError, match="senders: are in no layer before a receiver"):
-        patch_paths(model, clean, corrupted, [(1, 0)], [(1, 1)], answers, others)
-    with pytest.raises(SpecError, match=r"inputs\.0: 'z' is no input of a head"):
-        patch_paths(model, clean, corrupted, [(0, 0)], [(1, 0)], answers, others, inputs=["z"])
-    with pytest.raises(SpecError, match="receivers: are none"):
-        patch_paths(model, clean, corrupted, [(0, 0)], [], answers, others)
+@pytest.mark.parametrize(
+    ("senders", "receivers", "inputs", "message"),
+    [
+        ([(0, 3)], [(1, 0)], "qkv", r"senders\.0: there is no head 3 in layer 0; choose one from 0 to 2"),
+        ([(0, 0)], [(1, 0), (2, 0)], "qkv", r"receivers\.1: there is no head 0 in layer 2; layers go from 0 to 1"),
+        ([(1, 0)], [(1, 1)], "qkv", "senders: are in no layer before a receiver"),
+        ([(0, 0)], [(1, 0)], "z", r"inputs\.0: 'z' is no input of a head"),
+        ([(0, 0)], [], "qkv", "receivers: are none"),
+    ],
+)
+def test_errors_name_the_remedy(solver, senders, receivers, inputs, message):
+    with pytest.raises(SpecError, match=message):
+        patch_paths(solver, SOME, CORRUPTED, senders, receivers, ANSWERS, OTHERS, inputs=[*inputs])

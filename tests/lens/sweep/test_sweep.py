@@ -7,12 +7,13 @@ from torch import nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import METRICS, Intervention, Operand, look, sweep
-from anchorlab.lens.look import chunks
+from anchorlab.lens.look import first_sequence
 from anchorlab.lens.sweep import batched
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, Site, VectorSpec, identity_tap
 from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import LENGTH, VOCABULARY, identity_sequences, identity_solver, stacked
+from tests.lens import hand_built
+from tests.lens.hand_built import LENGTH, VOCABULARY, identity_solver, stacked, turned_solver
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 GENERATOR = torch.Generator().manual_seed(0)
@@ -32,9 +33,18 @@ def ensemble():
     )
 
 
-def one_by_one(model, inputs, targets, positions, named, metrics, **options):
+def one_by_one(model, inputs, targets, positions, named, metrics):
     """The metrics `[metric member candidate]` of a look with candidates, computed apart."""
-    return scored_apart(outputs_apart(model, inputs, named, **options), targets, positions, metrics)
+    return scored_apart(outputs_apart(model, inputs, named), targets, positions, metrics)
+
+
+def at_each(site, axis, size, layers=("",)):
+    """Zero at each index of an axis of a site in every layer, one at a time, by name."""
+    return {
+        f"{layer} {at}": Intervention(site=site.format(layer), where={axis: at}, rule="zero")
+        for layer in layers
+        for at in range(size)
+    }
 
 
 def outputs_apart(model, inputs, named, **options):
@@ -122,11 +132,7 @@ def test_other_models(spec, site, over):
     template = Intervention(site=site, rule="zero")
     fast = sweep(model, INPUTS, TARGETS, template, over, positions=SHARED)
     slow = sweep(model, INPUTS, TARGETS, template, over, positions=SHARED, mapped=False)
-    named = {
-        f"{name} {index}": Intervention(site=name, where={over[0]: index}, rule="zero")
-        for name in fast.sites
-        for index in range(6)
-    }
+    named = at_each("{}", over[0], 6, fast.sites)
     expected = one_by_one(model, INPUTS, TARGETS, SHARED, named, METRICS)
     for result in (fast, slow):
         assert (result.values.flatten(2) - expected).abs().max() < 1e-10
@@ -138,11 +144,7 @@ def test_vectors_and_a_metric_of_ones_own():
     template = Intervention(site="blocks.*.attn.hook_z", rule="zero")
     square = {"square": lambda output, targets: (output - targets).square().sum(-1)}
     result = sweep(model, VECTORS, VECTOR_TARGETS, template, ("head",), positions=SHARED, metrics=square)
-    named = {
-        f"{layer} {head}": Intervention(site=f"blocks.{layer}.attn.hook_z", where={"head": head}, rule="zero")
-        for layer in range(2)
-        for head in range(2)
-    }
+    named = at_each(Z, "head", 2, layers=range(2))
     expected = one_by_one(model, VECTORS, VECTOR_TARGETS, SHARED, named, square)
     assert (result.values.flatten(2) - expected).abs().max() < 1e-10
     assert result.table.columns == ["metric", "member", "site", "layer", "head", "value", "baseline", "change"]
@@ -152,11 +154,7 @@ def test_one_prediction_for_a_whole_sequence():
     model = initialise(FNNSpec(layers=2, width=4, hidden=6), SHAPE, [0], dtype=torch.float64)
     template = Intervention(site="blocks.*.hook_post", rule="zero")
     result = sweep(model, INPUTS, TARGETS[:, :1], template, ("hidden",))
-    named = {
-        f"{layer} {unit}": Intervention(site=f"blocks.{layer}.hook_post", where={"hidden": unit}, rule="zero")
-        for layer in range(2)
-        for unit in range(6)
-    }
+    named = at_each("blocks.{}.hook_post", "hidden", 6, layers=range(2))
     expected = one_by_one(model, INPUTS, TARGETS[:, :1], torch.tensor([5]), named, METRICS)
     assert (result.values.flatten(2) - expected).abs().max() < 1e-10
 
@@ -164,8 +162,7 @@ def test_one_prediction_for_a_whole_sequence():
 class TestHandBuilt:
     """Which heads solve the identity task is known: layer 0 head 0 and layer 1 head 0."""
 
-    INPUTS, ANCHORS = identity_sequences()
-    KEYS = INPUTS.gather(1, (ANCHORS + 1).unsqueeze(1))
+    INPUTS, KEYS = hand_built.INPUTS, hand_built.KEYS
     EVERY_HEAD = Intervention(site="blocks.*.attn.hook_z", rule="zero")
 
     @pytest.fixture
@@ -206,13 +203,7 @@ class TestHandBuilt:
 
     def test_heads_of_several_members_are_not_averaged(self):
         """In the second member the heads of each layer are the other way round."""
-        turned = identity_solver()
-        with torch.no_grad():
-            for name, weight in turned.named_parameters():
-                if ".attn.W_" in name:  # head by head along the axis that has all of them
-                    axis = 0 if name.endswith("W_O") else 1
-                    weight.copy_(torch.cat(weight.chunk(3, dim=axis)[::-1], dim=axis))
-        both = stacked(identity_solver(), turned)
+        both = stacked(identity_solver(), turned_solver())
         result = sweep(both, self.INPUTS, self.KEYS, self.EVERY_HEAD, ("head",))
         for place, member in ((0, 0), (2, 1)):
             assert (result.map("logit", member=member).abs() > 0.1).nonzero().tolist() == [[0, place], [1, place]]
@@ -248,13 +239,16 @@ class Users(nn.Module):
         return self.output(self.embed(inputs).cumsum(dim=1))
 
 
-def test_a_users_own_module():
+def seeded(kind):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        module = Users().double()
+        return kind().double()
+
+
+def test_a_users_own_module():
+    module = seeded(Users)
     result = sweep(module, INPUTS, TARGETS, Intervention(site="embed", rule="zero"), ("position",), positions=SHARED)
-    named = {str(at): Intervention(site="embed", where={"position": at}, rule="zero") for at in range(6)}
-    expected = one_by_one(module, INPUTS, TARGETS, SHARED, named, METRICS)
+    expected = one_by_one(module, INPUTS, TARGETS, SHARED, at_each("embed", "position", 6), METRICS)
     assert (result.values[:, :, 0] - expected).abs().max() < 1e-10
     assert result.change("logit")[0, 0, 5].abs() == 0  # after all that is asked
     with pytest.raises(SpecError, match="mapped: the model has no sites of its own"):
@@ -273,16 +267,13 @@ class WithSites(Users):
 
 
 def test_a_users_own_module_with_sites():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        module = WithSites().double()
+    module = seeded(WithSites)
     template = Intervention(site="middle", rule="zero")
     results = [
         sweep(module, INPUTS, TARGETS, template, ("position",), positions=OWN, mapped=mapped)
         for mapped in (None, True, False)
     ]
-    named = {str(at): Intervention(site="middle", where={"position": at}, rule="zero") for at in range(6)}
-    expected = one_by_one(module, INPUTS, TARGETS, OWN, named, METRICS)
+    expected = one_by_one(module, INPUTS, TARGETS, OWN, at_each("middle", "position", 6), METRICS)
     for result in results:
         assert (result.values[:, :, 0] - expected).abs().max() < 1e-10
 
@@ -315,20 +306,14 @@ class Entered(nn.Module):
 @pytest.mark.parametrize("batch_size", [None, 5])
 @pytest.mark.parametrize("site", ["hook_resid_pre", "hook_mixed"])
 def test_any_module_whose_forward_can_begin_at_a_block(site, batch_size, monkeypatch):
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        module = Entered().double()
+    module = seeded(Entered)
     made = []
     copy = batched.member_module
     monkeypatch.setattr(batched, "member_module", lambda *given: made.append(copy(*given)) or made[-1])
     template = Intervention(site=f"blocks.*.{site}", rule="zero")
     options = {"positions": OWN, "batch_size": batch_size}
     result = sweep(module, INPUTS, TARGETS, template, ("width",), **options)
-    named = {
-        f"{layer} {at}": Intervention(site=f"blocks.{layer}.{site}", where={"width": at}, rule="zero")
-        for layer in range(3)
-        for at in range(8)
-    }
+    named = at_each(f"blocks.{{}}.{site}", "width", 8, layers=range(3))
     expected = one_by_one(module, INPUTS, TARGETS, OWN, named, METRICS)
     assert (result.values.flatten(2) - expected).abs().max() < 1e-10
     assert set(made[0].began) == {0, 1, 2}
@@ -341,7 +326,7 @@ def test_batch_size_is_chosen_from_memory(ensemble, mapped, monkeypatch):
     template = Intervention(site="blocks.*.attn.hook_pattern", rule="zero")
     whole = sweep(ensemble, INPUTS, TARGETS, template, ("head",), positions=OWN, mapped=mapped, batch_size=256)
     for room in (1, 30_000):
-        monkeypatch.setattr(chunks, "WORKING_BYTES", room)
+        monkeypatch.setattr(first_sequence, "WORKING_BYTES", room)
         result = sweep(ensemble, INPUTS, TARGETS, template, ("head",), positions=OWN, mapped=mapped)
         assert torch.allclose(result.values, whole.values, atol=1e-12)
         assert torch.allclose(result.baseline, whole.baseline, atol=1e-12)
@@ -383,27 +368,34 @@ def test_progress_reaches_the_end(ensemble, mapped):
     assert len(told) > 1
 
 
-def test_mistakes(ensemble):
-    zero = Intervention(site="blocks.*.attn.hook_z", rule="zero")
-    options = {"positions": SHARED}
-    with pytest.raises(SpecError, match=r"over.0: unknown axis of blocks.0.attn.hook_z: 'hed'; did you mean 'head'"):
-        sweep(ensemble, INPUTS, TARGETS, zero, ("hed",), **options)
-    with pytest.raises(SpecError, match=r"over.0: unknown axis of blocks.0.attn.hook_z: 'batch'"):
-        sweep(ensemble, INPUTS, TARGETS, zero, ("batch",), **options)
-    with pytest.raises(SpecError, match=r"over.1: 'head' is selected already"):
-        sweep(ensemble, INPUTS, TARGETS, zero, ("head", "head"), **options)
+ZERO = Intervention(site=Z.format("*"), rule="zero")
+
+
+@pytest.mark.parametrize(
+    ("change", "over", "message"),
+    [
+        (ZERO, ("hed",), r"over.0: unknown axis of blocks.0.attn.hook_z: 'hed'; did you mean 'head'"),
+        (ZERO, ("batch",), r"over.0: unknown axis of blocks.0.attn.hook_z: 'batch'"),
+        (ZERO, ("head", "head"), r"over.1: 'head' is selected already"),
+        (Intervention(site="blocks.0.*_p*", rule="zero"), ("width",), r"over.0: unknown axis|over.0: .* has sizes"),
+    ],
+)
+def test_an_axis_that_a_site_lacks_is_named(ensemble, change, over, message):
+    with pytest.raises(SpecError, match=message):
+        sweep(ensemble, INPUTS, TARGETS, change, over, positions=SHARED)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_an_operand_that_does_not_fit_is_named(ensemble, mapped):
+    replaced = ZERO.replace(rule="replace", operand=Operand(values=torch.ones(5), axes=("position",)))
+    with pytest.raises(SpecError, match="operand: has 5 along 'position', where 6 are selected"):
+        sweep(ensemble, INPUTS, TARGETS, replaced, ("head",), mapped=mapped, positions=SHARED)
+
+
+def test_unknown_sites_and_metrics_and_targets_that_do_not_fit_are_named(ensemble):
     with pytest.raises(SpecError, match=r"targets: have shape \(7, 2\), whose first two axes are not batch and scored"):
-        sweep(ensemble, INPUTS, TARGETS, zero, ("head",))
+        sweep(ensemble, INPUTS, TARGETS, ZERO, ("head",))
     with pytest.raises(SiteError, match=r"intervention.site: unknown site"):
-        sweep(ensemble, INPUTS, TARGETS, zero.replace(site="blocks.*.atn.hook_z"), **options)
-    mixed = Intervention(site="blocks.0.*_p*", rule="zero")
-    with pytest.raises(SpecError, match=r"over.0: unknown axis|over.0: .* has sizes"):
-        sweep(ensemble, INPUTS, TARGETS, mixed, ("width",), **options)
-    operand = Operand(values=torch.ones(5), axes=("position",))
-    for mapped in (True, False):
-        with pytest.raises(SpecError, match="operand: has 5 along 'position', where 6 are selected"):
-            replaced = zero.replace(rule="replace", operand=operand)
-            sweep(ensemble, INPUTS, TARGETS, replaced, ("head",), mapped=mapped, **options)
-    result = sweep(ensemble, INPUTS, TARGETS, zero, **options)
+        sweep(ensemble, INPUTS, TARGETS, ZERO.replace(site="blocks.*.atn.hook_z"), positions=SHARED)
     with pytest.raises(SpecError, match="metric: unknown metric 'logits'; did you mean 'logit'"):
-        result.change("logits")
+        sweep(ensemble, INPUTS, TARGETS, ZERO, positions=SHARED).change("logits")

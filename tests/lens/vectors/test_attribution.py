@@ -1,13 +1,16 @@
+"""Contributions to the logits, and the logits of vectors from any depth, by hand and against the models' outputs."""
+
 import pytest
 import torch
 from torch.nn.functional import layer_norm
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.lens import attribute, logit_lens, look
-from anchorlab.models import DecoderSpec, LSTMSpec, OneLayerSpec, RecallSpec, VectorSpec
+from anchorlab.lens import attribute, logit_lens, look, unembed
+from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, OneLayerSpec, RecallSpec, VectorSpec
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import VOCABULARY, identity_sequences, identity_solver
+from tests.lens import hand_built
+from tests.lens.hand_built import KEYS, PREDICTED, VOCABULARY, drawn
 
 TOKENS = TaskShape("tokens", 6, 11, 11)
 GENERATOR = torch.Generator().manual_seed(0)
@@ -19,15 +22,14 @@ OWN = torch.tensor([[0, 5], [1, 2], [2, 5], [3, 0], [4, 5], [5, 1], [0, 2]])
 SMALL = {"layers": 3, "heads": 2, "width": 8, "head_width": 4}
 
 
-def drawn(spec, shape=TOKENS, members=2):
-    """Members all of whose weights differ from their defaults, so that no norm or bias is idle."""
-    ensemble = initialise(spec, shape, list(range(members)), dtype=torch.float64)
-    noise = torch.Generator().manual_seed(1)
-    drawn = {
-        name: value + torch.randn(value.shape, generator=noise, dtype=torch.float64) / 4
-        for name, value in ensemble.weights.items()
-    }
-    return ensemble.with_weights(drawn)
+def members(spec, shape=TOKENS, count=2):
+    """Members all of whose weights differ from their defaults."""
+    return drawn(initialise(spec, shape, list(range(count)), dtype=torch.float64))
+
+
+@pytest.fixture(scope="module")
+def pre_norm():
+    return members(VectorSpec(layers=2, heads=2, width=8), TaskShape("vectors", 6, 3, 2))
 
 
 SPECS = {
@@ -46,7 +48,7 @@ SPECS = {
 @pytest.mark.parametrize("positions", [SHARED, OWN], ids=["shared", "own"])
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 def test_contributions_sum_to_the_logits(spec, positions):
-    model = drawn(spec)
+    model = members(spec)
     output = look(model, INPUTS, positions=positions)["output"]
     every = attribute(model, INPUTS, positions=positions, batch_size=3)
     assert every.contributions.shape == (2, len(every.components), 7, 2, 11)
@@ -58,25 +60,16 @@ def test_contributions_sum_to_the_logits(spec, positions):
     assert (chosen.contributions.sum(dim=1) - chosen.logits).abs().max() < 1e-10
 
 
-def test_pre_layer_norm_sums_too():
-    model = drawn(VectorSpec(layers=2, heads=2, width=8), TaskShape("vectors", 6, 3, 2))
-    every = attribute(model, VECTORS, positions=SHARED)
-    assert (every.contributions.sum(dim=1) - look(model, VECTORS, positions=SHARED)["output"]).abs().max() < 1e-10
-    assert every.components == (
-        "hook_embed",
-        "blocks.0.attn.head.0",
-        "blocks.0.attn.head.1",
-        "blocks.0.mlp",
-        "blocks.1.attn.head.0",
-        "blocks.1.attn.head.1",
-        "blocks.1.mlp",
-        "bias",
-    )
+def test_pre_layer_norm_sums_too(pre_norm):
+    every = attribute(pre_norm, VECTORS, positions=SHARED)
+    assert (every.contributions.sum(dim=1) - look(pre_norm, VECTORS, positions=SHARED)["output"]).abs().max() < 1e-10
+    of_blocks = (f"blocks.{layer}.{part}" for layer in (0, 1) for part in ("attn.head.0", "attn.head.1", "mlp"))
+    assert every.components == ("hook_embed", *of_blocks, "bias")
 
 
 def test_each_part_of_one_post_layer_norm_block():
     """The formula written out for one block, from the model's own streams."""
-    model = drawn(DecoderSpec(layers=1, heads=2, width=8, head_width=4), members=1)
+    model = members(DecoderSpec(layers=1, heads=2, width=8, head_width=4), count=1)
     found = attribute(model, INPUTS, positions=SHARED)
     weights = model.member_weights(0)
     record = look(model, INPUTS, record=["*"])
@@ -106,11 +99,10 @@ def test_each_part_of_one_post_layer_norm_block():
 
 
 class TestHandBuilt:
-    INPUTS, ANCHORS = identity_sequences()
-    KEYS = INPUTS.gather(1, (ANCHORS + 1).unsqueeze(1))
+    INPUTS = hand_built.INPUTS
 
-    def test_the_broadcasting_head_gives_the_answer_alone(self):
-        found = attribute(identity_solver(), self.INPUTS, self.KEYS)
+    def test_the_broadcasting_head_gives_the_answer_alone(self, solver):
+        found = attribute(solver, self.INPUTS, KEYS)
         expected = torch.zeros(len(found.components))
         expected[found.components.index("blocks.1.attn.head.0")] = 1
         assert torch.allclose(found.contributions[0, :, :, 0], expected.unsqueeze(1).expand(-1, 6), atol=1e-5)
@@ -119,27 +111,56 @@ class TestHandBuilt:
         assert table["component"].to_list() == list(found.components)
         assert table["contribution"].to_list() == pytest.approx(expected.tolist(), abs=1e-5)
 
-    def test_lens_sees_the_answer_after_the_last_block_alone(self):
-        depths = logit_lens(identity_solver(), self.INPUTS, torch.tensor([8]))
+    def test_lens_sees_the_answer_after_the_last_block_alone(self, solver):
+        depths = logit_lens(solver, self.INPUTS, torch.tensor([8]))
         assert depths.shape == (1, 3, 6, 1, VOCABULARY)
         assert depths[:, :2].abs().max() == 0
-        assert depths[0, 2, :, 0].argmax(dim=-1).tolist() == self.KEYS[:, 0].tolist()
+        assert depths[0, 2, :, 0].argmax(dim=-1).tolist() == KEYS[:, 0].tolist()
+
+    def test_the_prediction_and_nothing_else_is_read(self, solver):
+        """The output map of the solver is the identity of one block of the stream."""
+        expected = torch.zeros(PREDICTED.stop, VOCABULARY)
+        expected[list(PREDICTED)] = torch.eye(VOCABULARY)
+        assert torch.equal(unembed(solver, torch.eye(PREDICTED.stop).unsqueeze(0)), expected.unsqueeze(0))
+        record = look(solver, self.INPUTS, ["blocks.*.hook_resid_post"])
+        said = unembed(solver, record["blocks.1.hook_resid_post"][:, :, -1])
+        assert said.argmax(dim=-1)[0].tolist() == KEYS[:, 0].tolist()
+        assert unembed(solver, record["blocks.0.hook_resid_post"]).abs().max() == 0
 
 
-def test_lens_of_a_pre_layer_norm_model():
-    model = drawn(VectorSpec(layers=2, heads=2, width=8), TaskShape("vectors", 6, 3, 2))
-    depths = logit_lens(model, VECTORS)
+@pytest.mark.parametrize(
+    ("spec", "site"),
+    [
+        (DecoderSpec(layers=2, heads=2, width=8, head_width=4), "blocks.1.ln2.hook_normalized"),
+        (DecoderSpec(layers=2, heads=2, width=8, head_width=4, layer_norm=False), "blocks.1.hook_resid_post"),
+        (DecoderSpec(layers=2, heads=2, width=11, head_width=4, projection=False), "blocks.1.ln2.hook_normalized"),
+        (RecallSpec(width=8), "blocks.1.hook_resid_post"),
+    ],
+    ids=["post-layer-norm", "no norm", "no projection", "recall"],
+)
+def test_the_last_stream_gives_the_models_own_output(spec, site):
+    model = members(spec)
+    record = look(model, INPUTS, [site])
+    assert (unembed(model, record[site]) - record["output"]).abs().max() < 1e-12
+
+
+def test_a_last_layer_norm_is_applied(pre_norm):
+    record = look(pre_norm, VECTORS, ["blocks.*.hook_resid_*"])
+    assert (unembed(pre_norm, record["blocks.1.hook_resid_post"]) - record["output"]).abs().max() < 1e-12
+    early, depths = record["blocks.1.hook_resid_pre"], logit_lens(pre_norm, VECTORS)
     for member in range(2):
-        weights = model.member_weights(member)
+        weights = pre_norm.member_weights(member)
         first = VECTORS @ weights["embed.W_E"] + weights["embed.b_E"]
-        first = layer_norm(first, (8,), weights["ln_final.w"], weights["ln_final.b"])
-        expected = first @ weights["unembed.W_U"] + weights["unembed.b_U"]
-        assert (depths[member, 0] - expected).abs().max() < 1e-10
-    assert torch.equal(depths[:, -1], look(model, VECTORS)["output"])
+        for depth, stream in enumerate((first, early[member])):
+            normal = layer_norm(stream, (8,), weights["ln_final.w"], weights["ln_final.b"])
+            expected = normal @ weights["unembed.W_U"] + weights["unembed.b_U"]
+            assert (depths[member, depth] - expected).abs().max() < 1e-10
+        assert (unembed(pre_norm, early)[member] - expected).abs().max() < 1e-12
+    assert torch.equal(depths[:, -1], record["output"])
 
 
 def test_lens_of_a_post_layer_norm_model_reads_the_normalised_stream():
-    model = drawn(DecoderSpec(**SMALL))
+    model = members(DecoderSpec(**SMALL))
     site = "blocks.0.ln2.hook_normalized"
     stream = look(model, INPUTS, record=[site])[site]
     for member in range(2):
@@ -151,17 +172,34 @@ def test_lens_of_a_post_layer_norm_model_reads_the_normalised_stream():
 
 
 def test_lens_without_projection_shows_the_stream():
-    model = drawn(DecoderSpec(**{**SMALL, "width": 11}, projection=False))
+    model = members(DecoderSpec(**{**SMALL, "width": 11}, projection=False))
     stream = look(model, INPUTS, record=["blocks.0.hook_resid_pre"])["blocks.0.hook_resid_pre"]
     assert (logit_lens(model, INPUTS)[:, 0] - stream).abs().max() < 1e-10
 
 
-def test_mistakes():
+def test_one_vector_for_all_members():
+    model = members(DecoderSpec(layers=1, heads=2, width=8, head_width=4))
+    vector = torch.arange(8.0, dtype=torch.float64)
+    expected = vector @ model.weights["unembed.W_U"] + model.weights["unembed.b_U"]
+    assert unembed(model, vector).shape == (2, 11)
+    assert torch.allclose(unembed(model, vector), expected, atol=1e-12)
+
+
+def test_models_without_a_stream_are_refused():
     lstm = initialise(LSTMSpec(layers=1, width=4), TOKENS, [0])
     for read in (attribute, logit_lens):
         with pytest.raises(SpecError, match="model: is of type LSTM; give a transformer"):
             read(lstm, INPUTS)
+    with pytest.raises(SpecError, match="model: is of type FNN; give a transformer"):
+        unembed(initialise(FNNSpec(layers=1, width=4, hidden=4), TOKENS, [0]), torch.ones(4))
+
+
+def test_tokens_and_vectors_that_do_not_fit_are_named(solver):
+    model = members(SPECS["post-layer-norm"])
     with pytest.raises(SpecError, match=r"tokens: have shape \(7, 2\)"):
-        attribute(drawn(SPECS["post-layer-norm"]), INPUTS, ASKED)
+        attribute(model, INPUTS, ASKED)
     with pytest.raises(SpecError, match="tokens: contributions to all tokens make no table"):
-        _ = attribute(identity_solver(), TestHandBuilt.INPUTS).table
+        _ = attribute(solver, TestHandBuilt.INPUTS).table
+    for shape in ((3, 8), (2, 4, 9), (9,)):
+        with pytest.raises(SpecError, match=r"vectors: have shape .*, but 2 members have a stream of width 8"):
+            unembed(model, torch.ones(shape, dtype=torch.float64))

@@ -52,17 +52,15 @@ def test_closed_form_of_orthogonal_directions():
     cosine = (1 * 9 + 4 * 1) / ((1 + 16) * (81 + 1 + 16)) ** 0.5
     assert found.values[0, 0, 0, 1].item() == pytest.approx(cosine)
     assert found.values[0, 1, 0, 0].item() == pytest.approx(cosine)
-    alone = cka(
-        record(one=(patterns * torch.tensor([1, 0, 0]))[None, :, None]), record(two=patterns[None, :, None, 1:2])
-    )
+    one, two = (patterns * torch.tensor([1, 0, 0]))[None, :, None], patterns[None, :, None, 1:2]
+    alone = cka(record(one=one), record(two=two))
     assert alone.values.item() == pytest.approx(0, abs=1e-12)
 
 
 def test_chance_is_the_mean_over_all_orders_of_the_rows():
     left, right = normal(1, 5, 1, 3), normal(1, 5, 1, 2) + 4
-    orders = torch.stack(
-        [cka(record(a=left), record(b=right[:, list(order)])).values for order in permutations(range(5))]
-    )
+    reordered = [right[:, list(order)] for order in permutations(range(5))]
+    orders = torch.stack([cka(record(a=left), record(b=other)).values for other in reordered])
     assert cka(record(a=left), record(b=right)).chance.item() == pytest.approx(orders.mean().item())
     wide = cka(record(a=normal(1, 6, 1, 200), b=normal(1, 6, 1, 200)))
     assert wide.chance[0, 0, 0, 1] > 0.9  # few rows of large width are alike by accident

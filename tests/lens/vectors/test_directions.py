@@ -6,14 +6,14 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Directions, look, position_directions, recorded_directions, token_directions
 from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec, VectorSpec
 from anchorlab.training.ensemble import initialise
+from tests.lens import hand_built
 from tests.lens.hand_built import (
     ANCHOR,
+    ANCHORS,
     HEAD_WIDTH,
     HEADS,
     LENGTH,
     VOCABULARY,
-    identity_sequences,
-    identity_solver,
     induction_circuit,
     stacked,
 )
@@ -25,11 +25,6 @@ SPECS = {
     "without layer norm": DecoderSpec(layers=2, heads=3, width=8, head_width=4, layer_norm=False),
     "merged": RecallSpec(width=8),
 }
-
-
-@pytest.fixture(scope="module")
-def solvers():
-    return stacked(identity_solver(1), identity_solver(2))
 
 
 class TestHandBuilt:
@@ -72,13 +67,12 @@ class TestHandBuilt:
 
     def test_sequences_as_recorded(self, solvers):
         """Every query of the broadcasting head meets the key of one position alone, k after the anchor."""
-        inputs, anchors = identity_sequences()
-        record = look(solvers, inputs, ["blocks.*.attn.hook_q", "blocks.*.attn.hook_k"])
+        record = look(solvers, hand_built.INPUTS, ["blocks.*.attn.hook_q", "blocks.*.attn.hook_k"])
         found = recorded_directions(record)
         assert found.queries.shape == (2, 2, 6, HEADS, LENGTH, HEAD_WIDTH)
         for member, k in ((0, 1), (1, 2)):
             expected = torch.zeros(6, LENGTH, LENGTH)
-            for row, anchor in enumerate(anchors.tolist()):
+            for row, anchor in enumerate(ANCHORS.tolist()):
                 expected[row, :, anchor + k : anchor + k + 1] = 1
                 expected[row, :, anchor:k] = 1  # with nothing k before it, a position hears of all so far
             assert torch.allclose(found.similarity[member, 1, :, 0], expected, atol=1e-5)
@@ -88,17 +82,19 @@ class TestHandBuilt:
         assert torch.allclose(found.similarity[:, 0], same, atol=1e-6)
 
     def test_candidates_and_one_layer(self, solvers):
-        inputs, _ = identity_sequences()
         sites = ["blocks.1.attn.hook_q", "blocks.1.attn.hook_k"]
-        found = recorded_directions(look(solvers, inputs, sites, candidates={"as it is": [], "again": []}))
+        found = recorded_directions(look(solvers, hand_built.INPUTS, sites, candidates={"as it is": [], "again": []}))
         assert found.match(0).shape == (2, 1, 2, 6, HEADS)
         assert torch.allclose(found.match(0)[..., 2], torch.ones(2, 1, 2, 6), atol=1e-6)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 class TestAgainstTheWeights:
-    def test_first_layer_is_the_product_of_weights(self, spec):
-        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+    @pytest.fixture
+    def model(self, spec):
+        return initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+
+    def test_first_layer_is_the_product_of_weights(self, model):
         weights = model.weights
         for found, rows in (
             (position_directions(model), weights["pos_embed.W_pos"]),
@@ -113,16 +109,14 @@ class TestAgainstTheWeights:
                 split = expected.view(2, rows.shape[1], heads, -1).transpose(1, 2)
                 assert (seen[:, 0] - split).abs().max() < 1e-12
 
-    def test_the_two_parts_sum_to_the_queries_of_any_sequence(self, spec):
-        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+    def test_the_two_parts_sum_to_the_queries_of_any_sequence(self, model):
         seen = look(model, INPUTS, ["blocks.0.attn.hook_q"])["blocks.0.attn.hook_q"]
         of_position, of_token = (each(model).queries[:, 0] for each in (position_directions, token_directions))
         parts = of_position.unsqueeze(2) + of_token[:, :, INPUTS]  # [member head batch position head_width]
         assert (parts.permute(0, 2, 3, 1, 4) - seen).abs().max() < 1e-12
 
-    def test_second_layer_is_what_such_a_model_records(self, spec):
+    def test_second_layer_is_what_such_a_model_records(self, model):
         """The same with the other embedding's weights set to zero."""
-        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
         site = "blocks.1.attn.hook_k"
 
         def without(name, inputs):
@@ -178,14 +172,13 @@ class TestMistakes:
         with pytest.raises(SpecError, match="model: reads vectors, not tokens"):
             token_directions(vectors)
 
-    def test_records(self):
-        inputs, _ = identity_sequences()
+    def test_records(self, solver):
         with pytest.raises(SpecError, match=r"record: has no queries; record blocks\.\*\.attn\.hook_q and"):
-            recorded_directions(look(identity_solver(), inputs))
+            recorded_directions(look(solver, hand_built.INPUTS))
         with pytest.raises(SiteError, match=r"unknown site 'blocks\.0\.attn\.hook_k'"):
-            recorded_directions(look(identity_solver(), inputs, ["blocks.0.attn.hook_q"]))
+            recorded_directions(look(solver, hand_built.INPUTS, ["blocks.0.attn.hook_q"]))
 
     @pytest.mark.parametrize("tokens", [[VOCABULARY], [-1], []])
-    def test_tokens(self, tokens):
+    def test_tokens(self, solver, tokens):
         with pytest.raises(SpecError, match=r"tokens: are empty or outside 0\.\.11; give one known token or more"):
-            token_directions(identity_solver(), torch.tensor(tokens, dtype=torch.int64))
+            token_directions(solver, torch.tensor(tokens, dtype=torch.int64))

@@ -5,7 +5,7 @@ import torch
 
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Record, condensation, cosine_similarity, head_similarity, look, similarity
-from tests.lens.hand_built import LENGTH, identity_sequences, identity_solver, stacked
+from tests.lens.hand_built import INPUTS, LENGTH, PATTERN_0
 
 
 def test_cosine_of_known_angles():
@@ -81,12 +81,9 @@ class TestSimilarity:
         assert torch.allclose(found[0, 0], expected[0])
         assert torch.allclose(found[1, 0], torch.tensor(expected[1], dtype=torch.float32), atol=1e-6)
 
-    def test_heads_of_the_solver(self):
+    def test_heads_of_the_solver(self, solver):
         """Shift by 1, shift by 2, uniform: what has nothing to attend to that far before is uniform too."""
-        site = "blocks.0.attn.hook_pattern"
-        inputs, _ = identity_sequences()
-        record = look(stacked(identity_solver(), identity_solver()), inputs, [site])
-        found = similarity(record, site, between="head", along=("query", "key"))
+        found = similarity(look(solver, INPUTS, PATTERN_0), PATTERN_0, between="head", along=("query", "key"))
         harmonic = sum(1 / (query + 1) for query in range(LENGTH))  # the uniform head's squared norm
         squares = (LENGTH, LENGTH - 0.5, harmonic)
         # shifts by 1 and 2 meet in row 0, and by half in row 1; a shift meets the uniform head in every row
@@ -94,7 +91,7 @@ class TestSimilarity:
         expected = torch.eye(3)
         for (one, other), dot in dots.items():
             expected[one, other] = expected[other, one] = dot / (squares[one] * squares[other]) ** 0.5
-        assert torch.allclose(found, expected.expand(2, 6, 3, 3), atol=1e-5)
+        assert torch.allclose(found, expected.expand(1, 6, 3, 3), atol=1e-5)
 
     def test_neurons_by_what_they_do(self):
         # three neurons over two sequences of two positions: the second does the same, the third the opposite or nothing
@@ -110,31 +107,31 @@ class TestSimilarity:
         assert each.shape == (1, 2, 3, 3)
         assert each[0, :, 0, 2].tolist() == pytest.approx([-1, 0])
 
-    def test_stages_of_the_solver(self):
+    def test_stages_of_the_solver(self, solver):
         """The first layer adds a third one-hot to the token's and the position's: 2 of sqrt(2) sqrt(3)."""
         sites = ["blocks.0.hook_resid_pre", "blocks.0.hook_attn_out", "blocks.0.hook_resid_post"]
-        inputs, _ = identity_sequences()
-        changes = {"as it is": [], "again": []}
-        found = similarity(look(identity_solver(), inputs, sites), sites, between="stage", along="width")
+        found = similarity(look(solver, INPUTS, sites), sites, between="stage", along="width")
         expected = torch.tensor([[1, 0, 2 / 6**0.5], [0, 1, 1 / 3**0.5], [2 / 6**0.5, 1 / 3**0.5, 1]])
         assert torch.allclose(found, expected.expand(1, 6, LENGTH, 3, 3), atol=1e-5)
-        both = look(identity_solver(), inputs, sites, candidates=changes)
+        both = look(solver, INPUTS, sites, candidates={"as it is": [], "again": []})
         assert similarity(both, sites, between="stage", along="width").shape == (1, 2, 6, LENGTH, 3, 3)
         assert similarity(both, sites, between="position", along="width").shape == (1, 3, 2, 6, LENGTH, LENGTH)
 
-    def test_mistakes(self):
+    @pytest.mark.parametrize(
+        ("sites", "between", "along", "error", "message"),
+        [
+            ("c", "position", "width", SiteError, "unknown site 'c'"),
+            ("a", "stage", "width", SpecError, "between: unknown axis 'stage'"),
+            ("a", "position", "widht", SpecError, "along: unknown axis 'widht'; did you mean 'width'"),
+            ("a", "position", (), SpecError, "along: cannot be .*; name at least one axis other than"),
+            ("a", "position", ("position",), SpecError, "along: cannot be .*; name at least one axis other than"),
+            ("a", "position", ("width", "width"), SpecError, "along: cannot be .*; name at least one axis other than"),
+            (["a", "b"], "stage", "width", SpecError, "sites: have 2 kinds of axes and sizes"),
+            ([], "stage", "width", SpecError, "sites: name no site"),
+        ],
+    )
+    def test_unknown_sites_and_axes_are_named(self, sites, between, along, error, message):
         axes = ("member", "batch", "position", "width")
         record = record_of(a=(torch.ones(1, 1, 2, 3), axes), b=(torch.ones(1, 1, 2, 4), axes))
-        with pytest.raises(SiteError, match="unknown site 'c'"):
-            similarity(record, "c", between="position", along="width")
-        with pytest.raises(SpecError, match=r"between: unknown axis 'stage'"):
-            similarity(record, "a", between="stage", along="width")
-        with pytest.raises(SpecError, match="along: unknown axis 'widht'; did you mean 'width'"):
-            similarity(record, "a", between="position", along="widht")
-        for along in ((), ("position",), ("width", "width")):
-            with pytest.raises(SpecError, match=r"along: cannot be .*; name at least one axis other than"):
-                similarity(record, "a", between="position", along=along)
-        with pytest.raises(SpecError, match="sites: have 2 kinds of axes and sizes"):
-            similarity(record, ["a", "b"], between="stage", along="width")
-        with pytest.raises(SpecError, match="sites: name no site"):
-            similarity(record, [], between="stage", along="width")
+        with pytest.raises(error, match=message):
+            similarity(record, sites, between=between, along=along)

@@ -52,9 +52,8 @@ class TestHandBuilt:
 
     def test_table(self, found):
         table = found.table
-        assert table.columns == [
-            "member", "site", "layer", "position", "accuracy", "shuffled", "shuffled_most", "untrained", "majority",
-        ]  # fmt: skip
+        values = ["accuracy", "shuffled", "shuffled_most", "untrained", "majority"]
+        assert table.columns == ["member", "site", "layer", "position", *values]
         row = table.row(-1, named=True)
         assert (row["member"], row["layer"], row["position"], row["accuracy"]) == (1, 1, LENGTH - 1, 1.0)
         assert row["shuffled"] < row["shuffled_most"] < 0.4 and row["untrained"] is None
@@ -108,9 +107,8 @@ def test_agrees_with_scikit_learn():
     for member, place in ((0, 8), (1, 5), (2, 8)):
         right = 0
         for row in rows:  # leaving one sequence out does not depend on how folds are drawn
-            fitted = LinearDiscriminantAnalysis(solver="lsqr").fit(
-                values[member, rows != row, place], labels[rows != row]
-            )
+            others = rows != row
+            fitted = LinearDiscriminantAnalysis(solver="lsqr").fit(values[member, others, place], labels[others])
             right += int(fitted.predict(values[member, [row], place])[0] == labels[row])
         assert found.accuracy[member, 0, place].item() == pytest.approx(right / len(rows))
 
@@ -134,22 +132,23 @@ def test_a_run_brings_its_untrained_members(tmp_path):
 
 
 @pytest.mark.untyped  # values of other types than the annotations name
-def test_errors_name_the_remedy():
-    model = identity_solver()
-    with pytest.raises(SpecError, match=r"labels: are numbers .* give integers, \[120\] or \[120, 9\]"):
-        probe(model, INPUTS, KEYS.float())
-    with pytest.raises(SpecError, match=r"labels: are labels of shape \(7,\)"):
-        probe(model, INPUTS, KEYS[:7])
-    with pytest.raises(SpecError, match="labels: are all the same; give at least two"):
-        probe(model, INPUTS, torch.zeros_like(KEYS))
-    with pytest.raises(SpecError, match=r"folds: 121 do not divide 120 sequences; give one of 2..120"):
-        probe(model, INPUTS, KEYS, folds=121)
-    with pytest.raises(SpecError, match=r"held_out: labels of whole sequences .*; hold out sequences"):
-        probe(model, INPUTS, KEYS, held_out="positions")
-    with pytest.raises(SpecError, match="shrinkage: 0 is out of range"):
-        probe(model, INPUTS, KEYS, shrinkage=0)
-    with pytest.raises(SpecError, match="shuffles: 0 leave no control"):
-        probe(model, INPUTS, KEYS, shuffles=0)
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        (KEYS.float(), {}, r"labels: are numbers .* give integers, \[120\] or \[120, 9\]"),
+        (KEYS[:7], {}, r"labels: are labels of shape \(7,\)"),
+        (torch.zeros_like(KEYS), {}, "labels: are all the same; give at least two"),
+        (KEYS, {"folds": 121}, r"folds: 121 do not divide 120 sequences; give one of 2..120"),
+        (KEYS, {"held_out": "positions"}, r"held_out: labels of whole sequences .*; hold out sequences"),
+        (KEYS, {"shrinkage": 0}, "shrinkage: 0 is out of range"),
+        # one-hot values have a covariance without an inverse
+        (KEYS, {"shrinkage": 1e-30}, "shrinkage: 1e-30 leaves a covariance that rounding makes singular; give"),
+        (KEYS, {"shuffles": 0}, "shuffles: 0 leave no control"),
+    ],
+)
+def test_errors_name_the_remedy(solver, labels, options, message):
+    with pytest.raises(SpecError, match=message):
+        probe(solver, INPUTS, labels, **options)
 
 
 def test_a_member_that_diverged_has_no_accuracy_and_spoils_no_other():
@@ -159,9 +158,3 @@ def test_a_member_that_diverged_has_no_accuracy_and_spoils_no_other():
     found = probe(stacked(diverged, identity_solver()), INPUTS, KEYS, shuffles=2)
     assert found.accuracy[0].isnan().all() and found.shuffled[:, 0].isnan().all()
     assert (found.accuracy[1, 1, -1] == 1) and found.shuffled[:, 1].isfinite().all()
-
-
-def test_a_shrinkage_below_rounding_is_refused():
-    """One-hot values have a covariance without an inverse."""
-    with pytest.raises(SpecError, match=r"shrinkage: 1e-30 leaves a covariance that rounding makes singular; give"):
-        probe(identity_solver(), INPUTS, KEYS, shrinkage=1e-30)

@@ -5,7 +5,7 @@ from sklearn.decomposition import PCA
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import look, principal_components, tsne
-from tests.lens.hand_built import LENGTH, identity_sequences, identity_solver, stacked
+from tests.lens.hand_built import INPUTS, LENGTH
 
 GENERATOR = torch.Generator().manual_seed(0)
 SCALES = torch.tensor([5.0, 3.0, 2.0, 1.0, 0.5, 0.1], dtype=torch.float64)
@@ -45,13 +45,10 @@ class TestPrincipalComponents:
         assert found.mean[0].tolist() == pytest.approx([0, 0, 5])
         assert torch.allclose(found.directions[0].abs(), torch.eye(3)[:2], atol=1e-6)
 
-    def test_a_recorded_site_of_the_solver(self):
+    def test_a_recorded_site_of_the_solver(self, solvers):
         """At one position all sequences share its one-hot; the tokens' are as far from each other as can be."""
-        inputs, _ = identity_sequences()
-        record = look(stacked(identity_solver(), identity_solver()), inputs, ["hook_embed"])
-        columns = record["hook_embed"][:, :, 0]
-        distinct = len(set(inputs[:, 0].tolist()))
-        assert distinct == len(inputs) == 6
+        columns = look(solvers, INPUTS, ["hook_embed"])["hook_embed"][:, :, 0]
+        assert len(set(INPUTS[:, 0].tolist())) == len(INPUTS) == 6
         found = principal_components(columns, components=6)
         # the corners of a simplex spread alike in all their five directions
         assert torch.allclose(found.explained, torch.tensor([0.2] * 5 + [0.0]).expand(2, 6), atol=1e-6)
@@ -66,10 +63,9 @@ class TestPrincipalComponents:
         assert found.coordinates.abs().max() == 0
 
     @pytest.mark.parametrize("components", [0, 7])
-    def test_mistakes(self, components):
-        with pytest.raises(
-            SpecError, match=rf"components: cannot take {components} of 40 vectors of width 6; give one of 1\.\.6"
-        ):
+    def test_more_components_than_there_are_are_refused(self, components):
+        message = rf"components: cannot take {components} of 40 vectors of width 6; give one of 1\.\.6"
+        with pytest.raises(SpecError, match=message):
             principal_components(CLOUDS, components)
 
 
@@ -168,9 +164,8 @@ class TestTsne:
         assert not torch.equal(near.coordinates, whole.coordinates)
         assert torch.equal(nearest_group(near.coordinates), torch.arange(36) // 12)
 
-    def test_a_recorded_site(self):
-        inputs, _ = identity_sequences()
-        record = look(identity_solver(), inputs, ["blocks.1.hook_resid_pre"])
+    def test_a_recorded_site(self, solver):
+        record = look(solver, INPUTS, ["blocks.1.hook_resid_pre"])
         found = tsne(record["blocks.1.hook_resid_pre"])
         assert found.coordinates.shape == (1, 6, LENGTH, 2)
         assert found.coordinates.isfinite().all()
@@ -184,7 +179,7 @@ class TestTsne:
             ({"neighbours": 0}, "neighbours: 0 do not fit 36 rows"),
         ],
     )
-    def test_mistakes(self, change, message):
+    def test_settings_that_do_not_fit_the_rows_are_named(self, change, message):
         with pytest.raises(SpecError, match=message):
             tsne(clusters().unsqueeze(0), **change)
 

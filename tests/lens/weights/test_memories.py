@@ -73,26 +73,27 @@ def solvers(request):
     return stacked(*(solver(*member, request.param) for member in MEMBERS))
 
 
+FORMS = {
+    "values of layer 1 predict each token but the noise": (SIGNAL, lambda *_: {(z, z): 1.0 for z in range(NOISE)}),
+    "the feed-forward layer predicts the noise": (NOISE_FORM, lambda trigger, *_: {(trigger, NOISE): 3.0}),
+    "layer 1 matches the trigger alone": (MATCHES, lambda trigger, *_: {(trigger, trigger): 1.0}),
+    "layer 1 avoids the noise": (
+        ("embed.W_E @ blocks.1.attn.W_KQ", "embed.W_E"),
+        lambda trigger, _, avoids: {(trigger, NOISE): -avoids},
+    ),
+    "layer 0 asks for the position before": (
+        PREVIOUS,
+        lambda _, back, __: {(t, t - back): 1.0 for t in range(back, LENGTH)},
+    ),
+}
+
+
 class TestHandBuilt:
-    def test_values_of_the_second_layer_predict_each_token_but_the_noise(self, solvers):
-        one = torch.diag(torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 0.0], dtype=torch.float64))
-        assert is_near(memory(solvers, *SIGNAL), torch.stack([one, one]))
-
-    def test_the_feed_forward_layer_predicts_the_noise_at_the_trigger(self, solvers):
-        expected = [zeros_but(TOKENS, {(trigger, NOISE): 3.0}) for trigger, _, _ in MEMBERS]
-        assert is_near(memory(solvers, *NOISE_FORM), torch.stack(expected))
-
-    def test_the_second_layer_matches_the_trigger_alone(self, solvers):
-        expected = [zeros_but(TOKENS, {(trigger, trigger): 1.0}) for trigger, _, _ in MEMBERS]
-        assert is_near(memory(solvers, *MATCHES), torch.stack(expected))
-
-    def test_the_second_layer_avoids_the_noise(self, solvers):
-        expected = [zeros_but(TOKENS, {(trigger, NOISE): -avoids}) for trigger, _, avoids in MEMBERS]
-        assert is_near(memory(solvers, "embed.W_E @ blocks.1.attn.W_KQ", "embed.W_E"), torch.stack(expected))
-
-    def test_the_first_layer_asks_for_the_position_before(self, solvers):
-        expected = [zeros_but(LENGTH, {(t, t - back): 1.0 for t in range(back, LENGTH)}) for _, back, _ in MEMBERS]
-        assert is_near(memory(solvers, *PREVIOUS), torch.stack(expected))
+    @pytest.mark.parametrize(("sides", "entries"), FORMS.values(), ids=FORMS)
+    def test_forms_entry_by_entry(self, solvers, sides, entries):
+        size = LENGTH if sides == PREVIOUS else TOKENS
+        expected = [zeros_but(size, entries(*member)) for member in MEMBERS]
+        assert is_near(memory(solvers, *sides), torch.stack(expected))
 
     def test_a_module_is_an_ensemble_of_one(self):
         module = solver(*MEMBERS[1])
@@ -101,14 +102,19 @@ class TestHandBuilt:
         assert not memory(module, *NOISE_FORM).requires_grad
 
 
+def by_numpy(model):
+    """Each member with its weights as arrays."""
+    for member in range(model.size):
+        yield member, {name: value.numpy() for name, value in model.member_weights(member).items()}
+
+
 class TestByNumpy:
     def test_chains_of_matrices(self):
         model = initialise(DecoderSpec(layers=1, heads=2, width=8, head_width=3), SHAPE, [0, 1], dtype=torch.float64)
         left = " embed.W_E@blocks.0.attn.W_Q @ blocks.0.attn.W_K.T"  # both heads at once
         found = memory(model, left, "unembed.W_U.T")
         assert found.shape == (2, TOKENS, TOKENS)
-        for member in range(2):
-            one = {name: value.numpy() for name, value in model.member_weights(member).items()}
+        for member, one in by_numpy(model):
             w_q, w_k = one["blocks.0.attn.W_Q"], one["blocks.0.attn.W_K"]
             expected = one["embed.W_E"] @ w_q @ w_k.T @ one["unembed.W_U"]
             assert np.abs(found[member].numpy() - expected).max() < 1e-12
@@ -117,11 +123,9 @@ class TestByNumpy:
         model = initialise(RecallSpec(width=7, hidden=9, factored_values=True), SHAPE, [0, 1], dtype=torch.float64)
         found = memory(model, "blocks.0.mlp.W_in.T", "pos_embed.W_pos @ blocks.0.attn.W_V @ blocks.0.attn.W_O")
         assert found.shape == (2, 9, LENGTH)
-        for member in range(2):
-            one = {name: value.numpy() for name, value in model.member_weights(member).items()}
+        for member, one in by_numpy(model):
             brought = one["pos_embed.W_pos"] @ one["blocks.0.attn.W_V"] @ one["blocks.0.attn.W_O"]
-            expected = one["blocks.0.mlp.W_in"].T @ brought.T
-            assert np.abs(found[member].numpy() - expected).max() < 1e-12
+            assert np.abs(found[member].numpy() - one["blocks.0.mlp.W_in"].T @ brought.T).max() < 1e-12
 
     @pytest.mark.parametrize("activation", ["relu", "gelu"])
     def test_a_layer_of_a_users_own_module_with_its_biases(self, activation):
@@ -183,60 +187,40 @@ class TestAlong:
         expected = kept["pos_embed.W_pos"] @ kept["blocks.0.attn.W_KQ"] @ kept["pos_embed.W_pos"].mT
         assert is_near(forms[0], expected)
 
-    def test_mistakes(self, trained):
+    def test_steps_without_a_checkpoint_are_named(self, trained):
         with pytest.raises(SpecError, match=r"^steps: names no checkpoint; give at least one, or leave steps out$"):
             memory_along(trained, *SIGNAL, steps=[])
         with pytest.raises(StoreError, match="no checkpoint of step 3; there are 0, 2, 4"):
             memory_along(trained, *SIGNAL, steps=[0, 3])
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "told"),
-    [
-        (
-            "embed.W_F @ blocks.1.mlp",
-            "unembed.W_U.T",
-            "left: unknown matrix or feed-forward layer 'embed.W_F'; did you mean 'embed.W_E'?",
-        ),
-        (
-            "embed.W_E @ blocks.1.mpl",
-            "unembed.W_U.T",
-            "left: unknown matrix or feed-forward layer 'blocks.1.mpl'; did you mean 'blocks.1.mlp'?",
-        ),
-        (
-            "embed.W_E",
-            "unembed.W_U.t",
-            "right: unknown matrix or feed-forward layer 'unembed.W_U.t'; did you mean 'unembed.W_U'?",
-        ),
-        (
-            "embed.W_E @ blocks.1.mlp.T",
-            "unembed.W_U.T",
-            "left: unknown matrix or feed-forward layer 'blocks.1.mlp.T'; did you mean 'blocks.1.mlp'?",
-        ),
-        (
-            "blocks.1.mlp",
-            "unembed.W_U.T",
-            "left: begins with 'blocks.1.mlp', a layer, which has no rows; begin with a matrix whose rows are vectors",
-        ),
-        (
-            "embed.W_E",
-            "embed.W_E @ blocks.1.mlp.W_out",
-            "right: 'blocks.1.mlp.W_out' takes vectors of width 9, not 7; "
-            "write the parts in the order in which vectors pass them",
-        ),
-        (
-            "unembed.W_U @ blocks.1.mlp",
-            "embed.W_E",
-            "left: 'blocks.1.mlp' takes vectors of width 7, not 6; "
-            "write the parts in the order in which vectors pass them",
-        ),
-        (
-            "embed.W_E",
-            "unembed.W_U",
-            "right: ends with vectors of width 6, left with 7; write a matrix with .T to transpose it",
-        ),
-    ],
-)
+UNKNOWN = "unknown matrix or feed-forward layer"
+ORDER = "write the parts in the order in which vectors pass them"
+MISTAKES = [
+    ("embed.W_F @ blocks.1.mlp", "unembed.W_U.T", f"left: {UNKNOWN} 'embed.W_F'; did you mean 'embed.W_E'?"),
+    ("embed.W_E @ blocks.1.mpl", "unembed.W_U.T", f"left: {UNKNOWN} 'blocks.1.mpl'; did you mean 'blocks.1.mlp'?"),
+    ("embed.W_E", "unembed.W_U.t", f"right: {UNKNOWN} 'unembed.W_U.t'; did you mean 'unembed.W_U'?"),
+    ("embed.W_E @ blocks.1.mlp.T", "unembed.W_U.T", f"left: {UNKNOWN} 'blocks.1.mlp.T'; did you mean 'blocks.1.mlp'?"),
+    (
+        "blocks.1.mlp",
+        "unembed.W_U.T",
+        "left: begins with 'blocks.1.mlp', a layer, which has no rows; begin with a matrix whose rows are vectors",
+    ),
+    (
+        "embed.W_E",
+        "embed.W_E @ blocks.1.mlp.W_out",
+        f"right: 'blocks.1.mlp.W_out' takes vectors of width 9, not 7; {ORDER}",
+    ),
+    ("unembed.W_U @ blocks.1.mlp", "embed.W_E", f"left: 'blocks.1.mlp' takes vectors of width 7, not 6; {ORDER}"),
+    (
+        "embed.W_E",
+        "unembed.W_U",
+        "right: ends with vectors of width 6, left with 7; write a matrix with .T to transpose it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "told"), MISTAKES)
 def test_a_mistake_is_told_in_one_line(left, right, told):
     with pytest.raises(SpecError) as caught:
         memory(initialise(RecallSpec(width=7, hidden=9), SHAPE, [0]), left, right)

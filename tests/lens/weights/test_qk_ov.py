@@ -6,7 +6,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens import look, ov, qk
 from anchorlab.models import DecoderSpec, FNNSpec, RecallSpec
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import ANCHOR, HEADS, LENGTH, SHARP, VOCABULARY, identity_solver, induction_circuit, stacked
+from tests.lens.hand_built import ANCHOR, HEADS, LENGTH, SHARP, VOCABULARY, induction_circuit, stacked
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 INPUTS = torch.randint(0, 11, (7, 6), generator=torch.Generator().manual_seed(0))
@@ -17,11 +17,6 @@ SPECS = {
     "merged with factored values": RecallSpec(width=8, factored_values=True),
     "merged without scale": RecallSpec(width=8, scale_scores=False),
 }
-
-
-@pytest.fixture(scope="module")
-def solvers():
-    return stacked(identity_solver(1), identity_solver(2))
 
 
 class TestHandBuilt:
@@ -74,8 +69,11 @@ class TestHandBuilt:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())
 class TestAgainstTheForwardPass:
-    def test_scores(self, spec):
-        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+    @pytest.fixture
+    def model(self, spec):
+        return initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+
+    def test_scores(self, model):
         record = look(model, INPUTS, record=["blocks.*.hook_resid_pre", "blocks.*.attn.hook_attn_scores_unmasked"])
         matrix = qk(model).matrix
         for layer in range(2):
@@ -84,8 +82,7 @@ class TestAgainstTheForwardPass:
             seen = record[f"blocks.{layer}.attn.hook_attn_scores_unmasked"]
             assert (scores - seen).abs().max() < 1e-10
 
-    def test_outputs(self, spec):
-        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+    def test_outputs(self, model):
         record = look(model, INPUTS, record=["blocks.*.hook_*", "blocks.*.attn.hook_pattern"])
         matrix = ov(model).matrix
         for layer in range(2):
@@ -93,8 +90,7 @@ class TestAgainstTheForwardPass:
             outputs = torch.einsum("m b h q k, m b k w, m h w v -> m b q v", pattern, x, matrix[:, layer])
             assert (outputs - record[f"blocks.{layer}.hook_attn_out"]).abs().max() < 1e-10
 
-    def test_singular_values(self, spec):
-        model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
+    def test_singular_values(self, model):
         tokens, outputs = model.weights["embed.W_E"], model.weights["unembed.W_U"]
         for circuit in (qk(model), ov(model), ov(model).between(tokens, outputs)):
             values = circuit.singular_values
@@ -103,6 +99,6 @@ class TestAgainstTheForwardPass:
             assert (values - expected[..., : values.shape[-1]]).abs().max() < 1e-10
 
 
-def test_mistakes():
+def test_a_model_without_attention_is_refused():
     with pytest.raises(SpecError, match="model: is of type FNN; give a transformer"):
         qk(initialise(FNNSpec(layers=1, width=4, hidden=4), SHAPE, [0]))

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.heads.chance import uniform_attention
 from anchorlab.spec import unknown_name
 
 Rest = Literal["uniform", "itself", "nothing"]
@@ -155,11 +156,9 @@ def attention_map(
 
 def rest_map(rest: Rest, length: int, causal: bool = True) -> Float[Tensor, "query key"]:
     """Return the attention map of a rest, the same for all sequences."""
-    if rest == "itself":
-        return torch.eye(length)
-    everywhere = torch.ones(length, length)
-    everywhere = everywhere.tril() if causal else everywhere
-    return everywhere / everywhere.sum(dim=1, keepdim=True) if rest == "uniform" else torch.zeros(length, length)
+    if rest == "uniform":
+        return uniform_attention(length, causal)
+    return torch.eye(length) if rest == "itself" else torch.zeros(length, length)
 
 
 def _role(name: str, roles: Roles, field: str) -> Int[Tensor, "batch instance"]:

@@ -55,7 +55,7 @@ def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[Attent
     best = max(shifts, key=shifts.__getitem__, default=0)
     if best and shifts[best] >= _SHIFTED:
         yield (AttentionRule(EVERYWHERE, best),)
-    if tokens is not None and _repeats(tokens):
+    if tokens is not None and bool((tokens.sort(dim=1).values.diff(dim=1) == 0).any()):  # a token occurs twice
         for key, detector in ((SAME, detectors.matching), (AFTER_SAME, detectors.induction)):
             if float(detector(heads, tokens)) >= _SHIFTED:
                 yield (AttentionRule(EVERYWHERE, key),)
@@ -75,11 +75,6 @@ def _from_others(pattern: Tensor, rule: AttentionRule, roles: Roles) -> float:
     causal = not bool(pattern.triu(1).any())
     cells = rule_cells(rule, roles, pattern.shape[-1], causal=causal) & ~torch.eye(pattern.shape[-1], dtype=torch.bool)
     return float(pattern[cells].mean()) if int(cells.sum()) > len(pattern) else 0.0
-
-
-def _repeats(tokens: Tensor) -> bool:
-    """Whether any token occurs twice in any sequence."""
-    return bool((tokens.sort(dim=1).values.diff(dim=1) == 0).any())
 
 
 def _by_role(pattern: Tensor, roles: Roles) -> Iterator[tuple[AttentionRule, ...]]:

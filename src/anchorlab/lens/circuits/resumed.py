@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens.look.access import Access, evaluating
-from anchorlab.lens.look.chunks import sequences_at_a_time
+from anchorlab.lens.look.first_sequence import sequences_at_a_time
+from anchorlab.lens.look.inputs import Subject, fitting
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.look.sources import fitting
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
 from anchorlab.tasks.batch import Batch
@@ -39,7 +39,7 @@ class ResumedPasses:
         if not isinstance(ensemble.template, Transformer):
             return None
         passes, kept = ResumedPasses(ensemble, batch), ["blocks.0.hook_resid_pre"]
-        most = sequences_at_a_time(passes.access, passes.weights, batch.inputs, kept=kept, copies=_KEPT)
+        most = sequences_at_a_time(Subject(ensemble, passes.access, batch.inputs), kept=kept, copies=_KEPT)
         return passes if most >= len(batch) else None
 
     def __call__(
@@ -47,9 +47,8 @@ class ResumedPasses:
     ) -> Float[Tensor, "batch scored output"]:
         """Return the outputs at the scored positions.
 
-        Args:
-            names: for each block, a key that identifies its changes
-            changes: returns the changes of a block's attention; called only for blocks that run
+        `names` has a key for each block that identifies its changes; `changes` returns the changes of a block's
+        attention, and is called only for blocks that run.
         """
         known = [block for block in range(1, len(names)) if tuple(names[:block]) in self._streams]
         begin = max(known, default=0)

@@ -2,7 +2,6 @@
 
 from anchorlab.lens.heads import detectors, per_sequence
 from anchorlab.lens.heads.assignment import HeadMatching, match_heads
-from anchorlab.lens.heads.broadcasting import best_source
 from anchorlab.lens.heads.chance import chance_of_uniform, threshold, uniform_attention
 from anchorlab.lens.heads.detect import describe, detect
 from anchorlab.lens.heads.detectors import (
@@ -21,5 +20,5 @@ from anchorlab.lens.heads.detectors import (
     shift_profile,
     uniform,
 )
-from anchorlab.lens.heads.per_sequence import AttentionPattern, Queries
+from anchorlab.lens.heads.per_sequence import AttentionPattern, Queries, best_source
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens.grids import grid_table
 from anchorlab.lens.heads.detect import pattern_sites
 from anchorlab.lens.look.record import Record
 
@@ -60,20 +61,9 @@ class HeadMatching:
     @property
     def table(self) -> "polars.DataFrame":
         """One row per member and head of the reference: member, layer, head, corresponds, similarity, chance."""
-        import polars
-
-        members, layers, heads = (torch.arange(size) for size in self.heads.shape)
-        grid = torch.cartesian_prod(members, layers, heads)
-        return polars.DataFrame(
-            {
-                "member": grid[:, 0].tolist(),
-                "layer": grid[:, 1].tolist(),
-                "head": grid[:, 2].tolist(),
-                "corresponds": self.heads.flatten().tolist(),
-                "similarity": self.similarity.flatten().tolist(),
-                "chance": self.chance.unsqueeze(-1).expand(self.heads.shape).flatten().tolist(),
-            }
-        )
+        axes = dict(zip(("member", "layer", "head"), map(range, self.heads.shape), strict=True))
+        values = {"corresponds": self.heads, "similarity": self.similarity, "chance": self.chance}
+        return grid_table(axes, values)
 
 
 def match_heads(seen: "Record | polars.DataFrame", reference: int = 0) -> HeadMatching:

@@ -1,11 +1,13 @@
-"""Detectors by sequence: the scores whose means are in `detectors`, with standard errors and intervals.
+"""Detectors by sequence: how much each head does one thing, with standard errors and intervals.
 
 Each takes patterns `[... batch head query key]`, whose rows sum to 1, and returns `HeadScores`: a score in [0, 1] for
-each sequence and head. The profiles return `OffsetScores`: these scores at several offsets or positions. For the
-meaning of a score and its errors see the detector of the same name in `detectors`.
+each sequence and head. The profiles return `OffsetScores`: these scores at several offsets or positions. The functions
+of the same names in `detectors` return the means. A score of 1 means that the head does nothing else. In the formulas P
+is the pattern, n the length, q a query position and k a key position, all from 0.
 
-For sequences padded on the right, give their `lengths`, `[batch]`: queries and keys at the padding do not count, and
-each sequence scores as it would alone. A sequence that is too short for a score has weight 0.
+For sequences padded on the right, give their `lengths`, `[batch]`: n is then a sequence's own length, queries and keys
+at the padding do not count, and each sequence scores as it would alone. A sequence that is too short for a score has
+weight 0.
 """
 
 from typing import Literal
@@ -28,7 +30,10 @@ Queries = Literal["from", "after", "last", "all"]
 
 
 def shift(pattern: AttentionPattern, k: int, lengths: Lengths = None) -> HeadScores:
-    """Score shifts by k: the mean of P[q, q - k] over the queries q >= k."""
+    """Score how much a head shifts by k: the mean of P[q, q - k] over q >= k (anchor functions, 5.1, Fig 13).
+
+    Errors: `SpecError` for a k outside 0..n-1.
+    """
     length = _length(pattern)
     if not 0 <= k < length:
         raise SpecError("k", f"{k} is not a shift within {length} positions", f"give one of 0..{length - 1}")
@@ -36,18 +41,26 @@ def shift(pattern: AttentionPattern, k: int, lengths: Lengths = None) -> HeadSco
 
 
 def next_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScores:
-    """Score attention to the next token: the mean of P[q, q + 1] over all queries but the last."""
+    """Score how much a head without a causal mask attends to the next token: the mean of P[q, q + 1] over q < n - 1.
+
+    Errors: `SpecError` for a single position.
+    """
     if _length(pattern) < 2:
         raise SpecError("pattern", "a single position has no next one", "give longer sequences")
     return _diagonal(pattern, 1, lengths)
 
 
 def first_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScores:
-    """Score attention to the first token: the mean of P[q, 0] over the queries q > 0."""
+    """Score how much a head attends to the first token, whatever it is: the mean of P[q, 0] over q > 0.
+
+    Idle heads of language models attend to the first token, with or without a beginning-of-text token. So if the source
+    is always the first token, a broadcasting head cannot be told from an idle head.
+
+    Errors: `SpecError` for a single position.
+    """
     if _length(pattern) < 2:
         raise SpecError("pattern", "a single position has none before it", "give longer sequences")
-    scores = _columns(pattern, torch.zeros(pattern.shape[-4], 1, dtype=torch.int64), "after", lengths)
-    return HeadScores(scores.values[..., 0, :, :], scores.weights[0])
+    return _column(pattern, torch.zeros(pattern.shape[-4], dtype=torch.int64), "after", lengths)
 
 
 def shift_profile(pattern: AttentionPattern, largest: int | None = None, lengths: Lengths = None) -> OffsetScores:
@@ -58,9 +71,7 @@ def shift_profile(pattern: AttentionPattern, largest: int | None = None, lengths
 
     Errors: `SpecError` for a `largest` below 0, or of n or more.
     """
-    limits = _limits(pattern, lengths)
-    own = limits - 1 if largest is not None else limits // 2
-    largest = _length(pattern) // 2 if largest is None else largest
+    largest, own = _reach(pattern, largest, lengths)
     if largest < 0:
         raise SpecError("largest", f"{largest} is below 0", "give the largest shift to score")
     each = [shift(pattern, k, lengths) for k in range(largest + 1)]
@@ -72,13 +83,40 @@ def shift_profile(pattern: AttentionPattern, largest: int | None = None, lengths
 def broadcast(
     pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries: Queries = "from", lengths: Lengths = None
 ) -> HeadScores:
-    """Score attention to one position of each sequence, averaged over the queries."""
+    """Score how much a head broadcasts from one position of each sequence (anchor functions, 5.1, Fig 13).
+
+    With s the source, such as the key's position: the mean of P[q, s] over the queries q >= s (`from`), q > s
+    (`after`), q = n - 1 (`last`) or all q (`all`). Every sequence has the same weight; sequences without a query
+    `after` their source are left out.
+
+    Errors: `SpecError` for a source outside the sequence, and if no sequence has a query.
+    """
     length = _length(pattern)
     _check_positions("sources", sources, pattern, lengths)
-    profile = _columns(pattern, sources.unsqueeze(-1), queries, lengths)
-    if not bool(profile.weights.any()):
+    scores = _column(pattern, sources, queries, lengths)
+    if not bool(scores.weights.any()):
         raise SpecError("sources", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
-    return HeadScores(profile.values[..., 0, :, :], profile.weights[0])
+    return scores
+
+
+def best_source(
+    pattern: AttentionPattern, besides_first: bool
+) -> tuple[Float[Tensor, "*lead batch head"], Int[Tensor, "*lead batch head"]]:
+    """Return each sequence's largest score of broadcasting from one position, and that position.
+
+    The source s ranges over the positions up to the middle, so that at least about half of the queries come after it.
+    The score is the summed attention of the queries q > s to s, divided by all their attention. With `besides_first`,
+    their attention to the first token is left out of the divisor, and the first token is excluded as a source. This is
+    for language models: their idle heads attend mostly to the first token, which would look like a broadcast.
+    """
+    length = pattern.shape[-1]
+    first = 1 if besides_first else 0
+    later = torch.ones(length, length, dtype=pattern.dtype, device=pattern.device).tril(-1)[:, first : length // 2 + 1]
+    given = torch.einsum("...qs,qs->...s", pattern[..., first : length // 2 + 1], later)
+    may = 1 - pattern[..., 0] if besides_first else torch.ones_like(pattern[..., 0])
+    share = given / torch.einsum("...q,qs->...s", may, later).clamp(min=torch.finfo(pattern.dtype).tiny)
+    best = share.max(dim=-1)
+    return best.values.clamp(max=1), best.indices + first
 
 
 def broadcast_profile(
@@ -105,14 +143,17 @@ def broadcast_profile(
 def fixed_position(
     pattern: AttentionPattern, position: int, queries: Queries = "from", lengths: Lengths = None
 ) -> HeadScores:
-    """Score attention to the same position in every sequence that has it, averaged over the queries."""
+    """Score how much a head attends to one position p, the same in every sequence: `broadcast` from p.
+
+    Errors: `SpecError` for a position outside 0..n-1, and if no query is `after` it.
+    """
     length = _length(pattern)
     if not 0 <= position < length:
         raise SpecError("position", f"{position} is outside {length} positions", f"give one of 0..{length - 1}")
-    scores = _columns(pattern, torch.full((pattern.shape[-4], 1), position), queries, lengths)
+    scores = _column(pattern, torch.full((pattern.shape[-4],), position), queries, lengths)
     if not bool(scores.weights.any()):
         raise SpecError("position", f"no query comes after {position}", "use queries 'from' or 'last'")
-    return HeadScores(scores.values[..., 0, :, :], scores.weights[0])
+    return scores
 
 
 def fixed_position_profile(
@@ -126,9 +167,7 @@ def fixed_position_profile(
     Errors: `SpecError` for a `largest` outside 0..n-1.
     """
     length = _length(pattern)
-    limits = _limits(pattern, lengths)
-    own = limits - 1 if largest is not None else limits // 2
-    largest = length // 2 if largest is None else largest
+    largest, own = _reach(pattern, largest, lengths)
     if not 0 <= largest < length:
         raise SpecError("largest", f"{largest} is outside {length} positions", f"give one of 0..{length - 1}")
     positions = torch.arange(largest + 1, device=pattern.device)
@@ -142,7 +181,14 @@ def anchor_attending(
     queries: Queries = "from",
     lengths: Lengths = None,
 ) -> HeadScores:
-    """Score attention to the anchors of each sequence, averaged over the queries; -1 stands for a missing anchor."""
+    """Score how much a head attends to the anchors: the sum over the anchors s of P[q, s], averaged over the queries.
+
+    `anchors` are the positions of one anchor per sequence, `[batch]`, or of several, `[batch anchor]`, with -1 for a
+    missing one. The queries are those `from` the first anchor on, `after` it, the `last`, or `all`. Every sequence has
+    the same weight.
+
+    Errors: `SpecError` for an anchor outside the sequence, and for a sequence without anchors.
+    """
     length = _length(pattern)
     limits = _limits(pattern, lengths)
     positions = anchors.to(pattern.device).reshape(len(anchors), -1)
@@ -153,7 +199,9 @@ def anchor_attending(
     first = torch.where(present, positions, length).amin(dim=-1)
     keys = torch.zeros(len(positions), length + 1, dtype=pattern.dtype, device=pattern.device)
     keys = keys.scatter(1, torch.where(present, positions, length), 1.0)[:, :length]
-    rows = _averaged_queries(first, limits, length, queries).to(pattern.dtype)
+    place = torch.arange(length, device=pattern.device)
+    least = {"from": first, "after": first + 1, "last": limits - 1, "all": torch.zeros_like(first)}[queries]
+    rows = ((place >= least.unsqueeze(-1)) & (place < limits.unsqueeze(-1))).to(pattern.dtype)
     counts = rows.sum(dim=-1, keepdim=True)
     if not bool(counts.any()):
         raise SpecError("anchors", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
@@ -162,7 +210,14 @@ def anchor_attending(
 
 
 def uniform(pattern: AttentionPattern, causal: bool = True, lengths: Lengths = None) -> HeadScores:
-    """Score 1 minus the distance from uniform attention, averaged over the queries with more than one key."""
+    """Score how close a head is to uniform attention: the mean over queries of 1 - TV(P[q, :], U[q, :]).
+
+    TV is the total variation distance, half the sum of absolute differences. U[q, k] = 1 / (q + 1) for k <= q, or
+    1 / n for all k if attention is not `causal`. The first query of a causal head, which has one key, is left out. A
+    head whose queries attend to one position each scores the mean of 1 / (q + 1), or 1 / n.
+
+    Errors: `SpecError` for a causal head on a single position.
+    """
     length = _length(pattern)
     if causal and length < 2:
         raise SpecError("pattern", "a single position leaves a causal head no choice", "give longer sequences")
@@ -178,17 +233,23 @@ def uniform(pattern: AttentionPattern, causal: bool = True, lengths: Lengths = N
 
 
 def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], lengths: Lengths = None) -> HeadScores:
-    """Score attention to the tokens after earlier copies of the current one.
+    """Score how much a head attends to the tokens that followed earlier copies of the current one.
 
-    The weight of a sequence is its number of queries whose token occurs earlier.
+    The sum of P[q, j + 1] over the positions j < q that hold the same token as q, averaged over all queries of all
+    sequences with such a position (truncated weights, section 4). A sequence's weight is its number of such queries.
+
+    Errors: `SpecError` if no token occurs twice in a sequence.
     """
     return _some(recurrence(pattern, tokens, "followers", lengths))
 
 
 def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], lengths: Lengths = None) -> HeadScores:
-    """Score attention to earlier copies of the current token.
+    """Score how much a head attends to earlier copies of the current token (anchor functions, 5.6).
 
-    The weight of a sequence is its number of queries whose token occurs earlier.
+    The sum of P[q, j] over the positions j < q that hold the same token as q, averaged over all queries of all
+    sequences with such a position. A sequence's weight is its number of such queries.
+
+    Errors: `SpecError` if no token occurs twice in a sequence.
     """
     return _some(recurrence(pattern, tokens, "copies", lengths))
 
@@ -251,15 +312,16 @@ def _columns(
     return HeadScores(each.gather(-1, index).movedim(-1, -3), counted.T.to(pattern.dtype))
 
 
-def _averaged_queries(
-    sources: Int[Tensor, "batch"], limits: Int[Tensor, "batch"], length: int, queries: Queries
-) -> Bool[Tensor, "batch query"]:
-    """True for the queries that each sequence's score averages over."""
-    place, limits, sources = torch.arange(length, device=sources.device), limits.unsqueeze(-1), sources.unsqueeze(-1)
-    if queries == "last":
-        return place == limits - 1
-    least = {"from": sources, "after": sources + 1, "all": torch.zeros_like(sources)}[queries]
-    return (place >= least) & (place < limits)
+def _column(pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries: Queries, lengths: Lengths) -> HeadScores:
+    """The attention to one source of each sequence."""
+    scores = _columns(pattern, sources.unsqueeze(-1), queries, lengths)
+    return HeadScores(scores.values[..., 0, :, :], scores.weights[0])
+
+
+def _reach(pattern: AttentionPattern, largest: int | None, lengths: Lengths) -> tuple[int, Int[Tensor, "batch"]]:
+    """The largest offset to score, and each sequence's own; by default half of its length."""
+    limits = _limits(pattern, lengths)
+    return (_length(pattern) // 2, limits // 2) if largest is None else (largest, limits - 1)
 
 
 def _limits(pattern: AttentionPattern, lengths: Lengths) -> Int[Tensor, "batch"]:

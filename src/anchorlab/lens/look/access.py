@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -68,7 +69,7 @@ class Access:
             raise SiteError(str(unknown_name(where, pattern, self.names, "site")))
         return found
 
-    def axes(self, site: str, value: Tensor) -> tuple[str, ...]:
+    def axes(self, site: str, value: Shaped[Tensor, "..."]) -> tuple[str, ...]:
         """Return the axis names of a site's value.
 
         Errors: `SiteError` if the axes do not fit the value's shape, or if `batch` is not the first axis.
@@ -93,19 +94,21 @@ class Access:
             return not set(targets)
         return not any("output" in self.own_sites[site].axes for site in targets)
 
-    def least_positions(self, targets: Iterable[str], inputs: Tensor) -> Tensor | None:
+    def least_positions(
+        self, targets: Iterable[str], inputs: Shaped[Tensor, "batch position *feature"]
+    ) -> Int[Tensor, "last"] | None:
         """Return the positions for a pass whose output is not needed: the last, or None if the module computes all."""
         return torch.tensor([inputs.shape[1] - 1]) if self.hands_on_positions(targets) else None
 
     def run(
         self,
         weights: Mapping[str, Tensor],
-        inputs: Tensor,
+        inputs: Shaped[Tensor, "batch position *feature"],
         targets: Iterable[str],
         visit: Tap,
-        positions: Tensor | None = None,
+        positions: Int[Tensor, "*batch scored"] | None = None,
         entering: Entering | None = None,
-    ) -> Tensor:
+    ) -> Shaped[Tensor, "..."]:
         """Run the module with one member's weights, call `visit` at each target site, and return the output.
 
         `positions` and `entering` are passed to the module if given. Check `hands_on_positions` before giving

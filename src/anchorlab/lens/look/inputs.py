@@ -1,11 +1,12 @@
-"""Convert the arguments of `look` to one form: an ensemble, a tensor of sequences, lists."""
+"""What is looked at: a model and the sequences that it reads, converted to one form and checked."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.errors import SpecError
@@ -36,6 +37,56 @@ AnyPositions = Tensor | np.ndarray | Sequence[Any] | int
 """Positions `[scored]` or `[batch scored]`; one number is one position."""
 
 One = TypeVar("One")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and the sequences that it reads, all checked.
+
+    Fields
+        ensemble: the members
+        access: their module and its sites
+        inputs: all sequences
+        positions: the scored positions, `[scored]` or `[batch scored]`; None: all
+        patch_inputs: the sequences that the rule `patch` takes values from, in the shape of `inputs`
+    """
+
+    ensemble: Ensemble
+    access: Access
+    inputs: Shaped[Tensor, "batch position *feature"]
+    positions: Int[Tensor, "*batch scored"] | None = None
+    patch_inputs: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: AnyModel,
+        inputs: AnyInputs,
+        positions: AnyPositions | None = None,
+        axes: Mapping[str, tuple[str, ...]] | None = None,
+        patch_inputs: AnyInputs | None = None,
+    ) -> "Subject":
+        """Check the arguments of `look`. Errors: as `look`."""
+        ensemble = as_ensemble(model)
+        access = Access(ensemble.template, axes or {})
+        found = as_sequences(inputs, access)
+        scored = None if positions is None else as_positions(positions, found)
+        others = None if patch_inputs is None else as_sequences(patch_inputs, access, "patch_inputs")
+        return cls(ensemble, access, found, scored, others)
+
+    def first(self) -> "Subject":
+        """Return the first member with the first sequence."""
+        return Subject(self.ensemble.select([0]), self.access, self.inputs[:1])
+
+    @property
+    def members(self) -> int:
+        """The number of members; a module without weights counts as one."""
+        return self.ensemble.size if self.ensemble.weights else 1
+
+    @property
+    def scored(self) -> Int[Tensor, "*batch scored"]:
+        """The scored positions; the last position if none were given."""
+        return torch.tensor([self.inputs.shape[1] - 1]) if self.positions is None else self.positions
 
 
 def as_ensemble(model: AnyModel) -> Ensemble:
@@ -99,6 +150,24 @@ def as_list(given: One | Sequence[One], kind: type[One] | tuple[type[One], ...],
         if not isinstance(each, kind):
             raise SpecError(f"{field}.{at}", f"{_kind(each)} does not belong here", remedy)
     return found
+
+
+def fitting(inputs: Shaped[Tensor, "..."], weights: Mapping[str, Tensor]) -> Shaped[Tensor, "..."]:
+    """Return the inputs on the device of the weights, and vectors also in the precision of the weights."""
+    floating = next((value for value in weights.values() if value.is_floating_point()), None)
+    if floating is None:
+        return inputs
+    return inputs.to(floating.device, floating.dtype if inputs.is_floating_point() else inputs.dtype)
+
+
+def positions_of(positions: Int[Tensor, "*batch scored"] | None, rows: range) -> Int[Tensor, "*row scored"] | None:
+    """Return the scored positions of some rows of the batch, from `[scored]` or `[batch scored]`."""
+    return positions if positions is None or positions.ndim == 1 else positions[rows.start : rows.stop]
+
+
+def row_ranges(rows: range, batch_size: int) -> Iterator[range]:
+    """Return rows of a batch as consecutive ranges of at most `batch_size` rows."""
+    return (rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size))
 
 
 def _tensor(given: Any, field: str) -> Tensor:

@@ -31,17 +31,11 @@ def intervene(
     borrowed: Tensor | None = None,
     name: str = "intervention",
 ) -> Shaped[Tensor, "*axes"]:
-    """Return a copy of a site's value with the intervention applied.
+    """Return a copy of a site's value for the rows of `moment`, with the intervention applied.
 
-    Args:
-        intervention: the change to apply.
-        value: the site's value for the rows of `moment`.
-        axes: the axis names of the value.
-        moment: the member and the rows of the batch that the value belongs to.
-        borrowed: for the rules `mean`, `resample` and `patch`, the replacement values in the form that
-            `selected_values` returns: one for each row of `moment`, or a single one for all rows, with a batch axis of
-            size 1.
-        name: the intervention's name in errors.
+    `borrowed` are the replacement values for the rules `mean`, `resample` and `patch`, in the form that
+    `selected_values` returns: one for each row of `moment`, or a single one for all rows, with a batch axis of size 1.
+    `name` is the intervention's name in errors.
 
     Errors: `SpecError` for an axis that the site does not have, an index out of range and an operand that does not fit.
     """
@@ -92,13 +86,7 @@ def selected_values(
 ) -> Shaped[Tensor, "*selected"]:
     """Return the values that an intervention selects in each row, with all axes of the site; `where.batch` is ignored.
 
-    Args:
-        intervention: its `where` and `at` determine the selection.
-        value: the site's value, with one row per entry of `sequences`.
-        axes: the axis names of the value.
-        sequences: the batch index of each row's sequence, which determines the row's places in `at`.
-        batch: the number of sequences in the batch.
-        name: the intervention's name in errors.
+    `sequences` are the batch indices of the value's rows, which determine their places in `at`.
 
     Errors: as `intervene`.
     """

@@ -3,26 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.access import OUTPUT, Access
-from anchorlab.lens.look.chunks import checked_size, sequences_at_a_time
-from anchorlab.lens.look.inputs import (
-    AnyInputs,
-    AnyModel,
-    AnyPositions,
-    as_ensemble,
-    as_list,
-    as_positions,
-    as_sequences,
-)
+from anchorlab.lens.look.access import OUTPUT
+from anchorlab.lens.look.first_sequence import check_read, checked_size, sequences_at_a_time
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.look.passes import Arrays, Passes, branches_of
-from anchorlab.lens.look.reading import check_read
+from anchorlab.lens.look.passes import Passes, branches_of
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.look.sources import row_ranges
 from anchorlab.models.edits import AnyEdit, Quantise, Remove, Truncate
 
 Change = Intervention | AnyEdit
 """A change that a candidate may hold: of a value at a site, or of a weight."""
+
+_EDITS = (Truncate, Remove, Quantise)
 
 
 def look(
@@ -77,16 +69,8 @@ def look(
     the module does not read; `SpecError` for a selection or an operand that does not fit its site, and for inputs that
     the model cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
     """
-    passes = _passes(
-        model, inputs, record, interventions, edits, candidates, patch_inputs, positions, output, axes, batch_size
-    )
-    names = None if candidates is None else tuple(candidates)
-    arrays = Arrays(passes.members, None if names is None else len(names), len(passes.inputs))
-    for rows in row_ranges(len(passes.inputs), passes.batch_size):
-        passes.fill(arrays, rows, 0)
-    for branch in passes.branches:
-        branch.check_changed()
-    return arrays.record(passes.inputs, names)
+    subject = Subject.of(model, inputs, positions, axes, patch_inputs)
+    return look_at(subject, record, interventions, edits, candidates, output, batch_size)
 
 
 def look_by_parts(
@@ -114,60 +98,58 @@ def look_by_parts(
     Args: as in `look`; with `batch_size` None, the recorded values of a part count towards the 512 MiB.
     Errors: as `look`.
     """
-    passes = _passes(
-        model, inputs, record, interventions, edits, candidates, patch_inputs, positions, output, axes, batch_size, True
-    )
-    names = None if candidates is None else tuple(candidates)
-    for rows in row_ranges(len(passes.inputs), passes.batch_size):
-        arrays = Arrays(passes.members, None if names is None else len(names), len(rows))
-        passes.fill(arrays, rows, rows.start)
-        yield arrays.record(passes.inputs[rows.start : rows.stop], names)
-    for branch in passes.branches:
-        branch.check_changed()
+    subject = Subject.of(model, inputs, positions, axes, patch_inputs)
+    yield from _passes(subject, record, interventions, edits, candidates, output, batch_size, True).records(whole=False)
+
+
+def look_at(
+    subject: Subject,
+    record: str | Sequence[str] = (),
+    interventions: Intervention | Sequence[Intervention] = (),
+    edits: AnyEdit | Sequence[AnyEdit] = (),
+    candidates: Mapping[str, Change | Sequence[Change]] | None = None,
+    output: bool = True,
+    batch_size: int | None = None,
+) -> Record:
+    """Return what `look` does, for a model and sequences that are checked."""
+    passes = _passes(subject, record, interventions, edits, candidates, output, batch_size)
+    (found,) = passes.records(whole=True)
+    return found
 
 
 def _passes(
-    model: AnyModel,
-    inputs: AnyInputs,
+    subject: Subject,
     record: str | Sequence[str],
     interventions: Intervention | Sequence[Intervention],
     edits: AnyEdit | Sequence[AnyEdit],
     candidates: Mapping[str, Change | Sequence[Change]] | None,
-    patch_inputs: AnyInputs | None,
-    positions: AnyPositions | None,
     output: bool,
-    axes: Mapping[str, tuple[str, ...]] | None,
     batch_size: int | None,
     by_parts: bool = False,
 ) -> Passes:
-    """Check the arguments of a look, and choose how many sequences run at a time."""
+    """Check the other arguments of a look, and choose how many sequences run at a time."""
     record = as_list(record, str, "record", "give names of sites")
-    if not output and (positions is not None or not record):
-        field = "record" if positions is None else "positions"
+    if not output and (subject.positions is not None or not record):
+        field = "record" if subject.positions is None else "positions"
         raise SpecError(field, "leaves nothing to record without the output", "name a site, or set output to True")
-    ensemble = as_ensemble(model)
-    members = ensemble.size if ensemble.weights else 1
-    access = Access(ensemble.template, axes or {})
-    inputs = as_sequences(inputs, access)
-    positions = None if positions is None else as_positions(positions, inputs)
-    patch_inputs = None if patch_inputs is None else as_sequences(patch_inputs, access, "patch_inputs")
     interventions = as_list(interventions, Intervention, "interventions", "write al.Intervention(site=..., rule=...)")
-    edits = as_list(edits, (Truncate, Remove, Quantise), "edits", "write Truncate(...), Remove(...) or Quantise(...)")
+    edits = as_list(edits, _EDITS, "edits", "write Truncate(...), Remove(...) or Quantise(...)")
+    access = subject.access
     recorded = {site for at, name in enumerate(record) for site in access.resolve(name, f"record.{at}")} - {OUTPUT}
-    branches = branches_of(ensemble, access, interventions, edits, _by_name(candidates))
+    branches = branches_of(subject, interventions, edits, _by_name(candidates))
     named = {name: each for branch in branches for name, each in branch.interventions.items()}
-    weights = ensemble.member_weights(0)
-    check_read(access, weights, inputs, {name: each.site for name, each in named.items() if not each.may_do_nothing})
+    check_read(subject, {name: each.site for name, each in named.items() if not each.may_do_nothing})
     targets = recorded | {each.site for each in named.values()}
     if output:
-        asked = positions if access.hands_on_positions(targets) else None
+        asked = subject.positions if access.hands_on_positions(targets) else None
+        recorded.add(OUTPUT)
     else:
-        asked = access.least_positions(targets, inputs)
-    recorded |= {OUTPUT} if output else set()
+        asked = access.least_positions(targets, subject.inputs)
     if batch_size is None:
-        kept, copies = (recorded, members * len(branches)) if by_parts else ((), 1)
-        batch_size = sequences_at_a_time(access, weights, inputs, asked, kept=kept, copies=copies)
-    return Passes(access, members, branches, inputs, recorded, positions, asked, patch_inputs, checked_size(batch_size))
+        kept, copies = (recorded, subject.members * len(branches)) if by_parts else ((), 1)
+        batch_size = sequences_at_a_time(subject, asked, kept=kept, copies=copies)
+    names = None if candidates is None else tuple(candidates)
+    return Passes(subject, branches, names, recorded, asked, checked_size(batch_size))
 
 
 def _by_name(candidates: Mapping[str, Change | Sequence[Change]] | None) -> Mapping[str, list[Change]] | None:
@@ -176,5 +158,5 @@ def _by_name(candidates: Mapping[str, Change | Sequence[Change]] | None) -> Mapp
         return None
     if not isinstance(candidates, Mapping):
         raise SpecError("candidates", "have no names", "give lists of interventions and edits by name")
-    remedy, kinds = "give interventions or edits", (Intervention, Truncate, Remove, Quantise)
+    remedy, kinds = "give interventions or edits", (Intervention, *_EDITS)
     return {name: as_list(changes, kinds, f"candidates.{name}", remedy) for name, changes in candidates.items()}

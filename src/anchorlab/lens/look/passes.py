@@ -1,21 +1,26 @@
 """The passes of a look: every member under every candidate, a part of the batch at a time."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens.look.access import OUTPUT, Access, evaluating
+from anchorlab.lens.look.access import OUTPUT, evaluating
+from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.look.sources import Borrower, borrower, fitting, positions_of
+from anchorlab.lens.look.sources import Borrowed, Borrower, borrower
 from anchorlab.models.edits import AnyEdit, apply_edits
 from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import Ensemble
+
+Put = Callable[[str, tuple[str, ...], Tensor], None]
+"""Copies a value, by its site and axes, to its place in a record."""
 
 
 @dataclass
@@ -39,8 +44,7 @@ class Branch:
 
 
 def branches_of(
-    ensemble: Ensemble,
-    access: Access,
+    subject: Subject,
     interventions: Sequence[Intervention],
     edits: Sequence[AnyEdit],
     candidates: Mapping[str, Sequence[Intervention | AnyEdit]] | None,
@@ -48,15 +52,14 @@ def branches_of(
     """Return a branch for each candidate, or a single one for None."""
     if candidates is not None and not candidates:
         raise SpecError("candidates", "none is given", "name at least one, or leave candidates out")
-    branches = []
+    ensemble, branches = subject.ensemble, []
     for name, changes in ({"": ()} if candidates is None else candidates).items():
-        own_edits = [change for change in changes if not isinstance(change, Intervention)]
-        all_edits = [*edits, *own_edits]
+        all_edits = [*edits, *(change for change in changes if not isinstance(change, Intervention))]
         edited = ensemble.with_weights(apply_edits(ensemble.weights, all_edits)) if all_edits else ensemble
         named = {f"interventions.{at}": each for at, each in enumerate(interventions)}
         named |= {f"candidates.{name}.{at}": each for at, each in enumerate(changes) if isinstance(each, Intervention)}
         for at, intervention in named.items():
-            if access.resolve(intervention.site, f"{at}.site") != [intervention.site]:
+            if subject.access.resolve(intervention.site, f"{at}.site") != [intervention.site]:
                 raise SiteError(f"{at}.site: {intervention.site!r} is a pattern; name one site for each intervention")
         branches.append(Branch(edited, named))
     return branches
@@ -67,58 +70,64 @@ class Passes:
     """Everything that one look needs to run.
 
     Fields
-        access: the module and its sites
-        members: the number of members
+        subject: the model and its sequences
         branches: the candidates, or one branch without them
-        inputs: all sequences
+        candidates: the names of the candidates; None without them
         recorded: the sites to record; may include `"output"`
-        positions: the positions at which to record the output, `[scored]` or `[batch scored]`; None: all
         asked: the positions to pass to the module; None: it computes its output at all positions
-        patch_inputs: the sequences that the rule `patch` takes values from
         batch_size: the number of sequences that run at a time
     """
 
-    access: Access
-    members: int
+    subject: Subject
     branches: Sequence[Branch]
-    inputs: Tensor
+    candidates: tuple[str, ...] | None
     recorded: Collection[str]
-    positions: Tensor | None
-    asked: Tensor | None
-    patch_inputs: Tensor | None
+    asked: Int[Tensor, "*batch scored"] | None
     batch_size: int
 
-    def fill(self, arrays: "Arrays", rows: range, begin: int) -> None:
-        """Run every member under every candidate on some rows, and copy the recorded values into the arrays.
+    def records(self, whole: bool) -> Iterator[Record]:
+        """Yield one record of all sequences, or one for every `batch_size` sequences; then check the interventions."""
+        inputs = self.subject.inputs
+        everyone = range(len(inputs))
+        for part in [everyone] if whole else row_ranges(everyone, self.batch_size):
+            arrays = Arrays(self.subject.members, self.candidates, part)
+            for rows in row_ranges(part, self.batch_size):
+                self._fill(arrays, rows)
+            yield arrays.record(inputs[part.start : part.stop])
+        for branch in self.branches:
+            branch.check_changed()
 
-        `begin` is the batch row of the arrays' first row.
-        """
-        place = range(rows.start - begin, rows.stop - begin)
-        with evaluating(self.access.module):
-            for member in range(self.members):
-                for candidate, branch in enumerate(self.branches):
-                    weights = branch.ensemble.member_weights(member)
-                    borrowed = self._borrowers[member, candidate](rows)
-                    visit = _Visit(self, rows, member, candidate, borrowed, arrays, place)
-                    present = fitting(self.inputs[rows.start : rows.stop], weights)
-                    output = self.access.run(weights, present, visit.targets, visit, positions_of(self.asked, rows))
-                    visit.check_visited()
-                    if OUTPUT in self.recorded:
-                        names, value = self._output(output, rows)
-                        arrays.put(OUTPUT, names, value, member, candidate, place)
+    def _fill(self, arrays: "Arrays", rows: range) -> None:
+        """Run every member under every candidate on some rows, and copy the recorded values into the arrays."""
+        subject = self.subject
+        with evaluating(subject.access.module):
+            for (member, candidate), borrow in self._borrowers.items():
+                branch = self.branches[candidate]
+                weights = branch.ensemble.member_weights(member)
+                moment = Moment(member, subject.members, rows, len(subject.inputs))
+                put = partial(arrays.put, member=member, candidate=candidate, rows=rows)
+                visit = _Visit(self, branch, moment, borrow(rows), put)
+                present = fitting(subject.inputs[rows.start : rows.stop], weights)
+                positions = positions_of(self.asked, rows)
+                output = subject.access.run(weights, present, visit.targets, visit, positions)
+                visit.check_visited()
+                if OUTPUT in self.recorded:
+                    put(OUTPUT, *self._output(output, rows))
 
     @cached_property
     def _borrowers(self) -> Mapping[tuple[int, int], Borrower]:
-        found = {}
-        for member in range(self.members):
-            for candidate, branch in enumerate(self.branches):
-                weights = branch.ensemble.member_weights(member)
-                given = (self.access, weights, self.inputs, branch.interventions, self.patch_inputs, self.batch_size)
-                found[member, candidate] = borrower(*given)
-        return found
+        """For each member and candidate, what its interventions borrow."""
+        return {
+            (member, candidate): borrower(
+                self.subject, branch.ensemble.member_weights(member), branch.interventions, self.batch_size
+            )
+            for member in range(self.subject.members)
+            for candidate, branch in enumerate(self.branches)
+        }
 
-    def _output(self, output: Tensor, rows: range) -> tuple[tuple[str, ...], Tensor]:
-        here = positions_of(self.positions, rows)
+    def _output(self, output: Tensor, rows: range) -> tuple[tuple[str, ...], Shaped[Tensor, "row *axes"]]:
+        """Return the axes of the output and its value at the scored positions."""
+        here = positions_of(self.subject.positions, rows)
         if here is not None:
             if output.ndim < 3:
                 problem = f"the model's output of shape {tuple(output.shape)} has no axis of positions"
@@ -132,20 +141,10 @@ class Passes:
 class _Visit:
     """The tap of one pass: applies the interventions and keeps the values to record."""
 
-    def __init__(
-        self,
-        passes: Passes,
-        rows: range,
-        member: int,
-        candidate: int,
-        borrowed: Mapping[str, Tensor],
-        arrays: "Arrays",
-        place: range,
-    ) -> None:
-        self.access, self.recorded, self.branch = passes.access, passes.recorded, passes.branches[candidate]
-        self.moment = Moment(member, passes.members, rows, len(passes.inputs))
-        self.candidate, self.borrowed, self.arrays, self.place = candidate, borrowed, arrays, place
-        self.targets = (set(passes.recorded) - {OUTPUT}) | self.branch.sites
+    def __init__(self, passes: Passes, branch: Branch, moment: Moment, borrowed: Borrowed, put: Put) -> None:
+        self.access, self.recorded, self.branch = passes.subject.access, passes.recorded, branch
+        self.moment, self.borrowed, self.put = moment, borrowed, put
+        self.targets = (set(passes.recorded) - {OUTPUT}) | branch.sites
         self.visited: set[str] = set()
 
     def __call__(self, site: str, value: Tensor) -> Tensor:
@@ -163,8 +162,7 @@ class _Visit:
                 if name not in self.branch.changed and not torch.equal(before, value):
                     self.branch.changed.add(name)
         if site in self.recorded:
-            # Copied immediately, because the model may change the value in place later.
-            self.arrays.put(site, axes, value.detach(), self.moment.member, self.candidate, self.place)
+            self.put(site, axes, value.detach())  # copied immediately: the model may change the value in place later
         return value
 
     def check_visited(self) -> None:
@@ -176,25 +174,25 @@ class _Visit:
 
 
 class Arrays:
-    """The arrays of a record, filled part by part."""
+    """The arrays of a record of some rows of the batch, filled part by part."""
 
-    def __init__(self, members: int, candidates: int | None, batch: int) -> None:
-        self.members, self.candidates, self.batch = members, candidates, batch
+    def __init__(self, members: int, candidates: tuple[str, ...] | None, rows: range) -> None:
+        self.members, self.candidates, self.rows = members, candidates, rows
         self.arrays: dict[str, Tensor] = {}
         self.axes: dict[str, tuple[str, ...]] = {}
 
     def put(self, site: str, axes: tuple[str, ...], value: Tensor, member: int, candidate: int, rows: range) -> None:
-        """Copy a site's value for some rows to its place in the site's array."""
+        """Copy a site's value for some rows of the batch to its place in the site's array."""
         batched = axes[:1] == ("batch",)
         if site not in self.arrays:
-            size = (self.batch, *value.shape[1:]) if batched else value.shape
-            self.arrays[site] = torch.empty(self.members, self.candidates or 1, *size, dtype=value.dtype)
+            size = (len(self.rows), *value.shape[1:]) if batched else value.shape
+            variants = 1 if self.candidates is None else len(self.candidates)
+            self.arrays[site] = torch.empty(self.members, variants, *size, dtype=value.dtype)
             self.axes[site] = ("member", *(() if self.candidates is None else ("candidate",)), *axes)
-        place = self.arrays[site][member, candidate]
-        (place[rows.start : rows.stop] if batched else place).copy_(value)
+        place, begin = self.arrays[site][member, candidate], self.rows.start
+        (place[rows.start - begin : rows.stop - begin] if batched else place).copy_(value)
 
-    def record(self, inputs: Tensor, candidates: tuple[str, ...] | None) -> Record:
-        """Return the record; the output, if recorded, is its last array."""
-        single = candidates is None
-        arrays = {site: value.squeeze(1) if single else value for site, value in self.arrays.items()}
-        return Record(arrays, self.axes, inputs.cpu(), candidates)
+    def record(self, inputs: Tensor) -> Record:
+        """Return the record of these inputs; the output, if recorded, is its last array."""
+        arrays = {site: value.squeeze(1) if self.candidates is None else value for site, value in self.arrays.items()}
+        return Record(arrays, self.axes, inputs.cpu(), self.candidates)

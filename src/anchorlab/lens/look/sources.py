@@ -1,18 +1,18 @@
 """Values that interventions borrow from passes without interventions: means, and values of other sequences."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.access import Access
+from anchorlab.lens.look.inputs import Subject, fitting, row_ranges
 from anchorlab.lens.look.intervene import selected_values
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.rng import torch_generator
 
-Borrowed = Mapping[str, Tensor]
+Borrowed = Mapping[str, Shaped[Tensor, "*selected"]]
 """For each intervention by name, the values that replace the selected ones in some rows of the batch."""
 
 Borrower = Callable[[range], Borrowed]
@@ -20,29 +20,16 @@ Borrower = Callable[[range], Borrowed]
 
 
 def borrower(
-    access: Access,
-    weights: Mapping[str, Tensor],
-    inputs: Shaped[Tensor, "batch position *feature"],
-    interventions: Mapping[str, Intervention],
-    patch_inputs: Tensor | None,
-    batch_size: int,
+    subject: Subject, weights: Mapping[str, Tensor], interventions: Mapping[str, Intervention], batch_size: int
 ) -> Borrower:
     """Return a function from rows of the batch to the values that the interventions borrow for these rows.
 
-    Means over all sequences are computed immediately, other values when the function is called. All these passes run
-    without interventions.
-
-    Args:
-        access: the module and its sites.
-        weights: one member's weights, by name.
-        inputs: all sequences of the look.
-        interventions: the interventions by name; only the rules `mean`, `resample` and `patch` borrow values.
-        patch_inputs: the sequences that `patch` takes values from, in the shape of `inputs`.
-        batch_size: how many sequences run at a time.
+    Means over all sequences are computed immediately, `batch_size` sequences at a time, other values when the function
+    is called. All these passes run one member's weights without interventions.
 
     Errors: `SpecError` for `resample` on a single sequence, and for `patch` without fitting `patch_inputs`.
     """
-    batch = len(inputs)
+    access, inputs, batch = subject.access, subject.inputs, len(subject.inputs)
     everyone = torch.arange(batch)
     means = [name for name, each in interventions.items() if each.rule == "mean"]
     sources: dict[tuple[str, int | None], tuple[list[str], Tensor, Tensor]] = {}
@@ -51,7 +38,7 @@ def borrower(
         if each.rule == "resample":
             sources.setdefault(key, ([], inputs, _derangement(batch, each.seed, name)))[0].append(name)
         elif each.rule == "patch":
-            others = _patching(patch_inputs, inputs, f"{name} ({each.describe()})")
+            others = _patching(subject, f"{name} ({each.describe()})")
             sources.setdefault(key, ([], others, everyone))[0].append(name)
 
     def taken(names: Sequence[str], source: Tensor, sequences: Int[Tensor, "sequence"]) -> dict[str, Tensor]:
@@ -72,7 +59,7 @@ def borrower(
         return values
 
     sums: dict[str, Tensor] = {}
-    for rows in row_ranges(batch, batch_size) if means else ():
+    for rows in row_ranges(range(batch), batch_size) if means else ():
         for name, value in taken(means, inputs, everyone[rows.start : rows.stop]).items():
             total = value.sum(dim=0, keepdim=True, dtype=torch.float64)
             sums[name] = sums[name] + total if name in sums else total
@@ -86,24 +73,6 @@ def borrower(
     return borrow
 
 
-def fitting(inputs: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
-    """Return the inputs on the device of the weights, and vectors also in the precision of the weights."""
-    floating = next((value for value in weights.values() if value.is_floating_point()), None)
-    if floating is None:
-        return inputs
-    return inputs.to(floating.device, floating.dtype if inputs.is_floating_point() else inputs.dtype)
-
-
-def positions_of(positions: Tensor | None, rows: range) -> Tensor | None:
-    """Return the scored positions of some rows of the batch, from `[scored]` or `[batch scored]`."""
-    return positions if positions is None or positions.ndim == 1 else positions[rows.start : rows.stop]
-
-
-def row_ranges(batch: int, batch_size: int) -> Iterator[range]:
-    """Return the rows of a batch as consecutive ranges of at most `batch_size` rows."""
-    return (range(start, min(start + batch_size, batch)) for start in range(0, batch, batch_size))
-
-
 def _derangement(batch: int, seed: int | None, name: str) -> Int[Tensor, "batch"]:
     """Assign another sequence to each: all sequences form a circle in random order, and each is assigned the next."""
     if batch < 2 or seed is None:
@@ -114,9 +83,10 @@ def _derangement(batch: int, seed: int | None, name: str) -> Int[Tensor, "batch"
     return others
 
 
-def _patching(patch_inputs: Tensor | None, inputs: Tensor, what: str) -> Tensor:
-    if patch_inputs is None or patch_inputs.shape != inputs.shape:
-        given = "are missing" if patch_inputs is None else f"have shape {tuple(patch_inputs.shape)}"
+def _patching(subject: Subject, what: str) -> Tensor:
+    given, inputs = subject.patch_inputs, subject.inputs
+    if given is None or given.shape != inputs.shape:
+        problem = "are missing" if given is None else f"have shape {tuple(given.shape)}"
         remedy = f"give one for each of the inputs, of shape {tuple(inputs.shape)}"
-        raise SpecError("patch_inputs", f"{given}, and {what} takes values from them", remedy)
-    return patch_inputs
+        raise SpecError("patch_inputs", f"{problem}, and {what} takes values from them", remedy)
+    return given

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -11,13 +11,13 @@ from torch.func import vmap
 
 from anchorlab.errors import SiteError
 from anchorlab.lens.look.access import Access, evaluating
+from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import BORROWING, Intervention, Operand
-from anchorlab.lens.look.sources import Borrower, borrower, fitting, positions_of, row_ranges
+from anchorlab.lens.look.sources import Borrower, borrower
 from anchorlab.models.model import accepts, gather_positions
 from anchorlab.models.sites import Tap
 from anchorlab.models.transformer import Entering
-from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.member import member_module
 
 _MOST = 64  # maximum number of interventions per pass
@@ -44,26 +44,12 @@ class MappedPasses:
     positions, unless an intervention there needs other positions.
 
     Each instance has its own copy of the module, so several threads can work at once.
-
-    Args:
-        ensemble: the members.
-        member: the member to run.
-        inputs: all sequences, `[batch position]` or `[batch position feature]`.
-        positions: the scored positions, `[scored]` or `[batch scored]`.
-        patch_inputs: the sequences that the rule `patch` takes values from, in the shape of `inputs`.
     """
 
-    def __init__(
-        self,
-        ensemble: Ensemble,
-        member: int,
-        inputs: Tensor,
-        positions: Tensor,
-        patch_inputs: Tensor | None,
-    ) -> None:
-        self.weights, self.member, self.members = ensemble.member_weights(member), member, ensemble.size
-        self.inputs, self.positions, self.patch_inputs = inputs, positions, patch_inputs
-        self.access = Access(member_module(ensemble, member))
+    def __init__(self, subject: Subject, member: int) -> None:
+        self.weights = subject.ensemble.member_weights(member)
+        self.access = Access(member_module(subject.ensemble, member))
+        self.subject, self.member = replace(subject, access=self.access), member
         self.begins_anywhere = accepts(self.access.module, "entering")
 
     def __call__(
@@ -78,7 +64,7 @@ class MappedPasses:
             groups = [group for site, changes in grid.items() for group in self._groups(site, changes, batch_size)]
         largest = max(len(group.named) for group in groups)
         needed = {_layer(site) for site in grid} - {0}
-        for rows in row_ranges(len(self.inputs), max(1, batch_size // largest)):
+        for rows in row_ranges(range(len(self.subject.inputs)), max(1, batch_size // largest)):
             with evaluating(self.access.module):
                 output, streams = self._untouched(rows, needed)
             yield None, 0, rows, output.unsqueeze(0)
@@ -93,7 +79,7 @@ class MappedPasses:
         for begin in range(0, len(interventions), most):
             group = interventions[begin : begin + most]
             named = {f"interventions.{begin + index}": each for index, each in enumerate(group)}
-            borrow = borrower(self.access, self.weights, self.inputs, named, self.patch_inputs, batch_size)
+            borrow = borrower(self.subject, self.weights, named, batch_size)
             yield _Group(site, begin, named, borrow, needs_every_position)
 
     def _untouched(
@@ -111,7 +97,7 @@ class MappedPasses:
         return self._run(inputs, positions, tap), streams
 
     def _pass(self, group: _Group, rows: range, streams: Mapping[int, Tensor]) -> Tensor:
-        moment = Moment(self.member, self.members, rows, len(self.inputs))
+        moment = Moment(self.member, self.subject.ensemble.size, rows, len(self.subject.inputs))
         borrowed = group.borrow(rows)
         inputs, positions = self._present(rows)
         layer = _layer(group.site)
@@ -134,8 +120,8 @@ class MappedPasses:
         return outputs
 
     def _present(self, rows: range) -> tuple[Tensor, Tensor]:
-        inputs = fitting(self.inputs[rows.start : rows.stop], self.weights)
-        positions = positions_of(self.positions, rows)
+        inputs = fitting(self.subject.inputs[rows.start : rows.stop], self.weights)
+        positions = positions_of(self.subject.scored, rows)
         assert positions is not None
         return inputs, positions.to(inputs.device)
 
@@ -150,7 +136,7 @@ class MappedPasses:
                 seen.append(dict(zip(self.access.axes(name, value), value.shape, strict=True)))
             return value
 
-        inputs = fitting(self.inputs[:1], self.weights)
+        inputs = fitting(self.subject.inputs[:1], self.weights)
         for positions in (None, torch.zeros(1, dtype=torch.int64, device=inputs.device)):
             self._run(inputs, positions, tap)
         if len(seen) != 2:

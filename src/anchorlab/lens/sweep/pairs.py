@@ -10,7 +10,16 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble, as_positions, as_sequences
+from anchorlab.lens.look.inputs import (
+    AnyInputs,
+    AnyModel,
+    AnyPositions,
+    Subject,
+    as_ensemble,
+    as_positions,
+    as_sequences,
+)
+from anchorlab.lens.look.look import look_at
 from anchorlab.tasks.batch import Batch
 
 Into = Literal["corrupted", "clean"]
@@ -41,15 +50,14 @@ def logit_difference(
 
 @dataclass(frozen=True)
 class Pairs:
-    """Sequences that receive values (`base`) and that supply them (`source`), both answers, and the scored positions.
+    """The run that receives values (`base`) and the run that supplies them (`source`), and both answers.
 
     The first answer is always the clean answer, whichever run is the base.
     """
 
-    base: Tensor
-    source: Tensor
+    base: Subject
+    source: Subject
     answers: Int[Tensor, "batch scored 2"]
-    positions: Int[Tensor, "*batch scored"]
     into: Into
 
     @classmethod
@@ -67,7 +75,8 @@ class Pairs:
         """Check the arguments of `patch`, and return the pairs. Errors: as `patch`."""
         if into not in ("corrupted", "clean"):
             raise SpecError("into", f"{into!r} is no run", "choose 'corrupted' or 'clean'")
-        access = Access(as_ensemble(model).template, axes or {})
+        ensemble = as_ensemble(model)
+        access = Access(ensemble.template, axes or {})
         left, right = as_sequences(clean, access, "clean"), as_sequences(corrupted, access, "corrupted")
         if left.shape != right.shape:
             problem = f"have shape {tuple(right.shape)}, and the clean ones {tuple(left.shape)}"
@@ -78,23 +87,22 @@ class Pairs:
         shape = (len(left), places.shape[-1])
         both = [
             _tokens(given if given is not None else getattr(side, "answers", None), shape, field)
-            for field, given, side in (
-                ("answers", answers, clean),
-                ("corrupted_answers", corrupted_answers, corrupted),
-            )
+            for field, given, side in (("answers", answers, clean), ("corrupted_answers", corrupted_answers, corrupted))
         ]
         if torch.equal(*both):
             raise SpecError("corrupted_answers", "equal the clean answers", "corrupt what the answer rests on")
-        base, source = (right, left) if into == "corrupted" else (left, right)
-        return cls(base, source, torch.stack(both, dim=-1), places, into)
+        inputs = (right, left) if into == "corrupted" else (left, right)
+        base, source = (Subject(ensemble, access, one, places) for one in inputs)
+        return cls(base, source, torch.stack(both, dim=-1), into)
 
     def difference(self, output: Float[Tensor, "*lead batch scored output"]) -> Float[Tensor, "*lead"]:
         """Return the logit difference of outputs at the scored positions, averaged over sequences and positions."""
         answers = self.answers.expand(*output.shape[:-1], 2)
         return logit_difference(output, answers).double().mean(dim=(-1, -2))
 
-    def ends(self, base: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the values of base and source in the order clean, corrupted."""
+    def ends(self, base: Float[Tensor, "member"], batch_size: int | None) -> tuple[Tensor, Tensor]:
+        """Return the logit differences of the clean and the corrupted run, given the difference of the base."""
+        source = self.difference(look_at(self.source, batch_size=batch_size)["output"])
         return (source, base) if self.into == "corrupted" else (base, source)
 
 

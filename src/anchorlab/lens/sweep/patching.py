@@ -8,11 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.drawable import plotted
+from anchorlab.lens.grids import grid_table, heat_map, place_axes
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.look.look import look
 from anchorlab.lens.sweep.pairs import Into, Pairs, logit_difference, recovered_fraction
-from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.lens.sweep.sweep import sweep
 from anchorlab.progress import Counted
 
@@ -64,15 +63,9 @@ class Patching:
     @property
     def table(self) -> "polars.DataFrame":
         """One row per member and patch: member, site, layer, places, difference, clean, corrupted, recovered."""
-        import polars
-
-        columns = place_columns(self.sites, self.over, self.difference.shape)
-        each = self.difference[0].numel()
-        columns["difference"] = self.difference.flatten().tolist()
-        columns["clean"] = self.clean.repeat_interleave(each).tolist()
-        columns["corrupted"] = self.corrupted.repeat_interleave(each).tolist()
-        columns["recovered"] = self.recovered.flatten().tolist()
-        return polars.DataFrame(columns)
+        values = {"difference": self.difference, "clean": self.clean, "corrupted": self.corrupted}
+        axes = place_axes(self.sites, self.over, self.difference)
+        return grid_table(axes, values | {"recovered": self.recovered}, layers=True)
 
 
 def patch(
@@ -105,7 +98,6 @@ def patch(
     necessary.
 
     Args:
-        model: as in `look`.
         clean: the clean sequences, as the inputs of `look`. A batch of a task includes its answers and scored
             positions.
         corrupted: the corrupted sequences, one for each clean sequence.
@@ -119,10 +111,8 @@ def patch(
         into: the run that receives values; they come from the other run.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the clean batch's scored positions, else
             the last.
-        axes: as in `look`.
-        batch_size: as in `sweep`.
-        progress: as in `sweep`.
 
+    Other arguments: as in `look` and `sweep`.
     Errors: as `sweep`; `SpecError` for sequences without partners, for answers that are missing, are not tokens or do
     not fit the positions, and for answers that are the same in both runs.
     Source: Meng et al., 2022, section 2 (causal tracing); Zhang & Nanda, 2024 (logit difference and its fraction).
@@ -130,17 +120,15 @@ def patch(
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into, axes)
     swept = sweep(
         model,
-        pairs.base,
+        pairs.base.inputs,
         pairs.answers,
         Intervention(site=site, rule="patch", where=dict(where or {}), at=dict(at or {})),
         over,
-        positions=pairs.positions,
+        positions=pairs.base.positions,
         metrics={"difference": logit_difference},
-        patch_inputs=pairs.source,
+        patch_inputs=pairs.source.inputs,
         axes=axes,
         batch_size=batch_size,
         progress=progress,
     )
-    record = look(model, pairs.source, positions=pairs.positions, axes=axes, batch_size=batch_size)
-    ends = pairs.ends(swept.baseline[0], pairs.difference(record["output"]))
-    return Patching(swept.sites, swept.over, *ends, swept.values[0])
+    return Patching(swept.sites, swept.over, *pairs.ends(swept.baseline[0], batch_size), swept.values[0])

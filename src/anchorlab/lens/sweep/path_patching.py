@@ -1,7 +1,7 @@
 """Path patching: the direct effect of one head on another, through the other head's queries, keys or values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor
 
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble
+from anchorlab.lens.grids import grid_table
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention, Operand
-from anchorlab.lens.look.look import look
+from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.sweep.pairs import Into, Pairs, recovered_fraction
 
@@ -63,17 +64,11 @@ class PathPatching:
         """
         import polars
 
-        names = (self.senders, self.receivers, self.inputs)
-        grid = torch.cartesian_prod(*(torch.arange(size) for size in self.difference.shape)).reshape(-1, 4)
-        member, *others = grid.T.tolist()
-        columns: dict[str, list[object]] = {"member": member}
-        for name, known, numbers in zip(("sender", "receiver", "input"), names, others, strict=True):
-            columns[name] = [".".join(map(str, known[number])) for number in numbers]
-        columns["difference"] = self.difference.flatten().tolist()
-        columns["clean"] = self.clean[grid[:, 0]].tolist()
-        columns["corrupted"] = self.corrupted[grid[:, 0]].tolist()
-        columns["recovered"] = self.recovered.flatten().tolist()
-        return polars.DataFrame(columns).filter(polars.col("difference").is_not_nan())
+        heads = [[f"{layer}.{head}" for layer, head in each] for each in (self.senders, self.receivers)]
+        axes = {"member": range(len(self.clean)), "sender": heads[0], "receiver": heads[1], "input": self.inputs}
+        values = {"difference": self.difference, "clean": self.clean, "corrupted": self.corrupted}
+        table = grid_table(axes, values | {"recovered": self.recovered})
+        return table.filter(polars.col("difference").is_not_nan())
 
 
 def patch_paths(
@@ -103,44 +98,37 @@ def patch_paths(
 
     Args:
         model: as in `look`, with attention of heads: sites `blocks.0.attn.hook_z`, `hook_q`, `hook_k` and `hook_v`.
-        clean: as in `patch`.
-        corrupted: as in `patch`.
         senders: heads as (layer, head), all positions together.
         receivers: heads as (layer, head).
-        answers: as in `patch`.
-        corrupted_answers: as in `patch`.
         inputs: the inputs of the receivers. If query heads share keys and values, a patch of these affects the whole
             group.
         through_feed_forward: whether feed-forward layers between sender and receiver react to the change, as in the
             source; False: they keep their corrupted outputs, like the heads.
-        into: as in `patch`.
-        positions: as in `patch`.
         batch_size: as in `look`.
 
+    Other arguments: as in `patch`.
     Errors: as `patch`; `SpecError` for an unknown head or input, and if no sender is in a layer before any receiver.
     Source: Wang et al., 2023, section 3.1 and appendix B (the indirect object task); Goldowsky-Dill et al., 2023.
     """
-    ensemble = as_ensemble(model)
-    pairs = Pairs.of(ensemble, clean, corrupted, answers, corrupted_answers, positions, into)
+    pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
     for place, name in enumerate(inputs):
         if name not in ("q", "k", "v"):
             raise SpecError(f"inputs.{place}", f"{name!r} is no input of a head", "choose among 'q', 'k' and 'v'")
     kept = ["blocks.*.attn.hook_z", *([] if through_feed_forward else ["blocks.*.hook_mlp_out"])]
-    plain = look(ensemble, pairs.base, kept, positions=pairs.positions, batch_size=batch_size)
+    plain = look_at(pairs.base, kept, batch_size=batch_size)
     _check_heads(plain, senders, receivers)
 
     frozen = [_replace(site, plain[site], plain.axes(site)) for site in plain if site != "output"]
-    changed = look(
-        ensemble,
-        pairs.base,
+    changed = look_at(
+        replace(pairs.base, positions=None, patch_inputs=pairs.source.inputs),
         [f"blocks.{layer}.attn.hook_{name}" for layer in sorted({layer for layer, _ in receivers}) for name in inputs],
         frozen,
         candidates={f"{layer}.{head}": _sent(layer, head) for layer, head in senders},
-        patch_inputs=pairs.source,
         output=False,
         batch_size=batch_size,
     )
-    difference = torch.full((ensemble.size, len(senders), len(receivers), len(inputs)), torch.nan, dtype=torch.float64)
+    members = pairs.base.ensemble.size
+    difference = torch.full((members, len(senders), len(receivers), len(inputs)), torch.nan, dtype=torch.float64)
     for place, (layer, head) in enumerate(receivers):
         before = [number for number, (sender, _) in enumerate(senders) if sender < layer]
         heads = plain[f"blocks.{layer}.attn.hook_z"].shape[3]
@@ -151,12 +139,9 @@ def patch_paths(
             received = {
                 str(sender): _replace(site, changed[site][:, sender, :, :, [own]], axes, own) for sender in before
             }
-            output = look(ensemble, pairs.base, candidates=received, positions=pairs.positions, batch_size=batch_size)[
-                "output"
-            ]
+            output = look_at(pairs.base, candidates=received, batch_size=batch_size)["output"]
             difference[:, before, place, number] = pairs.difference(output)
-    record = look(ensemble, pairs.source, positions=pairs.positions, batch_size=batch_size)
-    ends = pairs.ends(pairs.difference(plain["output"]), pairs.difference(record["output"]))
+    ends = pairs.ends(pairs.difference(plain["output"]), batch_size)
     return PathPatching(tuple(senders), tuple(receivers), tuple(inputs), *ends, difference)
 
 

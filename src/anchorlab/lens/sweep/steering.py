@@ -1,7 +1,7 @@
 """Steering: add multiples of a direction at a site, and measure the effect on the answers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,11 +10,10 @@ from torch import Tensor
 
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.access import Access
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble, as_positions, as_sequences
+from anchorlab.lens.grids import grid_table
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject
 from anchorlab.lens.look.interventions import Intervention, Operand
-from anchorlab.lens.look.look import look
-from anchorlab.lens.sweep.places import place_columns
+from anchorlab.lens.look.look import look_at
 from anchorlab.lens.sweep.sweep import METRICS, Metric, check_targets
 from anchorlab.rng import torch_generator
 from anchorlab.spec import unknown_name
@@ -67,14 +66,10 @@ class Steering:
         """
         import polars
 
-        places = place_columns(self.sites, ("multiple",), self.values.shape[1:])
-        places["multiple"] = [self.multiples[int(str(place))] for place in places["multiple"]]
-        columns: dict[str, list[object]] = {"metric": [name for name in self.metrics for _ in places["member"]]}
-        columns |= {name: column * len(self.metrics) for name, column in places.items()}
-        columns["value"] = self.values.flatten().tolist()
-        random = self.random.mean(dim=0).flatten().tolist()
-        columns["random"] = random if len(self.random) else [None] * len(random)
-        return polars.DataFrame(columns, schema_overrides={"random": polars.Float64})
+        members = range(self.values.shape[1])
+        axes = {"metric": self.metrics, "member": members, "site": self.sites, "multiple": self.multiples}
+        table = grid_table(axes, {"value": self.values, "random": self.random.mean(dim=0)}, layers=True)
+        return table if len(self.random) else table.with_columns(random=polars.lit(None, dtype=polars.Float64))
 
 
 def steer(
@@ -106,8 +101,6 @@ def steer(
     to the given direction.
 
     Args:
-        model: as in `look`.
-        inputs: as in `look`.
         targets: `[batch scored ...]`, the targets of the metrics: the tokens to steer towards.
         direction: `[width]`, or `[member width]` for one direction per member, along the last axis of the site.
         site: a name or a pattern; the direction is added at one matching site at a time.
@@ -118,38 +111,34 @@ def steer(
         metrics: functions of outputs and targets, by name, as in `sweep`.
         random_directions: the number of random directions to compare with.
         seed: the seed of the random directions.
-        axes: as in `look`.
-        batch_size: as in `look`.
 
+    Other arguments: as in `look`.
     Errors: as `look`; `SpecError` for a direction that does not fit the site or has length 0, without any multiple, and
     for targets that do not fit the positions.
     Source: Turner et al., 2023; Rimsky et al., 2024 (differences of means).
     """
-    ensemble = as_ensemble(model)
-    access = Access(ensemble.template, axes or {})
-    inputs = as_sequences(inputs, access)
-    positions = as_positions(inputs.shape[1] - 1 if positions is None else positions, inputs)
-    check_targets(targets, (len(inputs), positions.shape[-1]))
+    subject = Subject.of(model, inputs, positions, axes)
+    subject = replace(subject, positions=subject.scored)
+    check_targets(targets, subject)
     factors = tuple(float(multiple) for multiple in multiples)
     if not factors:
         raise SpecError("multiples", "are none", "give at least one number")
-    sites = access.resolve(site, "site")
-    sample = look(ensemble.select([0]), inputs[:1], sites, output=False, axes=axes)
+    sites, members = subject.access.resolve(site, "site"), subject.ensemble.size
+    sample = look_at(subject.first(), sites, output=False)
     steered = torch.as_tensor(direction).detach().double()
     for name in sites:
-        _check_direction(steered, (ensemble.size, sample[name].shape[-1]), name)
-    drawn = torch.randn(
-        random_directions, *steered.shape, generator=torch_generator(seed, "steer"), dtype=torch.float64
-    )
+        _check_direction(steered, (members, sample[name].shape[-1]), name)
+    draw = torch_generator(seed, "steer")
+    drawn = torch.randn(random_directions, *steered.shape, generator=draw, dtype=torch.float64)
     length = steered.norm(dim=-1, keepdim=True)
     tried = torch.cat([steered.unsqueeze(0), drawn / drawn.norm(dim=-1, keepdim=True) * length])
     added = torch.stack([factor * one for one in tried for factor in factors])
-    aims = targets.repeat(ensemble.size * len(added), *(1,) * (targets.ndim - 1))
+    aims = targets.repeat(members * len(added), *(1,) * (targets.ndim - 1))
     values = []
     for name in sites:
         names = (*(("member",) if steered.ndim == 2 else ()), sample.axes(name)[-1])
-        changes = [
-            Intervention(
+        candidates = {
+            str(number): Intervention(
                 site=name,
                 where=dict(where or {}),
                 at=dict(at or {}),
@@ -157,13 +146,11 @@ def steer(
                 operand=Operand(values=one, axes=names),
                 may_do_nothing=not bool(one.any()),
             )
-            for one in added
-        ]
-        candidates = {str(number): change for number, change in enumerate(changes)}
-        record = look(ensemble, inputs, candidates=candidates, positions=positions, axes=axes, batch_size=batch_size)
-        output = record["output"].flatten(0, 2)
+            for number, one in enumerate(added)
+        }
+        output = look_at(subject, candidates=candidates, batch_size=batch_size)["output"].flatten(0, 2)
         each = [metric(output, aims).double() for metric in metrics.values()]
-        values.append(torch.stack(each).reshape(len(metrics), ensemble.size, len(tried), len(factors), -1).mean(dim=-1))
+        values.append(torch.stack(each).reshape(len(metrics), members, len(tried), len(factors), -1).mean(dim=-1))
     found = torch.stack(values, dim=3).movedim(2, 0)  # direction metric member site multiple
     return Steering(tuple(metrics), tuple(sites), factors, found[0], found[1:])
 

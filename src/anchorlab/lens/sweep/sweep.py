@@ -3,38 +3,27 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.access import Access
-from anchorlab.lens.look.chunks import checked_size, sequences_at_a_time
-from anchorlab.lens.look.inputs import (
-    AnyInputs,
-    AnyModel,
-    AnyPositions,
-    as_ensemble,
-    as_list,
-    as_positions,
-    as_sequences,
-)
+from anchorlab.lens.grids import grid_table, heat_map, place_axes
+from anchorlab.lens.look.first_sequence import check_read, checked_size, sequences_at_a_time
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.look.look import look
-from anchorlab.lens.look.reading import check_read
+from anchorlab.lens.look.look import look_at
 from anchorlab.lens.sweep.batched import MappedPasses
-from anchorlab.lens.sweep.places import heat_map, place_columns
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
 from anchorlab.progress import Counted, counted
 from anchorlab.spec import unknown_name
-from anchorlab.training.ensemble import Ensemble
 
 if TYPE_CHECKING:
     import polars
@@ -98,20 +87,11 @@ class Sweep:
     def table(self) -> "polars.DataFrame":
         """One row per metric, member and intervention: metric, member, site, layer, places, value, baseline, change.
 
-        The layer is as in `layers`.
+        The layer is as in `layers_of`.
         """
-        import polars
-
-        values = self.values.flatten(2)
-        changes = values - self.baseline.unsqueeze(-1)
-        places = place_columns(self.sites, self.over, self.values.shape[1:])
-        rows = len(places["member"])
-        columns: dict[str, list[object]] = {"metric": [name for name in self.metrics for _ in range(rows)]}
-        columns |= {name: column * len(self.metrics) for name, column in places.items()}
-        baseline = self.baseline.unsqueeze(-1).expand_as(values)
-        for name, numbers in (("value", values), ("baseline", baseline), ("change", changes)):
-            columns[name] = numbers.flatten().tolist()
-        return polars.DataFrame(columns)
+        axes = {"metric": self.metrics} | place_axes(self.sites, self.over, self.values[0])
+        changes = torch.stack([self.change(metric) for metric in self.metrics])
+        return grid_table(axes, {"value": self.values, "baseline": self.baseline, "change": changes}, layers=True)
 
 
 def sweep(
@@ -140,37 +120,32 @@ def sweep(
     the module does not read is an error.
 
     Args:
-        model: as in `look`.
-        inputs: as in `look`.
         targets: `[batch scored ...]`, the targets that the metrics compare the outputs with.
         intervention: the intervention to apply; its site may be a pattern, and its `where`, `at`, rule and operand are
             the same at every place.
         over: one or several names of axes; every matching site must have these axes, with equal sizes.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         metrics: functions of outputs and targets, by name.
-        patch_inputs: as in `look`.
         mapped: whether to compute all interventions at one site in one pass with `torch.func.vmap`. The pass begins at
             the site's block and computes the last layer only at the scored positions; members run in parallel threads.
             If False, each intervention is one `look`. The results are equal within rounding. None: True for modules
             with their own sites.
-        axes: as in `look`.
         batch_size: the number of sequences times interventions that each thread holds at a time; None: at most 256,
             limited to about 512 MiB in all threads together.
         progress: called, from any thread, with the number of sequences times interventions done and their total; None
             shows it on a terminal and in a notebook, False nowhere.
 
+    Other arguments: as in `look`.
     Errors: as `look`; `SpecError` for an axis that a site does not have or that differs in size between sites, for
     targets that do not fit the positions, and for `mapped` with a module that has no sites of its own, or another
     library's.
     """
-    ensemble = as_ensemble(model)
-    access = Access(ensemble.template, axes or {})
-    sites = tuple(access.resolve(intervention.site, "intervention.site"))
-    inputs, over = as_sequences(inputs, access), as_list(over, str, "over", "give names of axes")
-    patch_inputs = None if patch_inputs is None else as_sequences(patch_inputs, access, "patch_inputs")
-    positions = as_positions(inputs.shape[1] - 1 if positions is None else positions, inputs)
-    check_targets(targets, (len(inputs), positions.shape[-1]))
-    sizes = _sizes(ensemble, inputs, sites, intervention, over, axes)
+    subject = Subject.of(model, inputs, positions, axes, patch_inputs)
+    subject = replace(subject, positions=subject.scored)
+    sites = tuple(subject.access.resolve(intervention.site, "intervention.site"))
+    over = as_list(over, str, "over", "give names of axes")
+    check_targets(targets, subject)
+    sizes = _sizes(subject, sites, intervention, over)
     places = list(product(*(range(size) for size in sizes)))
     single = intervention.replace(may_do_nothing=True)
     grid = {
@@ -178,24 +153,22 @@ def sweep(
         for site in sites
     }
     measured = _Measure(metrics, targets)
+    access, members, batch = subject.access, subject.ensemble.size, len(subject.inputs)
     if mapped and access.foreign:
         raise SpecError("mapped", "the model has no sites of its own, or another library's", "leave it out")
     mapped = not access.foreign if mapped is None else mapped
-    weights = ensemble.member_weights(0)
     if not intervention.may_do_nothing:
-        check_read(access, weights, inputs, {f"intervention at {site}": site for site in sites})
+        check_read(subject, {f"intervention at {site}": site for site in sites})
     if batch_size is None:
         narrow = accepts(access.module, "positions") and (mapped or access.hands_on_positions(sites))
-        asked = positions if narrow else None
-        passes = min(torch.get_num_threads(), ensemble.size) if mapped else 1
-        batch_size = sequences_at_a_time(access, weights, inputs, asked, passes=passes, most=256)
+        passes = min(torch.get_num_threads(), members) if mapped else 1
+        batch_size = sequences_at_a_time(subject, subject.positions if narrow else None, passes=passes, most=256)
     size = checked_size(batch_size)
 
     def by_member(member: int) -> Float[Tensor, "metric place"]:
         """Return the metrics of one member without intervention, then at every place of the grid."""
         total = torch.zeros(len(metrics), 1 + len(sites) * len(places), dtype=torch.float64)
-        passes = MappedPasses(ensemble, member, inputs, positions, patch_inputs)
-        for site, begin, rows, output in passes(grid, size):
+        for site, begin, rows, output in MappedPasses(subject, member)(grid, size):
             begin += 0 if site is None else 1 + sites.index(site) * len(places)
             total[:, begin : begin + len(output)] += measured(output, rows)
             advance(0 if site is None else len(output) * len(rows))
@@ -203,28 +176,20 @@ def sweep(
 
     def by_place(change: Intervention, count: int) -> Float[Tensor, "metric member"]:
         """Return the metrics of all members under one intervention, which counts `count` times towards the progress."""
-        record = look(
-            ensemble,
-            inputs,
-            interventions=[change],
-            patch_inputs=patch_inputs,
-            positions=positions,
-            axes=axes,
-            batch_size=size,
-        )
-        advance(count * ensemble.size * len(inputs))
-        return measured(record["output"], range(len(inputs)))
+        record = look_at(subject, interventions=change, batch_size=size)
+        advance(count * members * batch)
+        return measured(record["output"], range(batch))
 
     with fast_float32(), counted("sweeping", progress) as tell:
-        advance = _Progress(tell, len(inputs) * ensemble.size * len(sites) * len(places))
+        advance = _Progress(tell, batch * members * len(sites) * len(places))
         if mapped:
-            found = torch.stack(_in_threads(by_member, ensemble.size), dim=1)
+            found = torch.stack(_in_threads(by_member, members), dim=1)
         else:
             # The first changes nothing, so that the baseline is computed at the same positions as the others.
             idle = single.replace(site=sites[0], rule="scale", operand=1.0, seed=None)
             every = [idle, *(change for changes in grid.values() for change in changes)]
             found = torch.stack([by_place(change, int(at > 0)) for at, change in enumerate(every)], dim=2)
-    baseline, values = found[..., 0], found[..., 1:].reshape(len(metrics), ensemble.size, len(sites), *sizes)
+    baseline, values = found[..., 0], found[..., 1:].reshape(len(metrics), members, len(sites), *sizes)
     return Sweep(tuple(metrics), sites, tuple(over), baseline, values)
 
 
@@ -270,19 +235,12 @@ def _in_threads(by_member: Callable[[int], Tensor], members: int) -> list[Tensor
         torch.set_num_threads(threads)  # setting it in a thread also sets the default of later threads
 
 
-def _sizes(
-    ensemble: Ensemble,
-    inputs: Tensor,
-    sites: Sequence[str],
-    intervention: Intervention,
-    over: Sequence[str],
-    axes: Mapping[str, tuple[str, ...]] | None,
-) -> list[int]:
+def _sizes(subject: Subject, sites: Sequence[str], intervention: Intervention, over: Sequence[str]) -> list[int]:
     """Return the size of each axis of the grid.
 
     Errors: `SpecError` for an axis that is selected already, that a site lacks, or whose size differs between sites.
     """
-    record = look(ensemble.select([0]), inputs[:1], record=sites, axes=axes)
+    record = look_at(subject.first(), sites, output=False)
     sizes = []
     for index, axis in enumerate(over):
         field = f"over.{index}"
@@ -298,8 +256,9 @@ def _sizes(
     return sizes
 
 
-def check_targets(targets: Tensor, expected: tuple[int, int]) -> None:
-    """Raise `SpecError` for targets that do not begin with the axes batch and scored of the expected sizes."""
+def check_targets(targets: Shaped[Tensor, "..."], subject: Subject) -> None:
+    """Raise `SpecError` for targets that do not begin with the axes batch and scored of the subject."""
+    expected = (len(subject.inputs), subject.scored.shape[-1])
     if tuple(targets.shape[:2]) != expected:
         problem = f"have shape {tuple(targets.shape)}, whose first two axes are not batch and scored {expected}"
         raise SpecError("targets", problem, "give one for each scored position")

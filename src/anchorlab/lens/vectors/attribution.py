@@ -1,20 +1,22 @@
-"""Direct logit attribution: the contribution of each component of a transformer to the logits."""
+"""Logits from the residual stream: the direct contribution of each component, and the logit lens at each depth."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.func import functional_call
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.access import Access
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_ensemble, as_positions, as_sequences
-from anchorlab.lens.look.look import look
+from anchorlab.lens.grids import grid_table
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_ensemble, row_ranges
+from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.look.sources import row_ranges
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
+from anchorlab.models.sites import identity_tap
 from anchorlab.models.stack import Stack, StackedBlock, StackedNorm
 from anchorlab.models.transformer import Transformer
 from anchorlab.training.ensemble import Ensemble
@@ -46,19 +48,10 @@ class Attribution:
 
         Errors: `SpecError` for contributions to all tokens.
         """
-        import polars
-
         if self.contributions.ndim > 4:
             raise SpecError("tokens", "contributions to all tokens make no table", "attribute to given tokens")
         means = self.contributions.mean(dim=(2, 3))
-        members = range(len(means))
-        return polars.DataFrame(
-            {
-                "member": [member for member in members for _ in self.components],
-                "component": [name for _ in members for name in self.components],
-                "contribution": means.flatten().tolist(),
-            }
-        )
+        return grid_table({"member": range(len(means)), "component": self.components}, {"contribution": means})
 
 
 def attribute(
@@ -79,35 +72,89 @@ def attribute(
 
     Args:
         model: as in `look`, with a transformer of this package or a pretrained model.
-        inputs: as in `look`.
         tokens: the tokens whose logits to attribute, one per scored position; None: all tokens.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
         batch_size: how many sequences run at a time.
 
+    Other arguments: as in `look`.
     Errors: `SpecError` for a model that is neither a transformer nor a pretrained model, for a model that normalises
     the outputs of its layers before adding them, and for tokens that do not fit the positions.
     """
-    ensemble = as_ensemble(model)
+    subject = Subject.of(model, inputs, positions)
+    ensemble, inputs, positions = subject.ensemble, subject.inputs, subject.scored
     template = stack(ensemble)
     if template.blocks[0].adds_normed:
         raise SpecError("model", "normalises what its layers add, which is then no sum over heads", "use logit_lens")
-    inputs = as_sequences(inputs, Access(ensemble.template))
-    positions = as_positions(inputs.shape[1] - 1 if positions is None else positions, inputs)
-    if tokens is not None and tokens.shape != (len(inputs), positions.shape[-1]):
-        shape = (len(inputs), positions.shape[-1])
+    if tokens is not None and tokens.shape != (shape := (len(inputs), positions.shape[-1])):
         raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"give one for each scored position, {shape}")
     contributions, logits = [], []
     for member in range(ensemble.size):
         one = ensemble.select([member])
-        for rows in row_ranges(len(inputs), batch_size):
+        for rows in row_ranges(range(len(inputs)), batch_size):
             here = slice(rows.start, rows.stop)
             scored = positions if positions.ndim == 1 else positions[here]
-            record = look(one, inputs[here], _stream_sites(template), positions=scored)
+            record = look_at(Subject(one, subject.access, inputs[here], scored), _stream_sites(template))
             parts = _Parts(template, one.member_weights(0), record, scored)
-            whole = record["output"]
-            contributions.append(parts.logits(None if tokens is None else tokens[here]))
-            logits.append(whole if tokens is None else _of_tokens(whole, tokens[here]))
+            asked = None if tokens is None else tokens[here]
+            contributions.append(parts.logits(asked))
+            whole = record["output"]  # of one member
+            logits.append(whole if asked is None else whole.gather(-1, asked[None, ..., None]).squeeze(-1))
     return Attribution(tuple(parts.names), _by_member(contributions, ensemble), _by_member(logits, ensemble).squeeze(1))
+
+
+def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tensor, "*rows output"]:
+    """Return the logits of vectors as if they were the final stream, `[member ... output]`.
+
+    Each member's last layer norm is applied, if it has one, and its output map with bias. Without an output map,
+    the result is the vectors after the norm. `vectors` are `[member ... width]`, such as a recorded site, or one vector
+    for all members, `[width]`. For the streams of the model's own blocks see `logit_lens`.
+
+    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model, and for vectors that do not
+    fit it.
+    Source: anchor functions, appendix B.5, Fig 27.
+    """
+    ensemble = as_ensemble(model)
+    template = stack(ensemble)
+    width = ensemble.weights["embed.W_E"].shape[-1]
+    if vectors.ndim == 1:
+        vectors = vectors.expand(ensemble.size, -1)
+    if len(vectors) != ensemble.size or vectors.shape[-1] != width:
+        problem = f"have shape {tuple(vectors.shape)}, but {ensemble.size} members have a stream of width {width}"
+        raise SpecError(
+            "vectors", problem, f"give shape ({ensemble.size}, ..., {width}), or ({width},) for all members"
+        )
+    logits = []
+    for member in range(ensemble.size):
+        weights = {name: value.to(vectors.device) for name, value in ensemble.member_weights(member).items()}
+        rows = vectors[member].reshape(1, -1, width)
+        with torch.no_grad():
+            if template.ln_final is not None:
+                rows = functional_call(template.ln_final, _part(weights, "ln_final"), (rows, identity_tap))
+            if template.unembed is not None:
+                rows = functional_call(template.unembed, _part(weights, "unembed"), (rows,))
+        logits.append(rows.view(*vectors.shape[1:-1], -1))
+    return torch.stack(logits)
+
+
+def logit_lens(
+    model: AnyModel,
+    inputs: AnyInputs,
+    positions: AnyPositions | None = None,
+    batch_size: int = 512,
+) -> Float[Tensor, "member depth batch scored output"]:
+    """Return the logits of the residual stream before each block, and the model's own logits as the last `depth`.
+
+    The last layer norm is applied at each depth, with the scale of the stream at that depth.
+
+    Args: as in `attribute`; with `positions` None, all positions are scored.
+    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model.
+    """
+    subject = Subject.of(model, inputs, positions)
+    sites = [f"{block.name}.hook_resid_pre" for block in stack(subject.ensemble).blocks]
+    record = look_at(subject, sites, batch_size=batch_size)
+    streams = [[gather_positions(of_member, subject.positions) for of_member in record[site]] for site in sites]
+    early = unembed(subject.ensemble, torch.stack([torch.stack(stream) for stream in streams], dim=1))
+    return torch.cat([early, record["output"].unsqueeze(1)], dim=1)
 
 
 def transformer(ensemble: Ensemble) -> Transformer:
@@ -161,7 +208,8 @@ class _Parts:
 
     def logits(self, tokens: Int[Tensor, "batch scored"] | None) -> Float[Tensor, "component batch scored *output"]:
         """Return the contributions to the logits of the given tokens, or of all tokens for None."""
-        output_map = _output_map(self.weights, self.values)
+        identity = torch.eye(self.values.shape[-1], dtype=self.values.dtype)  # a prediction that is the stream itself
+        output_map = self.weights.get("unembed.W_U", identity)
         bias = self.weights.get("unembed.b_U", output_map.new_zeros(output_map.shape[-1]))
         if tokens is None:
             values = self.values @ output_map
@@ -197,10 +245,6 @@ class _Parts:
         return gather_positions(self.record[site][0], self.positions)
 
 
-def _of_tokens(values: Float[Tensor, "any batch scored output"], tokens: Tensor) -> Float[Tensor, "any batch scored"]:
-    return values.gather(-1, tokens.unsqueeze(-1).expand(len(values), *tokens.shape, 1)).squeeze(-1)
-
-
 def _by_member(parts: list[Tensor], ensemble: Ensemble) -> Tensor:
     """Join parts of the batch, on axis 1, and stack them to `[member ...]`; the parts are ordered by member."""
     count = len(parts) // ensemble.size
@@ -216,10 +260,9 @@ def _stream_sites(template: Stack) -> list[str]:
     return sites
 
 
+def _part(weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {key.removeprefix(f"{name}."): value for key, value in weights.items() if key.startswith(f"{name}.")}
+
+
 def _centred(x: Tensor) -> Tensor:
     return x - x.mean(dim=-1, keepdim=True)
-
-
-def _output_map(weights: dict[str, Tensor], stream: Tensor) -> Tensor:
-    """`W_U`, or the identity for a model whose prediction is the stream itself."""
-    return weights["unembed.W_U"] if "unembed.W_U" in weights else torch.eye(stream.shape[-1], dtype=stream.dtype)

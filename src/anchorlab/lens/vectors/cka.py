@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.grids import grid_table
 from anchorlab.lens.look.record import Record
 
 if TYPE_CHECKING:
@@ -47,20 +48,14 @@ class Alignment:
     @property
     def table(self) -> "polars.DataFrame":
         """One row per pair: member, site, other_member, other_site, cka, chance."""
-        import polars
-
-        grid = torch.cartesian_prod(*(torch.arange(size) for size in self.values.shape)).reshape(-1, 4)
-        member, site, other_member, other_site = grid.T.tolist()
-        return polars.DataFrame(
-            {
-                "member": member,
-                "site": [self.sites[index] for index in site],
-                "other_member": other_member,
-                "other_site": [self.other_sites[index] for index in other_site],
-                "cka": self.values.flatten().tolist(),
-                "chance": self.chance.flatten().tolist(),
-            }
-        )
+        members, _, others, _ = self.values.shape
+        axes = {
+            "member": range(members),
+            "site": self.sites,
+            "other_member": range(others),
+            "other_site": self.other_sites,
+        }
+        return grid_table(axes, {"cka": self.values, "chance": self.chance})
 
 
 def cka(record: Record, other: Record | None = None) -> Alignment:

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.grids import grid_table, place_axes
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_positions
 from anchorlab.lens.look.look import look
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.sweep.places import place_columns
 from anchorlab.models.model import gather_positions
 from anchorlab.rng import torch_generator
 from anchorlab.training.trained_run import TrainedRun
@@ -53,14 +53,12 @@ class Probe:
         import polars
 
         over = ("position",) if self.accuracy.ndim == 3 else ()
-        columns = place_columns(self.sites, over, self.accuracy.shape)
-        columns["accuracy"] = self.accuracy.flatten().tolist()
-        columns["shuffled"] = self.shuffled.mean(dim=0).flatten().tolist()
-        columns["shuffled_most"] = self.shuffled.amax(dim=0).flatten().tolist()
-        rows = len(columns["accuracy"])
-        columns["untrained"] = [None] * rows if self.untrained is None else self.untrained.flatten().tolist()
-        columns["majority"] = [self.majority] * rows
-        return polars.DataFrame(columns, schema_overrides={"untrained": polars.Float64})
+        shuffled, untrained = self.shuffled.mean(dim=0), self.accuracy if self.untrained is None else self.untrained
+        values = {"accuracy": self.accuracy, "shuffled": shuffled, "shuffled_most": self.shuffled.amax(dim=0)}
+        values |= {"untrained": untrained, "majority": torch.tensor(self.majority, dtype=torch.float64)}
+        table = grid_table(place_axes(self.sites, over, self.accuracy), values, layers=True)
+        none = polars.lit(None, dtype=polars.Float64)
+        return table.with_columns(untrained=none) if self.untrained is None else table
 
 
 def probe(
@@ -97,7 +95,6 @@ def probe(
 
     Args:
         model: as in `look`. A run supplies its own untrained members.
-        inputs: as in `look`.
         labels: integers, `[batch]`, or `[batch position]` (`[batch scored]` with `positions`); labels below 0 are left
             out.
         site: one or several names or patterns. All axes except `batch` and `position` count as the width of the value.
@@ -110,10 +107,10 @@ def probe(
         untrained: untrained members to compare with, for a model that is not a run.
         shrinkage: the weight of the identity matrix against the estimated covariance, above 0 and at most 1.
         seed: the seed of the folds and the shuffles.
-        axes: as in `look`.
 
     The accuracy of a member is NaN if any of its values are not finite, as after divergence.
 
+    Other arguments: as in `look`.
     Errors: as `look`; `SpecError` for labels that are not integers, do not fit the inputs or are all the same, for
     folds, shuffles or a shrinkage out of range, and for a shrinkage so small that the covariance is singular.
     Source: Alain & Bengio, 2017 (probes); Hewitt & Liang, 2019 (controls); Fisher, 1936 (the discriminant).
@@ -167,7 +164,9 @@ class _Reading:
         accuracies = []
         for site in record:
             values = _values(record, site, where, positions)
-            _check_places(values, self.labels, site)
+            if not whole and values.shape[2] != self.labels.shape[1]:
+                problem = f"are for {self.labels.shape[1]} positions, and {site} has {values.shape[2]}"
+                raise SpecError("labels", problem, "probe it by itself")
             each = values.unbind(dim=2) if whole else [values]
             scores = [self._accuracy(value[:, known], labellings, folds) for value in each]
             accuracies.append(torch.stack(scores, dim=-1) if whole else scores[0])
@@ -242,12 +241,6 @@ def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch 
     if len(known) < 2:
         raise SpecError("labels", "are all the same", "give at least two different ones")
     return torch.where(labels < 0, -1, torch.searchsorted(known, labels.clamp(min=0)))
-
-
-def _check_places(values: Float[Tensor, "member batch position width"], labels: Tensor, site: str) -> None:
-    if labels.ndim == 2 and values.shape[2] != labels.shape[1]:
-        problem = f"are for {labels.shape[1]} positions, and {site} has {values.shape[2]}"
-        raise SpecError("labels", problem, "probe it by itself")
 
 
 def _folds(labels: Tensor, folds: int, held_out: HeldOut, seed: int) -> Int[Tensor, "batch *position"]:

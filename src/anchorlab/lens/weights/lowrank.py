@@ -142,10 +142,9 @@ def _cuts(
     evaluator = Evaluator(run.experiment.task, evaluation, run.experiment.members, first.device, first.dtype)
     one = ensemble.member_weights(0)
     ranks = {cut: Truncate(weight=name, fraction=cut).rank_left(one) for cut in (*fractions, 1.0)}
-    measured: list[tuple[float, list[str | int | float]]] = []
-    for row in evaluator.measure(ensemble, step):
-        fraction = 1.0 if row.edit == UNEDITED else float(row.edit)
-        measured.append(
-            (fraction, [name, fraction, ranks[fraction], row.member, row.seed, row.group, row.metric, row.value])
-        )
+    measured: list[tuple[float, list[str | int | float]]] = [
+        (fraction, [name, fraction, ranks[fraction], row.member, row.seed, row.group, row.metric, row.value])
+        for row in evaluator.measure(ensemble, step)
+        for fraction in (1.0 if row.edit == UNEDITED else float(row.edit),)
+    ]
     return [row for _, row in sorted(measured, key=lambda one: one[0])]

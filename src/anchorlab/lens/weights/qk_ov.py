@@ -1,5 +1,6 @@
 """The two circuits of an attention head: query-key (where it attends) and output-value (what it writes)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,7 +79,7 @@ def qk(model: AnyModel) -> HeadCircuits:
         keys = _columns_by_head(ensemble.weights[f"{attention.name}.W_K"], attention.key_value_heads)
         return queries * attention.scale, _for_queries(keys, attention).mT
 
-    return _stacked([factors(attention) for attention in _attentions(ensemble)])
+    return _of_every_layer(ensemble, factors)
 
 
 def ov(model: AnyModel) -> HeadCircuits:
@@ -101,11 +102,14 @@ def ov(model: AnyModel) -> HeadCircuits:
         by_head = _for_queries(_columns_by_head(values, attention.key_value_heads), attention)
         return by_head, written.reshape(len(values), attention.heads, by_head.shape[-1], -1)
 
-    return _stacked([factors(attention) for attention in _attentions(ensemble)])
+    return _of_every_layer(ensemble, factors)
 
 
-def _attentions(ensemble: Ensemble) -> list[StackedAttention | MergedAttention]:
-    return [block.attn for block in stack(ensemble).blocks]
+def _of_every_layer(
+    ensemble: Ensemble, factors: Callable[[StackedAttention | MergedAttention], tuple[Tensor, Tensor]]
+) -> HeadCircuits:
+    left, right = zip(*(factors(block.attn) for block in stack(ensemble).blocks), strict=True)
+    return HeadCircuits(torch.stack(left, dim=1), torch.stack(right, dim=1))
 
 
 def _for_queries(of_heads: Tensor, attention: StackedAttention) -> Tensor:
@@ -117,11 +121,6 @@ def _columns_by_head(
     weight: Float[Tensor, "member width inner"], heads: int
 ) -> Float[Tensor, "member head width rank"]:
     return weight.reshape(*weight.shape[:2], heads, -1).transpose(1, 2)
-
-
-def _stacked(factors: list[tuple[Tensor, Tensor]]) -> HeadCircuits:
-    left, right = zip(*factors, strict=True)
-    return HeadCircuits(torch.stack(left, dim=1), torch.stack(right, dim=1))
 
 
 def _for_heads(matrix: Tensor) -> Tensor:
