@@ -17,6 +17,15 @@ from anchorlab.tasks.anchor import (
 )
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, example_data
 from anchorlab.tasks.build import load_task, task
+from anchorlab.tasks.classics import (
+    AssociativeRecall,
+    Brackets,
+    LinearRegression,
+    ModularArithmetic,
+    RepeatedSequence,
+    SparseParity,
+    Superposition,
+)
 from anchorlab.tasks.export import export
 from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.tasks.recall import NoisyAssociative, NoisyRecall
@@ -35,13 +44,17 @@ __all__ = [
     "AnchorBased",
     "AnchorFunction",
     "Answer",
+    "AssociativeRecall",
     "Batch",
+    "Brackets",
     "Combined",
     "CompositeAnchor",
     "Example",
     "Labels",
+    "LinearRegression",
     "MarkovNoise",
     "MinimalRetrieval",
+    "ModularArithmetic",
     "ModularResidue",
     "NoisyAssociative",
     "NoisyRecall",
@@ -49,10 +62,13 @@ __all__ = [
     "Placement",
     "Proof",
     "Question",
+    "RepeatedSequence",
     "RetrievalPrompts",
     "Rule",
     "Scoring",
     "Separation",
+    "SparseParity",
+    "Superposition",
     "Task",
     "Token",
     "TokenRetrieval",
