@@ -1,5 +1,7 @@
 """Tasks: benchmark functions that draw sequences, answer them, and prove that their splits are separate."""
 
+from anchorlab.axes import TaskShape
+from anchorlab.rng import generator
 from anchorlab.tasks.anchor import (
     AnchorBased,
     AnchorFunction,
@@ -17,6 +19,7 @@ from anchorlab.tasks.anchor import (
 )
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, example_data
 from anchorlab.tasks.build import load_task, task
+from anchorlab.tasks.check import check_task
 from anchorlab.tasks.classics import (
     AssociativeRecall,
     Brackets,
@@ -70,12 +73,15 @@ __all__ = [
     "SparseParity",
     "Superposition",
     "Task",
+    "TaskShape",
     "Token",
     "TokenRetrieval",
     "TraceStep",
     "Vocabulary",
+    "check_task",
     "example_data",
     "export",
+    "generator",
     "load_task",
     "loss_per_position",
     "parse_task",

@@ -12,12 +12,11 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
 
 @register_task("classics/associative-recall")
-@task_family("associative-recall")
 class AssociativeRecall(Task):
     """The value that belongs to each key that comes again, among several pairs of key and value.
 

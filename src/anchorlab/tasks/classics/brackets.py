@@ -14,14 +14,13 @@ from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
 from anchorlab.tasks.classics.residue import draw_side, side
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
 _OPENING, _CLOSING = "([{<", ")]}>"
 
 
 @register_task("classics/brackets")
-@task_family("brackets")
 class Brackets(Task):
     """The bracket that may close next after each token of a Dyck-k word, or none.
 

@@ -12,12 +12,11 @@ from anchorlab.axes import TaskShape
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
 from anchorlab.tasks.metrics import LossKind
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
 
 @register_task("classics/linear-regression")
-@task_family("linear-regression")
 class LinearRegression(Task):
     """The value of a new point of a linear function that the context alone shows, function by function.
 

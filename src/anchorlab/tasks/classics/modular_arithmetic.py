@@ -14,7 +14,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Proof, Task
 
 Operation = Literal["+", "-", "*", "/", "x2+y2", "x2+xy+y2"]
@@ -30,7 +30,6 @@ _FORMULAS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 
 @register_task("classics/modular-arithmetic")
-@task_family("modular-arithmetic")
 class ModularArithmetic(Task):
     """The result of an operation on two numbers modulo a prime: `x op y =` is answered by x op y mod p.
 

@@ -15,12 +15,11 @@ from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
 from anchorlab.tasks.classics.residue import draw_side, side
 from anchorlab.tasks.numbers import Pair
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
 
 @register_task("classics/repeated-sequence")
-@task_family("repeated-sequence")
 class RepeatedSequence(Task):
     """The next token of a random sequence that repeats with a period drawn for each sequence.
 

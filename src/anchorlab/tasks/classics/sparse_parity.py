@@ -15,12 +15,11 @@ from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
 from anchorlab.tasks.classics.residue import draw_side, side
 from anchorlab.tasks.numbers import Numbers
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
 
 @register_task("classics/sparse-parity")
-@task_family("sparse-parity")
 class SparseParity(Task):
     """The parity of the bits at a few fixed positions among many: 1 if an odd number of them is 1.
 

@@ -12,12 +12,11 @@ from anchorlab.axes import TaskShape
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
 from anchorlab.tasks.metrics import LossKind
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
 
 @register_task("classics/superposition")
-@task_family("superposition")
 class Superposition(Task):
     """A vector of sparse features, to be given back by a model that has fewer neurons than features.
 
