@@ -23,7 +23,7 @@ from anchorlab.papers import UNPUBLISHED
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, run_study, study
 from anchorlab.studies.claim import judge
-from anchorlab.tasks import Combined, task
+from anchorlab.tasks import Combined, check_task, task
 from tests.documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
 
 GALLERY = DOCS / "gallery"
@@ -424,6 +424,11 @@ def test_readme_has_the_marks_of_the_gallery():
 
 
 @pytest.mark.slow
+def test_the_example_of_a_task_keeps_the_contract():
+    load(ROOT / "examples" / "own_task.py")  # registers it
+    check_task(task("mine/digit-sum", length=8))
+
+
 def test_own_study_runs_and_reads_back(tmp_path):
     own = load(ROOT / "examples" / "own_study.py")
     store = Store(tmp_path)

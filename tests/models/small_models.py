@@ -13,11 +13,13 @@ from anchorlab.models import (
     ModelSpec,
     OneLayerSpec,
     RecallSpec,
+    SuperpositionSpec,
     VectorSpec,
 )
 
 TOKENS = TaskShape(inputs="tokens", length=7, input_size=11, output_size=12)
 VECTORS = TaskShape(inputs="vectors", length=7, input_size=6, output_size=3)
+SQUARE = TaskShape(inputs="vectors", length=7, input_size=6, output_size=6)
 
 DECODER = DecoderSpec(layers=2, heads=2, width=12, head_width=6)
 RECALL = RecallSpec(width=10)
@@ -56,6 +58,8 @@ SMALL: dict[str, ModelSpec] = {
     "vectors-wide-heads": VECTOR.replace(heads=1, head_width=5),
     "vectors-no-feed-forward": VECTOR.replace(feed_forward=False),
     "vectors-no-mask": VECTOR.replace(mask=False),
+    "superposition": SuperpositionSpec(hidden=2),
+    "superposition-linear": SuperpositionSpec(hidden=2, activation="none"),
     "lstm": LSTM,
     "lstm-one-layer": LSTM.replace(layers=1),
     "fnn": FNN,
@@ -66,7 +70,7 @@ SMALL: dict[str, ModelSpec] = {
 
 
 def shape_of(spec: ModelSpec) -> TaskShape:
-    return VECTORS if spec.kind == "vectors" else TOKENS
+    return {"vectors": VECTORS, "superposition": SQUARE}.get(spec.kind, TOKENS)
 
 
 def drawn(spec: ModelSpec, seed: int = 0) -> Model:

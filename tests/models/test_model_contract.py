@@ -130,7 +130,7 @@ def test_only_a_model_without_a_mask_looks_ahead(spec):
 def test_attention_rows_are_distributions_over_what_may_be_seen(spec):
     patterns = []
     drawn(spec)(inputs_of(spec), tap=lambda site, x: (patterns.append(x) if site.endswith("pattern") else None, x)[1])
-    assert patterns or spec.kind in ("lstm", "fnn", "associative")
+    assert patterns or spec.kind in ("lstm", "fnn", "associative", "superposition")
     switch = getattr(spec, "mask", True)
     causal = [switch] * len(patterns) if isinstance(switch, bool) else switch
     for pattern, alone in zip(patterns, causal, strict=True):

@@ -74,5 +74,11 @@ TASKS: dict[str, Task] = {
     ),
     "functions among others": task("retrieval/functions", chains=3, steps=3, order="shuffled", distractors=1),
     "equations of every depth": task("retrieval/equations", chains=3, steps=3, asked_steps=(1, 2, 3)),
+    "division": task("classics/modular-arithmetic", prime=11, operation="/", fraction=0.3),
+    "recall, full and soon": task("classics/associative-recall", pairs=8, length=24, vocabulary=8, power=1.0),
+    "regression with noise": task("classics/linear-regression", dimension=3, examples=20, noise=0.5),
+    "one period": task("classics/repeated-sequence", periods=(5, 5), vocabulary=9),
+    "four kinds of brackets": task("classics/brackets", kinds=4, depth=2, deeper=8),
+    "parity of all": task("classics/sparse-parity", length=6, relevant=(0, 1, 2, 3, 4, 5)),
     "retrieval with frequencies": MinimalRetrieval(chains=2, steps=1, features=2, frequencies=(0.3,)),
 }

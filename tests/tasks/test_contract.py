@@ -80,8 +80,12 @@ def test_oracle_agrees_where_it_knows(one: Task, side: int) -> None:
     assert answer.answers.shape == batch.answers.shape
     assert answer.known.shape == batch.answers.shape[:2] and answer.known.dtype == torch.bool
     counted = answer.known if batch.weights is None else answer.known & (batch.weights > 0)
-    assert counted.any()
-    assert torch.equal(answer.answers[counted], batch.answers[counted])
+    if not counted.any():  # noise hides every answer, but not what is best to say
+        assert one.ideal(batch.inputs).isfinite().all()
+    if one.family == "linear-regression":  # its oracle solves equations
+        assert torch.allclose(answer.answers[counted], batch.answers[counted], rtol=0, atol=1e-4)
+    else:
+        assert torch.equal(answer.answers[counted], batch.answers[counted])
     if one.separated:
         assert answer.known.all()
     for step in answer.trace:

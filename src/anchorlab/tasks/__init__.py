@@ -1,5 +1,7 @@
 """Tasks: benchmark functions that draw sequences, answer them, and prove that their splits are separate."""
 
+from anchorlab.axes import TaskShape
+from anchorlab.rng import generator
 from anchorlab.tasks.anchor import (
     AnchorBased,
     AnchorFunction,
@@ -17,6 +19,16 @@ from anchorlab.tasks.anchor import (
 )
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, example_data
 from anchorlab.tasks.build import load_task, task
+from anchorlab.tasks.check import check_task
+from anchorlab.tasks.classics import (
+    AssociativeRecall,
+    Brackets,
+    LinearRegression,
+    ModularArithmetic,
+    RepeatedSequence,
+    SparseParity,
+    Superposition,
+)
 from anchorlab.tasks.export import export
 from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.tasks.recall import NoisyAssociative, NoisyRecall

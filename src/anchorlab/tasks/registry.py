@@ -24,7 +24,7 @@ _newest: deque[Task] = deque(maxlen=8)  # keeps recent tasks alive, for a loop o
 
 
 def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
-    """Register a task class under its `family` tag, by which `parse_task` finds it.
+    """Register a task class that has no name of its own under its `family` tag, by which `parse_task` finds it.
 
     Errors: `ValueError` for a duplicate tag, and for a class whose `family` has another default.
     """
@@ -32,7 +32,7 @@ def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
     def register(task_class: type[SomeTask]) -> type[SomeTask]:
         if task_class.model_fields["family"].default != family:
             raise ValueError(f"{task_class.__name__}.family must have the default {family!r}")
-        if family in _families:
+        if _families.get(family, task_class) is not task_class:
             raise ValueError(f"task family {family!r} is already registered by {_families[family].__name__}")
         _families[family] = task_class
         return task_class
@@ -41,7 +41,7 @@ def task_family(family: str) -> Callable[[type[SomeTask]], type[SomeTask]]:
 
 
 def register_task(name: str) -> Callable[[Factory], Factory]:
-    """Register a factory (a function that returns a task, or a task class) under a name.
+    """Register a factory (a function that returns a task, or a task class) under a name; a class by its family, too.
 
     The factory's parameters become the task's arguments and need type hints. The first line of its docstring describes
     the task in lists. The factory must return equal tasks for equal arguments, because such a task is built only once.
@@ -53,6 +53,8 @@ def register_task(name: str) -> Callable[[Factory], Factory]:
             raise ValueError(f"task {name!r} is already registered")
         if not inspect.getdoc(factory):
             raise ValueError(f"the factory of task {name!r} needs a docstring, which describes it in lists")
+        if isinstance(factory, type) and issubclass(factory, Task):
+            task_family(str(factory.model_fields["family"].default))(factory)
         _factories[name] = (factory, _arguments_model(name, factory))
         return factory
 

@@ -2,7 +2,7 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,8 +13,8 @@ from anchorlab.axes import TaskShape
 from anchorlab.drawable import Drawable
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec, unknown_name
-from anchorlab.tasks.batch import Answer, Batch, Example
-from anchorlab.tasks.metrics import LossKind
+from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
+from anchorlab.tasks.metrics import LossKind, correct, probability
 
 _ROWS_AT_ONCE = 100_000
 
@@ -104,9 +104,15 @@ class Task(Spec, Drawable):
         found = {"asked": asked if batch.weights is None else asked.where(batch.weights > 0, -1)}
         return found | {step.name: step.position.unsqueeze(1) for step in self.oracle(batch.inputs).trace}
 
-    @abstractmethod
     def split_of(self, inputs: Tensor) -> Int[Tensor, "batch"]:
-        """Return the index in `splits` of each sequence's split; -1 if the sequence belongs to no split."""
+        """Return the index in `splits` of each sequence's split; -1 if the sequence belongs to no split.
+
+        By default the sequence of a task whose splits are not `separated` belongs to the first split if the oracle
+        knows an answer. A task with separated splits has to define it.
+        """
+        if self.separated:
+            raise NotImplementedError(f"{type(self).__name__} has separated splits and needs `split_of`")
+        return self.oracle(inputs).known.any(dim=1).long() - 1
 
     def ideal(self, inputs: Tensor) -> Float[Tensor, "batch scored output"]:
         """Return the exact probabilities at each scored position, given the inputs up to it.
@@ -121,22 +127,52 @@ class Task(Spec, Drawable):
         """Return a proof that the splits are separate; by default `prove_by_samples`."""
         return prove_by_samples(self, self.proof_samples)
 
-    @abstractmethod
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch
     ) -> dict[str, Float[Tensor, "batch scored"]]:
         """Return each metric at each scored position; callers average them.
 
-        Implementations use only plain torch operations, so that `torch.func.vmap` can map the method over members.
+        By default `accuracy` and `right`, the probability of the right answer; for vectors `error`, the mean squared
+        error. Implementations use only plain torch operations, so that `torch.func.vmap` can map them over members.
         """
+        if self.loss == "mean_squared_error":
+            return {"error": (outputs - batch.answers).square().mean(dim=-1)}
+        return {"accuracy": correct(outputs, batch.answers), "right": probability(outputs, batch.answers)}
 
     def text_of(self, token: int) -> str:
         """Return the text of a token: its number, unless the family names its tokens."""
         return str(token)
 
-    @abstractmethod
     def render(self, inputs: Tensor) -> Sequence[Example]:
-        """Return inputs `[batch position ...]` as readable examples, with the oracle's trace in words."""
+        """Return inputs `[batch position ...]` as readable examples, with the oracle's trace in words.
+
+        By default each token has the role `token`, each step of the trace a line, and the answer is that at the last
+        scored position.
+        """
+        found, sides = self.oracle(inputs), self.split_of(inputs).tolist()
+        return [
+            Example(
+                tuple(Token(_text(value, self.text_of), "token") for value in sequence),
+                tuple(_in_words(step, row, self.text_of) for step in found.trace),
+                _text(found.answers[row, -1], self.text_of) if found.known[row, -1] else "unknown",
+                self.splits[max(sides[row], 0)],
+            )
+            for row, sequence in enumerate(inputs.cpu())
+        ]
+
+
+def _text(value: Tensor, text_of: Callable[[int], str]) -> str:
+    """Return a token's text, or a vector's numbers with three digits."""
+    if not value.is_floating_point():
+        return text_of(int(value))
+    return " ".join(f"{number:.3g}" for number in value.reshape(-1).tolist())
+
+
+def _in_words(step: TraceStep, row: int, text_of: Callable[[int], str]) -> str:
+    position = int(step.position[row])
+    if position < 0:
+        return f"{step.name}: none"
+    return f"{step.name}: {_text(step.value[row], text_of)} at position {position}"
 
 
 def prove_by_samples(task: Task, samples: int) -> Proof:

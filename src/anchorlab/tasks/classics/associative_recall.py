@@ -1,0 +1,123 @@
+"""Multi-query associative recall: pairs of key and value first, then the keys again, which ask for their values."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.rng import generator
+from anchorlab.tasks.batch import Answer, Batch, TraceStep
+from anchorlab.tasks.registry import register_task
+from anchorlab.tasks.task import Task
+
+
+@register_task("classics/associative-recall")
+class AssociativeRecall(Task):
+    """The value that belongs to each key that comes again, among several pairs of key and value.
+
+        k1 v1 k2 v2 . . k2 . k1 .   ->   v2 at the second k2, v1 at the second k1
+
+    pairs: the number D of pairs, which fill the first 2 D positions; keys and values of a sequence are distinct
+    length: the number of positions; every key comes again once behind the pairs, and blanks (token 0) fill the rest
+    vocabulary: the number of keys, and of values; keys are the tokens 1 .. n, values n + 1 .. 2n
+    power: how soon keys come again; the distance d behind the pairs has the weight d^(power - 1)
+
+    The keys' second occurrences are scored, in the order of the sequence. Both splits have the same distribution and
+    differ in their random streams: `separated` is false.
+    Source: Arora et al., Zoology: measuring and improving recall in efficient language models, 2023, section 4 and
+    appendix E.
+    """
+
+    family: Literal["associative-recall"] = "associative-recall"
+    pairs: int = Field(4, ge=1, le=512)
+    length: int = Field(32, ge=3, le=4096)
+    vocabulary: int = Field(64, ge=2, le=65_536)
+    power: float = Field(0.01, gt=0, le=1)
+
+    separated: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> "AssociativeRecall":
+        if 3 * self.pairs > self.length:
+            problem = f"{self.length} positions do not hold {self.pairs} pairs and their queries"
+            raise SpecError("length", problem, f"give {3 * self.pairs} or more")
+        if self.pairs > self.vocabulary:
+            raise SpecError("vocabulary", f"{self.vocabulary} keys are fewer than {self.pairs} pairs", "give more")
+        return self
+
+    @property
+    def shape(self) -> TaskShape:
+        """Blanks, keys and values, in and out."""
+        size = 2 * self.vocabulary + 1
+        return TaskShape("tokens", self.length, size, size)
+
+    def sample(self, split: str, n: int, seed: int) -> Batch:
+        """Draw `n` sequences. Latents: `keys` and `values`, `[batch pair]`.
+
+        Errors: `SpecError` for an unknown split.
+        """
+        self.check_draw(split, n)
+        random, D, first = generator(seed, "sequences", split), self.pairs, 2 * self.pairs
+        keys, values = (
+            np.argpartition(random.random((n, self.vocabulary)), D - 1, axis=1)[:, :D] + low
+            for low in (1, self.vocabulary + 1)
+        )
+        weights = np.arange(1, self.length - first + 1) ** (self.power - 1.0)
+        # the D smallest of exponential variables over weights are a draw without replacement by weight
+        places = np.argsort(random.exponential(size=(n, len(weights))) / weights, axis=1)[:, :D] + first
+        inputs = np.zeros((n, self.length), dtype=np.int64)
+        inputs[:, 0:first:2], inputs[:, 1:first:2] = keys, values
+        np.put_along_axis(inputs, places, keys, axis=1)
+        order = np.argsort(places, axis=1)
+        answers = torch.from_numpy(np.take_along_axis(values, order, axis=1))
+        return Batch(
+            inputs=torch.from_numpy(inputs),
+            targets=answers,
+            answers=answers,
+            positions=torch.from_numpy(np.take_along_axis(places, order, axis=1)),
+            split=split,
+            latents={"keys": torch.from_numpy(keys), "values": torch.from_numpy(values)},
+        )
+
+    def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
+        """Return the token behind each key's first occurrence; unknown unless every key comes twice, as drawn.
+
+        The trace has a step for each query: the position of the value it asks for.
+        """
+        tokens = inputs.cpu()
+        n, length = tokens.shape
+        fits = torch.zeros(n, dtype=torch.bool)
+        places = torch.zeros((n, self.pairs), dtype=torch.int64)
+        if length == self.length:
+            first = 2 * self.pairs
+            keys, values, rest = tokens[:, 0:first:2], tokens[:, 1:first:2], tokens[:, first:]
+            fits = self._distinct(keys, 1) & self._distinct(values, self.vocabulary + 1)
+            asked = rest != 0
+            fits &= asked.sum(dim=1) == self.pairs
+            queries = torch.where(asked, torch.arange(length - first), length).argsort(dim=1)[:, : self.pairs]
+            same = rest.gather(1, queries)[:, :, None] == keys[:, None, :]
+            fits &= same.any(dim=2).all(dim=1) & same.any(dim=1).all(dim=1)
+            places = 2 * same.long().argmax(dim=2) + 1
+        answers = tokens.gather(1, places.clamp(max=length - 1))
+        trace = tuple(
+            TraceStep(f"value {query + 1}", torch.where(fits, places[:, query], -1), answers[:, query])
+            for query in range(self.pairs)
+        )
+        return Answer(answers, fits.unsqueeze(1).expand(n, self.pairs), trace)
+
+    def _distinct(self, found: Int[Tensor, "batch pair"], low: int) -> Tensor:
+        """Return whether the tokens are different ones of those from `low` on."""
+        inside = ((found >= low) & (found < low + self.vocabulary)).all(dim=1)
+        ordered = found.sort(dim=1).values
+        return inside & (ordered[:, 1:] != ordered[:, :-1]).all(dim=1)
+
+    def text_of(self, token: int) -> str:
+        """Return `k3` for the third key, `v3` for the third value, `.` for a blank."""
+        if token == 0:
+            return "."
+        return f"k{token}" if token <= self.vocabulary else f"v{token - self.vocabulary}"

@@ -1,0 +1,154 @@
+"""Modular arithmetic, on which networks generalise long after they have memorised (grokking)."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.rng import generator
+from anchorlab.tasks.batch import Answer, Batch, TraceStep
+from anchorlab.tasks.registry import register_task
+from anchorlab.tasks.task import Proof, Task
+
+Operation = Literal["+", "-", "*", "/", "x2+y2", "x2+xy+y2"]
+
+_FORMULAS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "+": lambda x, y, inverse: x + y,
+    "-": lambda x, y, inverse: x - y,
+    "*": lambda x, y, inverse: x * y,
+    "/": lambda x, y, inverse: x * inverse[y],
+    "x2+y2": lambda x, y, inverse: x * x + y * y,
+    "x2+xy+y2": lambda x, y, inverse: x * x + x * y + y * y,
+}
+
+
+@register_task("classics/modular-arithmetic")
+class ModularArithmetic(Task):
+    """The result of an operation on two numbers modulo a prime: `x op y =` is answered by x op y mod p.
+
+    prime: p; the tokens are the numbers below p, the operation p, and the equals sign p + 1
+    operation: `/` multiplies by the inverse of y and leaves out y = 0
+    fraction: the share of all pairs that is in training; the rest is the test split
+    pairs_seed: the seed that draws which pairs are in training
+
+    Sequences come in runs that hold every pair of the split once, in random order: a sample of the size of the split,
+    `training_pairs`, is the whole training set, as in the source.
+    Source: Power et al., Grokking: generalization beyond overfitting on small algorithmic datasets, 2022, appendix A.1.
+    """
+
+    family: Literal["modular-arithmetic"] = "modular-arithmetic"
+    prime: int = Field(97, ge=3, le=997)
+    operation: Operation = "+"
+    fraction: float = Field(0.5, gt=0, lt=1)
+    pairs_seed: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ModularArithmetic":
+        if any(self.prime % divisor == 0 for divisor in range(2, int(self.prime**0.5) + 1)):
+            raise SpecError("prime", f"{self.prime} is not a prime", "use 97 or another prime")
+        if min(self.training_pairs, len(self._pairs) - self.training_pairs) < 1:
+            raise SpecError("fraction", f"{self.fraction} leaves a split empty", "choose a share nearer to a half")
+        return self
+
+    @property
+    def shape(self) -> TaskShape:
+        """`x op y =`, and the numbers below p as outputs."""
+        return TaskShape("tokens", 4, self.prime + 2, self.prime)
+
+    @cached_property
+    def _pairs(self) -> Int[Tensor, "pair two"]:
+        """All pairs, those of training first."""
+        first = int(self.operation == "/")
+        grid = torch.cartesian_prod(torch.arange(self.prime), torch.arange(first, self.prime))
+        return grid[torch.from_numpy(generator(self.pairs_seed, "pairs").permutation(len(grid)))]
+
+    @property
+    def training_pairs(self) -> int:
+        """The number of pairs in training."""
+        return round(self.fraction * len(self._pairs))
+
+    @cached_property
+    def _side(self) -> Int[Tensor, "first second"]:
+        """The split of every pair; -1 for pairs that the operation leaves out."""
+        table = torch.full((self.prime, self.prime), -1)
+        sides = (torch.arange(len(self._pairs)) >= self.training_pairs).long()
+        table[self._pairs[:, 0], self._pairs[:, 1]] = sides
+        return table
+
+    @cached_property
+    def _inverse(self) -> Int[Tensor, "number"]:
+        return torch.tensor([pow(number, -1, self.prime) if number else 0 for number in range(self.prime)])
+
+    def sample(self, split: str, n: int, seed: int) -> Batch:
+        """Draw `n` pairs of a split, in runs that hold each pair once. Latents: `x` and `y`, `[batch]`.
+
+        Errors: `SpecError` for an unknown split.
+        """
+        self.check_draw(split, n)
+        own = self._pairs[: self.training_pairs] if split == "train" else self._pairs[self.training_pairs :]
+        runs = np.tile(np.arange(len(own)), (-(-n // len(own)), 1))
+        x, y = own[torch.from_numpy(generator(seed, "sequences", split).permuted(runs, axis=1).reshape(-1)[:n])].T
+        inputs = torch.stack([x, torch.full_like(x, self.prime), y, torch.full_like(x, self.prime + 1)], dim=1)
+        # The sampler adds up a table of all results; the oracle computes each from the inputs.
+        answers = self._table[x, y].unsqueeze(1)
+        return Batch(inputs, answers, answers, torch.tensor([3]), split, latents={"x": x, "y": y})
+
+    @cached_property
+    def _table(self) -> Int[Tensor, "first second"]:
+        """The result of every pair."""
+        numbers = torch.arange(self.prime)
+        if self.operation == "/":  # the quotient q is found where q y = x
+            quotient = torch.zeros(self.prime, self.prime, dtype=torch.int64)
+            for y in range(1, self.prime):
+                quotient[numbers * y % self.prime, y] = numbers
+            return quotient
+        return _FORMULAS[self.operation](numbers[:, None], numbers[None, :], self._inverse) % self.prime
+
+    def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
+        """Return x op y mod p, with both numbers as the trace; unknown for anything but `x op y =`."""
+        tokens = inputs.cpu()
+        fits = self._well_formed(tokens)
+        x, y = (tokens[:, place].where(fits, 1) for place in (0, 2))
+        answers = (_FORMULAS[self.operation](x, y, self._inverse) % self.prime).unsqueeze(1)
+        trace = tuple(
+            TraceStep(name, torch.where(fits, place, -1), value) for name, place, value in (("x", 0, x), ("y", 2, y))
+        )
+        return Answer(answers, fits.unsqueeze(1), trace)
+
+    def _well_formed(self, tokens: Int[Tensor, "batch position"]) -> Bool[Tensor, "batch"]:
+        if tokens.shape[1] != 4:
+            return torch.zeros(len(tokens), dtype=torch.bool)
+        numbers = tokens[:, [0, 2]]
+        signs = (tokens[:, 1] == self.prime) & (tokens[:, 3] == self.prime + 1)
+        inside = ((numbers >= 0) & (numbers < self.prime)).all(dim=1)
+        return signs & inside & ((numbers[:, 1] > 0) | (self.operation != "/"))
+
+    def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
+        """Return 0 for training pairs, 1 for test pairs, -1 for anything else."""
+        tokens = inputs.cpu()
+        fits = self._well_formed(tokens)
+        x, y = (tokens[:, place].where(fits, 0) for place in (0, -2))
+        return torch.where(fits, self._side[x, y], -1)
+
+    def proof(self) -> Proof:
+        """Return a proof by enumeration: every pair is in one split, and both splits have the shares asked for."""
+        x, y = self._pairs.T
+        sides = self._side[x, y]
+        sizes = [int((sides == side).sum()) for side in (0, 1)]
+        first = int(self.operation == "/")
+        holds = sizes == [self.training_pairs, self.prime * (self.prime - first) - self.training_pairs]
+        words = (
+            f"Of all {sum(sizes):,} pairs {sizes[0]:,} are in training and {sizes[1]:,} in the test, none in both.",
+        )
+        return Proof("enumeration", holds, words, {"train": sizes[0], "test": sizes[1]})
+
+    def text_of(self, token: int) -> str:
+        """Return the number, the operation's sign or `=`."""
+        return {self.prime: self.operation, self.prime + 1: "="}.get(token, str(token))

@@ -1,0 +1,101 @@
+"""A random sequence said again and again: the next token follows from the last time (induction)."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.random import Generator
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
+from anchorlab.rng import generator
+from anchorlab.tasks.batch import Answer, Batch, TraceStep
+from anchorlab.tasks.classics.residue import draw_side, side
+from anchorlab.tasks.numbers import Pair
+from anchorlab.tasks.registry import register_task
+from anchorlab.tasks.task import Task
+
+
+@register_task("classics/repeated-sequence")
+class RepeatedSequence(Task):
+    """The next token of a random sequence that repeats with a period drawn for each sequence.
+
+        7 2 9 7 2 9 7 2  ->  9
+
+    vocabulary: the number of tokens; those of a period are distinct
+    length: the number of positions
+    periods: the shortest and the longest period; if they differ, no fixed shift of attention finds the answer
+
+    Scored are the positions from the longest period on, up to the last but one. One sequence in five is a test
+    sequence, by a hash of its tokens.
+    Source: Elhage et al., A mathematical framework for transformer circuits, 2021; Olsson et al., In-context learning
+    and induction heads, 2022.
+    """
+
+    family: Literal["repeated-sequence"] = "repeated-sequence"
+    vocabulary: int = Field(50, ge=2, le=65_536)
+    length: int = Field(32, ge=3, le=4096)
+    periods: Pair = (6, 12)
+
+    @model_validator(mode="after")
+    def _fits(self) -> "RepeatedSequence":
+        low, high = self.periods
+        if not 1 <= low <= high <= min(self.length - 2, self.vocabulary):
+            problem = f"{low} to {high} does not fit {self.length} positions and {self.vocabulary} tokens"
+            raise SpecError("periods", problem, "give shorter periods")
+        return self
+
+    @property
+    def shape(self) -> TaskShape:
+        """Tokens in, tokens out."""
+        return TaskShape("tokens", self.length, self.vocabulary, self.vocabulary)
+
+    def sample(self, split: str, n: int, seed: int) -> Batch:
+        """Draw `n` sequences. Errors: `SpecError` for an unknown split."""
+        self.check_draw(split, n)
+        whole = draw_side(generator(seed, "sequences", split), n, self.splits.index(split), self._draw)
+        positions = torch.arange(self.periods[1], self.length - 1)
+        answers = whole[:, positions + 1]
+        return Batch(whole, answers, answers, positions, split)
+
+    def _draw(self, random: Generator, n: int) -> Int[np.ndarray, "batch position"]:
+        low, high = self.periods
+        period = random.integers(low, high + 1, (n, 1))
+        tokens = random.permuted(np.tile(np.arange(self.vocabulary), (n, 1)), axis=1)[:, :high]
+        return np.take_along_axis(tokens, np.arange(self.length) % period, axis=1)
+
+    def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
+        """Return the token behind the previous copy of each scored one; the trace names that of the last."""
+        tokens = inputs.cpu()
+        scored = torch.arange(self.periods[1], self.length - 1)
+        fits = self._period(tokens) > 0
+        if tokens.shape[1] != self.length:
+            return Answer(
+                torch.zeros((len(tokens), len(scored)), dtype=torch.int64),
+                torch.zeros((len(tokens), len(scored)), dtype=torch.bool),
+            )
+        same = (tokens[:, scored, None] == tokens[:, None, :]) & (torch.arange(self.length) < scored[:, None])
+        copies = torch.where(same, torch.arange(self.length), -1).amax(dim=2)
+        answers = tokens.gather(1, copies + 1)
+        step = TraceStep("after the last copy", torch.where(fits, copies[:, -1] + 1, -1), answers[:, -1])
+        return Answer(answers, fits.unsqueeze(1).expand(answers.shape), (step,))
+
+    def _period(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
+        """Return the shortest period of each sequence with distinct tokens within it; 0 if it has none."""
+        found = torch.zeros(len(tokens), dtype=torch.int64)
+        if tokens.shape[1] != self.length or not ((tokens >= 0) & (tokens < self.vocabulary)).all():
+            return found
+        for period in range(self.periods[1], self.periods[0] - 1, -1):
+            repeats = (tokens[:, period:] == tokens[:, :-period]).all(dim=1)
+            ordered = tokens[:, :period].sort(dim=1).values
+            distinct = (ordered[:, 1:] != ordered[:, :-1]).all(dim=1)
+            found = torch.where(repeats & distinct, period, found)
+        return found
+
+    def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
+        """Return the split by the hash of the tokens; -1 for sequences without a period."""
+        tokens = inputs.cpu()
+        return torch.where(self._period(tokens) > 0, side(tokens), -1)

@@ -1,0 +1,63 @@
+"""Sparse features to be reconstructed from fewer neurons: superposition."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+
+from anchorlab.axes import TaskShape
+from anchorlab.rng import generator
+from anchorlab.tasks.batch import Answer, Batch, TraceStep
+from anchorlab.tasks.metrics import LossKind
+from anchorlab.tasks.registry import register_task
+from anchorlab.tasks.task import Task
+
+
+@register_task("classics/superposition")
+class Superposition(Task):
+    """A vector of sparse features, to be given back by a model that has fewer neurons than features.
+
+    features: the number n of features
+    density: the chance 1 - S that a feature is not zero; its value is then uniform between 0 and 1
+
+    A sequence is one vector, and the answer is the same vector. Both splits have the same distribution: `separated` is
+    false. Learned by the model `superposition`. All features are equally important, as in the source's uniform case.
+    Source: Elhage et al., Toy models of superposition, 2022.
+    """
+
+    family: Literal["superposition"] = "superposition"
+    features: int = Field(20, ge=1, le=4096)
+    density: float = Field(0.1, gt=0, le=1)
+
+    separated: ClassVar[bool] = False
+    loss: ClassVar[LossKind] = "mean_squared_error"
+
+    @property
+    def shape(self) -> TaskShape:
+        """One vector in, the same out."""
+        return TaskShape("vectors", 1, self.features, self.features)
+
+    def sample(self, split: str, n: int, seed: int) -> Batch:
+        """Draw `n` vectors. Errors: `SpecError` for an unknown split."""
+        self.check_draw(split, n)
+        random = generator(seed, "sequences", split)
+        values = random.random((n, 1, self.features), dtype=np.float32)
+        values *= random.random(values.shape, dtype=np.float32) < self.density
+        inputs = torch.from_numpy(values)
+        return Batch(inputs, inputs, inputs, torch.tensor([0]), split)
+
+    def oracle(self, inputs: Float[Tensor, "batch position feature"]) -> Answer:
+        """Return the vector itself; the trace names the largest feature."""
+        values = inputs.cpu()
+        known = (self.split_of(values) == 0).unsqueeze(1)
+        step = TraceStep("vector", torch.where(known[:, 0], 0, -1), values[:, 0])
+        return Answer(values[:, :1], known, (step,))
+
+    def split_of(self, inputs: Float[Tensor, "batch position feature"]) -> Int[Tensor, "batch"]:
+        """Return 0 for one vector of values between 0 and 1, -1 for anything else."""
+        if inputs.shape[1:] != (1, self.features):
+            return torch.full((len(inputs),), -1)
+        return ((inputs.cpu() >= 0) & (inputs.cpu() <= 1)).all(dim=2)[:, 0].long() - 1

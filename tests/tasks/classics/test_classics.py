@@ -1,0 +1,218 @@
+"""The classic tasks, against sequences answered by hand, counts and closed forms."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from anchorlab.errors import SpecError
+from anchorlab.tasks import Task, task
+
+
+def answers_to(one: Task, *sequences: list[int]) -> list[list[int | None]]:
+    """The oracle's answers to token sequences; None where it knows none."""
+    found = one.oracle(torch.tensor(sequences))
+    return [
+        [answer if known else None for answer, known in zip(*row, strict=True)]
+        for row in zip(found.answers.tolist(), found.known.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "result"), [("+", 2), ("-", 4), ("*", 2), ("/", 2), ("x2+y2", 0), ("x2+xy+y2", 2)]
+)
+def test_modular_arithmetic_by_hand(operation, result):
+    """3 and 4 modulo 5: 7, -1, 12, 3 times 4 (its own inverse), 25 and 37."""
+    one = task("classics/modular-arithmetic", prime=5, operation=operation)
+    assert answers_to(one, [3, 5, 4, 6]) == [[result]]
+    assert answers_to(one, [3, 5, 5, 6], [3, 6, 4, 5]) == [[None], [None]]
+
+
+def test_division_times_the_divisor_is_the_dividend():
+    one = task("classics/modular-arithmetic", prime=7, operation="/", fraction=0.5)
+    batch = one.sample("train", 21, 0)
+    x, y = batch.inputs[:, 0], batch.inputs[:, 2]
+    assert (batch.answers[:, 0] * y % 7 == x).all() and (y > 0).all()
+    assert answers_to(one, [3, 7, 0, 8]) == [[None]]
+
+
+def test_every_pair_is_in_one_split_and_a_run_holds_each_once():
+    one = task("classics/modular-arithmetic", prime=7, fraction=0.3)
+    train, test = (one.sample(split, n, 0).inputs[:, [0, 2]].tolist() for split, n in (("train", 15), ("test", 34)))
+    assert sorted(map(tuple, train + test)) == sorted(product(range(7), repeat=2))
+    assert one.training_pairs == 15
+    again = one.sample("train", 30, 1).inputs[:, [0, 2]].tolist()
+    assert sorted(again[:15]) == sorted(again[15:]) == sorted(train) and again[:15] != again[15:]
+    other = task("classics/modular-arithmetic", prime=7, fraction=0.3, pairs_seed=1)
+    assert sorted(other.sample("train", 15, 0).inputs[:, [0, 2]].tolist()) != sorted(train)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"), [({"prime": 9}, "prime: 9 is not a prime"), ({"prime": 3, "fraction": 0.01}, "fraction")]
+)
+def test_modular_arithmetic_that_cannot_be(arguments, problem):
+    with pytest.raises(SpecError, match=problem):
+        task("classics/modular-arithmetic", **arguments)
+
+
+def test_sparse_parity_by_hand():
+    one = task("classics/sparse-parity", length=5, relevant=(1, 4))
+    assert answers_to(one, [1, 0, 1, 1, 0], [0, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1], [2, 1, 0, 0, 0]) == [
+        [0],
+        [1],
+        [0],
+        [1],
+        [None],
+    ]
+
+
+def test_no_bit_alone_tells_the_parity():
+    batch = task("classics/sparse-parity", length=8, relevant=(1, 4, 6)).sample("train", 20_000, 0)
+    signs = 2.0 * batch.inputs.double() - 1
+    correlations = (signs * (2 * batch.answers - 1)).mean(dim=0)
+    assert correlations.abs().max() < 0.05  # one in five sequences is left out, by a hash of eight bits
+    assert (signs[:, [1, 4, 6]].prod(dim=1) * (2 * batch.answers[:, 0] - 1)).mean() == 1
+
+
+@pytest.mark.parametrize("relevant", [(), (1, 1), (9,)])
+def test_positions_of_parity_that_cannot_be(relevant):
+    with pytest.raises(SpecError, match="relevant"):
+        task("classics/sparse-parity", length=5, relevant=relevant)
+
+
+def test_one_sequence_in_five_is_for_the_test():
+    one = task("classics/sparse-parity", length=16)
+    bits = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (20_000, 16)))
+    assert abs(one.split_of(bits).double().mean() - 0.2) < 0.015
+
+
+BRACKETS = task("classics/brackets", kinds=2, length=6, depth=1, deeper=3)
+
+
+def test_brackets_by_hand():
+    """( and [ are 0 and 1, ) and ] are 2 and 3, and 4 says that none is open."""
+    assert answers_to(BRACKETS, [0, 1, 3, 2, 1, 3], [0, 3, 0, 2, 0, 2], [0, 1, 2, 3, 0, 2], [0, 0, 0, 2, 2, 0]) == [
+        [2, 3, 2, 4, 3, 4],
+        [None] * 6,
+        [None] * 6,
+        [None] * 6,
+    ]
+
+
+def test_splits_of_brackets():
+    flat, deep, too_deep, open_ended = [0, 2, 1, 3, 0, 2], [0, 1, 3, 2, 0, 2], [0] * 3 + [2] * 3, [0, 0, 2, 2, 0, 0]
+    assert BRACKETS.split_of(torch.tensor([flat, deep, too_deep, open_ended])).tolist()[1:] == [2, 2, -1]
+    assert BRACKETS.split_of(torch.tensor([flat])).item() in (0, 1)
+    deeper = task("classics/brackets", kinds=1, length=6, depth=1, deeper=2)
+    assert deeper.split_of(torch.tensor([[0, 0, 0, 1, 1, 1]])).tolist() == [-1]
+
+
+def test_every_word_of_a_short_length_is_drawn():
+    """Words of 6 brackets of one kind: 5 by Catalan's numbers, one of depth 1, three of depth 2, one of depth 3."""
+    one = task("classics/brackets", kinds=1, length=6, depth=1, deeper=3)
+    deep = {tuple(row) for row in one.sample("deep", 500, 0).inputs.tolist()}
+    assert len(deep) == 4 and all(sum(row) == 3 for row in deep)
+
+
+def test_recall_by_hand():
+    """Keys 1 to 3, values 4 to 6, blanks 0."""
+    one = task("classics/associative-recall", pairs=2, length=8, vocabulary=3)
+    assert answers_to(one, [3, 4, 1, 6, 0, 1, 0, 3], [3, 4, 1, 6, 3, 0, 1, 0]) == [[6, 4], [4, 6]]
+    no_key_twice, no_value, same_key = [3, 4, 1, 6, 0, 1, 0, 1], [3, 1, 1, 6, 0, 1, 0, 3], [3, 4, 3, 6, 0, 3, 0, 3]
+    assert answers_to(one, no_key_twice, no_value, same_key) == [[None, None]] * 3
+    found = one.oracle(torch.tensor([[3, 4, 1, 6, 0, 1, 0, 3]]))
+    assert [step.position.tolist() for step in found.trace] == [[3], [1]]
+
+
+@pytest.mark.parametrize(("power", "low", "high"), [(0.01, 0.3, 0.5), (1.0, 0.08, 0.12)])
+def test_how_soon_a_key_comes_again(power, low, high):
+    """Of ten places weighted d^(power - 1) the first has 0.34 if the weights are nearly 1 / d, 0.1 if even."""
+    one = task("classics/associative-recall", pairs=1, length=12, vocabulary=5, power=power)
+    first = (one.sample("train", 20_000, 0).positions[:, 0] == 2).double().mean()
+    assert low < first < high
+
+
+def test_more_pairs_than_keys_or_places():
+    with pytest.raises(SpecError, match="length"):
+        task("classics/associative-recall", pairs=4, length=11)
+    with pytest.raises(SpecError, match="vocabulary"):
+        task("classics/associative-recall", pairs=4, vocabulary=3)
+
+
+def test_repeated_sequences_by_hand():
+    one = task("classics/repeated-sequence", vocabulary=9, length=8, periods=(2, 3))
+    assert answers_to(one, [7, 2, 5, 7, 2, 5, 7, 2], [1, 4] * 4, [7, 2, 5, 7, 2, 5, 7, 3], [1, 1] * 4) == [
+        [2, 5, 7, 2],
+        [1, 4, 1, 4],
+        [None] * 4,
+        [None] * 4,
+    ]
+
+
+def test_every_period_is_drawn():
+    one = task("classics/repeated-sequence", vocabulary=20, length=16, periods=(3, 6))
+    inputs = one.sample("train", 4000, 0).inputs
+    shares = [float((inputs[:, period:] == inputs[:, :-period]).all(dim=1).double().mean()) for period in (3, 4, 5, 6)]
+    assert abs(shares[1] - 0.25) < 0.03 and abs(shares[2] - 0.25) < 0.03
+    assert abs(shares[3] - 0.5) < 0.03  # a period of 3 repeats after 6 too
+
+
+def regression_sequence(points: list[list[float]], values: list[float]) -> torch.Tensor:
+    d, length = len(points[0]), 2 * len(points)
+    inputs = torch.zeros(1, length, d + 1 + length)
+    inputs[0, 0::2, :d], inputs[0, 1::2, d] = torch.tensor(points), torch.tensor(values)
+    inputs[0, :, d + 1 :] = torch.eye(length)
+    return inputs
+
+
+def test_regression_by_hand():
+    """w = (2, -1): the first two pairs show it."""
+    one = task("classics/linear-regression", dimension=2, examples=3)
+    inputs = regression_sequence([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]], [2.0, -1.0, 2.0])
+    found = one.oracle(inputs)
+    torch.testing.assert_close(found.answers[0, :, 0], torch.tensor([2.0, -1.0, 2.0]), rtol=0, atol=1e-5)
+    torch.testing.assert_close(one.ideal(inputs)[0, :, 0], torch.tensor([0.0, 0.0, 2.0]), rtol=0, atol=1e-5)
+    assert found.known.all()
+    bent = one.oracle(regression_sequence([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]], [2.0, -1.0, 5.0]))
+    assert not bent.known.any()
+
+
+def test_the_ideal_with_noise_is_ridge_regression():
+    """One coordinate, noise variance 1/4, prior variance 1: after x = 2, y = 3 the mean of w is 6 / (4 + 1/4)."""
+    one = task("classics/linear-regression", dimension=1, examples=2, noise=0.5)
+    found = one.ideal(regression_sequence([[2.0], [1.0]], [3.0, 0.0]))
+    torch.testing.assert_close(found[0, :, 0], torch.tensor([0.0, 6 / 4.25]), rtol=0, atol=1e-5)
+
+
+def test_moments_of_regression():
+    """Values have variance 1; the least-norm fit of m of d pairs leaves 1 - m/d of it (Garg et al., Figure 2)."""
+    one = task("classics/linear-regression", dimension=4, examples=6, noise=0.0)
+    batch = one.sample("train", 20_000, 0)
+    assert abs(float(batch.targets.var()) - 1) < 0.03
+    errors = (one.ideal(batch.inputs) - batch.targets).square().mean(dim=(0, 2))
+    np.testing.assert_allclose(errors, [1.0, 0.75, 0.5, 0.25, 0.0, 0.0], atol=0.03)
+    noisy = task("classics/linear-regression", dimension=4, examples=6, noise=0.5).sample("train", 20_000, 0)
+    assert abs(float((noisy.targets - noisy.answers).std()) - 0.5) < 0.01
+
+
+def test_superposed_features_are_sparse():
+    batch = task("classics/superposition", features=10, density=0.2).sample("train", 20_000, 0)
+    shown = batch.inputs[batch.inputs > 0]
+    assert abs(len(shown) / batch.inputs.numel() - 0.2) < 0.01
+    assert abs(float(shown.mean()) - 0.5) < 0.01 and float(shown.max()) < 1
+    assert torch.equal(batch.answers, batch.inputs)
+
+
+def test_an_autoencoder_gives_back_what_its_weights_hold():
+    from anchorlab.models import SuperpositionSpec
+
+    one = task("classics/superposition", features=3)
+    model = SuperpositionSpec(hidden=2).build(one.shape)
+    with torch.no_grad():
+        model.W.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))  # features 0 and 2 share a neuron
+        model.b.zero_()
+    outputs = model(torch.tensor([[[0.5, 0.25, 0.0]], [[0.0, 0.0, 0.75]], [[0.5, 0.0, 0.75]]]))
+    assert outputs[:, 0].tolist() == [[0.5, 0.25, 0.0], [0.0, 0.0, 0.75], [0.0, 0.0, 0.25]]
+    with pytest.raises(SpecError, match="autoencoder"):
+        SuperpositionSpec().build(task("retrieval/minimal").shape)
