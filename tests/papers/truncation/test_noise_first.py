@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from anchorlab.papers.truncation import noise_first
-from anchorlab.papers.truncation.noise_first import STUDY, analyse, see
+from anchorlab.papers.truncation.noise_first import STUDY, Seen, analyse
 from anchorlab.papers.truncation.noisy_recall import QUICK, noisy_and_tuned
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
@@ -42,7 +42,7 @@ def runs(afresh=AFRESH, tuned=TUNED, knew=KNEW, noise=NOISE):
 
 
 def test_values_of_runs_made_by_hand():
-    found = see(runs())
+    found = Seen(*runs())
     assert values_of(STUDY, found) == pytest.approx(
         {
             "pretraining-settles": 0.47,
@@ -70,7 +70,7 @@ LOW, HIGH = ((0.5, 0.5, 0.5, 0.5, 0.39),) * 2, ((0.5, 0.5, 0.5, 0.5, 0.61),) * 2
     ],
 )
 def test_outside_the_bands(changed, values):
-    found = see(runs(**changed))
+    found = Seen(*runs(**changed))
     measured = values_of(STUDY, found)
     assert {name: measured[name] for name in values} == pytest.approx(values, abs=1e-6)
     outside = {name for name, verdict in verdicts_of(STUDY, found).items() if verdict != "agrees at small scale"}

@@ -15,7 +15,6 @@ from anchorlab.papers.truncation.noisy_recall import (
     clean_ends,
     noise_peak,
     noisy_and_tuned,
-    recall_delay,
     truncations,
 )
 from anchorlab.studies import study
@@ -82,24 +81,6 @@ def test_the_peak_leaves_out_the_model_before_training_and_later_steps():
     other = [[1.0] * 4] * 2
     run = HandMadeRun(EXPERIMENT, [0, 1, 10, 15], {("train", "predicts_noise"): noise, ("train", "noise"): other})
     assert noise_peak(run, "train").tolist() == pytest.approx([0.6, 0.3])
-
-
-class TestRecallDelay:
-    STEPS = (0, 4, 100, 200)
-    NOISE = ((0.0, 1.0, 0.5, 0.5), (0.6, 0.6, 0.6, 0.6))  # reaches 0.5 at steps 2 and 0, which counts as 1
-
-    def delay(self, right, noise=NOISE):
-        other = [[1.0] * 4] * 2
-        clean = {("clean", "noise"): noise, ("clean", "right"): right}
-        run = HandMadeRun(EXPERIMENT, self.STEPS, {**clean, ("train", "noise"): other, ("train", "right"): other})
-        return recall_delay(run)
-
-    def test_it_is_the_ratio_of_two_crossings(self):
-        """The right token reaches 0.25 at step 100 in the first member, 50 times later; at 52 in the other."""
-        assert self.delay([[0.0, 0.0, 0.25, 0.5], [0.0, 0.0, 0.5, 0.5]]).tolist() == pytest.approx([50, 52])
-
-    def test_it_is_not_known_where_a_member_learns_one_alone(self):
-        assert self.delay([[0.0, 0.0, 0.2, 0.2], [0.0, 0.0, 0.5, 0.5]]) is None
 
 
 def test_ends_are_the_last_values_on_clean_sequences():

@@ -242,7 +242,8 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 
 def _maps(run: TrainedRun, seen: Seen) -> list[MapFigure]:
     task, seed = _task(run), run.experiment.members.seeds[0]
-    names = tuple(_shown(task.text_of(token)) for token in range(task.shape.input_size))
+    texts = map(task.text_of, range(task.shape.input_size))
+    names = tuple({"newline": "⏎", "space": "␣"}.get(text, text) for text in texts)
     drawn = f"Seed {seed}, at the end of training."
     matches = {"trigger ␣": seen.one.match, f"triggers {' '.join(names[token] for token in FIVE)}": seen.five.match}
     figures = [
@@ -350,10 +351,6 @@ def _table(seen: Seen) -> Table:
             for name, found in (("one trigger", seen.one), ("five triggers", seen.five))
         },
     )
-
-
-def _shown(text: str) -> str:
-    return {"newline": "⏎", "space": "␣"}.get(text, text)
 
 
 STUDY = Study(

@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference
-from anchorlab.lens import first_crossing
 from anchorlab.models import RecallSpec
 from anchorlab.models.edits import Edit, Remove, Truncate
 from anchorlab.models.recall import FeedForwardKind
@@ -209,25 +208,14 @@ def clean_ends(run: TrainedRun) -> Ends:
     return Ends(*({edit: at_end(run, "clean", metric, edit) for edit in edits} for metric in metrics))
 
 
-def noise_peak(run: TrainedRun, split: str) -> Float[Tensor, "member"]:
-    """Return the highest fraction of predicting the noise after 1 to `FIRST` steps.
+def noise_peak(run: TrainedRun, split: str, last: int = FIRST) -> Float[Tensor, "member"]:
+    """Return the highest fraction of predicting the noise after 1 to `last` steps.
 
     That is the share of scored positions at which it is the most probable token, as the caption of Figure 4 has it:
     "Fractions of predicting the noise token and the other non-noise tokens".
     """
     steps, noise = along(run, split, "predicts_noise")
-    return noise[:, [index for index, step in enumerate(steps) if 0 < step <= FIRST]].amax(dim=1)
-
-
-def recall_delay(run: TrainedRun) -> Float[Tensor, "member"] | None:
-    """Return how many times later than the noise the recall is learned.
-
-    On clean sequences: the step at which the right token reaches half of 1 - alpha over that at which the noise reaches
-    alpha, by interpolation. None if a member learned only one of them.
-    """
-    right = first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2)
-    delay = right / first_crossing(*along(run, "clean", "noise"), ALPHA).clamp(min=1)
-    return None if bool(delay.isnan().any()) else delay
+    return noise[:, [index for index, step in enumerate(steps) if 0 < step <= last]].amax(dim=1)
 
 
 def by_step(

@@ -22,7 +22,7 @@ from anchorlab.papers.language.along_training import study as along_training
 from anchorlab.papers.language.along_training.checkpoints import Setting, observe
 from anchorlab.papers.language.along_training.measures import Measuring
 from anchorlab.papers.language.along_training.study import Seen
-from anchorlab.papers.language.along_training.tiny_training import train_tiny
+from anchorlab.papers.pretrained.tiny import train_tiny
 from anchorlab.runs import Store
 from anchorlab.studies import ObservationContext, Profile, run_study, study
 
