@@ -17,7 +17,15 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.findings import Reference, Table, at_least
 from anchorlab.lens import look
-from anchorlab.papers.retrieval.settings import layers_of, least_layers_of, quick, retrieval_of, section_7, smoke
+from anchorlab.papers.retrieval.settings import (
+    OUR_CHOICES,
+    layers_of,
+    least_layers_of,
+    quick,
+    retrieval_of,
+    section_7,
+    smoke,
+)
 from anchorlab.rng import generator
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, column_table, curves_against
@@ -236,9 +244,7 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "Paper profile: the models and the training of section 7.1, on chains of 1 to 10 steps, as many as the "
-            "equations of Figure 2 have; the paper trains them on 5 steps alone. Not given by the paper, and so our "
-            "choice: rotary frequencies 10000^(-2i/K), initial scale 0.02, gradient clipping at 1, no warm-up, and a "
-            "causal mask.",
+            f"equations of Figure 2 have; the paper trains them on 5 steps alone. {OUR_CHOICES}",
             paper=True,
         ),
     },

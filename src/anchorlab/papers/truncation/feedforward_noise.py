@@ -19,20 +19,18 @@ from anchorlab.papers.truncation.noisy_recall import (
     ALPHA,
     FRACTIONS,
     FULL,
-    SMOKE,
     WITHOUT_F2,
     Setting,
     by_step,
     clean_ends,
     noise_peak,
-    profiles,
+    noisy_study,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, at_end, curves_against, mean_table
-from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.study import Analysis
 from anchorlab.training import Experiment, TrainedRun
 
 KEPT = {FULL: 1.0, **{f"rho={rho:g}": rho for rho in FRACTIONS}, WITHOUT_F2: 0.0}
@@ -192,13 +190,4 @@ def _panel(run: TrainedRun, metric: str, title: str, *references: Reference) -> 
     )
 
 
-STUDY = Study(
-    name="truncation/feedforward-noise",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
-    profiles=profiles(),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-)
+STUDY = noisy_study("truncation/feedforward-noise", __doc__, measures_in(__name__), experiments, analyse)

@@ -18,11 +18,10 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, TimelineFigure, at_least, at_most, event, grid
 from anchorlab.lens import emergence, first_crossing, memory
 from anchorlab.lens.vectors.attribution import blocks, transformer
-from anchorlab.papers.truncation.noisy_recall import ALPHA, FIVE, SMOKE, WITHOUT_F2, Setting, by_step, profiles
+from anchorlab.papers.truncation.noisy_recall import ALPHA, FIVE, WITHOUT_F2, Setting, by_step, noisy_study
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import along, mean_table
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.study import Analysis
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
@@ -353,14 +352,6 @@ def _table(seen: Seen) -> Table:
     )
 
 
-STUDY = Study(
-    name="truncation/memories",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
-    profiles=profiles(),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-    other_task=without_noise,
+STUDY = noisy_study(
+    "truncation/memories", __doc__, measures_in(__name__), experiments, analyse, other_task=without_noise
 )

@@ -16,18 +16,16 @@ from anchorlab.findings import LineFigure, Reference, at_least, within
 from anchorlab.papers.truncation.noisy_recall import (
     ALPHA,
     FIRST,
-    SMOKE,
     Setting,
     by_step,
     noise_peak,
     noisy_and_tuned,
-    profiles,
+    noisy_study,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, mean_table
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.study import Analysis
 from anchorlab.training import TrainedRun
 
 
@@ -147,13 +145,4 @@ def _panel(title: str, time: str, run: TrainedRun) -> LineFigure:
     )
 
 
-STUDY = Study(
-    name="truncation/noise-first",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=noisy_and_tuned,
-    analyse=analyse,
-    profiles=profiles(tuned=True),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-)
+STUDY = noisy_study("truncation/noise-first", __doc__, measures_in(__name__), noisy_and_tuned, analyse, tuned=True)

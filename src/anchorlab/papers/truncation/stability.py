@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least, line
-from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, SMOKE, WITHOUT_F2, Setting, noise_peak, profiles
+from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, WITHOUT_F2, Setting, noise_peak, noisy_study
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import at_end, column_table
-from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.seeds import fresh
+from anchorlab.studies.study import Analysis
 from anchorlab.training import Experiment, Members, TrainedRun
 
 RATES = (0.001, 0.003, 0.01)
@@ -187,13 +187,4 @@ def _table(seen: Seen) -> Table:
     )
 
 
-STUDY = Study(
-    name="truncation/stability",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
-    profiles=profiles(),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-)
+STUDY = noisy_study("truncation/stability", __doc__, measures_in(__name__), experiments, analyse)

@@ -43,7 +43,7 @@ from anchorlab.papers.retrieval.one_head import (
     path_columns,
     view_circuits,
 )
-from anchorlab.papers.retrieval.settings import PASSES, on_fixed_sample, paper, paper_recipe
+from anchorlab.papers.retrieval.settings import OUR_CHOICES, PASSES, on_fixed_sample, paper, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import along, column_table, curves_against
 from anchorlab.studies.seeds import SEARCHED
@@ -353,8 +353,7 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: section 9.1, five seeds in place of one. Not given by the paper, and so our choice: rotary "
-            "frequencies 10000^(-2i/K), initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask.",
+            f"Paper profile: section 9.1, five seeds in place of one. {OUR_CHOICES}",
             paper=True,
         ),
     },
