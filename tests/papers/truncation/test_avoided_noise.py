@@ -104,25 +104,19 @@ def numbers(right, noise, ratio=1.0):
     return Attention(*(torch.full((2,), value) for value in (right, noise, ratio)))
 
 
-@pytest.mark.parametrize(
-    ("noisy", "clean", "tuned", "outside"),
-    [
-        (numbers(0.51, 0.05), numbers(0.2, 0.31, 1.9), numbers(0.51, 0.05), set()),
-        (numbers(0.51, 0.05), numbers(0.2, 0.31, 0.51), numbers(0.51, 0.05), set()),
-        (
-            numbers(0.49, 0.05),
-            numbers(0.2, 0.29),
-            numbers(0.51, 0.05),
-            {"noisy-attends", "clean-attends", "clean-attends-to-both"},
-        ),
-        (numbers(0.8, 0.1), numbers(0.5, 0.1, 2.1), numbers(0.8, 0.05), {"noisy-avoids", "clean-attends-to-both"}),
-        (numbers(0.8, 0.08), numbers(0.5, 0.1, 0.49), numbers(0.49, 0.05), {"clean-attends-to-both", "tuned-attends"}),
-        (numbers(0.8, 0.08), numbers(0.5, 0.1), numbers(0.8, 0.1), {"tuned-avoids"}),
-    ],
-)
-def test_bands(noisy, clean, tuned, outside):
-    verdicts = verdicts_of(STUDY, Seen([clean, noisy], [clean, tuned]))
-    assert {name for name, verdict in verdicts.items() if verdict != "agrees at small scale"} == outside
+def test_each_claim_reads_its_own_checkpoint():
+    """Attention without noise is that before fine-tuning, all other that at the end of either run."""
+    noisy, tuned = [numbers(0.1, 0.2), numbers(0.6, 0.2)], [numbers(0.3, 0.4, 1.5), numbers(0.45, 0.05)]
+    assert values_of(STUDY, Seen(noisy, tuned)) == pytest.approx(
+        {
+            "noisy-attends": 0.6,
+            "noisy-avoids": 0.25,
+            "clean-attends": 0.7,
+            "clean-attends-to-both": 1.5,
+            "tuned-attends": 0.45,
+            "tuned-avoids": 0.1,
+        }
+    )
 
 
 def test_models_that_attend_to_neither_are_not_judged_on_both():
