@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from anchorlab.findings import LineFigure, Table, at_least, line
+from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, WITHOUT_F2, Setting, noise_peak, noisy_study
 from anchorlab.studies.claim import Measurement, claim, measures_in
-from anchorlab.studies.kit import at_end, column_table
+from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.studies.seeds import fresh
 from anchorlab.studies.study import Analysis
 from anchorlab.training import Experiment, Members, TrainedRun
@@ -154,24 +152,19 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 
 
 def _figure(title: str, label: str, found: Mapping[float, Outcome], log_x: bool = False) -> LineFigure:
-    def values(which: int) -> Float[Tensor, "one point"]:
-        return torch.tensor([[one[which] for one in found.values()]])
-
-    named = {
-        f"predicts the noise, at most in {FIRST} steps": values(0),
-        "noise, full model": values(1),
-        "right token without F₂": values(2),
-    }
-    return LineFigure(
-        title=title,
+    names = (f"predicts the noise, at most in {FIRST} steps", "noise, full model", "right token without F₂")
+    values = torch.tensor([one[: len(names)] for one in found.values()])  # [point name]
+    return curves_against(
+        title,
+        list(found),
+        dict(zip(names, values.T.unsqueeze(1), strict=True)),
+        x_label=label,
+        y_label="fraction, probability",
         caption="The highest fraction of predicting the noise in the first steps, on noisy sequences; probabilities on "
         "clean sequences at the end of training. One seed; at the setting of the other studies, the mean over its "
         "seeds.",
-        x_label=label,
-        y_label="fraction, probability",
-        lines=tuple(line(name, list(found), one) for name, one in named.items()),
         log_x=log_x,
-        y_range=(0.0, 1.02),
+        y_range=ACCURACY,
     )
 
 

@@ -31,12 +31,13 @@ from anchorlab.papers.language.noise import asking
 from anchorlab.papers.language.noise import study as noise
 from anchorlab.papers.language.noise.conditions import BARE, BEGUN, CHAT, condition_table, in_conditions
 from anchorlab.papers.language.noise.figures import SENTENCE
-from anchorlab.papers.language.noise.study import Seen, Setting, Study
+from anchorlab.papers.language.noise.study import Seen, Setting
 from anchorlab.papers.language.precision import precision_table, requantised
-from anchorlab.studies.claim import Measured, Measurement
+from anchorlab.studies.claim import Measurement
 from anchorlab.studies.shared_seeds import over_shared
 from tests.language.spoken import DIVIDED, LAYERS, divided, spoken
 from tests.language.spoken import PROMPTS as CITIES
+from tests.papers.hand_made_runs import values_of
 
 THE, A, THEM = range(3)
 
@@ -120,14 +121,9 @@ EXPECTED = {
 }
 
 
-def values(study: Study[Setting], seen: Seen) -> dict[str, Measured]:
-    found = {measure.name: measure(seen) for measure in study.claims}
-    return {name: one.value if isinstance(one, Measurement) else one for name, one in found.items()}
-
-
 @pytest.mark.parametrize(("seen", "column", "holds"), [(GOOD, 0, True), (BAD, 1, False)])
 def test_every_claim_holds_and_fails_where_it_should(seen: Seen, column: int, holds: bool) -> None:
-    found = values(noise.STUDY, seen)
+    found = values_of(noise.STUDY, seen)
     assert found == {name: pytest.approx(both[column], rel=1e-4) for name, both in EXPECTED.items()}
     for measure in noise.STUDY.claims:
         low, high = measure.band

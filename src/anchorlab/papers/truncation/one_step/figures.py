@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 
 from anchorlab.findings import Line, LineFigure, Reference, Table, line, numbers
+from anchorlab.studies.kit import curves_against
 from anchorlab.theory.margin_scans import LOGITS, Scanned
 from anchorlab.theory.one_step import ENTRIES, TABLE_2, Entry
 from anchorlab.theory.table_2 import PRINTED, Drawn, verdicts
@@ -16,18 +18,19 @@ _SYMBOLS = {axis: label[0] for axis, label in _AXES.items()}
 
 def margins(scanned: Scanned) -> LineFigure:
     """Return the figure of the margins over Theorem 1's value, against m."""
-    lines = [
-        line(label, scanned.scan.values, np.stack([point.margins[logit].values.ravel() for point in scanned.points], 1))
+    curves = {
+        label: torch.from_numpy(np.stack([point.margins[logit].values.ravel() for point in scanned.points], 1))
         for logit, label in LOGITS.items()
         if logit != "repeated"
-    ]
-    return LineFigure(
-        title="Margins after one step, over theory's value (Theorem 1)",
-        caption=f"{_setting(scanned)} Noise logit minus the largest other one, over α for the feed-forward layer and "
-        "over (α²q + α(1 - q))/N for the attention. Mean and range over training sets.",
+    }
+    return curves_against(
+        "Margins after one step, over theory's value (Theorem 1)",
+        scanned.scan.values,
+        curves,
         x_label=_AXES["samples"],
         y_label="margin over theory's value",
-        lines=tuple(lines),
+        caption=f"{_setting(scanned)} Noise logit minus the largest other one, over α for the feed-forward layer and "
+        "over (α²q + α(1 - q))/N for the attention. Mean and range over training sets.",
         log_x=True,
         references=(Reference("theory", 1.0),),
     )
