@@ -21,7 +21,7 @@ from anchorlab.papers.retrieval.known_depth import (
 )
 from anchorlab.papers.retrieval.settings import quick
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of
 
 # models of 1, 2 and 6 layers, two of each, on 1 to 4 steps
 SEEN = Answered(
@@ -40,16 +40,14 @@ SEEN = Answered(
 
 def test_values_inside_the_bands():
     assert values_of(STUDY, SEEN) == {"more-layers-further": 4.0}
-    assert set(verdicts_of(STUDY, SEEN).values()) == {"agrees at small scale"}
 
 
 @pytest.mark.slow
-def test_the_other_side_of_every_band():
+def test_steps_behind_a_gap_do_not_count():
     accuracy = SEEN.accuracy.clone()
     accuracy[2, 2] = 0.85  # six layers have a gap at three
     found = replace(SEEN, accuracy=accuracy)
     assert values_of(STUDY, found) == {"more-layers-further": 2.0}
-    assert set(verdicts_of(STUDY, found).values()) == {"differs at small scale"}
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from anchorlab.papers.truncation.avoided_noise import STUDY, Attention, Seen, _m
 from anchorlab.papers.truncation.noisy_recall import QUICK, noisy_and_tuned
 from anchorlab.tasks import Batch, task
 from anchorlab.training import initialise
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, values_of
 
 LAW = task("recall/noisy", length=8, noise="existing")  # the trigger is 1, the noise 2
 Y = 5
@@ -95,9 +95,6 @@ def test_values_of_runs_made_by_hand():
         },
         abs=1e-5,
     )
-    verdicts = verdicts_of(STUDY, found)
-    outside = {name for name, verdict in verdicts.items() if verdict != "agrees at small scale"}
-    assert outside == {"tuned-avoids", "clean-attends-to-both"}
 
 
 def numbers(right, noise, ratio=1.0):
@@ -121,7 +118,7 @@ def test_each_claim_reads_its_own_checkpoint():
 
 def test_models_that_attend_to_neither_are_not_judged_on_both():
     uniform = numbers(0.1, 0.1)
-    assert verdicts_of(STUDY, Seen([uniform], [uniform]))["clean-attends-to-both"] == "not measured"
+    assert values_of(STUDY, Seen([uniform], [uniform]))["clean-attends-to-both"] is None
 
 
 def test_the_sequence_drawn_has_the_most_of_both():
