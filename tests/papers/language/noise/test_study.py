@@ -29,8 +29,8 @@ from anchorlab.papers.language.laser import (
 )
 from anchorlab.papers.language.noise import asking
 from anchorlab.papers.language.noise import study as noise
-from anchorlab.papers.language.noise.conditions import BARE, BEGUN, CHAT, condition_table, in_conditions
-from anchorlab.papers.language.noise.figures import SENTENCE
+from anchorlab.papers.language.noise.asking import BARE, BEGUN, CHAT, in_conditions
+from anchorlab.papers.language.noise.figures import SENTENCE, condition_table
 from anchorlab.papers.language.noise.study import Seen, Setting
 from anchorlab.papers.language.precision import precision_table, requantised
 from anchorlab.studies.claim import Measurement
