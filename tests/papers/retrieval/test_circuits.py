@@ -11,7 +11,7 @@ from anchorlab.papers.retrieval.circuits import STUDY, Found, analyse, later_rul
 from anchorlab.papers.retrieval.one_head import Solution, first_useful, joining, useful_heads
 from anchorlab.papers.retrieval.settings import smoke
 from tests.papers.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of
 
 GOOD = circuit(path(0, JOIN, cut=0.3), path(1, FIRST), path(3, SECOND, cut=0.4))
 LARGE = circuit(path(0, JOIN), path(1, FIRST), path(2, SECOND), path(5, FIRST), layers=8)
@@ -24,7 +24,7 @@ def found(*several, uniform, layers=8):
     return Found(models, uniform, steps=2, layers=layers)  # three heads are the least for two steps
 
 
-def test_values_inside_the_bands():
+def test_values_of_circuits_written_by_hand():
     large = replace(LARGE, rest_loss=0.91)
     seen = found(large, replace(GOOD, model_loss=0.001, rest_loss=0.91), uniform=(0.05, 0.09))
     assert values_of(STUDY, seen) == {
@@ -41,11 +41,9 @@ def test_values_inside_the_bands():
     }
     one = found(large, uniform=(0.09,))
     assert {"few-heads": 0.5, "more-than-least": 1.0}.items() <= values_of(STUDY, one).items()
-    both = verdicts_of(STUDY, seen) | {name: verdicts_of(STUDY, one)[name] for name in ("few-heads", "more-than-least")}
-    assert set(both.values()) == {"agrees at small scale"}
 
 
-def test_values_outside_the_bands():
+def test_values_of_circuits_that_are_poor():
     seen = found(GOOD, POOR, POOR, replace(POOR, model_loss=0.5), uniform=(0.1, 0.2, 0.3, 9.0))
     assert values_of(STUDY, seen) == {
         "solved": 0.5,
@@ -59,8 +57,6 @@ def test_values_outside_the_bands():
         "more-than-least": 0.0,
         "differ": pytest.approx(2 / 3),
     }
-    outside = {name for name, verdict in verdicts_of(STUDY, seen).items() if verdict == "differs at small scale"}
-    assert outside == set(values_of(STUDY, seen)) - {"suffices", "differ"}
     alike = values_of(STUDY, found(POOR, POOR, replace(POOR, loss=0.06), uniform=(0, 0, 0)))
     assert (alike["suffices"], alike["differ"]) == (pytest.approx(2 / 3), 0.0)
 

@@ -9,7 +9,7 @@ from torch import tensor
 
 from anchorlab.papers.retrieval.depth import STUDY, Losses, Setting, analyse, experiments, see
 from anchorlab.papers.retrieval.settings import least_layers_of, quick
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of
 
 STEPS = (0, 100, 200)
 
@@ -26,7 +26,7 @@ SEEN = Losses(
 )
 
 
-def test_values_inside_and_outside_the_bands():
+def test_values_of_losses_made_by_hand():
     assert values_of(STUDY, SEEN) == {
         "no-curriculum-fails": pytest.approx(0.75),
         "depth-helps": pytest.approx(0.6),
@@ -34,14 +34,6 @@ def test_values_inside_and_outside_the_bands():
         "later-is-harder": 1.0,  # of the one depth that retrieves anything on average, with 0.15, 0.325, 0.35
         "second-step-retrieved": pytest.approx(0.325),
         "least-layers": 0.0,
-    }
-    assert verdicts_of(STUDY, SEEN) == {
-        "no-curriculum-fails": "agrees at small scale",
-        "depth-helps": "agrees at small scale",
-        "chain-order": "differs at small scale",
-        "later-is-harder": "agrees at small scale",
-        "second-step-retrieved": "agrees at small scale",
-        "least-layers": "agrees at small scale",
     }
 
 
@@ -66,7 +58,7 @@ def test_times_nearer_than_two_evaluations_are_a_tie(apart, share):
     assert values_of(STUDY, replace(SEEN, retrieved=retrieved, apart=apart))["chain-order"] == share
 
 
-def test_the_other_side_of_every_band():
+def test_other_values_of_every_claim():
     other = Losses(
         end=1,
         loss=SEEN.loss.flip(0),
@@ -84,14 +76,6 @@ def test_the_other_side_of_every_band():
         "later-is-harder": 0.0,
         "second-step-retrieved": pytest.approx(0.475),
         "least-layers": 0.5,  # one of two models retrieves x_1 with one layer
-    }
-    assert verdicts_of(STUDY, other) == {
-        "no-curriculum-fails": "differs at small scale",
-        "depth-helps": "differs at small scale",
-        "chain-order": "agrees at small scale",
-        "later-is-harder": "differs at small scale",
-        "second-step-retrieved": "agrees at small scale",
-        "least-layers": "differs at small scale",
     }
 
 

@@ -10,7 +10,7 @@ from anchorlab.papers.truncation.avoided_noise import STUDY, Attention, Seen, _m
 from anchorlab.papers.truncation.noisy_recall import QUICK, noisy_and_tuned
 from anchorlab.tasks import Batch, task
 from anchorlab.training import initialise
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, values_of
 
 LAW = task("recall/noisy", length=8, noise="existing")  # the trigger is 1, the noise 2
 Y = 5
@@ -95,39 +95,30 @@ def test_values_of_runs_made_by_hand():
         },
         abs=1e-5,
     )
-    verdicts = verdicts_of(STUDY, found)
-    outside = {name for name, verdict in verdicts.items() if verdict != "agrees at small scale"}
-    assert outside == {"tuned-avoids", "clean-attends-to-both"}
 
 
 def numbers(right, noise, ratio=1.0):
     return Attention(*(torch.full((2,), value) for value in (right, noise, ratio)))
 
 
-@pytest.mark.parametrize(
-    ("noisy", "clean", "tuned", "outside"),
-    [
-        (numbers(0.51, 0.05), numbers(0.2, 0.31, 1.9), numbers(0.51, 0.05), set()),
-        (numbers(0.51, 0.05), numbers(0.2, 0.31, 0.51), numbers(0.51, 0.05), set()),
-        (
-            numbers(0.49, 0.05),
-            numbers(0.2, 0.29),
-            numbers(0.51, 0.05),
-            {"noisy-attends", "clean-attends", "clean-attends-to-both"},
-        ),
-        (numbers(0.8, 0.1), numbers(0.5, 0.1, 2.1), numbers(0.8, 0.05), {"noisy-avoids", "clean-attends-to-both"}),
-        (numbers(0.8, 0.08), numbers(0.5, 0.1, 0.49), numbers(0.49, 0.05), {"clean-attends-to-both", "tuned-attends"}),
-        (numbers(0.8, 0.08), numbers(0.5, 0.1), numbers(0.8, 0.1), {"tuned-avoids"}),
-    ],
-)
-def test_bands(noisy, clean, tuned, outside):
-    verdicts = verdicts_of(STUDY, Seen([clean, noisy], [clean, tuned]))
-    assert {name for name, verdict in verdicts.items() if verdict != "agrees at small scale"} == outside
+def test_each_claim_reads_its_own_checkpoint():
+    """Attention without noise is that before fine-tuning, all other that at the end of either run."""
+    noisy, tuned = [numbers(0.1, 0.2), numbers(0.6, 0.2)], [numbers(0.3, 0.4, 1.5), numbers(0.45, 0.05)]
+    assert values_of(STUDY, Seen(noisy, tuned)) == pytest.approx(
+        {
+            "noisy-attends": 0.6,
+            "noisy-avoids": 0.25,
+            "clean-attends": 0.7,
+            "clean-attends-to-both": 1.5,
+            "tuned-attends": 0.45,
+            "tuned-avoids": 0.1,
+        }
+    )
 
 
 def test_models_that_attend_to_neither_are_not_judged_on_both():
     uniform = numbers(0.1, 0.1)
-    assert verdicts_of(STUDY, Seen([uniform], [uniform]))["clean-attends-to-both"] == "not measured"
+    assert values_of(STUDY, Seen([uniform], [uniform]))["clean-attends-to-both"] is None
 
 
 def test_the_sequence_drawn_has_the_most_of_both():

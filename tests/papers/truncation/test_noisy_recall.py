@@ -1,7 +1,5 @@
 """What the studies of noisy recall share: their settings, and the numbers they read from runs."""
 
-from dataclasses import replace
-
 import pytest
 
 from anchorlab.papers.truncation.noisy_recall import (
@@ -12,18 +10,13 @@ from anchorlab.papers.truncation.noisy_recall import (
     SMOKE,
     WITHOUT_F1,
     WITHOUT_F2,
-    clean_ends,
-    noise_peak,
     noisy_and_tuned,
-    recall_delay,
     truncations,
 )
 from anchorlab.studies import study
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, ends
 
 NAMES = ("feedforward-noise", "noise-first", "avoided-noise", "memories", "feedforward-choices")
-EXPERIMENT = replace(SMOKE, seeds=2).experiment()
 
 
 @pytest.mark.parametrize("profile", ["quick", "paper", "smoke"])
@@ -75,43 +68,3 @@ def test_every_layer_that_is_there_is_dropped(first, second):
     assert edits
     assert FULL not in edits
     SMOKE.experiment(feed_forward=(first, second))  # and the edits fit the model
-
-
-def test_the_peak_leaves_out_the_model_before_training_and_later_steps():
-    noise = [[0.9, 0.2, 0.6, 0.8], [0.1, 0.3, 0.1, 0.8]]
-    other = [[1.0] * 4] * 2
-    run = HandMadeRun(EXPERIMENT, [0, 1, 10, 15], {("train", "predicts_noise"): noise, ("train", "noise"): other})
-    assert noise_peak(run, "train").tolist() == pytest.approx([0.6, 0.3])
-
-
-class TestRecallDelay:
-    STEPS = (0, 4, 100, 200)
-    NOISE = ((0.0, 1.0, 0.5, 0.5), (0.6, 0.6, 0.6, 0.6))  # reaches 0.5 at steps 2 and 0, which counts as 1
-
-    def delay(self, right, noise=NOISE):
-        other = [[1.0] * 4] * 2
-        clean = {("clean", "noise"): noise, ("clean", "right"): right}
-        run = HandMadeRun(EXPERIMENT, self.STEPS, {**clean, ("train", "noise"): other, ("train", "right"): other})
-        return recall_delay(run)
-
-    def test_it_is_the_ratio_of_two_crossings(self):
-        """The right token reaches 0.25 at step 100 in the first member, 50 times later; at 52 in the other."""
-        assert self.delay([[0.0, 0.0, 0.25, 0.5], [0.0, 0.0, 0.5, 0.5]]).tolist() == pytest.approx([50, 52])
-
-    def test_it_is_not_known_where_a_member_learns_one_alone(self):
-        assert self.delay([[0.0, 0.0, 0.2, 0.2], [0.0, 0.0, 0.5, 0.5]]) is None
-
-
-def test_ends_are_the_last_values_on_clean_sequences():
-    edits = (FULL, *truncations(("mlp", "mlp")))
-    values = {}
-    for edit_at, edit in enumerate(edits):
-        for metric_at, metric in enumerate(("right", "noise", "loss")):
-            values["clean", metric, edit] = ends(edit_at + metric_at / 4, edit_at)
-            values["train", metric, edit] = ends(-1, -1)
-    found = clean_ends(HandMadeRun(EXPERIMENT, [0, 9], values))
-    for at, edit in enumerate(edits):
-        assert found.right[edit].tolist() == [at, at]
-        assert found.noise[edit].tolist() == [at + 0.25, at]
-        assert found.loss[edit].tolist() == [at + 0.5, at]
-        assert found.gain(edit).tolist() == [at, at]

@@ -28,34 +28,20 @@ def runs(rates=(GOOD,) * 3, alphas=((0.9, 0.2, 0.97), (0.9, 0.8, 0.97)), main=(G
 
 
 def test_values_of_runs_made_by_hand():
-    found = see(runs(main=((0.85, 0.52, 0.96), (0.95, 0.5, 1.0))))
+    rates = ((0.88, 0.5, 0.97), (0.9, 0.5, 0.96), GOOD)
+    found = see(runs(rates, main=((0.85, 0.52, 0.96), (0.95, 0.5, 1.0))))
     assert list(found.rates) == [*RATES, 0.03]
     assert list(found.alphas) == [0.2, 0.5, 0.8]
     assert values_of(STUDY, found) == pytest.approx(
         {
-            "rates-noise-first": 0.9,
-            "rates-dropped": 0.97,
+            "rates-noise-first": 0.88,
+            "rates-dropped": 0.96,
             "alphas-gain": (0.97 - 0.8) / 0.2,
         },
         abs=1e-6,
     )
     assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
-    assert STUDY.claims[0](found).detail == "0.9 at 0.001, 0.9 at 0.003, 0.9 at 0.01, 0.9 at 0.03"
-
-
-@pytest.mark.parametrize(
-    ("name", "changed", "value"),
-    [
-        ("rates-noise-first", {"rates": ((0.79, 0.5, 0.97), GOOD, GOOD)}, 0.79),
-        ("rates-dropped", {"rates": (GOOD, (0.9, 0.5, 0.94), GOOD)}, 0.94),
-        ("alphas-gain", {"alphas": ((0.9, 0.2, 0.89), (0.9, 0.8, 0.97))}, 0.45),
-    ],
-)
-def test_outside_the_bands(name, changed, value):
-    found = see(runs(**changed))
-    assert values_of(STUDY, found)[name] == pytest.approx(value, abs=1e-6)
-    outside = {one for one, verdict in verdicts_of(STUDY, found).items() if verdict != "agrees at small scale"}
-    assert outside == {name}
+    assert STUDY.claims[0](found).detail == "0.88 at 0.001, 0.9 at 0.003, 0.9 at 0.01, 0.9 at 0.03"
 
 
 def test_the_settings_differ_in_one_thing_each():

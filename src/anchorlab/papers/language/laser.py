@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import exp
 
 import torch
@@ -61,20 +60,11 @@ class Laser:
         cut, full = self.cut, self.full
         return cut.right.exp(), cut.words[:, 0].exp(), full.right.exp(), full.words[:, 0].exp()
 
-    @cached_property
-    def the(self) -> tuple[float, float]:
-        """The mean probability of "the", without and with the truncation."""
-        return mean(self.full.words[:, 0]), mean(self.cut.words[:, 0])
-
-    @cached_property
-    def right(self) -> tuple[float, float]:
-        """The mean probability of the right word, without and with the truncation."""
-        return mean(self.full.right), mean(self.cut.right)
-
     @property
     def ratios(self) -> tuple[float, float]:
         """The ratio of the mean probabilities of the right word and "the", without and with the truncation."""
-        return self.right[0] / self.the[0], self.right[1] / self.the[1]
+        full, cut = (mean(one.right) / mean(one.words[:, 0]) for one in self.both)
+        return full, cut
 
 
 def by_unit(units: Sequence[str], *columns: Tensor) -> Tensor:
@@ -125,17 +115,17 @@ def right_over_the(laser: Laser) -> Measurement:
 def the_with_and_without(laser: Laser) -> Measurement:
     """Measure the mean probability of "the" with the truncation over that without it."""
     _, cut, _, full = laser.probabilities
-    return _of_subjects(laser, cut, full, laser.the)
+    return _of_subjects(laser, cut, full)
 
 
 def right_with_and_without(laser: Laser) -> Measurement:
     """Measure the mean probability of the right word with the truncation over that without it."""
     cut, _, full, _ = laser.probabilities
-    return _of_subjects(laser, cut, full, laser.right)
+    return _of_subjects(laser, cut, full)
 
 
-def _of_subjects(laser: Laser, cut: Tensor, full: Tensor, means: tuple[float, float]) -> Measurement:
-    detail = f"{means[0]:.3g} to {means[1]:.3g}; {laser.truncation}"
+def _of_subjects(laser: Laser, cut: Tensor, full: Tensor) -> Measurement:
+    detail = f"{float(full.nanmean()):.3g} to {float(cut.nanmean()):.3g}; {laser.truncation}"
     return over_shared(by_unit(laser.units, cut, full), quotient, SUBJECTS, detail)
 
 

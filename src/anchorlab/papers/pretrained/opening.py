@@ -1,14 +1,14 @@
-"""The pretrained model of a setting, the same architecture with random weights, and what reports say of a model."""
+"""The pretrained model of a setting, to look into or to ask; the same with random weights; what reports say of it."""
 
 import copy
 from dataclasses import dataclass
 
-import torch
-
 from anchorlab.errors import SpecError
 from anchorlab.language import LanguageModel, pretrained, wrap
-from anchorlab.language.endpoint import is_address
-from anchorlab.papers.pretrained.tiny import tiny_model
+from anchorlab.language.asking import LocalSpeaker, Speaker
+from anchorlab.language.endpoint import is_address, read_address
+from anchorlab.papers.pretrained.tiny import drawn_model, tiny_model
+from anchorlab.runs.atomic_files import file_name
 from anchorlab.studies.observation_context import ObservationContext
 
 TINY = "tiny"
@@ -48,9 +48,7 @@ def check_weights(setting: ModelSetting) -> None:
 def untrained_model(model: LanguageModel, seed: int = 1) -> LanguageModel:
     """Return a model of the same architecture and tokenizer, with the initial weights that transformers draws."""
     theirs = model.hugging_face
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        drawn = type(theirs)(copy.deepcopy(theirs.config))
+    drawn = drawn_model(type(theirs), copy.deepcopy(theirs.config), seed)
     drawn = drawn.to(device=theirs.device, dtype=theirs.dtype)
     return wrap(drawn, model.tokenizer, f"{model.name}, untrained")
 
@@ -61,3 +59,32 @@ def described(setting: ModelSetting, model: LanguageModel) -> str:
     size = f"{count / 1e6:.1f} M" if count >= 1e6 else str(count)
     at = "" if setting.revision is None else f" at {setting.revision}"
     return f"{setting.model}{at}, {size} parameters"
+
+
+def open_speaker(setting: ModelSetting, context: ObservationContext) -> Speaker:
+    """Open the model of a setting.
+
+    At a server it is asked as `context.access` says; its answers are kept in a file of `context.answers` that all
+    studies and profiles share, so that no question is put twice.
+
+    Errors: as `open_model`, or `Access.open`; `SpecError` for a revision at a server.
+    """
+    if not is_address(setting.model):
+        return LocalSpeaker(open_model(setting, context))
+    if setting.revision is not None:
+        raise SpecError("revision", "a model behind a server has none", "leave it out")
+    folder = context.answers or context.folder
+    return context.access.open(setting.model, folder / file_name(f"{setting.model}.jsonl"))
+
+
+def untrained_speaker(speaker: Speaker) -> Speaker | None:
+    """Return a model of the same architecture with random weights; None for one behind a server."""
+    return LocalSpeaker(untrained_model(speaker.model)) if isinstance(speaker, LocalSpeaker) else None
+
+
+def described_speaker(setting: ModelSetting, speaker: Speaker) -> str:
+    """Return what is known of the model of a setting, for the provenance of its answers."""
+    if isinstance(speaker, LocalSpeaker):
+        return described(setting, speaker.model)
+    url, name = read_address(setting.model)
+    return f"{name} at {url}"

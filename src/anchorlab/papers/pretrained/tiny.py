@@ -1,16 +1,25 @@
-"""A tiny random language model with a tokenizer, made without any file: for smoke profiles and tests."""
+"""Tiny language models with a tokenizer, made without any file: for smoke profiles and tests."""
 
-from typing import TYPE_CHECKING
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import functional
 
 from anchorlab.errors import SpecError
 from anchorlab.language import LanguageModel, wrap
+from anchorlab.language.checkpoints import revision_of
+from anchorlab.language.encode import windows
+from anchorlab.language.pretrained import quiet
+from anchorlab.language.sample_text import english_page
+from anchorlab.rng import generator
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_LAYERS, _HEADS, _WIDTH, _CONTEXT = 3, 4, 32, 4096
+_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 
 
 def tiny_model(seed: int = 0) -> LanguageModel:
@@ -24,18 +33,54 @@ def tiny_model(seed: int = 0) -> LanguageModel:
         raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
     tokenizer = byte_tokenizer()
     config = transformers.LlamaConfig(
+        **_SIZES,
         vocab_size=len(tokenizer),
-        hidden_size=_WIDTH,
-        intermediate_size=2 * _WIDTH,
-        num_hidden_layers=_LAYERS,
-        num_attention_heads=_HEADS,
-        num_key_value_heads=_HEADS // 2,
-        max_position_embeddings=_CONTEXT,
+        num_hidden_layers=3,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
         initializer_range=0.2,
     )
+    return wrap(drawn_model(transformers.LlamaForCausalLM, config, seed), tokenizer, "tiny")
+
+
+def train_tiny(folder: Path, steps: Sequence[int], seed: int = 0) -> None:
+    """Train a GPT-NeoX of 2 layers with 4 heads on the page of English, and save it at these steps.
+
+    Each checkpoint is a folder such as `step4`, in half precision with its tokenizer, as Pythia's are on the hub.
+    """
+    import transformers
+
+    tokenizer, context = byte_tokenizer(), 128
+    config = transformers.GPTNeoXConfig(
+        **_SIZES,
+        vocab_size=len(tokenizer),
+        num_hidden_layers=2,
+        max_position_embeddings=context,
+        rotary_pct=0.5,
+    )
+    pieces = windows(tokenizer, english_page().text, 32, context)
+    random = generator(seed, "language", "tiny training")
+    model = drawn_model(transformers.GPTNeoXForCausalLM, config, seed)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step in range(max(steps) + 1):
+        if step in steps:
+            saved = copy.deepcopy(model).half()
+            with quiet():
+                saved.save_pretrained(folder / revision_of(step))
+            tokenizer.save_pretrained(folder / revision_of(step))
+        batch = pieces[torch.from_numpy(random.choice(len(pieces), 8, replace=False))]
+        logits = model(input_ids=batch, use_cache=False).logits[:, :-1]
+        loss = functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+
+
+def drawn_model(kind: Any, config: Any, seed: int) -> Any:
+    """Return a model with the initial weights that transformers draws."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return wrap(transformers.LlamaForCausalLM(config), tokenizer, "tiny")
+        return kind(config)
 
 
 def byte_tokenizer() -> "PreTrainedTokenizerBase":

@@ -31,7 +31,7 @@ from anchorlab.papers.retrieval.one_head import (
     useful_heads,
     view_circuits,
 )
-from anchorlab.papers.retrieval.settings import layers_of, paper, paper_recipe, retrieval_of
+from anchorlab.papers.retrieval.settings import OUR_CHOICES, layers_of, paper, paper_recipe, retrieval_of
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.seeds import SEARCHED
@@ -313,8 +313,7 @@ STUDY = Study(
         "scaled": Profile(SCALED, SCALED_NOTE),
         "paper": Profile(
             PAPER,
-            "Paper profile: section 8.1. Not given by the paper, and so our choice: rotary frequencies 10000^(-2i/K), "
-            "initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask.",
+            f"Paper profile: section 8.1. {OUR_CHOICES}",
             paper=True,
         ),
     },

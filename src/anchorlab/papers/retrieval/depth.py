@@ -23,7 +23,15 @@ from anchorlab.papers.retrieval.chain_order import (
     partials_along,
     retrieved_at,
 )
-from anchorlab.papers.retrieval.settings import RETRIEVED, least_layers_of, quick, retrieval_of, section_7, smoke
+from anchorlab.papers.retrieval.settings import (
+    OUR_CHOICES,
+    RETRIEVED,
+    least_layers_of,
+    quick,
+    retrieval_of,
+    section_7,
+    smoke,
+)
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import at_end, column_table
 from anchorlab.studies.seeds import SEARCHED
@@ -260,9 +268,8 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: section 7.1. Not given by the paper, and so our choice: rotary frequencies 10000^(-2i/K), "
-            "initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask. The final loss is "
-            "measured once at the end on 4096 sequences, where the paper averages over the last 100 steps.",
+            f"Paper profile: section 7.1. {OUR_CHOICES} The final loss is measured once at the end on 4096 sequences, "
+            "where the paper averages over the last 100 steps.",
             paper=True,
         ),
     },

@@ -15,11 +15,10 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, at_least, at_most, grid, within
 from anchorlab.lens import look
-from anchorlab.papers.truncation.noisy_recall import SMOKE, Setting, by_step, noisy_and_tuned, profiles
+from anchorlab.papers.truncation.noisy_recall import Setting, by_step, noisy_and_tuned, noisy_study
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import mean_table
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.study import Analysis
 from anchorlab.tasks import Batch
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, TrainedRun
@@ -238,13 +237,4 @@ def _maps(runs: Sequence[TrainedRun], found: Followers) -> MapFigure:
     )
 
 
-STUDY = Study(
-    name="truncation/avoided-noise",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=noisy_and_tuned,
-    analyse=analyse,
-    profiles=profiles(tuned=True),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-)
+STUDY = noisy_study("truncation/avoided-noise", __doc__, measures_in(__name__), noisy_and_tuned, analyse, tuned=True)

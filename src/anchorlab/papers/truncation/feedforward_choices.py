@@ -17,7 +17,6 @@ from anchorlab.papers.truncation.noisy_recall import (
     ALPHA,
     FULL,
     OUTPUT_FRACTIONS,
-    SMOKE,
     WITHOUT_F1,
     WITHOUT_F2,
     Ends,
@@ -25,14 +24,13 @@ from anchorlab.papers.truncation.noisy_recall import (
     Setting,
     by_step,
     clean_ends,
-    profiles,
+    noisy_study,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, curves_against
-from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.study import Analysis
 from anchorlab.training import Experiment, TrainedRun
 
 MLP_MLP: FeedForwards = ("mlp", "mlp")
@@ -252,13 +250,4 @@ def _table(seen: Seen) -> Table:
     )
 
 
-STUDY = Study(
-    name="truncation/feedforward-choices",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
-    profiles=profiles(),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-)
+STUDY = noisy_study("truncation/feedforward-choices", __doc__, measures_in(__name__), experiments, analyse)

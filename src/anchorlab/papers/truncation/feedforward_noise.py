@@ -7,33 +7,30 @@ Source: truncated weights, section 4 and Figure 3; settings in its appendix A.5.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, at_least, at_most, within
+from anchorlab.lens import first_crossing
 from anchorlab.papers.truncation.noisy_recall import (
     ALPHA,
     FRACTIONS,
     FULL,
-    SMOKE,
     WITHOUT_F2,
-    Ends,
     Setting,
     by_step,
     clean_ends,
     noise_peak,
-    profiles,
-    recall_delay,
+    noisy_study,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, at_end, curves_against, mean_table
-from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.study import Analysis
 from anchorlab.training import Experiment, TrainedRun
 
 KEPT = {FULL: 1.0, **{f"rho={rho:g}": rho for rho in FRACTIONS}, WITHOUT_F2: 0.0}
@@ -48,23 +45,9 @@ def experiments(setting: Setting) -> list[Experiment]:
     return [setting.experiment()]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What the model predicts on clean sequences: the ends, the early peak of the noise, and the delay of recall."""
-
-    ends: Ends
-    peak: Float[Tensor, "member"]
-    delay: Float[Tensor, "member"] | None
-
-    @property
-    def losses(self) -> Float[Tensor, "rank member"]:
-        """The loss at the end, from the full model down to rho = 0."""
-        return torch.stack([self.ends.loss[edit] for edit in KEPT])
-
-
-def see(run: TrainedRun) -> Seen:
-    """Read the predictions on clean sequences."""
-    return Seen(clean_ends(run), noise_peak(run, "clean"), recall_delay(run))
+def losses(run: TrainedRun) -> Float[Tensor, "rank member"]:
+    """Return the loss on clean sequences at the end, from the full model down to rho = 0."""
+    return torch.stack([at_end(run, "clean", "loss", edit) for edit in KEPT])
 
 
 @claim(
@@ -73,9 +56,9 @@ def see(run: TrainedRun) -> Seen:
     paper="about 0.5",
     band=within(ALPHA - 0.1, ALPHA + 0.1),
 )
-def full_noise(seen: Seen) -> Tensor:
+def full_noise(run: TrainedRun) -> Tensor:
     """Mean probability of the noise token on clean sequences at the end, full model."""
-    return seen.ends.noise[FULL]
+    return at_end(run, "clean", "noise")
 
 
 @claim(
@@ -84,9 +67,9 @@ def full_noise(seen: Seen) -> Tensor:
     paper="about 0.98",
     band=within(0.95, 1.0),
 )
-def dropped_right(seen: Seen) -> Tensor:
+def dropped_right(run: TrainedRun) -> Tensor:
     """Mean probability of the right token on clean sequences at the end, rho = 0."""
-    return seen.ends.right[WITHOUT_F2]
+    return at_end(run, "clean", "right", WITHOUT_F2)
 
 
 @claim(
@@ -95,9 +78,9 @@ def dropped_right(seen: Seen) -> Tensor:
     paper="about 0",
     band=at_most(0.05),
 )
-def dropped_noise(seen: Seen) -> Tensor:
+def dropped_noise(run: TrainedRun) -> Tensor:
     """Mean probability of the noise token on clean sequences at the end, rho = 0."""
-    return seen.ends.noise[WITHOUT_F2]
+    return at_end(run, "clean", "noise", WITHOUT_F2)
 
 
 @claim(
@@ -106,21 +89,23 @@ def dropped_noise(seen: Seen) -> Tensor:
     paper="lower for smaller rho, lowest at rho = 0",
     band=at_least(FALLS),
 )
-def clean_loss_falls(seen: Seen) -> Tensor:
+def clean_loss_falls(run: TrainedRun) -> Tensor:
     """Clean loss of the full model minus that at rho = 0, at the end, mean over seeds."""
-    return seen.losses[0] - seen.losses[-1]
+    found = losses(run)
+    return found[0] - found[-1]
 
 
 @claim(
     "Every step down in rho lowers the clean loss or leaves it", at="Fig 3", paper="ordered by rho", band=at_most(0.02)
 )
-def loss_order(seen: Seen) -> Measurement | None:
+def loss_order(run: TrainedRun) -> Measurement | None:
     """Largest rise of the mean clean loss from one rho to the next smaller one (rho = 1, 0.5, 0.25, 0.1, 0.05, 0);
     judged only where the loss falls at all, by {FALLS}."""
-    means = seen.losses.mean(dim=1)
+    found = losses(run)
+    means = found.mean(dim=1)
     if float(means[0] - means[-1]) < FALLS:
         return None
-    return over_shared(seen.losses.T, lambda rows: rows.mean(dim=0).diff().amax())
+    return over_shared(found.T, lambda rows: rows.mean(dim=0).diff().amax())
 
 
 @claim(
@@ -129,10 +114,10 @@ def loss_order(seen: Seen) -> Measurement | None:
     paper="fraction of predicting the noise near 1 within about 5 to 10 steps",
     band=at_least(0.8),
 )
-def noise_first(seen: Seen) -> Tensor:
+def noise_first(run: TrainedRun) -> Tensor:
     """Highest fraction of predicting the noise, as the most probable token, after 1 to 10 steps, on clean sequences,
     full model, mean over seeds."""
-    return seen.peak
+    return noise_peak(run, "clean")
 
 
 @claim(
@@ -142,20 +127,22 @@ def noise_first(seen: Seen) -> Tensor:
     band=at_least(10.0),
     always=True,
 )
-def recall_later(seen: Seen) -> Measurement | None:
+def recall_later(run: TrainedRun) -> Measurement | None:
     """Step at which the right token reaches half of 1 - alpha over that at which the noise reaches alpha, on clean
     sequences, lowest over seeds."""
-    return None if seen.delay is None else over(seen.delay, taken=torch.min)
+    right = first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2)
+    delay = right / first_crossing(*along(run, "clean", "noise"), ALPHA).clamp(min=1)  # by interpolation
+    return None if bool(delay.isnan().any()) else over(delay, taken=torch.min)  # a member learned only one of them
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     """Draw the three panels of Figure 3 and the final loss against rho, and tabulate the end."""
     (run,) = runs
-    seen, ideal = see(run), ideal_scores(run.experiment.task, "clean")
+    ideal, ends = ideal_scores(run.experiment.task, "clean"), clean_ends(run)
     full = {metric: Reference("full model, ideal", value) for metric, value in ideal.items()}
     paper = Reference("paper, ρ = 0", 0.98)
     return Analysis(
-        seen,
+        run,
         figures=[
             _panel(run, "right", "Probability of the right token (Fig 3, left)", paper, full["right"]),
             _panel(run, "noise", "Probability of the noise token (Fig 3, middle)", full["noise"]),
@@ -168,7 +155,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
             curves_against(
                 "Clean loss at the end, against the rank kept",
                 list(KEPT.values())[::-1],
-                {"clean loss": seen.losses.flip(0).T},
+                {"clean loss": losses(run).flip(0).T},
                 x_label="ρ, fraction of the rank kept",
                 y_label="cross-entropy (nats)",
                 caption="Mean and range over seeds; ρ = 0 drops layer 1's feed-forward network, ρ = 1 is the full "
@@ -181,10 +168,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
                 "The end of training, by rank kept",
                 "Means over seeds on clean sequences.",
                 "kept",
-                {
-                    _label(edit): {**seen.ends.row(edit), "accuracy": at_end(run, "clean", "accuracy", edit)}
-                    for edit in KEPT
-                },
+                {_label(edit): {**ends.row(edit), "accuracy": at_end(run, "clean", "accuracy", edit)} for edit in KEPT},
             )
         ],
     )
@@ -206,13 +190,4 @@ def _panel(run: TrainedRun, metric: str, title: str, *references: Reference) -> 
     )
 
 
-STUDY = Study(
-    name="truncation/feedforward-noise",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
-    profiles=profiles(),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-)
+STUDY = noisy_study("truncation/feedforward-noise", __doc__, measures_in(__name__), experiments, analyse)

@@ -18,11 +18,10 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, TimelineFigure, at_least, at_most, event, grid
 from anchorlab.lens import emergence, first_crossing, memory
 from anchorlab.lens.vectors.attribution import blocks, transformer
-from anchorlab.papers.truncation.noisy_recall import ALPHA, FIVE, SMOKE, WITHOUT_F2, Setting, by_step, profiles
+from anchorlab.papers.truncation.noisy_recall import ALPHA, FIVE, WITHOUT_F2, Setting, by_step, noisy_study
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import along, mean_table
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.study import Analysis
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
@@ -242,7 +241,8 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 
 def _maps(run: TrainedRun, seen: Seen) -> list[MapFigure]:
     task, seed = _task(run), run.experiment.members.seeds[0]
-    names = tuple(_shown(task.text_of(token)) for token in range(task.shape.input_size))
+    texts = map(task.text_of, range(task.shape.input_size))
+    names = tuple({"newline": "⏎", "space": "␣"}.get(text, text) for text in texts)
     drawn = f"Seed {seed}, at the end of training."
     matches = {"trigger ␣": seen.one.match, f"triggers {' '.join(names[token] for token in FIVE)}": seen.five.match}
     figures = [
@@ -352,18 +352,6 @@ def _table(seen: Seen) -> Table:
     )
 
 
-def _shown(text: str) -> str:
-    return {"newline": "⏎", "space": "␣"}.get(text, text)
-
-
-STUDY = Study(
-    name="truncation/memories",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
-    profiles=profiles(),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-    other_task=without_noise,
+STUDY = noisy_study(
+    "truncation/memories", __doc__, measures_in(__name__), experiments, analyse, other_task=without_noise
 )

@@ -16,62 +16,25 @@ from anchorlab.findings import LineFigure, Reference, at_least, within
 from anchorlab.papers.truncation.noisy_recall import (
     ALPHA,
     FIRST,
-    SMOKE,
     Setting,
     by_step,
     noise_peak,
     noisy_and_tuned,
-    profiles,
+    noisy_study,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, mean_table
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.study import Analysis
 from anchorlab.training import TrainedRun
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What a model predicts on noisy sequences.
-
-    Args:
-        steps: the steps of evaluation
-        fraction: of predictions that are the noise, the most probable token; the quantity of Figure 4
-        noise: the mean probability of the noise
-        right: the mean probability of the right token
-        peak: the highest `fraction` in the first steps
-    """
-
-    steps: Sequence[int]
-    fraction: Float[Tensor, "member step"]
-    noise: Float[Tensor, "member step"]
-    right: Float[Tensor, "member step"]
-    peak: Float[Tensor, "member"]
-
-
-@dataclass(frozen=True)
 class Seen:
-    """What is predicted by the models trained on noise from the start and fine-tuned with it.
+    """The runs trained on noise from the start, and fine-tuned with it."""
 
-    `knew` is the probability of the right token on clean sequences, before fine-tuning.
-    """
-
-    afresh: Predicted
-    tuned: Predicted
-    knew: Float[Tensor, "member"]
-
-
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read what the model trained afresh, and the one fine-tuned, predict."""
-    afresh, tuned = runs
-    return Seen(_predicted(afresh), _predicted(tuned), along(tuned, "clean", "right")[1][:, 0])
-
-
-def _predicted(run: TrainedRun) -> Predicted:
-    steps, fraction = along(run, "train", "predicts_noise")
-    noise, right = (along(run, "train", metric)[1] for metric in ("noise", "right"))
-    return Predicted(steps, fraction, noise, right, noise_peak(run, "train"))
+    afresh: TrainedRun
+    tuned: TrainedRun
 
 
 @claim(
@@ -85,9 +48,15 @@ def pretraining_settles(seen: Seen) -> Measurement:
     return _settled(seen.afresh)
 
 
-def _settled(one: Predicted) -> Measurement:
+def _settled(run: TrainedRun) -> Measurement:
     # not the fraction of Figure 4: where noise and right token have 1/2 each, the most probable one is a coin's side
-    return over(one.noise[:, -1], detail=f"the most probable token in {float(one.fraction[:, -1].mean()):.3g}")
+    noise, fraction = (_predicted(run, metric)[:, -1] for metric in ("noise", "predicts_noise"))
+    return over(noise, detail=f"the most probable token in {float(fraction.mean()):.3g}")
+
+
+def _predicted(run: TrainedRun, metric: str) -> Float[Tensor, "member step"]:
+    """Return a metric on noisy sequences, along training."""
+    return along(run, "train", metric)[1]
 
 
 @claim(
@@ -99,7 +68,7 @@ def _settled(one: Predicted) -> Measurement:
 def tuning_peak(seen: Seen) -> Tensor:
     """Highest fraction of predicting the noise, as the most probable token, after 1 to {FIRST} steps of fine-tuning, on
     noisy sequences, mean over seeds."""
-    return seen.tuned.peak
+    return noise_peak(seen.tuned, "train")
 
 
 @claim(
@@ -122,17 +91,17 @@ def tuning_settles(seen: Seen) -> Measurement:
 )
 def tuning_knew(seen: Seen) -> Tensor:
     """Probability of the right token on clean sequences before fine-tuning, mean over seeds."""
-    return seen.knew
+    return along(seen.tuned, "clean", "right")[1][:, 0]
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     """Draw the two panels of Figure 4, and tabulate the first steps and the end."""
-    seen, (afresh, tuned) = see(runs), runs
+    seen = Seen(*runs)
     return Analysis(
         seen,
         figures=[
-            _panel("Trained on noise from the start (Fig 4, left)", "training", seen.afresh, afresh),
-            _panel("Trained without noise, then fine-tuned with it (Fig 4, right)", "fine-tuning", seen.tuned, tuned),
+            _panel("Trained on noise from the start (Fig 4, left)", "training", seen.afresh),
+            _panel("Trained without noise, then fine-tuned with it (Fig 4, right)", "fine-tuning", seen.tuned),
         ],
         tables=[
             mean_table(
@@ -140,32 +109,32 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
                 "Means over seeds on noisy sequences. Fraction: of predictions that are the noise, as the most "
                 f"probable token; the peak is the highest after 1 to {FIRST} steps. Noise, right: mean probabilities.",
                 "trained",
-                {
-                    name: {
-                        "fraction before": one.fraction[:, 0],
-                        "noise before": one.noise[:, 0],
-                        "right before": one.right[:, 0],
-                        "fraction at its peak": one.peak,
-                        "fraction, end": one.fraction[:, -1],
-                        "noise, end": one.noise[:, -1],
-                        "right, end": one.right[:, -1],
-                    }
-                    for name, one in (("from the start", seen.afresh), ("fine-tuned", seen.tuned))
-                },
+                {"from the start": _columns(seen.afresh), "fine-tuned": _columns(seen.tuned)},
             )
         ],
     )
 
 
-def _panel(title: str, time: str, one: Predicted, run: TrainedRun) -> LineFigure:
+def _columns(run: TrainedRun) -> dict[str, Float[Tensor, "member"]]:
+    names = {"fraction": "predicts_noise", "noise": "noise", "right": "right"}
+    values = {name: _predicted(run, metric) for name, metric in names.items()}
+    return {
+        **{f"{name} before": value[:, 0] for name, value in values.items()},
+        "fraction at its peak": noise_peak(run, "train"),
+        **{f"{name}, end": value[:, -1] for name, value in values.items()},
+    }
+
+
+def _panel(title: str, time: str, run: TrainedRun) -> LineFigure:
     ideal = ideal_scores(run.experiment.task, "train")
+    steps, fraction = along(run, "train", "predicts_noise")
     return by_step(
         title,
-        one.steps,
+        steps,
         {
-            "fraction of predicting the noise": one.fraction,
-            "probability of the noise": one.noise,
-            "probability of the right token": one.right,
+            "fraction of predicting the noise": fraction,
+            "probability of the noise": _predicted(run, "noise"),
+            "probability of the right token": _predicted(run, "right"),
         },
         "The share of predictions that are the noise token, and the probabilities of that token and of the sequence's "
         "own, on noisy sequences (α = 0.5); where both are one token, it counts as both. Mean and range over seeds. "
@@ -176,13 +145,4 @@ def _panel(title: str, time: str, one: Predicted, run: TrainedRun) -> LineFigure
     )
 
 
-STUDY = Study(
-    name="truncation/noise-first",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=noisy_and_tuned,
-    analyse=analyse,
-    profiles=profiles(tuned=True),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-)
+STUDY = noisy_study("truncation/noise-first", __doc__, measures_in(__name__), noisy_and_tuned, analyse, tuned=True)

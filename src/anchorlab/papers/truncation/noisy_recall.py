@@ -1,19 +1,21 @@
 """What the studies of noisy in-context recall share: settings, truncations, and numbers read from runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference
-from anchorlab.lens import first_crossing
 from anchorlab.models import RecallSpec
 from anchorlab.models.edits import Edit, Remove, Truncate
 from anchorlab.models.recall import FeedForwardKind
+from anchorlab.studies.claim import Measure
 from anchorlab.studies.kit import along, at_end, curves_against
-from anchorlab.studies.seeds import fresh
-from anchorlab.studies.study import Profile
+from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.study import Analysis, Profile, Study, no_other_task
+from anchorlab.tasks import Task
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import (
     SGD,
@@ -148,15 +150,26 @@ SMOKE = replace(
 )
 
 
-def profiles(tuned: bool = False) -> dict[str, Profile[Setting]]:
-    """Return the profiles of a study of noisy recall; with `tuned`, their notes name the steps of fine-tuning too."""
+def noisy_study(
+    name: str,
+    doc: str | None,
+    claims: Sequence[Measure[Any]],
+    experiments: Callable[[Setting], Sequence[Experiment]],
+    analyse: Callable[[Any, Setting], Analysis],
+    tuned: bool = False,
+    other_task: Callable[[Experiment], Task | None] = no_other_task,
+) -> Study[Setting]:
+    """Return a study of noisy recall, with its profiles; with `tuned`, their notes name the steps of fine-tuning too.
+
+    The other arguments are as of `Study`.
+    """
 
     def profile(setting: Setting, note: str, paper: bool = False) -> Profile[Setting]:
         steps = f"{setting.recipe.duration} steps."
         tuning = f"{setting.tuning} steps without noise, and {setting.tuning} of fine-tuning with it."
         return Profile(setting, f"{note} {steps} {tuning}" if tuned else f"{note} {steps}", paper)
 
-    return {
+    profiles = {
         "quick": profile(
             QUICK,
             "Quick profile: width 128, 256 hidden units, T = 64, batch 64, learning rate 0.03 with a cosine down to "
@@ -174,6 +187,7 @@ def profiles(tuned: bool = False) -> dict[str, Profile[Setting]]:
             paper=True,
         ),
     }
+    return Study(name, doc, claims, analyse, profiles, SMOKE, experiments, chosen_on=SEARCHED, other_task=other_task)
 
 
 def noisy_and_tuned(setting: Setting) -> list[Experiment]:
@@ -209,25 +223,14 @@ def clean_ends(run: TrainedRun) -> Ends:
     return Ends(*({edit: at_end(run, "clean", metric, edit) for edit in edits} for metric in metrics))
 
 
-def noise_peak(run: TrainedRun, split: str) -> Float[Tensor, "member"]:
-    """Return the highest fraction of predicting the noise after 1 to `FIRST` steps.
+def noise_peak(run: TrainedRun, split: str, last: int = FIRST) -> Float[Tensor, "member"]:
+    """Return the highest fraction of predicting the noise after 1 to `last` steps.
 
     That is the share of scored positions at which it is the most probable token, as the caption of Figure 4 has it:
     "Fractions of predicting the noise token and the other non-noise tokens".
     """
     steps, noise = along(run, split, "predicts_noise")
-    return noise[:, [index for index, step in enumerate(steps) if 0 < step <= FIRST]].amax(dim=1)
-
-
-def recall_delay(run: TrainedRun) -> Float[Tensor, "member"] | None:
-    """Return how many times later than the noise the recall is learned.
-
-    On clean sequences: the step at which the right token reaches half of 1 - alpha over that at which the noise reaches
-    alpha, by interpolation. None if a member learned only one of them.
-    """
-    right = first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2)
-    delay = right / first_crossing(*along(run, "clean", "noise"), ALPHA).clamp(min=1)
-    return None if bool(delay.isnan().any()) else delay
+    return noise[:, [index for index, step in enumerate(steps) if 0 < step <= last]].amax(dim=1)
 
 
 def by_step(

@@ -9,17 +9,16 @@ Source: truncated weights, section 4 ("any other constant value would lead to si
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from anchorlab.findings import LineFigure, Table, at_least, line
-from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, SMOKE, WITHOUT_F2, Setting, profiles
+from anchorlab.findings import LineFigure, Table, at_least
+from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, WITHOUT_F2, Setting, noise_peak, noisy_study
 from anchorlab.studies.claim import Measurement, claim, measures_in
-from anchorlab.studies.kit import along, at_end, column_table
-from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
+from anchorlab.studies.seeds import fresh
+from anchorlab.studies.study import Analysis
 from anchorlab.training import Experiment, Members, TrainedRun
 
 RATES = (0.001, 0.003, 0.01)
@@ -56,8 +55,7 @@ def experiments(setting: Setting) -> list[Experiment]:
     ]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a model does under one choice, mean over seeds.
 
     Args:
@@ -85,27 +83,24 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     """Read the runs in the order of `experiments`."""
     main, rates, *alphas = runs
     usual, others = _outcomes(main), _outcomes(rates)
-    whole = Outcome(*(sum(values) / len(usual) for values in zip(*map(_fields, usual), strict=True)))
+    whole = Outcome(*(sum(values) / len(usual) for values in zip(*usual, strict=True)))
     by_rate = dict(zip(RATES, others, strict=True)) | {main.experiment.recipe.optimiser.learning_rate: whole}
     by_alpha = {alpha: _outcomes(run)[0] for alpha, run in zip(ALPHAS, alphas, strict=True)} | {ALPHA: whole}
     return Seen(by_rate, dict(sorted(by_alpha.items())))
 
 
-def _fields(one: Outcome) -> tuple[float, ...]:
-    return one.early, one.noise, one.right, one.gain
-
-
 def _outcomes(run: TrainedRun) -> list[Outcome]:
     """Return the outcome of each member."""
-    steps, fraction = along(run, "train", "predicts_noise")
-    early = fraction[:, [index for index, step in enumerate(steps) if 0 < step <= FIRST]].amax(dim=1)
+    early = noise_peak(run, "train", FIRST)
     noise, right = at_end(run, "clean", "noise", FULL), at_end(run, "clean", "right", WITHOUT_F2)
     gain = right - at_end(run, "clean", "right", FULL)
     return [Outcome(*row) for row in torch.stack([early, noise, right, gain], dim=1).tolist()]
 
 
-def _each(values: Mapping[float, float], worst: float) -> Measurement:
-    return Measurement(worst, detail=", ".join(f"{value:.3g} at {key:g}" for key, value in values.items()))
+def _lowest(values: Mapping[float, float]) -> Measurement:
+    return Measurement(
+        min(values.values()), detail=", ".join(f"{value:.3g} at {key:g}" for key, value in values.items())
+    )
 
 
 @claim(
@@ -117,8 +112,7 @@ def _each(values: Mapping[float, float], worst: float) -> Measurement:
 def rates_noise_first(seen: Seen) -> Measurement:
     """Highest fraction of predicting the noise after 1 to {FIRST} steps, on noisy sequences; the lowest over learning
     rates."""
-    found = {rate: one.early for rate, one in seen.rates.items()}
-    return _each(found, min(found.values()))
+    return _lowest({rate: one.early for rate, one in seen.rates.items()})
 
 
 @claim(
@@ -129,8 +123,7 @@ def rates_noise_first(seen: Seen) -> Measurement:
 )
 def rates_dropped(seen: Seen) -> Measurement:
     """Probability of the right token without F_2, on clean sequences at the end, the lowest over learning rates."""
-    found = {rate: one.right for rate, one in seen.rates.items()}
-    return _each(found, min(found.values()))
+    return _lowest({rate: one.right for rate, one in seen.rates.items()})
 
 
 @claim(
@@ -142,8 +135,7 @@ def rates_dropped(seen: Seen) -> Measurement:
 def alphas_gain(seen: Seen) -> Measurement:
     """Probability of the right token without F_2 minus that of the full model on clean sequences at the end, over
     alpha, which is all that there is to gain; the lowest over alphas."""
-    found = {alpha: one.gain / alpha for alpha, one in seen.alphas.items()}
-    return _each(found, min(found.values()))
+    return _lowest({alpha: one.gain / alpha for alpha, one in seen.alphas.items()})
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
@@ -160,24 +152,19 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 
 
 def _figure(title: str, label: str, found: Mapping[float, Outcome], log_x: bool = False) -> LineFigure:
-    def values(which: int) -> Float[Tensor, "one point"]:
-        return torch.tensor([[_fields(one)[which] for one in found.values()]])
-
-    named = {
-        f"predicts the noise, at most in {FIRST} steps": values(0),
-        "noise, full model": values(1),
-        "right token without F₂": values(2),
-    }
-    return LineFigure(
-        title=title,
+    names = (f"predicts the noise, at most in {FIRST} steps", "noise, full model", "right token without F₂")
+    values = torch.tensor([one[: len(names)] for one in found.values()])  # [point name]
+    return curves_against(
+        title,
+        list(found),
+        dict(zip(names, values.T.unsqueeze(1), strict=True)),
+        x_label=label,
+        y_label="fraction, probability",
         caption="The highest fraction of predicting the noise in the first steps, on noisy sequences; probabilities on "
         "clean sequences at the end of training. One seed; at the setting of the other studies, the mean over its "
         "seeds.",
-        x_label=label,
-        y_label="fraction, probability",
-        lines=tuple(line(name, list(found), one) for name, one in named.items()),
         log_x=log_x,
-        y_range=(0.0, 1.02),
+        y_range=ACCURACY,
     )
 
 
@@ -185,7 +172,7 @@ def _table(seen: Seen) -> Table:
     settings = [(f"learning rate {rate:g}", one) for rate, one in seen.rates.items()]
     settings += [(f"α = {alpha:g}", one) for alpha, one in seen.alphas.items()]
     columns = ("predicts noise early", "noise, full model", "right without F₂", "gain")
-    numbers = zip(*(_fields(one) for _, one in settings), strict=True)
+    numbers = zip(*(one for _, one in settings), strict=True)
     return column_table(
         "Every setting",
         f"Fraction: the highest in the first {FIRST} steps. Gain: of the right token, by dropping F₂.",
@@ -193,13 +180,4 @@ def _table(seen: Seen) -> Table:
     )
 
 
-STUDY = Study(
-    name="truncation/stability",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
-    profiles=profiles(),
-    smoke=SMOKE,
-    chosen_on=SEARCHED,
-)
+STUDY = noisy_study("truncation/stability", __doc__, measures_in(__name__), experiments, analyse)

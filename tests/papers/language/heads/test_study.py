@@ -1,6 +1,8 @@
 """The claims of the study of heads, on scores made by hand, and its texts."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,7 @@ from anchorlab.language.sample_text import english_page
 from anchorlab.papers.language.heads import measures as heads
 from anchorlab.papers.language.heads import study as observing
 from anchorlab.papers.language.heads.figures import Examples, examples, figures, shown, tables
-from anchorlab.papers.language.heads.measures import Seen
-from anchorlab.papers.language.heads.order import reached_by_chance
+from anchorlab.papers.language.heads.measures import Seen, reached_by_chance
 from anchorlab.papers.language.heads.removal import Predictions, WithoutHeads
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.language.heads.study import Setting, layer_groups, observe, texts
@@ -144,12 +145,32 @@ def test_induction_and_the_previous_token():
     def layers(distance: int = 1, **given: dict[int, float]) -> float | None:
         return heads.previous_token_first(seen(repeated=scores(distance, **given))).value
 
-    # two heads of each kind reach 3 layers by chance, four of the first kind 4: see test_head_order
+    # two heads of each kind reach 3 layers by chance, four of the first kind 4: see the test of placements
     assert layers(shift={0: 0.9}, induction={5: 0.8}) == 5 - reached_by_chance(LAYERS, HEADS, 2, 2, 0.95)
     assert layers(shift={1: 0.9, 4: 0.9}, induction={3: 0.8}) == 2 - reached_by_chance(LAYERS, HEADS, 4, 2, 0.95) < 1
     assert layers(shift={4: 0.9}, induction={3: 0.8}) < -1
     assert layers(shift={1: 0.9}) is None
     assert layers(distance=2, shift={1: 0.9}, induction={3: 0.8}) is None
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "first", "second"), [(3, 2, 1, 1), (4, 2, 2, 1), (4, 2, 1, 3), (6, 1, 2, 2), (6, 4, 2, 2)]
+)
+def test_a_share_of_all_placements_stays_below(layers, heads, first, second):
+    def first_layers(count):
+        return [min(chosen) // heads for chosen in combinations(range(layers * heads), count)]
+
+    distances = Counter(later - earlier for earlier in first_layers(first) for later in first_layers(second))
+    total = sum(distances.values())
+    for share in (0.5, 0.8, 0.95):
+        reached = reached_by_chance(layers, heads, first, second, share)
+        up_to, below = (sum(n for distance, n in distances.items() if distance < end) for end in (reached + 1, reached))
+        assert up_to / total >= share - 1e-9 > below / total - 1e-9
+
+
+def test_heads_that_fill_a_model_begin_in_its_first_layer():
+    assert reached_by_chance(5, 2, 10, 10, 0.95) == 0
+    assert reached_by_chance(5, 2, 10, 1, 1.0) == 4
 
 
 def test_removals_are_judged_by_the_draws_over_texts():

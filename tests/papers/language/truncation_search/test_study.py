@@ -17,15 +17,10 @@ from anchorlab.papers.language.truncation_search import asking
 from anchorlab.papers.language.truncation_search import study as truncation_search
 from anchorlab.papers.language.truncation_search.study import Observed, Seen, Setting
 from anchorlab.studies import ObservationContext
-from anchorlab.studies.claim import Measurement
 from tests.language.spoken import DIVIDED, LAYERS, LOUD, PROMPTS, divided, spoken, token
+from tests.papers.hand_made_runs import values_of
 from tests.papers.language.noise.test_study import PROMPTS as HALF
 from tests.papers.language.noise.test_study import answers
-
-
-def measured(seen: Seen) -> dict[str, float | None]:
-    found = {measure.name: measure(seen) for measure in truncation_search.STUDY.claims}
-    return {name: one.value if isinstance(one, Measurement) else None for name, one in found.items()}
 
 
 def controls(gain: float, others: float, random: float, perplexity: float, the: float = 0.1) -> TruncationControls:
@@ -57,7 +52,7 @@ def controls(gain: float, others: float, random: float, perplexity: float, the: 
     ],
 )
 def test_claims_on_the_second_half(made: TruncationControls, claim: str, value: float | None) -> None:
-    found = measured(Seen(None, made, HALF, {}))
+    found = values_of(truncation_search.STUDY, Seen(None, made, HALF, {}))
     assert found[claim] == (None if value is None else pytest.approx(value, rel=1e-3))
     assert found["deep-feed-forward"] is found["low-rank"] is found["feed-forward-over-attention"] is None
 
@@ -71,19 +66,19 @@ def test_the_study_finds_the_loud_matrix_of_a_model_made_by_hand() -> None:
         "best of attention": ask_both(asked, search.best("*.attn.*")),
     }
     chosen = replace(controls(3, 1, 1, 20), truncation=search.best())
-    found = measured(Seen(search, chosen, HALF, lasers))
+    found = values_of(truncation_search.STUDY, Seen(search, chosen, HALF, lasers))
     assert found["deep-feed-forward"] == pytest.approx((LOUD + 1) / LAYERS)
     assert found["low-rank"] == 0.0
     assert found["feed-forward-over-attention"] is not None
     assert found["feed-forward-over-attention"] > 0.5
     in_attention = replace(chosen, truncation=Truncate(weight="blocks.2.attn.W_V", fraction=0.0))
-    assert measured(Seen(search, in_attention, HALF, lasers))["deep-feed-forward"] == 0
+    assert values_of(truncation_search.STUDY, Seen(search, in_attention, HALF, lasers))["deep-feed-forward"] == 0
 
 
 def test_attention_may_be_the_better_one() -> None:
     better, worse = (Laser("", HALF, answers(0.1, 0.4), answers(right, 0.4)) for right in (0.2, 0.1))
     seen = Seen(None, controls(1, 1, 1, 20), HALF, {"best of feed-forward layers": worse, "best of attention": better})
-    assert measured(seen)["feed-forward-over-attention"] == pytest.approx(-0.6931, rel=1e-3)
+    assert values_of(truncation_search.STUDY, seen)["feed-forward-over-attention"] == pytest.approx(-0.6931, rel=1e-3)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from math import inf, nan
 import pytest
 import torch
 
-from anchorlab.lens import AttentionRule
 from anchorlab.lens.circuits import AttentionLosses
 from anchorlab.models import VectorSpec
 from anchorlab.papers.retrieval.chain_order import in_order, retrieving_two
@@ -78,6 +77,7 @@ def test_a_symbol_arrives_with_the_last_path_that_it_needs():
         ([1.0, 2.0, 3.0], 1.0),
         ([1.0, 3.0, 2.0], 0.0),
         ([1.0, 1.0, 2.0], 1.0),
+        ([1.0, 2.0, 2.0], 1.0),
         ([3.0, 2.0, 2.5], 0.0),
         ([1.0, 2.0, inf], 1.0),
         ([1.0, inf, inf], 1.0),
@@ -109,8 +109,6 @@ def test_times_that_are_near_are_tied(times, order):
 
 
 def test_one_path_that_brings_two_symbols_is_no_disorder():
-    tied, out = torch.tensor([[1.0, 2.0, 2.0]]), torch.tensor([[1.0, 3.0, 2.0]])
-    assert (float(in_order(tied)[0]), float(in_order(out)[0])) == (1, 0)
     both = growth(
         {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34.0, 2: 35.0}
     )
@@ -229,7 +227,7 @@ def grown(emerged, fell, needed, rules=(JOIN, FIRST, SECOND, SECOND), course=STI
     return Growth(solution, steps, needs, attention, retrieved, STEPS, course, replaced)
 
 
-def test_every_band_from_both_sides():
+def test_every_claim_of_a_chain_of_four_symbols():
     needed, rules = ((1, 2, 3, 4), (2, 3, 4), (3, 4), (4,)), (JOIN, FIRST, FIRST, SECOND)
     course = torch.tensor([1, 0.9, 0.7, 0.49, 0.04])
     good = grown((10, 15, 20, 30), (10, 16, 20, 30), needed, rules, course, replaced=0.019, model=0.039)
@@ -247,23 +245,6 @@ def test_every_band_from_both_sides():
         "same-positions": 1.0,
     }
     assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
-    course = torch.tensor([1, 0.92, 0.76, 0.56, 0.04])
-    needed, rules = ((1,), (2,), (3,), (4,)), (JOIN, FIRST, SECOND, AttentionRule("query x0", "x3 of pair 3"))
-    bad = grown((2, 15, 30, 28), (5, 15, 29, 28), needed, rules, course, replaced=0.021, model=0.041)
-    outside = Seen([bad], 40.0, torch.tensor([0.051]))
-    assert values_of(STUDY, outside) == {
-        "heads-in-chain-order": 0.0,
-        "abrupt": pytest.approx(1 / 1.5),
-        "slow-first": pytest.approx(0.008 / (0.38 / 24)),
-        "losses-together": pytest.approx(0.051),
-        "drives-loss": pytest.approx(3 / 40),
-        "reuse": 0.0,
-        "later-slower": 0.0,
-        "solved": pytest.approx(0.041),
-        "ablated": pytest.approx(0.021),
-        "same-positions": 0.0,
-    }
-    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
 
 
 def test_a_circuit_with_a_lower_loss_than_the_model_is_no_small_rise():

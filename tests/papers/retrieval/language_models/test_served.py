@@ -8,7 +8,7 @@ pytest.importorskip("openai")
 
 from anchorlab.cli import main
 from anchorlab.language.endpoint import Access, Endpoint, Pace, address_of
-from anchorlab.papers.pretrained.speaking import open_speaker
+from anchorlab.papers.pretrained.opening import open_speaker
 from anchorlab.papers.retrieval.language_models.answers import PromptSetting, answer
 from anchorlab.runs import Store
 from anchorlab.studies import ObservationContext, kept_findings

@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from anchorlab.engine import Status
 from anchorlab.errors import SpecError
 from anchorlab.language import pretrained
 from anchorlab.language.checkpoints import Fault, StoredWeights, checkpoint_folder, faults, read_weights
 from anchorlab.papers.language.along_training.measures import Measuring, measure
-from anchorlab.papers.language.along_training.tiny_training import train_tiny
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, check_weights, described
+from anchorlab.papers.pretrained.tiny import train_tiny
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, parse_json, read_plain
 from anchorlab.runs.atomic_files import write_file
 from anchorlab.studies.observation_context import ObservationContext
@@ -103,11 +105,8 @@ def _kept(path: Path, setting: Setting, before: list[Checkpoint]) -> Checkpoint 
     """What an earlier run measured under the same setting, after the same checkpoints; None if it must be measured."""
     try:
         content = parse_json(read_plain(path, MOST_BYTES_OF_RESULTS))
-        if content.pop("setting") != _key(setting) or content.pop("after") != [one.step for one in before]:
+        if content["setting"] != _key(setting) or content["after"] != [one.step for one in before]:
             return None
-        wrong = tuple(Fault(**one) for one in content.pop("faults"))
-        weights = content.pop("weights")
-        stored = StoredWeights(**{**weights, "not_finite": tuple(weights["not_finite"])})
-        return Checkpoint(faults=wrong, weights=stored, **content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # missing, cut or of another version
+        return TypeAdapter(Checkpoint).validate_python(content)
+    except (OSError, ValueError, KeyError, TypeError):  # missing, cut or of another version
         return None

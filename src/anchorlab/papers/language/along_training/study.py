@@ -61,10 +61,6 @@ class Seen:
         found = None if not row else self.first(lambda now: now[name] >= max(row) / 2)
         return found or None  # a model that has not been trained has learned nothing
 
-    def at(self, step: int, name: str) -> float | None:
-        """Return a number at a step; None if it was not measured."""
-        return self.numbers[name][self.steps.index(step)] if step in self.steps else None
-
 
 TOP = 10
 """The mean rank up to which "the" counts as one of the top predictions."""
@@ -195,12 +191,13 @@ def _later(one: int | None, other: int | None) -> Measurement:
 
 
 def _raised(seen: Seen, kind: str) -> Measurement:
-    names = (f"{kind}: right", f"{kind}: the", f"{kind}, cut: right", f"{kind}, cut: the")
-    found = [seen.at(PAPER_STEP, name) for name in names]
-    if None in found:
+    if PAPER_STEP not in seen.steps:
         return Measurement(None)
-    right, the, right_cut, the_cut = (value for value in found if value is not None)
-    before, after = right / the, right_cut / the_cut
+    place = seen.steps.index(PAPER_STEP)
+    before, after = (
+        seen.numbers[f"{model}: right"][place] / seen.numbers[f"{model}: the"][place]
+        for model in (kind, f"{kind}, cut")
+    )
     return Measurement(after / before, detail=f"{before:.3g} to {after:.3g}")
 
 

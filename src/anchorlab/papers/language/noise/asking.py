@@ -8,6 +8,8 @@ import torch
 from anchorlab.engine import Status
 from anchorlab.language import LanguageModel
 from anchorlab.language.answers import Answers, Questions, combine
+from anchorlab.language.asking.chat import chat_text
+from anchorlab.language.asking.request import Request, Turn
 from anchorlab.language.next_words import edited_weights
 from anchorlab.language.prompts import (
     Prompt,
@@ -24,11 +26,15 @@ from anchorlab.language.prompts import (
 from anchorlab.language.truncations import TruncationSearch, search_truncations
 from anchorlab.models import Truncate
 from anchorlab.papers.language.laser import Laser, ask_both, input_matrices
-from anchorlab.papers.language.noise.conditions import in_conditions
-from anchorlab.papers.language.noise.figures import MADRID, SENTENCE
+from anchorlab.papers.language.noise.figures import CHAT_REQUEST, MADRID, SENTENCE
 from anchorlab.papers.language.precision import BITS, Bits, requantised
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
 from anchorlab.studies.observation_context import ObservationContext
+
+BEGUN = "token at the beginning"
+BARE = "nothing before the sentence"
+CHAT = "chat template"
+"""How a fact is asked: with and without the token at a text's beginning, and in the model's chat template."""
 
 _DRAWN = 4  # the last layers of Figure 1
 
@@ -113,6 +119,23 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
         coarser[bits] = see(requantised(model, bits), chosen, setting)
     context.report(Status(steps, steps - 1, "asking an untrained model"))
     return Observed(trained, coarser, see(untrained_model(model), chosen, setting), described(setting, model))
+
+
+def in_conditions(model: LanguageModel, asked: Laser, truncation: Truncate, count: int) -> dict[str, Laser]:
+    """Ask `count` of the prompts without the token at the beginning, and in the chat template if the model has one."""
+    prompts = evenly(asked.prompts, count)
+    chosen = set(prompts)
+    found = {BEGUN: asked.where([prompt in chosen for prompt in asked.prompts])}
+    found[BARE] = ask_both(Questions(model, prompts, begun=False), truncation)
+    tokenizer = model.tokenizer
+    if tokenizer is not None and tokenizer.chat_template:
+
+        def template(prompt: Prompt) -> Prompt:
+            request = Request((Turn("user", CHAT_REQUEST),), begun=prompt.text)
+            return replace(prompt, text=chat_text(tokenizer, request, model.name))
+
+        found[CHAT] = ask_both(Questions(model, list(map(template, prompts)), begun=False), truncation)
+    return found
 
 
 def _sets(setting: Setting) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:

@@ -9,10 +9,23 @@ from torch import Tensor, cat
 from anchorlab.findings import Line, LineFigure, Scatter, ScatterFigure, Table, numbers
 from anchorlab.language.prompts import Prompt
 from anchorlab.language.truncations import TruncationSearch
-from anchorlab.papers.language.laser import COMPARED, Laser, comparison, layer_of
+from anchorlab.papers.language.laser import (
+    COMPARED,
+    Laser,
+    comparison,
+    first_gain,
+    kinds_over_right,
+    layer_of,
+    right_over_the,
+    right_with_and_without,
+    the_with_and_without,
+)
+from anchorlab.studies.claim import Measurement
 
 SENTENCE = Prompt("When Mary and John went to a store, John gave a drink to", "Mary", ("John",), "indirect object")
 """The sentence of Figure 1."""
+CHAT_REQUEST = "Complete the sentence."
+"""What the user writes in the chat template."""
 MADRID = Prompt("Madrid is located in", "Spain", kind="fact")
 """The sentence of Table 1."""
 
@@ -116,3 +129,28 @@ def preposition_table(lasers: Mapping[str, Laser]) -> Table:
         columns=("prompts", "model", "mean rank", "median rank", "ranked first", "probability"),
         rows=tuple(rows),
     )
+
+
+def condition_table(lasers: Mapping[str, Laser]) -> Table:
+    """Return the values of the main claims on facts in each condition, with their 95 % intervals."""
+    measures = (right_over_the, the_with_and_without, right_with_and_without, first_gain, kinds_over_right)
+    return Table(
+        title="The claims on facts by how the fact is asked",
+        caption=(
+            "Facts of the second half, all under the truncation that was chosen with the token at the beginning; "
+            f'values with 95 % intervals. In the chat template the user writes "{CHAT_REQUEST}" and the sentence '
+            "begins the answer; a model without a template has no such row."
+        ),
+        columns=(
+            "condition", 'right / "the", full', '"the", cut / full', "right, cut / full",
+            "first of its kind, cut - full", "rise of the wrong words over the right one's",
+        ),
+        rows=tuple((name, *(_text(measure(laser)) for measure in measures)) for name, laser in lasers.items()),
+    )  # fmt: skip
+
+
+def _text(found: Measurement) -> str:
+    if found.value is None:
+        return "not measured"
+    interval = "" if found.interval is None else f" ({found.interval[0]:.3g} to {found.interval[1]:.3g})"
+    return f"{found.value:.3g}{interval}"

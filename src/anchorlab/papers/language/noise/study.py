@@ -28,11 +28,11 @@ from anchorlab.papers.language.laser import (
     the_with_and_without,
 )
 from anchorlab.papers.language.noise.asking import Observed, Seen, Setting, observe
-from anchorlab.papers.language.noise.conditions import condition_table
 from anchorlab.papers.language.noise.figures import (
     along_rho,
     clouds,
     comparison_table,
+    condition_table,
     preposition_table,
     relation_table,
     words_table,

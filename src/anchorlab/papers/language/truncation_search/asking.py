@@ -107,13 +107,26 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
     )
     steps = 3 + len(BITS)
     context.report(Status(steps, 0, "controls"))
-    asked, best = Questions(model, second), search.best()
+    best = search.best()
     compared = {
         FEED_FORWARD_BEST: search.best(FEED_FORWARD),
         ATTENTION_BEST: search.best(ATTENTION),
         "appendix B.2": Truncate(weight=f"blocks.{len(model.blocks) - 1}.mlp.W_in", fraction=B_2),
     }
-    trained = _control(search, asked, best, compared, setting, setting.draws, context)
+
+    def control(
+        model: LanguageModel, compared: Mapping[str, Truncate], draws: int, search: TruncationSearch | None = None
+    ) -> Seen:
+        """Ask a model under the best truncation, under its controls, and under those that it is compared with."""
+        asked = Questions(model, second)
+        text = windows(model.tokenizer, english_page().text, min(setting.window, model.context), model.context)
+        controls = control_truncation(
+            asked, best, text, draws, progress=lambda done, total: context.report(Status(total, done, "random changes"))
+        )
+        others = {name: ask_both(asked, one, controls.full) for name, one in compared.items()}
+        return Seen(search, controls, asked.prompts, others)
+
+    trained = control(model, compared, setting.draws, search)
     context.report(Status(steps, 1, "sentences"))
     told = tuple(
         (str(prompt.answer), *(continue_text(model, prompt.text, setting.continued, edits) for edits in ([], [best])))
@@ -122,28 +135,7 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
     coarser = {}
     for place, bits in enumerate(BITS):
         context.report(Status(steps, 2 + place, f"weights of {bits} bits"))
-        rounded = Questions(requantised(model, bits), second)
-        coarser[bits] = _control(None, rounded, best, compared, setting, setting.checked, context)
+        coarser[bits] = control(requantised(model, bits), compared, setting.checked)
     context.report(Status(steps, steps - 1, "an untrained model"))
-    drawn = Questions(untrained_model(model), second)
-    untrained = _control(None, drawn, best, {}, setting, setting.checked, context)
+    untrained = control(untrained_model(model), {}, setting.checked)
     return Observed(trained, coarser, untrained, len(model.blocks), told, described(setting, model))  # type: ignore[arg-type]
-
-
-def _control(
-    search: TruncationSearch | None,
-    asked: Questions,
-    best: Truncate,
-    compared: Mapping[str, Truncate],
-    setting: Setting,
-    draws: int,
-    context: ObservationContext,
-) -> Seen:
-    """Ask a model under the best truncation, under its controls, and under those that it is compared with."""
-    model: LanguageModel = asked.model
-    text = windows(model.tokenizer, english_page().text, min(setting.window, model.context), model.context)
-    controls = control_truncation(
-        asked, best, text, draws, progress=lambda done, total: context.report(Status(total, done, "random changes"))
-    )
-    others = {name: ask_both(asked, one, controls.full) for name, one in compared.items()}
-    return Seen(search, controls, asked.prompts, others)

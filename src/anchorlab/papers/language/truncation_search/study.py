@@ -148,12 +148,11 @@ def text_is_spared(seen: Seen) -> Measurement:
     """Perplexity on a page of English with the best truncation over that without it; one piece of text is one unit."""
     losses = [one.double().mean(dim=-1) for one in (seen.controls.full_losses, seen.controls.cut_losses)]
     before, after = seen.controls.perplexities
-    return over_shared(torch.stack(losses, dim=-1), _growth, "pieces", f"{before:.4g} to {after:.4g}")
 
+    def ratio(losses: Float[Tensor, "piece 2"]) -> Tensor:
+        return (losses[:, 1] - losses[:, 0]).mean().exp()
 
-def _growth(losses: Float[Tensor, "piece 2"]) -> Tensor:
-    """The ratio of perplexities: the second column's losses over the first's."""
-    return (losses[:, 1] - losses[:, 0]).mean().exp()
+    return over_shared(torch.stack(losses, dim=-1), ratio, "pieces", f"{before:.4g} to {after:.4g}")
 
 
 def analyse(observed: Observed, setting: Setting) -> Analysis:

@@ -43,7 +43,7 @@ from anchorlab.papers.retrieval.one_head import (
     path_columns,
     view_circuits,
 )
-from anchorlab.papers.retrieval.settings import PASSES, on_fixed_sample, paper, paper_recipe
+from anchorlab.papers.retrieval.settings import OUR_CHOICES, PASSES, on_fixed_sample, paper, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import along, column_table, curves_against
 from anchorlab.studies.seeds import SEARCHED
@@ -107,14 +107,14 @@ class Seen:
         times = [[one.arrival(symbol) for symbol in self.symbols] for one in self.whole]
         return torch.tensor(times).reshape(-1, len(self.symbols))
 
-    def over(self, values: Float[Tensor, "value"]) -> Measurement:
-        """Return the mean of the values that are not NaN, with how many models retrieve every symbol."""
-        detail = f"{len(self.whole)} of {len(self.models)} models retrieve every symbol"
-        return over(values[~values.isnan()], "models", detail=detail)
+    def over(self, values: Float[Tensor, "value"], share: bool = False) -> Measurement:
+        """Return the mean of the values that are not NaN, with how many models retrieve every symbol.
 
-    def share(self, holds: Float[Tensor, "value"]) -> Measurement:
-        """Return the share of models for which something holds (1) and does not (0), without those that are NaN."""
-        return replace(over(holds[~holds.isnan()] == 1, "models"), detail=self.over(holds).detail)
+        With `share` the values are 1 where something holds, else 0.
+        """
+        known = values[~values.isnan()]
+        detail = f"{len(self.whole)} of {len(self.models)} models retrieve every symbol"
+        return over(known == 1 if share else known, "models", detail=detail)
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
@@ -133,7 +133,7 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
 def heads_in_chain_order(seen: Seen) -> Measurement:
     """Share of models in which no path that x_1 needs emerges after the last one that x_2 needs, and so on (a path that
     brings two symbols at once brings both at the same time); of models that retrieve every symbol."""
-    return seen.share(in_order(seen.arrived))
+    return seen.over(in_order(seen.arrived), share=True)
 
 
 @claim(
@@ -206,7 +206,7 @@ def reuse(seen: Seen) -> Measurement:
 def later_slower(seen: Seen) -> Measurement:
     """Share of models in which the time between the last two symbols' paths is longer than between the two before;
     judged only of chains of four steps or more, since head 24 brings the fourth symbol."""
-    return seen.share(torch.tensor([slower(times) for times in seen.arrived]))
+    return seen.over(torch.tensor([slower(times) for times in seen.arrived]), share=True)
 
 
 @precondition(
@@ -243,7 +243,7 @@ def same_positions(seen: Seen) -> Measurement:
     """Share of models whose circuit has two paths with the same query and the same key in different heads, of models
     that retrieve every symbol."""
     rules = [[path.rule for path in one.solution.circuit.paths if not path.stays] for one in seen.whole]
-    return seen.share(torch.tensor([float(len(set(each)) < len(each)) for each in rules]))
+    return seen.over(torch.tensor([float(len(set(each)) < len(each)) for each in rules]), share=True)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:
@@ -353,8 +353,7 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: section 9.1, five seeds in place of one. Not given by the paper, and so our choice: rotary "
-            "frequencies 10000^(-2i/K), initial scale 0.02, gradient clipping at 1, no warm-up, and a causal mask.",
+            f"Paper profile: section 9.1, five seeds in place of one. {OUR_CHOICES}",
             paper=True,
         ),
     },

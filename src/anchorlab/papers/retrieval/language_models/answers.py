@@ -238,16 +238,11 @@ def error_of(asked: Asked) -> Error:
     question, reply = asked.question, asked.replies[0]
     if reply.answer is not None:
         return "right" if reply.answer == question.answer else "another chain"
-    said = _first_word(reply.text, question)
+    rest = reply.text.strip().removeprefix(question.begun).split()
+    said = _plain(rest[0]) if rest else ""  # the first word behind the beginning that it may repeat
     if said in {_plain(word) for word in question.path}:
         return "a step of the chain"
     return "another word" if said in {_plain(word) for word in question.text.split()} else "nothing"
-
-
-def _first_word(text: str, question: Question) -> str:
-    """Return the first word of a text behind the beginning that it may repeat."""
-    rest = text.strip().removeprefix(question.begun)
-    return _plain(rest.split()[0]) if rest.split() else ""
 
 
 def _plain(word: str) -> str:

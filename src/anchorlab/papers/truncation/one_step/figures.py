@@ -3,30 +3,34 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import torch
 
 from anchorlab.findings import Line, LineFigure, Reference, Table, line, numbers
+from anchorlab.studies.kit import curves_against
 from anchorlab.theory.margin_scans import LOGITS, Scanned
 from anchorlab.theory.one_step import ENTRIES, TABLE_2, Entry
 from anchorlab.theory.table_2 import PRINTED, Drawn, verdicts
 from anchorlab.theory.uniform_recall import UniformRecall
 
 _AXES = {"samples": "m, sequences in the training set", "tokens": "N, tokens", "length": "T, positions"}
+_SYMBOLS = {axis: label[0] for axis, label in _AXES.items()}
 
 
 def margins(scanned: Scanned) -> LineFigure:
     """Return the figure of the margins over Theorem 1's value, against m."""
-    lines = [
-        line(label, scanned.scan.values, np.stack([point.margins[logit].values.ravel() for point in scanned.points], 1))
+    curves = {
+        label: torch.from_numpy(np.stack([point.margins[logit].values.ravel() for point in scanned.points], 1))
         for logit, label in LOGITS.items()
         if logit != "repeated"
-    ]
-    return LineFigure(
-        title="Margins after one step, over theory's value (Theorem 1)",
-        caption=f"{_setting(scanned)} Noise logit minus the largest other one, over α for the feed-forward layer and "
-        "over (α²q + α(1 - q))/N for the attention. Mean and range over training sets.",
+    }
+    return curves_against(
+        "Margins after one step, over theory's value (Theorem 1)",
+        scanned.scan.values,
+        curves,
         x_label=_AXES["samples"],
         y_label="margin over theory's value",
-        lines=tuple(lines),
+        caption=f"{_setting(scanned)} Noise logit minus the largest other one, over α for the feed-forward layer and "
+        "over (α²q + α(1 - q))/N for the attention. Mean and range over training sets.",
         log_x=True,
         references=(Reference("theory", 1.0),),
     )
@@ -39,12 +43,13 @@ def spreads(scanned: Scanned) -> LineFigure:
         found = [point.margins[logit] for point in scanned.points]
         lines.append(line(label, scanned.scan.values, [[one.deviation for one in found]]))
         lines.append(line(f"exact, {label}", scanned.scan.values, [[one.predicted for one in found]]))
-    name = {"samples": "m", "tokens": "N", "length": "T"}[scanned.scan.along]
+    law, along = scanned.scan.law, scanned.scan.along
+    regime = "" if along == "samples" else ", T ≫ N" if law.length > law.tokens else ", N ≫ T"
     return LineFigure(
-        title=f"Spread of the margins against {name}{_regime(scanned)}",
+        title=f"Spread of the margins against {_SYMBOLS[along]}{regime}",
         caption=f"{_setting(scanned)} Standard deviation over training sets, at learning rate 1, and beside each the "
         "exact one of the noise logit alone. One repeated token is the hardest test sequence.",
-        x_label=_AXES[scanned.scan.along],
+        x_label=_AXES[along],
         y_label="standard deviation",
         lines=tuple(Line(one.label, one.x, one.mean) for one in lines),
         log_x=True,
@@ -91,16 +96,8 @@ def _setting(scanned: Scanned) -> str:
     """Return what is fixed and what varies, in words."""
     scan, law = scanned.scan, scanned.scan.law
     fixed = {"tokens": f"N = {law.tokens}", "length": f"T = {law.length}", "samples": f"m = {scan.samples}"}
-    names = {"tokens": "N", "length": "T", "samples": "m"}
-    fixed[scan.along] = f"{names[scan.along]} from {scan.values[0]} to {scan.values[-1]}"
+    fixed[scan.along] = f"{_SYMBOLS[scan.along]} from {scan.values[0]} to {scan.values[-1]}"
     return ", ".join([*fixed.values(), f"α = {law.alpha:g}."])
-
-
-def _regime(scanned: Scanned) -> str:
-    """Return whether sequences are longer or shorter than the vocabulary, for scans along N or T."""
-    if scanned.scan.along == "samples":
-        return ""
-    return ", T ≫ N" if scanned.scan.law.length > scanned.scan.law.tokens else ", N ≫ T"
 
 
 def moments_table(drawn: Drawn, means: bool) -> Table:

@@ -18,7 +18,7 @@ from anchorlab.papers.truncation.one_step import figures as draw
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
-from anchorlab.theory.margin_scans import LOGITS, Point, Scan, Scanned, measure, measure_scan, samples_needed
+from anchorlab.theory.margin_scans import LOGITS, Scan, Scanned, measure, measure_scan, samples_needed
 from anchorlab.theory.one_step import weighted_geometric_sum
 from anchorlab.theory.uniform_recall import UniformRecall
 from anchorlab.training import TrainedRun
@@ -108,11 +108,6 @@ class Seen:
     scanned: Mapping[str, Scanned]
     laws: Sequence[UniformRecall]
     needed: Mapping[str, Sequence[float]]
-
-    @property
-    def most_samples(self) -> Point:
-        """The point with the most samples."""
-        return self.scanned["samples"].points[-1]
 
     def needed_power(self, logit: str) -> PowerLaw | None:
         """Return the power in N of the samples needed; None unless they were found for every N."""
@@ -208,7 +203,8 @@ def attention_margin(seen: Seen) -> Measurement:
 
 def _margin(seen: Seen, logit: str) -> Measurement:
     """The margins at the most samples, a value for each training set."""
-    return over(torch.from_numpy(seen.most_samples.margins[logit].values).mean(dim=1), "training sets")
+    most_samples = seen.scanned["samples"].points[-1]
+    return over(torch.from_numpy(most_samples.margins[logit].values).mean(dim=1), "training sets")
 
 
 @claim(
