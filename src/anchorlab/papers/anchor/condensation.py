@@ -16,7 +16,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
 from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import Setting, paper_recipe, repeated
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -67,8 +67,9 @@ PAPER = Grid(DecoderSpec(), paper_recipe(2000), seeds=5, heads=(2, 4, 8, MANY), 
 def experiments(setting: Grid) -> list[Experiment]:
     """Return the experiment of the paper's own initialisation, then one for each number of heads, whose members are the
     seeds at the first γ, then at the next."""
-    gammas = tuple(gamma for gamma in setting.gammas for _ in range(setting.seeds))
-    members = Members(seeds=fresh(setting.seeds) * len(setting.gammas), gamma={"all": gammas})
+    members = Members(
+        seeds=fresh(setting.seeds) * len(setting.gammas), gamma={"all": repeated(setting.gammas, setting.seeds)}
+    )
     setting = replace(setting, recipe=setting.recipe.replace(checkpoints=Times(at=(0,))))
     papers = replace(setting, model=setting.model.replace(heads=MANY))
     label = "identity, four layers of {} heads"

@@ -321,28 +321,23 @@ def _identity_table(seen: Seen) -> Table:
 
 def _composite_table(seen: Seen, seeds: Sequence[int]) -> Table:
     members = [(name, seed) for name in seen for seed in seeds]
-    splits = {
-        TRAIN: "training",
-        DATA: DATA,
-        TASK: "(3, 4), composed",
-    }
+
+    def of_both(values: Callable[[Learned], Tensor]) -> Tensor:
+        return torch.cat([values(learned) for learned in seen.values()])
+
     return column_table(
         "Composite seed by seed",
         f"At the end. Steps are those at which an accuracy of {ANSWERED:g} is first measured; none where it never is.",
         {
             "loss on": [name for name, _ in members],
             "seed": [seed for _, seed in members],
-            **{
-                f"{label}, accuracy" if split != TASK else label: torch.cat(
-                    [learned.accuracy[split] for learned in seen.values()]
-                )
-                for split, label in splits.items()
-            },
-            "(3, 4), symmetric": torch.cat([learned.symmetric for learned in seen.values()]),
-            **{
-                f"{label}, step": torch.cat([learned.reached[split] for learned in seen.values()])
-                for split, label in splits.items()
-            },
+            "training, accuracy": of_both(lambda learned: learned.accuracy[TRAIN]),
+            f"{DATA}, accuracy": of_both(lambda learned: learned.accuracy[DATA]),
+            "(3, 4), composed": of_both(lambda learned: learned.accuracy[TASK]),
+            "(3, 4), symmetric": of_both(lambda learned: learned.symmetric),
+            "training, step": of_both(lambda learned: learned.reached[TRAIN]),
+            f"{DATA}, step": of_both(lambda learned: learned.reached[DATA]),
+            "(3, 4), composed, step": of_both(lambda learned: learned.reached[TASK]),
         },
     )
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, at_least, grid
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting
+from anchorlab.papers.anchor.settings import Setting, repeated
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -102,10 +102,7 @@ def mislabelled() -> Task:
 
 def members(gammas: Sequence[float], seeds: int) -> Members:
     """Return every seed at every γ; a seed's weights at two γ differ in their scale alone."""
-    return Members(
-        seeds=fresh(seeds) * len(gammas),
-        gamma={"all": tuple(gamma for gamma in gammas for _ in range(seeds))},
-    )
+    return Members(seeds=fresh(seeds) * len(gammas), gamma={"all": repeated(gammas, seeds)})
 
 
 @dataclass(frozen=True)
