@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.papers.anchor.phase_diagram import QUICK, STUDY, Cells, experiments, members, mislabelled, see
+from anchorlab.papers.anchor.phase_diagram import QUICK, STUDY, Cells, experiments, mislabelled, see
+from anchorlab.papers.anchor.settings import at_every_gamma
 from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 GAMMAS = (0.5, 0.8)
@@ -73,7 +74,7 @@ def test_other_answers_than_both():
 
 
 def test_every_seed_has_every_rate():
-    grown = members((0.5, 0.8), 2)
+    grown = at_every_gamma((0.5, 0.8), 2)
     assert list(zip(grown.seeds, grown.gamma.all, strict=True)) == [(1000, 0.5), (1001, 0.5), (1000, 0.8), (1001, 0.8)]
 
 

@@ -235,44 +235,36 @@ def analyse(runs: Sequence[TrainedRun], setting: Tasks) -> Analysis:
     return Analysis(
         seen,
         figures=[
-            _identity_figure(seen),
+            curves_against(
+                "Identity: test accuracy against train size",
+                seen[EVERY].identity.sizes,
+                {name: learned.identity.test.T for name, learned in seen.items()},
+                x_label="training sequences",
+                y_label="test accuracy",
+                y_range=ACCURACY,
+            ),
             training_curves(
                 "Trained pairs along training",
                 composite,
                 DATA,
                 caption=f"Accuracy on keys at positions where training never shows them. {MEAN_AND_RANGE}",
             ),
-            _pair_figure(composite),
+            LineFigure(
+                title="What the unseen pair (3, 4) is answered by along training",
+                caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
+                x_label=next(iter(composite.values())).experiment.recipe.unit,
+                y_label="share of test inputs",
+                lines=tuple(
+                    line(f"{rule}, {name}", *along_units(run, TASK, f"agrees: {rule}"))
+                    for rule in ("composed", "symmetric")
+                    for name, run in composite.items()
+                ),
+                y_range=ACCURACY,
+            ),
             _perturbed_figure("kept", seen),
             _perturbed_figure("rise", seen),
         ],
         tables=[_identity_table(seen), _composite_table(seen, runs[-1].experiment.members.seeds)],
-    )
-
-
-def _identity_figure(seen: Seen) -> LineFigure:
-    return curves_against(
-        "Identity: test accuracy against train size",
-        seen[EVERY].identity.sizes,
-        {name: learned.identity.test.T for name, learned in seen.items()},
-        x_label="training sequences",
-        y_label="test accuracy",
-        y_range=ACCURACY,
-    )
-
-
-def _pair_figure(runs: Mapping[str, TrainedRun]) -> LineFigure:
-    return LineFigure(
-        title="What the unseen pair (3, 4) is answered by along training",
-        caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
-        x_label=next(iter(runs.values())).experiment.recipe.unit,
-        y_label="share of test inputs",
-        lines=tuple(
-            line(f"{rule}, {name}", *along_units(run, TASK, f"agrees: {rule}"))
-            for rule in ("composed", "symmetric")
-            for name, run in runs.items()
-        ),
-        y_range=ACCURACY,
     )
 
 

@@ -1,6 +1,6 @@
 """What the anchor-function studies have in common: a setting, the paper's own recipe, and the second control."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -83,6 +83,11 @@ def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
 def repeated(values: Iterable[float], times: int) -> tuple[float, ...]:
     """Return each value so many times in a row: those of all seeds at the first value, then at the next."""
     return tuple(value for value in values for _ in range(times))
+
+
+def at_every_gamma(gammas: Sequence[float], seeds: int) -> Members:
+    """Return every seed at every rate γ of initialisation; a seed's weights at two γ differ in their scale alone."""
+    return Members(seeds=fresh(seeds) * len(gammas), gamma={"all": repeated(gammas, seeds)})
 
 
 def mirrored(experiment: Experiment) -> Task:

@@ -8,9 +8,7 @@ import torch
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.mechanism import measures as of
-from anchorlab.papers.anchor.mechanism.anchor_maps import AnchorMaps
-from anchorlab.papers.anchor.mechanism.last_row import LastRow
-from anchorlab.papers.anchor.mechanism.seen import Mechanism, see
+from anchorlab.papers.anchor.mechanism.seen import AnchorMaps, LastRow, Mechanism, see
 from anchorlab.papers.anchor.mechanism.study import QUICK, STUDY, analyse, experiments
 from anchorlab.tasks import task
 from anchorlab.training import Members
