@@ -8,9 +8,8 @@ import torch
 from scipy.stats import spearmanr
 from torch import nn
 
+from anchorlab.lens import tsne
 from anchorlab.papers.anchor.order import (
-    FIRST_ITEM,
-    LAST_ITEM,
     QUICK,
     STUDY,
     Order,
@@ -21,7 +20,6 @@ from anchorlab.papers.anchor.order import (
     experiments,
     near_neighbours,
     places,
-    plane,
     ranks,
     see,
 )
@@ -104,14 +102,14 @@ def test_chance_by_hand():
 
 def test_the_picture_keeps_what_is_near_and_is_the_same_each_time():
     points = curve(noise=0.05)[::4].unsqueeze(0)
-    drawn = plane(points)
+    drawn = tsne(points).coordinates
     assert drawn.shape == (1, 21, 2)
     assert float(near_neighbours(drawn)) > 0.9
-    assert torch.equal(drawn, plane(points))
+    assert torch.equal(drawn, tsne(points).coordinates)
 
 
 def test_the_items_are_those_of_the_task():
-    assert task("anchor/classification").vocabulary.items == (FIRST_ITEM, LAST_ITEM)
+    assert task("anchor/classification").vocabulary.items == (20, 100)
 
 
 def order(correlations, neighbours) -> Order:

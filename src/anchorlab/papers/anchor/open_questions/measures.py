@@ -23,23 +23,14 @@ PEAK, WINDOW = 10, 5  # a spike is a loss so many times the lowest of so many ev
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the seeds reach under one value of a choice.
-
-    Args:
-        value: the value
-        base: whether it is the base setting's
-        steps: the length of training
-        test: test accuracy at the end
-        train: training accuracy at the end
-        times: the step at which test accuracy first reaches 0.9, NaN for never
-    """
+    """What the seeds reach under one value of a choice."""
 
     value: Value
-    base: bool
-    steps: int
-    test: Float[Tensor, "seed"]
-    train: Float[Tensor, "seed"]
-    times: Float[Tensor, "seed"]
+    base: bool  # whether it is the base setting's
+    steps: int  # the length of training
+    test: Float[Tensor, "seed"]  # test accuracy at the end
+    train: Float[Tensor, "seed"]  # training accuracy at the end
+    times: Float[Tensor, "seed"]  # the step at which test accuracy first reaches `LEARNED`, NaN for never
 
     @property
     def until(self) -> Float[Tensor, "seed"]:
@@ -99,27 +90,16 @@ def effect(accuracy: Float[Tensor, "value seed"]) -> Float[Tensor, "measured"]:
 
 @dataclass(frozen=True)
 class Spike:
-    """A rise of the training loss, until it is back.
+    """A rise of the training loss, until it is back."""
 
-    Args:
-        member: whose loss it is
-        before: the step of the lowest loss before the rise
-        after: the first step at which the loss is as low again
-        loss: the loss before
-        peak: the highest loss
-        accuracy: test accuracy before and after
-        drift: how much test accuracy had risen in as long a time before
-        seed: the member's, which members at other learning rates have, too
-    """
-
-    member: int
-    before: int
-    after: int
-    loss: float
-    peak: float
-    accuracy: tuple[float, float]
-    drift: float
-    seed: int
+    member: int  # whose loss it is
+    before: int  # the step of the lowest loss before the rise
+    after: int  # the first step at which the loss is as low again
+    loss: float  # the loss before
+    peak: float  # the highest loss
+    accuracy: tuple[float, float]  # test accuracy before and after
+    drift: float  # how much test accuracy had risen in as long a time before
+    seed: int  # the member's, which members at other learning rates have, too
 
     @property
     def gain(self) -> float:
@@ -168,15 +148,10 @@ def _ends(loss: Sequence[float]) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Layers:
-    """The shift of layer 0 and the broadcast of layer 1 along training.
+    """The shift of layer 0 and the broadcast of layer 1 along training, each under `shift` and `broadcast`."""
 
-    Args:
-        attention: the attention of the best head of each layer, `shift` and `broadcast`, `[member step]`
-        halfway: the step at which each has risen halfway, of the members that learned
-    """
-
-    attention: Emergence
-    halfway: Mapping[str, Float[Tensor, "learned"]]
+    attention: Emergence  # of the best head of each layer
+    halfway: Mapping[str, Float[Tensor, "learned"]]  # the step at which it has risen halfway, of members that learned
 
 
 def layers_along(run: TrainedRun) -> Layers:

@@ -42,23 +42,14 @@ class Value:
 
 @dataclass(frozen=True)
 class Choices:
-    """A base setting and the values of each choice, one of which is the base's own.
+    """A base setting and the values of each choice, one of which is the base's own."""
 
-    Args:
-        base: what everything else differs from in one choice
-        amounts: the values of each choice, rising
-        speed: the base on enough sequences for all seeds to learn, for the time this takes
-        order: the model whose two layers are looked at along training
-        spikes: the base at a constant learning rate, without clipping
-        rates: the constant learning rates
-    """
-
-    base: Setting
-    amounts: Mapping[str, tuple[float, ...]]
-    speed: Setting
-    order: Setting
-    spikes: Setting
-    rates: tuple[float, ...]
+    base: Setting  # what everything else differs from in one choice
+    amounts: Mapping[str, tuple[float, ...]]  # the values of each choice, rising
+    speed: Setting  # the base on enough sequences for all seeds to learn, for the time this takes
+    order: Setting  # the model whose two layers are looked at along training
+    spikes: Setting  # the base at a constant learning rate, without clipping
+    rates: tuple[float, ...]  # the constant learning rates
 
     @property
     def values(self) -> list[Value]:
