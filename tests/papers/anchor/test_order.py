@@ -25,7 +25,7 @@ from anchorlab.papers.anchor.order import (
 )
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
-from tests.papers.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
 
 ITEMS = 81
 
@@ -168,8 +168,7 @@ def test_embeddings_are_read_at_the_start_and_the_end():
         embedding = torch.full((2, 201, 64), 50.0)
         embedding[:, 20:101] = items
         ensembles[step] = Ensemble(nn.Identity(), {"embed.W_E": embedding}, ())
-    values = {("test", "accuracy"): ends(0.96, 0.9), ("train", "accuracy"): ends(0.1, 0.2)}
-    seen = see(HandMadeRun(experiment, [0, 6000], values, ensembles))
+    seen = see(run_ending(experiment, (0.96, 0.9), (0.1, 0.2), ensembles))
     assert seen.accuracy.tolist() == pytest.approx([0.96, 0.9]) and seen.learned
     assert seen.after.order.min() > 0.99 and seen.before.order.max() < 0.5
     assert seen.after.neighbours.min() > 0.95 and seen.before.neighbours.max() < 0.2

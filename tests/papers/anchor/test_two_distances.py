@@ -17,7 +17,7 @@ from anchorlab.papers.anchor.two_distances import (
 )
 from anchorlab.tasks import task
 from tests.papers.hand_made_outputs import hand_made_ensemble
-from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import results_of, run_ending, values_of, verdicts_of
 
 
 def shifting(length: int, by: int) -> torch.Tensor:
@@ -132,12 +132,11 @@ def attention(inputs):
 
 def test_patterns_and_accuracy_are_read_by_layer_and_split():
     (experiment,) = experiments(replace(QUICK, seeds=2))
-    values = {("test", "accuracy"): ends(0.99, 0.4), ("train", "accuracy"): ends(0.1, 1.0)}
     uniform = torch.full((2, 2, 9, 9), 1 / 9)
     ensemble = hand_made_ensemble(
         [lambda inputs: inputs] * 2, [attention, lambda inputs: uniform.expand(len(inputs), -1, -1, -1, -1)], layers=2
     )
-    seen = see(HandMadeRun(experiment, [0, 1200], values, {1200: ensemble}))
+    seen = see(run_ending(experiment, (0.99, 0.4), (0.1, 1.0), {1200: ensemble}))
     assert seen.accuracy.tolist() == pytest.approx([0.99, 0.4]) and seen.learned.tolist() == [True, False]
     assert seen.shifts[0].tolist() == [2, 1] and seen.mass[0].tolist() == pytest.approx([1, 1], rel=1e-4)
     assert seen.unrest[0].tolist() == pytest.approx([0, 0], abs=1e-5)

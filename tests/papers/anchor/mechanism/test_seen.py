@@ -9,7 +9,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.mechanism.seen import anchor_maps, last_row, read_anchor_maps, sum_by_hand
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
-from tests.papers.hand_made_models import two_layers
+from tests.papers.hand_made_models import blank, two_layers
 
 
 def reading(places):
@@ -79,8 +79,8 @@ def reader(values: float = 0.5, second_network: float = 0.0) -> Ensemble:
     Layer 1's values bring so much of a row; its feed-forward network adds to each token so much of the next one.
     """
     model = DecoderSpec(layers=2, heads=1, width=WIDTH, head_width=WIDTH, hidden=WIDTH)
-    template = model.build(task("anchor/identity").shape)
-    weights = {name: torch.zeros(1, *value.shape) for name, value in template.named_parameters()}
+    ensemble = blank(model, "anchor/identity")
+    weights = ensemble.weights
     for name in weights:
         if name.endswith(("ln1.w", "ln2.w")):
             weights[name][:] = 1
@@ -91,7 +91,7 @@ def reader(values: float = 0.5, second_network: float = 0.0) -> Ensemble:
     weights["blocks.1.mlp.W_in"][0] = torch.eye(WIDTH)
     weights["blocks.1.mlp.W_out"][0, :201, :201] = torch.eye(201).roll(1, dims=1) * second_network
     weights["unembed.W_U"][0, :201] = torch.eye(201)
-    return Ensemble(template, weights, tuple(weights))
+    return ensemble
 
 
 def test_the_mean_of_the_others_hides_no_key(batch):

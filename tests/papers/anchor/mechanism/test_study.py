@@ -13,7 +13,7 @@ from anchorlab.papers.anchor.mechanism.study import QUICK, STUDY, analyse, exper
 from anchorlab.tasks import task
 from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise
-from tests.papers.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
 
 SHARP = 60.0
 
@@ -330,16 +330,7 @@ def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
     setting = replace(QUICK, seeds=2)
     trained = of_positions(ensemble)
     trained.weights["embed.W_E"][:] = 1e-6  # to be set to zero
-    run = HandMadeRun(
-        *experiments(setting),
-        (0, 600),
-        {
-            ("test", "accuracy"): ends(0.75, 1.0),
-            ("train", "accuracy"): ends(0.5, 0.5),
-            ("test", "loss"): ends(9.0, 9.0),
-        },
-        {0: ensemble, 600: trained},
-    )
+    run = run_ending(*experiments(setting), (0.75, 1.0), (0.5, 0.5), {0: ensemble, 600: trained})
     found = see([run])
     assert found.accuracy.tolist() == [0.75, 1.0]
     assert found.first.matched.tolist() == found.first.shifted_agrees.tolist() == [1.0, 1.0]

@@ -38,7 +38,7 @@ from anchorlab.papers.anchor.open_questions.settings import (
 )
 from anchorlab.papers.anchor.open_questions.study import STUDY, Seen, analyse, see
 from tests.papers.hand_made_models import two_layers
-from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, run_ending, values_of, verdicts_of
 
 
 @pytest.mark.parametrize("setting", [QUICK, PAPER, SMOKE], ids=["quick", "paper", "smoke"])
@@ -114,10 +114,7 @@ BASE = (0.4, 0.45)
 
 
 def run_of(experiment, accuracy):
-    test = [[0.0, 0.0, value] for value in accuracy]
-    train = [[0.0, 0.5, 1.0 - value / 10] for value in accuracy]
-    wrong = {("test", "loss"): [[9.0] * 3] * len(test), ("train", "loss"): [[9.0] * 3] * len(test)}
-    return HandMadeRun(experiment, (0, 2, 4), {("test", "accuracy"): test, ("train", "accuracy"): train, **wrong})
+    return run_ending(experiment, accuracy, [1.0 - value / 10 for value in accuracy], before=(0.0, 0.0))
 
 
 def choice_runs():
