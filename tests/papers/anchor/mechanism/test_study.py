@@ -13,9 +13,11 @@ from anchorlab.papers.anchor.mechanism.study import QUICK, STUDY, analyse, exper
 from anchorlab.tasks import task
 from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise
+from tests.papers.hand_made_models import blank
 from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
 
 SHARP = 60.0
+MODEL = DecoderSpec(layers=2, heads=1, width=16, head_width=16)
 
 
 @pytest.fixture(scope="module")
@@ -28,20 +30,16 @@ def batch(identity):
     return identity.sample("test", 40, seed=0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def ensemble(identity):
-    """Two untrained members of two layers of one head."""
-    model = DecoderSpec(layers=2, heads=1, width=16, head_width=16)
-    return initialise(model, identity.shape, [Members(seeds=(seed,)).stream("initialisation", 0) for seed in range(2)])
+    """Two untrained members of two layers of one head, for one test to write into."""
+    return initialise(MODEL, identity.shape, [Members(seeds=(seed,)).stream("initialisation", 0) for seed in range(2)])
 
 
 def test_the_stages_are_what_the_model_itself_computes(ensemble, batch):
     drawn = torch.Generator().manual_seed(0)
     for part in "wb":  # which are 1 and 0 at first
-        weight = ensemble.weights[f"blocks.0.ln2.{part}"]
-        ensemble = ensemble.with_weights(
-            {**ensemble.weights, f"blocks.0.ln2.{part}": torch.randn(weight.shape, generator=drawn)}
-        )
+        ensemble.weights[f"blocks.0.ln2.{part}"].normal_(generator=drawn)
     sites = ["ln1.hook_normalized", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out", "hook_resid_post"]
     names = [f"blocks.0.{site}" for site in (*sites, "ln2.hook_normalized")]
     record = look(ensemble, batch.inputs, record=names)
@@ -53,14 +51,14 @@ def test_the_stages_are_what_the_model_itself_computes(ensemble, batch):
 
 def of_positions(ensemble):
     """Queries and keys that read positions alone: position i asks for i - 1."""
-    weights = {name: value.clone() for name, value in ensemble.weights.items()}
+    weights = ensemble.weights
     directions = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(0)))[0]
     weights["pos_embed.W_pos"][:] = directions[:9] * SHARP
     weights["embed.W_E"][:] = 0
     weights["blocks.0.attn.W_Q"][:] = torch.eye(16)
     # the key of i is the direction of i + 1
     weights["blocks.0.attn.W_K"][:] = directions.T @ directions.roll(-1, dims=0)
-    return ensemble.with_weights(weights)
+    return ensemble
 
 
 def test_a_head_of_positions_alone_is_found_to_be_one(ensemble, batch):
@@ -74,9 +72,8 @@ def test_a_head_of_positions_alone_is_found_to_be_one(ensemble, batch):
 
 
 def test_a_head_of_tokens_alone_is_found_to_be_one(ensemble, batch):
-    weights = {name: value.clone() for name, value in ensemble.weights.items()}
-    weights["pos_embed.W_pos"][:] = 0
-    found = of.first_attention(ensemble.with_weights(weights), batch)
+    ensemble.weights["pos_embed.W_pos"][:] = 0
+    found = of.first_attention(ensemble, batch)
     assert found.tokens_apart.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
     assert (found.positions_apart > 0.01).all()
 
@@ -129,14 +126,13 @@ def test_the_key_s_own_query_is_no_part_of_the_others_side():
 
 
 def test_an_even_projection_makes_no_choice(ensemble, batch):
-    weights = {name: value.clone() for name, value in ensemble.weights.items()}
-    weights["unembed.W_U"][:] = 0
-    weights["unembed.b_U"][:] = 0
-    found = of.project_others(ensemble.with_weights(weights), batch)
+    ensemble.weights["unembed.W_U"][:] = 0
+    ensemble.weights["unembed.b_U"][:] = 0
+    found = of.project_others(ensemble, batch)
     assert found.favour.tolist() == pytest.approx([0.5, 0.5])
     assert found.evenness.tolist() == pytest.approx([1.0, 1.0], rel=1e-5)
-    weights["unembed.b_U"][:, 30] = 10  # one item takes e^10 times as much as every other token
-    found = of.project_others(ensemble.with_weights(weights), batch)
+    ensemble.weights["unembed.b_U"][:, 30] = 10  # one item takes e^10 times as much as every other token
+    found = of.project_others(ensemble, batch)
     assert found.favour.tolist() == pytest.approx([(1 + 80 / 2) / 81] * 2)  # one item above all, and equal ones half
     assert (found.evenness < 0.02).all()
     assert found.probabilities.argmax(dim=-1).tolist() == [30, 30]
@@ -160,12 +156,10 @@ def test_the_stages_follow_each_input(ensemble, batch):
 
 def test_norms_are_those_of_the_second_linear_map(ensemble, batch):
     """A network that doubles positive numbers and drops the others: its norms are known without it."""
-    weights = {name: value.clone() for name, value in ensemble.weights.items()}
-    weights["blocks.0.mlp.W_in"][:] = torch.eye(16, 48)
-    weights["blocks.0.mlp.W_out"][:] = 2 * torch.eye(48, 16)
-    doubling = ensemble.with_weights(weights)
-    record = look(doubling, batch.inputs, record=["blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"])
-    found = of.follow_stages(doubling, batch)
+    ensemble.weights["blocks.0.mlp.W_in"][:] = torch.eye(16, 48)
+    ensemble.weights["blocks.0.mlp.W_out"][:] = 2 * torch.eye(48, 16)
+    record = look(ensemble, batch.inputs, record=["blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"])
+    found = of.follow_stages(ensemble, batch)
     for name, site in ((of.STREAM, "blocks.0.hook_resid_pre"), (of.ADDED, "blocks.0.hook_attn_out")):
         norms = 2 * record[site].clamp(min=0).norm(dim=-1)  # [member batch position]
         torch.testing.assert_close(found[name].norm, norms.mean(dim=(1, 2)))
@@ -330,7 +324,8 @@ def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
     setting = replace(QUICK, seeds=2)
     trained = of_positions(ensemble)
     trained.weights["embed.W_E"][:] = 1e-6  # to be set to zero
-    run = run_ending(*experiments(setting), (0.75, 1.0), (0.5, 0.5), {0: ensemble, 600: trained})
+    untrained = blank(MODEL, "anchor/identity", 2)
+    run = run_ending(*experiments(setting), (0.75, 1.0), (0.5, 0.5), {0: untrained, 600: trained})
     found = see([run])
     assert found.accuracy.tolist() == [0.75, 1.0]
     assert found.first.matched.tolist() == found.first.shifted_agrees.tolist() == [1.0, 1.0]
