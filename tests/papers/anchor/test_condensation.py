@@ -127,16 +127,6 @@ def test_each_claim_has_the_precondition_of_its_own_models():
     }
 
 
-def test_verdicts_outside_the_bands():
-    outside = layer(
-        accuracy=[[0.91, 0.92], [0.0, 0.0], [0.97, 0.98]],
-        alike=[[0.74, 0.76], [9, 9], [0.79, 0.79]],
-        neurons=[[0.3, 0.3], [9, 9], [0.32, 0.36]],
-    )
-    apart = papers(accuracy=[[0.91, 0.92, 0.93]], alike=[[0.79, 0.79, 0.79]], broadcasting=[[0.7, 0.8, 0.86]])
-    assert set(verdicts_of(STUDY, seen(apart, _12=outside)).values()) == {"differs at small scale"}
-
-
 def test_what_was_not_trained_or_not_learned_is_not_judged():
     of_rates = {"learned-at-rates", "neurons-with-gamma", "heads-with-gamma"}
     for at_rates in ({4: layer()}, {MANY: layer((0.3, MIDDLE, SMALL))}):

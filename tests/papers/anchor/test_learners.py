@@ -40,12 +40,6 @@ def test_a_learner_needs_the_smallest_size_whose_mean_is_enough():
     assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.5, 0.5]])) is None
 
 
-def test_accuracy_at_a_size():
-    curve = made([[0.0, 0.1], [0.8, 1.0], [1.0, 1.0]])
-    assert curve.at(600).tolist() == pytest.approx([0.8, 1.0])
-    assert curve.at(700) is None
-
-
 @pytest.mark.slow
 def test_values_of_three_learners_made_by_hand():
     assert values_of(STUDY, three()) == dict.fromkeys(START) | {

@@ -121,9 +121,6 @@ def on_a_line(*orders: range) -> torch.Tensor:
     return torch.stack([torch.tensor([[float(place), 0.0] for place in order]) for order in orders])
 
 
-FAR = [item * 10 % ITEMS for item in range(ITEMS)]  # places on a line: next to an item are those 8 away, or 73
-
-
 def test_values_of_an_order_that_is_learned():
     straight = on_a_line(range(ITEMS), range(0, -ITEMS, -1))  # every item's two nearest are within 3 in value
     seen = Seen(torch.tensor([0.9, 1.0]), order([0.1, 0.9], [0.1, 0.14]), order([0.96, 1.0], [0.8, 0.9]), straight)
@@ -135,21 +132,6 @@ def test_values_of_an_order_that_is_learned():
         "not-given": pytest.approx(0.12),
     }
     assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
-
-
-def test_values_of_no_order():
-    mixed = on_a_line(FAR, FAR)
-    seen = Seen(torch.tensor([0.94, 0.9]), order([0.9, 0.9], [0.8, 0.9]), order([0.94, 0.95], [0.1, 0.2]), mixed)
-    assert values_of(STUDY, seen) == {
-        "learned": pytest.approx(0.92),
-        "along-the-curve": pytest.approx(0.945),
-        "neighbours": pytest.approx(0.15),
-        "picture": 0.0,
-        "not-given": pytest.approx(0.85),
-    }
-    verdicts = verdicts_of(STUDY, seen)
-    assert verdicts.pop("learned") == "agrees at small scale"
-    assert set(verdicts.values()) == {"differs at small scale"}
 
 
 def test_the_order_is_judged_only_where_the_task_is_learned():

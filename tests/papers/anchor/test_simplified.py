@@ -20,7 +20,7 @@ from anchorlab.papers.anchor.simplified import (
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
 from tests.papers.hand_made_models import blank
-from tests.papers.hand_made_runs import HandMadeRun, run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, run_ending, values_of
 
 SITES = ("blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern")
 
@@ -49,23 +49,6 @@ def measure(first, rows, second, batch, weights=BARE) -> Mechanism:
     arrays["output"] = second @ first @ TOKENS[batch.inputs]
     weights = {name: value.expand(len(first), *value.shape[1:]) for name, value in weights.items()}
     return read_mechanism(Record(arrays, {}, batch.inputs), weights, batch, torch.ones(len(first)))
-
-
-def test_the_mechanism_of_the_paper_measures_one():
-    batch = task("anchor/identity").sample("test", 40, seed=0)
-    first, second = made_by_hand(batch)
-    values = TOKENS[batch.inputs]
-    found = values_of(STUDY, measure(first[None], (first @ values)[None], second[None], batch))
-    assert list(found.values()) == [pytest.approx(1.0)] * 7
-
-
-def test_a_model_that_attends_everywhere_alike_measures_its_share():
-    batch = task("anchor/identity").sample("test", 10, seed=0)
-    even = torch.full((1, 10, 9, 9), 1 / 9)
-    found = measure(even, torch.eye(9).repeat(1, 10, 1, 1), even, batch)
-    for value in (found.product, found.anchor_to_key, found.others_to_anchor, found.all_to_anchor):
-        assert value.tolist() == [pytest.approx(1 / 9)]
-    assert found.kinds.tolist() == [pytest.approx(1 / 8)]  # nine unrelated rows
 
 
 def test_members_are_kept_apart():
@@ -153,13 +136,6 @@ def test_seeds_that_did_not_learn_are_not_judged():
     none = values_of(STUDY, replace(mixed, accuracy=torch.tensor([0.89, 0.5, 0.1])))
     assert none.pop("generalises") == pytest.approx(0.89)
     assert set(none.values()) == {None}
-
-
-def test_verdicts_inside_and_outside_the_bands():
-    inside = seen([0.96, 0.9], *[[0.81, 0.81]] * 4, [0.85, 0.97], [0.93, 0.99])
-    assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
-    outside = seen([0.94, 0.9], *[[0.79, 0.79]] * 4, [0.8, 0.98], [0.9, 0.98])
-    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
 
 
 def ensemble(*firsts: str) -> Ensemble:

@@ -114,21 +114,6 @@ def test_a_lowest_and_a_highest_seed_have_all_seeds_as_units():
     assert found["full"].interval == pytest.approx((0.992, 1.0))
 
 
-def test_verdicts_outside_the_bands():
-    outside = seen(
-        {
-            of.FULL: [0.985, 1.0],
-            of.NO_FNN: [0.78, 1.0],
-            of.BADLY: [0.94, 0.82],
-            of.NONE: [0.94, 0.94],
-            of.ONE_LAYER: [0.1, 0.12],
-            of.SHIFTED: [0.88, 1.0],
-        }
-    )
-    assert values_of(STUDY, outside)["fewer-is-better"] == pytest.approx(0.06)
-    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
-
-
 @pytest.mark.parametrize(
     ("accuracies", "verdict"),
     [

@@ -11,7 +11,6 @@ from anchorlab.papers.anchor.two_distances import (
     STUDY,
     Heads,
     experiments,
-    read_heads,
     see,
     unrest,
 )
@@ -26,27 +25,6 @@ def shifting(length: int, by: int) -> torch.Tensor:
     for query in range(length):
         pattern[query, max(0, query - by)] = 1
     return pattern
-
-
-def test_heads_made_by_hand_are_told_apart():
-    batch = task("anchor/two-distances").sample("test", 60, seed=0)
-    length = batch.inputs.shape[1]
-    first = torch.stack([shifting(length, 2), shifting(length, 1)]).expand(1, 60, 2, length, length)
-    keys = batch.latents["key_positions"][:, 0]
-    second = torch.zeros(1, 60, 2, length, length)
-    second[0, torch.arange(60), :, :, :] = torch.nn.functional.one_hot(keys, length).float()[:, None, None]
-    heads = read_heads(torch.ones(1), first, second, batch)
-    assert heads.shifts.tolist() == [[2, 1]]
-    assert heads.mass[0].tolist() == pytest.approx([1.0, 1.0])
-    assert heads.unrest[0].tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
-    assert {rule: heads.sources[rule].tolist() for rule in heads.sources} == {"near": [[1, 1]], "far": [[2, 2]]}
-    assert values_of(STUDY, heads)["two-shifts"] == 1
-
-
-def test_two_heads_that_shift_alike_are_not_the_two_shifts():
-    batch = task("anchor/two-distances").sample("test", 20, seed=0)
-    first = torch.stack([shifting(9, 1), shifting(9, 1)]).expand(1, 20, 2, 9, 9)
-    assert values_of(STUDY, read_heads(torch.ones(1), first, first, batch))["two-shifts"] == 0
 
 
 def test_unrest_by_hand():

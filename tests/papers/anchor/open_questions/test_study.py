@@ -290,26 +290,6 @@ def test_values_of_what_was_made_by_hand():
     assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
 
 
-@pytest.mark.slow
-def test_verdicts_outside_the_bands():
-    outside = seen(
-        choices={
-            SHARED: (outcome(1, (0.5, 0.4), base=True), outcome(4, (0.58, 0.5))),
-            LAYERS: (outcome(2, (0.5, 0.4), base=True), outcome(4, (0.4, 0.3))),
-            WIDTH: (outcome(32, (0.2, 0.2)), outcome(64, (0.3, 0.4), base=True)),
-            RATE: (outcome(1e-3, (0.3, 0.4)), outcome(3e-3, (0.5, 0.9), base=True)),
-            BATCH: (outcome(15, (0.4, 0.8)), outcome(50, (0.59, 0.98), base=True)),
-            DECAY: (outcome(0.1, (0.4, 0.7)), outcome(0.3, (0.5, 0.98), base=True)),
-            SCALE: (outcome(0.3, (0.3, 0.4)), outcome(1, (0.3, 0.4), base=True), outcome(3, (0.6, 0.7))),
-        },
-        times={(SHARED, 4): (85.0, nan), (LAYERS, 2): (60.0, 60.0)},
-        spikes=[spike(0.3)] * 10,
-        layers=halfway([5.0] * 10, [*[15.0] * 8, 5.0, 5.0]),
-    )
-    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
-    assert verdicts_of(STUDY, seen(spikes=[spike(0.01)] * 10))["spikes-help"] == "differs at small scale"
-
-
 def test_a_seed_is_one_unit_of_several_conditions():
     found = results_of(STUDY, seen())
     # One seed takes 60 of the 100 steps of one head with four, the other the whole training with both.
