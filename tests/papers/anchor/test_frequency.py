@@ -48,6 +48,16 @@ def test_values_of_runs_made_by_hand():
     }
 
 
+def test_the_other_task_first():
+    swapped = see(runs(HIGH_LOSS, LOW_LOSS, HIGH_ACCURACY, LOW_ACCURACY))
+    assert values_of(STUDY, swapped) == {
+        "loss-first": 0.0,
+        "accuracy-first": 0.0,
+        "slower": pytest.approx((50 / 150 + 150 / 200) / 2),
+        "both-learned": pytest.approx(0.95),
+    }
+
+
 def test_a_task_that_never_comes_is_not_judged():
     never = values_of(STUDY, see(runs(high_loss=[[1, 1, 1, 1], [1, 1, 0.5, 0]], high_accuracy=[[0] * 4, [0] * 4])))
     assert never == {"loss-first": None, "accuracy-first": None, "slower": None, "both-learned": 0.0}

@@ -19,7 +19,7 @@ from anchorlab.papers.anchor.identity import (
     see,
 )
 from tests.papers.hand_made_models import two_layers
-from tests.papers.hand_made_runs import judged, run_ending, values_of
+from tests.papers.hand_made_runs import judged, run_ending, values_of, verdicts_of
 
 SIZES = replace(
     QUICK,
@@ -101,6 +101,13 @@ def seen(test, train, by, mass, source, to_last, sizes=(200, 600)):
             broadcast_mass=torch.full((2,), 9.0),
         ),
     )
+
+
+def test_verdicts_inside_and_outside_the_bands():
+    inside = seen([[0.4, 0.58], [0.9, 0.92]], [[0.991, 1.0], [1.0, 1.0]], [1, 1], [0.6, 0.82], [1, 1], [0.85, 0.97])
+    assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
+    outside = seen([[0.5, 0.52], [0.78, 1.0]], [[0.99, 1.0], [1.0, 0.989]], [1, 2], [0.68, 0.7], [1, 0], [0.8, 0.98])
+    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
 
 
 def test_little_data_is_judged_only_where_it_is_fitted():
