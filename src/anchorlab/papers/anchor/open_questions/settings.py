@@ -121,7 +121,7 @@ def changed(base: Experiment, value: Value, label: str) -> Experiment:
 
 
 def _at_each(base: Experiment, label: str, **scalars: Sequence[float]) -> Experiment:
-    """Return an experiment with its seeds at each value of scalars of the members, at the first one first."""
+    """Return an experiment with all its seeds at the first value of each scalar of the members, then at the next."""
     seeds, count = base.members.seeds, len(next(iter(scalars.values())))
     given = {name: repeated(values, len(seeds)) for name, values in scalars.items()}
     return replace(base, members=Members(seeds=seeds * count, **given), label=label)
