@@ -5,7 +5,7 @@ A text of pairs (a1, x1, ..., a4, x4) is followed by the question a, which repea
 Source: anchor functions, section 4.2.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -128,8 +128,8 @@ class Answers:
         return (self.cut[WHOLE] - self.cut[name])[:, 0]
 
 
-def take_away(ensemble: Ensemble, batch: Batch) -> Answers:
-    """Answer test sequences without some attention, in every head, and without each head."""
+def take_away(ensemble: Ensemble, batch: Batch, patterns: Sequence[str]) -> Answers:
+    """Answer test sequences without some attention, at the sites of all patterns, and without each head."""
     at, last = places(batch), torch.full((len(batch),), batch.inputs.shape[1] - 1)
     paths = {
         FUSED: (at.item, at.anchor),
@@ -139,7 +139,10 @@ def take_away(ensemble: Ensemble, batch: Batch) -> Answers:
         MATCHED: (last, at.anchor),
     }
     cuts = {
-        name: [Intervention(site=PATTERNS, at={"query": query, "key": key}, rule="zero", may_do_nothing=True)]
+        name: [
+            Intervention(site=site, at={"query": query, "key": key}, rule="zero", may_do_nothing=True)
+            for site in patterns
+        ]
         for name, (query, key) in paths.items()
     }
     outputs = look(ensemble, batch.inputs, candidates={WHOLE: [], **cuts}, positions=batch.positions)
@@ -184,6 +187,6 @@ def see(run: TrainedRun) -> Reading:
         train=at_end(run, "train", "accuracy"),
         test=at_end(run, "test", "accuracy"),
         heads=read_heads(pattern, batch),
-        answers=take_away(ensemble, batch),
+        answers=take_away(ensemble, batch, list(record)),
         along=emergence(run, answers),
     )
