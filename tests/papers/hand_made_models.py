@@ -11,14 +11,21 @@ IS_ANCHOR, AFTER_ANCHOR, WIDTH = 9, 10, 11  # coordinates of the stream, after o
 SHARP = 60.0 * WIDTH**0.5  # exp(-60) is nothing
 
 
+def blank(spec: DecoderSpec, name: str, members: int = 1) -> Ensemble:
+    """Members of a model for a task whose weights are all zero, to be written into."""
+    template = spec.build(task(name).shape)
+    weights = {one: torch.zeros(members, *value.shape) for one, value in template.named_parameters()}
+    return Ensemble(template, weights, tuple(weights))
+
+
 def two_layers(*members: tuple[int, int]) -> Ensemble:
     """Two layers of one head; a member is how far layer 0 shifts, and how far after the anchor layer 1 reads: 0 or 1.
 
     Before the position that it reads, layer 1 is uniform.
     """
     spec = DecoderSpec(layers=2, heads=1, width=WIDTH, head_width=WIDTH, layer_norm=False, feed_forward=False)
-    template = spec.build(task("anchor/identity").shape)
-    weights = {name: torch.zeros(len(members), *value.shape) for name, value in template.named_parameters()}
+    ensemble = blank(spec, "anchor/identity", len(members))
+    weights = ensemble.weights
     weights["pos_embed.W_pos"][:, :, :LENGTH] = torch.eye(LENGTH)
     weights["embed.W_E"][:, ANCHOR, IS_ANCHOR] = 1
     weights["blocks.0.attn.W_Q"][:, :LENGTH, :LENGTH] = torch.eye(LENGTH) * SHARP
@@ -32,4 +39,4 @@ def two_layers(*members: tuple[int, int]) -> Ensemble:
             weights["blocks.1.attn.W_K"][member, IS_ANCHOR, 0] = 1
         else:  # position 0 attends to itself alone, and so brings an anchor there to itself
             weights["blocks.1.attn.W_K"][member, [AFTER_ANCHOR, IS_ANCHOR], 0] = torch.tensor([1.0, -1.0])
-    return Ensemble(template, weights, tuple(weights))
+    return ensemble

@@ -59,6 +59,27 @@ def ends(*members: float) -> list[list[float]]:
     return [[0.0, value] for value in members]
 
 
+def run_ending(
+    experiment: Experiment,
+    test: Sequence[float],
+    train: Sequence[float],
+    ensembles: Mapping[int, Ensemble] | None = None,
+    *,
+    before: Sequence[float] = (0.0,),
+) -> HandMadeRun:
+    """A run whose members end with these accuracies, after others `before`; their losses are no accuracies.
+
+    It is evaluated at 0 and at its end, and in between where `before` has more values.
+    """
+    count, whole = len(before), experiment.steps
+    steps = [whole * at // count for at in range(count + 1)]
+    values: dict[Key, list[list[float]]] = {}
+    for split, accuracies in (("test", test), ("train", train)):
+        values[split, "accuracy"] = [[*before, value] for value in accuracies]
+        values[split, "loss"] = [[9.0] * len(steps)] * len(accuracies)
+    return HandMadeRun(experiment, steps, values, ensembles)
+
+
 def results_of(study, seen, profile="quick"):
     """The result of every claim of a study on what was seen, by the measure's name, whatever its preconditions."""
     from anchorlab.studies.claim import judge

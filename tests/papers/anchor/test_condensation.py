@@ -23,10 +23,9 @@ from anchorlab.papers.anchor.condensation import (
     share_broadcasting,
     typical,
 )
-from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
-from tests.papers.hand_made_models import ANCHOR, IS_ANCHOR, LENGTH, SHARP
-from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, values_of, verdicts_of
+from tests.papers.hand_made_models import ANCHOR, IS_ANCHOR, LENGTH, SHARP, blank
+from tests.papers.hand_made_runs import results_of, run_ending, values_of, verdicts_of
 
 MIDDLE = 0.65
 
@@ -128,16 +127,6 @@ def test_each_claim_has_the_precondition_of_its_own_models():
     }
 
 
-def test_verdicts_outside_the_bands():
-    outside = layer(
-        accuracy=[[0.91, 0.92], [0.0, 0.0], [0.97, 0.98]],
-        alike=[[0.74, 0.76], [9, 9], [0.79, 0.79]],
-        neurons=[[0.3, 0.3], [9, 9], [0.32, 0.36]],
-    )
-    apart = papers(accuracy=[[0.91, 0.92, 0.93]], alike=[[0.79, 0.79, 0.79]], broadcasting=[[0.7, 0.8, 0.86]])
-    assert set(verdicts_of(STUDY, seen(apart, _12=outside)).values()) == {"differs at small scale"}
-
-
 def test_what_was_not_trained_or_not_learned_is_not_judged():
     of_rates = {"learned-at-rates", "neurons-with-gamma", "heads-with-gamma"}
     for at_rates in ({4: layer()}, {MANY: layer((0.3, MIDDLE, SMALL))}):
@@ -150,13 +139,13 @@ def test_what_was_not_trained_or_not_learned_is_not_judged():
     assert nothing["heads-alike"] is None and nothing["all-broadcast"] is None
 
 
-def ensemble(*alike: bool) -> Ensemble:
+def made(*alike: bool) -> Ensemble:
     """Two layers of twelve heads. In a member that is alike, all heads of layer 1 read the anchor and its neurons are
     one; in another, half of the heads read their own position and half the one before, and its neurons are orthogonal.
     Layer 0 is the other way round."""
     spec = DecoderSpec(layers=2, heads=MANY, width=IS_ANCHOR + 1, head_width=LENGTH, layer_norm=False)
-    template = spec.build(task("anchor/identity").shape)
-    weights = {name: torch.zeros(len(alike), *value.shape) for name, value in template.named_parameters()}
+    ensemble = blank(spec, "anchor/identity", len(alike))
+    weights = ensemble.weights
     weights["pos_embed.W_pos"][:, :, :LENGTH] = torch.eye(LENGTH)
     weights["embed.W_E"][:, ANCHOR, IS_ANCHOR] = 1
     for member, same in enumerate(alike):
@@ -172,16 +161,7 @@ def ensemble(*alike: bool) -> Ensemble:
                     key[:LENGTH] = torch.eye(LENGTH) if head % 2 else torch.eye(LENGTH).roll(1, dims=1).triu()
             neurons = weights[f"blocks.{block}.mlp.W_in"][member]
             neurons[0, 0] = neurons[0 if reads_anchor else 1, 1] = 1
-    return Ensemble(template, weights, tuple(weights))
-
-
-def hand_made(experiment, accuracy, *ensembles) -> HandMadeRun:
-    values = {
-        ("test", "accuracy"): ends(*accuracy),
-        ("train", "accuracy"): ends(*[0.5] * len(accuracy)),
-        ("test", "loss"): ends(*[9.0] * len(accuracy)),
-    }
-    return HandMadeRun(experiment, (0, 600), values, dict(zip((0, 600), ensembles, strict=True)))
+    return ensemble
 
 
 @pytest.mark.slow
@@ -193,12 +173,12 @@ def test_what_runs_made_by_hand_have_become():
     assert at_rates.model == own.model.replace(initialisation="gamma") and at_rates.recipe == own.recipe
     assert at_rates.members.seeds == (1000, 1001) * 3
     runs = [
-        hand_made(own, (0.96, 0.98), ensemble(False, False), ensemble(True, False)),
-        hand_made(
+        run_ending(own, (0.96, 0.98), [0.5] * 2, {0: made(False, False), 600: made(True, False)}),
+        run_ending(
             at_rates,
             (0.5, 0.92, 0.0, 0.0, 0.97, 1.0),
-            ensemble(*[False] * 6),
-            ensemble(True, False, True, False, True, True),
+            [0.5] * 6,
+            {0: made(*[False] * 6), 600: made(True, False, True, False, True, True)},
         ),
     ]
     found = see(runs)
@@ -223,18 +203,18 @@ def test_what_runs_made_by_hand_have_become():
         "neurons-with-gamma": pytest.approx(1.0),
         "heads-with-gamma": pytest.approx(1 - mixed),
     }
-    made = analyse(runs, setting)
-    maps = [one for row in made.figures[0].maps for one in row]
-    assert "PyTorch's initialisation, with a test accuracy of 0.98" in made.figures[0].caption
-    assert [len(row) for row in made.figures[0].maps] == [4, 4, 4]
+    drawn = analyse(runs, setting)
+    maps = [one for row in drawn.figures[0].maps for one in row]
+    assert "PyTorch's initialisation, with a test accuracy of 0.98" in drawn.figures[0].caption
+    assert [len(row) for row in drawn.figures[0].maps] == [4, 4, 4]
     assert maps[0].values[8][7] == pytest.approx(1.0)  # head 0 of the member with the lower of two similarities
-    assert made.figures[1].lines[0].mean == pytest.approx(((1 + mixed) / 2, (1 + mixed) / 2, 1.0))
-    assert made.figures[2].lines[0].mean == pytest.approx((0.5, 0.5, 1.0))
-    heads, start, *values = made.tables[0].rows[0]
+    assert drawn.figures[1].lines[0].mean == pytest.approx(((1 + mixed) / 2, (1 + mixed) / 2, 1.0))
+    assert drawn.figures[2].lines[0].mean == pytest.approx((0.5, 0.5, 1.0))
+    heads, start, *values = drawn.tables[0].rows[0]
     assert (heads, start) == (12, "PyTorch's")
     assert values == pytest.approx([0.97, (1 + mixed) / 2, mixed, 0.5, 0.5, 0.0], abs=1e-6)
     smallest = (12, 0.8, 0.985, 1.0, mixed, 1.0, 1.0, 0.0)
-    assert made.tables[0].rows[3] == pytest.approx(smallest, abs=1e-6)
+    assert drawn.tables[0].rows[3] == pytest.approx(smallest, abs=1e-6)
 
 
 def test_the_rates_are_not_the_papers_and_so_is_no_profile_its_setting():

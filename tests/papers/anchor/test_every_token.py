@@ -103,11 +103,6 @@ def test_values_by_hand():
     assert [name for name, verdict in verdicts.items() if verdict == "agrees at small scale"] == ["fits"]
 
 
-def test_no_difference_is_no_advantage():
-    verdicts = verdicts_of(STUDY, {EVERY: learned(), ALONE: learned()})
-    assert [name for name, verdict in verdicts.items() if verdict == "agrees at small scale"] == ["fits"]
-
-
 def test_the_worst_fit_counts():
     worse = learned(composite=(0.9, 0.96))
     assert values_of(STUDY, {EVERY: learned(), ALONE: worse})["fits"] == pytest.approx(0.93)

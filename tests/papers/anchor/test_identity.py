@@ -19,34 +19,23 @@ from anchorlab.papers.anchor.identity import (
     see,
 )
 from tests.papers.hand_made_models import two_layers
-from tests.papers.hand_made_runs import HandMadeRun, ends, judged, values_of, verdicts_of
+from tests.papers.hand_made_runs import judged, run_ending, values_of, verdicts_of
 
-STEPS = (0, 600)
 SIZES = replace(
     QUICK,
     transformer=replace(QUICK.transformer, seeds=2),
     sizes=(200, 600),
     two_layers=replace(TWO_LAYERS, seeds=2),
 )
-TEST = {200: ends(0.1, 0.3), 600: ends(0.9, 1.0), 2000: ends(1.0, 0.96)}
-TRAIN = {200: ends(1.0, 0.99), 600: ends(0.985, 1.0), 2000: ends(1.0, 1.0)}
+TEST = {200: (0.1, 0.3), 600: (0.9, 1.0), 2000: (1.0, 0.96)}
+TRAIN = {200: (1.0, 0.99), 600: (0.985, 1.0), 2000: (1.0, 1.0)}
 # the first member is the paper's; the second does not shift, and reads the anchor
 TRAINED, BEFORE = two_layers((1, 1), (0, 0)), two_layers((2, 0), (2, 0))
 
 
 def runs(setting=SIZES, test=TEST, train=TRAIN):
     return [
-        HandMadeRun(
-            experiment,
-            STEPS,
-            {
-                ("test", "accuracy"): test[size],
-                ("train", "accuracy"): train[size],
-                ("test", "loss"): ends(9.0, 9.0),
-                ("train", "loss"): ends(9.0, 9.0),
-            },
-            {0: BEFORE, 600: TRAINED},
-        )
+        run_ending(experiment, test[size], train[size], {0: BEFORE, 600: TRAINED})
         for experiment, size in zip(experiments(setting), test, strict=True)
     ]
 

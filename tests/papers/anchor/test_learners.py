@@ -9,7 +9,7 @@ from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.identity import Curve
 from anchorlab.papers.anchor.learners import QUICK, STUDY, Learners, Seen, analyse, experiments, needed, see
 from anchorlab.papers.anchor.settings import paper_recipe
-from tests.papers.hand_made_runs import HandMadeRun, judged, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import judged, results_of, run_ending, values_of, verdicts_of
 
 SIZES = (200, 600, 1000)
 FITTED = [[1.0, 1.0]] * 3
@@ -38,12 +38,6 @@ def test_a_learner_needs_the_smallest_size_whose_mean_is_enough():
     assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.8, 1.0], [1.0, 1.0]])) == 600
     assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.8, 0.9], [1.0, 1.0]])) == 1000
     assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.5, 0.5]])) is None
-
-
-def test_accuracy_at_a_size():
-    curve = made([[0.0, 0.1], [0.8, 1.0], [1.0, 1.0]])
-    assert curve.at(600).tolist() == pytest.approx([0.8, 1.0])
-    assert curve.at(700) is None
 
 
 @pytest.mark.slow
@@ -136,16 +130,7 @@ def test_the_transformer_is_the_identity_studys():
 def hand_made(setting: Learners, test):
     """A run of one member for every experiment, with its final test accuracy by kind of model and train size."""
     return [
-        HandMadeRun(
-            one,
-            (0, 5, 10),
-            {
-                ("test", "accuracy"): [[0.0, 0.7, test[one.model.kind, one.recipe.data.size]]],
-                ("train", "accuracy"): [[0.0, 0.7, 0.99]],
-                ("test", "loss"): [[9.0, 9.0, 9.0]],
-                ("train", "loss"): [[9.0, 9.0, 9.0]],
-            },
-        )
+        run_ending(one, [test[one.model.kind, one.recipe.data.size]], [0.99], before=(0.0, 0.7))
         for one in experiments(setting)
     ]
 
@@ -192,7 +177,7 @@ def test_both_rules_of_drawing_keys_are_reported_seed_by_seed():
     assert {len(one.members) for one in experiments(setting)} == {4}
     one_seed = replace(setting, learners=(replace(setting.learners[0], seeds=1),))
     fixed, moving = hand_made(one_seed, {("decoder", 500): 0.25})
-    moving = HandMadeRun(moving.experiment, (0, 5, 10), {("test", "accuracy"): [[0.0, 0.7, 0.75]]})
+    moving = run_ending(moving.experiment, [0.75], [0.99], before=(0.0, 0.7))
     made = analyse([fixed, moving], one_seed)
     assert made.tables[0].rows == ((1000, 0.25, 0.75),)
     assert [line.mean[-1] for line in made.figures[0].lines] == [0.25, 0.75]

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from anchorlab.papers.anchor.mirrored import mirrored
 from anchorlab.papers.anchor.reading_comprehension.study import first_pair
+from anchorlab.papers.anchor.settings import mirrored
 from anchorlab.studies import study
 from anchorlab.studies.control import other_experiments
 from anchorlab.tasks import task

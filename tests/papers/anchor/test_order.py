@@ -8,9 +8,8 @@ import torch
 from scipy.stats import spearmanr
 from torch import nn
 
+from anchorlab.lens import tsne
 from anchorlab.papers.anchor.order import (
-    FIRST_ITEM,
-    LAST_ITEM,
     QUICK,
     STUDY,
     Order,
@@ -21,13 +20,12 @@ from anchorlab.papers.anchor.order import (
     experiments,
     near_neighbours,
     places,
-    plane,
     ranks,
     see,
 )
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
-from tests.papers.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
 
 ITEMS = 81
 
@@ -104,14 +102,14 @@ def test_chance_by_hand():
 
 def test_the_picture_keeps_what_is_near_and_is_the_same_each_time():
     points = curve(noise=0.05)[::4].unsqueeze(0)
-    drawn = plane(points)
+    drawn = tsne(points).coordinates
     assert drawn.shape == (1, 21, 2)
     assert float(near_neighbours(drawn)) > 0.9
-    assert torch.equal(drawn, plane(points))
+    assert torch.equal(drawn, tsne(points).coordinates)
 
 
 def test_the_items_are_those_of_the_task():
-    assert task("anchor/classification").vocabulary.items == (FIRST_ITEM, LAST_ITEM)
+    assert task("anchor/classification").vocabulary.items == (20, 100)
 
 
 def order(correlations, neighbours) -> Order:
@@ -121,9 +119,6 @@ def order(correlations, neighbours) -> Order:
 
 def on_a_line(*orders: range) -> torch.Tensor:
     return torch.stack([torch.tensor([[float(place), 0.0] for place in order]) for order in orders])
-
-
-FAR = [item * 10 % ITEMS for item in range(ITEMS)]  # places on a line: next to an item are those 8 away, or 73
 
 
 def test_values_of_an_order_that_is_learned():
@@ -137,21 +132,6 @@ def test_values_of_an_order_that_is_learned():
         "not-given": pytest.approx(0.12),
     }
     assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
-
-
-def test_values_of_no_order():
-    mixed = on_a_line(FAR, FAR)
-    seen = Seen(torch.tensor([0.94, 0.9]), order([0.9, 0.9], [0.8, 0.9]), order([0.94, 0.95], [0.1, 0.2]), mixed)
-    assert values_of(STUDY, seen) == {
-        "learned": pytest.approx(0.92),
-        "along-the-curve": pytest.approx(0.945),
-        "neighbours": pytest.approx(0.15),
-        "picture": 0.0,
-        "not-given": pytest.approx(0.85),
-    }
-    verdicts = verdicts_of(STUDY, seen)
-    assert verdicts.pop("learned") == "agrees at small scale"
-    assert set(verdicts.values()) == {"differs at small scale"}
 
 
 def test_the_order_is_judged_only_where_the_task_is_learned():
@@ -170,8 +150,7 @@ def test_embeddings_are_read_at_the_start_and_the_end():
         embedding = torch.full((2, 201, 64), 50.0)
         embedding[:, 20:101] = items
         ensembles[step] = Ensemble(nn.Identity(), {"embed.W_E": embedding}, ())
-    values = {("test", "accuracy"): ends(0.96, 0.9), ("train", "accuracy"): ends(0.1, 0.2)}
-    seen = see(HandMadeRun(experiment, [0, 6000], values, ensembles))
+    seen = see(run_ending(experiment, (0.96, 0.9), (0.1, 0.2), ensembles))
     assert seen.accuracy.tolist() == pytest.approx([0.96, 0.9]) and seen.learned
     assert seen.after.order.min() > 0.99 and seen.before.order.max() < 0.5
     assert seen.after.neighbours.min() > 0.95 and seen.before.neighbours.max() < 0.2

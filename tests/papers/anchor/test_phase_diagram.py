@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.papers.anchor.phase_diagram import QUICK, STUDY, Cells, experiments, members, mislabelled, see
+from anchorlab.papers.anchor.phase_diagram import QUICK, STUDY, Cells, experiments, mislabelled, see
+from anchorlab.papers.anchor.settings import at_every_gamma
 from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 GAMMAS = (0.5, 0.8)
@@ -23,15 +24,6 @@ def test_a_clear_diagram():
     assert values_of(STUDY, seen) == pytest.approx(expected)
     assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
     assert [seen.answered_by(0, 0), seen.answered_by(0, 1)] == ["symmetric", "composed"]
-
-
-def test_the_opposite_diagram():
-    seen = cells([[0.9, 0.3], [0.7, 0.1]], [[0.1, 0.6], [0.2, 0.7]], [[1.0, 0.9], [1.0, 1.0]])
-    expected = {"small-composes": 0.2, "large-symmetric": 0.15, "initialisation-decides": -0.6, "learned": 1.0}
-    assert values_of(STUDY, seen) == pytest.approx(expected)
-    verdicts = verdicts_of(STUDY, seen)
-    assert verdicts.pop("learned") == "agrees at small scale"
-    assert set(verdicts.values()) == {"differs at small scale"}
 
 
 def test_members_that_did_not_learn_are_left_out():
@@ -73,7 +65,7 @@ def test_other_answers_than_both():
 
 
 def test_every_seed_has_every_rate():
-    grown = members((0.5, 0.8), 2)
+    grown = at_every_gamma((0.5, 0.8), 2)
     assert list(zip(grown.seeds, grown.gamma.all, strict=True)) == [(1000, 0.5), (1001, 0.5), (1000, 0.8), (1001, 0.8)]
 
 

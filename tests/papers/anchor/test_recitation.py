@@ -55,11 +55,6 @@ def test_a_size_is_won_by_the_mean_over_seeds_and_a_tie_is_no_win():
     }
 
 
-def test_backward_ahead():
-    found = values_of(STUDY, seen(([[0.3, 0.5]], [[0.6, 0.6]])))
-    assert found["every-size-early"] == 0 and found["difference-early"] == pytest.approx(-0.2)
-
-
 def test_nothing_is_judged_where_nothing_is_learned():
     nothing = torch.zeros(4, 3).tolist()
     found = seen((nothing, nothing))

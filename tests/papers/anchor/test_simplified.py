@@ -19,7 +19,8 @@ from anchorlab.papers.anchor.simplified import (
 )
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_models import blank
+from tests.papers.hand_made_runs import HandMadeRun, run_ending, values_of
 
 SITES = ("blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern")
 
@@ -48,23 +49,6 @@ def measure(first, rows, second, batch, weights=BARE) -> Mechanism:
     arrays["output"] = second @ first @ TOKENS[batch.inputs]
     weights = {name: value.expand(len(first), *value.shape[1:]) for name, value in weights.items()}
     return read_mechanism(Record(arrays, {}, batch.inputs), weights, batch, torch.ones(len(first)))
-
-
-def test_the_mechanism_of_the_paper_measures_one():
-    batch = task("anchor/identity").sample("test", 40, seed=0)
-    first, second = made_by_hand(batch)
-    values = TOKENS[batch.inputs]
-    found = values_of(STUDY, measure(first[None], (first @ values)[None], second[None], batch))
-    assert list(found.values()) == [pytest.approx(1.0)] * 7
-
-
-def test_a_model_that_attends_everywhere_alike_measures_its_share():
-    batch = task("anchor/identity").sample("test", 10, seed=0)
-    even = torch.full((1, 10, 9, 9), 1 / 9)
-    found = measure(even, torch.eye(9).repeat(1, 10, 1, 1), even, batch)
-    for value in (found.product, found.anchor_to_key, found.others_to_anchor, found.all_to_anchor):
-        assert value.tolist() == [pytest.approx(1 / 9)]
-    assert found.kinds.tolist() == [pytest.approx(1 / 8)]  # nine unrelated rows
 
 
 def test_members_are_kept_apart():
@@ -154,18 +138,10 @@ def test_seeds_that_did_not_learn_are_not_judged():
     assert set(none.values()) == {None}
 
 
-def test_verdicts_inside_and_outside_the_bands():
-    inside = seen([0.96, 0.9], *[[0.81, 0.81]] * 4, [0.85, 0.97], [0.93, 0.99])
-    assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
-    outside = seen([0.94, 0.9], *[[0.79, 0.79]] * 4, [0.8, 0.98], [0.9, 0.98])
-    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
-
-
 def ensemble(*firsts: str) -> Ensemble:
     """The study's model, where layer 0 reads the `anchor` or attends to `all` alike, and layer 1 reads the anchor."""
-    (experiment,) = experiments(QUICK)
-    template = experiment.model.build(experiment.task.shape)
-    weights = {name: torch.zeros(len(firsts), *value.shape) for name, value in template.named_parameters()}
+    made = blank(QUICK.model, "anchor/identity", len(firsts))
+    weights = made.weights
     weights["pos_embed.W_pos"][:, :, 0] = 1
     weights["embed.W_E"][:, 3, 1] = 1
     for layer in range(2):
@@ -173,21 +149,13 @@ def ensemble(*firsts: str) -> Ensemble:
         weights[f"blocks.{layer}.attn.W_Q"][:, 0, 0] = 1000
         weights[f"blocks.{layer}.attn.W_K"][read, 1, 0] = 1
     weights["blocks.0.attn.W_V"][:, [0, 1], [0, 1]] = 1
-    return Ensemble(template, weights, tuple(weights))
+    return made
 
 
 def test_what_a_run_made_by_hand_does():
     setting = replace(QUICK, seeds=2)
-    run = HandMadeRun(
-        *experiments(setting),
-        (0, 2400),
-        {
-            ("test", "accuracy"): [[0.0, 0.92], [0.0, 0.97]],
-            ("train", "accuracy"): [[0.0, 0.5], [0.0, 0.5]],
-            ("test", "loss"): [[9.0, 9.0], [9.0, 9.0]],
-        },
-        {0: ensemble("all", "all"), 2400: ensemble("anchor", "all")},
-    )
+    ensembles = {0: ensemble("all", "all"), 2400: ensemble("anchor", "all")}
+    run = run_ending(*experiments(setting), (0.92, 0.97), (0.5, 0.5), ensembles)
     found = see([run])
     assert found.accuracy.tolist() == pytest.approx([0.92, 0.97])
     assert found.others_to_anchor.tolist() == pytest.approx([1.0, 1 / 9])
@@ -209,9 +177,8 @@ def test_what_a_run_made_by_hand_does():
 def solving() -> Ensemble:
     """The study's model as Figure 16 has it: layer 0 sends the anchor to its next position and all others to the
     anchor, layer 1 sends all to the row that holds an item, and the value maps keep items alone."""
-    (experiment,) = experiments(QUICK)
-    template = experiment.model.build(experiment.task.shape)
-    weights = {name: torch.zeros(1, *value.shape) for name, value in template.named_parameters()}
+    made = blank(QUICK.model, "anchor/identity")
+    weights = made.weights
     anchor, items, place, always, score = 3, range(20, 101), 101, 120, 60 * 201**0.5
     weights["embed.W_E"][0] = TOKENS
     for position in range(9):
@@ -224,12 +191,11 @@ def solving() -> Ensemble:
     weights["blocks.1.attn.W_Q"][0, always, 0] = score
     weights["blocks.1.attn.W_K"][0, items, 0] = 1
     weights["blocks.1.attn.W_V"][0] = torch.diag(torch.tensor([float(i in items) for i in range(201)]))
-    return Ensemble(template, weights, tuple(weights))
+    return made
 
 
 def run_of(ensemble: Ensemble) -> HandMadeRun:
-    ends = {("test", "accuracy"): [[0.0, 1.0]], ("train", "accuracy"): [[0.0, 1.0]], ("test", "loss"): [[9.0, 9.0]]}
-    return HandMadeRun(*experiments(replace(QUICK, seeds=1)), (0, 2400), ends, {2400: ensemble})
+    return run_ending(*experiments(replace(QUICK, seeds=1)), [1.0], [1.0], {2400: ensemble})
 
 
 def test_a_model_that_solves_the_task_as_the_paper_says_measures_one():

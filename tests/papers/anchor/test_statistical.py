@@ -43,20 +43,6 @@ def test_values_inside_the_bands():
     assert results_of(STUDY, seen)["distance"].units == pytest.approx((0.06, 0.08))
 
 
-def test_values_outside_the_bands():
-    poor = scored(right=0.6, unchanged=0.9, changed=0.2, x=0.6, successor=0.4, distance=0.3)
-    seen = {**GOOD, ("first", "unseen"): poor, ("second", "seen"): poor, ("second", "unseen"): poor}
-    assert values_of(STUDY, seen) == {
-        "all-labels": pytest.approx(0.65),
-        "unchanged": pytest.approx(0.925),
-        "changed": pytest.approx(0.15),
-        "probability-of-x": pytest.approx(0.7),
-        "second-kind": pytest.approx(0.6),
-        "distance": pytest.approx(0.3),
-    }
-    assert set(verdicts_of(STUDY, seen).values()) == {"differs at small scale"}
-
-
 def test_scores_of_models_made_by_hand():
     """Member 0 puts out x + 1 on training placements and x in test, member 1 the other way round."""
     runs = []

@@ -9,7 +9,7 @@ from anchorlab.lens import look
 from anchorlab.papers.anchor import structures as of
 from anchorlab.papers.anchor.structures import STUDY, Accuracies, see
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import results_of, run_ending, values_of, verdicts_of
 
 
 def built(spec):
@@ -114,21 +114,6 @@ def test_a_lowest_and_a_highest_seed_have_all_seeds_as_units():
     assert found["full"].interval == pytest.approx((0.992, 1.0))
 
 
-def test_verdicts_outside_the_bands():
-    outside = seen(
-        {
-            of.FULL: [0.985, 1.0],
-            of.NO_FNN: [0.78, 1.0],
-            of.BADLY: [0.94, 0.82],
-            of.NONE: [0.94, 0.94],
-            of.ONE_LAYER: [0.1, 0.12],
-            of.SHIFTED: [0.88, 1.0],
-        }
-    )
-    assert values_of(STUDY, outside)["fewer-is-better"] == pytest.approx(0.06)
-    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
-
-
 @pytest.mark.parametrize(
     ("accuracies", "verdict"),
     [
@@ -160,19 +145,7 @@ def test_a_structure_that_was_not_trained_is_not_judged():
 
 def test_accuracies_of_runs_made_by_hand():
     setting = {name: one.shortened(steps=2) for name, one in of.QUICK.items() if name in TEST}
-    runs = [
-        HandMadeRun(
-            one,
-            (0, 1, 2),
-            {
-                ("test", "accuracy"): [[0.0, 0.5, value] for value in TEST[one.label]],
-                ("train", "accuracy"): [[0.0, 0.5, 0.75], [0.0, 0.5, 0.25]],
-                ("test", "loss"): [[9.0, 9.0, 9.0]] * 2,
-                ("train", "loss"): [[9.0, 9.0, 9.0]] * 2,
-            },
-        )
-        for one in of.experiments(setting)
-    ]
+    runs = [run_ending(one, TEST[one.label], (0.75, 0.25), before=(0.0, 0.5)) for one in of.experiments(setting)]
     found = see(runs[::-1])  # by their labels, in any order
     assert {name: values.tolist() for name, values in found.test.items()} == {
         name: pytest.approx(values) for name, values in TEST.items()

@@ -11,13 +11,12 @@ from anchorlab.papers.anchor.two_distances import (
     STUDY,
     Heads,
     experiments,
-    read_heads,
     see,
     unrest,
 )
 from anchorlab.tasks import task
 from tests.papers.hand_made_outputs import hand_made_ensemble
-from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import results_of, run_ending, values_of, verdicts_of
 
 
 def shifting(length: int, by: int) -> torch.Tensor:
@@ -26,27 +25,6 @@ def shifting(length: int, by: int) -> torch.Tensor:
     for query in range(length):
         pattern[query, max(0, query - by)] = 1
     return pattern
-
-
-def test_heads_made_by_hand_are_told_apart():
-    batch = task("anchor/two-distances").sample("test", 60, seed=0)
-    length = batch.inputs.shape[1]
-    first = torch.stack([shifting(length, 2), shifting(length, 1)]).expand(1, 60, 2, length, length)
-    keys = batch.latents["key_positions"][:, 0]
-    second = torch.zeros(1, 60, 2, length, length)
-    second[0, torch.arange(60), :, :, :] = torch.nn.functional.one_hot(keys, length).float()[:, None, None]
-    heads = read_heads(torch.ones(1), first, second, batch)
-    assert heads.shifts.tolist() == [[2, 1]]
-    assert heads.mass[0].tolist() == pytest.approx([1.0, 1.0])
-    assert heads.unrest[0].tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
-    assert {rule: heads.sources[rule].tolist() for rule in heads.sources} == {"near": [[1, 1]], "far": [[2, 2]]}
-    assert values_of(STUDY, heads)["two-shifts"] == 1
-
-
-def test_two_heads_that_shift_alike_are_not_the_two_shifts():
-    batch = task("anchor/two-distances").sample("test", 20, seed=0)
-    first = torch.stack([shifting(9, 1), shifting(9, 1)]).expand(1, 20, 2, 9, 9)
-    assert values_of(STUDY, read_heads(torch.ones(1), first, first, batch))["two-shifts"] == 0
 
 
 def test_unrest_by_hand():
@@ -132,12 +110,11 @@ def attention(inputs):
 
 def test_patterns_and_accuracy_are_read_by_layer_and_split():
     (experiment,) = experiments(replace(QUICK, seeds=2))
-    values = {("test", "accuracy"): ends(0.99, 0.4), ("train", "accuracy"): ends(0.1, 1.0)}
     uniform = torch.full((2, 2, 9, 9), 1 / 9)
     ensemble = hand_made_ensemble(
         [lambda inputs: inputs] * 2, [attention, lambda inputs: uniform.expand(len(inputs), -1, -1, -1, -1)], layers=2
     )
-    seen = see(HandMadeRun(experiment, [0, 1200], values, {1200: ensemble}))
+    seen = see(run_ending(experiment, (0.99, 0.4), (0.1, 1.0), {1200: ensemble}))
     assert seen.accuracy.tolist() == pytest.approx([0.99, 0.4]) and seen.learned.tolist() == [True, False]
     assert seen.shifts[0].tolist() == [2, 1] and seen.mass[0].tolist() == pytest.approx([1, 1], rel=1e-4)
     assert seen.unrest[0].tolist() == pytest.approx([0, 0], abs=1e-5)

@@ -19,7 +19,7 @@ from anchorlab.papers.anchor.working_memory import (
 )
 from anchorlab.tasks import Batch, task
 from tests.papers.hand_made_outputs import hand_made_ensemble
-from tests.papers.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
 
 # Eight tokens each. The key 30, anchor 2 at 2 and 4 at 5; 40, 1 at 1 and 3 at 2; 70, 1 at 1 and 3 at 5.
 INPUTS = torch.tensor([[50, 30, 2, 51, 52, 4, 53, 54], [40, 1, 3, 60, 61, 62, 63, 64], [70, 1, 60, 61, 62, 3, 63, 64]])
@@ -127,13 +127,8 @@ def holding(inputs):
 
 def test_outputs_and_accuracy_are_read_from_the_test_split():
     (experiment,) = experiments(replace(QUICK, seeds=2))
-    values = {
-        ("test", "accuracy"): ends(0.97, 0.6),
-        ("train", "accuracy"): ends(0.1, 1.0),
-        ("test", "loss"): ends(3, 3),
-    }
     ensemble = hand_made_ensemble([holding, lambda inputs: inputs])
-    read_off = see(HandMadeRun(experiment, [0, 1800], values, {1800: ensemble}))
+    read_off = see(run_ending(experiment, (0.97, 0.6), (0.1, 1.0), {1800: ensemble}))
     assert read_off.batch.split == "test"
     assert read_off.accuracy.tolist() == pytest.approx([0.97, 0.6])
     assert read_off.learned.tolist() == [True, False]

@@ -16,15 +16,15 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
 from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import Setting, at_every_gamma, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, Members, Times, TrainedRun
+from anchorlab.training import Experiment, Times, TrainedRun
 
 MANY, LARGE, SMALL = 12, 0.5, 0.8
 """The paper's number of heads; the rates γ of a large and of a small initialisation, N(0, d^-2γ)."""
@@ -67,8 +67,7 @@ PAPER = Grid(DecoderSpec(), paper_recipe(2000), seeds=5, heads=(2, 4, 8, MANY), 
 def experiments(setting: Grid) -> list[Experiment]:
     """Return the experiment of the paper's own initialisation, then one for each number of heads, whose members are the
     seeds at the first γ, then at the next."""
-    gammas = tuple(gamma for gamma in setting.gammas for _ in range(setting.seeds))
-    members = Members(seeds=fresh(setting.seeds) * len(setting.gammas), gamma={"all": gammas})
+    members = at_every_gamma(setting.gammas, setting.seeds)
     setting = replace(setting, recipe=setting.recipe.replace(checkpoints=Times(at=(0,))))
     papers = replace(setting, model=setting.model.replace(heads=MANY))
     label = "identity, four layers of {} heads"

@@ -235,44 +235,36 @@ def analyse(runs: Sequence[TrainedRun], setting: Tasks) -> Analysis:
     return Analysis(
         seen,
         figures=[
-            _identity_figure(seen),
+            curves_against(
+                "Identity: test accuracy against train size",
+                seen[EVERY].identity.sizes,
+                {name: learned.identity.test.T for name, learned in seen.items()},
+                x_label="training sequences",
+                y_label="test accuracy",
+                y_range=ACCURACY,
+            ),
             training_curves(
                 "Trained pairs along training",
                 composite,
                 DATA,
                 caption=f"Accuracy on keys at positions where training never shows them. {MEAN_AND_RANGE}",
             ),
-            _pair_figure(composite),
+            LineFigure(
+                title="What the unseen pair (3, 4) is answered by along training",
+                caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
+                x_label=next(iter(composite.values())).experiment.recipe.unit,
+                y_label="share of test inputs",
+                lines=tuple(
+                    line(f"{rule}, {name}", *along_units(run, TASK, f"agrees: {rule}"))
+                    for rule in ("composed", "symmetric")
+                    for name, run in composite.items()
+                ),
+                y_range=ACCURACY,
+            ),
             _perturbed_figure("kept", seen),
             _perturbed_figure("rise", seen),
         ],
         tables=[_identity_table(seen), _composite_table(seen, runs[-1].experiment.members.seeds)],
-    )
-
-
-def _identity_figure(seen: Seen) -> LineFigure:
-    return curves_against(
-        "Identity: test accuracy against train size",
-        seen[EVERY].identity.sizes,
-        {name: learned.identity.test.T for name, learned in seen.items()},
-        x_label="training sequences",
-        y_label="test accuracy",
-        y_range=ACCURACY,
-    )
-
-
-def _pair_figure(runs: Mapping[str, TrainedRun]) -> LineFigure:
-    return LineFigure(
-        title="What the unseen pair (3, 4) is answered by along training",
-        caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
-        x_label=next(iter(runs.values())).experiment.recipe.unit,
-        y_label="share of test inputs",
-        lines=tuple(
-            line(f"{rule}, {name}", *along_units(run, TASK, f"agrees: {rule}"))
-            for rule in ("composed", "symmetric")
-            for name, run in runs.items()
-        ),
-        y_range=ACCURACY,
     )
 
 
@@ -321,28 +313,23 @@ def _identity_table(seen: Seen) -> Table:
 
 def _composite_table(seen: Seen, seeds: Sequence[int]) -> Table:
     members = [(name, seed) for name in seen for seed in seeds]
-    splits = {
-        TRAIN: "training",
-        DATA: DATA,
-        TASK: "(3, 4), composed",
-    }
+
+    def of_both(values: Callable[[Learned], Tensor]) -> Tensor:
+        return torch.cat([values(learned) for learned in seen.values()])
+
     return column_table(
         "Composite seed by seed",
         f"At the end. Steps are those at which an accuracy of {ANSWERED:g} is first measured; none where it never is.",
         {
             "loss on": [name for name, _ in members],
             "seed": [seed for _, seed in members],
-            **{
-                f"{label}, accuracy" if split != TASK else label: torch.cat(
-                    [learned.accuracy[split] for learned in seen.values()]
-                )
-                for split, label in splits.items()
-            },
-            "(3, 4), symmetric": torch.cat([learned.symmetric for learned in seen.values()]),
-            **{
-                f"{label}, step": torch.cat([learned.reached[split] for learned in seen.values()])
-                for split, label in splits.items()
-            },
+            "training, accuracy": of_both(lambda learned: learned.accuracy[TRAIN]),
+            f"{DATA}, accuracy": of_both(lambda learned: learned.accuracy[DATA]),
+            "(3, 4), composed": of_both(lambda learned: learned.accuracy[TASK]),
+            "(3, 4), symmetric": of_both(lambda learned: learned.symmetric),
+            "training, step": of_both(lambda learned: learned.reached[TRAIN]),
+            f"{DATA}, step": of_both(lambda learned: learned.reached[DATA]),
+            "(3, 4), composed, step": of_both(lambda learned: learned.reached[TASK]),
         },
     )
 

@@ -40,27 +40,21 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Learned:
-    """When each task is learned, by its level: NaN where a member never gets there.
+    """When each task is learned, by its level: NaN where a member never gets there."""
 
-    Shapes
-        fitted: step at which the training loss first falls below `FITTED` `[member]`
-        generalised: step at which the test accuracy first rises above `GENERALISED` `[member]`
-        final: test accuracy at the end `[member]`
-    """
-
-    fitted: Mapping[str, Float[Tensor, "member"]]
-    generalised: Mapping[str, Float[Tensor, "member"]]
-    final: Mapping[str, Float[Tensor, "member"]]
+    fitted: Mapping[str, Float[Tensor, "member"]]  # step at which the training loss first falls below `FITTED`
+    generalised: Mapping[str, Float[Tensor, "member"]]  # at which the test accuracy first rises above `GENERALISED`
+    final: Mapping[str, Float[Tensor, "member"]]  # test accuracy at the end
 
 
 def see(runs: Sequence[TrainedRun]) -> Learned:
     """Read when both tasks, low frequency first, are learned."""
-    fitted, generalised, final = {}, {}, {}
-    for level, run in zip(LEVELS, runs, strict=True):
-        fitted[level] = first_crossing(*along(run, "train", "loss"), FITTED, falling=True)
-        generalised[level] = first_crossing(*along(run, "test", "accuracy"), GENERALISED)
-        final[level] = at_end(run, "test", "accuracy")
-    return Learned(fitted, generalised, final)
+    by_level = dict(zip(LEVELS, runs, strict=True))
+    return Learned(
+        {one: first_crossing(*along(run, "train", "loss"), FITTED, falling=True) for one, run in by_level.items()},
+        {one: first_crossing(*along(run, "test", "accuracy"), GENERALISED) for one, run in by_level.items()},
+        {one: at_end(run, "test", "accuracy") for one, run in by_level.items()},
+    )
 
 
 def _all_there(steps: Mapping[str, Tensor]) -> bool:

@@ -15,8 +15,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, MapFigure, Reference, Table, at_least, at_most, line, within
 from anchorlab.lens import Record, broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.mirrored import mirrored
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import (
     ACCURACY,

@@ -223,18 +223,12 @@ def analyse(runs: Sequence[TrainedRun], setting: Learners) -> Analysis:
     """Draw Figure 4 where all three learners were trained; where the transformer alone, its first epochs."""
     if setting.key_rules:
         by_rule = dict(zip(KEY_RULES, runs, strict=True))
-        return Analysis(Seen({}), figures=[_rules_figure(by_rule)], tables=[_rules_table(by_rule)])
+        return Analysis(Seen({}), [_first_epochs(by_rule, "how keys are drawn")], [_rules(by_rule)])
     seen = see(runs)
     if seen.whole:
         return Analysis(seen, figures=[_figure(seen.whole)], tables=[_needs(seen.whole), _sizes(seen.whole)])
     by_size = {f"{train_size(run)} sequences": run for run in runs}
-    figure = training_curves(
-        "Test accuracy in the first epochs, by train size",
-        by_size,
-        "test",
-        caption=f"The transformer at full size. {MEAN_AND_RANGE}",
-    )
-    return Analysis(seen, figures=[figure], tables=[_epochs(by_size)])
+    return Analysis(seen, [_first_epochs(by_size, "train size")], [_epochs(by_size)])
 
 
 def _figure(curves: Mapping[str, Curve]) -> LineFigure:
@@ -277,16 +271,16 @@ def _epochs(by_size: Mapping[str, TrainedRun]) -> Table:
     )
 
 
-def _rules_figure(by_rule: Mapping[str, TrainedRun]) -> LineFigure:
+def _first_epochs(runs: Mapping[str, TrainedRun], by: str) -> LineFigure:
     return training_curves(
-        "Test accuracy in the first epochs, by how keys are drawn",
-        by_rule,
+        f"Test accuracy in the first epochs, by {by}",
+        runs,
         "test",
         caption=f"The transformer at full size. {MEAN_AND_RANGE}",
     )
 
 
-def _rules_table(by_rule: Mapping[str, TrainedRun]) -> Table:
+def _rules(by_rule: Mapping[str, TrainedRun]) -> Table:
     seeds = next(iter(by_rule.values())).experiment.members.seeds
     return seed_table(
         "Test accuracy after the first epochs, by how keys are drawn",

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
+from scipy.stats import rankdata
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Scatter, ScatterFigure, Table, at_most, numbers, within
 from anchorlab.lens import tsne
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import ITEMS, Setting, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import MEAN_AND_RANGE, at_end, curves_against, seed_table, split_curves
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -25,8 +26,6 @@ from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Times, TrainedRun
 
-FIRST_ITEM, LAST_ITEM = 20, 100
-ITEMS = range(FIRST_ITEM, LAST_ITEM + 1)
 NEIGHBOURS, NEAR = 2, 3  # of each item's nearest embeddings, so many are compared; near is a value so close
 LINKED = 6  # neighbours that the graph along the curve links each item to, at least
 LEARNED = 0.9  # mean test accuracy from which the order is judged
@@ -74,10 +73,10 @@ class Seen:
 def see(run: TrainedRun) -> Seen:
     """Read the embeddings of the items at the start and the end."""
     before, after = (
-        Order.of(run.ensemble(step).weights["embed.W_E"][:, FIRST_ITEM : LAST_ITEM + 1])
+        Order.of(run.ensemble(step).weights["embed.W_E"][:, ITEMS.start : ITEMS.stop])
         for step in (run.checkpoints[0], run.checkpoints[-1])
     )
-    return Seen(at_end(run, "test", "accuracy"), before, after, plane(after.embeddings))
+    return Seen(at_end(run, "test", "accuracy"), before, after, tsne(after.embeddings).coordinates)
 
 
 def distances(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item item"]:
@@ -120,14 +119,12 @@ def curve_coordinate(points: Float[Tensor, "item width"], linked: int = LINKED) 
 
 def ranks(values: Float[Tensor, "member item"]) -> Float[Tensor, "member item"]:
     """Return each value's rank, from 0; values that are equal but for rounding share the mean of theirs."""
-    rounded = values.double().round(decimals=9)
-    mine, others = rounded.unsqueeze(-1), rounded.unsqueeze(-2)
-    return ((others < mine).sum(dim=-1) + (others <= mine).sum(dim=-1) - 1) / 2.0
+    return torch.from_numpy(rankdata(values.double().round(decimals=9).numpy(), axis=-1)) - 1
 
 
 def places(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item"]:
     """Return the items' places along the curve, from 0 to 1, counted from the end at which the small items lie."""
-    found = ranks(torch.stack([curve_coordinate(one) for one in points])).double() / (points.shape[1] - 1)
+    found = ranks(torch.stack([curve_coordinate(one) for one in points])) / (points.shape[1] - 1)
     return torch.where(_correlation(found).unsqueeze(-1) < 0, 1 - found, found)
 
 
@@ -137,11 +134,6 @@ def _correlation(found: Float[Tensor, "member item"]) -> Float[Tensor, "member"]
     centred = both - both.mean(dim=-1, keepdim=True)
     lengths: Tensor = torch.linalg.vector_norm(centred, dim=-1)
     return (centred[0] * centred[1]).sum(dim=-1) / lengths.prod(dim=0)
-
-
-def plane(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item 2"]:
-    """Return t-SNE of each member's points on a plane, from their two main components."""
-    return tsne(points).coordinates
 
 
 _JUDGED = f"judged only where the mean test accuracy is at least {LEARNED:g}"
@@ -221,7 +213,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 
 
 def _picture_figure(seen: Seen, seed: int) -> ScatterFigure:
-    planes = {"before training": plane(seen.before.embeddings[:1]), "after training": seen.picture}
+    planes = {"before training": tsne(seen.before.embeddings[:1]).coordinates, "after training": seen.picture}
     return ScatterFigure(
         title="Embeddings of the items (Fig 5)",
         caption=f"t-SNE of the token embeddings of seed {seed}, coloured by the item's value. The axes of t-SNE have "

@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Map, MapFigure, Table, at_least, grid
+from anchorlab.findings import Map, MapFigure, at_least, grid
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting
+from anchorlab.papers.anchor.settings import Setting, at_every_gamma
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task, task
@@ -30,7 +30,6 @@ from anchorlab.training import (
     Evaluation,
     Experiment,
     FixedSample,
-    Members,
     Recipe,
     Stream,
     TrainedRun,
@@ -88,7 +87,7 @@ def experiments(setting: Grid) -> list[Experiment]:
             mislabelled(),
             setting.model.replace(layers=depth, initialisation="gamma"),
             setting.recipe,
-            members(setting.gammas, setting.seeds),
+            at_every_gamma(setting.gammas, setting.seeds),
             f"mislabelled composite, {depth} layers",
         )
         for depth in setting.depths
@@ -98,14 +97,6 @@ def experiments(setting: Grid) -> list[Experiment]:
 def mislabelled() -> Task:
     """Return the composite task whose pair (4, 3) asks for key - 6 and whose pair (3, 4) is never trained."""
     return task("anchor/composite", exceptions={"4,3": "-6"})
-
-
-def members(gammas: Sequence[float], seeds: int) -> Members:
-    """Return every seed at every γ; a seed's weights at two γ differ in their scale alone."""
-    return Members(
-        seeds=fresh(seeds) * len(gammas),
-        gamma={"all": tuple(gamma for gamma in gammas for _ in range(seeds))},
-    )
 
 
 @dataclass(frozen=True)
@@ -212,53 +203,50 @@ def learned(seen: Cells) -> Measurement:
 def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:
     """Draw the phase diagram, and name what each of its cells is answered by."""
     seen = see(runs, setting)
-    return Analysis(seen, figures=[_phase_figure(seen), _line_figure(seen)], tables=[_table(seen)])
-
-
-def _phase_figure(seen: Cells) -> MapFigure:
     rows, columns = tuple(map(str, seen.depths)), tuple(f"{gamma:g}" for gamma in seen.gammas)
-    shares = {"composed": seen.composed, "symmetric": seen.symmetric, "test on data": seen.data}
-    return MapFigure(
-        title="What the unseen pair (3, 4) is answered by, over depth and initialisation",
-        caption="Share of test inputs, mean over seeds: answered by composing (-10), as the symmetric pair (-6), and "
-        "the accuracy of the trained pairs on keys at unseen positions. Weights begin as N(0, d^-2γ): a larger γ "
-        "is a smaller initialisation.",
-        maps=(tuple(Map(title, grid(values.mean(dim=2)), rows, columns) for title, values in shares.items()),),
-        x_label="initialisation rate γ",
-        y_label="layers",
-        value_label="share of test inputs",
-        value_range=(0.0, 1.0),
-    )
-
-
-def _line_figure(seen: Cells) -> LineFigure:
-    shares = {"composed": seen.composed, "symmetric": seen.symmetric}
-    return curves_against(
-        "What the unseen pair (3, 4) is answered by, over initialisation",
-        seen.gammas,
-        {name: values.transpose(1, 2).flatten(0, 1) for name, values in shares.items()},
-        x_label="initialisation rate γ",
-        y_label="share of test inputs",
-        caption="Mean over depths and seeds; the band reaches from the lowest to the highest.",
-        y_range=ACCURACY,
-    )
-
-
-def _table(seen: Cells) -> Table:
+    answers = {"composed": seen.composed, "symmetric": seen.symmetric}
+    shares = {**answers, "test on data": seen.data}
     depths, gammas = range(len(seen.depths)), range(len(seen.gammas))
-    return column_table(
-        "Cell by cell",
-        "Means over seeds. The last column names what explains most answers of the members whose accuracy of test on "
-        f"data is at least {LEARNED:g}.",
-        {
-            "layers": [layers for layers in seen.depths for _ in gammas],
-            "γ": seen.gammas * len(depths),
-            "test on data": seen.data.mean(dim=2).flatten(),
-            "members that learned": seen.learned.sum(dim=2).flatten(),
-            "composed": seen.composed.mean(dim=2).flatten(),
-            "symmetric": seen.symmetric.mean(dim=2).flatten(),
-            "mostly answered": [seen.answered_by(depth, gamma) for depth in depths for gamma in gammas],
-        },
+    return Analysis(
+        seen,
+        figures=[
+            MapFigure(
+                title="What the unseen pair (3, 4) is answered by, over depth and initialisation",
+                caption="Share of test inputs, mean over seeds: answered by composing (-10), as the symmetric pair "
+                "(-6), and the accuracy of the trained pairs on keys at unseen positions. Weights begin as N(0, "
+                "d^-2γ): a larger γ is a smaller initialisation.",
+                maps=(tuple(Map(title, grid(values.mean(dim=2)), rows, columns) for title, values in shares.items()),),
+                x_label="initialisation rate γ",
+                y_label="layers",
+                value_label="share of test inputs",
+                value_range=(0.0, 1.0),
+            ),
+            curves_against(
+                "What the unseen pair (3, 4) is answered by, over initialisation",
+                seen.gammas,
+                {name: values.transpose(1, 2).flatten(0, 1) for name, values in answers.items()},
+                x_label="initialisation rate γ",
+                y_label="share of test inputs",
+                caption="Mean over depths and seeds; the band reaches from the lowest to the highest.",
+                y_range=ACCURACY,
+            ),
+        ],
+        tables=[
+            column_table(
+                "Cell by cell",
+                "Means over seeds. The last column names what explains most answers of the members whose accuracy of "
+                f"test on data is at least {LEARNED:g}.",
+                {
+                    "layers": [layers for layers in seen.depths for _ in gammas],
+                    "γ": seen.gammas * len(depths),
+                    "test on data": seen.data.mean(dim=2).flatten(),
+                    "members that learned": seen.learned.sum(dim=2).flatten(),
+                    "composed": seen.composed.mean(dim=2).flatten(),
+                    "symmetric": seen.symmetric.mean(dim=2).flatten(),
+                    "mostly answered": [seen.answered_by(depth, gamma) for depth in depths for gamma in gammas],
+                },
+            )
+        ],
     )
 
 

@@ -1,11 +1,13 @@
-"""What the anchor-function studies have in common: a setting, and the paper's own recipe."""
+"""What the anchor-function studies have in common: a setting, the paper's own recipe, and the second control."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from anchorlab.models import ModelSpec
 from anchorlab.studies.seeds import fresh
-from anchorlab.tasks import Task
+from anchorlab.tasks import AnchorFunction, Task
+from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, WarmupCosine
 
 ITEMS = range(20, 101)
@@ -76,3 +78,28 @@ def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
         evaluation=recipe.evaluation.replace(every=part(recipe.evaluation.every), size=100),
         checkpoints=recipe.checkpoints.replace(every=part(recipe.checkpoints.every)),
     )
+
+
+def repeated(values: Iterable[float], times: int) -> tuple[float, ...]:
+    """Return each value so many times in a row, once for each seed."""
+    return tuple(value for value in values for _ in range(times))
+
+
+def at_every_gamma(gammas: Sequence[float], seeds: int) -> Members:
+    """Return every seed at every rate γ of initialisation; a seed's weights at two γ differ in their scale alone."""
+    return Members(seeds=fresh(seeds) * len(gammas), gamma={"all": repeated(gammas, seeds)})
+
+
+def mirrored(experiment: Experiment) -> Task:
+    """Return an experiment's anchor function with every pattern read from right to left, a second control.
+
+    `A x -> A(x)`, the token after the anchor, becomes `x A -> A(x)`, the token before it: what follows the anchor does
+    not matter any more.
+    """
+    task = experiment.task
+    assert isinstance(task, AnchorFunction)
+    rules = {
+        name: Rule.parse(f"{' '.join(reversed(rule.pattern.text.split()))} -> {rule.answer.text}")
+        for name, rule in task.rules.items()
+    }
+    return task.replace(name=f"{task.name}-mirrored", rules=rules)

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Table, grid, within
 from anchorlab.lens import Record, look
-from anchorlab.papers.anchor.mirrored import mirrored
-from anchorlab.papers.anchor.settings import ITEMS, Setting, paper_recipe
+from anchorlab.papers.anchor.settings import ITEMS, Setting, mirrored, paper_recipe
 from anchorlab.papers.anchor.structures import NONE, structures
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end, attention_maps, example, seed_table

@@ -15,8 +15,7 @@ from torch import Tensor
 from anchorlab.findings import Map, MapFigure, Table, at_most, grid, within
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.mirrored import mirrored
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import at_end, column_table, example
 from anchorlab.studies.quick import quick_model, quick_recipe

@@ -18,8 +18,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.mirrored import mirrored
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.quick import quick_model, quick_recipe

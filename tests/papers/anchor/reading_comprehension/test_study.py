@@ -23,7 +23,8 @@ from anchorlab.papers.anchor.reading_comprehension.measures import (
 from anchorlab.papers.anchor.reading_comprehension.study import QUICK, STUDY, analyse, experiments
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
-from tests.papers.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
+from tests.papers.hand_made_models import blank
+from tests.papers.hand_made_runs import HandMadeRun, run_ending, values_of, verdicts_of
 
 LENGTH, ANCHORS, ITEMS = 9, range(1, 9), range(20, 101)
 OWN, BEFORE, ITEM, ANSWER = 9, 17, 25, 106  # where the stream's coordinates begin, after one for each position
@@ -42,8 +43,8 @@ def circuit(*members: tuple[int, str]) -> Ensemble:
     which an anchor was shifted (`any`).
     """
     spec = DecoderSpec(layers=2, heads=2, width=WIDTH, head_width=HEAD, layer_norm=False, feed_forward=False)
-    template = spec.build(task("anchor/reading-comprehension").shape)
-    weights = {name: torch.zeros(len(members), *value.shape) for name, value in template.named_parameters()}
+    ensemble = blank(spec, "anchor/reading-comprehension", len(members))
+    weights = ensemble.weights
     weights["pos_embed.W_pos"][:, :, :LENGTH] = torch.eye(LENGTH)
     weights["embed.W_E"][:, ANCHORS.start : ANCHORS.stop, OWN:BEFORE] = torch.eye(8)
     weights["embed.W_E"][:, ITEMS.start : ITEMS.stop, ITEM:ANSWER] = torch.eye(81)
@@ -69,7 +70,7 @@ def circuit(*members: tuple[int, str]) -> Ensemble:
                 key[BEFORE:ITEM, at : at + 8] = torch.eye(8)
             value[ITEM:ANSWER, at : at + HEAD] = torch.eye(HEAD)
             out[at : at + HEAD, ANSWER:] = torch.eye(HEAD)
-    return Ensemble(template, weights, tuple(weights))
+    return ensemble
 
 
 PAPERS, FIXED, DIRECT, ANY = (1, "match"), (2, "first"), (1, "anchor"), (1, "any")
@@ -78,10 +79,8 @@ PAPERS, FIXED, DIRECT, ANY = (1, "match"), (2, "first"), (1, "anchor"), (1, "any
 def run(test: list[float], train: list[float], *members: tuple[int, str]) -> HandMadeRun:
     """A run that ends with these members and begins with those that read the first pair's item."""
     (experiment,) = experiments(replace(QUICK, seeds=len(test)))
-    values = {("test", "accuracy"): ends(*test), ("train", "accuracy"): ends(*train)}
-    values |= {(split, "loss"): ends(*[9.0] * len(test)) for split in ("test", "train")}
     before = circuit(*[FIXED] * len(test))
-    return HandMadeRun(experiment, [0, 1500], values, {0: before, 25: before, 1500: circuit(*members)})
+    return run_ending(experiment, test, train, {0: before, 25: before, 1500: circuit(*members)})
 
 
 def share(true: torch.Tensor) -> float:

@@ -3,15 +3,12 @@
 Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
 """
 
-from collections.abc import Mapping
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Reference, Scatter, ScatterFigure, grid, numbers
+from anchorlab.findings import Figure, Map, MapFigure, Reference, Scatter, ScatterFigure, grid, numbers
 from anchorlab.lens import Intervention, cosine_similarity, look, principal_components
-from anchorlab.papers.anchor.mechanism.anchor_maps import AnchorMaps
 from anchorlab.papers.anchor.mechanism.measures import (
     ADDED,
     INPUTS,
@@ -39,13 +36,34 @@ def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
     batch, seed = function.sample("test", LOOKED_AT, seed=0), run.experiment.members.seeds[0]
     place, ticks = example(function, batch, key_positions(batch) == MIDDLE)
     inputs = batch.inputs[[place]]
+    maps = [
+        Map(f"anchor at {position}", grid(seen.by_anchor.maps[0, place]))
+        for place, position in enumerate(seen.by_anchor.positions.tolist())
+    ]
     return [
         _first_attention(seed, one, inputs, ticks, seen.first),
         _stages(seed, seen.stages[ADDED], ADDED, 22),
         _stages(seed, seen.stages[SUM], SUM, 23),
-        _norms(seen.stages),
+        curves_against(
+            "Norms of the feed-forward network's outputs at every position (Fig 20c)",
+            range(seen.stages[STREAM].norms.shape[1]),
+            {f"FNN({name})": seen.stages[name].norms for name in (STREAM, ADDED)},
+            x_label="position",
+            y_label="norm",
+            caption="Outputs of the second linear map, before residual connection and layer norm; mean over test "
+            f"sequences whose key is at position {MIDDLE}, counted from 0, and over seeds. The band reaches from the "
+            "lowest to the highest seed.",
+            y_range=(0.0, None),
+            references=(Reference("the key", MIDDLE, "x"),),
+        ),
         _outputs(seed, seen, batch),
-        _by_anchor(seed, seen.by_anchor),
+        MapFigure(
+            title="Layer 1's attention by the anchor's position (section 5.1)",
+            caption=f"Seed {seed}; mean maps over the test sequences with the anchor at each position, counted from 0.",
+            maps=tuple(tuple(maps[start : start + 4]) for start in range(0, len(maps), 4)),
+            value_range=(0.0, 1.0),
+            seeds=str(seed),
+        ),
         _second_attention(seed, one, inputs, ticks),
         curves_against(
             "What a position without the key puts out (Fig 27)",
@@ -96,21 +114,6 @@ def _stages(seed: int, stages: Stages, name: str, figure: int) -> MapFigure:
     )
 
 
-def _norms(stages: Mapping[str, Stages]) -> LineFigure:
-    return curves_against(
-        "Norms of the feed-forward network's outputs at every position (Fig 20c)",
-        range(stages[STREAM].norms.shape[1]),
-        {f"FNN({name})": stages[name].norms for name in (STREAM, ADDED)},
-        x_label="position",
-        y_label="norm",
-        caption="Outputs of the second linear map, before residual connection and layer norm; mean over test sequences "
-        f"whose key is at position {MIDDLE}, counted from 0, and over seeds. The band reaches from the lowest to the "
-        "highest seed.",
-        y_range=(0.0, None),
-        references=(Reference("the key", MIDDLE, "x"),),
-    )
-
-
 def _outputs(seed: int, seen: Mechanism, batch: Batch) -> ScatterFigure:
     at = key_positions(batch) == MIDDLE
     outputs = torch.stack([seen.stages[name].outputs[0, at][:40] for name in INPUTS])  # [input batch position width]
@@ -129,20 +132,6 @@ def _outputs(seed: int, seen: Mechanism, batch: Batch) -> ScatterFigure:
         y_label="second component",
         value_label="holds the key",
         value_names=("no", "yes"),
-        seeds=str(seed),
-    )
-
-
-def _by_anchor(seed: int, found: AnchorMaps) -> MapFigure:
-    maps = [
-        Map(f"anchor at {position}", grid(found.maps[0, place]))
-        for place, position in enumerate(found.positions.tolist())
-    ]
-    return MapFigure(
-        title="Layer 1's attention by the anchor's position (section 5.1)",
-        caption=f"Seed {seed}; mean maps over the test sequences with the anchor at each position, counted from 0.",
-        maps=tuple(tuple(maps[start : start + 4]) for start in range(0, len(maps), 4)),
-        value_range=(0.0, 1.0),
         seeds=str(seed),
     )
 

@@ -120,8 +120,8 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
     )
     directions = position_directions(ensemble)
     return FirstAttention(
-        positions_apart=_apart(whole[pattern], seen.candidate("positions")[pattern]),
-        tokens_apart=_apart(whole[pattern], seen.candidate("tokens")[pattern]),
+        positions_apart=rows_apart(whole[pattern], seen.candidate("positions")[pattern]).mean(dim=(1, 2, 3)),
+        tokens_apart=rows_apart(whole[pattern], seen.candidate("tokens")[pattern]).mean(dim=(1, 2, 3)),
         queries_to_keys=directions.similarity[:, 0, 0],
         matched=directions.nearest(1)[:, 0, 0],
         shifted_agrees=(shifted == answers).float().mean(dim=-1),
@@ -129,9 +129,9 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
     )
 
 
-def _apart(left: Tensor, right: Tensor) -> PerMember:
-    """Total variation between rows of two patterns, but for the first, which has no choice."""
-    return ((left - right).abs().sum(dim=-1) / 2)[..., 1:].mean(dim=(1, 2, 3))
+def rows_apart(left: Tensor, right: Tensor) -> Tensor:
+    """Return the total variation between rows of patterns `[... query key]`, but for the first, which has no choice."""
+    return ((left - right).abs().sum(dim=-1) / 2)[..., 1:]
 
 
 def feed_forward_stages(weights: Mapping[str, Tensor], block: int, rows: Rows) -> list[Tensor]:

@@ -23,8 +23,7 @@ from anchorlab.papers.anchor.mechanism.measures import (
     share_of_first,
 )
 from anchorlab.papers.anchor.mechanism.seen import Mechanism, see
-from anchorlab.papers.anchor.mirrored import mirrored
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import seed_table
 from anchorlab.studies.seeds import SEARCHED

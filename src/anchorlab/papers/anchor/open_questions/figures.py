@@ -1,13 +1,21 @@
 """How the study of Table 1's questions draws and lists what it saw."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from anchorlab.findings import DotFigure, Dots, LineFigure, Table, grid, line
 from anchorlab.papers.anchor.open_questions.measures import LEARNED, Layers, Outcome, Spike
-from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, column_table, mean_and_range, training_curves
+from anchorlab.studies.kit import (
+    ACCURACY,
+    MEAN_AND_RANGE,
+    along,
+    column_table,
+    curves_against,
+    mean_and_range,
+    training_curves,
+)
 from anchorlab.training import TrainedRun
 
 
@@ -70,48 +78,42 @@ def layer_curves(layers: Layers) -> LineFigure:
     """Return the attention of the best head of both layers along training, without the end, which comes long after."""
     names = {"shift": "layer 0: shift by one", "broadcast": "layer 1: broadcast the key"}
     steps, values = layers.attention.steps[:-1], layers.attention.values
-    return LineFigure(
-        title="Attention of both layers early in training",
-        caption="To the previous position in layer 0, from the last position to the key's in layer 1, best head. "
-        f"{MEAN_AND_RANGE}",
+    return curves_against(
+        "Attention of both layers early in training",
+        steps,
+        {label: values[name][:, :-1] for name, label in names.items()},
         x_label="steps",
         y_label="attention",
-        lines=tuple(line(label, steps, values[name][:, :-1]) for name, label in names.items()),
+        caption="To the previous position in layer 0, from the last position to the key's in layer 1, best head. "
+        f"{MEAN_AND_RANGE}",
         y_range=ACCURACY,
     )
 
 
 def value_table(choices: Mapping[str, Sequence[Outcome]]) -> Table:
     """Return a row for each value of each choice."""
-    return Table(
-        title="Every value of every choice",
-        caption="The base setting's values have a star. At the end of training, over seeds; how many of them reach "
-        f"test accuracy {LEARNED:g}, and after how many steps on average of those that do.",
-        columns=("choice", "value", *_COLUMNS),
-        rows=tuple(
-            (choice, f"{one.value.label} *" if one.base else one.value.label, *_cells(one))
-            for choice, values in choices.items()
-            for one in values
-        ),
+    caption = (
+        "The base setting's values have a star. At the end of training, over seeds; how many of them reach "
+        f"test accuracy {LEARNED:g}, and after how many steps on average of those that do."
     )
+    rows = [_row(one, " *" * one.base) for values in choices.values() for one in values]
+    return Table("Every value of every choice", caption, _COLUMNS, tuple(rows))
 
 
-def speed_table(many: Mapping[tuple[str, float], Outcome]) -> Table:
+def speed_table(many: Iterable[Outcome]) -> Table:
     """Return a row for each value that is compared on many sequences."""
-    return Table(
-        title="On many sequences",
-        caption="As above, for the values whose learning times are compared.",
-        columns=("choice", "value", *_COLUMNS),
-        rows=tuple((choice, one.value.label, *_cells(one)) for (choice, _), one in many.items()),
-    )
+    caption = "As above, for the values whose learning times are compared."
+    return Table("On many sequences", caption, _COLUMNS, tuple(map(_row, many)))
 
 
-_COLUMNS = ("test mean", "test lowest", "test highest", "train mean", "seeds", "reach", "steps")
+_COLUMNS = ("choice", "value", "test mean", "test lowest", "test highest", "train mean", "seeds", "reach", "steps")
 
 
-def _cells(one: Outcome) -> tuple[float | int | None, ...]:
+def _row(one: Outcome, mark: str = "") -> tuple[str | float | None, ...]:
     reached = one.times[one.times.isfinite()]
     return (
+        one.value.choice,
+        f"{one.value.label}{mark}",
         *mean_and_range(one.test),
         float(one.train.mean()),
         len(one.test),

@@ -18,27 +18,19 @@ LEARNED = 0.9
 """The test accuracy from which on the task counts as learned."""
 
 LOOKED_AT = 200  # test sequences over which attention is averaged
+PEAK, WINDOW = 10, 5  # a spike is a loss so many times the lowest of so many evaluations before
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the seeds reach under one value of a choice.
-
-    Args:
-        value: the value
-        base: whether it is the base setting's
-        steps: the length of training
-        test: test accuracy at the end
-        train: training accuracy at the end
-        times: the step at which test accuracy first reaches 0.9, NaN for never
-    """
+    """What the seeds reach under one value of a choice."""
 
     value: Value
-    base: bool
-    steps: int
-    test: Float[Tensor, "seed"]
-    train: Float[Tensor, "seed"]
-    times: Float[Tensor, "seed"]
+    base: bool  # whether it is the base setting's
+    steps: int  # the length of training
+    test: Float[Tensor, "seed"]  # test accuracy at the end
+    train: Float[Tensor, "seed"]  # training accuracy at the end
+    times: Float[Tensor, "seed"]  # the step at which test accuracy first reaches `LEARNED`, NaN for never
 
     @property
     def until(self) -> Float[Tensor, "seed"]:
@@ -53,28 +45,22 @@ def outcomes(runs: Sequence[TrainedRun], setting: Choices) -> dict[str, tuple[Ou
     """
     base, *alone, together = runs
     everyone, seeds = slice(None), setting.base.seeds
-    found = {(choice, one.amount): (run, everyone) for (choice, one), run in zip(setting.alone, alone, strict=True)}
-    for index, (choice, one) in enumerate(setting.together):
-        found[choice, one.amount] = together, slice(index * seeds, (index + 1) * seeds)
-    return {
-        choice: tuple(_outcome(one, setting, *found.get((choice, one.amount), (base, everyone))) for one in values)
-        for choice, values in setting.values.items()
-    }
+    found = {one: (run, everyone) for one, run in zip(setting.alone, alone, strict=True)}
+    for index, one in enumerate(setting.together):
+        found[one] = together, slice(index * seeds, (index + 1) * seeds)
+    every = [_outcome(one, setting, *found.get(one, (base, everyone))) for one in setting.values]
+    return {choice: tuple(one for one in every if one.value.choice == choice) for choice in setting.amounts}
 
 
-def timed(runs: Sequence[TrainedRun], setting: Choices) -> dict[tuple[str, float], Outcome]:
-    """Return the outcomes on many sequences by choice and amount, of the values that are compared.
+def timed(runs: Sequence[TrainedRun], setting: Choices) -> dict[Value, Outcome]:
+    """Return the outcomes on many sequences of the values that are compared.
 
     `runs` are the base on many sequences and the values that are compared with it.
     """
     base, *others = runs
-    found = {(choice, one.amount): run for (choice, one), run in zip(setting.timed, others, strict=True)}
-    return {
-        (choice, one.amount): _outcome(one, setting, found.get((choice, one.amount), base), slice(None))
-        for choice, amounts in COMPARED.items()
-        for one in setting.values[choice]
-        if one.amount in amounts
-    }
+    found = dict(zip(setting.timed, others, strict=True))
+    compared = (Value(choice, amount) for choice, amounts in COMPARED.items() for amount in amounts)
+    return {one: _outcome(one, setting, found.get(one, base), slice(None)) for one in compared}
 
 
 def _outcome(value: Value, setting: Choices, run: TrainedRun, members: slice) -> Outcome:
@@ -104,27 +90,16 @@ def effect(accuracy: Float[Tensor, "value seed"]) -> Float[Tensor, "measured"]:
 
 @dataclass(frozen=True)
 class Spike:
-    """A rise of the training loss, until it is back.
+    """A rise of the training loss, until it is back."""
 
-    Args:
-        member: whose loss it is
-        before: the step of the lowest loss before the rise
-        after: the first step at which the loss is as low again
-        loss: the loss before
-        peak: the highest loss
-        accuracy: test accuracy before and after
-        drift: how much test accuracy had risen in as long a time before
-        seed: the member's, which members at other learning rates have, too
-    """
-
-    member: int
-    before: int
-    after: int
-    loss: float
-    peak: float
-    accuracy: tuple[float, float]
-    drift: float
-    seed: int
+    member: int  # whose loss it is
+    before: int  # the step of the lowest loss before the rise
+    after: int  # the first step at which the loss is as low again
+    loss: float  # the loss before
+    peak: float  # the highest loss
+    accuracy: tuple[float, float]  # test accuracy before and after
+    drift: float  # how much test accuracy had risen in as long a time before
+    seed: int  # the member's, which members at other learning rates have, too
 
     @property
     def gain(self) -> float:
@@ -132,68 +107,51 @@ class Spike:
         return round(self.accuracy[1] - self.accuracy[0] - self.drift, 6)
 
 
-def spikes(run: TrainedRun, peak: float, window: int) -> list[Spike]:
+def spikes(run: TrainedRun) -> list[Spike]:
     """Return the loss spikes of every member that end before training does.
 
-    Args:
-        run: evaluated often, on `train` and `test`
-        peak: how many times the loss before a spike rises to, at least
-        window: the evaluations before, whose lowest loss that is
+    The run is evaluated often, on `train` and `test`.
     """
     steps, losses = along(run, "train", "loss")
     _, accuracies = along(run, "test", "accuracy")
     rows = zip(run.experiment.members.seeds, losses.tolist(), accuracies.tolist(), strict=True)
     return [
-        spike
-        for member, (seed, loss, accuracy) in enumerate(rows)
-        for spike in _spikes(member, seed, steps, loss, accuracy, peak, window)
-    ]
-
-
-def _spikes(
-    member: int,
-    seed: int,
-    steps: Sequence[int],
-    loss: Sequence[float],
-    accuracy: Sequence[float],
-    peak: float,
-    window: int,
-) -> Iterator[Spike]:
-    at = window
-    while at < len(steps):
-        level = min(loss[at - window : at])
-        if not loss[at] >= peak * level:
-            at += 1
-            continue
-        before = max(index for index in range(at - window, at) if loss[index] == level)
-        after = next((index for index in range(at, len(steps)) if loss[index] <= level), None)
-        if after is None:
-            return
-        earlier = max(2 * before - after, 0)
-        yield Spike(
+        Spike(
             member,
             steps[before],
             steps[after],
-            level,
+            loss[before],
             max(loss[before:after]),
             (accuracy[before], accuracy[after]),
-            accuracy[before] - accuracy[earlier],
+            accuracy[before] - accuracy[max(2 * before - after, 0)],
             seed,
         )
+        for member, (seed, loss, accuracy) in enumerate(rows)
+        for before, after in _ends(loss)
+    ]
+
+
+def _ends(loss: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """Where each spike of a loss has its lowest loss before, and the first that is as low after."""
+    at = WINDOW
+    while at < len(loss):
+        level = min(loss[at - WINDOW : at])
+        if not loss[at] >= PEAK * level:
+            at += 1
+            continue
+        after = next((index for index in range(at, len(loss)) if loss[index] <= level), None)
+        if after is None:
+            return
+        yield max(index for index in range(at - WINDOW, at) if loss[index] == level), after
         at = after + 1
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The shift of layer 0 and the broadcast of layer 1 along training.
+    """The shift of layer 0 and the broadcast of layer 1 along training, each under `shift` and `broadcast`."""
 
-    Args:
-        attention: the attention of the best head of each layer, `shift` and `broadcast`, `[member step]`
-        halfway: the step at which each has risen halfway, of the members that learned
-    """
-
-    attention: Emergence
-    halfway: Mapping[str, Float[Tensor, "learned"]]
+    attention: Emergence  # of the best head of each layer
+    halfway: Mapping[str, Float[Tensor, "learned"]]  # the step at which it has risen halfway, of members that learned
 
 
 def layers_along(run: TrainedRun) -> Layers:

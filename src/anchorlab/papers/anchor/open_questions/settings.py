@@ -1,13 +1,11 @@
 """What the study of Table 1's questions trains: a base setting, then one choice at a time made otherwise."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import Setting, paper_recipe, repeated
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.seeds import fresh
 from anchorlab.tasks import task
 from anchorlab.training import Constant, Evaluation, Experiment, Members, Times
 
@@ -22,24 +20,17 @@ COMPARED: Mapping[str, tuple[int, int]] = {SHARED: (FEW_HEADS, SEVERAL_HEADS), L
 """The choices whose learning times are compared, too. Heads share one total width: with heads as wide as before, the
 benefit of several heads may come from more parameters."""
 
-Scalar = Literal["learning_rate", "weight_decay", "initialisation_scale"]
+_OF_MODEL = {HEADS: "heads", SHARED: "heads", LAYERS: "layers", WIDTH: "width"}
+_OF_MEMBERS = {RATE: "learning_rate", DECAY: "weight_decay", SCALE: "initialisation_scale"}
+"""The choices that are a field of the model, and those that are a scalar of the members."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """One value of a choice: fields of the model or of the recipe, or a scalar of the members; all else is the base's.
+    """One value of a choice, as a number."""
 
-    Args:
-        amount: the value as a number
-        model: fields of the model
-        recipe: fields of the recipe
-        scalar: the scalar of the members that has this amount
-    """
-
+    choice: str
     amount: float
-    model: Mapping[str, int] = field(default_factory=dict)
-    recipe: Mapping[str, int] = field(default_factory=dict)
-    scalar: Scalar | None = None
 
     @property
     def label(self) -> str:
@@ -51,58 +42,47 @@ class Value:
 
 @dataclass(frozen=True)
 class Choices:
-    """A base setting and the values of each choice, one of which is the base's own.
+    """A base setting and the values of each choice, one of which is the base's own."""
 
-    Args:
-        base: what everything else differs from in one choice
-        values: the values of each choice, rising
-        speed: the base on enough sequences for all seeds to learn, for the time this takes
-        order: the model whose two layers are looked at along training
-        spikes: the base at a constant learning rate, without clipping
-        rates: the constant learning rates
-    """
+    base: Setting  # what everything else differs from in one choice
+    amounts: Mapping[str, tuple[float, ...]]  # the values of each choice, rising
+    speed: Setting  # the base on enough sequences for all seeds to learn, for the time this takes
+    order: Setting  # the model whose two layers are looked at along training
+    spikes: Setting  # the base at a constant learning rate, without clipping
+    rates: tuple[float, ...]  # the constant learning rates
 
-    base: Setting
-    values: Mapping[str, tuple[Value, ...]]
-    speed: Setting
-    order: Setting
-    spikes: Setting
-    rates: tuple[float, ...]
+    @property
+    def values(self) -> list[Value]:
+        """Every value of every choice."""
+        return [Value(choice, amount) for choice, amounts in self.amounts.items() for amount in amounts]
+
+    @property
+    def scalars(self) -> Mapping[str, float]:
+        """The base's scalars of members, by choice."""
+        optimiser = self.base.recipe.optimiser
+        return {RATE: optimiser.learning_rate, DECAY: optimiser.weight_decay, SCALE: 1.0}
 
     def is_base(self, value: Value) -> bool:
         """Return whether a value equals the base setting's."""
-        base = self.base
-        if value.scalar is not None:
-            return value.amount == self.scalars[value.scalar]
-        return base.model.replace(**value.model) == base.model and base.recipe.replace(**value.recipe) == base.recipe
+        if value.choice in _OF_MEMBERS:
+            return value.amount == self.scalars[value.choice]
+        base = self.base.experiment(task("anchor/identity"), "")
+        return changed(base, value, "") == base
 
     @property
-    def scalars(self) -> Mapping[Scalar, float]:
-        """The base's scalars of members."""
-        optimiser = self.base.recipe.optimiser
-        return {
-            "learning_rate": optimiser.learning_rate,
-            "weight_decay": optimiser.weight_decay,
-            "initialisation_scale": 1.0,
-        }
+    def alone(self) -> list[Value]:
+        """The values that are not the base's and need an experiment of their own."""
+        return [one for one in self.values if one.choice not in _OF_MEMBERS and not self.is_base(one)]
 
     @property
-    def alone(self) -> list[tuple[str, Value]]:
-        """The values that are not the base's and need an experiment of their own, each with its choice."""
-        return [one for one in self._others() if one[1].scalar is None]
+    def together(self) -> list[Value]:
+        """The values that are not the base's and train as members of one experiment."""
+        return [one for one in self.values if one.choice in _OF_MEMBERS and not self.is_base(one)]
 
     @property
-    def together(self) -> list[tuple[str, Value]]:
-        """The values that are not the base's and train as members of one experiment, each with its choice."""
-        return [one for one in self._others() if one[1].scalar is not None]
-
-    @property
-    def timed(self) -> list[tuple[str, Value]]:
-        """The values whose learning time is compared with the base's, each with its choice."""
-        return [(choice, one) for choice, one in self.alone if one.amount in COMPARED.get(choice, ())]
-
-    def _others(self) -> Iterator[tuple[str, Value]]:
-        return ((choice, one) for choice, values in self.values.items() for one in values if not self.is_base(one))
+    def timed(self) -> list[Value]:
+        """The values whose learning time is compared with the base's."""
+        return [one for one in self.alone if one.amount in COMPARED.get(one.choice, ())]
 
 
 def experiments(setting: Choices) -> list[Experiment]:
@@ -114,79 +94,53 @@ def experiments(setting: Choices) -> list[Experiment]:
     """
     base = setting.base.experiment(task("anchor/identity"), "the base setting")
     many = setting.speed.experiment(base.task, f"{setting.speed.size} sequences")
+    scalars = {
+        _OF_MEMBERS[choice]: [one.amount if one.choice == choice else usual for one in setting.together]
+        for choice, usual in setting.scalars.items()
+    }
     return [
         base,
-        *(_changed(base, one, f"{choice}: {one.label}") for choice, one in setting.alone),
-        replace(base, members=_members(setting), label="learning rates, weight decays, initial scales"),
+        *(changed(base, one, f"{one.choice}: {one.label}") for one in setting.alone),
+        _at_each(base, "learning rates, weight decays, initial scales", **scalars),
         many,
-        *(_changed(many, one, f"{many.label}, {choice}: {one.label}") for choice, one in setting.timed),
+        *(changed(many, one, f"{many.label}, {one.choice}: {one.label}") for one in setting.timed),
         setting.order.experiment(base.task, "two layers along training"),
-        replace(
-            setting.spikes.experiment(base.task, "constant learning rates"),
-            members=Members(
-                seeds=fresh(setting.spikes.seeds) * len(setting.rates),
-                learning_rate=_repeated(setting.rates, setting.spikes.seeds),
-            ),
-        ),
+        _at_each(setting.spikes.experiment(base.task, ""), "constant learning rates", learning_rate=setting.rates),
     ]
 
 
-def _changed(base: Experiment, value: Value, label: str) -> Experiment:
-    model, recipe = base.model.replace(**value.model), base.recipe.replace(**value.recipe)
-    return replace(base, model=model, recipe=recipe, label=label)
+def changed(base: Experiment, value: Value, label: str) -> Experiment:
+    """Return an experiment with one value of its model or recipe; heads that share a total width have the base's."""
+    model, amount = base.model, value.amount
+    if value.choice == BATCH:
+        return replace(base, recipe=base.recipe.replace(batch=amount), label=label)
+    fields = {_OF_MODEL[value.choice]: amount}
+    if value.choice == SHARED:
+        fields["head_width"] = model.heads * model.head_width // amount  # type: ignore[attr-defined]
+    return replace(base, model=model.replace(**fields), label=label)
 
 
-def _members(setting: Choices) -> Members:
-    """The seeds at every scalar that is not the base's."""
-    values, seeds = [one for _, one in setting.together], setting.base.seeds
-    given = {
-        name: _repeated([one.amount if one.scalar == name else usual for one in values], seeds)
-        for name, usual in setting.scalars.items()
-    }
-    return Members(seeds=fresh(seeds) * len(values), **given)
-
-
-def _repeated(values: Sequence[float], times: int) -> tuple[float, ...]:
-    return tuple(value for value in values for _ in range(times))
-
-
-def _values(
-    base: DecoderSpec,
-    heads: Sequence[int],
-    layers: Sequence[int],
-    widths: Sequence[int],
-    rates: Sequence[float],
-    batches: Sequence[int],
-    decays: Sequence[float],
-    scales: Sequence[float],
-) -> dict[str, tuple[Value, ...]]:
-    total = base.heads * base.head_width
-    return {
-        HEADS: tuple(Value(count, model={"heads": count}) for count in heads),
-        SHARED: tuple(Value(count, model={"heads": count, "head_width": total // count}) for count in heads),
-        LAYERS: tuple(Value(count, model={"layers": count}) for count in layers),
-        WIDTH: tuple(Value(width, model={"width": width}) for width in widths),
-        RATE: tuple(Value(rate, scalar="learning_rate") for rate in rates),
-        BATCH: tuple(Value(batch, recipe={"batch": batch}) for batch in batches),
-        DECAY: tuple(Value(decay, scalar="weight_decay") for decay in decays),
-        SCALE: tuple(Value(scale, scalar="initialisation_scale") for scale in scales),
-    }
+def _at_each(base: Experiment, label: str, **scalars: Sequence[float]) -> Experiment:
+    """Return an experiment with all its seeds at the first value of each scalar of the members, then at the next."""
+    seeds, count = base.members.seeds, len(next(iter(scalars.values())))
+    given = {name: repeated(values, len(seeds)) for name, values in scalars.items()}
+    return replace(base, members=Members(seeds=seeds * count, **given), label=label)
 
 
 _SMALL = Setting(quick_model(), quick_recipe(450, learning_rate=3e-3, evaluations=20), seeds=10)
 
 QUICK = Choices(
     base=_SMALL,
-    values=_values(
-        quick_model(),
-        heads=(1, 2, 4),
-        layers=(1, 2, 3, 4),
-        widths=(16, 32, 64, 128),
-        rates=(3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
-        batches=(15, 50, 150),
-        decays=(0.0, 0.1, 0.3, 1.0, 3.0),
-        scales=(0.1, 0.3, 1.0, 3.0),
-    ),
+    amounts={
+        HEADS: (1, 2, 4),
+        SHARED: (1, 2, 4),
+        LAYERS: (1, 2, 3, 4),
+        WIDTH: (16, 32, 64, 128),
+        RATE: (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+        BATCH: (15, 50, 150),
+        DECAY: (0.0, 0.1, 0.3, 1.0, 3.0),
+        SCALE: (0.1, 0.3, 1.0, 3.0),
+    },
     speed=replace(_SMALL, recipe=quick_recipe(1000, learning_rate=3e-3, evaluations=60)),
     order=replace(
         _SMALL, recipe=quick_recipe(1000, learning_rate=3e-3).replace(checkpoints=Times(at=tuple(range(0, 201, 4))))
@@ -204,16 +158,16 @@ _FULL = Setting(DecoderSpec(), paper_recipe(400), seeds=10)
 
 PAPER = Choices(
     base=_FULL,
-    values=_values(
-        DecoderSpec(),
-        heads=(1, 2, 4, 8),
-        layers=(1, 2, 4, 8),
-        widths=(100, 200, 400, 800),
-        rates=(2e-5, 6e-5, 2e-4, 6e-4, 2e-3),
-        batches=(15, 50, 150),
-        decays=(0.0, 0.003, 0.01, 0.03, 0.1),
-        scales=(0.1, 0.3, 1.0, 3.0),
-    ),
+    amounts={
+        HEADS: (1, 2, 4, 8),
+        SHARED: (1, 2, 4, 8),
+        LAYERS: (1, 2, 4, 8),
+        WIDTH: (100, 200, 400, 800),
+        RATE: (2e-5, 6e-5, 2e-4, 6e-4, 2e-3),
+        BATCH: (15, 50, 150),
+        DECAY: (0.0, 0.003, 0.01, 0.03, 0.1),
+        SCALE: (0.1, 0.3, 1.0, 3.0),
+    },
     speed=replace(_FULL, recipe=paper_recipe(1000, every=5)),
     order=replace(
         _FULL,
@@ -230,26 +184,24 @@ PAPER = Choices(
 )
 
 
-def _smoke() -> Choices:
-    values = _values(
-        quick_model(),
-        heads=(1, 4),
-        layers=(2, 4),
-        widths=(32, 64),
-        rates=(1e-3, 3e-3, 1e-2),
-        batches=(15, 50, 150),
-        decays=(0.1, 0.3, 1.0),
-        scales=(0.3, 1.0, 3.0),
-    )
-    constant = QUICK.spikes.recipe.replace(duration=4, evaluation=Evaluation(every=2, size=20))
-    return Choices(
-        base=QUICK.base.shortened(steps=4),
-        values=values,
-        speed=QUICK.speed.shortened(steps=4),
-        order=QUICK.order.shortened(steps=4),
-        spikes=replace(QUICK.spikes, recipe=constant, seeds=2),
-        rates=QUICK.rates,
-    )
-
-
-SMOKE = _smoke()
+SMOKE = Choices(
+    base=QUICK.base.shortened(steps=4),
+    amounts={
+        HEADS: (1, 4),
+        SHARED: (1, 4),
+        LAYERS: (2, 4),
+        WIDTH: (32, 64),
+        RATE: (1e-3, 3e-3, 1e-2),
+        BATCH: (15, 50, 150),
+        DECAY: (0.1, 0.3, 1.0),
+        SCALE: (0.3, 1.0, 3.0),
+    },
+    speed=QUICK.speed.shortened(steps=4),
+    order=QUICK.order.shortened(steps=4),
+    spikes=replace(
+        QUICK.spikes,
+        recipe=QUICK.spikes.recipe.replace(duration=4, evaluation=Evaluation(every=2, size=20)),
+        seeds=2,
+    ),
+    rates=QUICK.rates,
+)

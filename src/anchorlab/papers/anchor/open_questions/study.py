@@ -26,6 +26,8 @@ from anchorlab.papers.anchor.open_questions.figures import (
 )
 from anchorlab.papers.anchor.open_questions.measures import (
     LEARNED,
+    PEAK,  # noqa: F401 - docstrings of claims name it
+    WINDOW,  # noqa: F401 - docstrings of claims name it
     Layers,
     Outcome,
     Spike,
@@ -52,6 +54,7 @@ from anchorlab.papers.anchor.open_questions.settings import (
     SMOKE,
     WIDTH,
     Choices,
+    Value,
     experiments,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
@@ -61,7 +64,6 @@ from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import TrainedRun
 
 TENFOLD = 10.0  # between two initial scales that are compared
-PEAK, WINDOW = 10, 5  # a spike is a loss so many times the lowest of so many evaluations before
 HELPS = 0.02  # what test accuracy gains if a spike helps
 FEWEST = 10  # spikes, or nothing is said about them
 FITTED = 0.99  # training accuracy
@@ -73,17 +75,13 @@ NOT_ASKED = "not asked, the learning rate alone; no value"
 
 @dataclass(frozen=True)
 class Seen:
-    """The outcomes of each choice, those on many sequences by choice and amount, the loss spikes at constant learning
-    rates, and the layers along training."""
+    """The outcomes of each choice, those on many sequences, the loss spikes at constant learning rates, and the layers
+    along training."""
 
     choices: Mapping[str, tuple[Outcome, ...]]
-    many: Mapping[tuple[str, float], Outcome]
+    many: Mapping[Value, Outcome]
     spikes: Sequence[Spike]
     layers: Layers
-
-    def of(self, choice: str, amount: float) -> Outcome | None:
-        """Return the outcome of one value of a choice; None where it was not trained."""
-        return next((one for one in self.choices.get(choice, ()) if one.value.amount == amount), None)
 
     def near(self, choice: str) -> Float[Tensor, "value seed"]:
         """Return the test accuracies at the base's value and its neighbours, up to a factor of about three away."""
@@ -94,27 +92,20 @@ class Seen:
 
 def see(runs: Sequence[TrainedRun], setting: Choices) -> Seen:
     """Read the runs, in the order of `experiments`."""
-    few, many, order, constant = _parts(runs, setting)
-    return Seen(outcomes(few, setting), timed(many, setting), spikes(constant, PEAK, WINDOW), layers_along(order))
-
-
-def _parts(
-    runs: Sequence[TrainedRun], setting: Choices
-) -> tuple[Sequence[TrainedRun], Sequence[TrainedRun], TrainedRun, TrainedRun]:
-    """The runs of the choices, on many sequences, of the layers' order, and of the spikes."""
     *others, order, constant = runs
-    count = len(setting.alone) + 2
-    return others[:count], others[count:], order, constant
+    few, many = others[: -len(setting.timed) - 1], others[-len(setting.timed) - 1 :]
+    return Seen(outcomes(few, setting), timed(many, setting), spikes(constant), layers_along(order))
 
 
-def _gain(few: Outcome | None, several: Outcome | None) -> Tensor | None:
-    return None if few is None or several is None else several.test - few.test
+def _gain(seen: Seen, choice: str, few: int, several: int) -> Tensor:
+    tests = {one.value.amount: one.test for one in seen.choices[choice]}
+    return tests[several] - tests[few]
 
 
 def _sooner(seen: Seen, choice: str) -> Measurement | None:
     """How many times as many steps the larger amount takes as the smaller; None where no seed learned."""
-    few, several = (seen.many.get((choice, amount)) for amount in COMPARED[choice])
-    if few is None or several is None or not torch.cat([few.times, several.times]).isfinite().any():
+    few, several = (seen.many[Value(choice, amount)] for amount in COMPARED[choice])
+    if not torch.cat([few.times, several.times]).isfinite().any():
         return None
     steps = torch.stack([few.until, several.until], dim=1)
     before, after = steps.mean(dim=0).tolist()
@@ -128,10 +119,10 @@ def _sooner(seen: Seen, choice: str) -> Measurement | None:
     paper="what is the benefit; no value",
     band=at_least(0.1),
 )
-def heads_generalise(seen: Seen) -> Tensor | None:
+def heads_generalise(seen: Seen) -> Tensor:
     """Test accuracy of {SEVERAL_HEADS} heads minus that of {FEW_HEADS} of their total width, which has as many
     parameters; mean over seeds."""
-    return _gain(seen.of(SHARED, FEW_HEADS), seen.of(SHARED, SEVERAL_HEADS))
+    return _gain(seen, SHARED, FEW_HEADS, SEVERAL_HEADS)
 
 
 @claim(
@@ -152,9 +143,9 @@ def heads_sooner(seen: Seen) -> Measurement | None:
     paper="what is the benefit; no value",
     band=at_least(0.1),
 )
-def layers_generalise(seen: Seen) -> Tensor | None:
+def layers_generalise(seen: Seen) -> Tensor:
     """Test accuracy of {SEVERAL_LAYERS} layers minus that of {FEW_LAYERS}, mean over seeds."""
-    return _gain(seen.of(LAYERS, FEW_LAYERS), seen.of(LAYERS, SEVERAL_LAYERS))
+    return _gain(seen, LAYERS, FEW_LAYERS, SEVERAL_LAYERS)
 
 
 @claim(
@@ -238,11 +229,7 @@ def small_weights_generalise(seen: Seen) -> Measurement:
         if isclose(other.value.amount, TENFOLD * one.value.amount)
     ]
     gains = torch.stack([test[:, small] - test[:, large] for small, large in pairs], dim=1)
-    return over_shared(gains[gains.isfinite().any(dim=1)], lambda rows: _known(rows.nanmean(dim=0)).min())
-
-
-def _known(values: Float[Tensor, "pair"]) -> Float[Tensor, "known"]:
-    return values[~values.isnan()]
+    return over_shared(gains[gains.isfinite().any(dim=1)], lambda rows: rows.nanmean(dim=0).nan_to_num(torch.inf).min())
 
 
 @claim("Loss spikes help sometimes, not always", at=TABLE_1, paper="sometimes but not always", band=within(0.1, 0.9))
@@ -276,16 +263,16 @@ def layer_order(seen: Seen) -> Measurement:
 
 def analyse(runs: Sequence[TrainedRun], setting: Choices) -> Analysis:
     """Draw accuracy by choice, learning times, spikes and the layers' order; list all values and all spikes."""
-    seen, (_, many, _, constant) = see(runs, setting), _parts(runs, setting)
+    seen, constant = see(runs, setting), runs[-1]
     return Analysis(
         seen,
         figures=[
             accuracy_dots(seen.choices),
-            speed_curves(many),
+            speed_curves(runs[-len(setting.timed) - 3 : -2]),
             *spike_curves(constant, setting.rates),
             layer_curves(seen.layers),
         ],
-        tables=[value_table(seen.choices), speed_table(seen.many), spike_table(seen.spikes, constant)],
+        tables=[value_table(seen.choices), speed_table(seen.many.values()), spike_table(seen.spikes, constant)],
     )
 
 

@@ -26,6 +26,7 @@ from anchorlab.lens import (
     sweep,
 )
 from anchorlab.lens.sweep.sweep import Metric
+from anchorlab.papers.anchor.settings import ITEMS
 from anchorlab.studies.kit import at_end
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
@@ -39,7 +40,6 @@ READ, OTHER_READ = "question to asked item", "question to another item"
 MATCHED = "question to the same anchor"
 """The attention that is cut, in every head: nothing, and from one position to another."""
 
-ITEMS = range(20, 101)
 LOOKED_AT = 500  # test sequences
 LEARNED = 0.9  # the test accuracy from which a seed is judged
 PATTERNS = "blocks.*.attn.hook_pattern"

@@ -1,4 +1,4 @@
-"""The last row made by hand, on models whose parts are known."""
+"""Maps by the anchor's position and the last row made by hand, on patterns and models whose parts are known."""
 
 from dataclasses import replace
 
@@ -6,9 +6,64 @@ import pytest
 import torch
 
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.mechanism.last_row import last_row, sum_by_hand
+from anchorlab.papers.anchor.mechanism.seen import anchor_maps, last_row, read_anchor_maps, sum_by_hand
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
+from tests.papers.hand_made_models import blank, two_layers
+
+
+def reading(places):
+    """Patterns `[batch query key]` whose every row reads one place of its sequence."""
+    return torch.nn.functional.one_hot(places, 9).float().unsqueeze(1).repeat(1, 9, 1)
+
+
+def test_patterns_of_the_anchors_position_alone_of_nothing_and_of_contents_alone():
+    anchors = torch.tensor([2, 2, 5, 5, 5, 5])
+    contents = torch.tensor([0, 7, 0, 7, 0, 7])  # as often with either anchor
+    patterns = torch.stack([reading(anchors + 1), torch.full((6, 9, 9), 1 / 9), reading(contents)])
+    found = read_anchor_maps(patterns, anchors)
+    assert found.positions.tolist() == [2, 5]
+    assert found.explained.tolist() == pytest.approx([1, 0, 0])
+    assert found.own_apart.tolist() == pytest.approx([0, 0, 1 / 2])
+    assert found.other_apart.tolist() == pytest.approx([1, 0, 1 / 2])
+    assert found.maps[0, :, 4].tolist() == [reading(torch.tensor([3, 6]))[place, 4].tolist() for place in range(2)]
+
+
+def test_places_count_by_their_sequences():
+    # Two sequences have their anchor at 0 and read 1; of four with it at 4 one reads 1, the others 5. In either column
+    # the mean is 1/2, those of the places are 1 and 1/4, or 0 and 3/4.
+    anchors, places = torch.tensor([0, 4, 0, 4, 4, 4]), torch.tensor([1, 1, 1, 5, 5, 5])
+    found = read_anchor_maps(reading(places)[None], anchors)
+    assert found.explained.tolist() == [pytest.approx((2 / 4 + 4 / 16) / (6 / 4))]
+    assert found.own_apart.tolist() == [pytest.approx((2 * 0 + 3 / 4 + 3 * 1 / 4) / 6)]
+    assert found.other_apart.tolist() == [pytest.approx((2 * 3 / 4 + 0 + 3 * 1) / 6)]
+
+
+def test_the_first_row_does_not_count_as_apart():
+    patterns = torch.zeros(1, 2, 9, 9)
+    patterns[..., 0] = 1
+    patterns[0, 1, 0] = torch.eye(9)[3]  # another first row alone
+    found = read_anchor_maps(patterns, torch.tensor([1, 6]))
+    assert found.other_apart.tolist() == [0.0]
+
+
+def test_other_positions_are_averaged():
+    anchors = torch.tensor([0, 4, 7])
+    found = read_anchor_maps(reading(torch.tensor([1, 1, 5]))[None], anchors)
+    # The first is 0 from the second's and 1 from the third's, which is 1 from both.
+    assert found.other_apart.tolist() == [pytest.approx((1 / 2 + 1 / 2 + 1) / 3)]
+
+
+def test_a_model_whose_layer_2_reads_after_the_anchor_follows_it():
+    batch = task("anchor/identity").sample("test", 200, seed=0)
+    found = anchor_maps(two_layers((1, 1), (1, 0)), batch)
+    assert found.positions.tolist() == list(range(8))
+    assert found.explained.tolist() == pytest.approx([1, 1], abs=1e-5)
+    assert found.own_apart.tolist() == pytest.approx([0, 0], abs=1e-5)
+    for member, after in enumerate((1, 0)):
+        for place in range(8):
+            assert found.maps[member, place, 8].tolist() == pytest.approx(torch.eye(9)[place + after].tolist())
+
 
 WIDTH = 202  # a direction for every token, and one for all positions
 
@@ -24,8 +79,8 @@ def reader(values: float = 0.5, second_network: float = 0.0) -> Ensemble:
     Layer 1's values bring so much of a row; its feed-forward network adds to each token so much of the next one.
     """
     model = DecoderSpec(layers=2, heads=1, width=WIDTH, head_width=WIDTH, hidden=WIDTH)
-    template = model.build(task("anchor/identity").shape)
-    weights = {name: torch.zeros(1, *value.shape) for name, value in template.named_parameters()}
+    ensemble = blank(model, "anchor/identity")
+    weights = ensemble.weights
     for name in weights:
         if name.endswith(("ln1.w", "ln2.w")):
             weights[name][:] = 1
@@ -36,7 +91,7 @@ def reader(values: float = 0.5, second_network: float = 0.0) -> Ensemble:
     weights["blocks.1.mlp.W_in"][0] = torch.eye(WIDTH)
     weights["blocks.1.mlp.W_out"][0, :201, :201] = torch.eye(201).roll(1, dims=1) * second_network
     weights["unembed.W_U"][0, :201] = torch.eye(201)
-    return Ensemble(template, weights, tuple(weights))
+    return ensemble
 
 
 def test_the_mean_of_the_others_hides_no_key(batch):
