@@ -9,7 +9,7 @@ from anchorlab.studies import run_study, sweep_study
 from anchorlab.studies.sweep_file import read_sweep
 from anchorlab.tasks import load_task, task
 from anchorlab.training import Members
-from anchorlab.training.default_recipe import default_recipe
+from anchorlab.training.recipe import default_recipe
 
 SMALL = """
 [model]

@@ -8,8 +8,7 @@ from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.executions import MappedExecution
 from anchorlab.training.feed import make_feed
-from anchorlab.training.flat import FlatWeights
-from anchorlab.training.flat_optimiser import FlatOptimiser
+from anchorlab.training.flat_optimiser import FlatOptimiser, FlatWeights
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment
 from tests.training.kernels import Kernels, OnDevice
 

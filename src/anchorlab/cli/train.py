@@ -62,7 +62,7 @@ def train(
     """
     from anchorlab.cli.forecast import show_forecast
     from anchorlab.engine import forecast, run
-    from anchorlab.engine.divergence import divergence
+    from anchorlab.engine.run import divergence
     from anchorlab.runs import Store
     from anchorlab.runs.metrics import last_metrics
 

@@ -17,7 +17,7 @@ def varied(chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: s
     Errors: `SpecError` that names the field as it was written.
     """
     from anchorlab.training.field_paths import SHORT_PATHS, flat
-    from anchorlab.training.seeds import read_seeds
+    from anchorlab.training.members import read_seeds
 
     with as_written([*written(parts), "seeds"], SHORT_PATHS):
         values = dict(flat({part: nested(fields, part) for part, fields in parts.items()}))

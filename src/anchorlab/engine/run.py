@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
-from anchorlab.engine.divergence import divergence
 from anchorlab.engine.folder import Folder
 from anchorlab.engine.planning import check_place, for_others, local
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.scheduler import Failure, Pieces
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, StoreError
+from anchorlab.printable import first_few
 from anchorlab.progress import Status
 from anchorlab.runs import RunDirectory, Store
 from anchorlab.spec import unknown_name
@@ -138,3 +138,24 @@ def _check_finished(directory: RunDirectory) -> None:
     if directory.state_path.exists():
         with suppress(StoreError), directory:  # another process may be removing them, or this user lacks permission
             pass
+
+
+def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
+    """Return one line that names the members of finished runs that diverged, and when; None if none did.
+
+    Args:
+        store: where the runs are
+        labels: the runs' names for the message, by address
+    """
+    from anchorlab.runs.curves import all_diverged
+    from anchorlab.runs.scan import with_tables
+
+    if not labels:
+        return None
+    found: dict[str, list[str]] = {}
+    for address, _, seed, step in with_tables(store.root, sorted(labels), all_diverged).rows():
+        found.setdefault(address, []).append(f"seed {seed} by step {step}")
+    if not found:
+        return None
+    named = [f"{labels[address]} ({address}): {first_few(members)}" for address, members in found.items()]
+    return f"diverged (metrics are not finite): {first_few(named, '; ')}; lower the learning rate or clip"

@@ -18,10 +18,9 @@ from anchorlab.progress import Status
 from anchorlab.runs import Run, Store
 from anchorlab.runs.atomic_files import damaged
 from anchorlab.runs.lease import LEASE
-from anchorlab.runs.plugins import note_modules
+from anchorlab.runs.plugins import is_module_name, note_modules
 from anchorlab.training import Experiment, merge
 from anchorlab.training.joined import MOST_TOGETHER, Places
-from anchorlab.training.plugins import modules_of
 from anchorlab.training.trainer import ExecutionName
 
 _MOST_THREADS = 4096
@@ -209,7 +208,7 @@ class Pieces:
 
     def _planned(self) -> Iterator[Job]:
         """Yield all jobs, longest runs first, so that all workers finish at about the same time."""
-        note_modules(self.store.root, set[str]().union(*map(modules_of, self.todo.values())))
+        note_modules(self.store.root, set[str]().union(*map(_modules_of, self.todo.values())))
         work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
         for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
             jobs = [job for address in group for job in self._of_run(address)]
@@ -289,3 +288,9 @@ class Pieces:
             self._again.extend(restarted)
         else:
             self.tally.status.cells_done += 1
+
+
+def _modules_of(experiment: Experiment) -> set[str]:
+    """Return the user modules that register an experiment's task and model, without a script that is being run."""
+    names = {type(experiment.task).__module__, type(experiment.model).__module__}
+    return {name for name in names if is_module_name(name) and name.partition(".")[0] not in ("anchorlab", "__main__")}

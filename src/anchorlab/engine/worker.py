@@ -15,7 +15,7 @@ from anchorlab.runs import Run, Store
 from anchorlab.runs.lease import LEASE
 from anchorlab.training import Experiment, work_per_step
 from anchorlab.training.joined import common, share_a_pass
-from anchorlab.training.plugins import experiment_of
+from anchorlab.training.trained_run import experiment_of
 from anchorlab.training.trainer import check_device
 
 

@@ -15,7 +15,7 @@ from anchorlab.tasks import Task, parse_task, task
 from anchorlab.tasks.build import read_toml
 from anchorlab.training.field_paths import flat
 from anchorlab.training.from_plain_data import declared
-from anchorlab.training.seeds import seeds_of
+from anchorlab.training.members import seeds_of
 
 
 class SweepFile(Spec):

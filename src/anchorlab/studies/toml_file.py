@@ -11,7 +11,7 @@ from anchorlab.spec import Spec
 from anchorlab.studies.hypotheses import Hypothesis
 from anchorlab.tasks.build import read_toml
 from anchorlab.training.field_paths import PARTS, flat
-from anchorlab.training.seeds import seeds_of
+from anchorlab.training.members import seeds_of
 
 
 class StudyFile(Spec):

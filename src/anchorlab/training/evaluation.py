@@ -16,7 +16,7 @@ from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch, Task
 from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.training.ensemble import Ensemble
-from anchorlab.training.executions.step import autocast
+from anchorlab.training.executions.loss import autocast
 from anchorlab.training.feed import FixedSampleFeed, first_rows, map_batch
 from anchorlab.training.members import Members
 from anchorlab.training.recipe import Evaluation
