@@ -11,7 +11,7 @@ import pytest
 
 from anchorlab.engine import forecast, run
 from anchorlab.engine.folder import Folder
-from anchorlab.engine.joint_job import JointJob
+from anchorlab.engine.job import JointJob
 from anchorlab.engine.progress_files import note_failure
 from anchorlab.engine.run import plan
 from anchorlab.engine.scheduler import Pieces

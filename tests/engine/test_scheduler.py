@@ -2,7 +2,8 @@
 
 from anchorlab.engine import scheduler
 from anchorlab.engine.local import Local
-from anchorlab.engine.scheduler import Pieces, Plan, Plans
+from anchorlab.engine.planning import Plan, Plans
+from anchorlab.engine.scheduler import Pieces
 from anchorlab.papers.anchor.settings import shortened
 from anchorlab.runs import Run, Store
 from anchorlab.studies.quick import quick_model, quick_recipe

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from anchorlab.engine import tally
-from anchorlab.engine.joint_job import JointJob
-from anchorlab.engine.scheduler import Plan, job_of
+from anchorlab.engine import scheduler
+from anchorlab.engine.job import JointJob
+from anchorlab.engine.planning import Plan
+from anchorlab.engine.scheduler import Tally, job_of
 from anchorlab.runs import Store
 from anchorlab.training import Members, Progress
 from tests.small_experiments import experiment
@@ -17,9 +18,9 @@ LONG, SHORT = experiment(duration=30), experiment(duration=20, members=Members(s
 @pytest.fixture
 def counted(monkeypatch, tmp_path):
     """A tally of two experiments whose members cost 7 and 2 a step, all that it reports, and their jobs."""
-    monkeypatch.setattr(tally, "work_per_step", lambda one: 7 if one.steps == 30 else 2)
+    monkeypatch.setattr(scheduler, "work_per_step", lambda one: 7 if one.steps == 30 else 2)
     said = []
-    one = tally.Tally({each.cell.address: each for each in (LONG, SHORT)}, lambda status: said.append(replace(status)))
+    one = Tally({each.cell.address: each for each in (LONG, SHORT)}, lambda status: said.append(replace(status)))
     plan = Plan([[0], [1, 2]], 1, "auto")
     first, second = (job_of(Store(tmp_path), LONG, plan, index, "cpu", 1.0) for index in range(2))
     return one, said, first, second, job_of(Store(tmp_path), SHORT, Plan([[0, 1]], 1, "mapped"), 0, "cpu", 1.0)

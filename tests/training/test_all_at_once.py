@@ -1,5 +1,7 @@
 """Trainings of all members at once, as on a GPU: the same members as one by one."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -186,5 +188,5 @@ def test_a_mean_does_not_depend_on_how_many_more_sequences_others_have():
     together = at_once(one).rows
     for index in range(12):
         part = one.take(range(index, index + 1))
-        (alone,) = fit_joined([part], [Places(index, 12)], [Memory(1)], [None], "cpu", "mapped")
+        (alone,) = fit_joined([part], [Places(index, 12)], [Memory(1)], [None], partial(fit, execution="mapped"))
         assert [row.value for row in together if row.member == index] == [row.value for row in alone]

@@ -13,6 +13,7 @@ from anchorlab.tasks import Task
 from anchorlab.training.ensemble import build
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import STREAM_DRAW
+from anchorlab.training.optimisers import slots
 
 LEAST_MAPPED = 8
 """The smallest number of members for which mapping them pays on a CPU."""
@@ -65,7 +66,6 @@ def memory_per_member(experiment: Experiment) -> int:
     task, recipe = experiment.task, experiment.recipe
     weights = [*experiment.template.parameters(), *experiment.template.buffers()]
     number = _bytes_per_number(experiment)
-    slots = 2 if recipe.optimiser.kind != "sgd" else int(recipe.optimiser.momentum > 0)
     widest = max((value.shape[-1] for value in weights if value.ndim), default=1)
     activations = recipe.batch * task.shape.length * widest * len(weights)
     sequences = len(task.splits) * recipe.evaluation.size
@@ -73,7 +73,8 @@ def memory_per_member(experiment: Experiment) -> int:
         sequences += max(experiment.members.data_size or (recipe.data.size,))
     else:
         sequences += max(STREAM_DRAW, recipe.batch)
-    numbers = sum(value.numel() for value in weights) + (1 + slots) * parameter_count(experiment) + activations
+    trained = parameter_count(experiment) * (1 + len(slots(recipe.optimiser)))
+    numbers = sum(value.numel() for value in weights) + trained + activations
     return number * numbers + sequences * _bytes_per_sequence(task, number)
 
 
@@ -82,11 +83,8 @@ def checkpoint_bytes(experiment: Experiment) -> int:
     if not experiment.trained:
         return 0
     weights = [*experiment.template.parameters(), *experiment.template.buffers()]
-    return (
-        _bytes(weights, _bytes_per_number(experiment))
-        * len(experiment.members)
-        * len(experiment.steps_at(experiment.recipe.checkpoints))
-    )
+    one = _bytes(weights, _bytes_per_number(experiment))
+    return one * len(experiment.members) * len(experiment.steps_at(experiment.recipe.checkpoints))
 
 
 def parameter_count(experiment: Experiment) -> int:

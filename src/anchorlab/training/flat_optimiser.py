@@ -74,7 +74,8 @@ class FlatOptimiser:
     """AdamW, Adam or SGD over flat weights, updated in place.
 
     The number of kernels does not depend on the number of weights or members. All values that change from step to step
-    are tensors on the device, so that a CUDA graph can replay the update. Inactive members keep their weights and their state.
+    are tensors on the device, so that a CUDA graph can replay the update. Inactive members keep their weights and their
+    state.
     """
 
     def __init__(self, recipe: Recipe, members: Members, flat: FlatWeights) -> None:
