@@ -6,7 +6,7 @@ from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec, LSTMSpec
 from anchorlab.runs import Store
 from anchorlab.studies import run_study, sweep_study
-from anchorlab.studies.sweep_file import read_sweep
+from anchorlab.studies.toml_file import read_sweep
 from anchorlab.tasks import load_task, task
 from anchorlab.training import Members
 from anchorlab.training.recipe import default_recipe
