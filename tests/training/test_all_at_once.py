@@ -14,8 +14,8 @@ from anchorlab.training.joined import Places, fit_joined
 from anchorlab.training.mapped_evaluation import MappedEvaluator
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
 from tests.training.kernels import Kernels
+from tests.training.mapped_parts import MEMBERS
 
-MEMBERS = Members(seeds=(4, 5, 6), learning_rate=(1e-2, 3e-3, 1e-3), weight_decay=(0.0, 0.3, 0.1), clip=(0.1, 0.5, 9.0))
 CPU = torch.device("cpu")
 
 
