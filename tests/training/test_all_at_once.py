@@ -9,9 +9,8 @@ from anchorlab.models.edits import Remove, Truncate
 from anchorlab.tasks import AnchorFunction, Vocabulary
 from anchorlab.training import Evaluation, Experiment, Members, Stop, fit
 from anchorlab.training.ensemble import initialise
-from anchorlab.training.evaluation import Evaluator
+from anchorlab.training.evaluation import Evaluator, MappedEvaluator
 from anchorlab.training.joined import Places, fit_joined
-from anchorlab.training.mapped_evaluation import MappedEvaluator
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
 from tests.training.kernels import Kernels
 from tests.training.mapped_parts import MEMBERS

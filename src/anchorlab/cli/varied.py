@@ -16,9 +16,9 @@ def varied(chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: s
     A list is one value where the field itself holds a list. Without options, the study itself.
     Errors: `SpecError` that names the field as it was written.
     """
-    from anchorlab.training.field_paths import SHORT_PATHS, flat
+    from anchorlab.training.field_paths import SHORT_PATHS, values_by_path
     from anchorlab.training.members import read_seeds
 
     with as_written([*written(parts), "seeds"], SHORT_PATHS):
-        values = dict(flat({part: nested(fields, part) for part, fields in parts.items()}))
+        values = values_by_path({part: nested(fields, part) for part, fields in parts.items()})
         return chosen.studies(profile, values, None if seeds is None else read_seeds(seeds))

@@ -13,7 +13,7 @@ from anchorlab.studies.study import Study
 from anchorlab.studies.training_sweep import sweep_study
 from anchorlab.tasks import Task, parse_task, task
 from anchorlab.tasks.build import read_toml
-from anchorlab.training.field_paths import PARTS, flat
+from anchorlab.training.field_paths import PARTS, values_by_path
 from anchorlab.training.from_plain_data import declared
 from anchorlab.training.members import seeds_of
 
@@ -49,7 +49,7 @@ class StudyFile(_File):
     @property
     def values(self) -> dict[str, Any]:
         """The new values by path."""
-        return dict(flat({part: getattr(self, part) for part in PARTS}))
+        return values_by_path({part: getattr(self, part) for part in PARTS})
 
     @property
     def chosen_seeds(self) -> tuple[int, ...] | None:
@@ -110,7 +110,7 @@ def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[s
     chosen = None if seeds is None else seeds_of(seeds)
     try:
         read = SweepFile.parse(data)
-        values = dict(flat(read.grid))
+        values = values_by_path(read.grid)
         for at, some in values.items():
             if not isinstance(some, list):
                 raise SpecError(f"grid.{at}", f"{some!r:.40} is no list of values", "write [1, 2, 4]")

@@ -16,12 +16,11 @@ from anchorlab.models import fast_float32, full_float32
 from anchorlab.models.model import Model
 from anchorlab.training.cost import mapping_pays
 from anchorlab.training.ensemble import Ensemble
-from anchorlab.training.evaluation import UNEDITED, Evaluator, Row
+from anchorlab.training.evaluation import UNEDITED, Evaluator, MappedEvaluator, Row
 from anchorlab.training.executions import Graphs, MappedExecution, MappedGradients, MemberExecution
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import FixedSampleFeed, make_feed
 from anchorlab.training.flat_optimiser import FlatOptimiser, FlatWeights, aligned
-from anchorlab.training.mapped_evaluation import MappedEvaluator
 from anchorlab.training.optimisers import StackedOptimiser
 from anchorlab.training.signals import DelayedSignals
 
