@@ -1,7 +1,7 @@
 """Run experiments, here or elsewhere, unless the store already contains them."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
@@ -13,7 +13,7 @@ from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.scheduler import Failure, Pieces
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, StoreError
 from anchorlab.printable import first_few
-from anchorlab.progress import Status
+from anchorlab.progress import Report, Status
 from anchorlab.runs import RunDirectory, Store
 from anchorlab.spec import unknown_name
 from anchorlab.training import Experiment, TrainedRun
@@ -29,7 +29,7 @@ def run(
     workers: int | None = None,
     device: str = "cpu",
     execution: ExecutionName = "auto",
-    report: Callable[[Status], None] | None = None,
+    report: Report | None = None,
     keep_every: float = 20.0,
     on: On | Backend = "local",
 ) -> list[TrainedRun]:
@@ -87,7 +87,8 @@ def run(
     if on == "local":
         backend, plans = local(todo, workers, device, execution, experiments)
     else:
-        backend, plans = _elsewhere(on, device), for_others(todo, workers, execution, experiments)
+        backend = on if not isinstance(on, str) else Ray(device=device) if on == "ray" else Folder()
+        plans = for_others(todo, workers, execution, experiments)
     if todo and report is not None and (label := backend.beginning(store.root)):
         report(Status(0, label=label))
     Pieces(store, todo, plans, device, keep_every, report, failures).train(backend)
@@ -122,13 +123,6 @@ def _without_start(
     failures = list(error.failures) if isinstance(error, IncompleteError) else [(one, error) for one in starts.values()]
     failures += [(one.cell.label, AnchorlabError("what it starts from has failed")) for one in lost.values()]
     return {address: one for address, one in todo.items() if address not in {*lost, *starts}}, failures
-
-
-def _elsewhere(on: On | Backend, device: str) -> Backend:
-    """Return the backend for `on`, which is not `local`."""
-    if isinstance(on, str):
-        return Ray(device=device) if on == "ray" else Folder()
-    return on
 
 
 def _check_finished(directory: RunDirectory) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -12,7 +12,7 @@ from anchorlab.engine.job import Job, JointJob, compatible
 from anchorlab.engine.planning import Plan, Plans
 from anchorlab.engine.progress_files import forget_failure
 from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError
-from anchorlab.progress import Status
+from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.runs.lease import LEASE
 from anchorlab.runs.plugins import is_module_name, note_modules
@@ -77,7 +77,7 @@ class Tally:
         report: called with the status
     """
 
-    def __init__(self, todo: Mapping[str, Experiment], report: Callable[[Status], None] | None) -> None:
+    def __init__(self, todo: Mapping[str, Experiment], report: Report | None) -> None:
         self.work = {address: work_per_step(one) for address, one in todo.items()}
         total = sum(self.work[address] * one.member_steps for address, one in todo.items())
         self.status = Status(total, cells=len(todo))
@@ -137,7 +137,7 @@ class Pieces:
         plans: Plans,
         device: str,
         keep_every: float,
-        report: Callable[[Status], None] | None,
+        report: Report | None,
         failures: Iterable[Failure] = (),
     ) -> None:
         self.store, self.todo, self.plans, self.device, self.keep_every = store, todo, plans, device, keep_every
@@ -229,11 +229,12 @@ class Pieces:
 
     def _done(self, job: Job, error: Exception | None = None) -> None:
         """Record the end of a job: count it, queue it again, or note its failure; merge the run after its last job."""
-        if len(job.parts) > 1:
-            self._ended(job, error)
+        if isinstance(error, InUseError) or (error is not None and len(job.parts) > 1):
+            self._again.extend(job.parts)  # to be tried one by one
             return
-        if isinstance(error, InUseError):
-            self._again.append(job)
+        if len(job.parts) > 1:
+            for part in job.parts:
+                self._done(part)
             return
         run = self._runs[job.chunk.address]
         run.left -= 1
@@ -244,14 +245,6 @@ class Pieces:
         self.tally.count(job, job.experiment.steps)
         if run.left == 0 and not run.failed:
             self._merge(job.chunk.address, run)
-
-    def _ended(self, job: Job, error: Exception | None) -> None:
-        """Record the end of a joint job for each part; after an error, the parts are tried one by one."""
-        for part in job.parts:
-            if error is None:
-                self._done(part)
-            else:
-                self._again.append(part)
 
     def _merge(self, address: str, run: _Open) -> None:
         """Merge a run; if a chunk turns out to be damaged, queue it to be trained again."""
