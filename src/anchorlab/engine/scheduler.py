@@ -63,7 +63,7 @@ def finish(store: Store, experiment: Experiment, plan: Plan, lease: float = LEAS
 
 def restarted(jobs: Iterable[Job], error: DamagedChunkError) -> Job:
     """Restart the chunk that contains the damaged file, and return its job."""
-    job = next(one for one in jobs if one.chunk.contains(error.path))
+    (job,) = (one for one in jobs if one.chunk.contains(error.path))
     with job.chunk as chunk:
         chunk.restart()
     return job
