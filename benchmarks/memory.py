@@ -21,7 +21,7 @@ from anchorlab.models.model import predict
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, FixedSample, Members, Recipe
 from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions.step import mean_loss
+from anchorlab.training.executions.loss import mean_loss
 
 PROBE = """
 import resource, sys

@@ -31,7 +31,7 @@ from anchorlab.training import SGD, Experiment, Recipe, initialise
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.evaluation import Evaluator
 from anchorlab.training.executions import MemberExecution
-from anchorlab.training.executions.step import forward_loss
+from anchorlab.training.executions.loss import forward_loss
 from anchorlab.training.feed import MemberBatches, make_feed
 from anchorlab.training.optimisers import StackedOptimiser
 

@@ -48,8 +48,7 @@ from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
 from anchorlab.spec import Spec
 from anchorlab.studies import STUDIES, Study, findings_directory, study, with_controls
-from anchorlab.studies.fewer_seeds import part_of
-from anchorlab.studies.model_profiles import profile_name
+from anchorlab.studies.profile_names import part_of, profile_name
 from anchorlab.training.cost import estimated_seconds
 
 HERE = Path(__file__).parent

@@ -3,7 +3,7 @@ import pytest
 from anchorlab.cli.options.fields import as_written, fold, nested, read_value
 from anchorlab.errors import SpecError
 from anchorlab.training.from_plain_data import merged
-from anchorlab.training.seeds import read_seeds
+from anchorlab.training.members import read_seeds
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from anchorlab.engine import run
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation, Times, trainer
@@ -39,6 +41,24 @@ def train_for_ever(root, workers, progress):
             progress.put([process.pid for process in multiprocessing.active_children()])
 
     run([LONG], Store(root), workers, report=report, keep_every=0.0)
+
+
+STATES = "state/chunk-*/step-*.safetensors"
+
+
+class _Enough(Exception):
+    """What a test stops a training with."""
+
+
+def stop_when(experiments, root, pattern=STATES, count=1, keep_every=0.0, **arguments):
+    """Trains in this process until so many files are there, then stops it from within."""
+
+    def report(status):
+        if len(list(root.rglob(pattern))) >= count:
+            raise _Enough
+
+    with pytest.raises(_Enough):
+        run(experiments, root, workers=1, report=report, keep_every=keep_every, **arguments)
 
 
 def contents(path):

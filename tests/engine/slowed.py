@@ -10,7 +10,7 @@ PAUSE = 0.01  # seconds
 
 os.fsync = lambda descriptor: None
 trainer._LEAST_TRAINING_PER_KEEPING = 0
-_state = trainer._Session._state
+_state = trainer.Session._state
 
 
 def _slow_state(session):
@@ -18,4 +18,4 @@ def _slow_state(session):
     return _state(session)
 
 
-trainer._Session._state = _slow_state
+trainer.Session._state = _slow_state

@@ -7,7 +7,7 @@ import pytest
 
 import anchorlab as al
 from anchorlab.engine import Worker, plan, run
-from anchorlab.engine.divergence import divergence
+from anchorlab.engine.run import divergence
 from anchorlab.errors import DivergedWarning
 from anchorlab.runs import Store
 from anchorlab.runs.atomic_files import read_json, write_json

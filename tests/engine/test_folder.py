@@ -29,8 +29,8 @@ def work(root, lease, slowly):
     os.fsync = lambda descriptor: None
     trainer._LEAST_TRAINING_PER_KEEPING = 0
     if slowly:  # by a millisecond a state, so that it can be met at work
-        keep = trainer._Session._state
-        trainer._Session._state = lambda self: (time.sleep(0.002), keep(self))[1]
+        keep = trainer.Session._state
+        trainer.Session._state = lambda self: (time.sleep(0.002), keep(self))[1]
     Worker(Store(root), keep_every=0.0, pause=0.05, lease=lease).work(until_empty=True)
 
 

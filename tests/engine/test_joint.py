@@ -11,7 +11,7 @@ import pytest
 
 from anchorlab.engine import forecast, run
 from anchorlab.engine.folder import Folder
-from anchorlab.engine.joint_job import JointJob
+from anchorlab.engine.job import JointJob
 from anchorlab.engine.progress_files import note_failure
 from anchorlab.engine.run import plan
 from anchorlab.engine.scheduler import Pieces
@@ -30,7 +30,7 @@ from anchorlab.training import (
     trainer,
     work_per_step,
 )
-from tests.engine.killed import contents, results, wait_until
+from tests.engine.killed import STATES, contents, results, stop_when, wait_until
 from tests.processes import processes
 from tests.small_experiments import IDENTITY, experiment
 
@@ -53,18 +53,7 @@ SWEEP = [
     for rate in RATES
 ]
 
-pytestmark = pytest.mark.equal_bytes
-
-
-class _Enough(Exception):
-    """What a test stops a training with."""
-
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch):
-    monkeypatch.setattr("anchorlab.training.trainer._REPORT_EVERY", 0.0)
-    monkeypatch.setattr("anchorlab.training.trainer._LEAST_TRAINING_PER_KEEPING", 0)
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+pytestmark = [pytest.mark.equal_bytes, pytest.mark.usefixtures("often")]
 
 
 @pytest.fixture(scope="module")
@@ -104,17 +93,6 @@ def refused():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ChunkDirectory, "write_checkpoint", refuse)
         yield patch
-
-
-def stop_when(root, pattern, count):
-    """Trains the sweep until so many files are there, then stops it from within."""
-
-    def report(status):
-        if len(list(root.rglob(pattern))) >= count:
-            raise _Enough
-
-    with pytest.raises(_Enough):
-        run(SWEEP, root, workers=1, report=report, keep_every=0.0)
 
 
 @pytest.mark.slow
@@ -255,7 +233,7 @@ def test_other_executions_train_each_run_by_itself(tmp_path, jobs):
 
 
 def test_what_was_stopped_goes_on_together(tmp_path, alone, jobs):
-    stop_when(tmp_path, "state/chunk-*/step-*.safetensors", 5)
+    stop_when(SWEEP, tmp_path, count=5)
     run(SWEEP, tmp_path, workers=1)
     assert jobs == [5, 5]
     assert results(tmp_path) == alone
@@ -279,8 +257,8 @@ def test_what_a_kill_has_left_is_still_mapped(tmp_path, alone, jobs):
 
 def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatch):
     """As a kill leaves them between the keeping of one and of the next."""
-    stop_when(tmp_path, "checkpoints/step-00000030.*", 5)
-    kept = {path: path.read_bytes() for path in tmp_path.rglob("state/chunk-*/step-*.safetensors")}
+    stop_when(SWEEP, tmp_path, "checkpoints/step-00000030.*", 5)
+    kept = {path: path.read_bytes() for path in tmp_path.rglob(STATES)}
     for path in list(kept)[:2]:
         path.unlink()
     steps, joint = [], JointJob._train_together
@@ -297,12 +275,7 @@ def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatc
 
 
 def test_a_run_that_began_by_itself_goes_on_as_it_was_planned(tmp_path, jobs):
-    def report(status):
-        if any(tmp_path.rglob("state/chunk-*/step-*.safetensors")):
-            raise _Enough
-
-    with pytest.raises(_Enough):
-        run(SWEEP[:1], tmp_path, workers=1, report=report, keep_every=0.0)
+    stop_when(SWEEP[:1], tmp_path)
     run(SWEEP, tmp_path, workers=1)
     assert jobs == [1, 1, 4]
     run(SWEEP[:1], tmp_path / "alone", workers=1)
@@ -311,7 +284,7 @@ def test_a_run_that_began_by_itself_goes_on_as_it_was_planned(tmp_path, jobs):
 
 
 def test_a_damaged_state_costs_its_own_run_alone(tmp_path, alone, jobs):
-    stop_when(tmp_path, "state/chunk-*/step-*.safetensors", 5)
+    stop_when(SWEEP, tmp_path, count=5)
     state = min(tmp_path.rglob(f"{SWEEP[2].cell.address}/state/chunk-*/step-*.safetensors"))
     state.write_bytes(state.read_bytes()[:-3])
     notes = []
@@ -389,7 +362,7 @@ def test_killed_at_any_moment(tmp_path, alone):
             child.join()
             code = child.exitcode
             kills += code != 0
-            with_state += code != 0 and any(root.rglob("state/chunk-*/step-*.safetensors"))
+            with_state += code != 0 and any(root.rglob(STATES))
         assert results(root) == alone
         if kills >= 8:
             break

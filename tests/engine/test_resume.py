@@ -17,9 +17,21 @@ from anchorlab.engine.scheduler import Pieces
 from anchorlab.errors import AnchorlabError, IncompleteError
 from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Progress, Stop, Times
-from tests.engine.killed import LONG, LONGER, RECIPES, results, runs_still, train, train_for_ever, wait_until
+from tests.engine.killed import (
+    LONG,
+    LONGER,
+    RECIPES,
+    results,
+    runs_still,
+    stop_when,
+    train,
+    train_for_ever,
+    wait_until,
+)
 from tests.processes import processes
 from tests.small_experiments import BREAKING, KINDS, SAMPLE, STREAM, experiment, worst
+
+pytestmark = pytest.mark.usefixtures("often")
 
 
 def trained(root, *arguments):
@@ -76,29 +88,6 @@ def test_killed_at_any_moment_in_two_processes(tmp_path):
     assert check_kills(tmp_path, 5, 0.5 * duration, random.Random(0), arguments, expected) >= 3
 
 
-class _Enough(Exception):
-    """What a test stops a training with."""
-
-
-def interrupted(one, store, workers=1, **arguments):
-    """Trains until a state is kept, then is stopped from within."""
-
-    def report(status):
-        if any(store.root.rglob("state/chunk-*/step-*.safetensors")):
-            raise _Enough
-
-    with pytest.raises(_Enough):
-        run([one], store, workers, report=report, keep_every=0.0, **arguments)
-
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch):
-    """Reports after every step, so that a test can stop a training anywhere; and no waiting for the disk."""
-    monkeypatch.setattr("anchorlab.training.trainer._REPORT_EVERY", 0.0)
-    monkeypatch.setattr("anchorlab.training.trainer._LEAST_TRAINING_PER_KEEPING", 0)
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
 EVERY = {"evaluation": Evaluation(every=5, size=8), "checkpoints": Times(every=10)}
 VARIED = {
     "bfloat16": experiment(precision="bfloat16", **EVERY),
@@ -120,7 +109,7 @@ def test_every_recipe_goes_on_with_the_same_bytes(name, tmp_path):
     one = VARIED[name]
     whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
     run([one], whole, workers=1)
-    interrupted(one, again)
+    stop_when([one], again.root)
     run([one], again, workers=1)
     assert results(again.root) == results(whole.root)
 
@@ -130,7 +119,7 @@ def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
     one = experiment(**EVERY, precision="float32")
     whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
     run([one], whole, workers=1, execution="member")
-    interrupted(one, again, execution="member")
+    stop_when([one], again.root, execution="member")
     run([one], again, workers=1, execution="mapped")
     assert results(again.root) == results(whole.root)
 
@@ -181,7 +170,7 @@ def test_a_damaged_state_starts_its_chunk_over_and_says_so(tmp_path, workers):
         with store.open(one.cell) as directory:
             directory.plan({"chunks": [[0], [1, 2]], "threads": 1})
     run([one, other], whole, workers=1)
-    interrupted(one, again)
+    stop_when([one], again.root)
     (state,) = again.root.rglob("state/chunk-0000.*/step-*.safetensors")
     state.write_bytes(state.read_bytes()[:-5])
     notes = []
@@ -203,13 +192,7 @@ def test_damage_that_is_found_when_a_run_is_merged_starts_its_chunk_over(tmp_pat
         with store.open(one.cell) as directory:
             directory.plan({"chunks": [[0], [1, 2]], "threads": 1})
     run([one], whole, workers=1)
-
-    def report(status):
-        if len(list(again.root.rglob("state/chunk-*/result.*"))) == 1:
-            raise _Enough
-
-    with pytest.raises(_Enough):
-        run([one], again, workers=1, report=report)
+    stop_when([one], again.root, "state/chunk-*/result.*", keep_every=20.0)
     (file,) = again.root.rglob(f"state/chunk-*/{name}")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 4
@@ -241,7 +224,7 @@ def test_the_only_piece_that_fails_is_its_own_error(tmp_path):
 
 def test_a_run_whose_files_are_damaged_does_not_stop_the_others(tmp_path):
     one, other, store = experiment(**EVERY), experiment(duration=4), Store(tmp_path)
-    interrupted(one, store)
+    stop_when([one], store.root)
     plan = store.root / one.cell.address / "state" / "plan.json"
     plan.write_bytes(b"{}")
     with pytest.raises(IncompleteError, match=r"plan\.json: damaged.*remove the run with"):
@@ -253,7 +236,7 @@ def test_a_run_whose_files_are_damaged_does_not_stop_the_others(tmp_path):
 
 def test_an_interrupted_run_lets_go_of_its_locks(tmp_path):
     one, store = experiment(**EVERY), Store(tmp_path)
-    interrupted(one, store)
+    stop_when([one], store.root)
     with store.open(one.cell) as directory, directory.chunk(0):
         assert not directory.finished
 

@@ -6,7 +6,7 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.runs import Condition, Entry, Fields, chosen, differences, ordered, short_names, text_of, words
-from anchorlab.runs.labels import shortest
+from anchorlab.runs.differences import shortest
 
 
 def entry(address, label="tiny", trained=True, **spec):

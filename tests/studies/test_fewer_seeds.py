@@ -6,7 +6,7 @@ from anchorlab.errors import SpecError
 from anchorlab.findings.claims import base_profile
 from anchorlab.papers.verifying import candidates
 from anchorlab.studies import findings_directory, run_study, study
-from anchorlab.studies.fewer_seeds import part_name, part_of, with_fewer_seeds
+from anchorlab.studies.profile_names import part_name, part_of, with_fewer_seeds
 from anchorlab.training import Members
 
 

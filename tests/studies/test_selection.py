@@ -115,7 +115,7 @@ HYPOTHESIS = '[[hypothesis]]\nname = "h"\nsays = "It is so"\n'
         (BASE + 2 * f"{HYPOTHESIS}at_least = 1\n", r"hypothesis\.h: own/mine has a claim of this name"),
     ],
 )
-def test_mistakes_name_the_file_and_the_field(tmp_path, text, message):
+def test_an_entry_that_is_refused_names_the_file_and_the_field(tmp_path, text, message):
     with pytest.raises(SpecError, match=message):
         only(toml(tmp_path, text)).studies("smoke", {})
 

@@ -6,10 +6,10 @@ from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec, LSTMSpec
 from anchorlab.runs import Store
 from anchorlab.studies import run_study, sweep_study
-from anchorlab.studies.sweep_file import read_sweep
+from anchorlab.studies.toml_file import read_sweep
 from anchorlab.tasks import load_task, task
 from anchorlab.training import Members
-from anchorlab.training.default_recipe import default_recipe
+from anchorlab.training.recipe import default_recipe
 
 SMALL = """
 [model]
@@ -122,7 +122,7 @@ def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
         ),
     ],
 )
-def test_mistakes_name_the_file_and_the_field(tmp_path, text, message):
+def test_an_entry_that_is_refused_names_the_file_and_the_field(tmp_path, text, message):
     with pytest.raises(SpecError, match=message) as raised:
         read(tmp_path, text)
     assert "\n" not in str(raised.value)

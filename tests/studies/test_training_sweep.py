@@ -68,7 +68,7 @@ def test_two_quantities_make_a_grid():
         ({"model.heads": (0,)}, r"model\.heads"),
     ],
 )
-def test_mistakes_are_named(vary, field):
+def test_quantities_that_make_no_sweep_are_named(vary, field):
     with pytest.raises(SpecError, match=f"^{field}"):
         grid(vary=vary)
 

@@ -133,7 +133,7 @@ def test_a_name_of_its_own_leaves_the_claims_to_their_paper():
         ({"recipe.data.size": 60}, r"recipe\.data\.size: is what anchor/made-up compares: 20, 40"),
     ],
 )
-def test_mistakes_are_named(values, field):
+def test_values_that_cannot_be_varied_are_named(values, field):
     with pytest.raises(SpecError, match=f"^{field}"):
         PAPERS.vary(values).experiments_of("quick")
 

@@ -1,5 +1,7 @@
 """Trainings of all members at once, as on a GPU: the same members as one by one."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -7,13 +9,12 @@ from anchorlab.models.edits import Remove, Truncate
 from anchorlab.tasks import AnchorFunction, Vocabulary
 from anchorlab.training import Evaluation, Experiment, Members, Stop, fit
 from anchorlab.training.ensemble import initialise
-from anchorlab.training.evaluation import Evaluator
+from anchorlab.training.evaluation import Evaluator, MappedEvaluator
 from anchorlab.training.joined import Places, fit_joined
-from anchorlab.training.mapped_evaluation import MappedEvaluator
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
 from tests.training.kernels import Kernels
+from tests.training.mapped_parts import MEMBERS
 
-MEMBERS = Members(seeds=(4, 5, 6), learning_rate=(1e-2, 3e-3, 1e-3), weight_decay=(0.0, 0.3, 0.1), clip=(0.1, 0.5, 9.0))
 CPU = torch.device("cpu")
 
 
@@ -186,5 +187,5 @@ def test_a_mean_does_not_depend_on_how_many_more_sequences_others_have():
     together = at_once(one).rows
     for index in range(12):
         part = one.take(range(index, index + 1))
-        (alone,) = fit_joined([part], [Places(index, 12)], [Memory(1)], [None], "cpu", "mapped")
+        (alone,) = fit_joined([part], [Places(index, 12)], [Memory(1)], [None], partial(fit, execution="mapped"))
         assert [row.value for row in together if row.member == index] == [row.value for row in alone]

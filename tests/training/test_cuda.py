@@ -5,20 +5,17 @@ import logging
 import pytest
 import torch
 
-from anchorlab.training import SGD, Adam, Members, Stop, fit
-from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions import Graphs, MappedExecution
-from anchorlab.training.feed import make_feed
-from anchorlab.training.flat import FlatWeights
-from anchorlab.training.flat_optimiser import FlatOptimiser
+from anchorlab.training import SGD, Adam, Stop, fit
+from anchorlab.training.executions import Graphs
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+from tests.training import mapped_parts
+from tests.training.mapped_parts import MEMBERS
 
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
 ]
 
-MEMBERS = Members(seeds=(4, 5, 6), learning_rate=(1e-2, 3e-3, 1e-3), weight_decay=(0.0, 0.3, 0.1), clip=(0.1, 0.5, 9.0))
 OWN_KINDS = [kind for kind in KINDS if not kind.startswith("own")]
 
 
@@ -58,14 +55,7 @@ def test_lower_precision_follows(precision):
 
 
 def parts(one):
-    ensemble = initialise(one.model, one.task.shape, one.members.seeds, torch.float64).to("cuda")
-    flat = FlatWeights.of({name: ensemble.weights[name] for name in ensemble.trainable})
-    ensemble = ensemble.with_weights({**ensemble.weights, **flat.views})
-    optimiser = FlatOptimiser(one.recipe, one.members, flat)
-    device = flat.values.device
-    feed = make_feed(one.task, one.recipe, one.members, device, torch.float64)
-    execution = MappedExecution(ensemble, optimiser, one.task.loss, mixed=False, graphs=Graphs(device))
-    return ensemble, optimiser, feed, execution
+    return mapped_parts.parts(one, "cuda", graphs=Graphs(torch.ones((), device="cuda").device))
 
 
 def test_every_batch_shape_is_captured_once():

@@ -5,13 +5,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from anchorlab.training import Members
-from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions import MappedExecution
-from anchorlab.training.feed import make_feed
-from anchorlab.training.flat import FlatWeights
-from anchorlab.training.flat_optimiser import FlatOptimiser
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment
 from tests.training.kernels import Kernels, OnDevice
+from tests.training.mapped_parts import parts
 
 META = torch.device("meta")
 OWN = [kind for kind in KINDS if not kind.startswith("own")]  # a user's module may read from the host
@@ -26,14 +22,9 @@ class NothingFromTheHost(TorchFunctionMode):
 
 
 def on_device(one, device=META):
-    dtype = torch.float32
-    ensemble = initialise(one.model, one.task.shape, one.members.seeds, dtype).to(device)
+    ensemble, _, feed, execution = parts(one, device, torch.float32)
     ensemble.template._forward_pre_hooks.clear()  # a template refuses weights without values: here all are so
-    flat = FlatWeights.of({name: ensemble.weights[name] for name in ensemble.trainable})
-    ensemble = ensemble.with_weights({**ensemble.weights, **flat.views})
-    optimiser = FlatOptimiser(one.recipe, one.members, flat)
-    feed = make_feed(one.task, one.recipe, one.members, device, dtype)
-    return feed, MappedExecution(ensemble, optimiser, one.task.loss, False)
+    return feed, execution
 
 
 @pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])

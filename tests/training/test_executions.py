@@ -10,7 +10,7 @@ from anchorlab.training import SGD, Adam, AdamW, Experiment, Members, fit
 from anchorlab.training.cost import work_per_step
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.executions import member_module
-from anchorlab.training.trainer import _Session
+from anchorlab.training.trainer import Session
 from tests.small_experiments import (
     DECODER,
     IDENTITY,
@@ -189,7 +189,7 @@ def test_experiments_leave_torchs_generator_alone():
 
 
 def execution_of(one, execution="auto", keeper=None):
-    return _Session(one, torch.device("cpu"), execution, keeper, None).execution.name
+    return Session(one, torch.device("cpu"), execution, keeper).execution.name
 
 
 def test_eight_members_of_a_tiny_model_are_mapped():
@@ -221,7 +221,7 @@ def test_a_training_goes_on_as_it_began():
 
     class Kept:
         def load(self):
-            session = _Session(one, torch.device("cpu"), "member", None, None)
+            session = Session(one, torch.device("cpu"), "member")
             return session._state()
 
     assert execution_of(one, keeper=Kept()) == "member"
@@ -231,7 +231,7 @@ def test_a_training_goes_on_as_it_began():
 def test_members_that_are_trained_one_by_one_begin_at_cache_lines(kind):
     """Libraries add up what begins elsewhere in another order, and the index of a member depends on its chunk."""
     one = experiment(kind, precision="float32")
-    session = _Session(one, torch.device("cpu"), "member", None, None)
+    session = Session(one, torch.device("cpu"), "member")
     before = one.initial_ensemble()
     for index, module in enumerate(session.execution.modules):
         weights = dict([*module.named_parameters(), *module.named_buffers()])

@@ -21,8 +21,7 @@ from anchorlab.training import (
     fit,
     memory_per_member,
 )
-from anchorlab.training.default_recipe import default_recipe
-from anchorlab.training.recipe import SGD, Adam, AdamW
+from anchorlab.training.recipe import SGD, Adam, AdamW, default_recipe
 from tests.small_experiments import DECODER, IDENTITY, KINDS, SAMPLE, STREAM, TRIGGERS, experiment
 
 RECIPES = {

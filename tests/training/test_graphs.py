@@ -5,34 +5,18 @@ import logging
 import pytest
 import torch
 
-from anchorlab.training import SGD, Members, fit
-from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions import Graphs, MappedExecution
-from anchorlab.training.feed import make_feed
-from anchorlab.training.flat import FlatWeights
-from anchorlab.training.flat_optimiser import FlatOptimiser
+from anchorlab.training import SGD, fit
+from anchorlab.training.executions import Graphs
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+from tests.training import mapped_parts
 from tests.training.fake_cuda import cuda  # noqa: F401 - a fixture
+from tests.training.mapped_parts import MEMBERS, train
 
 pytestmark = pytest.mark.untyped  # the device and its graphs are fakes
 
-MEMBERS = Members(seeds=(4, 5, 6), learning_rate=(1e-2, 3e-3, 1e-3), weight_decay=(0.0, 0.3, 0.1), clip=(0.1, 0.5, 9.0))
-
 
 def parts(one, device="cuda:0", graphs=True):
-    dtype = torch.float64
-    ensemble = initialise(one.model, one.task.shape, one.members.seeds, dtype)
-    flat = FlatWeights.of({name: ensemble.weights[name] for name in ensemble.trainable})
-    ensemble = ensemble.with_weights({**ensemble.weights, **flat.views})
-    optimiser = FlatOptimiser(one.recipe, one.members, flat)
-    feed = make_feed(one.task, one.recipe, one.members, torch.device("cpu"), dtype)
-    recorder = Graphs(torch.device(device)) if graphs else None
-    return ensemble, optimiser, feed, MappedExecution(ensemble, optimiser, one.task.loss, False, recorder)
-
-
-def train(one, feed, execution, steps, active=(True, True, True), first=0):
-    for step in range(first, first + steps):
-        execution.step(feed.at(step), one.recipe.schedule.factor(step), active, step)
+    return mapped_parts.parts(one, graphs=Graphs(torch.device(device)) if graphs else None)
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

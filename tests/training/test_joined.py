@@ -2,6 +2,7 @@
 
 import warnings
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
@@ -64,7 +65,7 @@ class Kept:
 def train_at(parts, places):
     """The rows and the last weights of each experiment, trained together at these places."""
     keepers = [Kept() for _ in parts]
-    rows = fit_joined(parts, places, keepers, [None] * len(parts), "cpu", "mapped")
+    rows = fit_joined(parts, places, keepers, [None] * len(parts), partial(fit, execution="mapped"))
     return [(each, one.checkpoints[max(one.checkpoints)]) for each, one in zip(rows, keepers, strict=True)]
 
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from anchorlab.training import SGD, Adam, AdamW, Members, Recipe
-from anchorlab.training.flat import FlatWeights
-from anchorlab.training.flat_optimiser import FlatOptimiser
+from anchorlab.training.flat_optimiser import FlatOptimiser, FlatWeights
 from anchorlab.training.optimisers import StackedOptimiser
 from tests.training.kernels import Kernels
 

@@ -13,9 +13,9 @@ from anchorlab.runs.metrics import last_metrics
 from anchorlab.tasks import Task
 from anchorlab.tasks.build import as_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
-from anchorlab.training.default_recipe import default_recipe
-from anchorlab.training.ensemble import build
+from anchorlab.training.cost import parameter_count
 from anchorlab.training.evaluation import UNEDITED
+from anchorlab.training.recipe import default_recipe
 
 if TYPE_CHECKING:
     import polars
@@ -85,8 +85,7 @@ def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
 
     parts = []
     for name, one in runs.items():
-        module = build(one.experiment.model, one.experiment.task.shape)
-        count = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
+        count = parameter_count(one.experiment)
         last = last_metrics(one.metrics).filter(pl.col("edit") == UNEDITED).drop("edit")
         parts.append(last.select(pl.lit(name).alias("model"), pl.lit(count, pl.Int64).alias("parameters"), pl.all()))
     return pl.concat(parts)

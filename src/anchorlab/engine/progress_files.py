@@ -27,12 +27,15 @@ class Noting:
         self.chunk, self.say, self._due = chunk, say, 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Write the progress if a note is due or the progress carries a message."""
+        """Write the progress if a note is due or it carries a message, for the process that waits; ignore errors."""
         if progress.note:
             self.say(progress.note)
-        if progress.note or time.monotonic() >= self._due:
-            note_progress(self.chunk, progress)
-            self._due = time.monotonic() + _EVERY
+        elif time.monotonic() < self._due:
+            return
+        found = {name: getattr(progress, name) for name in ("step", "steps", "note")}
+        with suppress(StoreError):
+            _write(self.chunk, "progress", {**found, "metrics": dict(progress.metrics)})
+        self._due = time.monotonic() + _EVERY
 
 
 class News:
@@ -43,28 +46,15 @@ class News:
 
     def of(self, chunk: ChunkDirectory) -> Progress | None:
         """Return the progress of a chunk; None if it is unknown or has not changed since the last call."""
-        progress = read_progress(chunk)
-        if progress is None or progress == self._known.get(chunk.path):
-            return None
-        self._known[chunk.path] = progress
-        return progress
-
-
-def note_progress(chunk: ChunkDirectory, progress: Progress) -> None:
-    """Write the progress of a chunk for the process that waits for it; ignore errors of writing."""
-    found = {"step": progress.step, "steps": progress.steps, "metrics": dict(progress.metrics), "note": progress.note}
-    with suppress(StoreError):
-        _write(chunk, "progress", found)
-
-
-def read_progress(chunk: ChunkDirectory) -> Progress | None:
-    """Return the progress of a chunk; None before the first report."""
-    match _read(chunk, "progress"):
-        case {"step": int(step), "steps": int(steps), "metrics": dict(metrics), "note": str(note)} if all(
-            isinstance(value, int | float) for value in metrics.values()
-        ):
-            return Progress(step, steps, metrics, note)
-    return None
+        match _read(chunk, "progress"):
+            case {"step": int(step), "steps": int(steps), "metrics": dict(metrics), "note": str(note)} if all(
+                isinstance(value, int | float) for value in metrics.values()
+            ):
+                progress = Progress(step, steps, metrics, note)
+                if progress != self._known.get(chunk.path):
+                    self._known[chunk.path] = progress
+                    return progress
+        return None
 
 
 def note_failure(chunk: ChunkDirectory, reason: str) -> None:

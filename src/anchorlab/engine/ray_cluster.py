@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.engine.backend import Done, Hear
-from anchorlab.engine.job import Job
-from anchorlab.engine.joint_job import JointJob
+from anchorlab.engine.job import Job, JointJob
 from anchorlab.engine.modules import import_modules
 from anchorlab.engine.progress_files import News, Noting
 from anchorlab.engine.scheduler import job_of

@@ -1,19 +1,19 @@
 """Run experiments, here or elsewhere, unless the store already contains them."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
-from anchorlab.engine.divergence import divergence
 from anchorlab.engine.folder import Folder
 from anchorlab.engine.planning import check_place, for_others, local
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.scheduler import Failure, Pieces
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, StoreError
-from anchorlab.progress import Status
+from anchorlab.printable import first_few
+from anchorlab.progress import Report, Status
 from anchorlab.runs import RunDirectory, Store
 from anchorlab.spec import unknown_name
 from anchorlab.training import Experiment, TrainedRun
@@ -29,7 +29,7 @@ def run(
     workers: int | None = None,
     device: str = "cpu",
     execution: ExecutionName = "auto",
-    report: Callable[[Status], None] | None = None,
+    report: Report | None = None,
     keep_every: float = 20.0,
     on: On | Backend = "local",
 ) -> list[TrainedRun]:
@@ -87,7 +87,8 @@ def run(
     if on == "local":
         backend, plans = local(todo, workers, device, execution, experiments)
     else:
-        backend, plans = _elsewhere(on, device), for_others(todo, workers, execution, experiments)
+        backend = on if not isinstance(on, str) else Ray(device=device) if on == "ray" else Folder()
+        plans = for_others(todo, workers, execution, experiments)
     if todo and report is not None and (label := backend.beginning(store.root)):
         report(Status(0, label=label))
     Pieces(store, todo, plans, device, keep_every, report, failures).train(backend)
@@ -124,13 +125,6 @@ def _without_start(
     return {address: one for address, one in todo.items() if address not in {*lost, *starts}}, failures
 
 
-def _elsewhere(on: On | Backend, device: str) -> Backend:
-    """Return the backend for `on`, which is not `local`."""
-    if isinstance(on, str):
-        return Ray(device=device) if on == "ray" else Folder()
-    return on
-
-
 def _check_finished(directory: RunDirectory) -> None:
     """Raise `StoreError` for a damaged run; remove leftovers if its writer was killed just after finishing it."""
     if problems := directory.problems():
@@ -138,3 +132,24 @@ def _check_finished(directory: RunDirectory) -> None:
     if directory.state_path.exists():
         with suppress(StoreError), directory:  # another process may be removing them, or this user lacks permission
             pass
+
+
+def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
+    """Return one line that names the members of finished runs that diverged, and when; None if none did.
+
+    Args:
+        store: where the runs are
+        labels: the runs' names for the message, by address
+    """
+    from anchorlab.runs.curves import all_diverged
+    from anchorlab.runs.scan import with_tables
+
+    if not labels:
+        return None
+    found: dict[str, list[str]] = {}
+    for address, _, seed, step in with_tables(store.root, sorted(labels), all_diverged).rows():
+        found.setdefault(address, []).append(f"seed {seed} by step {step}")
+    if not found:
+        return None
+    named = [f"{labels[address]} ({address}): {first_few(members)}" for address, members in found.items()]
+    return f"diverged (metrics are not finite): {first_few(named, '; ')}; lower the learning rate or clip"

@@ -2,95 +2,27 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple, get_args
 
 from anchorlab.engine.backend import Backend
-from anchorlab.engine.job import Job
-from anchorlab.engine.joint_job import JointJob, compatible
+from anchorlab.engine.job import Job, JointJob, compatible
+from anchorlab.engine.planning import Plan, Plans
 from anchorlab.engine.progress_files import forget_failure
-from anchorlab.engine.tally import Tally
 from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError
-from anchorlab.progress import Status
-from anchorlab.runs import Run, Store
-from anchorlab.runs.atomic_files import damaged
+from anchorlab.progress import Report, Status
+from anchorlab.runs import Store
 from anchorlab.runs.lease import LEASE
-from anchorlab.runs.plugins import note_modules
-from anchorlab.training import Experiment, merge
-from anchorlab.training.joined import MOST_TOGETHER, Places
-from anchorlab.training.plugins import modules_of
-from anchorlab.training.trainer import ExecutionName
+from anchorlab.runs.plugins import is_module_name, note_modules
+from anchorlab.training import Experiment, Progress, merge, work_per_step
 
-_MOST_THREADS = 4096
 _PAUSE = 0.5  # seconds between two checks of a piece that another process works on
 
 
 Failure = tuple[str, Exception]
 """The name of a piece or run that failed, and its error."""
-
-
-@dataclass
-class Plan:
-    """How a run is trained, as recorded with the run: everything that can change the last bits of its results.
-
-    Fields
-        chunks: the members of each chunk
-        threads: the number of threads for each chunk
-        execution: how the members are executed, as for `fit`
-        places: the members' places in a shared pass, if the run can be trained with other runs; else None
-    """
-
-    chunks: list[list[int]]
-    threads: int
-    execution: ExecutionName
-    places: Places | None = None
-
-    def is_of(self, members: int) -> bool:
-        """Return whether this is a valid plan for a run of `members` members; use it for plans read from a file."""
-        numbers = [member for chunk in self.chunks for member in chunk]
-        if not all(type(one) is int for one in (*numbers, self.threads, *(self.places or ()))):
-            return False
-        if numbers != list(range(members)) or not all(self.chunks) or not 0 < self.threads <= _MOST_THREADS:
-            return False
-        if self.execution not in get_args(ExecutionName):
-            return False
-        if self.places is None:
-            return True
-        joined = len(self.chunks) == 1 and self.execution == "mapped" and self.threads == 1
-        return joined and 0 <= self.places.first <= self.places.of - members <= MOST_TOGETHER - members
-
-    @classmethod
-    def read(cls, run: Run, recorded: Any, members: int, asked: "Plan | None" = None) -> "Plan":
-        """Parse the plan that a run of `members` members has recorded; fields that older plans lack come from `asked`.
-
-        Errors: `StoreError` if `recorded` is not a valid plan for the run.
-        """
-        lacking = {"execution": "auto"} if asked is None else {**vars(asked), "places": None}
-        try:
-            said = {**lacking, **recorded}
-            if said.get("places") is not None:
-                said["places"] = Places(*said["places"])  # a list in the file
-            plan = cls(**said)
-            if plan.is_of(members):
-                return plan
-        except (TypeError, ValueError):
-            pass
-        raise damaged(run.plan_path, "damaged: is no plan of this run", run.address)
-
-
-class Plans(NamedTuple):
-    """How experiments are trained.
-
-    Fields
-        of: the plan of each experiment, by address
-        together: the addresses in groups; the experiments of a group are trained as one ensemble
-    """
-
-    of: dict[str, Plan]
-    together: list[list[str]]
 
 
 @dataclass
@@ -129,6 +61,59 @@ def finish(store: Store, experiment: Experiment, plan: Plan, lease: float = LEAS
             return
 
 
+def restarted(jobs: Iterable[Job], error: DamagedChunkError) -> Job:
+    """Restart the chunk that contains the damaged file, and return its job."""
+    (job,) = (one for one in jobs if one.chunk.contains(error.path))
+    with job.chunk as chunk:
+        chunk.restart()
+    return job
+
+
+class Tally:
+    """Sums the progress of all jobs, and reports it.
+
+    Args:
+        todo: the experiments by address
+        report: called with the status
+    """
+
+    def __init__(self, todo: Mapping[str, Experiment], report: Report | None) -> None:
+        self.work = {address: work_per_step(one) for address, one in todo.items()}
+        total = sum(self.work[address] * one.member_steps for address, one in todo.items())
+        self.status = Status(total, cells=len(todo))
+        self._report = report
+        self._done: dict[tuple[str, str], int] = {}
+
+    def show(self, label: str, note: str = "") -> None:
+        """Report the status with a new label and a note for the user."""
+        self.status.label, self.status.note = label, note
+        if self._report is not None:
+            self._report(self.status)
+
+    def update(self, job: Job, progress: Progress) -> None:
+        """Count a job's progress and keep its metrics; show its note or waiting message instead if it has one."""
+        if progress.metrics:
+            self.status.metrics = dict(progress.metrics)
+        if progress.note or progress.waiting:
+            self.show(progress.waiting or job.experiment.cell.label, progress.note)
+        else:
+            self.count(job, progress.step)
+
+    def count(self, job: Job, step: int) -> None:
+        """Count the first `step` steps of a job as done, and report the status.
+
+        The steps in a chunk's first report were resumed from a kept state, so they also count in `Status.before`.
+        """
+        for part in job.parts:
+            key = part.chunk.address, part.chunk.path.name
+            work = step * len(part.experiment.members) * self.work[part.chunk.address]
+            if key not in self._done:
+                self.status.before += work
+            self._done[key] = max(work, self._done.get(key, 0))
+        self.status.done = sum(self._done.values())
+        self.show(job.experiment.cell.label)
+
+
 class Pieces:
     """The pieces of all runs that the store lacks.
 
@@ -152,7 +137,7 @@ class Pieces:
         plans: Plans,
         device: str,
         keep_every: float,
-        report: Callable[[Status], None] | None,
+        report: Report | None,
         failures: Iterable[Failure] = (),
     ) -> None:
         self.store, self.todo, self.plans, self.device, self.keep_every = store, todo, plans, device, keep_every
@@ -209,7 +194,7 @@ class Pieces:
 
     def _planned(self) -> Iterator[Job]:
         """Yield all jobs, longest runs first, so that all workers finish at about the same time."""
-        note_modules(self.store.root, set[str]().union(*map(modules_of, self.todo.values())))
+        note_modules(self.store.root, set[str]().union(*map(_modules_of, self.todo.values())))
         work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
         for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
             jobs = [job for address in group for job in self._of_run(address)]
@@ -228,7 +213,7 @@ class Pieces:
         except Exception as error:  # noqa: BLE001 - the other runs go on
             self.failures.append((experiment.cell.label, error))
             return []
-        jobs = [self._job(experiment, plan, index) for index in range(len(plan.chunks))]
+        jobs = self._all_jobs(experiment, plan)
         self._runs[address] = _Open(plan, len(jobs))
         left = []
         for job in jobs:
@@ -238,16 +223,18 @@ class Pieces:
                 left.append(job)
         return left
 
-    def _job(self, experiment: Experiment, plan: Plan, index: int) -> Job:
-        return job_of(self.store, experiment, plan, index, self.device, self.keep_every)
+    def _all_jobs(self, experiment: Experiment, plan: Plan) -> list[Job]:
+        chunks = range(len(plan.chunks))
+        return [job_of(self.store, experiment, plan, index, self.device, self.keep_every) for index in chunks]
 
     def _done(self, job: Job, error: Exception | None = None) -> None:
         """Record the end of a job: count it, queue it again, or note its failure; merge the run after its last job."""
-        if len(job.parts) > 1:
-            self._ended(job, error)
+        if isinstance(error, InUseError) or (error is not None and len(job.parts) > 1):
+            self._again.extend(job.parts)  # to be tried one by one
             return
-        if isinstance(error, InUseError):
-            self._again.append(job)
+        if len(job.parts) > 1:
+            for part in job.parts:
+                self._done(part)
             return
         run = self._runs[job.chunk.address]
         run.left -= 1
@@ -259,33 +246,28 @@ class Pieces:
         if run.left == 0 and not run.failed:
             self._merge(job.chunk.address, run)
 
-    def _ended(self, job: Job, error: Exception | None) -> None:
-        """Record the end of a joint job for each part; after an error, the parts are tried one by one."""
-        for part in job.parts:
-            if error is None:
-                self._done(part)
-            else:
-                self._again.append(part)
-
     def _merge(self, address: str, run: _Open) -> None:
         """Merge a run; if a chunk turns out to be damaged, queue it to be trained again."""
         experiment = self.todo[address]
         try:
             finish(self.store, experiment, run.plan)
         except DamagedChunkError as error:
-            jobs = [self._job(experiment, run.plan, index) for index in range(len(run.plan.chunks))]
-            (job,) = (one for one in jobs if one.chunk.contains(error.path))
-            with job.chunk as chunk:
-                chunk.restart()
+            job = restarted(self._all_jobs(experiment, run.plan), error)
             run.left = 1
             self._again.append(job)
             self.tally.show(experiment.cell.label, job.restarts(error))
         except Exception as error:  # noqa: BLE001 - the other runs go on
-            jobs = [self._job(experiment, run.plan, index) for index in range(len(run.plan.chunks))]
-            restarted = [job for job in jobs if not job.finished]  # by another process, which found the damage first
-            if not restarted:
+            jobs = self._all_jobs(experiment, run.plan)
+            left = [job for job in jobs if not job.finished]  # restarted by another process, which found damage first
+            if not left:
                 self.failures.append((experiment.cell.label, error))
-            run.left = len(restarted)
-            self._again.extend(restarted)
+            run.left = len(left)
+            self._again.extend(left)
         else:
             self.tally.status.cells_done += 1
+
+
+def _modules_of(experiment: Experiment) -> set[str]:
+    """Return the user modules that register an experiment's task and model, without a script that is being run."""
+    names = {type(experiment.task).__module__, type(experiment.model).__module__}
+    return {name for name in names if is_module_name(name) and name.partition(".")[0] not in ("anchorlab", "__main__")}

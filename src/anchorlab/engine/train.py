@@ -14,7 +14,7 @@ from anchorlab.runs import Store
 from anchorlab.tasks import Task
 from anchorlab.tasks.build import as_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun
-from anchorlab.training.default_recipe import default_recipe
+from anchorlab.training.recipe import default_recipe
 from anchorlab.training.trainer import ExecutionName
 
 

@@ -5,17 +5,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from anchorlab.engine.job import Job
-from anchorlab.engine.joint_job import JointJob
+from anchorlab.engine.job import Job, JointJob
+from anchorlab.engine.planning import Plan
 from anchorlab.engine.presence import Presence
 from anchorlab.engine.progress_files import Noting, note_failure, read_failure
-from anchorlab.engine.scheduler import Plan, finish, job_of
+from anchorlab.engine.scheduler import finish, job_of, restarted
 from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, is_out_of_memory
 from anchorlab.runs import Run, Store
 from anchorlab.runs.lease import LEASE
 from anchorlab.training import Experiment, work_per_step
 from anchorlab.training.joined import common, share_a_pass
-from anchorlab.training.plugins import experiment_of
+from anchorlab.training.trained_run import experiment_of
 from anchorlab.training.trainer import check_device
 
 
@@ -104,7 +104,7 @@ class Worker:
         left = 0
         unfinished = self._unfinished()
         for place, planned in enumerate(unfinished):
-            jobs = [self._job(planned, index) for index in range(len(planned.plan.chunks))]
+            jobs = self._jobs(planned)
             for job in jobs:
                 if job.finished or read_failure(job.chunk) is not None:
                     continue
@@ -142,8 +142,10 @@ class Worker:
             self.say(f"{run.address} is left to others: {error}{hint}")
             return None
 
-    def _job(self, planned: Planned, index: int) -> Job:
-        return job_of(self.store, planned.experiment, planned.plan, index, self.device, self.keep_every, self.lease)
+    def _jobs(self, planned: Planned) -> list[Job]:
+        how = self.device, self.keep_every, self.lease
+        chunks = range(len(planned.plan.chunks))
+        return [job_of(self.store, planned.experiment, planned.plan, index, *how) for index in chunks]
 
     def _can_begin(self, job: Job) -> bool:
         """Return whether no process works on the chunk, and the run that it starts from, if any, is finished."""
@@ -157,7 +159,7 @@ class Worker:
         for one in unfinished:
             if one.joined_with != planned.joined_with or not all(one.fits(other) for other in (planned, *found)):
                 continue
-            job = self._job(one, 0)
+            (job,) = self._jobs(one)  # runs with places have one chunk
             if not job.finished and read_failure(job.chunk) is None and self._can_begin(job):
                 found[one] = job
         return found
@@ -186,16 +188,13 @@ class Worker:
 
     def _merge(self, planned: Planned) -> bool:
         """Merge a run if all its chunks are finished; return False if a damaged chunk must be trained again."""
-        jobs = [self._job(planned, index) for index in range(len(planned.plan.chunks))]
+        jobs = self._jobs(planned)
         if not all(job.chunk.finished for job in jobs):
             return True
         try:
             finish(self.store, planned.experiment, planned.plan, self.lease)
         except DamagedChunkError as error:
-            (job,) = (one for one in jobs if one.chunk.contains(error.path))
-            self.say(job.restarts(error))
-            with job.chunk as chunk:
-                chunk.restart()
+            self.say(restarted(jobs, error).restarts(error))
             return False
         except AnchorlabError as error:
             self.say(f"{planned.experiment.cell.label} cannot be merged: {error}")

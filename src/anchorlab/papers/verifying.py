@@ -17,7 +17,7 @@ from anchorlab.papers.published import published
 from anchorlab.progress import Report
 from anchorlab.runs import Store
 from anchorlab.runs.environment import cores
-from anchorlab.studies.fewer_seeds import part_name
+from anchorlab.studies.profile_names import part_name
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.running import experiments_to_run

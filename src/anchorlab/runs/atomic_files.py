@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -115,6 +115,15 @@ def files_below(folder: Path) -> Iterator[Path]:
 def damaged(path: Path, problem: str, address: str) -> StoreError:
     """Return the error for a file that is not as it was written; its remedy names the run `address`."""
     return StoreError(f"{path}: {problem}; remove the run with `anchorlab runs remove {address}` and train it again")
+
+
+@contextmanager
+def damage_in(path: Path, address: str) -> Iterator[None]:
+    """Turn a `ValueError` inside `with` into the error for a damaged file."""
+    try:
+        yield
+    except ValueError as error:
+        raise damaged(path, str(error), address) from None
 
 
 def check_file(path: Path, expected: Fingerprint, address: str) -> Path:

@@ -23,8 +23,8 @@ from anchorlab.runs.curves import Measured, measure, packed
 from anchorlab.runs.database import files_beside, open_database
 from anchorlab.runs.entry import Entry
 from anchorlab.runs.lock import Lock
+from anchorlab.runs.names import is_environments
 from anchorlab.runs.pack import Key
-from anchorlab.runs.record import is_environments
 from anchorlab.runs.run import Run
 from anchorlab.runs.scan import NO_MANIFEST, Found, begun, entry_of, present, read, with_tables
 

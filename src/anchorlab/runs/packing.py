@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import check_tree, discard, is_plain_folder, read_plain
-from anchorlab.runs.atomic_files import check_content, damaged, json_in, matching, sync_directory
+from anchorlab.runs.atomic_files import check_content, damage_in, damaged, json_in, matching, sync_directory
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.metrics import MOST_ROWS, count_rows, read_metrics
-from anchorlab.runs.names import listed_files
+from anchorlab.runs.names import checked_record, listed_files
 from anchorlab.runs.pack import MOST_RUNS, SMALL, Pack, Packed, pack_with, packs_of, write_pack
-from anchorlab.runs.record import checked_record
 from anchorlab.runs.run import Run
 
 if TYPE_CHECKING:
@@ -212,10 +211,8 @@ def _check(run: Run, files: Mapping[str, Packed]) -> None:
     manifest, spec = run.manifest_path.name, run.spec_path.name
     if manifest not in files:
         raise damaged(run.manifest_path, "missing", run.address)
-    try:
+    with damage_in(run.manifest_path, run.address):
         listed = listed_files(json_in(run.manifest_path, files[manifest].content, run.address))
-    except ValueError as error:
-        raise damaged(run.manifest_path, str(error), run.address) from None
     if {*listed, manifest} != files.keys():
         raise damaged(run.manifest_path, "lists other files than there are", run.address)
     for name, expected in listed.items():
@@ -223,10 +220,8 @@ def _check(run: Run, files: Mapping[str, Packed]) -> None:
     for path in (run.spec_path, run.metrics_path):
         if path.name not in listed:
             raise damaged(path, "missing", run.address)
-    try:
+    with damage_in(run.spec_path, run.address):
         checked_record(json_in(run.spec_path, files[spec].content, run.address), run.address)
-    except ValueError as error:
-        raise damaged(run.spec_path, str(error), run.address) from None
 
 
 def _batches(*sources: Iterable[_Whole | None]) -> Iterator[list[_Whole]]:

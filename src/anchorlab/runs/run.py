@@ -14,6 +14,7 @@ from anchorlab.runs.atomic_files import (
     check_content,
     check_file,
     check_named_file,
+    damage_in,
     damaged,
     files_below,
     json_in,
@@ -22,9 +23,8 @@ from anchorlab.runs.atomic_files import (
 )
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.metrics import read_metrics, scan_metrics
-from anchorlab.runs.names import MANIFEST, checkpoint_name, listed_files, step_of
+from anchorlab.runs.names import MANIFEST, checked_record, checkpoint_name, listed_files, step_of
 from anchorlab.runs.pack import SMALL, Pack, pack_with, wherever
-from anchorlab.runs.record import checked_record
 from anchorlab.runs.tensor_file import check_tensors, read_tensors
 
 if TYPE_CHECKING:
@@ -173,10 +173,8 @@ class Run:
 
     def metrics(self) -> "polars.DataFrame":
         """Return the table of metrics, with the columns of `metrics_schema`."""
-        try:
+        with damage_in(self.metrics_path, self.address):
             return read_metrics(self._checked(self.metrics_path.name))
-        except ValueError as error:
-            raise damaged(self.metrics_path, str(error), self.address) from None
 
     def checkpoints(self) -> list[int]:
         """Return the steps of all checkpoints, ascending."""
@@ -188,71 +186,52 @@ class Run:
             raise StoreError(
                 f"{self.path}: no checkpoint of step {step}; there are {', '.join(map(str, known)) or 'none'}"
             )
-        try:
+        with damage_in(self.path / checkpoint_name(step), self.address):
             return read_tensors(self._checked(checkpoint_name(step)))
-        except ValueError as error:
-            raise damaged(self.path / checkpoint_name(step), str(error), self.address) from None
 
     def problems(self) -> list[str]:
         """Read every file and return one line per problem; empty if there is none."""
         found: list[str] = []
-        try:
-            checks = self._checks()
-        except OSError as error:
-            return [str(unreadable(Path(error.filename or self.path), error, self.address))]
-        for check in checks:
+
+        def note(check: Callable[[], object]) -> None:
             try:
                 check()
             except StoreError as error:
                 found.append(str(error))
+
+        try:
+            note(lambda: self._check(note))
+        except OSError as error:
+            found.append(str(unreadable(Path(error.filename or self.path), error, self.address)))
         return found
 
-    def _checks(self) -> list[Callable[[], object]]:
-        """Return one function per file, which raises `StoreError` if that file is damaged."""
+    def _check(self, note: Callable[[Callable[[], object]], None]) -> None:
+        """Let `note` check each file by itself. Errors: `StoreError` for damage that makes further checks pointless."""
         if self.pack is None:
-            try:
-                check_tree(self.path)
-            except StoreError as error:
-                return [partial(_raise, error)]
+            check_tree(self.path)
         if self.finished:
-            try:
-                steps = map(checkpoint_name, self.checkpoints())
-                return [
-                    self._read_record,
-                    self._check_metrics,
-                    *(partial(self._check_checkpoint, one) for one in steps),
-                ]
-            except StoreError as error:
-                return [partial(_raise, error)]
-        if self.is_empty:
-            return []
-        files = files_below(self.state_path)
-        states = sorted(path for path in files if path.suffix == ".safetensors" and not path.name.startswith("."))
-        plan = [partial(self._check_unless_gone, self.plan_path, self.recorded_plan)] if self.plan_path.exists() else []
-        return [
-            self._check_manifest_was_not_lost,
-            self._read_record,
-            *plan,
-            *(partial(self._check_unless_gone, path, partial(self._check_state, path)) for path in states),
-        ]
+            checkpoints = map(checkpoint_name, self.checkpoints())
+            note(self._read_record)
+            note(lambda: self._check_content(self.metrics_path.name, scan_metrics))
+            for name in checkpoints:
+                note(partial(self._check_content, name, check_tensors))
+        elif not self.is_empty:
+            files = files_below(self.state_path)
+            states = sorted(path for path in files if path.suffix == ".safetensors" and not path.name.startswith("."))
+            note(self._check_manifest_was_not_lost)
+            note(self._read_record)
+            if self.plan_path.exists():
+                note(lambda: self._check_unless_gone(self.plan_path, self.recorded_plan))
+            for path in states:
+                note(partial(self._check_unless_gone, path, partial(self._check_state, path)))
 
-    def _check_metrics(self) -> None:
-        try:
-            scan_metrics(self._checked(self.metrics_path.name))
-        except ValueError as error:
-            raise damaged(self.metrics_path, str(error), self.address) from None
-
-    def _check_checkpoint(self, name: str) -> None:
-        try:
-            check_tensors(self._checked(name))
-        except ValueError as error:
-            raise damaged(self.path / name, str(error), self.address) from None
+    def _check_content(self, name: str, check: Callable[[Path | bytes], object]) -> None:
+        with damage_in(self.path / name, self.address):
+            check(self._checked(name))
 
     def _check_state(self, path: Path) -> None:
-        try:
+        with damage_in(path, self.address):
             check_tensors(check_named_file(path))
-        except ValueError as error:
-            raise damaged(path, str(error), self.address) from None
 
     def recorded_plan(self) -> Any:
         """Return the recorded division of an unfinished run into chunks. Errors: `StoreError` if missing or damaged."""
@@ -278,10 +257,8 @@ class Run:
         """Read `spec.json`. Errors: `StoreError` if it is damaged, or belongs to a run with another address."""
         if self.finished:
             self._checked("spec.json")
-        try:
+        with damage_in(self.spec_path, self.address):
             return checked_record(self._json(self.spec_path), self.address)
-        except ValueError as error:
-            raise damaged(self.spec_path, str(error), self.address) from None
 
     @cached_property
     def _files(self) -> dict[str, Fingerprint]:
@@ -289,10 +266,8 @@ class Run:
         if not self.finished:
             self._check_manifest_was_not_lost()
             raise StoreError(f"{self.path}: not finished; train it again to continue from its last state")
-        try:
+        with damage_in(self.manifest_path, self.address):
             return listed_files(self._json(self.manifest_path))
-        except ValueError as error:
-            raise damaged(self.manifest_path, str(error), self.address) from None
 
     def _check_manifest_was_not_lost(self) -> None:
         """Raise `StoreError` if there are results but neither a manifest nor states.
@@ -339,7 +314,3 @@ class Run:
             return check_content(path, self.content(name), expected, self.address)
         except OSError as error:
             raise unreadable(path, error, self.address) from None
-
-
-def _raise(error: StoreError) -> None:
-    raise error

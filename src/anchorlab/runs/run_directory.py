@@ -12,6 +12,7 @@ from anchorlab.plain import check_tree, discard
 from anchorlab.runs.atomic_files import (
     Fingerprint,
     check_file,
+    damage_in,
     damaged,
     fingerprint,
     make_directory,
@@ -167,10 +168,8 @@ class RunDirectory(Run):
         """
         for note in self._merged_path.glob("[!.]*.json"):
             name = checkpoint_name(int(note.stem)) if _NOTE.fullmatch(note.name) else ""
-            try:
+            with damage_in(note, self.address):
                 written = listed_files({"files": {name: read_json(note, self.address)}})[name]
-            except ValueError as error:
-                raise damaged(note, str(error), self.address) from None
             if (self.path / name).exists():  # else it was about to be moved, and its part is there
                 check_file(self.path / name, written, self.address)
                 self._written[name] = written

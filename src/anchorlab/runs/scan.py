@@ -11,9 +11,8 @@ from anchorlab.errors import StoreError
 from anchorlab.plain import check_way, parse_json, read_plain
 from anchorlab.runs.atomic_files import Fingerprint, fingerprint, is_intact
 from anchorlab.runs.entry import Entry
-from anchorlab.runs.names import is_address, listed_files
+from anchorlab.runs.names import checked_record, is_address, listed_files
 from anchorlab.runs.pack import Key, Pack, packs_of, wherever, with_packs
-from anchorlab.runs.record import checked_record
 from anchorlab.runs.run import Run
 
 NO_MANIFEST = -1

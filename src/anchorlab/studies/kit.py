@@ -90,17 +90,10 @@ def training_curves(
     A curve is the mean over seeds, with its range where there are `bands`. Accuracies are drawn from 0 to 1, anything
     else as the data decide.
     """
-    lines = tuple(line(label, *along_units(run, split, metric)) for label, run in runs.items())
-    return LineFigure(
-        title=title,
-        caption=caption,
-        x_label=next(iter(runs.values())).experiment.recipe.unit,
-        y_label=y_label,
-        lines=lines if bands else tuple(replace(one, low=(), high=()) for one in lines),
-        y_range=ACCURACY if metric == "accuracy" else (None, None),
-        log_y=log_y,
-        references=tuple(references),
-    )
+    curves = [(label, run, split) for label, run in runs.items()]
+    found = _along_training(title, curves, metric, caption, y_label)
+    lines = found.lines if bands else tuple(replace(one, low=(), high=()) for one in found.lines)
+    return replace(found, lines=lines, log_y=log_y, references=tuple(references))
 
 
 def split_curves(
@@ -116,14 +109,17 @@ def split_curves(
 
     `splits` names each split's curve. Accuracies are drawn from 0 to 1, anything else as the data decide.
     """
-    return LineFigure(
-        title=title,
-        caption=caption,
-        x_label=run.experiment.recipe.unit,
-        y_label=y_label,
-        lines=tuple(line(label, *along_units(run, split, metric)) for split, label in splits.items()),
-        y_range=ACCURACY if metric == "accuracy" else (None, None),
-    )
+    curves = [(label, run, split) for split, label in splits.items()]
+    return _along_training(title, curves, metric, caption, y_label)
+
+
+def _along_training(
+    title: str, curves: Sequence[tuple[str, TrainedRun, str]], metric: str, caption: str, y_label: str
+) -> LineFigure:
+    """Return the figure of a metric along training, with a curve for each label, run and split."""
+    lines = tuple(line(label, *along_units(run, split, metric)) for label, run, split in curves)
+    y_range = ACCURACY if metric == "accuracy" else (None, None)
+    return LineFigure(title, caption, curves[0][1].experiment.recipe.unit, y_label, lines, y_range=y_range)
 
 
 def curves_against(

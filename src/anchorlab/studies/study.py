@@ -15,9 +15,8 @@ from anchorlab.findings.provenance import seeds_text
 from anchorlab.findings.view import AttentionView
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
-from anchorlab.studies.fewer_seeds import part_of, with_fewer_seeds
-from anchorlab.studies.model_profiles import of_model, parts, profile_name
 from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies.profile_names import of_model, part_of, parts, profile_name, with_fewer_seeds
 from anchorlab.studies.seeds import check_fresh
 from anchorlab.studies.vary import changed, name_of, words_of
 from anchorlab.tasks import Task

@@ -1,4 +1,4 @@
-"""A varied study as a TOML file declares it."""
+"""Varied studies and sweeps as TOML files declare them."""
 
 import re
 from pathlib import Path
@@ -8,13 +8,27 @@ from pydantic import Field
 
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
-from anchorlab.studies.hypotheses import Hypothesis
+from anchorlab.studies.hypotheses import Hypothesis, check_runs, with_hypotheses
+from anchorlab.studies.study import Study
+from anchorlab.studies.training_sweep import sweep_study
+from anchorlab.tasks import Task, parse_task, task
 from anchorlab.tasks.build import read_toml
-from anchorlab.training.field_paths import PARTS, flat
-from anchorlab.training.seeds import seeds_of
+from anchorlab.training.field_paths import PARTS, values_by_path
+from anchorlab.training.from_plain_data import declared
+from anchorlab.training.members import seeds_of
 
 
-class StudyFile(Spec):
+class _File(Spec):
+    """What every such file may hold: tables that change fields of experiments, and hypotheses about the runs."""
+
+    name: str | None = None
+    model: dict[str, Any] = Field(default_factory=dict)
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    members: dict[str, Any] = Field(default_factory=dict)
+    hypothesis: tuple[Hypothesis, ...] = ()
+
+
+class StudyFile(_File):
     """A study and what is changed in it.
 
         study = "anchor/identity"
@@ -28,19 +42,14 @@ class StudyFile(Spec):
     """
 
     study: str
-    name: str | None = None
     profile: str | None = None
     seeds: int | str | tuple[int, ...] | None = None
     task: dict[str, Any] = Field(default_factory=dict)
-    model: dict[str, Any] = Field(default_factory=dict)
-    recipe: dict[str, Any] = Field(default_factory=dict)
-    members: dict[str, Any] = Field(default_factory=dict)
-    hypothesis: tuple[Hypothesis, ...] = ()
 
     @property
     def values(self) -> dict[str, Any]:
         """The new values by path."""
-        return dict(flat({part: getattr(self, part) for part in PARTS}))
+        return values_by_path({part: getattr(self, part) for part in PARTS})
 
     @property
     def chosen_seeds(self) -> tuple[int, ...] | None:
@@ -60,10 +69,74 @@ def read_study(path: Path) -> StudyFile:
         _ = found.chosen_seeds
     except SpecError as error:
         raise SpecError(f"{path}: {error.field}", error.problem, error.remedy) from None
-    return found if found.name else found.replace(name=own_name("own", path))
+    return found if found.name else found.replace(name=_own_name("own", path))
 
 
-def own_name(family: str, path: Path) -> str:
+class SweepFile(_File):
+    """An experiment and the quantities that are varied in it.
+
+        task = "anchor/identity"
+        seeds = "0:3"
+
+        [recipe]
+        duration = 600
+
+        [grid]
+        model.layers = [1, 2, 4]
+        recipe.learning_rate = [1e-3, 3e-3]
+
+    `task` is a name, a TOML file in the same folder, or a table: a `name` with its arguments, or a task as a file
+    declares it. The other tables change the defaults that suit the task. `metric` is what the figures show.
+    """
+
+    task: str | dict[str, Any]
+    metric: str = "accuracy"
+    seeds: int | str | tuple[int, ...] = (0, 1, 2)
+    grid: dict[str, Any]
+
+
+def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[str, list[Any]]]:
+    """Return the study of a TOML file's sweep, and the values that it takes by path.
+
+    Args:
+        path: the file
+        seeds: in place of the file's
+
+    Errors: `SpecError` that names the file and the field.
+    """
+    data = read_toml(path, "file")
+    if "study" in data:
+        raise SpecError(str(path), "varies a study: it is no sweep", f"run anchorlab study {path}")
+    chosen = None if seeds is None else seeds_of(seeds)
+    try:
+        read = SweepFile.parse(data)
+        values = values_by_path(read.grid)
+        for at, some in values.items():
+            if not isinstance(some, list):
+                raise SpecError(f"grid.{at}", f"{some!r:.40} is no list of values", "write [1, 2, 4]")
+        base = declared(_task(read.task, path), read.model, read.recipe, read.members, chosen or seeds_of(read.seeds))
+        name = read.name or _own_name("sweep", path)
+        study = sweep_study(base.task, values, base.model, base.recipe, base.members, read.metric, name)
+        found = with_hypotheses(study, read.hypothesis)
+        check_runs(found, "quick", read.hypothesis)
+    except SpecError as error:
+        field = error.field.replace("vary", "grid", 1) if error.field.partition(".")[0] == "vary" else error.field
+        raise SpecError(f"{path}: {field}", error.problem, error.remedy) from None
+    return found, values
+
+
+def _task(given: str | dict[str, Any], path: Path) -> Task:
+    """Return the task of a sweep file."""
+    if isinstance(given, str):
+        return task(str(path.parent / given) if given.endswith(".toml") else given)
+    if "family" in given or "operations" in given:
+        return parse_task({"family": "anchor", "name": path.stem, **given}, at="task")
+    if "name" not in given:
+        raise SpecError("task.name", "is missing", "name a task, or declare one as in its own file")
+    return task(**given)
+
+
+def _own_name(family: str, path: Path) -> str:
     """Return the name of a study after the file that declares it."""
     words = re.sub(r"[^\w-]+", "-", path.stem)
     return f"{family}/{words}"

@@ -9,14 +9,15 @@ from anchorlab.training.recipe import (
     SGD,
     Adam,
     AdamW,
+    Constant,
     Evaluation,
     FixedSample,
     Recipe,
     Stop,
     Stream,
     Times,
+    WarmupCosine,
 )
 from anchorlab.training.saved_model import load_pretrained
-from anchorlab.training.schedule import Constant, WarmupCosine
 from anchorlab.training.trained_run import TrainedRun
 from anchorlab.training.trainer import Progress, Trained, fit

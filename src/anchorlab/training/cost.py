@@ -1,8 +1,10 @@
 """Estimate what an experiment costs before it runs: memory, operations and time."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from anchorlab.models import ModelSpec
@@ -11,6 +13,7 @@ from anchorlab.tasks import Task
 from anchorlab.training.ensemble import build
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import STREAM_DRAW
+from anchorlab.training.optimisers import slots
 
 LEAST_MAPPED = 8
 """The smallest number of members for which mapping them pays on a CPU."""
@@ -61,11 +64,8 @@ def memory_per_member(experiment: Experiment) -> int:
     The estimate of the activations is an upper bound.
     """
     task, recipe = experiment.task, experiment.recipe
-    template = build(experiment.model, task.shape)
-    weights = [*template.parameters(), *template.buffers()]
-    number = 8 if recipe.precision == "float64" else 4
-    slots = 2 if recipe.optimiser.kind != "sgd" else int(recipe.optimiser.momentum > 0)
-    trainable = sum(value.numel() for value in template.parameters() if value.requires_grad)
+    weights = [*experiment.template.parameters(), *experiment.template.buffers()]
+    number = _bytes_per_number(experiment)
     widest = max((value.shape[-1] for value in weights if value.ndim), default=1)
     activations = recipe.batch * task.shape.length * widest * len(weights)
     sequences = len(task.splits) * recipe.evaluation.size
@@ -73,7 +73,8 @@ def memory_per_member(experiment: Experiment) -> int:
         sequences += max(experiment.members.data_size or (recipe.data.size,))
     else:
         sequences += max(STREAM_DRAW, recipe.batch)
-    numbers = sum(value.numel() for value in weights) + (1 + slots) * trainable + activations
+    trained = parameter_count(experiment) * (1 + len(slots(recipe.optimiser)))
+    numbers = sum(value.numel() for value in weights) + trained + activations
     return number * numbers + sequences * _bytes_per_sequence(task, number)
 
 
@@ -81,20 +82,29 @@ def checkpoint_bytes(experiment: Experiment) -> int:
     """Return the bytes of all checkpoints of a run: the weights of all members at each of the recipe's times."""
     if not experiment.trained:
         return 0
-    template = build(experiment.model, experiment.task.shape)
-    number = 8 if experiment.recipe.precision == "float64" else 4
-    weights = [*template.parameters(), *template.buffers()]
-    one = sum(value.numel() * (number if value.is_floating_point() else value.element_size()) for value in weights)
+    weights = [*experiment.template.parameters(), *experiment.template.buffers()]
+    one = _bytes(weights, _bytes_per_number(experiment))
     return one * len(experiment.members) * len(experiment.steps_at(experiment.recipe.checkpoints))
+
+
+def parameter_count(experiment: Experiment) -> int:
+    """Return the number of trainable parameters of one member."""
+    return sum(value.numel() for value in experiment.template.parameters() if value.requires_grad)
 
 
 def _bytes_per_sequence(task: Task, number: int) -> int:
     """Return the bytes of one training sequence in a feed, with `number` bytes per floating-point number."""
     batch = task.for_training(task.sample("train", 1, seed=0))
-    values = [batch.inputs, batch.targets, *([batch.weights] if batch.weights is not None else [])]
-    if batch.positions.ndim > 1:
-        values.append(batch.positions)
+    own = [batch.inputs, batch.targets, batch.weights, batch.positions if batch.positions.ndim > 1 else None]
     place_in_the_order = 8
-    return place_in_the_order + sum(
-        value[0].numel() * (number if value.is_floating_point() else value.element_size()) for value in values
-    )
+    return place_in_the_order + _bytes((value for value in own if value is not None), number)
+
+
+def _bytes_per_number(experiment: Experiment) -> int:
+    """Return the bytes of a floating-point number in the recipe's precision."""
+    return 8 if experiment.recipe.precision == "float64" else 4
+
+
+def _bytes(values: Iterable[Tensor], number: int) -> int:
+    """Return the bytes of tensors, with `number` bytes per floating-point number."""
+    return sum(value.numel() * (number if value.is_floating_point() else value.element_size()) for value in values)

@@ -1,6 +1,11 @@
-"""Evaluation: measure each member on sequences of each split, with unedited weights and under weight edits."""
+"""Evaluation: measure each member on sequences of each split, with unedited weights and under weight edits.
 
+Members are measured one by one, or mapped in one pass.
+"""
+
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
@@ -8,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from anchorlab.models.edits import Edit, apply_each
 from anchorlab.models.model import predict
@@ -16,10 +22,12 @@ from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch, Task
 from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.training.ensemble import Ensemble
-from anchorlab.training.executions.step import autocast
+from anchorlab.training.executions.loss import autocast
 from anchorlab.training.feed import FixedSampleFeed, first_rows, map_batch
 from anchorlab.training.members import Members
 from anchorlab.training.recipe import Evaluation
+
+logger = logging.getLogger(__name__)
 
 UNEDITED = "none"
 """The value of the `edit` column for metrics of unedited weights."""
@@ -116,7 +124,7 @@ class Evaluator:
     def _means(self, ensemble: Ensemble, members: Sequence[int]) -> dict[Key, Float[Tensor, ""]]:
         """Return each metric's mean over each group of sequences, in the order of the rows."""
         variants = apply_each(ensemble.weights, list(self.edits.values()))
-        first = [first_block(ensemble, edits) for edits in self.edits.values()]
+        first = [_first_block(ensemble, edits) for edits in self.edits.values()]
         found: dict[tuple[str, int, str], dict[str, Tensor]] = {}
         for member, split in product(members, self._batches):
             weights = [
@@ -178,7 +186,60 @@ class Evaluator:
         return {"loss": loss_per_position(self.task.loss, output, batch.targets), **self.task.metrics(output, batch)}
 
 
-def first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
+class MappedEvaluator(Evaluator):
+    """Measure all members at once; the number of kernels does not depend on the number of members.
+
+    Resting members are measured too and their numbers dropped: leaving them out would copy the others' weights. If
+    torch cannot map a user's metrics, or memory runs out, members are measured one by one; the reason is logged and
+    kept in `fallback`.
+    """
+
+    fallback: str | None = None
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        # Members with different data sizes may have fewer sequences. Pad all to one length, so that a member's sum has
+        # the same length whichever other members there are.
+        longest = 0 if self.members.data_size is None else self.size
+        self._tensors = {split: _stack_tensors(batches, longest) for split, batches in self._batches.items()}
+        self._stacked_shares = {split: _stack_shares(each, longest) for split, each in self._shares.items()}
+
+    def _means(self, ensemble: Ensemble, members: Sequence[int]) -> dict[Key, Float[Tensor, ""]]:
+        if self.fallback is None:
+            try:
+                return self._mapped_means(ensemble, members)
+            except RuntimeError as error:
+                self.fallback = str(error).splitlines()[0]
+                logger.warning("members are measured one by one: %s", self.fallback)
+        return super()._means(ensemble, members)
+
+    def _mapped_means(self, ensemble: Ensemble, members: Sequence[int]) -> dict[Key, Float[Tensor, ""]]:
+        variants = apply_each(ensemble.weights, list(self.edits.values()))
+        first = [_first_block(ensemble, edits) for edits in self.edits.values()]
+        means: dict[tuple[str, str, str], dict[str, Tensor]] = {}
+        for split, (example, *_) in self._batches.items():
+            tensors, axes = self._tensors[split]
+
+            def measure(
+                weights: Sequence[Mapping[str, Tensor]], tensors: dict[str, Any], example: Batch = example
+            ) -> list[dict[str, Tensor]]:
+                return self._measure_member(ensemble, weights, first, replace(example, **tensors))
+
+            measured = torch.func.vmap(measure, in_dims=(0, axes))(variants, tensors)
+            for (edit, each), group in product(zip(self.edits, measured, strict=True), self._stacked_shares[split]):
+                shares = self._stacked_shares[split][group]
+                means[edit, split, group] = {
+                    metric: (values * shares).where(shares > 0, 0).sum((1, 2)) for metric, values in each.items()
+                }
+        return {
+            Key(edit, member, split, group, metric): values[member]
+            for edit, member, split in product(self.edits, members, self._batches)
+            for group in self._shares[split][member]
+            for metric, values in means[edit, split, group].items()
+        }
+
+
+def _first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
     """Return the index of the first block that edits change; 0 if they change other weights or there are no blocks.
 
     With 0, nothing is shared with the unedited forward pass.
@@ -201,3 +262,38 @@ def _group_shares(batch: Batch, dtype: torch.dtype) -> dict[str, Float[Tensor, "
     if batch.group is not None:
         counted |= {group: scored * (batch.group == number).unsqueeze(1) for number, group in enumerate(batch.groups)}
     return {group: weights / weights.sum() for group, weights in counted.items() if weights.any()}
+
+
+def _stack_tensors(batches: Sequence[Batch], longest: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tensors of one batch per member, stacked by name, and the axes over which to map them.
+
+    Members with fewer sequences than others, or than `longest`, are padded with zeros, which do not count in any mean.
+    """
+    first = batches[0]
+    names = [name for name in ("inputs", "targets", "answers", "weights", "group") if getattr(first, name) is not None]
+    tensors: dict[str, Any] = {name: _stacked([getattr(one, name) for one in batches], longest) for name in names}
+    axes: dict[str, Any] = dict.fromkeys(names, 0)
+    shared = first.positions.ndim == 1
+    tensors["positions"] = first.positions if shared else _stacked([one.positions for one in batches], longest)
+    axes["positions"] = None if shared else 0
+    tensors["rivals"] = {name: _stacked([one.rivals[name] for one in batches], longest) for name in first.rivals}
+    axes["rivals"] = dict.fromkeys(first.rivals, 0)
+    return tensors, axes
+
+
+def _stack_shares(
+    shares: Sequence[Mapping[str, Float[Tensor, "_ scored"]]], longest: int
+) -> dict[str, Float[Tensor, "member longest scored"]]:
+    """Return the shares of all members for each group; a member without sequences of a group has shares of 0."""
+    groups = dict.fromkeys(group for each in shares for group in each)
+    nothing = [torch.zeros_like(each["all"]) for each in shares]
+    return {
+        group: _stacked([each.get(group, none) for each, none in zip(shares, nothing, strict=True)], longest)
+        for group in groups
+    }
+
+
+def _stacked(values: Sequence[Shaped[Tensor, "_ ..."]], longest: int) -> Shaped[Tensor, "member longest ..."]:
+    first = values[0]
+    nothing = first.new_zeros(longest, *first.shape[1:])
+    return pad_sequence([*values, nothing], batch_first=True)[:-1]

@@ -1,10 +1,11 @@
 """Read and set fields of an experiment by path, such as `model.layers` or `recipe.optimiser.learning_rate`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
 from anchorlab.errors import SpecError
+from anchorlab.runs import flat
 from anchorlab.training.experiment import Experiment
 
 Value = str | int | float | bool | None | tuple["Value", ...] | list["Value"]
@@ -27,14 +28,9 @@ def quantity(path: str) -> str:
     return named.replace("_", " ")
 
 
-def flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of every entry in nested tables; short paths are expanded."""
-    for name, value in data.items():
-        path = f"{at}.{name}" if at else name
-        if isinstance(value, Mapping):
-            yield from flat(value, path)
-        else:
-            yield SHORT_PATHS.get(path, path), value
+def values_by_path(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values in nested tables by path; short paths are expanded."""
+    return {SHORT_PATHS.get(path, path): value for path, value in flat(data) if not isinstance(value, Mapping)}
 
 
 def value_at(experiment: Experiment, path: str) -> Any:

@@ -8,10 +8,9 @@ from anchorlab.errors import SpecError
 from anchorlab.models import default_model, parse_model
 from anchorlab.spec import Spec
 from anchorlab.tasks import Task
-from anchorlab.training.default_recipe import default_recipe
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.members import Members
-from anchorlab.training.recipe import Recipe
+from anchorlab.training.recipe import Recipe, default_recipe
 
 
 def declared(

@@ -21,7 +21,7 @@ from anchorlab.training.evaluation import Row
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.members import Gamma, Members
 from anchorlab.training.optimisers import Rates
-from anchorlab.training.trainer import ExecutionName, Keeper, Progress, TrainingState, fit
+from anchorlab.training.trainer import Keeper, Trained, TrainingState, fit
 
 MOST_TOGETHER = 64
 """The largest number of members in one ensemble of joined experiments; a larger one would save little more."""
@@ -154,10 +154,7 @@ def fit_joined(
     places: Sequence[Places],
     keepers: Sequence[Keeper],
     states: Sequence[TrainingState | None],
-    device: str,
-    execution: ExecutionName,
-    report: Callable[[Progress], None] | None = None,
-    keep_every: float = 20.0,
+    fitting: Callable[..., Trained] = fit,
 ) -> list[tuple[Row, ...]]:
     """Train experiments as one ensemble, each at its places and with its own keeper; return the rows of each.
 
@@ -165,11 +162,10 @@ def fit_joined(
         experiments, places: as for `join`
         keepers: one keeper per experiment
         states: the state that each keeper has loaded, all of the same step; all None at the beginning
-        device, execution, report, keep_every: as for `fit`
+        fitting: `fit`, with the arguments that say where and how
     """
     keeper = JoinedKeeper(keepers, experiments, places, states)
-    joined = join(experiments, places)
-    trained = fit(joined, device, execution, keeper, report, keep_every, idle=keeper.idle)
+    trained = fitting(join(experiments, places), keeper=keeper, idle=keeper.idle)
     return divided(trained.rows, keeper.shares)
 
 

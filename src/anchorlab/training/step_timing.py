@@ -12,7 +12,7 @@ from anchorlab.training.cost import mapping_pays, work_per_step
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import StreamFeed
 from anchorlab.training.joined import MOST_TOGETHER
-from anchorlab.training.trainer import ExecutionName, _Session, check_device
+from anchorlab.training.trainer import ExecutionName, Session, check_device
 
 MEASURED_MEMBERS = 2
 """The largest number of members measured on a CPU unless mapped: all members take the same time there."""
@@ -82,16 +82,13 @@ def measure_pace(
     with fast_float32():
         began = time.perf_counter()
         some = experiment if count == len(experiment.members) else experiment.take(range(count))
-        session = _Session(some, found, execution, None, None)
+        session = Session(some, found, execution)
         session.feed.at(0)  # a stream draws its first sequences here
         begin = _since(began, found)
-        active = [True] * count
-
         within = session.feed.steps_per_draw if isinstance(session.feed, StreamFeed) else experiment.steps
 
         def step(number: int) -> None:
-            number %= within
-            session.execution.step(session.feed.at(number), experiment.recipe.schedule.factor(0), active, number)
+            session.take_step(number % within, experiment.recipe.schedule.factor(0))
 
         steps, trained = 0, 0.0
         if experiment.trained:

@@ -1,5 +1,6 @@
 """Finished runs, for reading: metrics, and members at every checkpoint."""
 
+import sys
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +11,11 @@ from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.runs import Run
 from anchorlab.runs.metrics import diverged_members, select_metric
+from anchorlab.runs.plugins import named_modules
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.evaluation import UNEDITED
 from anchorlab.training.executions import member_module
 from anchorlab.training.experiment import Experiment
-from anchorlab.training.plugins import experiment_of
 from anchorlab.training.saved_model import save_model
 
 if TYPE_CHECKING:
@@ -191,3 +192,19 @@ class TrainedRun(Drawable):
             problem = f"members {', '.join(map(str, found[:10]))} have the seed {seed}"
             raise SpecError("seed", problem, "choose one by its index, as in member=0")
         return found[0]
+
+
+def experiment_of(run: Run) -> Experiment:
+    """Rebuild the experiment of a run.
+
+    Errors: `SpecError` that names the field, and the modules of the store that must be imported first, if any.
+    """
+    try:
+        return Experiment.from_json(run.spec, run.label)
+    except SpecError as error:
+        missing = [name for name in named_modules(run.path.parent) if name not in sys.modules]
+        if not missing or error.field.partition(".")[0] not in ("task", "model", "start"):
+            raise
+        modules = f"module{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        remedy = f"this store's runs need the {modules}: add {' '.join(f'--import {name}' for name in missing)}"
+        raise SpecError(error.field, error.problem.partition(";")[0], remedy) from None

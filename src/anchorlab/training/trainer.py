@@ -16,19 +16,11 @@ from anchorlab.models import fast_float32, full_float32
 from anchorlab.models.model import Model
 from anchorlab.training.cost import mapping_pays
 from anchorlab.training.ensemble import Ensemble
-from anchorlab.training.evaluation import UNEDITED, Evaluator, Row
-from anchorlab.training.executions import (
-    Execution,
-    Graphs,
-    MappedExecution,
-    MappedGradients,
-    MemberExecution,
-)
+from anchorlab.training.evaluation import UNEDITED, Evaluator, MappedEvaluator, Row
+from anchorlab.training.executions import Graphs, MappedExecution, MappedGradients, MemberExecution
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import FixedSampleFeed, make_feed
-from anchorlab.training.flat import FlatWeights, aligned
-from anchorlab.training.flat_optimiser import FlatOptimiser
-from anchorlab.training.mapped_evaluation import MappedEvaluator
+from anchorlab.training.flat_optimiser import FlatOptimiser, FlatWeights, aligned
 from anchorlab.training.optimisers import StackedOptimiser
 from anchorlab.training.signals import DelayedSignals
 
@@ -136,13 +128,13 @@ def fit(
     if start is None and experiment.start is not None:
         start = fit(experiment.start, device, execution).ensemble
     with full_float32(), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        session = _Session(experiment, device, execution, keeper, start, idle)
+        session = Session(experiment, device, execution, keeper, start, idle)
         with fast_float32(), DelayedSignals() as signals:
             session.run(report, keep_every, signals)
     return Trained(session.ensemble, tuple(session.rows))
 
 
-class _Session:
+class Session:
     """Training in progress: the ensemble, everything that changes with it, and the current step."""
 
     def __init__(
@@ -150,8 +142,8 @@ class _Session:
         experiment: Experiment,
         device: torch.device,
         execution: ExecutionName,
-        keeper: Keeper | None,
-        start: Ensemble | None,
+        keeper: Keeper | None = None,
+        start: Ensemble | None = None,
         idle: frozenset[int] = frozenset(),
     ) -> None:
         recipe, members, task = experiment.recipe, experiment.members, experiment.task
@@ -168,7 +160,7 @@ class _Session:
             execution = "mapped" if state.execution.startswith("mapped") else "member"
         mapped = self._maps(execution, device)
         self.optimiser: StackedOptimiser | FlatOptimiser
-        self.execution: Execution
+        self.execution: MemberExecution | MappedExecution
         self.optimiser, self.execution = self._all_at_once(device) if mapped else self._one_by_one()
         measure = MappedEvaluator if mapped else Evaluator
         fixed = self.feed if isinstance(self.feed, FixedSampleFeed) else None
@@ -194,7 +186,7 @@ class _Session:
         logger.info("members are trained one by one, because the model cannot be mapped over them: %s", reason)
         return False
 
-    def _one_by_one(self) -> tuple[StackedOptimiser, Execution]:
+    def _one_by_one(self) -> tuple[StackedOptimiser, MemberExecution]:
         """Return the optimiser and execution for training one by one; each member's weights begin at a cache line."""
         self.ensemble = self.ensemble.with_weights(
             {name: aligned(value) for name, value in self.ensemble.weights.items()}
@@ -203,7 +195,7 @@ class _Session:
         optimiser = StackedOptimiser(self.recipe, self.experiment.members, weights)
         return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.task.loss, self.mixed)
 
-    def _all_at_once(self, device: torch.device) -> tuple[FlatOptimiser, Execution]:
+    def _all_at_once(self, device: torch.device) -> tuple[FlatOptimiser, MappedExecution]:
         """Return the optimiser and execution for mapped training; the trainable weights move into one buffer."""
         flat = FlatWeights.of({name: self.ensemble.weights[name] for name in self.ensemble.trainable})
         self.ensemble = self.ensemble.with_weights({**self.ensemble.weights, **flat.views})
@@ -229,8 +221,7 @@ class _Session:
                 self._evaluate_and_checkpoint(elapsed)
                 if self.all_rest:
                     break
-            active = [index not in self.resting for index in range(self.ensemble.size)]
-            self.execution.step(self.feed.at(self.step), recipe.schedule.factor(elapsed), active, self.step)
+            self.take_step(self.step, recipe.schedule.factor(elapsed))
             self.step += 1
             now = time.monotonic()
             if report is not None and now - reported > _REPORT_EVERY:
@@ -244,6 +235,11 @@ class _Session:
         self._evaluate_and_checkpoint(-(-self.step // unit), last=True)
         if report is not None:
             report(Progress(total, total, self.progress().metrics))
+
+    def take_step(self, number: int, factor: float) -> None:
+        """Take optimiser step `number`, from 0, with all members that do not rest; `factor` scales learning rates."""
+        active = [index not in self.resting for index in range(self.ensemble.size)]
+        self.execution.step(self.feed.at(number), factor, active, number)
 
     def _evaluate_and_checkpoint(self, elapsed: int, last: bool = False) -> None:
         """Measure the members and keep a checkpoint, each if it is due at the time `elapsed`, or at the end (`last`).

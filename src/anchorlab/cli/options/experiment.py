@@ -21,7 +21,7 @@ def read_experiment(
     """
     from anchorlab.training.field_paths import SHORT_PATHS
     from anchorlab.training.from_plain_data import declared
-    from anchorlab.training.seeds import read_seeds
+    from anchorlab.training.members import read_seeds
 
     parts = {"task": task_fields, "model": model, "recipe": recipe, "members": members}
     with as_written([*written(parts), "seeds"], SHORT_PATHS):

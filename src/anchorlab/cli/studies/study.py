@@ -217,11 +217,11 @@ def _varied(chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: 
     A list is one value where the field itself holds a list. Without options, the study itself.
     Errors: `SpecError` that names the field as it was written.
     """
-    from anchorlab.training.field_paths import SHORT_PATHS, flat
-    from anchorlab.training.seeds import read_seeds
+    from anchorlab.training.field_paths import SHORT_PATHS, values_by_path
+    from anchorlab.training.members import read_seeds
 
     with as_written([*written(parts), "seeds"], SHORT_PATHS):
-        values = dict(flat({part: nested(fields, part) for part, fields in parts.items()}))
+        values = values_by_path({part: nested(fields, part) for part, fields in parts.items()})
         return chosen.studies(profile, values, None if seeds is None else read_seeds(seeds))
 
 

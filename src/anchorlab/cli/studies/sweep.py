@@ -54,7 +54,7 @@ def sweep(
     from anchorlab.runs import Store
     from anchorlab.runs.metrics import last_metrics
     from anchorlab.studies import experiments_to_run, findings_directory, run_study
-    from anchorlab.studies.sweep_file import read_sweep
+    from anchorlab.studies.toml_file import read_sweep
 
     check_file(report, "report")
     check_file(csv, "csv")

@@ -46,7 +46,7 @@ def train(
     """
     from anchorlab.cli.terminal.forecast import show_forecast
     from anchorlab.engine import forecast, run
-    from anchorlab.engine.divergence import divergence
+    from anchorlab.engine.run import divergence
     from anchorlab.runs import Store
     from anchorlab.runs.metrics import last_metrics
 

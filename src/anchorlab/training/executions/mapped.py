@@ -6,18 +6,119 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.tasks.metrics import LossKind
 from anchorlab.training.ensemble import Ensemble
-from anchorlab.training.executions.gradients import MappedGradients
-from anchorlab.training.executions.graphs import Graphs
+from anchorlab.training.executions.loss import forward_loss
 from anchorlab.training.feed import MemberBatches
 from anchorlab.training.flat_optimiser import FlatOptimiser
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+_WARM_UP = 3  # torch's recommendation: libraries allocate their workspaces in the first passes
+
+
+class MappedGradients:
+    """Compute the gradient of each trainable weight, `[member ...]`, for one batch per member.
+
+    `at_once` is the number of members in one pass, None for all; only their activations take memory at a time.
+    """
+
+    def __init__(self, ensemble: Ensemble, loss: LossKind, mixed: bool) -> None:
+        self.members = ensemble.size
+        self.at_once: int | None = None
+        self._trainable = {name: ensemble.weights[name] for name in ensemble.trainable}
+        self._fixed = {name: value for name, value in ensemble.weights.items() if name not in self._trainable}
+        template = ensemble.template
+
+        def member_loss(
+            trainable: dict[str, Tensor],
+            fixed: dict[str, Tensor],
+            inputs: Tensor,
+            targets: Tensor,
+            positions: Tensor,
+            scored: Tensor | None,
+        ) -> Tensor:
+            return forward_loss(template, inputs, targets, positions, scored, loss, mixed, {**trainable, **fixed})
+
+        self._gradient = torch.func.grad(member_loss)
+
+    def __call__(self, batches: MemberBatches) -> dict[str, Float[Tensor, "member ..."]]:
+        """Return the gradient of each trainable weight, by name."""
+        axes = (0, 0, 0, 0, None if batches.shared_positions else 0, None if batches.weights is None else 0)
+        gradient: Callable[..., dict[str, Tensor]] = torch.func.vmap(
+            self._gradient, in_dims=axes, chunk_size=self.at_once
+        )
+        return gradient(
+            self._trainable, self._fixed, batches.inputs, batches.targets, batches.positions, batches.weights
+        )
+
+    def halve(self) -> bool:
+        """Halve the number of members in one pass; return False if it was 1 already."""
+        before = self.at_once or self.members
+        self.at_once = -(-before // 2)
+        return before > 1
+
+    def refusal(self, batches: MemberBatches) -> str | None:
+        """Return why torch cannot map this model over members, or None if it can.
+
+        A user's module may contain operations that `torch.func.vmap` does not support.
+        """
+        try:
+            self(batches)
+        except torch.OutOfMemoryError:
+            return None  # does not mean that the model cannot be mapped
+        except RuntimeError as error:
+            return str(error).splitlines()[0]
+        return None
+
+
+class Graphs:
+    """Capture graphs on one device; all of them share one stream and one memory pool.
+
+    Graphs that are replayed one after another can share memory, since a graph needs it only during its replay. All
+    tensors that outlive a replay must be allocated before the capture.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        with torch.cuda.device(device):
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def capture(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        """Return a graph of `work`. It runs three times before the capture, and must change nothing in these runs.
+
+        The current device and stream are restored afterwards, even if the capture fails.
+
+        Errors: the `RuntimeError` of the operation that cannot be captured, or `OutOfMemoryError`.
+        """
+        current = torch.cuda.current_stream(self.device)
+        graph = torch.cuda.CUDAGraph()
+        self._stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(self._stream):  # torch.cuda.graph leaves its stream current if the capture fails
+                for _ in range(_WARM_UP):
+                    work()
+                # Only this thread must keep to the rules of capture: others may use the device meanwhile.
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                    work()
+        except RuntimeError as error:
+            raise _first(error) from None
+        finally:
+            current.wait_stream(self._stream)
+        return graph
+
+
+def _first(error: BaseException) -> BaseException:
+    """Return the root cause of an error: ending a failed capture raises another error, which hides the first."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 class MappedExecution:

@@ -11,7 +11,7 @@ from torch import nn
 
 from anchorlab.tasks.metrics import LossKind
 from anchorlab.training.ensemble import Ensemble, refuse_without_weights
-from anchorlab.training.executions.step import forward_loss
+from anchorlab.training.executions.loss import forward_loss
 from anchorlab.training.feed import MemberBatches
 from anchorlab.training.optimisers import StackedOptimiser
 

@@ -1,8 +1,7 @@
-"""The interface of executions, and the loss that all of them compute: the mean over the scored positions."""
+"""The loss that all executions compute: the mean over the scored positions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -10,30 +9,6 @@ from torch import Tensor, nn
 
 from anchorlab.models.model import predict
 from anchorlab.tasks.metrics import LossKind, loss_per_position
-from anchorlab.training.feed import MemberBatches
-
-
-@runtime_checkable
-class Execution(Protocol):
-    """A way to take one optimiser step with all members; all ways give a member the same result.
-
-    In float64, weights agree to 1e-10. In float32 they agree within rounding, which training amplifies: after 30 steps
-    of Adam at a learning rate of 1e-3, losses agree to a relative 1e-4 and weights to 3e-4.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name that states record, so that resumed training uses the same execution."""
-
-    def step(self, batches: MemberBatches, factor: float, active: Sequence[bool], step: int) -> None:
-        """Take one optimiser step, updating the weights in place.
-
-        Args:
-            batches: one batch per member
-            factor: multiplies the learning rates
-            active: for each member whether it is updated
-            step: the number of the optimiser step, from 0
-        """
 
 
 def mean_loss(
