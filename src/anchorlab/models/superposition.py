@@ -45,7 +45,7 @@ class Autoencoder(Model):
         super().__init__()
         self.W = nn.Parameter(torch.empty(features, hidden))
         self.b = nn.Parameter(torch.empty(features))
-        self.relu, self._draw = relu, _draw
+        self.relu, self._draw = relu, draw_autoencoder
         sites = [Site("hook_hidden", ("batch", "position", "hidden"))]
         sites.append(Site("hook_logits", ("batch", "position", "output")))
         self.sites = {site.name: site for site in sites}
@@ -62,7 +62,8 @@ class Autoencoder(Model):
         return tap("hook_logits", outputs.relu() if self.relu else outputs)
 
 
-def _draw(model: nn.Module, generator: torch.Generator) -> None:
-    features, hidden = model.W.shape
-    model.W.normal_(0.0, (2 / (features + hidden)) ** 0.5, generator=generator)
-    model.b.zero_()
+def draw_autoencoder(model: nn.Module, generator: torch.Generator) -> None:
+    """Draw `W` from N(0, 2 / (features + hidden)); `b` is zero."""
+    weight = model.get_parameter("W")
+    nn.init.normal_(weight, std=(2 / sum(weight.shape)) ** 0.5, generator=generator)
+    nn.init.zeros_(model.get_parameter("b"))

@@ -54,7 +54,8 @@ def register_task(name: str) -> Callable[[Factory], Factory]:
         if not inspect.getdoc(factory):
             raise ValueError(f"the factory of task {name!r} needs a docstring, which describes it in lists")
         if isinstance(factory, type) and issubclass(factory, Task):
-            task_family(str(factory.model_fields["family"].default))(factory)
+            task_class: type[Task] = factory
+            task_family(str(task_class.model_fields["family"].default))(task_class)
         _factories[name] = (factory, _arguments_model(name, factory))
         return factory
 

@@ -136,4 +136,5 @@ class Brackets(Task):
 
     def text_of(self, token: int) -> str:
         """Return the bracket, or `none`."""
-        return [*_OPENING[: self.kinds], *_CLOSING[: self.kinds], "none"][token]
+        names: tuple[str, ...] = (*_OPENING[: self.kinds], *_CLOSING[: self.kinds], "none")
+        return names[token]
