@@ -13,11 +13,12 @@ from anchorlab.models import (
     LSTMSpec,
     OneLayerSpec,
     RecallSpec,
+    SuperpositionSpec,
     VectorSpec,
     register_module,
 )
 from anchorlab.rng import child_seed, torch_generator
-from anchorlab.tasks import AnchorFunction, MinimalRetrieval, NoisyAssociative, NoisyRecall
+from anchorlab.tasks import AnchorFunction, MinimalRetrieval, NoisyAssociative, NoisyRecall, Superposition
 from anchorlab.tasks import task as make_task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Stream, WarmupCosine
 
@@ -98,6 +99,7 @@ KINDS = {
     "lstm": (IDENTITY, LSTMSpec(layers=2, width=8)),
     "fnn": (IDENTITY, FNNSpec(layers=2, width=3, hidden=10)),
     "associative": (NoisyAssociative(), AssociativeSpec(width=6)),
+    "superposition": (Superposition(features=6), SuperpositionSpec(hidden=2)),
     "own module with tied weights": (IDENTITY, tied()),
     "own recurrent module": (IDENTITY, recurrent()),
 }

@@ -16,6 +16,13 @@ TASKS = (
     "anchor/two-distances",
     "anchor/working-memory",
     "associative/noisy",
+    "classics/associative-recall",
+    "classics/brackets",
+    "classics/linear-regression",
+    "classics/modular-arithmetic",
+    "classics/repeated-sequence",
+    "classics/sparse-parity",
+    "classics/superposition",
     "recall/noisy",
     "retrieval/conditional",
     "retrieval/conditional-vectors",
@@ -74,5 +81,5 @@ STUDIES = (
 )
 """The studies, by paper."""
 
-KINDS = ("associative", "decoder", "fnn", "lstm", "recall", "recall-one-layer", "vectors")
+KINDS = ("associative", "decoder", "fnn", "lstm", "recall", "recall-one-layer", "superposition", "vectors")
 """The kinds of models."""

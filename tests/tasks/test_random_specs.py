@@ -172,7 +172,11 @@ def check(one: Task) -> None:
         batch = one.sample(split, 3, 0)
         answer, sides = one.oracle(batch.inputs), one.split_of(batch.inputs)
         counted = answer.known if batch.weights is None else answer.known & (batch.weights > 0)
-        assert torch.equal(answer.answers[counted], batch.answers[counted])
+        own, right = answer.answers[counted], batch.answers[counted]
+        if one.family == "linear-regression":  # its oracle solves equations
+            assert torch.allclose(own, right, rtol=0, atol=1e-3)
+        else:
+            assert torch.equal(own, right)
         assert (sides >= 0).all()
         if one.separated:
             assert answer.known.all() and (sides == one.splits.index(split)).all()

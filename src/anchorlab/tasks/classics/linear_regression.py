@@ -82,7 +82,7 @@ class LinearRegression(Task):
 
     def _pairs(
         self, inputs: Float[Tensor, "batch position feature"]
-    ) -> tuple[Float[Tensor, "batch example feature"], Float[Tensor, "batch example"]]:
+    ) -> tuple[Float[Tensor, "batch example coordinate"], Float[Tensor, "batch example"]]:
         """Return the points and the values of a sequence, in double precision."""
         values = inputs.cpu().double()
         return values[:, 0::2, : self.dimension], values[:, 1::2, self.dimension]
