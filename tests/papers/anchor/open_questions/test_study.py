@@ -264,7 +264,7 @@ def seen(**changes):
     times |= changes.pop("times", {})
     rest = {
         "many": {Value(choice, amount): outcome(amount, (1.0, 1.0), one) for (choice, amount), one in times.items()},
-        "spikes": [*[spike(0.02)] * 9, spike(0.01, seed=1)],
+        "spikes": [*[spike(0.02)] * 8, spike(0.3), spike(0.01, seed=1)],
         "layers": halfway([5.0] * 10, [*[15.0] * 9, 5.0]),
         **changes,
     }
