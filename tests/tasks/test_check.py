@@ -40,6 +40,12 @@ def test_sample_oracle_and_shape_are_enough():
 DRAW = Copy.sample
 
 
+def test_separated_splits_need_a_split_of(monkeypatch):
+    monkeypatch.setattr(Copy, "separated", True)
+    with pytest.raises(SpecError, match="split_of: is missing, though the splits of Copy are separated"):
+        check_task(Copy())
+
+
 def sampled(change):
     def sample(self, split, n, seed):
         return change(DRAW(self, split, n, seed))

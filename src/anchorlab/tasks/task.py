@@ -111,7 +111,8 @@ class Task(Spec, Drawable):
         knows an answer. A task with separated splits has to define it.
         """
         if self.separated:
-            raise NotImplementedError(f"{type(self).__name__} has separated splits and needs `split_of`")
+            problem = f"is missing, though the splits of {type(self).__name__} are separated"
+            raise SpecError("split_of", problem, "define it, or set separated = False on the class")
         return self.oracle(inputs).known.any(dim=1).long() - 1
 
     def ideal(self, inputs: Tensor) -> Float[Tensor, "batch scored output"]:

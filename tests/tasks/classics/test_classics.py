@@ -115,6 +115,24 @@ def test_every_word_of_a_short_length_is_drawn():
     assert len(deep) == 4 and all(sum(row) == 3 for row in deep)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "splits"),
+    [
+        ("classics/brackets", {"kinds": 1, "length": 4, "depth": 1, "deeper": 2}, ("train", "test")),  # one flat word
+        ("classics/brackets", {"length": 1024, "depth": 256, "deeper": 512}, ("deep",)),
+        ("classics/repeated-sequence", {"vocabulary": 2, "length": 3, "periods": (1, 1)}, ("train", "test")),
+    ],
+)
+def test_a_split_that_is_nearly_empty_is_refused(name, arguments, splits):
+    one, refused = task(name, **arguments), []
+    for split in splits:
+        try:
+            one.sample(split, 3, 0)
+        except SpecError as error:
+            refused.append(error.problem)
+    assert len(refused) == 1 and "belong to the split" in refused[0]
+
+
 def test_recall_by_hand():
     """Keys 1 to 3, values 4 to 6, blanks 0."""
     one = task("classics/associative-recall", pairs=2, length=8, vocabulary=3)

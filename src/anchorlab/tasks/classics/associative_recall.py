@@ -12,6 +12,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
+from anchorlab.tasks.classics.drawing import distinct
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
@@ -63,10 +64,8 @@ class AssociativeRecall(Task):
         """
         self.check_draw(split, n)
         random, D, first = generator(seed, "sequences", split), self.pairs, 2 * self.pairs
-        keys, values = (
-            np.argpartition(random.random((n, self.vocabulary)), D - 1, axis=1)[:, :D] + low
-            for low in (1, self.vocabulary + 1)
-        )
+        keys = distinct(random, n, D, self.vocabulary) + 1
+        values = distinct(random, n, D, self.vocabulary) + self.vocabulary + 1
         weights = np.arange(1, self.length - first + 1) ** (self.power - 1.0)
         # the D smallest of exponential variables over weights are a draw without replacement by weight
         places = np.argsort(random.exponential(size=(n, len(weights))) / weights, axis=1)[:, :D] + first
@@ -111,7 +110,7 @@ class AssociativeRecall(Task):
         return Answer(answers, fits.unsqueeze(1).expand(n, self.pairs), trace)
 
     def _distinct(self, found: Int[Tensor, "batch pair"], low: int) -> Tensor:
-        """Return whether the tokens are different ones of those from `low` on."""
+        """Return whether the tokens are distinct and lie in the range from `low` on."""
         inside = ((found >= low) & (found < low + self.vocabulary)).all(dim=1)
         ordered = found.sort(dim=1).values
         return inside & (ordered[:, 1:] != ordered[:, :-1]).all(dim=1)

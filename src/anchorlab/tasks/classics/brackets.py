@@ -13,7 +13,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
-from anchorlab.tasks.classics.residue import draw_side, side
+from anchorlab.tasks.classics.drawing import draw_split, side
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
@@ -63,14 +63,10 @@ class Brackets(Task):
         """Draw `n` balanced words. Errors: `SpecError` for an unknown split."""
         self.check_draw(split, n)
         random = generator(seed, "sequences", split)
-        if split == "deep":
-            inputs = torch.empty((0, self.length), dtype=torch.int64)
-            while len(inputs) < n:
-                drawn = torch.from_numpy(self._draw(random, max(64, 2 * n), self.deeper))
-                inputs = torch.cat([inputs, drawn[self._depths(drawn).amax(dim=1) > self.depth]])
-            inputs = inputs[:n]
-        else:
-            inputs = draw_side(random, n, self.splits.index(split), lambda source, m: self._draw(source, m, self.depth))
+        most, wanted = self.deeper if split == "deep" else self.depth, self.splits.index(split)
+        inputs = draw_split(
+            random, n, lambda source, count: self._draw(source, count, most), lambda drawn: self._split(drawn) == wanted
+        )
         answers = self._closing(inputs)
         return Batch(inputs, answers, answers, torch.arange(self.length), split)
 
@@ -131,8 +127,11 @@ class Brackets(Task):
         """Return the split by depth, then by the hash of the tokens; -1 for words that are not balanced."""
         tokens = inputs.cpu()
         deepest = self._depths(tokens).amax(dim=1)
-        found = torch.where(deepest > self.depth, 2, side(tokens))
-        return torch.where(self._balanced(tokens) & (deepest <= self.deeper), found, -1)
+        return torch.where(self._balanced(tokens) & (deepest <= self.deeper), self._split(tokens), -1)
+
+    def _split(self, words: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
+        """Return the split of balanced words."""
+        return torch.where(self._depths(words).amax(dim=1) > self.depth, 2, side(words))
 
     def text_of(self, token: int) -> str:
         """Return the bracket, or `none`."""

@@ -28,6 +28,8 @@ _FORMULAS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "x2+xy+y2": lambda x, y, inverse: x * x + x * y + y * y,
 }
 
+_OUTER = {"+": np.add, "-": np.subtract, "*": np.multiply}
+
 
 @register_task("classics/modular-arithmetic")
 class ModularArithmetic(Task):
@@ -64,7 +66,7 @@ class ModularArithmetic(Task):
 
     @cached_property
     def _pairs(self) -> Int[Tensor, "pair two"]:
-        """All pairs, those of training first."""
+        """All pairs, the training pairs first."""
         first = int(self.operation == "/")
         grid = torch.cartesian_prod(torch.arange(self.prime), torch.arange(first, self.prime))
         return grid[torch.from_numpy(generator(self.pairs_seed, "pairs").permutation(len(grid)))]
@@ -96,20 +98,24 @@ class ModularArithmetic(Task):
         runs = np.tile(np.arange(len(own)), (-(-n // len(own)), 1))
         x, y = own[torch.from_numpy(generator(seed, "sequences", split).permuted(runs, axis=1).reshape(-1)[:n])].T
         inputs = torch.stack([x, torch.full_like(x, self.prime), y, torch.full_like(x, self.prime + 1)], dim=1)
-        # The sampler adds up a table of all results; the oracle computes each from the inputs.
         answers = self._table[x, y].unsqueeze(1)
         return Batch(inputs, answers, answers, torch.tensor([3]), split, latents={"x": x, "y": y})
 
     @cached_property
     def _table(self) -> Int[Tensor, "first second"]:
-        """The result of every pair."""
-        numbers = torch.arange(self.prime)
+        """The result of every pair, by outer products; the oracle computes each from the inputs."""
+        numbers = np.arange(self.prime)
         if self.operation == "/":  # the quotient q is found where q y = x
-            quotient = torch.zeros(self.prime, self.prime, dtype=torch.int64)
+            found = np.zeros((self.prime, self.prime), dtype=np.int64)
             for y in range(1, self.prime):
-                quotient[numbers * y % self.prime, y] = numbers
-            return quotient
-        return _FORMULAS[self.operation](numbers[:, None], numbers[None, :], self._inverse) % self.prime
+                found[numbers * y % self.prime, y] = numbers
+        elif self.operation in _OUTER:
+            found = _OUTER[self.operation].outer(numbers, numbers)
+        else:
+            found = np.add.outer(numbers**2, numbers**2)
+            if self.operation == "x2+xy+y2":
+                found = found + np.multiply.outer(numbers, numbers)
+        return torch.from_numpy(found % self.prime)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return x op y mod p, with both numbers as the trace; unknown for anything but `x op y =`."""

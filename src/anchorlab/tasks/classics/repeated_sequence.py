@@ -13,7 +13,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
-from anchorlab.tasks.classics.residue import draw_side, side
+from anchorlab.tasks.classics.drawing import distinct, draw_split, side
 from anchorlab.tasks.numbers import Pair
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
@@ -25,7 +25,7 @@ class RepeatedSequence(Task):
 
         7 2 9 7 2 9 7 2  ->  9
 
-    vocabulary: the number of tokens; those of a period are distinct
+    vocabulary: the number of tokens; the tokens of a period are distinct
     length: the number of positions
     periods: the shortest and the longest period; if they differ, no fixed shift of attention finds the answer
 
@@ -56,7 +56,9 @@ class RepeatedSequence(Task):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences. Errors: `SpecError` for an unknown split."""
         self.check_draw(split, n)
-        whole = draw_side(generator(seed, "sequences", split), n, self.splits.index(split), self._draw)
+        wanted = self.splits.index(split)
+        random = generator(seed, "sequences", split)
+        whole = draw_split(random, n, self._draw, lambda drawn: side(drawn) == wanted)
         positions = torch.arange(self.periods[1], self.length - 1)
         answers = whole[:, positions + 1]
         return Batch(whole, answers, answers, positions, split)
@@ -64,11 +66,11 @@ class RepeatedSequence(Task):
     def _draw(self, random: Generator, n: int) -> Int[np.ndarray, "batch position"]:
         low, high = self.periods
         period = random.integers(low, high + 1, (n, 1))
-        tokens = random.permuted(np.tile(np.arange(self.vocabulary), (n, 1)), axis=1)[:, :high]
+        tokens = distinct(random, n, high, self.vocabulary)
         return np.take_along_axis(tokens, np.arange(self.length) % period, axis=1)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return the token behind the previous copy of each scored one; the trace names that of the last."""
+        """Return the token behind the previous copy of each scored token; the trace names the last of them."""
         tokens = inputs.cpu()
         scored = torch.arange(self.periods[1], self.length - 1)
         fits = self._period(tokens) > 0

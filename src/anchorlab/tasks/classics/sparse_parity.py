@@ -13,7 +13,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
-from anchorlab.tasks.classics.residue import draw_side, side
+from anchorlab.tasks.classics.drawing import draw_split, side
 from anchorlab.tasks.numbers import Numbers
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
@@ -51,7 +51,9 @@ class SparseParity(Task):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences of fair bits. Errors: `SpecError` for an unknown split."""
         self.check_draw(split, n)
-        inputs = draw_side(generator(seed, "sequences", split), n, self.splits.index(split), self._draw)
+        wanted = self.splits.index(split)
+        random = generator(seed, "sequences", split)
+        inputs = draw_split(random, n, self._draw, lambda drawn: side(drawn) == wanted)
         answers = (inputs[:, list(self.relevant)].sum(dim=1, keepdim=True)) % 2
         return Batch(inputs, answers, answers, torch.tensor([self.length - 1]), split)
 

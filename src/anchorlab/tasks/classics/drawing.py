@@ -1,0 +1,59 @@
+"""Draw sequences of distinct tokens, and sequences of one split, which is decided from the tokens alone."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from numpy.random import Generator
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+
+TEST_ONE_IN = 5
+"""The test split has one sequence in five."""
+
+_PRIME = 2_147_483_647  # products of two residues fit in 64 bits
+_BASE = 1_103_515_245
+_LEAST_DRAWN = 64
+_TOO_RARE = 20_000  # a split with fewer than one sequence in so many is not drawn
+_NUMBERS_AT_ONCE = 2**22
+
+
+def side(tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
+    """Return 1 for the test split and 0 for training, by a polynomial hash of the tokens."""
+    total = torch.zeros(len(tokens), dtype=torch.int64)
+    for column in tokens.cpu().unbind(dim=1):
+        total = (total * _BASE + column + 1) % _PRIME
+    return (total % TEST_ONE_IN == 0).long()
+
+
+def draw_split(
+    random: Generator,
+    n: int,
+    draw: Callable[[Generator, int], Int[np.ndarray, "batch position"]],
+    belongs: Callable[[Int[Tensor, "batch position"]], Bool[Tensor, "batch"]],
+) -> Int[Tensor, "batch position"]:
+    """Draw sequences until `n` of them belong to a split.
+
+    Errors: `SpecError` if nearly none belongs to it.
+    """
+    found, drawn, count = [torch.from_numpy(draw(random, 0))], 0, 0
+    while count < n:
+        several = torch.from_numpy(draw(random, max(_LEAST_DRAWN, 2 * (n - count))))
+        found.append(several[belongs(several)])
+        drawn, count = drawn + len(several), count + len(found[-1])
+        if count * _TOO_RARE < drawn:
+            problem = f"{count} of {drawn:,} drawn sequences belong to the split"
+            raise SpecError("split", problem, "choose longer sequences or other limits")
+    return torch.cat(found)[:n]
+
+
+def distinct(random: Generator, n: int, count: int, size: int) -> Int[np.ndarray, "batch token"]:
+    """Draw `n` rows of `count` different numbers below `size`, in random order."""
+    rows = np.empty((n, count), dtype=np.int64)
+    step = max(1, _NUMBERS_AT_ONCE // size)
+    for start in range(0, n, step):
+        numbers = np.tile(np.arange(size), (min(step, n - start), 1))
+        rows[start : start + step] = random.permuted(numbers, axis=1)[:, :count]
+    return rows
