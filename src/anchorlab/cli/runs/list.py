@@ -83,7 +83,7 @@ def list_(
 def matching(store: Path | None, where: list[str] | None, quiet: bool) -> "tuple[Fields, list[Entry]]":
     """Return the fields of a store's runs, and the runs that fulfil all conditions.
 
-    Damaged runs, of which nobody knows whether they do, are told on the standard error output.
+    Damaged runs that may belong to the selection are named on the standard error output.
 
     Errors: `SpecError` for a condition that cannot be read, or on a field that no run has.
     """

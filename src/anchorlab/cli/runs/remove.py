@@ -111,7 +111,7 @@ def prune_(
 def _agreed(what: str, details: str, pronoun: str, quiet: bool = False) -> bool:
     """Ask on the terminal whether to remove runs; anything but `y` or `yes` means no, and is answered.
 
-    Errors: `SpecError` if nobody can be asked.
+    Errors: `SpecError` without a terminal to ask on.
     """
     if quiet or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise SpecError("yes", f"nobody can be asked whether to remove {what}", f"add --yes to remove {pronoun}")

@@ -31,7 +31,7 @@ class Tally:
 
     Fields
         remembered: answers found in the journal
-        answered: answers from the server, of which `refused` are refusals and `empty` hold no text
+        answered: answers from the server; `refused` counts refusals among them, `empty` answers without text
         limited, failed, dropped, late, malformed, absent: failed tries by kind, as in `Trouble`
         read, written: input and output tokens, as reported by the server
         cost: the money spent, by the given prices

@@ -81,7 +81,7 @@ def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
 
 
 def repeated(values: Iterable[float], times: int) -> tuple[float, ...]:
-    """Return each value so many times in a row, once for each seed."""
+    """Repeat each value in a row, once for each seed."""
     return tuple(value for value in values for _ in range(times))
 
 

@@ -50,7 +50,7 @@ def anchor_maps(ensemble: Ensemble, batch: Batch) -> AnchorMaps:
 
 
 def read_anchor_maps(pattern: Float[Tensor, "member batch query key"], anchors: Int[Tensor, "batch"]) -> AnchorMaps:
-    """Read one head's maps by the position of each sequence's anchor, of which there are several."""
+    """Read one head's maps by the position of the anchor, which differs between sequences."""
     positions = torch.bincount(anchors).nonzero()[:, 0]
     held = (anchors.unsqueeze(-1) == positions).float()  # [batch place]
     counts = held.sum(dim=0)

@@ -18,7 +18,7 @@ LEARNED = 0.9
 """The test accuracy from which on the task counts as learned."""
 
 LOOKED_AT = 200  # test sequences over which attention is averaged
-PEAK, WINDOW = 10, 5  # a spike is a loss so many times the lowest of so many evaluations before
+PEAK, WINDOW = 10, 5  # a spike is a loss of `PEAK` times the lowest of the `WINDOW` evaluations before
 
 
 @dataclass(frozen=True)
