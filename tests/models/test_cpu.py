@@ -78,7 +78,7 @@ def test_denormal_numbers_are_zero_inside_and_as_before_after(before):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_job_of_one_thread_takes_them_for_zero(threads, monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr(job, "fit", lambda *_: seen.append(smallest_kept()) or Trained())
+    monkeypatch.setattr(job, "fit", lambda *_, **__: seen.append(smallest_kept()) or Trained())
     chunk = Kept()
     job.Job(None, chunk, "cpu", "auto", threads, 60.0).train(lambda progress: None)
     assert [one == 0.0 for one in seen] == [threads == 1]
