@@ -29,7 +29,7 @@ test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"
 
 # every test once; in the first part, shapes are checked at run time in every function, not in models and tasks alone
-test-all: .venv/installed-all language test-installed
+test-all: .venv/installed-all language language-2 test-installed
 	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or untyped)"
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "($(SLOW) or untyped) and not installed"
 
