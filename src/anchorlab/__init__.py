@@ -45,7 +45,7 @@ _NAMES = {
     "language": ("pretrained",),
     "studies": ("Analysis", "Profile", "Study", "at_end", "claim", "curves_against", "run_study", "study"),
     "findings": ("at_least", "at_most", "within"),
-    "report": ("show", "write_report"),
+    "report": ("attention", "show", "write_report"),
 }
 _FACE = {name: package for package, names in _NAMES.items() for name in names}
 _SUBPACKAGES = {*_NAMES, "cli", "errors", "papers", "theory", "viewer"}
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from anchorlab.language import pretrained
     from anchorlab.lens import Intervention, detect, look, sweep
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
-    from anchorlab.report import show, write_report
+    from anchorlab.report import attention, show, write_report
     from anchorlab.runs import Store
     from anchorlab.studies import Analysis, Profile, Study, at_end, claim, curves_against, run_study, study
     from anchorlab.tasks import (

@@ -174,6 +174,13 @@ def test_patterns_of_one_sequence_with_roles():
     assert view.examples[0].roles == ("noise", "anchor", "key")
 
 
+@pytest.mark.parametrize("given", [lambda one: torch.tensor(np.stack([one, one])), lambda one: [one] * 2])
+def test_patterns_of_one_sequence_need_no_axis_for_it(given):
+    """`[layer head query key]` in one array, or `[head query key]` per layer."""
+    pattern, tokens = shifting(1, 3)[0], ["x", "y", "z"]
+    assert al.attention(given(pattern), tokens).view == view_patterns([pattern[None]] * 2, tokens)
+
+
 def test_repeated_tokens_tell_induction():
     tokens = ["a", "b", "c", "a", "d", "e", "b", "f"]
     pattern = np.zeros((1, 1, 8, 8), dtype=np.float32)
@@ -187,7 +194,7 @@ def test_repeated_tokens_tell_induction():
     ("patterns", "tokens", "said"),
     [
         ([], ["a"], "patterns: has layers of shape"),
-        ([shifting(1, 3)[0]], ["a"] * 3, "give .batch head query key. for each layer"),
+        ([shifting(1, 3)[0, 0]], ["a"] * 3, "give .batch head query key. for each layer"),
         ([shifting(1, 3), shifting(2, 3)], ["a"] * 3, "patterns: has layers of shape"),
         ([None], ["a"] * 3, "patterns.0: is None; load the model with attn_implementation='eager'"),
         ([shifting(1, 3)], ["a", "b"], "patterns: has layers of shape .* for 1 sequences of 2"),

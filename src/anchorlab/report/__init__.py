@@ -7,10 +7,11 @@ if TYPE_CHECKING:
     from anchorlab.report.browse import write_browser
     from anchorlab.report.figures import draw, save
     from anchorlab.report.page import write_report
-    from anchorlab.report.viewing import Viewer, show
+    from anchorlab.report.viewing import Viewer, attention, show
 
 _MODULES = {
     "Viewer": "viewing",
+    "attention": "viewing",
     "draw": "figures",
     "save": "figures",
     "show": "viewing",
@@ -18,7 +19,7 @@ _MODULES = {
     "write_report": "page",
 }
 
-__all__ = ["Viewer", "draw", "save", "show", "write_browser", "write_report"]
+__all__ = ["Viewer", "attention", "draw", "save", "show", "write_browser", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from anchorlab.errors import SpecError
 from anchorlab.language import LanguageModel
 from anchorlab.report.page import environment, write_page
 from anchorlab.training import TrainedRun
-from anchorlab.viewer import AttentionView, read_texts, view_run
+from anchorlab.viewer import AttentionView, read_texts, view_patterns, view_run
 
 _HEIGHT = 900  # initial height in pixels of the notebook frame; the page then sets its own
 
@@ -54,3 +55,20 @@ def show(what: AttentionView | TrainedRun | LanguageModel, texts: str | Sequence
     if texts:
         raise SpecError("texts", f"a {type(what).__name__} reads none", "leave them out")
     return Viewer(what if isinstance(what, AttentionView) else view_run(what))
+
+
+def attention(
+    patterns: Sequence[Any],
+    tokens: Sequence[str] | Sequence[Sequence[str]],
+    *,
+    title: str = "Attention",
+    roles: Sequence[str] | Sequence[Sequence[str]] | None = None,
+) -> Viewer:
+    """Return the viewer of attention patterns from any model; no run is needed.
+
+        al.attention(patterns, ["The", " cat", " sat"])  # in a notebook; patterns [layer head query key]
+        al.attention(patterns, tokens).save("attention.html")
+
+    Arguments and errors: as for `anchorlab.viewer.view_patterns`.
+    """
+    return Viewer(view_patterns(patterns, tokens, title=title, roles=roles))

@@ -109,7 +109,8 @@ def view_patterns(
     The detectors that need only patterns and tokens label and score the heads.
 
     Args:
-        patterns: one array `[batch head query key]` per layer, of any type that torch accepts
+        patterns: one array `[batch head query key]` per layer, of any type that torch accepts; for a single sequence
+            also `[head query key]` per layer, or one array `[layer head query key]`
         tokens: texts `[batch][position]`, or `[position]` for a single sequence
         title: heading of the view
         roles: role of each token in the shape of `tokens`, such as `anchor`, `key` or `noise`
@@ -120,6 +121,8 @@ def view_patterns(
     texts = _rows("tokens", tokens, batch, length)
     parts = [["token"] * length] * batch if roles is None else _rows("roles", roles, batch, length)
     ids = {text: number for number, text in enumerate(dict.fromkeys(chain(*texts)))}
+    if batch == 1:
+        patterns = [one[None] if getattr(one, "ndim", 4) == 3 else one for one in patterns]
     record = record_patterns(patterns, torch.tensor([[ids[text] for text in row] for row in texts]))
     heads = [detect(record)]
     return AttentionView.of(
