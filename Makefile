@@ -1,9 +1,10 @@
 # make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, in ten
-# minutes.   make test-all: every test, with a browser, harnesses and a language model, as CI runs them.   make test-installed:
-# the pages' commands on the wheel alone.   make test-versions: other Pythons.   make test-bounds: the lowest dependencies and
-# the newest.   make test-bytes: equal bytes under other settings of the numerical libraries.   make language: a real
-# language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies of language models and their
-# tests.   make language-2: a second one, Gemma 3 270M, under the Gemma Terms of Use (227 MB to fetch, 1.1 GB on disk).
+# minutes.   make test-all: every test, with a browser, harnesses and a language model, as CI runs them.
+# make test-installed: the pages' commands on the wheel alone.   make test-versions: other Pythons.   make test-bounds: the
+# lowest dependencies and the newest.   make test-bytes: equal bytes under other settings of the numerical libraries.   make release:
+# all that precedes a release.   make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on
+# disk), for the studies of language models and their tests.   make language-2: a second one, Gemma 3 270M, under the Gemma
+# Terms of Use (227 MB to fetch, 1.1 GB on disk).
 # CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
 PYTHON ?= python3
 BIN := .venv/bin
@@ -18,7 +19,7 @@ SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structu
 	anchor/working-memory retrieval/circuits retrieval/emergence
 PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step rank-one-noise)
 
-.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-versions test-bounds faults lint types \
+.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-versions test-bounds release faults lint types \
 	imports docs gallery gallery-again check bench browser clean
 
 demo: .venv/installed
@@ -56,6 +57,14 @@ test-versions: .venv/installed-dev
 test-bounds: .venv/installed-dev
 	$(BIN)/python -m tests.environments lowest
 	$(BIN)/python -m tests.environments newest
+
+# what a release is: a wheel and a source distribution in build/dist, whose metadata and README render, and on which the pages'
+# commands run with the pinned, the lowest and the newest dependencies; a part of the suite under other Pythons
+release: test-installed test-versions
+	$(PYTHON) -m venv build/twine
+	build/twine/bin/$(PIP) twine
+	build/twine/bin/twine check --strict build/dist/*
+	$(BIN)/python -m tests.environments released
 
 # hundreds of kills, full disks, flipped bits and chunks with two owners, and what they cost; the docs show the report
 faults: .venv/installed-all

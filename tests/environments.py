@@ -3,7 +3,8 @@
 `python -m tests.environments versions` takes every other Python from 3.11 to 3.13 that is on this machine. The source
 is compiled there, and tests run where pip finds a CPU build of torch, since the one with CUDA has gigabytes. `lowest`
 installs the lower bound of every dependency and `newest` what pip takes within the bounds, without the constraints;
-torch stays the pinned one for the same reason.
+torch stays the pinned one for the same reason. `released` installs the built wheel alone with each of these two sets,
+and runs there what the pages say.
 """
 
 import os
@@ -71,9 +72,11 @@ def build() -> str:
     return torch if sys.platform == "darwin" else f"{torch}+cpu"
 
 
-def environment(python: str, name: str, requirements: Sequence[str], constrained: bool) -> Path | None:
+def environment(
+    python: str, name: str, requirements: Sequence[str], constrained: bool, folder: Path = BUILD
+) -> Path | None:
     """Make an environment with torch's CPU build; None if pip cannot install that, after printing pip's last line."""
-    folder = BUILD / name
+    folder = folder / name
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([python, "-m", "venv", folder], check=True)
     pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -111,7 +114,21 @@ def under(version: str) -> int:
     return smoke(made)
 
 
+def released(which: str) -> int:
+    """Run what the pages say on the built wheel, with the lowest or the newest dependencies and no source."""
+    (wheel,) = (ROOT / "build" / "dist").glob("*.whl")
+    declared = lowest(PROJECT["dependencies"]) if which == "lowest" else PROJECT["dependencies"]
+    python = environment(sys.executable, which, [str(wheel), *declared], constrained=False, folder=ROOT / "build")
+    if python is None:
+        return 1
+    settings = {**os.environ, "ANCHORLAB_PROGRAMS": str(python.parent)}
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-m", "installed"]
+    return subprocess.run(command, cwd=ROOT, env=settings, check=False).returncode
+
+
 def main(which: str) -> int:
+    if which == "released":
+        return int(any([released("lowest"), released("newest")]))
     if which == "versions":
         here = "{}.{}".format(*sys.version_info)
         codes = [under(version) for version in VERSIONS if version != here]  # all of them; below 0 for a signal
