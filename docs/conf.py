@@ -11,7 +11,7 @@ author = "The anchorlab maintainers"
 copyright = "2026, the anchorlab maintainers"
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "generated_pages", "plain_docstrings"]
-exclude_patterns = ["_build", "gallery", "api/generated/face.md", "api/generated/cli.md"]
+exclude_patterns = ["_build", "gallery", "api/generated/face.md", "api/generated/cli.md", "api/generated/claims.md"]
 myst_enable_extensions = ["colon_fence", "deflist", "substitution"]
 nb_execution_mode = "off"  # notebooks are shown as they were run; `make notebooks` runs them
 myst_heading_anchors = 3
@@ -25,7 +25,9 @@ html_theme = "furo"
 html_title = "anchorlab"
 html_static_path = ["_static"]
 html_css_files = ["anchorlab.css"]
+html_js_files = ["claims.js"]
 html_show_sourcelink = False
+html_baseurl = os.environ.get("ANCHORLAB_DOCS", "")  # the address of the published pages, for search engines
 
 # The public repository of this copy of the docs, as owner/name: with it, notebooks open in Colab.
 repository = os.environ.get("ANCHORLAB_REPOSITORY", "")

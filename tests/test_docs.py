@@ -20,6 +20,7 @@ import anchorlab.cli
 from anchorlab.cli import main
 from anchorlab.findings import Claim, Control, Findings, LineFigure, Provenance, Table, line
 from anchorlab.papers import UNPUBLISHED
+from anchorlab.papers.published import published_entries
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, findings_directory, run_study, study
 from anchorlab.studies.claim import judge
@@ -138,6 +139,39 @@ def test_command_lines_are_valid(words, monkeypatch, tmp_path, capsys):
         assert re.search("no run begins with 'RUN'|has no (findings|runs)", capsys.readouterr().err)
     else:
         assert main(words) == 0
+
+
+@pytest.fixture
+def claims_table(browser, monkeypatch):
+    """The table of all claims in a page, with its script."""
+    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
+    body = import_module("claims_page").claims_page().split("```")[1].removeprefix("{raw} html")
+    page = browser.new_page()
+    page.set_content(f"<script>{(DOCS / '_static' / 'claims.js').read_text('utf-8')}</script>{body}")
+    yield page
+    page.close()
+
+
+def test_the_table_of_claims_is_filtered_by_verdict_paper_and_words(claims_table):
+    strongest = {key: entry.strongest for key, entry in published_entries().items()}
+    wrong = [key for key, result in strongest.items() if result.verdict == "contradicted"]
+    claims_table.locator("[name=verdict]").select_option("contradicted")
+    shown = claims_table.locator("#claims tbody tr:visible")
+    assert sorted(row.get_attribute("id") for row in shown.all()) == sorted(key.replace("/", "-") for key in wrong)
+    assert claims_table.locator("#claims-count").inner_text() == f"{len(wrong)} of {len(strongest)} claims"
+    claims_table.locator("[name=paper]").select_option("anchor functions")
+    assert shown.count() == 0
+    claims_table.locator("[name=verdict]").select_option("")
+    claims_table.locator("[name=words]").fill("lstm")
+    assert 0 < shown.count() < len(strongest) / 4
+    assert all("anchor functions" in row.inner_text() and "lstm" in row.inner_text().lower() for row in shown.all())
+
+
+def test_every_claim_has_a_row_that_links_to_its_study(claims_table):
+    rows = claims_table.locator("#claims tbody tr").all()
+    assert len({row.get_attribute("id") for row in rows}) == len(rows) == len(published_entries())
+    for link in {row.locator("a").first.get_attribute("href") for row in rows}:
+        assert (DOCS / link).with_suffix(".md").exists(), link
 
 
 def test_make_targets_exist():

@@ -1,4 +1,4 @@
-"""Pages written before each build from the code itself: the public names of each package, and the command line."""
+"""Pages written before each build from the package itself: its public names, the command line and the claims."""
 
 import re
 from importlib import import_module
@@ -6,6 +6,7 @@ from inspect import isclass, isfunction
 from pathlib import Path
 from types import ModuleType
 
+from claims_page import claims_page
 from sphinx.application import Sphinx
 from sphinx.errors import ConfigError
 
@@ -42,7 +43,11 @@ def write_pages(app: Sphinx) -> None:
     """Write the pages that changed, so that Sphinx reads only those again."""
     folder = Path(app.srcdir) / "api" / "generated"
     folder.mkdir(parents=True, exist_ok=True)
-    pages = {name: package_page(name) for name in PACKAGES} | {"face": face_page(), "cli": cli_page()}
+    pages = {name: package_page(name) for name in PACKAGES} | {
+        "face": face_page(),
+        "cli": cli_page(),
+        "claims": claims_page(),
+    }
     for name, text in pages.items():
         path = folder / f"{name}.md"
         if not path.exists() or path.read_text("utf-8") != text:

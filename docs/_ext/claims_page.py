@@ -1,0 +1,49 @@
+"""The table of every claim, made from the results that the package ships; `_static/claims.js` filters its rows."""
+
+from html import escape
+
+from anchorlab.findings import SYMBOLS, ClaimResult
+from anchorlab.papers.published import published_entries
+from anchorlab.report.page import value_text
+
+PAPERS = {
+    "anchor": "anchor functions",
+    "truncation": "truncated weights",
+    "retrieval": "stacked attention heads",
+}
+APART = "other works and our own questions"
+SCOPES = {"paper": "the paper's own setting", "exact": "exact", "other": "small scale", "own": "our own question"}
+HEAD = ("claim", "paper says", "accepted", "ours", "verdict", "study")
+
+
+def claims_page() -> str:
+    """Return the table as HTML within Markdown; every row has its claim's id, for links."""
+    rows = [_row(entry.study, entry.strongest) for entry in published_entries().values()]
+    head = "".join(f"<th>{one}</th>" for one in HEAD)
+    table = (
+        f'<table id="claims" class="docutils"><thead><tr>{head}</tr></thead><tbody>\n{"".join(rows)}</tbody></table>'
+    )
+    return f'```{{raw}} html\n<form id="claims-filter" hidden></form>\n<p id="claims-count"></p>\n{table}\n```\n'
+
+
+def paper_of(study: str, result: ClaimResult) -> str:
+    """Return the paper that a claim is from, by its source, or by the study where the source names a section alone."""
+    if result.apart:
+        return APART
+    named = (paper for paper in PAPERS.values() if result.claim.source.startswith(paper))
+    return next(named, PAPERS.get(study.partition("/")[0], APART))
+
+
+def _row(study: str, result: ClaimResult) -> str:
+    claim, details = result.claim, "; ".join(filter(None, (result.interval_text, result.spread)))
+    ours = value_text(result.value) + (f" ({details})" if details else "")
+    page = f"studies/{study.partition('/')[2].replace('-', '_')}.html"
+    scope = SCOPES[result.scope]
+    verdict = ", ".join((f"{SYMBOLS[result.verdict]} {result.verdict} ({scope})", *result.marks.values()))
+    cells = (f"{claim.statement} ({claim.source})", claim.paper, claim.band_text, ours, verdict)
+    kept = {"paper": paper_of(study, result), "verdict": result.verdict, "scope": scope}
+    data = "".join(f' data-{name}="{escape(value)}"' for name, value in kept.items())
+    name = claim.id.replace("/", "-")
+    shown = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    link = f'<td><a href="{page}">{study}</a> <a href="#{name}" title="Link to this claim">¶</a></td>'
+    return f'<tr id="{name}"{data}>{shown}{link}</tr>\n'
