@@ -35,13 +35,13 @@ def paper_of(study: str, result: ClaimResult) -> str:
 
 
 def _row(study: str, result: ClaimResult) -> str:
-    claim, details = result.claim, "; ".join(filter(None, (result.interval_text, result.spread)))
-    ours = value_text(result.value) + (f" ({details})" if details else "")
+    claim = result.claim
+    ours = value_text(result.value) + (f" ({result.interval_text})" if result.interval_text else "")
     page = f"studies/{study.partition('/')[2].replace('-', '_')}.html"
-    scope = SCOPES[result.scope]
-    verdict = ", ".join((f"{SYMBOLS[result.verdict]} {result.verdict} ({scope})", *result.marks.values()))
+    scope = f" ({result.scope_text})" if result.scope_text and result.verdict != "not measured" else ""
+    verdict = ", ".join((f"{SYMBOLS[result.verdict]} {result.verdict}{scope}", *result.marks.values()))
     cells = (f"{claim.statement} ({claim.source})", claim.paper, claim.band_text, ours, verdict)
-    kept = {"paper": paper_of(study, result), "verdict": result.verdict, "scope": scope}
+    kept = {"paper": paper_of(study, result), "verdict": result.verdict, "scope": SCOPES[result.scope]}
     data = "".join(f' data-{name}="{escape(value)}"' for name, value in kept.items())
     name = claim.id.replace("/", "-")
     shown = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
