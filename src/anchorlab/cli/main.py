@@ -64,6 +64,7 @@ for name, (module, text) in {
     "prune": ("remove", "Remove runs that no findings need."),
     "pack": ("pack", "Put many small finished runs into few files."),
     "unpack": ("pack", "Give packed runs folders of their own again."),
+    "export": ("export", "Write metrics as one table, or for TensorBoard."),
 }.items():
     runs.command(f"anchorlab.cli.runs.{module}:{name}_", name=name, help=text)
 app.command(runs)

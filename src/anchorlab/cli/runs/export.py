@@ -1,0 +1,68 @@
+"""`anchorlab runs export`."""
+
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from anchorlab.cli.options import shared
+from anchorlab.cli.terminal.output import counted, print_json, print_text, waiting
+from anchorlab.errors import SpecError
+
+if TYPE_CHECKING:
+    import polars
+
+
+def export_(
+    *,
+    out: Path,
+    to: Literal["csv", "parquet", "tensorboard"],
+    where: shared.Where = None,
+    store: shared.StoreFolder = None,
+    json: shared.Json = False,
+) -> None:
+    """Write the metrics of finished runs for other programs: one table, or TensorBoard's event files.
+
+    Trackio imports event files with `trackio.import_tf_events`.
+
+    Parameters
+    ----------
+    out
+        File to write, which is replaced; for `tensorboard` a new folder, with one of events for each member.
+    to
+        `csv` or `parquet`: one row for each member, step and metric; `tensorboard`.
+    """
+    from anchorlab.runs import Store
+    from anchorlab.runs.atomic_files import file_name
+    from anchorlab.runs.tensorboard import write_events
+
+    kept = Store(store)
+    with waiting("reading the metrics of the runs", quiet=json):
+        metrics = kept.metrics(*where or ())
+        labels = {entry.address: entry.name for entry in kept.select(*where or ())}
+    if metrics.is_empty():
+        raise SpecError("where", "no finished run fulfils these conditions", "see `anchorlab runs`")
+    runs = metrics["run"].n_unique()
+    if to == "tensorboard":
+        names = {run: f"{file_name(labels[run].replace('/', '-'))}-{run[:8]}" for run in metrics["run"].unique()}
+        with waiting("writing the events", quiet=json):
+            members = write_events(metrics, out, names)
+        said = f"{counted(members, 'member')} of {counted(runs, 'run')} in {out}; tensorboard --logdir {out} shows them"
+    else:
+        _write(metrics, labels, out, to)
+        said = f"{counted(len(metrics), 'row')} of {counted(runs, 'run')} in {out}"
+    if json:
+        print_json({"out": str(out), "to": to, "runs": runs, "rows": len(metrics)})
+    else:
+        print_text(said, wrapped=False)
+
+
+def _write(metrics: "polars.DataFrame", labels: dict[str, str], out: Path, to: str) -> None:
+    from polars import col
+
+    from anchorlab.runs.atomic_files import write_file
+
+    if not out.parent.is_dir() or out.is_dir():
+        raise SpecError("out", f"{out} is no file in a folder that exists", "give the path of a file")
+    table, content = metrics.insert_column(1, col("run").replace_strict(labels).alias("label")), BytesIO()
+    getattr(table, f"write_{to}")(content)
+    write_file(out.parent, out.name, [content.getvalue()])
