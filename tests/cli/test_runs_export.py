@@ -51,7 +51,7 @@ def test_only_chosen_runs_are_written(anchorlab, run, trained, small, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--out", "a.csv", "--to", "csv", "--where", "recipe.batch=7"], "where: no finished run fulfils"),
+        (["--out", "a.csv", "--to", "csv", "--where", "recipe.batch=7"], "where: the store has no runs that fulfil"),
         (["--out", "none/a.csv", "--to", "csv"], "out: none/a.csv is no file in a folder that exists"),
         (["--out", "runs", "--to", "csv"], "out: runs is no file in a folder that exists"),
         (["--out", "runs", "--to", "tensorboard"], "out: runs exists; give a new folder"),

@@ -13,7 +13,7 @@ from anchorlab.models.attention import Attention
 from anchorlab.models.block import Block, LayerNorm, RMSNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import Activation, FeedForward
-from anchorlab.models.initialisation import DRAWS, Initialisation, draw_gpt2
+from anchorlab.models.initialisation import DRAWS, draw_gpt2
 from anchorlab.models.model import Draw, ModelSpec, register_model
 from anchorlab.models.transformer import Transformer, require_inputs
 
@@ -36,21 +36,9 @@ class DecoderSpec(ModelSpec):
     gives position s the value of position s + 1 (Figure 15, last experiment), which lets a query see one position
     beyond the mask. `initialisation = "gamma"` uses `draw_gamma`; `Members.gamma` sets a member's γ.
 
-    Six fields give the decoders that are trained today; there is no dropout:
-
-        DecoderSpec(norm="pre", activation="gelu", biases=True, tied=True, initialisation="gpt2")  # GPT-2
-        DecoderSpec(norm="rms", positions="rotary", activation="swiglu", initialisation="gpt2")  # Llama
-
-    Fields
-        norm: layer norms after the sums (`post`), or layer norms (`pre`) or root-mean-square norms (`rms`) before the
-            layers. The last two add a norm before the projection, unless the last block has none, and give the
-            projection no bias
-        positions: a learned table, rotated queries and keys, or none
-        activation: of feed-forward layers; `swiglu` has a gate, a third matrix
-        biases: whether the maps of attention and feed-forward layers have biases
-        tied: whether the projection is the transposed token embedding
-        initialisation: `torch`, `gamma` or `gpt2`: every matrix N(0, 0.02²), those that write into the stream divided
-            by sqrt(2 layers), as fits `tied`
+    GPT-2's form is `norm="pre", activation="gelu", biases=True, tied=True`, and Llama's
+    `norm="rms", positions="rotary", activation="swiglu"`, both with `initialisation="gpt2"`. A decoder whose norms come
+    first has one more before the projection, unless its last block has none, and a projection without a bias.
     """
 
     kind: Literal["decoder"] = "decoder"
@@ -66,12 +54,18 @@ class DecoderSpec(ModelSpec):
     projection: bool = True
     mask: PerBlock = True
     shift_values: int = 0
-    initialisation: Initialisation | Literal["gpt2"] = "torch"
-    norm: Literal["post", "pre", "rms"] = "post"
+    initialisation: Literal["torch", "gamma", "gpt2"] = Field(
+        default="torch",
+        description="gpt2 draws every matrix from N(0, 0.02²), and divides the maps into the stream by sqrt(2 layers)",
+    )
+    norm: Literal["post", "pre", "rms"] = Field(
+        default="post",
+        description="layer norms after the sums, or layer norms or root-mean-square norms before the layers",
+    )
     positions: Literal["learned", "rotary", "none"] = "learned"
-    activation: Activation = "relu"
-    biases: bool = False
-    tied: bool = False
+    activation: Activation = Field(default="relu", description="swiglu adds a gate, a third matrix")
+    biases: bool = Field(default=False, description="of the maps in attention and feed-forward layers")
+    tied: bool = Field(default=False, description="the projection is the transposed token embedding")
 
     @model_validator(mode="after")
     def _widths_fit(self) -> "DecoderSpec":

@@ -40,7 +40,7 @@ def export_(
         metrics = kept.metrics(*where or ())
         labels = {entry.address: entry.name for entry in kept.select(*where or ())}
     if metrics.is_empty():
-        raise SpecError("where", "no finished run fulfils these conditions", "see `anchorlab runs`")
+        raise SpecError("where", "the store has no runs that fulfil these conditions", "see `anchorlab runs`")
     runs = metrics["run"].n_unique()
     if to == "tensorboard":
         names = {run: f"{file_name(labels[run].replace('/', '-'))}-{run[:8]}" for run in metrics["run"].unique()}

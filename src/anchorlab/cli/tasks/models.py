@@ -51,7 +51,7 @@ def _data(kind: str, spec: Any) -> dict[str, Any]:
             "name": name,
             "default": field.get_default(call_default_factory=True),
             "required": field.is_required(),
-            "meaning": field.description or _choices(field.annotation),
+            "meaning": "; ".join(filter(None, (_choices(field.annotation), field.description))),
         }
         for name, field in spec.model_fields.items()
         if name != "kind"
