@@ -130,8 +130,8 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
 
 
 def rows_apart(
-    left: Float[Tensor, "*lead query key"], right: Float[Tensor, "*lead query key"]
-) -> Float[Tensor, "*lead following"]:
+    left: Float[Tensor, "*#lead query key"], right: Float[Tensor, "*#lead query key"]
+) -> Float[Tensor, "*#lead following"]:
     """Return the total variation between rows of patterns `[... query key]`, but for the first, which has no choice."""
     return ((left - right).abs().sum(dim=-1) / 2)[..., 1:]
 
