@@ -89,6 +89,14 @@ def test_a_trained_model_opens_in_torch(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
+    pytest.importorskip("transformers")
+    said = run_page("modern_decoder", tmp_path)
+    assert said == "".join(blocks(DOCS / "how_to" / "modern_decoder.md", "text"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-llama", "runs"]
+
+
+@pytest.mark.slow
 def test_everything_draws_itself(tmp_path):
     run_page("draw", tmp_path)
     drawn = {path.name for path in tmp_path.glob("*.png") if path.stat().st_size > 5000}

@@ -37,6 +37,7 @@ SPECS = {
     "output-linear-in-one-block": PLAIN.replace(head_width=4, output_linear=(True, False)),
     "without-feed-forward": PLAIN.replace(feed_forward=False),
     "feed-forward-in-one-block": PLAIN.replace(feed_forward=(False, True)),
+    "biases": DECODER.replace(biases=True),
     "everything-off": PLAIN.replace(
         head_width=4, output_linear=False, feed_forward=False, projection=False, mask=False
     ),

@@ -64,6 +64,7 @@ hand_down(
         card=_later("anchorlab.report.cards", "html"),
         study=_later("anchorlab.papers", "study_of"),
         study_title=_later("anchorlab.papers", "title_of"),
+        to_hugging_face=_later("anchorlab.language", "to_hugging_face"),
     )
 )
 

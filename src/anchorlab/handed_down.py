@@ -14,12 +14,14 @@ class HandedDown:
         card: writes a value as the HTML card of a notebook
         study: returns a study by its name, one of `anchorlab.names.STUDIES`
         study_title: returns its title without importing it
+        to_hugging_face: turns one member of an ensemble into a model of transformers
     """
 
     plot: Callable[..., Any]
     card: Callable[[Any], str]
     study: Callable[[str], Any]
     study_title: Callable[[str], str]
+    to_hugging_face: Callable[..., Any]
 
 
 _handed: list[HandedDown] = []

@@ -121,7 +121,8 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
         norms = (f"{block.name}.{norm}.{part}" for norm in ("ln1", "ln2") for part in ("w", "b"))
         held |= {name: weights[name] for name in norms if name in weights}
     width = held["embed.W_E"].shape[1]
-    W_U = held["unembed.W_U"] = weights.get("unembed.W_U", torch.eye(width).to(held["embed.W_E"]))
+    without = held["embed.W_E"].T if template.tied else torch.eye(width).to(held["embed.W_E"])
+    W_U = held["unembed.W_U"] = weights.get("unembed.W_U", without)
     held["unembed.b_U"] = weights.get("unembed.b_U", W_U.new_zeros(W_U.shape[1]))
     return held
 

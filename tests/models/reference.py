@@ -125,3 +125,51 @@ def fnn(tokens, W, layers):
         x = x + np.maximum(x @ w["W_in"] + w["b_in"], 0) @ w["W_out"] + w["b_out"]
     y = (x @ W["flat.W_flat"] + W["flat.b_flat"]) @ W["unembed.W_U"] + W["unembed.b_U"]
     return np.tile(y, (len(tokens), 1))
+
+
+def rms_norm(x, w):
+    return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6) * w
+
+
+def turned(x, count):
+    """Pairs of coordinates as complex numbers (i, i + d/2), each turned by its position times 10000^(-2i/d)."""
+    x = x.reshape(len(x), count, 2, -1)
+    pairs, half = x[:, :, 0] + 1j * x[:, :, 1], x.shape[-1]
+    speeds = 10000.0 ** (-np.arange(half) / half)
+    pairs = pairs * np.exp(1j * np.arange(len(x))[:, None, None] * speeds)
+    return np.stack([pairs.real, pairs.imag], axis=2).reshape(len(x), -1)
+
+
+def modern_decoder(tokens, W, layers, count, *, norm, positions, activation):
+    """GPT-2 (Radford et al. 2019) and Llama (Touvron et al. 2023) in their papers' terms, and mixtures of them."""
+
+    def mapped(x, path, letter):
+        return x @ W[f"{path}.W_{letter}"] + W.get(f"{path}.b_{letter}", 0)
+
+    def normed(x, name):
+        return rms_norm(x, W[f"{name}.w"]) if norm == "rms" else layer_norm(x, W[f"{name}.w"], W[f"{name}.b"])
+
+    def activated(x, path):
+        before = mapped(x, path, "in")
+        if activation == "gelu":
+            return before * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (before + 0.044715 * before**3)))
+        gate = mapped(x, path, "gate")
+        return gate / (1 + np.exp(-gate)) * before
+
+    x = W["embed.W_E"][tokens] + W.get("pos_embed.W_pos", 0)
+    for layer in range(layers):
+        attn, mlp = f"blocks.{layer}.attn", f"blocks.{layer}.mlp"
+        read = x if norm == "post" else normed(x, f"blocks.{layer}.ln1")
+        q, k, v = (mapped(read, attn, role) for role in "QKV")
+        if positions == "rotary":
+            q, k = turned(q, count), turned(k, count)
+        x = x + mapped(heads(q, k, v, count, True), attn, "O")
+        if norm == "post":
+            x = normed(x, f"blocks.{layer}.ln1")
+        read = x if norm == "post" else normed(x, f"blocks.{layer}.ln2")
+        x = x + mapped(activated(read, mlp), mlp, "out")
+        if norm == "post":
+            x = normed(x, f"blocks.{layer}.ln2")
+    if norm != "post":
+        x = normed(x, "ln_final")
+    return mapped(x, "unembed", "U") if "unembed.W_U" in W else x @ W["embed.W_E"].T

@@ -20,6 +20,7 @@ from anchorlab.models import (
 TOKENS = TaskShape(inputs="tokens", length=7, input_size=11, output_size=12)
 VECTORS = TaskShape(inputs="vectors", length=7, input_size=6, output_size=3)
 SQUARE = TaskShape(inputs="vectors", length=7, input_size=6, output_size=6)
+TIED = TaskShape(inputs="tokens", length=7, input_size=12, output_size=12)
 
 DECODER = DecoderSpec(layers=2, heads=2, width=12, head_width=6)
 RECALL = RecallSpec(width=10)
@@ -44,6 +45,11 @@ SMALL: dict[str, ModelSpec] = {
     "decoder-none": DECODER.replace(
         residual=False, output_linear=False, layer_norm=False, feed_forward=False, projection=False, mask=False
     ),
+    "decoder-gpt2": DECODER.replace(norm="pre", activation="gelu", biases=True),
+    "decoder-llama": DECODER.replace(norm="rms", positions="rotary", activation="swiglu"),
+    "decoder-tied": DECODER.replace(tied=True),
+    "decoder-no-positions": DECODER.replace(norm="rms", positions="none", layer_norm=(True, False)),
+    "decoder-rotary": DECODER.replace(positions="rotary", activation="swiglu", biases=True),
     "recall": RECALL,
     "recall-factored": RECALL.replace(factored_values=True),
     "recall-mlp-linear": RECALL.replace(feed_forward_2="linear"),
@@ -70,6 +76,8 @@ SMALL: dict[str, ModelSpec] = {
 
 
 def shape_of(spec: ModelSpec) -> TaskShape:
+    if getattr(spec, "tied", False):
+        return TIED
     return {"vectors": VECTORS, "superposition": SQUARE}.get(spec.kind, TOKENS)
 
 

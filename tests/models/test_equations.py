@@ -37,6 +37,22 @@ def test_decoder_with_each_set_of_components(on):
     compared(spec, lambda x, w: reference.decoder(x, w, 2, 2, **named))
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"norm": "pre", "positions": "learned", "activation": "gelu", "biases": True, "tied": True},
+        {"norm": "pre", "positions": "none", "activation": "swiglu", "biases": True},
+        {"norm": "rms", "positions": "rotary", "activation": "swiglu"},
+        {"norm": "rms", "positions": "learned", "activation": "gelu", "tied": True},
+        {"norm": "post", "positions": "rotary", "activation": "swiglu", "biases": True},
+        {"norm": "post", "positions": "none", "activation": "gelu", "tied": True},
+    ],
+)
+def test_decoder_in_modern_forms(fields):
+    choices = {name: fields[name] for name in ("norm", "positions", "activation")}
+    compared(DECODER.replace(**fields), lambda x, w: reference.modern_decoder(x, w, 2, 2, **choices))
+
+
 def test_decoder_with_one_head_of_its_own_width():
     compared(DECODER.replace(heads=1, head_width=5, layers=3), lambda x, w: reference.decoder(x, w, 3, 1))
 

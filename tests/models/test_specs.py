@@ -120,6 +120,37 @@ def test_normal_distributions(spec):
             assert float(weight.abs().max()) > 2.5 * expected
 
 
+def test_gpt2_distributions():
+    """Standard deviation 0.02, and 0.02 / sqrt(2 layers) of the maps into the stream (Radford et al. 2019)."""
+    spec = DecoderSpec(layers=8, norm="rms", activation="swiglu", biases=True, tied=True, initialisation="gpt2")
+    weights = weights_of(spec, ANCHOR)
+    assert "unembed.W_U" not in weights and "blocks.0.mlp.W_gate" in weights
+    for name, weight in weights.items():
+        last = name.rpartition(".")[2]
+        if weight.ndim == 1:
+            assert (weight == (last == "w")).all()
+        else:
+            expected = 0.02 / 4 if last in ("W_O", "W_out") else 0.02
+            assert float(weight.std()) == pytest.approx(expected, rel=0.06 if weight.numel() < 4000 else 0.02)
+
+
+def test_later_fields_of_the_decoder_are_written_only_if_they_differ():
+    """Else the addresses of all earlier runs would change."""
+    first = {"kind", "layers", "heads", "width", "head_width", "hidden", "residual", "output_linear", "layer_norm"}
+    first |= {"feed_forward", "projection", "mask", "shift_values", "initialisation"}
+    assert set(DecoderSpec().model_dump(mode="json")) == first
+    for name, value in {"norm": "rms", "positions": "none", "activation": "gelu", "biases": True, "tied": True}.items():
+        spec = DecoderSpec(**{name: value})
+        written = spec.model_dump(mode="json")
+        assert set(written) == first | {name} and written[name] == value
+        assert parse_model(written) == spec
+
+
+def test_tied_embeddings_need_as_many_tokens_as_outputs():
+    with pytest.raises(SpecError, match=r"tied: .*11 tokens and 12 outputs; use tied=False"):
+        DecoderSpec(tied=True).build(TaskShape(inputs="tokens", length=9, input_size=11, output_size=12))
+
+
 @pytest.mark.parametrize(
     ("spec", "changes", "field"),
     [
@@ -128,6 +159,9 @@ def test_normal_distributions(spec):
         (DecoderSpec, {"mask": (True, False)}, "mask"),
         (DecoderSpec, {"layers": 0}, "layers"),
         (DecoderSpec, {"wdith": 3}, "wdith"),
+        (DecoderSpec, {"positions": "rotary", "head_width": 5}, "head_width"),
+        (DecoderSpec, {"tied": True, "projection": False}, "tied"),
+        (DecoderSpec, {"norm": "layer"}, "norm"),
         (VectorSpec, {"heads": 5}, "heads"),
         (VectorSpec, {"initial_scale": 0.0}, "initial_scale"),
         (RecallSpec, {"feed_forward_1": "mpl"}, "feed_forward_1"),

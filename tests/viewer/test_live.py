@@ -54,6 +54,10 @@ GRID = {
         layers=3, heads=2, width=14, head_width=7,
         residual=False, output_linear=False, layer_norm=False, feed_forward=False, projection=False, mask=False,
     ),
+    "GPT-2's form": DECODER.replace(norm="pre", activation="gelu", biases=True, tied=True),
+    "Llama's form": DECODER.replace(norm="rms", positions="rotary", activation="swiglu"),
+    "no positions, norms in one block": DECODER.replace(norm="rms", positions="none", layer_norm=(True, False)),
+    "rotary heads after biases": DECODER.replace(positions="rotary", activation="swiglu", biases=True, tied=True),
     "recall": RECALL,
     "recall, linear and factored": RECALL.replace(feed_forward_1="linear", feed_forward_2="none", factored_values=True),
 }  # fmt: skip

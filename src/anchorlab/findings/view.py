@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -19,8 +19,8 @@ class Architecture:
     """A token transformer that the page can run: its sizes, and the switches of `DecoderSpec` per block.
 
     `length`, `inputs` and `outputs` are the numbers of positions, tokens and output coordinates. `hidden` is the
-    largest number of neurons in a feed-forward layer, 0 without neurons. The page recognises merged key-query matrices
-    and linear feed-forward layers by the names of the weights.
+    largest number of neurons in a feed-forward layer, 0 without neurons. The page recognises merged key-query matrices,
+    linear feed-forward layers, biases, a last norm and root-mean-square norms by the names of the weights.
     """
 
     layers: int
@@ -38,6 +38,10 @@ class Architecture:
     length: int
     inputs: int
     outputs: int
+    norm_first: bool = False
+    rotary: bool = False
+    activation: Literal["relu", "gelu", "swiglu"] = "relu"
+    tied: bool = False
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)

@@ -6,6 +6,7 @@ from anchorlab.language.model import LanguageModel
 from anchorlab.language.next_words import continue_text, edited_weights, next_words
 from anchorlab.language.pretrained import pretrained, wrap
 from anchorlab.language.prompts import Prompt
+from anchorlab.language.to_hugging_face import to_hugging_face
 from anchorlab.language.truncation_controls import TruncationControls, control_truncation
 from anchorlab.language.truncations import FRACTIONS, TruncationSearch, search_truncations
 
@@ -24,5 +25,6 @@ __all__ = [
     "pretrained",
     "search_truncations",
     "text_losses",
+    "to_hugging_face",
     "wrap",
 ]

@@ -46,6 +46,7 @@ class LanguageModel(nn.Module):
 
     positions_narrow_sites: ClassVar[bool] = False
     """`positions` select rows of the logits only; sites keep all positions."""
+    tied: ClassVar[bool] = False
 
     sites: Sites
 

@@ -13,12 +13,14 @@ from anchorlab.models.sites import Site, Tap, identity_tap
 
 _PER_HEAD = ("batch", "position", "head", "head_width")
 _PER_PAIR = ("batch", "head", "query", "key")
+_ROTARY_BASE = 10000.0
 
 
 class _WithSites(nn.Module):
     """The sites of one attention layer."""
 
     name: str
+    rotary = False
 
     @property
     def sites(self) -> list[Site]:
@@ -26,6 +28,7 @@ class _WithSites(nn.Module):
         return [
             Site(f"{self.name}.hook_q", _PER_HEAD),
             Site(f"{self.name}.hook_k", _PER_HEAD),
+            *(Site(f"{self.name}.hook_rot_{role}", _PER_HEAD) for role in ("qk" if self.rotary else "")),
             Site(f"{self.name}.hook_v", _PER_HEAD),
             Site(f"{self.name}.hook_attn_scores_unmasked", _PER_PAIR),
             Site(f"{self.name}.hook_attn_scores", _PER_PAIR),
@@ -39,7 +42,7 @@ class Attention(_WithSites):
 
     Computes `softmax(Q Kᵀ / sqrt(head_width)) V W_O` with `Q = x W_Q`, `K = x W_K`, `V = x W_V`. Without
     `output_linear` the heads are concatenated. With `shift_values = n`, position s uses the value of position s + n, or
-    zero beyond the ends.
+    zero beyond the ends. With `rotary`, scores see positions through rotated queries and keys (see `rotated`).
     """
 
     def __init__(
@@ -52,9 +55,11 @@ class Attention(_WithSites):
         output_linear: bool = True,
         biases: bool = False,
         shift_values: int = 0,
+        rotary: bool = False,
     ) -> None:
         super().__init__()
         self.name, self.heads, self.head_width, self.shift_values = name, heads, head_width, shift_values
+        self.rotary = rotary
         self.scale = 1 / math.sqrt(head_width)
         inner = heads * head_width
         self.W_Q = nn.Parameter(torch.empty(width, inner))
@@ -87,7 +92,11 @@ class Attention(_WithSites):
         v = self._split(affine(x, self.W_V, self.b_V))
         if self.shift_values:
             v = _shift(v, self.shift_values)
-        z = attend(q, k, v, self.scale, mask, self.name, tap).flatten(2)
+        places = None
+        if self.rotary:
+            keys = torch.arange(x.shape[1], device=x.device)
+            places = keys if positions is None else positions, keys
+        z = attend(q, k, v, self.scale, mask, self.name, tap, places).flatten(2)
         return z if self.W_O is None else affine(z, self.W_O, self.b_O)
 
     def _split(self, x: Float[Tensor, "batch position inner"]) -> Float[Tensor, "batch position head head_width"]:
@@ -177,9 +186,16 @@ def attend(
     mask: Float[Tensor, "..."] | None,
     name: str,
     tap: Tap,
+    places: tuple[Int[Tensor, "*batch query"], Int[Tensor, "key"]] | None = None,
 ) -> Float[Tensor, "batch query head head_width"]:
-    """Return the values mixed by `softmax(scale Q Kᵀ + mask)` for each query, and visit the sites below `name`."""
-    q, k, v = tap(f"{name}.hook_q", q), tap(f"{name}.hook_k", k), tap(f"{name}.hook_v", v)
+    """Return the values mixed by `softmax(scale Q Kᵀ + mask)` for each query, and visit the sites below `name`.
+
+    Given `places`, the positions of queries and keys, both are rotated by them first.
+    """
+    q, k = tap(f"{name}.hook_q", q), tap(f"{name}.hook_k", k)
+    if places is not None:
+        q, k = tap(f"{name}.hook_rot_q", rotated(q, places[0])), tap(f"{name}.hook_rot_k", rotated(k, places[1]))
+    v = tap(f"{name}.hook_v", v)
     scores = (q * scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
     scores = tap(f"{name}.hook_attn_scores_unmasked", scores)
     if mask is not None:
@@ -187,6 +203,23 @@ def attend(
     scores = tap(f"{name}.hook_attn_scores", scores)
     pattern = tap(f"{name}.hook_pattern", torch.softmax(scores, dim=-1))
     return tap(f"{name}.hook_z", (pattern @ v.transpose(1, 2)).transpose(1, 2))
+
+
+def rotated(
+    x: Float[Tensor, "batch position head head_width"], places: Int[Tensor, "*batch position"]
+) -> Float[Tensor, "batch position head head_width"]:
+    """Rotate queries or keys by their positions, so that scores depend on the distance between them.
+
+    Coordinates i and i + head_width / 2 turn together, by the angle `place * 10000^(-2 i / head_width)`, as in Llama.
+    Source: Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding (2021), equation 34.
+    """
+    half = x.shape[-1] // 2
+    exact = torch.promote_types(x.dtype, torch.float32)  # bfloat16 cannot hold the angles of neighbouring positions
+    frequencies = _ROTARY_BASE ** (torch.arange(half, device=x.device, dtype=exact) / -half)
+    angles = (places.unsqueeze(-1) * frequencies).unsqueeze(-2)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def affine(

@@ -35,6 +35,29 @@ class LayerNorm(nn.Module):
         return tap(f"{self.name}.hook_normalized", functional.layer_norm(x, self.w.shape, self.w, self.b, self.epsilon))
 
 
+class RMSNorm(nn.Module):
+    """`x / sqrt(mean(x²) + 1e-6) * w` over the width, as in Llama; its output is the site `hook_normalized`.
+
+    Source: Zhang and Sennrich, Root Mean Square Layer Normalization (2019).
+    """
+
+    centred, epsilon, offset = False, 1e-6, 0.0
+
+    def __init__(self, name: str, width: int) -> None:
+        super().__init__()
+        self.name = name
+        self.w = nn.Parameter(torch.empty(width))
+
+    @property
+    def sites(self) -> list[Site]:
+        """The site of the norm's output."""
+        return [Site(f"{self.name}.hook_normalized", STREAM)]
+
+    def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
+        """Return the normalised stream."""
+        return tap(f"{self.name}.hook_normalized", functional.rms_norm(x, self.w.shape, self.w, self.epsilon))
+
+
 class Block(nn.Module):
     """Attention and feed-forward around a residual stream; `ln1`, `ln2` and `mlp` are optional.
 
@@ -43,6 +66,7 @@ class Block(nn.Module):
         attention: the attention layer
         feed_forward: the feed-forward layer, or None
         norm_width: the width of the layer norms; None leaves them out
+        norm: the class of the norms
         norm_first: normalise before each layer (GPT-2) rather than after each sum (the original transformer)
         residual: add each layer's output to the stream, rather than replace the stream by it
         causal: mask positions after the query
@@ -62,6 +86,7 @@ class Block(nn.Module):
         feed_forward: FeedForward | LinearFeedForward | None,
         norm_width: int | None = None,
         *,
+        norm: type[LayerNorm] | type[RMSNorm] = LayerNorm,
         norm_first: bool = False,
         residual: bool = True,
         causal: bool = True,
@@ -74,8 +99,8 @@ class Block(nn.Module):
         self.name, self.norm_first, self.residual, self.causal = name, norm_first, residual, causal
         self.parallel = parallel
         self.attn, self.mlp = attention, feed_forward
-        self.ln1 = None if norm_width is None else LayerNorm(f"{name}.ln1", norm_width)
-        self.ln2 = None if norm_width is None or feed_forward is None else LayerNorm(f"{name}.ln2", norm_width)
+        self.ln1 = None if norm_width is None else norm(f"{name}.ln1", norm_width)
+        self.ln2 = None if norm_width is None or feed_forward is None else norm(f"{name}.ln2", norm_width)
 
     @property
     def sites(self) -> list[Site]:

@@ -1,21 +1,26 @@
-"""The anchor paper's decoder, with a switch for every component."""
+"""The anchor paper's decoder, with a switch for every component, up to the forms of GPT-2 and Llama."""
 
-from typing import Literal
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_serializer, model_validator
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models.attention import Attention
-from anchorlab.models.block import Block
+from anchorlab.models.block import Block, LayerNorm, RMSNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
-from anchorlab.models.feedforward import FeedForward
-from anchorlab.models.initialisation import DRAWS, Initialisation
-from anchorlab.models.model import ModelSpec, register_model
+from anchorlab.models.feedforward import Activation, FeedForward
+from anchorlab.models.initialisation import DRAWS, Initialisation, draw_gpt2
+from anchorlab.models.model import Draw, ModelSpec, register_model
 from anchorlab.models.transformer import Transformer, require_inputs
 
 PerBlock = bool | tuple[bool, ...]
 """One switch for all blocks, or one for each block."""
+
+_LATER = ("norm", "positions", "activation", "biases", "tied")
 
 
 @register_model("decoder")
@@ -30,6 +35,22 @@ class DecoderSpec(ModelSpec):
     Without `projection` the stream is the prediction, so `width` must equal the number of outputs. `shift_values = 1`
     gives position s the value of position s + 1 (Figure 15, last experiment), which lets a query see one position
     beyond the mask. `initialisation = "gamma"` uses `draw_gamma`; `Members.gamma` sets a member's γ.
+
+    Six fields give the decoders that are trained today; there is no dropout:
+
+        DecoderSpec(norm="pre", activation="gelu", biases=True, tied=True, initialisation="gpt2")  # GPT-2
+        DecoderSpec(norm="rms", positions="rotary", activation="swiglu", initialisation="gpt2")  # Llama
+
+    Fields
+        norm: layer norms after the sums (`post`), or layer norms (`pre`) or root-mean-square norms (`rms`) before the
+            layers. The last two add a norm before the projection, unless the last block has none, and give the
+            projection no bias
+        positions: a learned table, rotated queries and keys, or none
+        activation: of feed-forward layers; `swiglu` has a gate, a third matrix
+        biases: whether the maps of attention and feed-forward layers have biases
+        tied: whether the projection is the transposed token embedding
+        initialisation: `torch`, `gamma` or `gpt2`: every matrix N(0, 0.02²), those that write into the stream divided
+            by sqrt(2 layers), as fits `tied`
     """
 
     kind: Literal["decoder"] = "decoder"
@@ -45,7 +66,12 @@ class DecoderSpec(ModelSpec):
     projection: bool = True
     mask: PerBlock = True
     shift_values: int = 0
-    initialisation: Initialisation = "torch"
+    initialisation: Initialisation | Literal["gpt2"] = "torch"
+    norm: Literal["post", "pre", "rms"] = "post"
+    positions: Literal["learned", "rotary", "none"] = "learned"
+    activation: Activation = "relu"
+    biases: bool = False
+    tied: bool = False
 
     @model_validator(mode="after")
     def _widths_fit(self) -> "DecoderSpec":
@@ -58,7 +84,19 @@ class DecoderSpec(ModelSpec):
             product = f"{self.heads} x {self.head_width} is not {self.width}"
             problem = f"without output_linear, heads x head_width must be the width: {product}"
             raise SpecError("head_width", problem, f"use heads=1 and head_width={self.width}")
+        if self.positions == "rotary" and self.head_width % 2:
+            raise SpecError("head_width", f"{self.head_width} is odd", "rotary positions turn pairs of coordinates")
+        if self.tied and not self.projection:
+            raise SpecError("tied", "there is no projection to tie", "use projection=True or tied=False")
         return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: Callable[["DecoderSpec"], dict[str, Any]]) -> dict[str, Any]:
+        # Later fields are not written at their defaults, so that runs keep the addresses from before they existed.
+        fields = type(self).model_fields
+        return {
+            name: value for name, value in write(self).items() if name not in _LATER or value != fields[name].default
+        }
 
     def _switches(self, switch: PerBlock) -> tuple[bool, ...]:
         return (switch,) * self.layers if isinstance(switch, bool) else switch
@@ -66,38 +104,64 @@ class DecoderSpec(ModelSpec):
     def build(self, shape: TaskShape) -> Transformer:
         """Build a member for token tasks.
 
-        Errors: `SpecError` for vector inputs, and for a width that is not the number of outputs without `projection`.
+        Errors: `SpecError` for vector inputs, and for a width or a number of tokens that is not the number of outputs,
+        without `projection` or with `tied`.
         """
         require_inputs(self, shape, "tokens")
         if not self.projection and self.width != shape.output_size:
             problem = f"without projection, the width must be the number of outputs: {self.width} is not "
             raise SpecError("width", f"{problem}{shape.output_size}", f"use width={shape.output_size}")
+        if self.tied and shape.input_size != shape.output_size:
+            problem = f"the task has {shape.input_size} tokens and {shape.output_size} outputs"
+            raise SpecError("tied", problem, "use tied=False")
         components = (self.residual, self.output_linear, self.layer_norm, self.feed_forward, self.mask)
-        switches = zip(*map(self._switches, components), strict=True)
+        switches = list(zip(*map(self._switches, components), strict=True))
+        last = self.norm != "post" and self._switches(self.layer_norm)[-1]
         return Transformer(
             embed=TokenEmbedding(shape.input_size, self.width),
-            pos_embed=PositionEmbedding(shape.length, self.width),
+            pos_embed=PositionEmbedding(shape.length, self.width) if self.positions == "learned" else None,
             blocks=[self._block(f"blocks.{layer}", *each) for layer, each in enumerate(switches)],
-            ln_final=None,
-            unembed=Unembedding(self.width, shape.output_size, bias=True) if self.projection else None,
-            draw=DRAWS[self.initialisation],
+            ln_final=self._norm("ln_final", self.width) if last else None,
+            unembed=None if self.tied or not self.projection else self._unembedding(shape),
+            draw=self._draw,
+            tied=self.tied,
         )
+
+    def _unembedding(self, shape: TaskShape) -> Unembedding:
+        return Unembedding(self.width, shape.output_size, bias=self.norm == "post")
+
+    @property
+    def _norm(self) -> type[LayerNorm] | type[RMSNorm]:
+        return RMSNorm if self.norm == "rms" else LayerNorm
+
+    @property
+    def _draw(self) -> Draw:
+        if self.initialisation == "gpt2":
+            return partial(draw_gpt2, scale=0.02, into_stream=1 / math.sqrt(2 * self.layers))
+        return DRAWS[self.initialisation]
 
     def _block(
         self, name: str, residual: bool, output_linear: bool, layer_norm: bool, feed_forward: bool, mask: bool
     ) -> Block:
+        attention = Attention(
+            f"{name}.attn",
+            self.width,
+            self.heads,
+            self.head_width,
+            output_linear=output_linear,
+            biases=self.biases,
+            shift_values=self.shift_values,
+            rotary=self.positions == "rotary",
+        )
+        hidden = self.hidden or 3 * self.width
+        mlp = FeedForward(f"{name}.mlp", self.width, hidden, self.activation, biases=self.biases)
         return Block(
             name,
-            Attention(
-                f"{name}.attn",
-                self.width,
-                self.heads,
-                self.head_width,
-                output_linear=output_linear,
-                shift_values=self.shift_values,
-            ),
-            FeedForward(f"{name}.mlp", self.width, self.hidden or 3 * self.width) if feed_forward else None,
+            attention,
+            mlp if feed_forward else None,
             norm_width=self.width if layer_norm else None,
+            norm=self._norm,
+            norm_first=self.norm != "post",
             residual=residual,
             causal=mask,
         )

@@ -1,4 +1,4 @@
-"""Feed-forward layers: a two-layer perceptron, or one linear map."""
+"""Feed-forward layers: a two-layer perceptron, also with a gate, or one linear map."""
 
 from typing import Literal
 
@@ -10,17 +10,24 @@ from torch.nn import functional
 from anchorlab.models.attention import affine
 from anchorlab.models.sites import Site, Tap
 
-Activation = Literal["relu", "gelu"]
+Activation = Literal["relu", "gelu", "swiglu"]
 
 
 class FeedForward(nn.Module):
-    """Compute `σ(x W_in + b_in) W_out + b_out` at every position; GELU is GPT-2's tanh form."""
+    """Compute `σ(x W_in + b_in) W_out + b_out` at every position; GELU is GPT-2's tanh form.
+
+    With `swiglu`, a gate opens each neuron: `(SiLU(x W_gate + b_gate) (x W_in + b_in)) W_out + b_out` (Shazeer, GLU
+    Variants Improve Transformer, 2020; Llama without biases).
+    """
 
     def __init__(
         self, name: str, width: int, hidden: int, activation: Activation = "relu", *, biases: bool = False
     ) -> None:
         super().__init__()
         self.name, self.activation = name, activation
+        gated = activation == "swiglu"
+        self.W_gate = nn.Parameter(torch.empty(width, hidden)) if gated else None
+        self.b_gate = nn.Parameter(torch.empty(hidden)) if gated and biases else None
         self.W_in = nn.Parameter(torch.empty(width, hidden))
         self.b_in = nn.Parameter(torch.empty(hidden)) if biases else None
         self.W_out = nn.Parameter(torch.empty(hidden, width))
@@ -28,14 +35,18 @@ class FeedForward(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """The sites, in the order of visits: before and after the activation."""
-        axes = ("batch", "position", "hidden")
-        return [Site(f"{self.name}.hook_pre", axes), Site(f"{self.name}.hook_post", axes)]
+        """The sites, in the order of visits: before the activation, the gated values, and what `W_out` reads."""
+        hooks = ("hook_pre", "hook_post") if self.W_gate is None else ("hook_pre", "hook_pre_linear", "hook_post")
+        return [Site(f"{self.name}.{hook}", ("batch", "position", "hidden")) for hook in hooks]
 
     def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
         """Return the layer's output, without the residual stream."""
-        pre = tap(f"{self.name}.hook_pre", affine(x, self.W_in, self.b_in))
-        post = functional.relu(pre) if self.activation == "relu" else functional.gelu(pre, approximate="tanh")
+        linear = affine(x, self.W_in, self.b_in)
+        pre = tap(f"{self.name}.hook_pre", linear if self.W_gate is None else affine(x, self.W_gate, self.b_gate))
+        if self.W_gate is not None:
+            post = functional.silu(pre) * tap(f"{self.name}.hook_pre_linear", linear)
+        else:
+            post = functional.relu(pre) if self.activation == "relu" else functional.gelu(pre, approximate="tanh")
         return affine(tap(f"{self.name}.hook_post", post), self.W_out, self.b_out)
 
 

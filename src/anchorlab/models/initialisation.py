@@ -25,7 +25,7 @@ GAMMA = 0.5
 _WEIGHT_GROUPS: dict[str, WeightGroup] = {
     **dict.fromkeys(("W_E", "W_pos"), "embedding"),
     **dict.fromkeys(("W_Q", "W_K", "W_KQ", "W_V", "W_O"), "attention"),
-    **dict.fromkeys(("W_in", "W_out", "W_F"), "feed_forward"),
+    **dict.fromkeys(("W_gate", "W_in", "W_out", "W_F"), "feed_forward"),
     **dict.fromkeys(("W_ih", "W_hh"), "recurrent"),
     **dict.fromkeys(("W_U", "W_flat"), "projection"),
 }

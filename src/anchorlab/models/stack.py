@@ -55,9 +55,13 @@ class StackedBlock(Protocol):
 
 @runtime_checkable
 class Stack(Protocol):
-    """A model whose stream passes through `blocks`, a last norm and an output map, with weights under our names."""
+    """A model whose stream passes through `blocks`, a last norm and an output map, with weights under our names.
+
+    If `tied`, the output map is the transposed token embedding, and `unembed` is None.
+    """
 
     sites: Sites
     blocks: Sequence[StackedBlock]
     ln_final: Any  # a module that is a StackedNorm, or None
     unembed: Any  # a module, or None
+    tied: bool

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from anchorlab.axes import InputKind, TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models.attention import Embedded, causal_mask
-from anchorlab.models.block import STREAM, Block, LayerNorm
+from anchorlab.models.block import STREAM, Block, LayerNorm, RMSNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding, VectorEmbedding
 from anchorlab.models.model import Draw, Model, ModelSpec
 from anchorlab.models.sites import Site, Tap, identity_tap
@@ -19,21 +19,26 @@ Entering = tuple[int, Float[Tensor, "batch position width"]]
 
 
 class Transformer(Model):
-    """Embedding, position embedding, blocks, final layer norm and output map; a part given as None is left out."""
+    """Embedding, position embedding, blocks, final norm and output map; a part given as None is left out.
+
+    If `tied`, the output map is the transposed token embedding, and `unembed` is None.
+    """
 
     def __init__(
         self,
         embed: TokenEmbedding | VectorEmbedding,
         pos_embed: PositionEmbedding | None,
         blocks: Sequence[Block],
-        ln_final: LayerNorm | None,
+        ln_final: LayerNorm | RMSNorm | None,
         unembed: Unembedding | None,
         draw: Draw,
+        *,
+        tied: bool = False,
     ) -> None:
         super().__init__()
         self.embed, self.pos_embed, self.ln_final, self.unembed = embed, pos_embed, ln_final, unembed
         self.blocks = nn.ModuleList(blocks)
-        self._draw = draw
+        self._draw, self.tied = draw, tied
         self.sites = {site.name: site for site in self._visited(blocks)}
 
     def _visited(self, blocks: Sequence[Block]) -> Iterable[Site]:
@@ -78,6 +83,8 @@ class Transformer(Model):
         x = self.blocks[-1](x, positions, mask, tap, embedded=embedded)
         if self.ln_final is not None:
             x = self.ln_final(x, tap)
+        if self.tied:
+            return tap("hook_logits", x @ self.embed.W_E.T)
         return tap("hook_logits", x if self.unembed is None else self.unembed(x))
 
     def _embed(self, inputs: Tensor, tap: Tap) -> tuple[Tensor, Embedded | None]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
+from anchorlab.handed_down import handed_down
 from anchorlab.runs import Run
 from anchorlab.runs.metrics import diverged_members, select_metric
 from anchorlab.runs.plugins import named_modules
@@ -21,6 +22,7 @@ from anchorlab.training.saved_model import save_model
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
+    from transformers import PreTrainedModel
 
 
 class TrainedRun(Drawable):
@@ -141,6 +143,20 @@ class TrainedRun(Drawable):
         `StoreError` for a step without a checkpoint.
         """
         return member_module(self.ensemble(step).select([self._member(seed, member)]), 0).eval()
+
+    def to_hugging_face(
+        self, seed: int | None = None, step: int | None = None, *, member: int | None = None
+    ) -> "PreTrainedModel":
+        """Return the member of a seed as a model of transformers, which computes the same logits and generates.
+
+        Args:
+            seed, step, member: as for `model`
+
+        Errors: as `model`; `SpecError` for a model in neither GPT-2's nor Llama's form (see `DecoderSpec`), and if
+        transformers is not installed.
+        """
+        copied: PreTrainedModel = handed_down().to_hugging_face(self.ensemble(step), self._member(seed, member))
+        return copied
 
     def save_pretrained(
         self,

@@ -74,10 +74,6 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
         raise _refused("model", f"a {type(module).__name__} is not a transformer of this package")
     if not isinstance(module.embed, TokenEmbedding):
         raise _refused("model.embed", "reads vectors, not tokens")
-    if module.pos_embed is None:
-        raise _refused("model.pos_embed", "is missing")
-    if module.ln_final is not None:
-        raise _refused("model.ln_final", "normalises before the output map")
     blocks = [block for block in module.blocks if isinstance(block, Block)]
     for block in blocks:
         _check_block(block)
@@ -85,17 +81,18 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
     if parameters > MOST_PARAMETERS:
         raise _refused("model", f"has {parameters} parameters, more than {MOST_PARAMETERS}")
     inputs, width = module.embed.W_E.shape
-    length, outputs = len(module.pos_embed.W_pos), width if module.unembed is None else module.unembed.W_U.shape[1]
+    length = shape.length if module.pos_embed is None else len(module.pos_embed.W_pos)
+    outputs = inputs if module.tied else width if module.unembed is None else module.unembed.W_U.shape[1]
     if (length, inputs, outputs) != (shape.length, shape.input_size, shape.output_size):
         raise _refused("model", f"reads {length} of {inputs} tokens and predicts {outputs}, unlike its task")
     heads, head_width, shift_values = _heads(blocks[0].attn, width)
-    hidden = [block.mlp.W_in.shape[1] for block in blocks if isinstance(block.mlp, FeedForward)]
+    perceptrons = [block.mlp for block in blocks if isinstance(block.mlp, FeedForward)]
     return Architecture(
         layers=len(blocks),
         heads=heads,
         head_width=head_width,
         width=width,
-        hidden=max(hidden, default=0),
+        hidden=max((one.W_in.shape[1] for one in perceptrons), default=0),
         residual=tuple(block.residual for block in blocks),
         output_linear=tuple(block.attn.W_O is not None for block in blocks),
         layer_norm=tuple(block.ln1 is not None for block in blocks),
@@ -106,6 +103,10 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
         length=length,
         inputs=inputs,
         outputs=outputs,
+        norm_first=blocks[0].norm_first,
+        rotary=blocks[0].attn.rotary,
+        activation=perceptrons[0].activation if perceptrons else "relu",
+        tied=module.tied,
     )
 
 
@@ -117,16 +118,10 @@ def _heads(attention: Attention | MergedAttention, width: int) -> tuple[int, int
 
 
 def _check_block(block: Block) -> None:
-    if block.norm_first and block.ln1 is not None:
-        raise _refused(f"model.{block.name}.ln1", "normalises before its layer")
     if block.parallel:
         raise _refused(f"model.{block.name}", "runs its two layers in parallel")
     if isinstance(block.attn, MergedAttention) and not block.attn.scaled:
         raise _refused(f"model.{block.name}.attn", "does not scale its scores")
-    if isinstance(block.attn, Attention) and block.attn.b_Q is not None:
-        raise _refused(f"model.{block.name}.attn", "has biases")
-    if isinstance(block.mlp, FeedForward) and (block.mlp.activation != "relu" or block.mlp.b_in is not None):
-        raise _refused(f"model.{block.name}.mlp", "has biases or another activation than ReLU")
 
 
 def _refused(field: str, problem: str) -> SpecError:

@@ -14,6 +14,7 @@ from anchorlab.lens.grids import grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_ensemble, row_ranges
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.record import Record
+from anchorlab.models.attention import affine
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import identity_tap
@@ -130,8 +131,7 @@ def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tens
         with torch.no_grad():
             if template.ln_final is not None:
                 rows = functional_call(template.ln_final, _part(weights, "ln_final"), (rows, identity_tap))
-            if template.unembed is not None:
-                rows = functional_call(template.unembed, _part(weights, "unembed"), (rows,))
+            rows = affine(rows, *_output_map(template, weights))
         logits.append(rows.view(*vectors.shape[1:-1], -1))
     return torch.stack(logits)
 
@@ -189,7 +189,7 @@ class _Parts:
 
     def __init__(self, template: Stack, weights: dict[str, Tensor], record: Record, positions: Tensor) -> None:
         self.weights = {name: value.cpu() for name, value in weights.items()}
-        self.record, self.positions = record, positions
+        self.template, self.record, self.positions = template, record, positions
         embeddings = [site for site in ("hook_embed", "hook_pos_embed") if site in record]
         self.names = [*embeddings, "bias"]
         first = torch.stack([self._seen(site) for site in embeddings])
@@ -208,9 +208,8 @@ class _Parts:
 
     def logits(self, tokens: Int[Tensor, "batch scored"] | None) -> Float[Tensor, "component batch scored *output"]:
         """Return the contributions to the logits of the given tokens, or of all tokens for None."""
-        identity = torch.eye(self.values.shape[-1], dtype=self.values.dtype)  # a prediction that is the stream itself
-        output_map = self.weights.get("unembed.W_U", identity)
-        bias = self.weights.get("unembed.b_U", output_map.new_zeros(output_map.shape[-1]))
+        output_map, bias = _output_map(self.template, self.weights)
+        bias = output_map.new_zeros(output_map.shape[-1]) if bias is None else bias
         if tokens is None:
             values = self.values @ output_map
             values[-1] += bias
@@ -262,6 +261,16 @@ def _stream_sites(template: Stack) -> list[str]:
 
 def _part(weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     return {key.removeprefix(f"{name}."): value for key, value in weights.items() if key.startswith(f"{name}.")}
+
+
+def _output_map(
+    template: Stack, weights: Mapping[str, Tensor]
+) -> tuple[Float[Tensor, "width output"], Float[Tensor, "output"] | None]:
+    """Return the map from the stream to logits and its bias; the identity if the stream itself is the prediction."""
+    embedding = weights["embed.W_E"]
+    if template.tied:
+        return embedding.T, None
+    return weights.get("unembed.W_U", torch.eye(embedding.shape[-1]).to(embedding)), weights.get("unembed.b_U")
 
 
 def _centred(x: Tensor) -> Tensor:

@@ -4,6 +4,8 @@
 // and models/attention.py. Every array is stored row by row: a stream is [position*width], a weight [input*output].
 (() => {
   const EPSILON = 1e-5; // of the layer norm, as in torch
+  const RMS_EPSILON = 1e-6; // of the root-mean-square norm, as in Llama
+  const ROTARY_BASE = 10000;
 
   const decode = (text) => {
     const binary = atob(text);
@@ -47,22 +49,35 @@
 
   const sum = (one, other) => one.map((value, at) => value + other[at]);
 
-  /** Layer norm: every row of x scaled to mean 0 and variance 1, times `scale`, plus `offset`. */
-  const normalised = (x, scale, offset) => {
+  /** x W + b, without b if there is none, as `owner.W_letter` and `owner.b_letter`. */
+  const affine = (weights, owner, letter, x, rows) => {
+    const result = product(x, weights.get(`${owner}.W_${letter}`), rows), offset = weights.get(`${owner}.b_${letter}`);
+    return offset ? result.map((value, at) => value + offset[at % offset.length]) : result;
+  };
+
+  /**
+   * A norm with its name: every row of x scaled to variance 1, times w. A layer norm has an offset b and subtracts the
+   * mean first; a root-mean-square norm has no b and leaves the mean.
+   */
+  const normalised = (weights, name, x) => {
+    const scale = weights.get(`${name}.w`), offset = weights.get(`${name}.b`);
     const width = scale.length, result = new Float32Array(x.length);
     for (let start = 0; start < x.length; start += width) {
       let mean = 0, variance = 0;
-      for (let at = 0; at < width; at++) mean += x[start + at] / width;
+      for (let at = 0; offset && at < width; at++) mean += x[start + at] / width;
       for (let at = 0; at < width; at++) variance += (x[start + at] - mean) ** 2 / width;
-      const factor = 1 / Math.sqrt(variance + EPSILON);
-      for (let at = 0; at < width; at++) result[start + at] = (x[start + at] - mean) * factor * scale[at] + offset[at];
+      const factor = 1 / Math.sqrt(variance + (offset ? EPSILON : RMS_EPSILON));
+      for (let at = 0; at < width; at++) {
+        result[start + at] = (x[start + at] - mean) * factor * scale[at] + (offset ? offset[at] : 0);
+      }
     }
     return result;
   };
 
-  /** Embedded tokens and positions. */
+  /** Embedded tokens, and positions if they have a table. */
   const embedded = (weights, tokens, width) => {
-    const table = weights.get("embed.W_E"), result = weights.get("pos_embed.W_pos").slice(0, tokens.length * width);
+    const table = weights.get("embed.W_E"), size = tokens.length * width;
+    const result = weights.get("pos_embed.W_pos")?.slice(0, size) ?? new Float32Array(size);
     tokens.forEach((token, position) => {
       for (let at = 0; at < width; at++) result[position * width + at] += table[token * width + at];
     });
@@ -77,11 +92,28 @@
     return result;
   };
 
+  /** Rotates rows `[position*head*head_width]` by their positions; coordinates i and i + head_width / 2 turn together. */
+  const rotated = (rows, { length, headWidth, inner }) => {
+    const result = new Float32Array(rows.length), half = headWidth / 2;
+    for (let position = 0; position < length; position++) {
+      for (let turned = 0; turned < half; turned++) {
+        const angle = position * ROTARY_BASE ** (-turned / half), cos = Math.cos(angle), sin = Math.sin(angle);
+        for (let first = position * inner + turned; first < (position + 1) * inner; first += headWidth) {
+          const second = first + half;
+          result[first] = rows[first] * cos - rows[second] * sin;
+          result[second] = rows[second] * cos + rows[first] * sin;
+        }
+      }
+    }
+    return result;
+  };
+
   /** Queries, keys and values, each `[position*head*head_width]`; with a merged matrix, the stream itself is the keys. */
-  const projections = (weights, name, x, length) => {
-    const through = (matrix) => product(x, weights.get(`${name}.${matrix}`), length);
-    const merged = weights.has(`${name}.W_KQ`);
-    return { q: through(merged ? "W_KQ" : "W_Q"), k: merged ? x : through("W_K"), v: through("W_V") };
+  const projections = (weights, name, x, shape) => {
+    const through = (letter) => affine(weights, name, letter, x, shape.length);
+    if (weights.has(`${name}.W_KQ`)) return { q: through("KQ"), k: x, v: through("V") };
+    const [q, k, v] = ["Q", "K", "V"].map(through);
+    return shape.rotary ? { q: rotated(q, shape), k: rotated(k, shape), v } : { q, k, v };
   };
 
   /** One head's softmax(q kᵀ / sqrt(head_width)), written into `pattern` `[query*key]`; zero beyond a causal mask. */
@@ -157,8 +189,8 @@
   const attention = (architecture, weights, layer, x, edits, patterns) => {
     const name = `blocks.${layer}.attn`, { heads, head_width: headWidth, width } = architecture;
     const length = x.length / width, inner = heads * headWidth;
-    const shape = { length, headWidth, inner, causal: architecture.mask[layer] };
-    const asked = projections(weights, name, x, length);
+    const shape = { length, headWidth, inner, causal: architecture.mask[layer], rotary: architecture.rotary };
+    const asked = projections(weights, name, x, shape);
     const v = shifted(asked.v, architecture.shift_values, inner);
     const z = new Float32Array(length * inner);
     for (let head = 0; head < heads; head++) {
@@ -169,21 +201,41 @@
       else attend(asked, head, shape, pattern);
       if (!mine.some((edit) => edit.rule === "off")) mix(pattern, v, head, shape, z);
     }
-    return architecture.output_linear[layer] ? product(z, weights.get(`${name}.W_O`), length) : z;
+    return architecture.output_linear[layer] ? affine(weights, name, "O", z, length) : z;
   };
 
-  /** The output of a block's feed-forward layer: a perceptron with ReLU, or one matrix. */
-  const feedForward = (weights, name, x, length) => {
-    if (weights.has(`${name}.W_F`)) return product(x, weights.get(`${name}.W_F`), length);
-    const hidden = product(x, weights.get(`${name}.W_in`), length);
-    for (let at = 0; at < hidden.length; at++) hidden[at] = Math.max(hidden[at], 0);
-    return product(hidden, weights.get(`${name}.W_out`), length);
+  const sigmoid = (value) => 1 / (1 + Math.exp(-value));
+
+  /** GELU in GPT-2's tanh form. */
+  const gelu = (value) => value * sigmoid(2 * Math.sqrt(2 / Math.PI) * (value + 0.044715 * value ** 3));
+
+  /** The output of a block's feed-forward layer: a perceptron, also with a gate, or one matrix. */
+  const feedForward = (weights, name, x, length, activation) => {
+    if (weights.has(`${name}.W_F`)) return affine(weights, name, "F", x, length);
+    const hidden = affine(weights, name, "in", x, length);
+    if (activation === "swiglu") {
+      affine(weights, name, "gate", x, length).forEach((value, at) => (hidden[at] *= value * sigmoid(value)));
+    } else {
+      for (let at = 0; at < hidden.length; at++) hidden[at] = activation === "gelu" ? gelu(hidden[at]) : Math.max(hidden[at], 0);
+    }
+    return affine(weights, name, "out", hidden, length);
   };
 
-  /** The logits of a stream: x W_U + b_U. */
-  const projected = (weights, x, length) => {
-    const logits = product(x, weights.get("unembed.W_U"), length), offset = weights.get("unembed.b_U");
-    return offset ? logits.map((value, at) => value + offset[at % offset.length]) : logits;
+  /** The scalar products of rows of x with the embedding of each token. */
+  const tied = (weights, x, width) => {
+    const table = weights.get("embed.W_E"), tokens = table.length / width, result = new Float32Array((x.length / width) * tokens);
+    for (let at = 0; at < result.length; at++) {
+      const row = Math.floor(at / tokens) * width, token = (at % tokens) * width;
+      for (let place = 0; place < width; place++) result[at] += x[row + place] * table[token + place];
+    }
+    return result;
+  };
+
+  /** The logits of a stream. */
+  const projected = (architecture, weights, x, length) => {
+    const read = weights.has("ln_final.w") ? normalised(weights, "ln_final", x) : x;
+    if (architecture.tied) return tied(weights, read, architecture.width);
+    return architecture.projection ? affine(weights, "unembed", "U", read, length) : read;
   };
 
   /** The forward pass of one member. */
@@ -195,14 +247,17 @@
     let x = embedded(weights, tokens, width);
     for (let layer = 0; layer < layers; layer++) {
       const name = `blocks.${layer}`, written = patterns.subarray(layer * perLayer, (layer + 1) * perLayer);
-      const join = (norm, output) => {
-        const joined = architecture.residual[layer] ? sum(x, output) : output;
-        return architecture.layer_norm[layer] ? normalised(joined, weights.get(`${norm}.w`), weights.get(`${norm}.b`)) : joined;
+      const { norm_first: first } = architecture;
+      const through = (layerOf, norm) => {
+        const normed = architecture.layer_norm[layer] ? (stream) => normalised(weights, norm, stream) : (stream) => stream;
+        const output = layerOf(first ? normed(x) : x), joined = architecture.residual[layer] ? sum(x, output) : output;
+        return first ? joined : normed(joined);
       };
-      x = join(`${name}.ln1`, attention(architecture, weights, layer, x, edits, written));
-      if (architecture.feed_forward[layer]) x = join(`${name}.ln2`, feedForward(weights, `${name}.mlp`, x, length));
+      x = through((read) => attention(architecture, weights, layer, read, edits, written), `${name}.ln1`);
+      if (!architecture.feed_forward[layer]) continue;
+      x = through((read) => feedForward(weights, `${name}.mlp`, read, length, architecture.activation), `${name}.ln2`);
     }
-    return { length, logits: architecture.projection ? projected(weights, x, length) : x, patterns };
+    return { length, logits: projected(architecture, weights, x, length), patterns };
   };
 
   /** The members of a view: `carries` says whether the page includes a checkpoint, `run` runs it. */
