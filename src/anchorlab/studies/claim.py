@@ -14,11 +14,12 @@ from numbers import Real
 from typing import Any, Generic, TypeVar
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Band, Claim, ClaimResult, Control, check_band
-from anchorlab.studies.interval import Interval, binomial, bootstrap
+from anchorlab.studies.interval import Interval, Statistic, binomial, bootstrap
 from anchorlab.theory import PowerLaw
 
 Seen = TypeVar("Seen")
@@ -39,7 +40,7 @@ class Measurement:
     interval: Interval | None = None
 
 
-Measured = Tensor | PowerLaw | Measurement | float | None
+Measured = Shaped[Tensor, "seed"] | Shaped[Tensor, ""] | PowerLaw | Measurement | float | None
 """What a measure returns.
 
 A tensor of one value per seed is judged by its mean, a tensor of truth values by their share, a power law by its
@@ -169,7 +170,7 @@ def measures_in(module: str) -> tuple[Measure[Any], ...]:
 
 
 def over(
-    values: Tensor, of: str = "seeds", taken: Callable[[Tensor], Any] | None = None, detail: str = ""
+    values: Shaped[Tensor, "*unit"], of: str = "seeds", taken: Statistic | None = None, detail: str = ""
 ) -> Measurement:
     """Return a measurement of several values: their mean, or what `taken` makes of them, with spread and interval.
 
@@ -193,7 +194,7 @@ def over(
     return Measurement(value, spread(flat, of), detail, tuple(flat.tolist()), bootstrap(flat, taken))
 
 
-def spread(values: Tensor, of: str = "seeds") -> str:
+def spread(values: Shaped[Tensor, "*unit"], of: str = "seeds") -> str:
     """Return how values vary over seeds, or over what they are `of`, in words."""
     if values.numel() < 2:
         return "one value"

@@ -5,10 +5,14 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 Interval = tuple[float, float]
 """The lower and the upper end."""
+
+Statistic = Callable[[Float[Tensor, "unit *value"]], Any]
+"""What makes one number of units, such as `torch.min`."""
 
 RESAMPLES = 10_000
 SEED = 0
@@ -18,7 +22,7 @@ _LEVEL = 0.95
 _AT_ONCE = 2**20  # values that are resampled at once
 
 
-def bootstrap(units: Tensor, taken: Callable[[Tensor], Any] | None = None) -> Interval | None:
+def bootstrap(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = None) -> Interval | None:
     """Return the bootstrap interval of what `taken` makes of the units, by default their mean; None below two units.
 
     The ends are percentiles of `RESAMPLES` resamples. With few units, percentiles at 95 % give an interval that is too

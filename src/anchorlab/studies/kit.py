@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -125,7 +125,7 @@ def _along_training(
 def curves_against(
     title: str,
     x: Sequence[int | float],
-    curves: Mapping[str, Tensor],
+    curves: Mapping[str, Shaped[Tensor, "member x"]],
     *,
     x_label: str,
     y_label: str,
@@ -150,7 +150,7 @@ def curves_against(
 
 
 def attention_maps(
-    title: str, maps: Mapping[str, Tensor], ticks: Sequence[str] = (), *, caption: str, seed: int
+    title: str, maps: Mapping[str, Float[Tensor, "query key"]], ticks: Sequence[str] = (), *, caption: str, seed: int
 ) -> MapFigure:
     """Return the figure of attention patterns `[query key]` in a row, each under its name, on a scale from 0 to 1.
 

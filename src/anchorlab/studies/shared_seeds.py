@@ -1,19 +1,17 @@
 """Measurements over conditions that share their seeds or questions: each is one unit, however often measured."""
 
-from collections.abc import Callable
 from math import isfinite
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.studies.claim import Measurement, over, spread
-from anchorlab.studies.interval import bootstrap
+from anchorlab.studies.interval import Statistic, bootstrap
 
 
 def over_shared(
-    rows: Float[Tensor, "seed *condition"], taken: Callable[[Tensor], Any], of: str = "seeds", detail: str = ""
+    rows: Float[Tensor, "seed *condition"], taken: Statistic, of: str = "seeds", detail: str = ""
 ) -> Measurement:
     """Return a measurement of what `taken` makes of several seeds, such as a ratio of the means of two conditions.
 

@@ -176,7 +176,7 @@ def _rise(many: Layer, values: Float[Tensor, "start seed"]) -> Measurement | Non
     band=within(0.95, 1.0),
     of=("heads-alike", "all-broadcast"),
 )
-def learned(seen: Seen) -> Tensor:
+def learned(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy at PyTorch's initialisation, mean over seeds."""
     return seen.papers.accuracy[0]
 

@@ -169,7 +169,7 @@ def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -
 
 
 @precondition("Under both losses the training sequences are answered", at="", paper="about 1", band=at_least(0.95))
-def fits(seen: Seen) -> Tensor:
+def fits(seen: Seen) -> Float[Tensor, "seed"]:
     """Accuracy on the first 500 training sequences, the lowest over losses, tasks and sizes of its mean over seeds."""
     fitted = torch.cat([learned.fitted for learned in seen.values()])
     return fitted[int(fitted.mean(dim=1).argmin())]
@@ -181,7 +181,7 @@ def fits(seen: Seen) -> Tensor:
     paper="enhanced generalization; no value",
     band=at_least(0.02),
 )
-def generalises(seen: Seen) -> Tensor:
+def generalises(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy with the loss on every token minus that with the loss on the answer alone, mean over train sizes
     and seeds."""
     return (seen[EVERY].identity.test - seen[ALONE].identity.test).mean(dim=0)
@@ -193,7 +193,7 @@ def generalises(seen: Seen) -> Tensor:
     paper="surpasses in reasoning ability; no value",
     band=at_least(0.1),
 )
-def composes(seen: Seen) -> Tensor:
+def composes(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of (3, 4) inputs answered by composing, -10, with the loss on every token minus that with the loss on the
     answer alone, mean over seeds."""
     return seen[EVERY].accuracy[TASK] - seen[ALONE].accuracy[TASK]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, within
@@ -67,7 +67,7 @@ def _all_there(steps: Mapping[str, Tensor]) -> bool:
     paper="the low-frequency task is fitted faster",
     band=within(0.8, 1.0),
 )
-def loss_first(seen: Learned) -> Tensor | None:
+def loss_first(seen: Learned) -> Bool[Tensor, "seed"] | None:
     """Share of seeds whose low-frequency training loss is the first below {FITTED}."""
     return seen.fitted["low"] < seen.fitted["high"] if _all_there(seen.fitted) else None
 
@@ -78,7 +78,7 @@ def loss_first(seen: Learned) -> Tensor | None:
     paper="its test accuracy rises faster",
     band=within(0.8, 1.0),
 )
-def accuracy_first(seen: Learned) -> Tensor | None:
+def accuracy_first(seen: Learned) -> Bool[Tensor, "seed"] | None:
     """Share of seeds whose low-frequency test accuracy is the first above {GENERALISED}; judged only where every member
     of both tasks gets there."""
     return seen.generalised["low"] < seen.generalised["high"] if _all_there(seen.generalised) else None
@@ -90,7 +90,7 @@ def accuracy_first(seen: Learned) -> Tensor | None:
     paper="slower; no value in the text",
     band=at_least(1.05),
 )
-def slower(seen: Learned) -> Tensor | None:
+def slower(seen: Learned) -> Float[Tensor, "seed"] | None:
     """Steps until the training loss is below {FITTED}, high over low frequency, mean over seeds."""
     return seen.fitted["high"] / seen.fitted["low"] if _all_there(seen.fitted) else None
 
@@ -101,7 +101,7 @@ def slower(seen: Learned) -> Tensor | None:
     paper="test accuracy about 1 for both",
     band=within(0.9, 1.0),
 )
-def both_learned(seen: Learned) -> Tensor:
+def both_learned(seen: Learned) -> Float[Tensor, "seed"]:
     """Test accuracy at the end, mean over seeds of the worse of the two tasks."""
     return torch.minimum(seen.final["low"], seen.final["high"])
 

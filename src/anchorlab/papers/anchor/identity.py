@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, MapFigure, Reference, Table, at_least, at_most, line, within
@@ -171,7 +171,7 @@ def _of_curve(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
     paper="about 1",
     band=within(0.9, 1.0),
 )
-def enough_data(seen: Seen) -> Tensor | None:
+def enough_data(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Test accuracy at {ENOUGH} training sequences, mean over seeds."""
     return seen.curve.at(ENOUGH)
 
@@ -182,7 +182,7 @@ def enough_data(seen: Seen) -> Tensor | None:
     paper="no value in the text; the curve rises with data",
     band=at_most(0.5),
 )
-def little_data(seen: Seen) -> Tensor | None:
+def little_data(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Test accuracy at {FEWEST} training sequences, mean over seeds; judged only where these are fitted."""
     return seen.curve.at(FEWEST)
 
@@ -205,7 +205,7 @@ def fits(seen: Seen) -> Measurement:
     paper="every position attends to the one before",
     band=within(1.0, 1.0),
 )
-def shift_by_one(seen: Seen) -> Tensor | None:
+def shift_by_one(seen: Seen) -> Bool[Tensor, "seed"] | None:
     """Share of seeds whose layer 0 has a head that shifts best by exactly 1."""
     return None if seen.heads is None else seen.heads.shift_by == 1
 
@@ -216,7 +216,7 @@ def shift_by_one(seen: Seen) -> Tensor | None:
     paper="close to 1",
     band=within(0.7, 1.0),
 )
-def shift_mass(seen: Seen) -> Tensor | None:
+def shift_mass(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Mean attention from each position to the one before, best head of layer 0, mean over seeds."""
     return None if seen.heads is None else seen.heads.shift_mass
 
@@ -227,7 +227,7 @@ def shift_mass(seen: Seen) -> Tensor | None:
     paper="the key's position",
     band=within(1.0, 1.0),
 )
-def broadcast_from_key(seen: Seen) -> Tensor | None:
+def broadcast_from_key(seen: Seen) -> Bool[Tensor, "seed"] | None:
     """Share of seeds whose layer 1 has a head that broadcasts to the last position best from the key's."""
     return None if seen.heads is None else seen.heads.broadcast_from == 1
 
@@ -238,7 +238,7 @@ def broadcast_from_key(seen: Seen) -> Tensor | None:
     paper="close to 1",
     band=within(0.9, 1.0),
 )
-def broadcast_mass(seen: Seen) -> Tensor | None:
+def broadcast_mass(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Attention from the last position to the key's, best head of layer 1, mean over seeds."""
     return None if seen.heads is None else seen.heads.to_last
 

@@ -119,7 +119,7 @@ def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | No
     paper="similar to the transformer's, at about 2200",
     band=within(0.9, 1.0),
 )
-def lstm_enough(seen: Seen) -> Tensor | None:
+def lstm_enough(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Its test accuracy at the largest train size, mean over seeds."""
     return seen.whole["lstm"].test[-1] if seen.whole else None
 
@@ -160,7 +160,7 @@ def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
 
 
 @claim("The fully connected network generalises at no size", at=FIG_4, paper="fails", band=at_most(0.1))
-def fnn_never(seen: Seen) -> Tensor | None:
+def fnn_never(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Its highest test accuracy over train sizes, each a mean over seeds; judged only where it fits its training
     sequences."""
     if not seen.whole:
@@ -176,7 +176,7 @@ def fnn_never(seen: Seen) -> Tensor | None:
     band=at_least(FITTED),
     of=("lstm-enough", "lstm-needs-more", "fnn-never"),
 )
-def fits(seen: Seen) -> Tensor | None:
+def fits(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Lowest training accuracy over learners and sizes, each a mean over seeds."""
     fitted = [at_size for curve in seen.whole.values() for at_size in curve.train]
     return min(fitted, key=torch.mean) if fitted else None
@@ -188,7 +188,7 @@ def fits(seen: Seen) -> Tensor | None:
     paper="about 1",
     band=within(0.9, 1.0),
 )
-def start_enough(seen: Seen) -> Tensor | None:
+def start_enough(seen: Seen) -> Float[Tensor, "seed"] | None:
     """The transformer's test accuracy at {ENOUGH} training sequences after 400 epochs, mean over seeds; measured in the
     profile `paper-start` alone."""
     return None if seen.start is None else seen.start.at(ENOUGH)

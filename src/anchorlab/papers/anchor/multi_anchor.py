@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 from torch import Tensor
 
@@ -94,7 +94,7 @@ def fits(seen: Seen) -> Measurement:
     paper="close to 1 for most anchors",
     band=within(0.9, 1.0),
 )
-def operations(seen: Seen) -> Tensor:
+def operations(seen: Seen) -> Float[Tensor, "seed"]:
     """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only where it is fitted."""
     return seen.accuracy[~AT_BOUNDARY].median(dim=0).values
 
@@ -105,7 +105,7 @@ def operations(seen: Seen) -> Tensor:
     paper="lower; no value in the text",
     band=at_most(-0.1),
 )
-def boundary(seen: Seen) -> Tensor:
+def boundary(seen: Seen) -> Float[Tensor, "seed"]:
     """Accuracy on unseen keys, mean over the anchors 1, 2 and 10 minus the mean over 3 to 9, mean over seeds."""
     outer, inner = seen.accuracy[AT_BOUNDARY], seen.accuracy[~AT_BOUNDARY]
     return outer.mean(dim=0) - inner.mean(dim=0)
@@ -117,7 +117,7 @@ def boundary(seen: Seen) -> Tensor:
     paper="the lowest bars",
     band=within(0.8, 1.0),
 )
-def worst(seen: Seen) -> Tensor:
+def worst(seen: Seen) -> Bool[Tensor, "seed"]:
     """Share of seeds whose least accurate anchor is 1, 2 or 10."""
     # A tie is no least anchor: untrained, all ten are equally bad.
     return seen.accuracy[AT_BOUNDARY].amin(dim=0) < seen.accuracy[~AT_BOUNDARY].amin(dim=0)
@@ -130,7 +130,7 @@ def worst(seen: Seen) -> Tensor:
     band=at_most(0.9),
     exact=True,
 )
-def rare_answers(seen: Seen) -> Tensor:
+def rare_answers(seen: Seen) -> Float[Tensor, "1"]:
     """How often answers to unseen keys are training labels, mean over 1, 2, 10 over mean over 3 to 9; counted."""
     return (seen.frequency[AT_BOUNDARY].mean() / seen.frequency[~AT_BOUNDARY].mean()).reshape(1)
 

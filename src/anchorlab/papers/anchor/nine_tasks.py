@@ -144,7 +144,7 @@ def unseen_pairs(seen: Accuracies) -> Measurement:
 
 
 @precondition("All nine are fitted", at="section 4 and Fig 3", paper="about 1", band=within(0.99, 1.0))
-def fits(seen: Accuracies) -> Tensor:
+def fits(seen: Accuracies) -> Float[Tensor, "seed"]:
     """Lowest accuracy on training sequences over tasks at the end, each a mean over seeds."""
     return min(seen.train.values(), key=torch.mean)
 

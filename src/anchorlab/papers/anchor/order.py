@@ -146,7 +146,7 @@ _JUDGED = f"judged only where the mean test accuracy is at least {LEARNED:g}"
     band=within(LEARNED, 1.0),
     of=("along-the-curve", "neighbours", "picture"),
 )
-def learned(seen: Seen) -> Tensor:
+def learned(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy at the end, mean over seeds."""
     return seen.accuracy
 
@@ -157,7 +157,7 @@ def learned(seen: Seen) -> Tensor:
     paper="obvious; no value in the text",
     band=within(0.95, 1.0),
 )
-def along_the_curve(seen: Seen) -> Tensor | None:
+def along_the_curve(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Rank correlation of an item's value with its place along the curve, without sign, mean over seeds; {_JUDGED}."""
     return seen.after.order if seen.learned else None
 
@@ -168,7 +168,7 @@ def along_the_curve(seen: Seen) -> Tensor | None:
     paper="obvious; no value in the text",
     band=within(0.8, 1.0),
 )
-def neighbours(seen: Seen) -> Tensor | None:
+def neighbours(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Share of each item's {NEIGHBOURS} nearest embeddings whose value is within {NEAR} of its own, mean over seeds;
     chance is 0.07; {_JUDGED}."""
     return seen.after.neighbours if seen.learned else None
@@ -180,7 +180,7 @@ def neighbours(seen: Seen) -> Tensor | None:
     paper="obvious; no value in the text",
     band=within(0.8, 1.0),
 )
-def picture(seen: Seen) -> Tensor | None:
+def picture(seen: Seen) -> Float[Tensor, "seed"] | None:
     """The same share among the points of the picture, mean over seeds; {_JUDGED}."""
     return near_neighbours(seen.picture) if seen.learned else None
 
@@ -192,7 +192,7 @@ def picture(seen: Seen) -> Tensor | None:
     own=True,
     band=at_most(0.15),
 )
-def not_given(seen: Seen) -> Tensor:
+def not_given(seen: Seen) -> Float[Tensor, "seed"]:
     """The share of neighbours before training, mean over seeds."""
     return seen.before.neighbours
 

@@ -148,7 +148,7 @@ def every_size_late(seen: Seen) -> Measurement:
     paper="no value in the text; above 0",
     band=at_least(0.02),
 )
-def difference_early(seen: Seen) -> Tensor | None:
+def difference_early(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Forward minus backward test accuracy, mean over those sizes and over seeds."""
     return _mean_difference(seen.early)
 
@@ -159,13 +159,13 @@ def difference_early(seen: Seen) -> Tensor | None:
     paper="no value in the text; above 0",
     band=at_least(0.02),
 )
-def difference_late(seen: Seen) -> Tensor | None:
+def difference_late(seen: Seen) -> Float[Tensor, "seed"] | None:
     """As before, at the end of the same runs."""
     return _mean_difference(seen.late)
 
 
 @precondition("With enough data both directions are answered", at="Fig 3 and 10", paper="about 1", band=at_least(0.95))
-def learns(seen: Seen) -> Tensor:
+def learns(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy over both directions at the largest train size, mean over seeds, at the end."""
     return seen.largest
 

@@ -62,7 +62,7 @@ class Mechanism:
 
 
 def read_mechanism(
-    record: Record, weights: Mapping[str, Tensor], batch: Batch, accuracy: Float[Tensor, "member"]
+    record: Record, weights: Mapping[str, Float[Tensor, "member ..."]], batch: Batch, accuracy: Float[Tensor, "member"]
 ) -> Mechanism:
     """Read the numbers of Figure 16.
 
@@ -88,7 +88,7 @@ def read_mechanism(
 
 
 def item_logits(
-    weights: Mapping[str, Tensor], places: Float[Tensor, "member place width"]
+    weights: Mapping[str, Float[Tensor, "member ..."]], places: Float[Tensor, "member place width"]
 ) -> Float[Tensor, "member place item output"]:
     """Return (X_em + X_pos) W_V1 W_V2 for the embedding of every item and every vector of `places`.
 
@@ -146,7 +146,7 @@ def generalises(seen: Mechanism) -> Measurement:
     paper="shifts the key to the anchor",
     band=within(0.8, 1.0),
 )
-def shift(seen: Mechanism) -> Tensor:
+def shift(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Attention of layer 0 from the anchor's position to the key's, mean over seeds with a test accuracy of at least
     {LEARNED:g}."""
     return seen.learned(seen.anchor_to_key)
@@ -158,7 +158,7 @@ def shift(seen: Mechanism) -> Tensor:
     paper="broadcasts the anchor to other locations",
     band=within(0.8, 1.0),
 )
-def broadcast(seen: Mechanism) -> Tensor:
+def broadcast(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Attention of layer 0 from the other positions to the anchor's, their mean, mean over seeds with a test accuracy
     of at least {LEARNED:g}."""
     return seen.learned(seen.others_to_anchor)
@@ -170,7 +170,7 @@ def broadcast(seen: Mechanism) -> Tensor:
     paper="only two types of rows",
     band=within(0.8, 1.0),
 )
-def two_kinds(seen: Mechanism) -> Tensor:
+def two_kinds(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of the variance of a sequence's rows that lies between the anchor's row and the mean of the others, mean
     over seeds with a test accuracy of at least {LEARNED:g}; one eighth for unrelated rows."""
     return seen.learned(seen.kinds)
@@ -182,7 +182,7 @@ def two_kinds(seen: Mechanism) -> Tensor:
     paper="broadcasts it to all locations",
     band=within(0.8, 1.0),
 )
-def second_broadcast(seen: Mechanism) -> Tensor:
+def second_broadcast(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Attention of layer 1 to the anchor's position, mean over all rows, mean over seeds with a test accuracy of at
     least {LEARNED:g}."""
     return seen.learned(seen.all_to_anchor)
@@ -194,7 +194,7 @@ def second_broadcast(seen: Mechanism) -> Tensor:
     paper="all of the output vectors become the key's",
     band=within(0.9, 1.0),
 )
-def all_rows(seen: Mechanism) -> Tensor:
+def all_rows(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of the output's rows whose greatest entry is the key's, over test sequences, mean over seeds with a test
     accuracy of at least {LEARNED:g}."""
     return seen.learned(seen.rows_right)
@@ -206,7 +206,7 @@ def all_rows(seen: Mechanism) -> Tensor:
     paper="plays the role of classification",
     band=within(0.95, 1.0),
 )
-def classifies(seen: Mechanism) -> Tensor:
+def classifies(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of items, each at every position that a key can have, whose own entry is the greatest of
     X(1) W_V1 W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}."""
     return seen.learned(seen.classified)

@@ -155,13 +155,13 @@ def full(seen: Accuracies) -> Measurement | None:
     paper="slight variation across five trials; no value in the text",
     band=within(0.9, 1.0),
 )
-def no_fnn(seen: Accuracies) -> Tensor | None:
+def no_fnn(seen: Accuracies) -> Float[Tensor, "seed"] | None:
     """Test accuracy, mean over seeds."""
     return seen.test.get(NO_FNN)
 
 
 @claim("One layer does not generalise at all", at=FIG_15, paper="not at all", band=at_most(0.1))
-def one_layer(seen: Accuracies) -> Tensor | None:
+def one_layer(seen: Accuracies) -> Float[Tensor, "seed"] | None:
     """Test accuracy, mean over seeds that fit their training sequences (training accuracy at least {FITTED:g})."""
     return seen.fitted(ONE_LAYER)
 
@@ -172,7 +172,7 @@ def one_layer(seen: Accuracies) -> Tensor | None:
     paper="easily; no value in the text",
     band=within(0.95, 1.0),
 )
-def shifted_values(seen: Accuracies) -> Tensor | None:
+def shifted_values(seen: Accuracies) -> Float[Tensor, "seed"] | None:
     """Test accuracy, mean over seeds."""
     return seen.test.get(SHIFTED)
 
@@ -215,7 +215,7 @@ def none(seen: Accuracies) -> Measurement | None:
     paper="better",
     band=at_least(0.1),
 )
-def fewer_is_better(seen: Accuracies) -> Tensor | None:
+def fewer_is_better(seen: Accuracies) -> Float[Tensor, "seed"] | None:
     """Difference of the test accuracies, mean over seeds whose linear map, projection and mask fit their training
     sequences (training accuracy at least {FITTED:g})."""
     if not {NONE, BADLY} <= set(seen.test):

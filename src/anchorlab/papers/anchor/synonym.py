@@ -141,7 +141,7 @@ def _learned(run: TrainedRun, split: str, pairs: Sequence[str]) -> Float[Tensor,
     paper="about 1 above a certain size",
     band=at_least(0.95),
 )
-def enough_data(seen: Seen) -> Tensor:
+def enough_data(seen: Seen) -> Float[Tensor, "seed"]:
     """Accuracy of test on task at the largest total, mean over seeds."""
     return seen.synonyms.accuracy[TASK][-1]
 
@@ -152,7 +152,7 @@ def enough_data(seen: Seen) -> Tensor:
     paper="no value in the text; the curve rises with data",
     band=at_most(0.5),
 )
-def little_data(seen: Seen) -> Tensor:
+def little_data(seen: Seen) -> Float[Tensor, "seed"]:
     """Accuracy of test on task at the smallest total, mean over seeds that learned the trained pairs (test on data at
     least {FITTED:g})."""
     accuracy = seen.synonyms.accuracy
@@ -165,7 +165,7 @@ def little_data(seen: Seen) -> Tensor:
     paper="it struggles at different sizes; no value in the text",
     band=at_most(0.5),
 )
-def plain_fails(seen: Seen) -> Tensor | None:
+def plain_fails(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Accuracy of test on task without synonyms, the highest over totals of its mean over seeds; only totals at which
     the trained pairs are learned (test on data at least {FITTED:g}, mean over seeds)."""
     accuracy = seen.plain.accuracy
@@ -179,7 +179,7 @@ def plain_fails(seen: Seen) -> Tensor | None:
     paper="significant; no value in the text",
     band=at_least(0.3),
 )
-def helps(seen: Seen) -> Tensor:
+def helps(seen: Seen) -> Float[Tensor, "seed"]:
     """Accuracy of test on task with synonyms minus that without at the largest total, mean over seeds."""
     return seen.synonyms.accuracy[TASK][-1] - seen.plain.accuracy[TASK][-1]
 

@@ -96,7 +96,7 @@ def _over_heads(values: Tensor, seen: Heads) -> Measurement:
     paper="implied: maps are of a trained model",
     band=within(0.95, 1.0),
 )
-def learned(seen: Heads) -> Tensor:
+def learned(seen: Heads) -> Float[Tensor, "seed"]:
     """Test accuracy, mean over seeds."""
     return seen.accuracy
 
@@ -107,7 +107,7 @@ def learned(seen: Heads) -> Tensor:
     paper="both heads of its model",
     band=within(0.8, 1.0),
 )
-def two_shifts(seen: Heads) -> Tensor:
+def two_shifts(seen: Heads) -> Bool[Tensor, "seed"]:
     """Share of seeds whose two heads shift best by 1 and by 2, either way round; seeds that learned."""
     both = torch.tensor(sorted(DISTANCES.values()))
     return (seen.shifts.sort(dim=-1).values == both).all(dim=-1)[seen.learned]

@@ -124,7 +124,7 @@ def _share(where: Bool[Tensor, "member batch position"], of: Bool[Tensor, "batch
 
 
 @precondition("The task is learned and generalises", at="section 4.5 and Fig 3", paper="about 1", band=at_least(0.95))
-def learns(seen: Seen) -> Tensor:
+def learns(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy, mean over seeds."""
     return seen.accuracy
 
@@ -135,7 +135,7 @@ def learns(seen: Seen) -> Tensor:
     paper="at every position of its three examples",
     band=at_least(0.9),
 )
-def one_value(seen: Seen) -> Tensor:
+def one_value(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of those positions at which the output is the most common one of its sequence there, mean over seeds that
     learned (test accuracy at least {LEARNED:g}); stretches of at least {SHORTEST} positions."""
     return seen.common[seen.learned]
@@ -147,7 +147,7 @@ def one_value(seen: Seen) -> Tensor:
     paper="at every position of its three examples",
     band=at_least(0.9),
 )
-def function_of_key(seen: Seen) -> Tensor:
+def function_of_key(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of the same positions at which the output is the key plus the constant learned for the first anchor, which
     is the most common difference of output and key; mean over the same seeds."""
     return _share(seen.moved, seen.stretch)[seen.learned]
@@ -159,7 +159,7 @@ def function_of_key(seen: Seen) -> Tensor:
     paper="in its three examples",
     band=at_least(0.9),
 )
-def own_operation(seen: Seen) -> Tensor:
+def own_operation(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of first anchors whose learned constant is their operation's, mean over the same seeds."""
     return (seen.constants == torch.tensor([ADDS[one] for one in FIRST])).float().mean(dim=1)[seen.learned]
 
@@ -170,7 +170,7 @@ def own_operation(seen: Seen) -> Tensor:
     paper="at every position of its three examples",
     band=at_least(0.9),
 )
-def answer_kept(seen: Seen) -> Tensor:
+def answer_kept(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of positions from the second anchor to the end at which the output is the answer, mean over the same
     seeds."""
     return seen.answered()[seen.learned]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import exp
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.language import LanguageModel
@@ -55,7 +56,9 @@ class Laser:
         return Laser(self.truncation, prompts, self.full[kept], self.cut[kept])
 
     @property
-    def probabilities(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def probabilities(
+        self,
+    ) -> tuple[Float[Tensor, "prompt"], Float[Tensor, "prompt"], Float[Tensor, "prompt"], Float[Tensor, "prompt"]]:
         """Probabilities of the right word and "the" with the truncation, then without: four columns `[prompt]`."""
         cut, full = self.cut, self.full
         return cut.right.exp(), cut.words[:, 0].exp(), full.right.exp(), full.words[:, 0].exp()
@@ -67,7 +70,7 @@ class Laser:
         return full, cut
 
 
-def by_unit(units: Sequence[str], *columns: Tensor) -> Tensor:
+def by_unit(units: Sequence[str], *columns: Float[Tensor, "prompt"]) -> Float[Tensor, "unit column"]:
     """Return the sums of columns `[prompt]`, and of ones, over the prompts of each unit: `[unit column]`.
 
     Several prompts are about one thing, such as the cities of a country and its capital, in two phrasings, so that they
@@ -82,25 +85,25 @@ def by_unit(units: Sequence[str], *columns: Tensor) -> Tensor:
     return found[found[:, -1] > 0]
 
 
-def quotient(rows: Tensor) -> Tensor:
+def quotient(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
     """Return the ratio of the means of two columns, from sums as `by_unit` gives them."""
     total = rows.sum(dim=0)
     return total[0] / total[1]
 
 
-def first_mean(rows: Tensor) -> Tensor:
+def first_mean(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
     """Return the mean of the first column, from sums as `by_unit` gives them."""
     total = rows.sum(dim=0)
     return total[0] / total[-1]
 
 
-def rise_of_ratio(rows: Tensor) -> Tensor:
+def rise_of_ratio(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
     """Return (first / second) / (third / fourth) of four columns' means, from sums as `by_unit` gives them."""
     total = rows.sum(dim=0)
     return total[0] / total[1] / (total[2] / total[3])
 
 
-def growth_of_second(rows: Tensor) -> Tensor:
+def growth_of_second(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
     """Return by which factor the second column's logarithm grows more than the first's, from sums of `by_unit`."""
     total = rows.sum(dim=0)
     return ((total[1] - total[0]) / total[-1]).exp()
@@ -156,12 +159,12 @@ def ask_both(questions: Questions, truncation: Truncate, full: Answers | None = 
     return Laser(in_words(truncation), questions.prompts, before, after)
 
 
-def mean(log_probabilities: Tensor) -> float:
+def mean(log_probabilities: Float[Tensor, "..."]) -> float:
     """Return the mean probability, of prompts that have such a word."""
     return float(log_probabilities.exp().nanmean())
 
 
-def first_of_its_kind(answers: Answers) -> Tensor:
+def first_of_its_kind(answers: Answers) -> Float[Tensor, "*edit prompt"]:
     """Return whether each right word is likelier than every wrong candidate; NaN for a prompt without either."""
     return torch.where(answers.right_place.isnan(), torch.nan, (answers.right_place == 1).float())
 

@@ -6,12 +6,11 @@ the loss stays low, and what is left is cut to what is needed.
 Source: stacked attention heads, section 8, Figure 5 and appendix E.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
 import torch
-from torch import Tensor
 
 from anchorlab.findings import CircuitFigure, Table, at_least, at_most, within
 from anchorlab.lens import Circuit, CircuitPath, Explanation
@@ -33,6 +32,7 @@ from anchorlab.papers.retrieval.one_head import (
 )
 from anchorlab.papers.retrieval.settings import OUR_CHOICES, layers_of, paper, paper_recipe, retrieval_of
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.interval import Statistic
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -74,9 +74,7 @@ class Found:
         """The least number of layers with one head behind a mask."""
         return least_depth(self.steps, Flow(causal=True, heads=1))
 
-    def over(
-        self, values: Sequence[float] | Sequence[bool], taken: Callable[[Tensor], Tensor] | None = None
-    ) -> Measurement | None:
+    def over(self, values: Sequence[float] | Sequence[bool], taken: Statistic | None = None) -> Measurement | None:
         """Return a measurement of one value for each of some models, as `claim.over`; None without values."""
         kind = torch.bool if all(isinstance(value, bool) for value in values) else torch.double
         detail = f"{len(values)} of {len(self.models)} models"

@@ -116,7 +116,7 @@ def no_curriculum_fails(seen: Losses) -> Measurement:
     paper="falls with the number of layers",
     band=at_least(0.2),
 )
-def depth_helps(seen: Losses) -> Tensor:
+def depth_helps(seen: Losses) -> Float[Tensor, "seed"]:
     """Mean final loss of the shallowest minus that of the deepest."""
     return seen.loss[0] - seen.loss[-1]
 
@@ -163,7 +163,7 @@ def later_is_harder(seen: Losses) -> Measurement:
     band=at_most(RETRIEVED),
     of=("chain-order", "later-is-harder", "least-layers"),
 )
-def second_step_retrieved(seen: Losses) -> Tensor:
+def second_step_retrieved(seen: Losses) -> Float[Tensor, "seed"]:
     """Lowest mean final partial loss of x_2 over depths, with the curriculum."""
     second = seen.partial[:, :, 1]
     return second[int(second.mean(dim=1).argmin())]

@@ -104,7 +104,7 @@ def see(runs: Sequence[TrainedRun], found: Followers) -> Seen:
     paper="attends only to them",
     band=at_least(0.5),
 )
-def noisy_attends(seen: Seen) -> Tensor:
+def noisy_attends(seen: Seen) -> Float[Tensor, "seed"]:
     """Attention of the last position's trigger to [trigger] + y in all, trained with noise, mean over seeds."""
     return seen.noisy[-1].right
 
@@ -115,7 +115,7 @@ def noisy_attends(seen: Seen) -> Tensor:
     paper="only to the right tokens",
     band=at_most(0.1),
 )
-def noisy_avoids(seen: Seen) -> Tensor:
+def noisy_avoids(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of noise in the attention to all that followed the trigger, trained with noise, mean over seeds."""
     return seen.noisy[-1].share
 
@@ -126,7 +126,7 @@ def noisy_avoids(seen: Seen) -> Tensor:
     paper="all tokens just after the triggers",
     band=at_least(ATTENDS),
 )
-def clean_attends(seen: Seen) -> Tensor:
+def clean_attends(seen: Seen) -> Float[Tensor, "seed"]:
     """Attention to [trigger] + y and [trigger] + noise in all, trained without noise, mean over seeds."""
     return seen.tuned[0].right + seen.tuned[0].noise
 
@@ -151,7 +151,7 @@ def clean_attends_to_both(seen: Seen) -> Measurement:
     paper="only focused on the correct tokens",
     band=at_least(0.5),
 )
-def tuned_attends(seen: Seen) -> Tensor:
+def tuned_attends(seen: Seen) -> Float[Tensor, "seed"]:
     """Attention to [trigger] + y in all, after fine-tuning, mean over seeds."""
     return seen.tuned[-1].right
 
@@ -162,7 +162,7 @@ def tuned_attends(seen: Seen) -> Tensor:
     paper="only focused on the correct tokens",
     band=at_most(0.1),
 )
-def tuned_avoids(seen: Seen) -> Tensor:
+def tuned_avoids(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of noise in the attention to all that followed the trigger, after fine-tuning, mean over seeds."""
     return seen.tuned[-1].share
 

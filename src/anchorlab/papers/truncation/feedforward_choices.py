@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
@@ -77,7 +78,7 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     paper="near 1",
     band=within(0.95, 1.0),
 )
-def mlp_mlp_without_f2(seen: Seen) -> Tensor:
+def mlp_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token without F_2, on clean sequences at the end, mean over seeds."""
     return seen[MLP_MLP].right[WITHOUT_F2]
 
@@ -88,7 +89,7 @@ def mlp_mlp_without_f2(seen: Seen) -> Tensor:
     paper="high",
     band=at_least(0.6),
 )
-def mlp_mlp_without_f1(seen: Seen) -> Tensor:
+def mlp_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the noise token without F_1, on clean sequences at the end, mean over seeds."""
     return seen[MLP_MLP].noise[WITHOUT_F1]
 
@@ -99,7 +100,7 @@ def mlp_mlp_without_f1(seen: Seen) -> Tensor:
     paper="helps",
     band=at_least(0.1),
 )
-def mlp_linear_without_f2(seen: Seen) -> Tensor:
+def mlp_linear_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds."""
     return seen[MLP_LINEAR].gain(WITHOUT_F2)
 
@@ -110,7 +111,7 @@ def mlp_linear_without_f2(seen: Seen) -> Tensor:
     paper="helps",
     band=at_least(0.1),
 )
-def mlp_linear_without_f1(seen: Seen) -> Tensor:
+def mlp_linear_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token without F_1 minus that of the full model, at the end, mean over seeds."""
     return seen[MLP_LINEAR].gain(WITHOUT_F1)
 
@@ -121,7 +122,7 @@ def mlp_linear_without_f1(seen: Seen) -> Tensor:
     paper="lower loss",
     band=at_least(0.0),
 )
-def mlp_linear_f1_is_better(seen: Seen) -> Tensor:
+def mlp_linear_f1_is_better(seen: Seen) -> Float[Tensor, "seed"]:
     """Clean loss without F_2 minus that without F_1, at the end, mean over seeds."""
     return seen[MLP_LINEAR].loss[WITHOUT_F2] - seen[MLP_LINEAR].loss[WITHOUT_F1]
 
@@ -132,7 +133,7 @@ def mlp_linear_f1_is_better(seen: Seen) -> Tensor:
     paper="helps",
     band=at_least(0.1),
 )
-def linear_mlp_without_f2(seen: Seen) -> Tensor:
+def linear_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds."""
     return seen[LINEAR_MLP].gain(WITHOUT_F2)
 
@@ -143,7 +144,7 @@ def linear_mlp_without_f2(seen: Seen) -> Tensor:
     paper="predicts the noise more",
     band=at_least(0.1),
 )
-def linear_mlp_without_f1(seen: Seen) -> Tensor:
+def linear_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the noise token without F_1 minus that of the full model, at the end, mean over seeds."""
     return seen[LINEAR_MLP].noise[WITHOUT_F1] - seen[LINEAR_MLP].noise[FULL]
 
@@ -154,7 +155,7 @@ def linear_mlp_without_f1(seen: Seen) -> Tensor:
     paper="a little",
     band=within(0.01, 0.3),
 )
-def none_best(seen: Seen) -> Tensor:
+def none_best(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token at rho = 0.05 minus that of the full model, at the end, mean over seeds."""
     return seen[NONE].gain(BEST)
 
@@ -185,7 +186,7 @@ def none_less(seen: Seen) -> Measurement:
     paper="destroyed",
     band=at_most(0.5),
 )
-def none_destroyed(seen: Seen) -> Tensor:
+def none_destroyed(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token at rho = 0.01 over that of the full model, at the end, mean over seeds."""
     return seen[NONE].right[LOWEST] / seen[NONE].right[FULL]
 

@@ -56,7 +56,7 @@ def losses(run: TrainedRun) -> Float[Tensor, "rank member"]:
     paper="about 0.5",
     band=within(ALPHA - 0.1, ALPHA + 0.1),
 )
-def full_noise(run: TrainedRun) -> Tensor:
+def full_noise(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Mean probability of the noise token on clean sequences at the end, full model."""
     return at_end(run, "clean", "noise")
 
@@ -67,7 +67,7 @@ def full_noise(run: TrainedRun) -> Tensor:
     paper="about 0.98",
     band=within(0.95, 1.0),
 )
-def dropped_right(run: TrainedRun) -> Tensor:
+def dropped_right(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Mean probability of the right token on clean sequences at the end, rho = 0."""
     return at_end(run, "clean", "right", WITHOUT_F2)
 
@@ -78,7 +78,7 @@ def dropped_right(run: TrainedRun) -> Tensor:
     paper="about 0",
     band=at_most(0.05),
 )
-def dropped_noise(run: TrainedRun) -> Tensor:
+def dropped_noise(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Mean probability of the noise token on clean sequences at the end, rho = 0."""
     return at_end(run, "clean", "noise", WITHOUT_F2)
 
@@ -89,7 +89,7 @@ def dropped_noise(run: TrainedRun) -> Tensor:
     paper="lower for smaller rho, lowest at rho = 0",
     band=at_least(FALLS),
 )
-def clean_loss_falls(run: TrainedRun) -> Tensor:
+def clean_loss_falls(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Clean loss of the full model minus that at rho = 0, at the end, mean over seeds."""
     found = losses(run)
     return found[0] - found[-1]
@@ -114,7 +114,7 @@ def loss_order(run: TrainedRun) -> Measurement | None:
     paper="fraction of predicting the noise near 1 within about 5 to 10 steps",
     band=at_least(0.8),
 )
-def noise_first(run: TrainedRun) -> Tensor:
+def noise_first(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Highest fraction of predicting the noise, as the most probable token, after 1 to 10 steps, on clean sequences,
     full model, mean over seeds."""
     return noise_peak(run, "clean")

@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, TimelineFigure, at_least, at_most, event, grid
@@ -151,7 +151,7 @@ def _task(run: TrainedRun) -> NoisyRecall:
     paper="a line beside the diagonal",
     band=at_least(0.9),
 )
-def previous_token(seen: Seen) -> Tensor:
+def previous_token(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of positions whose largest attention by positions alone is to the position before, mean over seeds."""
     return seen.one.previous_share()
 
@@ -162,7 +162,7 @@ def previous_token(seen: Seen) -> Tensor:
     paper="a line beside the diagonal; the authors' public code looks at the first 64 of 256 positions",
     band=at_least(0.9),
 )
-def previous_token_early(seen: Seen) -> Tensor:
+def previous_token_early(seen: Seen) -> Float[Tensor, "seed"]:
     """The same share of the first quarter of the positions, mean over seeds."""
     return seen.one.early_share
 
@@ -173,7 +173,7 @@ def previous_token_early(seen: Seen) -> Tensor:
     paper="large",
     band=at_least(0.99),
 )
-def noise_from_trigger(seen: Seen) -> Tensor:
+def noise_from_trigger(seen: Seen) -> Bool[Tensor, "seed"]:
     """Share of seeds in which no other output has a larger logit."""
     return seen.one.noise_share(seen.one.triggers) == 1
 
@@ -184,7 +184,7 @@ def noise_from_trigger(seen: Seen) -> Tensor:
     paper="for all inputs",
     band=at_least(0.9),
 )
-def noise_from_all(seen: Seen) -> Tensor:
+def noise_from_all(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of tokens for which no output has a larger logit than the noise, mean over seeds."""
     return seen.one.noise_share()
 
@@ -195,7 +195,7 @@ def noise_from_all(seen: Seen) -> Tensor:
     paper="large where i = j",
     band=at_least(0.9),
 )
-def signal_diagonal(seen: Seen) -> Tensor:
+def signal_diagonal(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of tokens other than the noise whose own output has the largest logit, mean over seeds."""
     return seen.one.own_output
 
@@ -206,7 +206,7 @@ def signal_diagonal(seen: Seen) -> Tensor:
     paper="not large",
     band=at_most(0.5),
 )
-def signal_but_noise(seen: Seen) -> Tensor:
+def signal_but_noise(seen: Seen) -> Float[Tensor, "seed"]:
     """The noise token's own logit over the mean of the others', mean over seeds."""
     return seen.one.noise_ratio
 
@@ -217,7 +217,7 @@ def signal_but_noise(seen: Seen) -> Tensor:
     paper="large only where i = j = q",
     band=at_least(1.0),
 )
-def match_one(seen: Seen) -> Tensor:
+def match_one(seen: Seen) -> Float[Tensor, "seed"]:
     """The trigger's own entry over the largest of all other entries, mean over seeds."""
     return seen.one.match_ratio
 
@@ -228,7 +228,7 @@ def match_one(seen: Seen) -> Tensor:
     paper="large only where i = j is a trigger",
     band=at_least(1.0),
 )
-def match_five(seen: Seen) -> Tensor:
+def match_five(seen: Seen) -> Float[Tensor, "seed"]:
     """The smallest of the triggers' own entries over the largest of all other entries, mean over seeds."""
     return seen.five.match_ratio
 

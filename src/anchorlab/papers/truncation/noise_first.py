@@ -65,7 +65,7 @@ def _predicted(run: TrainedRun, metric: str) -> Float[Tensor, "member step"]:
     paper="fraction close to 1 in the first 5 or so steps",
     band=at_least(0.8),
 )
-def tuning_peak(seen: Seen) -> Tensor:
+def tuning_peak(seen: Seen) -> Float[Tensor, "seed"]:
     """Highest fraction of predicting the noise, as the most probable token, after 1 to {FIRST} steps of fine-tuning, on
     noisy sequences, mean over seeds."""
     return noise_peak(seen.tuned, "train")
@@ -89,7 +89,7 @@ def tuning_settles(seen: Seen) -> Measurement:
     band=at_least(0.9),
     of=("tuning-peak", "tuning-settles"),
 )
-def tuning_knew(seen: Seen) -> Tensor:
+def tuning_knew(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token on clean sequences before fine-tuning, mean over seeds."""
     return along(seen.tuned, "clean", "right")[1][:, 0]
 

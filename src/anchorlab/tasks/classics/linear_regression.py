@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
@@ -87,7 +87,7 @@ class LinearRegression(Task):
         values = inputs.cpu().double()
         return values[:, 0::2, : self.dimension], values[:, 1::2, self.dimension]
 
-    def split_of(self, inputs: Float[Tensor, "batch position feature"]) -> Tensor:
+    def split_of(self, inputs: Float[Tensor, "batch position feature"]) -> Int[Tensor, "batch"]:
         """Return 0 for a sequence of points and values at their positions, -1 for anything else."""
         d, length = self.dimension, 2 * self.examples
         if inputs.shape[1:] != (length, self.shape.input_size):

@@ -126,7 +126,7 @@ def _known(values: Float[Tensor, "member"] | None) -> Measurement | None:
     paper="1",
     band=at_least(0.95),
 )
-def data(seen: Sequence[Depth]) -> Tensor:
+def data(seen: Sequence[Depth]) -> Float[Tensor, "seed"]:
     """Accuracy of test on data, the lowest over depths of its mean over seeds."""
     return _lowest_mean(_accuracy(seen, DATA))
 
@@ -137,7 +137,7 @@ def data(seen: Sequence[Depth]) -> Tensor:
     paper="below or equal",
     band=at_least(-0.01),
 )
-def task_below_data(seen: Sequence[Depth]) -> Tensor | None:
+def task_below_data(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
     """Accuracy of test on data minus that of test on task, the lowest over depths of its mean over seeds."""
     return _lowest_mean(_accuracy(seen, DATA) - _accuracy(seen, TASK)) if _learned(seen, 0, -1) else None
 
@@ -176,7 +176,7 @@ def much_earlier(seen: Sequence[Depth]) -> Measurement:
     paper="1 with 10 layers",
     band=within(1.0, 1.5),
 )
-def one_sequence(seen: Sequence[Depth]) -> Tensor | None:
+def one_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
     """Number of mapping sequences over the inputs answered rightly, mean over trained pairs with at least half of
     them and over seeds, largest depth."""
     return _over_pairs(seen, -1, "counts")
@@ -188,7 +188,7 @@ def one_sequence(seen: Sequence[Depth]) -> Tensor | None:
     paper="1 with 10 layers",
     band=within(1.0, 1.5),
 )
-def one_unseen_sequence(seen: Sequence[Depth]) -> Tensor | None:
+def one_unseen_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
     """Number of mapping sequences over the inputs of (3, 4) answered rightly, at least half, mean over seeds,
     largest depth."""
     return _over_pairs(seen, -1, "counts", unseen=True)
@@ -200,7 +200,7 @@ def one_unseen_sequence(seen: Sequence[Depth]) -> Tensor | None:
     paper="all of them with 10 layers",
     band=at_least(0.95),
 )
-def one_common_sequence(seen: Sequence[Depth]) -> Tensor | None:
+def one_common_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
     """Share of the inputs answered rightly that have their pair's most common mapping sequence, mean over the same
     pairs and seeds, largest depth."""
     return _over_pairs(seen, -1, "most_common")
@@ -212,7 +212,7 @@ def one_common_sequence(seen: Sequence[Depth]) -> Tensor | None:
     paper="several",
     band=at_least(2.0),
 )
-def several_sequences(seen: Sequence[Depth]) -> Tensor | None:
+def several_sequences(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
     """Number of mapping sequences that at least {COMMON:.0%} of the pair's inputs answered rightly have, mean over
     trained pairs with at least half of them and over seeds, smallest depth."""
     return _over_pairs(seen, 0, "common") if len(seen) > 1 else None
@@ -236,7 +236,7 @@ def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
     paper="falls to 1",
     band=at_most(0.5),
 )
-def fewer_with_depth(seen: Sequence[Depth]) -> Tensor | None:
+def fewer_with_depth(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
     """Number of mapping sequences at the largest depth over that at the smallest, of trained pairs, mean over seeds."""
     deep, shallow = (_over_pairs(seen, at, "counts") for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else deep / shallow
@@ -261,7 +261,7 @@ def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
     paper="f f (key) for each anchor",
     band=at_least(0.9),
 )
-def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
+def first_anchor_twice(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
     """Share of anchors whose most common offset from the key at the first anchor is twice their operation's, mean over
     seeds, largest depth."""
     twice = 2 * torch.tensor(list(seen[-1].outputs.adds.values()))[:, None]
@@ -274,7 +274,7 @@ def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
     paper="at every position from the second anchor on",
     band=at_least(0.95),
 )
-def answer_kept(seen: Sequence[Depth]) -> Tensor | None:
+def answer_kept(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
     """Share of the inputs answered rightly whose output is the answer at each such position, mean over seeds, largest
     depth."""
     return seen[-1].outputs.answer_kept if _learned(seen, -1) else None

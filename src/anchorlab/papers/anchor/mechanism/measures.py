@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional
 
@@ -129,12 +129,16 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
     )
 
 
-def rows_apart(left: Tensor, right: Tensor) -> Tensor:
+def rows_apart(
+    left: Float[Tensor, "*#lead query key"], right: Float[Tensor, "*#lead query key"]
+) -> Float[Tensor, "*#lead following"]:
     """Return the total variation between rows of patterns `[... query key]`, but for the first, which has no choice."""
     return ((left - right).abs().sum(dim=-1) / 2)[..., 1:]
 
 
-def feed_forward_stages(weights: Mapping[str, Tensor], block: int, rows: Rows) -> list[Tensor]:
+def feed_forward_stages(
+    weights: Mapping[str, Shaped[Tensor, "member ..."]], block: int, rows: Rows
+) -> list[Float[Tensor, "member batch position _"]]:
     """Return rows sent through a block's feed-forward network, residual connection and layer norm: the six `STAGES`.
 
     `weights` are stacked, `[member ...]`; each stage is `[member batch position neuron]` or `[... width]`.

@@ -8,6 +8,7 @@ Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
 
 from collections.abc import Mapping, Sequence
 
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Table, at_least, at_most, within
@@ -44,13 +45,13 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 
 @precondition("The model solves the task", at="appendix B.2", paper="implied", band=within(0.95, 1.0))
-def learned(seen: Mechanism) -> Tensor:
+def learned(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Test accuracy, mean over seeds."""
     return seen.accuracy
 
 
 @claim("Layer 0's attention is determined mainly by positions", at=FIG_21, paper="mainly", band=at_most(0.3))
-def positions(seen: Mechanism) -> Tensor:
+def positions(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Total variation between its rows and those made from positions alone, mean over test sequences and seeds."""
     return seen.first.positions_apart
 
@@ -62,7 +63,7 @@ def positions(seen: Mechanism) -> Tensor:
     band=at_least(0.2),
     own=True,
 )
-def not_tokens(seen: Mechanism) -> Tensor:
+def not_tokens(seen: Mechanism) -> Float[Tensor, "seed"]:
     """The same distance for tokens alone minus that for positions alone, mean over test sequences and seeds."""
     return seen.first.tokens_apart - seen.first.positions_apart
 
@@ -73,7 +74,7 @@ def not_tokens(seen: Mechanism) -> Tensor:
     paper="almost the same",
     band=within(0.8, 1.0),
 )
-def query_meets_key(seen: Mechanism) -> Tensor:
+def query_meets_key(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of positions whose Q(Xpos) is nearest in direction to K(Xpos) of the position before, mean over seeds."""
     return seen.first.matched
 
@@ -84,7 +85,7 @@ def query_meets_key(seen: Mechanism) -> Tensor:
     paper="remain correct",
     band=within(0.95, 1.0),
 )
-def exact_shift(seen: Mechanism) -> Tensor:
+def exact_shift(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of predictions that stay, mean over test sequences and seeds."""
     return seen.first.shifted_agrees
 
@@ -95,7 +96,7 @@ def exact_shift(seen: Mechanism) -> Tensor:
     paper="does not impact the results",
     band=within(0.95, 1.0),
 )
-def no_norm(seen: Mechanism) -> Tensor:
+def no_norm(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of predictions that stay without it, mean over test sequences and seeds."""
     return seen.first.unnormalised_agrees
 
@@ -106,7 +107,7 @@ def no_norm(seen: Mechanism) -> Tensor:
     paper="parallel",
     band=within(0.8, 1.0),
 )
-def aligns(seen: Mechanism) -> Tensor:
+def aligns(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Cosine between them after the last stage, input X(1) + Xpr, mean over test sequences and seeds."""
     return seen.stages[SUM].others[:, -1]
 
@@ -117,7 +118,7 @@ def aligns(seen: Mechanism) -> Tensor:
     paper="not immediately apparent before",
     band=at_least(0.2),
 )
-def aligns_there(seen: Mechanism) -> Tensor:
+def aligns_there(seen: Mechanism) -> Float[Tensor, "seed"]:
     """That cosine minus the one at the input, mean over test sequences and seeds."""
     return seen.stages[SUM].others[:, -1] - seen.stages[SUM].others[:, 0]
 
@@ -128,7 +129,7 @@ def aligns_there(seen: Mechanism) -> Tensor:
     paper="as orthogonal as possible",
     band=at_most(0.3),
 )
-def orthogonal(seen: Mechanism) -> Tensor:
+def orthogonal(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Cosine between the key's position and the others after the last stage, without its sign, over that among the
     others; each mean over test sequences, their ratio mean over seeds."""
     return seen.stages[SUM].key[:, -1].abs() / seen.stages[SUM].others[:, -1]
@@ -140,7 +141,7 @@ def orthogonal(seen: Mechanism) -> Tensor:
     paper="norms without a value; what attention adds is the primary influence",
     band=at_least(1.0),
 )
-def norms(seen: Mechanism) -> Tensor:
+def norms(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Norm of FNN(Xpr), before residual connection and layer norm, over that of FNN(X(1)); each mean over positions and
     test sequences, their ratio mean over seeds."""
     return seen.stages[ADDED].norm / seen.stages[STREAM].norm
@@ -152,7 +153,7 @@ def norms(seen: Mechanism) -> Tensor:
     paper="primarily influenced by Xpr",
     band=at_least(2 / 3),
 )
-def alignment_from_attention(seen: Mechanism) -> Tensor:
+def alignment_from_attention(seen: Mechanism) -> Float[Tensor, "seed"]:
     """How much the others' cosine after the last stage changes without Xpr, as a share of that and its change without
     X(1); mean over seeds, a half for equal changes."""
     whole, without_added, without_stream = (seen.stages[name].aligned for name in (SUM, STREAM, ADDED))
@@ -165,7 +166,7 @@ def alignment_from_attention(seen: Mechanism) -> Tensor:
     paper="primarily influenced by Xpr",
     band=at_least(2 / 3),
 )
-def orthogonality_from_attention(seen: Mechanism) -> Tensor:
+def orthogonality_from_attention(seen: Mechanism) -> Float[Tensor, "seed"]:
     """The same share of changes in how far the others' cosine exceeds that between them and the key's position, without
     its sign; mean over seeds."""
     whole, without_added, without_stream = (seen.stages[name].apart for name in (SUM, STREAM, ADDED))
@@ -173,7 +174,7 @@ def orthogonality_from_attention(seen: Mechanism) -> Tensor:
 
 
 @claim("What attention adds draws the others together", at=FIG_24, paper="relatively concentrated", band=at_most(0.8))
-def concentrates(seen: Mechanism) -> Tensor:
+def concentrates(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Spread of the others' outputs with input X(1) + Xpr over that with X(1), mean over seeds."""
     return seen.stages[SUM].spread / seen.stages[STREAM].spread
 
@@ -184,7 +185,7 @@ def concentrates(seen: Mechanism) -> Tensor:
     paper="farther away",
     band=at_least(1.2),
 )
-def moves_away(seen: Mechanism) -> Tensor:
+def moves_away(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Distance of the key's output from the others' centre with input X(1) + Xpr over that with X(1), mean over
     seeds."""
     return seen.stages[SUM].distance / seen.stages[STREAM].distance
@@ -196,7 +197,7 @@ def moves_away(seen: Mechanism) -> Tensor:
     paper="mainly",
     band=at_least(0.5),
 )
-def anchor_position(seen: Mechanism) -> Tensor:
+def anchor_position(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of the variance of its map over test sequences that lies between positions of the anchor, mean over
     seeds."""
     return seen.by_anchor.explained
@@ -209,7 +210,7 @@ def anchor_position(seen: Mechanism) -> Tensor:
     own=True,
     band=at_least(0.2),
 )
-def moves_with_anchor(seen: Mechanism) -> Tensor:
+def moves_with_anchor(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Total variation between its rows and those of the mean map of another position of the anchor, minus that from the
     mean map of the sequence's own; mean over test sequences and seeds."""
     return seen.by_anchor.other_apart - seen.by_anchor.own_apart
@@ -221,7 +222,7 @@ def moves_with_anchor(seen: Mechanism) -> Tensor:
     paper="every row",
     band=within(0.9, 1.0),
 )
-def reads_key(seen: Mechanism) -> Tensor:
+def reads_key(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of rows, mean over test sequences and seeds."""
     return seen.second.to_key
 
@@ -232,7 +233,7 @@ def reads_key(seen: Mechanism) -> Tensor:
     paper="approximately two directions",
     band=within(0.9, 1.0),
 )
-def two_directions(seen: Mechanism) -> Tensor:
+def two_directions(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Cosine between the queries of other positions, and between their keys; the mean of both, mean over test sequences
     and seeds."""
     return (seen.second.queries + seen.second.keys) / 2
@@ -244,7 +245,7 @@ def two_directions(seen: Mechanism) -> Tensor:
     paper="roughly opposite",
     band=at_most(-0.5),
 )
-def opposite(seen: Mechanism) -> Tensor:
+def opposite(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Cosine between a query and a key of other positions, mean over test sequences and seeds."""
     return seen.second.opposite
 
@@ -255,13 +256,13 @@ def opposite(seen: Mechanism) -> Tensor:
     paper="their product is positive",
     band=within(0.9, 1.0),
 )
-def same_side(seen: Mechanism) -> Tensor:
+def same_side(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of sequences, mean over seeds."""
     return seen.second.same_side
 
 
 @claim("The others' queries are longer than the key's", at=EQUATION_8, paper="longer", band=at_least(1.0))
-def longer(seen: Mechanism) -> Tensor:
+def longer(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Ratio of their norms, mean over test sequences and seeds."""
     return seen.second.longer
 
@@ -272,7 +273,7 @@ def longer(seen: Mechanism) -> Tensor:
     paper="greater than other tokens",
     band=at_least(0.95),
 )
-def items(seen: Mechanism) -> Tensor:
+def items(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of pairs of an item and another token in which the item is likelier, mean over test sequences and seeds; a
     half for no preference."""
     return seen.projection.favour
@@ -284,7 +285,7 @@ def items(seen: Mechanism) -> Tensor:
     paper="approximately the same",
     band=within(0.9, 1.0),
 )
-def no_choice(seen: Mechanism) -> Tensor:
+def no_choice(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Entropy over the items, over that of an even choice, mean over test sequences and seeds."""
     return seen.projection.evenness
 
@@ -295,7 +296,7 @@ def no_choice(seen: Mechanism) -> Tensor:
     paper="LayerNorm(α₀ + β₀ W^V(2))",
     band=within(0.95, 1.0),
 )
-def last_row(seen: Mechanism) -> Tensor:
+def last_row(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of answers that are right with exactly that in its place, over test sequences whose key is not last: α₀ the
     mean of all rows without a key, over all of them, β₀ the key's own row; mean over seeds."""
     return seen.last.made
@@ -307,7 +308,7 @@ def last_row(seen: Mechanism) -> Tensor:
     paper="the other has no impact on the final result",
     band=at_least(0.85),
 )
-def answer_from_key(seen: Mechanism) -> Tensor:
+def answer_from_key(seen: Mechanism) -> Float[Tensor, "seed"]:
     """That share minus the share of right answers to the same sequences from their own last row, to which the second
     attention has added nothing; mean over seeds."""
     return seen.last.made - seen.last.without_key

@@ -119,7 +119,7 @@ def _sooner(seen: Seen, choice: str) -> Measurement | None:
     paper="what is the benefit; no value",
     band=at_least(0.1),
 )
-def heads_generalise(seen: Seen) -> Tensor:
+def heads_generalise(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy of {SEVERAL_HEADS} heads minus that of {FEW_HEADS} of their total width, which has as many
     parameters; mean over seeds."""
     return _gain(seen, SHARED, FEW_HEADS, SEVERAL_HEADS)
@@ -143,7 +143,7 @@ def heads_sooner(seen: Seen) -> Measurement | None:
     paper="what is the benefit; no value",
     band=at_least(0.1),
 )
-def layers_generalise(seen: Seen) -> Tensor:
+def layers_generalise(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy of {SEVERAL_LAYERS} layers minus that of {FEW_LAYERS}, mean over seeds."""
     return _gain(seen, LAYERS, FEW_LAYERS, SEVERAL_LAYERS)
 
@@ -161,13 +161,13 @@ def layers_sooner(seen: Seen) -> Measurement | None:
 
 
 @claim("The hidden space dimension affects learning", at=TABLE_1, paper="how does it affect it", band=at_least(AFFECTS))
-def width_matters(seen: Seen) -> Tensor:
+def width_matters(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy at the best width minus that at the worst, both chosen by the other seeds, mean over seeds."""
     return effect(torch.stack([one.test for one in seen.choices[WIDTH]]))
 
 
 @claim("Learning is sensitive to the learning rate", at=TABLE_1, paper="so sensitive; no value", band=at_least(0.5))
-def rate_sensitive(seen: Seen) -> Tensor:
+def rate_sensitive(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy at the best learning rate minus that at the worst, of the base's and those a factor of about three
     above and below, chosen by the other seeds; mean over seeds."""
     return effect(seen.near(RATE))
@@ -195,14 +195,14 @@ def rate_most_sensitive(seen: Seen) -> Measurement:
 
 
 @claim("The batch size affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
-def batch_matters(seen: Seen) -> Tensor:
+def batch_matters(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy at the best batch minus that at the worst, of the base's and those a factor of about three smaller
     and larger, chosen by the other seeds; as many steps, or epochs where the recipe counts them; mean over seeds."""
     return effect(seen.near(BATCH))
 
 
 @claim("The weight decay affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
-def decay_matters(seen: Seen) -> Tensor:
+def decay_matters(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy at the best weight decay minus that at the worst, of the base's and those a factor of about three
     below and above, chosen by the other seeds; mean over seeds."""
     return effect(seen.near(DECAY))

@@ -116,7 +116,7 @@ def draw_others(removed: Sequence[Head], heads: Sequence[Head], random: np.rando
     return drawn
 
 
-def removal(heads: Sequence[Head], outputs: dict[int, Tensor]) -> list[Intervention]:
+def removal(heads: Sequence[Head], outputs: dict[int, Float[Tensor, "position head head_width"]]) -> list[Intervention]:
     """Return the interventions that put heads' mean outputs, by layer `[position head head_width]`, in their place."""
     layers: dict[int, list[int]] = {}
     for layer, head in sorted(heads):
