@@ -45,10 +45,10 @@ GENERALISED = 0.9
 
 @dataclass(frozen=True)
 class Learners:
-    """Learners with the train sizes of each; `shared` trains the transformer of the identity study before them.
+    """Learners with the train sizes of each; with `shared`, the transformer of the identity study trains first.
 
-    `remark` ends the labels of the learners' runs. With `key_rules` each is trained twice: on keys drawn as the paper
-    says, and as the authors' code draws them.
+    `remark` is appended to the labels of the learners' runs. With `key_rules` each learner trains twice: on keys drawn
+    as in the paper, and as in the authors' code.
     """
 
     learners: tuple[Setting, ...]
@@ -108,7 +108,7 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
 
 
 def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | None:
-    """Return the smallest train size at which a learner's mean test accuracy is enough; None where none is."""
+    """Return the smallest train size at which a learner's mean test accuracy is enough; None if it never is."""
     enough = test.mean(dim=1) >= GENERALISED
     return next((size for size, there in zip(sizes, enough.tolist(), strict=True) if there), None)
 
@@ -120,7 +120,7 @@ def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | No
     band=within(0.9, 1.0),
 )
 def lstm_enough(seen: Seen) -> Tensor | None:
-    """Its test accuracy at the largest train size, mean over seeds."""
+    """Test accuracy of the LSTM at the largest train size, mean over seeds."""
     return seen.whole["lstm"].test[-1] if seen.whole else None
 
 
@@ -131,7 +131,7 @@ def lstm_enough(seen: Seen) -> Tensor | None:
     band=at_least(1.5),
 )
 def lstm_needs_more(seen: Seen) -> Measurement | None:
-    """Smallest train size with a mean test accuracy of {GENERALISED:g}, LSTM over transformer."""
+    """Smallest train size with a mean test accuracy of {GENERALISED:g}, ratio of LSTM to transformer."""
     if not seen.whole:
         return None
     curves = seen.whole["lstm"], seen.whole["decoder"]
@@ -161,8 +161,8 @@ def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
 
 @claim("The fully connected network generalises at no size", at=FIG_4, paper="fails", band=at_most(0.1))
 def fnn_never(seen: Seen) -> Tensor | None:
-    """Its highest test accuracy over train sizes, each a mean over seeds; judged only where it fits its training
-    sequences."""
+    """Test accuracy of the fully connected network, mean over seeds, highest over train sizes; judged only where it
+    fits its training sequences. """
     if not seen.whole:
         return None
     test = seen.whole["fnn"].test
@@ -177,7 +177,7 @@ def fnn_never(seen: Seen) -> Tensor | None:
     of=("lstm-enough", "lstm-needs-more", "fnn-never"),
 )
 def fits(seen: Seen) -> Tensor | None:
-    """Lowest training accuracy over learners and sizes, each a mean over seeds."""
+    """Training accuracy, mean over seeds, lowest over learners and sizes."""
     fitted = [at_size for curve in seen.whole.values() for at_size in curve.train]
     return min(fitted, key=torch.mean) if fitted else None
 
@@ -220,7 +220,7 @@ def start_fits(seen: Seen) -> Measurement | None:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Learners) -> Analysis:
-    """Draw Figure 4 where all three learners were trained; where the transformer alone, its first epochs."""
+    """Draw Figure 4 if all three learners were trained, otherwise the transformer's first epochs."""
     if setting.key_rules:
         by_rule = dict(zip(KEY_RULES, runs, strict=True))
         return Analysis(Seen({}), [_first_epochs(by_rule, "how keys are drawn")], [_rules(by_rule)])

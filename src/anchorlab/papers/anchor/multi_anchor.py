@@ -45,7 +45,7 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Seen:
-    """Accuracies at the end, and how often training shows the answers that the test asks for."""
+    """Accuracies at the end, and how often the answers of the test occur in training."""
 
     accuracy: Float[Tensor, "anchor member"]  # on unseen keys
     train: Float[Tensor, "member"]  # on training sequences
@@ -59,9 +59,9 @@ def see(run: TrainedRun) -> Seen:
 
 
 def answer_frequency(items: tuple[int, int] = (20, 100), held_out: int = 8) -> Float[Tensor, "anchor"]:
-    """Return how often the answers that each anchor asks for in test are labels in training, in expectation.
+    """Return the expected frequency, as training labels, of each anchor's answers in the test.
 
-    In training anchor b is drawn one time in ten and its key is uniform among its own; the answer y then occurs once
+    In training anchor b is drawn one time in ten, its key uniformly among those allowed; the answer y then occurs once
     for every b whose key y - b is allowed. Counted from the definition of the task, not from samples.
     """
     first, last = items
@@ -95,7 +95,7 @@ def fits(seen: Seen) -> Measurement:
     band=within(0.9, 1.0),
 )
 def operations(seen: Seen) -> Tensor:
-    """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only where it is fitted."""
+    """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only if training is fitted."""
     return seen.accuracy[~AT_BOUNDARY].median(dim=0).values
 
 
@@ -131,7 +131,8 @@ def worst(seen: Seen) -> Tensor:
     exact=True,
 )
 def rare_answers(seen: Seen) -> Tensor:
-    """How often answers to unseen keys are training labels, mean over 1, 2, 10 over mean over 3 to 9; counted."""
+    """Frequency, among training labels, of the answers to unseen keys: mean of the anchors 1, 2 and 10 divided by the
+    mean of 3 to 9; counted exactly. """
     return (seen.frequency[AT_BOUNDARY].mean() / seen.frequency[~AT_BOUNDARY].mean()).reshape(1)
 
 
@@ -142,7 +143,8 @@ def rare_answers(seen: Seen) -> Tensor:
     band=within(0.5, 1.0),
 )
 def rarity_explains(seen: Seen) -> Measurement:
-    """Rank correlation over the ten anchors of accuracy (mean over seeds) with the frequency of their answers."""
+    """Rank correlation, over the ten anchors, of accuracy (mean over seeds) with the training frequency of their
+    answers. """
     frequency = rankdata(seen.frequency.numpy())
 
     def correlation(rows: Tensor) -> float:
@@ -152,7 +154,7 @@ def rarity_explains(seen: Seen) -> Measurement:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the accuracy on unseen keys anchor by anchor, next to how often their answers are trained."""
+    """Draw each anchor's accuracy on unseen keys next to the training frequency of their answers."""
     (run,) = runs
     seen = see(run)
     return Analysis(
