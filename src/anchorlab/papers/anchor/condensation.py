@@ -200,7 +200,7 @@ def learned_at_rates(seen: Seen) -> Measurement | None:
 @claim("The heads of layer 1 are alike", at=FIG_19, paper="highly similar", band=within(0.8, 1.0))
 def heads_alike(seen: Seen) -> Measurement:
     """Cosine similarity of two heads' maps after subtracting even attention, at PyTorch's initialisation, mean over
-    pairs of heads, inputs and members with a test accuracy of at least {LEARNED:g}. """
+    pairs of heads, inputs and members with a test accuracy of at least {LEARNED:g}."""
     return mean_of_known(seen.papers.of_learned(seen.papers.alike, PAPERS).T)
 
 
@@ -237,7 +237,7 @@ def neurons_with_gamma(seen: Seen) -> Measurement | None:
 )
 def heads_with_gamma(seen: Seen) -> Measurement | None:
     """Cosine similarity of two heads' maps after subtracting even attention, at γ = {SMALL:g} minus that at γ =
-    {LARGE:g}, {MANY} heads, difference of means. """
+    {LARGE:g}, {MANY} heads, difference of means."""
     return None if seen.many is None else _rise(seen.many, seen.many.alike)
 
 

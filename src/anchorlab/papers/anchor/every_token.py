@@ -222,7 +222,7 @@ def resilient(seen: Seen) -> Measurement:
 def flatter(seen: Seen) -> Measurement:
     """Rise of the loss at the answer of training sequences when all weights move by {MOVE:g} of their norm, after
     training on every token, divided by the rise after training on the answer alone; median over both tasks and the
-    seeds that answer at least {ANSWERED:g} of these sequences under both. """
+    seeds that answer at least {ANSWERED:g} of these sequences under both."""
     at = MOVES.index(MOVE)
     ratios = {of: seen[EVERY].rise[of][at] / seen[ALONE].rise[of][at] for of in (IDENTITY, COMPOSITE)}
     return over_shared(_where_both_fit(seen, ratios), torch.nanmedian)

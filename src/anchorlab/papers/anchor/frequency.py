@@ -80,7 +80,7 @@ def loss_first(seen: Learned) -> Tensor | None:
 )
 def accuracy_first(seen: Learned) -> Tensor | None:
     """Share of seeds whose low-frequency test accuracy is the first above {GENERALISED}; judged only if every member of
-    both tasks gets there. """
+    both tasks gets there."""
     return seen.generalised["low"] < seen.generalised["high"] if _all_there(seen.generalised) else None
 
 

@@ -162,7 +162,7 @@ def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
 @claim("The fully connected network generalises at no size", at=FIG_4, paper="fails", band=at_most(0.1))
 def fnn_never(seen: Seen) -> Tensor | None:
     """Test accuracy of the fully connected network, mean over seeds, highest over train sizes; judged only where it
-    fits its training sequences. """
+    fits its training sequences."""
     if not seen.whole:
         return None
     test = seen.whole["fnn"].test

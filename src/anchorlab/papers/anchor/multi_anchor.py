@@ -132,7 +132,7 @@ def worst(seen: Seen) -> Tensor:
 )
 def rare_answers(seen: Seen) -> Tensor:
     """Frequency, among training labels, of the answers to unseen keys: mean of the anchors 1, 2 and 10 divided by the
-    mean of 3 to 9; counted exactly. """
+    mean of 3 to 9; counted exactly."""
     return (seen.frequency[AT_BOUNDARY].mean() / seen.frequency[~AT_BOUNDARY].mean()).reshape(1)
 
 
@@ -144,7 +144,7 @@ def rare_answers(seen: Seen) -> Tensor:
 )
 def rarity_explains(seen: Seen) -> Measurement:
     """Rank correlation, over the ten anchors, of accuracy (mean over seeds) with the training frequency of their
-    answers. """
+    answers."""
     frequency = rankdata(seen.frequency.numpy())
 
     def correlation(rows: Tensor) -> float:

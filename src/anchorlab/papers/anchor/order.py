@@ -182,7 +182,7 @@ def neighbours(seen: Seen) -> Tensor | None:
 )
 def picture(seen: Seen) -> Tensor | None:
     """Share of each item's {NEIGHBOURS} nearest points in the picture whose value is within {NEAR} of its own, mean
-    over seeds; {_JUDGED}. """
+    over seeds; {_JUDGED}."""
     return near_neighbours(seen.picture) if seen.learned else None
 
 
@@ -195,7 +195,7 @@ def picture(seen: Seen) -> Tensor | None:
 )
 def not_given(seen: Seen) -> Tensor:
     """Share of each item's {NEIGHBOURS} nearest embeddings before training whose value is within {NEAR} of its own,
-    mean over seeds. """
+    mean over seeds."""
     return seen.before.neighbours
 
 

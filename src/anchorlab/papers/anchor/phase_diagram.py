@@ -195,7 +195,7 @@ def initialisation_decides(seen: Cells) -> Measurement:
 )
 def learned(seen: Cells) -> Measurement:
     """Share of the members at γ = {SMALL:g} and γ = {LARGE:g} that learned: accuracy on `test on data` at least
-    {LEARNED:g}. """
+    {LEARNED:g}."""
     judged = [seen.gammas.index(gamma) for gamma in (LARGE, SMALL)]
     return over(seen.learned[:, judged].float().mean(dim=(0, 1)))
 

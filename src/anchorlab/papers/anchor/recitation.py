@@ -127,7 +127,7 @@ def _mean_difference(length: Length) -> Tensor | None:
 )
 def every_size_early(seen: Seen) -> Measurement:
     """Share of train sizes with a higher forward than backward test accuracy (means over seeds) early in training,
-    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}. """
+    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}."""
     return _wins(seen.early)
 
 
@@ -139,7 +139,7 @@ def every_size_early(seen: Seen) -> Measurement:
 )
 def every_size_late(seen: Seen) -> Measurement:
     """Share of train sizes with a higher forward than backward test accuracy (means over seeds) at the end of training,
-    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}. """
+    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}."""
     return _wins(seen.late)
 
 
@@ -151,7 +151,7 @@ def every_size_late(seen: Seen) -> Measurement:
 )
 def difference_early(seen: Seen) -> Tensor | None:
     """Forward minus backward test accuracy early in training, mean over seeds and over sizes where the mean of both
-    lies in {LOWEST:g} to {HIGHEST:g}. """
+    lies in {LOWEST:g} to {HIGHEST:g}."""
     return _mean_difference(seen.early)
 
 
@@ -163,7 +163,7 @@ def difference_early(seen: Seen) -> Tensor | None:
 )
 def difference_late(seen: Seen) -> Tensor | None:
     """Forward minus backward test accuracy at the end of training, mean over seeds and over sizes where the mean of
-    both lies in {LOWEST:g} to {HIGHEST:g}. """
+    both lies in {LOWEST:g} to {HIGHEST:g}."""
     return _mean_difference(seen.late)
 
 

@@ -160,7 +160,7 @@ def shift(seen: Mechanism) -> Tensor:
 )
 def broadcast(seen: Mechanism) -> Tensor:
     """Attention of layer 0 to the anchor's position, mean over the other positions and over seeds with a test accuracy
-    of at least {LEARNED:g}. """
+    of at least {LEARNED:g}."""
     return seen.learned(seen.others_to_anchor)
 
 
@@ -184,7 +184,7 @@ def two_kinds(seen: Mechanism) -> Tensor:
 )
 def second_broadcast(seen: Mechanism) -> Tensor:
     """Attention of layer 1 to the anchor's position, mean over all rows and over seeds with a test accuracy of at least
-    {LEARNED:g}. """
+    {LEARNED:g}."""
     return seen.learned(seen.all_to_anchor)
 
 
@@ -208,7 +208,7 @@ def all_rows(seen: Mechanism) -> Tensor:
 )
 def classifies(seen: Mechanism) -> Tensor:
     """Share of items, each at every position that a key can have, whose own entry is the greatest in its row of X(1)
-    W_V1 W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}. """
+    W_V1 W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}."""
     return seen.learned(seen.classified)
 
 

@@ -163,7 +163,7 @@ def no_fnn(seen: Accuracies) -> Tensor | None:
 @claim("One layer does not generalise at all", at=FIG_15, paper="not at all", band=at_most(0.1))
 def one_layer(seen: Accuracies) -> Tensor | None:
     """Test accuracy of one layer, mean over seeds that fit their training sequences (training accuracy at least
-    {FITTED:g}). """
+    {FITTED:g})."""
     return seen.fitted(ONE_LAYER)
 
 
@@ -187,7 +187,7 @@ def shifted_values(seen: Accuracies) -> Tensor | None:
 )
 def badly(seen: Accuracies) -> Measurement | None:
     """Test accuracy with linear map, projection and mask alone, highest over seeds that fit their training sequences
-    (training accuracy at least {FITTED:g}). """
+    (training accuracy at least {FITTED:g})."""
     fitted = seen.fitted(BADLY)
     return None if fitted is None else over(fitted, "seeds that fit", torch.max)
 
@@ -219,7 +219,7 @@ def none(seen: Accuracies) -> Measurement | None:
 )
 def fewer_is_better(seen: Accuracies) -> Tensor | None:
     """Test accuracy with none of the components minus that with linear map, projection and mask, mean over seeds whose
-    latter model fits its training sequences (training accuracy at least {FITTED:g}). """
+    latter model fits its training sequences (training accuracy at least {FITTED:g})."""
     if not {NONE, BADLY} <= set(seen.test):
         return None
     return (seen.test[NONE] - seen.test[BADLY])[seen.train[BADLY] >= FITTED]

@@ -154,7 +154,7 @@ def enough_data(seen: Seen) -> Tensor:
 )
 def little_data(seen: Seen) -> Tensor:
     """Accuracy on `test on task` at the smallest total of sequences, mean over seeds that learned the trained pairs
-    (accuracy on `test on data` at least {FITTED:g}). """
+    (accuracy on `test on data` at least {FITTED:g})."""
     accuracy = seen.synonyms.accuracy
     return accuracy[TASK][0][accuracy[DATA][0] >= FITTED]
 
@@ -167,7 +167,7 @@ def little_data(seen: Seen) -> Tensor:
 )
 def plain_fails(seen: Seen) -> Tensor | None:
     """Accuracy on `test on task` without synonyms, mean over seeds, highest over totals of sequences at which the
-    trained pairs are learned (mean accuracy on `test on data` at least {FITTED:g}). """
+    trained pairs are learned (mean accuracy on `test on data` at least {FITTED:g})."""
     accuracy = seen.plain.accuracy
     judged = accuracy[TASK][accuracy[DATA].mean(dim=1) >= FITTED]
     return judged[int(judged.mean(dim=1).argmax())] if len(judged) else None
@@ -180,8 +180,8 @@ def plain_fails(seen: Seen) -> Tensor | None:
     band=at_least(0.3),
 )
 def helps(seen: Seen) -> Tensor:
-    """Accuracy on `test on task` with synonyms minus that without, at the largest total of sequences, mean over seeds.
-    """
+    """Accuracy on `test on task` with synonyms minus that without, at the largest total of sequences, mean over
+    seeds."""
     return seen.synonyms.accuracy[TASK][-1] - seen.plain.accuracy[TASK][-1]
 
 
@@ -193,7 +193,7 @@ def helps(seen: Seen) -> Tensor:
 )
 def later(seen: Seen) -> Measurement:
     """Among members that reach {ENOUGH:g} on the unseen pairs and on (4, 3) and (3, 4), over the two sizes and seeds:
-    share that reach it later on the unseen pairs; judged if there are at least {FEWEST} such members. """
+    share that reach it later on the unseen pairs; judged if there are at least {FEWEST} such members."""
     return _in_time(seen, (seen.unseen > seen.twins).float())
 
 
@@ -205,7 +205,7 @@ def later(seen: Seen) -> Measurement:
 )
 def slightly_later(seen: Seen) -> Measurement:
     """Step at which the unseen pairs reach {ENOUGH:g}, divided by that for (4, 3) and (3, 4), mean over members that
-    reach it on both. """
+    reach it on both."""
     return _in_time(seen, seen.unseen / seen.twins.clamp(min=1))
 
 

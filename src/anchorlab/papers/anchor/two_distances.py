@@ -132,7 +132,7 @@ def shift_mass(seen: Heads) -> Measurement:
 )
 def stable(seen: Heads) -> Measurement:
     """Total variation of a row of layer 0's maps from its mean over test sequences, mean over rows, heads and seeds
-    that learned. """
+    that learned."""
     return _over_heads(seen.unrest, seen)
 
 
@@ -144,7 +144,7 @@ def stable(seen: Heads) -> Measurement:
 )
 def near_source(seen: Heads) -> Measurement:
     """Share of heads of layer 1, over seeds that learned, in which the last position attends most to one after the
-    anchor, on sequences with 3. """
+    anchor, on sequences with 3."""
     return _over_heads(seen.sources["near"] == DISTANCES["near"], seen)
 
 
@@ -156,7 +156,7 @@ def near_source(seen: Heads) -> Measurement:
 )
 def far_source(seen: Heads) -> Measurement:
     """Share of heads of layer 1, over seeds that learned, in which the last position attends most to two after the
-    anchor, on sequences with 4. """
+    anchor, on sequences with 4."""
     return _over_heads(seen.sources["far"] == DISTANCES["far"], seen)
 
 

@@ -138,7 +138,7 @@ def learns(seen: Seen) -> Tensor:
 def one_value(seen: Seen) -> Tensor:
     """Share of positions from the first anchor to before the second whose output is the most common one among them, in
     sequences with at least {SHORTEST} such positions; mean over seeds that learned (test accuracy at least
-    {LEARNED:g}). """
+    {LEARNED:g})."""
     return seen.common[seen.learned]
 
 
@@ -150,7 +150,7 @@ def one_value(seen: Seen) -> Tensor:
 )
 def function_of_key(seen: Seen) -> Tensor:
     """Share of positions from the first anchor to before the second whose output is the key plus the constant learned
-    for the first anchor, the most common difference of output and key; mean over seeds that learned. """
+    for the first anchor, the most common difference of output and key; mean over seeds that learned."""
     return _share(seen.moved, seen.stretch)[seen.learned]
 
 

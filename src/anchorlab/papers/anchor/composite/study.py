@@ -151,7 +151,7 @@ def task_below_data(seen: Sequence[Depth]) -> Tensor | None:
 )
 def data_first(seen: Sequence[Depth]) -> Measurement:
     """Among members that reach an accuracy of {WHOLE:g} on `test on data`, over depths and seeds: share that reach it
-    there no later than on `test on task`. """
+    there no later than on `test on task`."""
     first, later = _reached(seen, DATA), _reached(seen, TASK)
     return mean_of_known((first <= later).float().where(first.isfinite(), torch.nan))
 
@@ -164,7 +164,7 @@ def data_first(seen: Sequence[Depth]) -> Measurement:
 )
 def much_earlier(seen: Sequence[Depth]) -> Measurement:
     """Step at which the accuracy on `test on task` reaches 100 % ({WHOLE:g}), divided by the same step for `test on
-    data`, median over depths and seeds; the last step if a member never reaches it on the task. """
+    data`, median over depths and seeds; the last step if a member never reaches it on the task."""
     first, later = _reached(seen, DATA), _reached(seen, TASK).clamp(max=seen[-1].steps)
     ratios = later / first.where(first.isfinite(), torch.nan)
     return over_shared(ratios[first.isfinite().any(dim=1)], torch.nanmedian)
@@ -178,7 +178,7 @@ def much_earlier(seen: Sequence[Depth]) -> Measurement:
 )
 def one_sequence(seen: Sequence[Depth]) -> Tensor | None:
     """Number of mapping sequences among the correctly answered inputs of a pair, mean over seeds and over trained pairs
-    with at least half of their inputs correct, largest depth. """
+    with at least half of their inputs correct, largest depth."""
     return _over_pairs(seen, -1, "counts")
 
 
@@ -190,7 +190,7 @@ def one_sequence(seen: Sequence[Depth]) -> Tensor | None:
 )
 def one_unseen_sequence(seen: Sequence[Depth]) -> Tensor | None:
     """Number of mapping sequences among the correctly answered inputs of (3, 4), mean over seeds with at least half of
-    them correct, largest depth. """
+    them correct, largest depth."""
     return _over_pairs(seen, -1, "counts", unseen=True)
 
 
@@ -202,7 +202,7 @@ def one_unseen_sequence(seen: Sequence[Depth]) -> Tensor | None:
 )
 def one_common_sequence(seen: Sequence[Depth]) -> Tensor | None:
     """Share of the correctly answered inputs with their pair's most common mapping sequence, mean over seeds and over
-    trained pairs with at least half of their inputs correct, largest depth. """
+    trained pairs with at least half of their inputs correct, largest depth."""
     return _over_pairs(seen, -1, "most_common")
 
 
@@ -214,7 +214,7 @@ def one_common_sequence(seen: Sequence[Depth]) -> Tensor | None:
 )
 def several_sequences(seen: Sequence[Depth]) -> Tensor | None:
     """Number of mapping sequences that each occur in at least {COMMON:.0%} of a pair's correctly answered inputs, mean
-    over seeds and over trained pairs with at least half of their inputs correct, smallest depth. """
+    over seeds and over trained pairs with at least half of their inputs correct, smallest depth."""
     return _over_pairs(seen, 0, "common") if len(seen) > 1 else None
 
 
@@ -226,7 +226,7 @@ def several_sequences(seen: Sequence[Depth]) -> Tensor | None:
 )
 def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
     """Number of mapping sequences that each occur in at least {COMMON:.0%} of the correctly answered inputs of (3, 4),
-    mean over seeds with at least half of them correct, smallest depth. """
+    mean over seeds with at least half of them correct, smallest depth."""
     return _known(_over_pairs(seen, 0, "common", unseen=True)) if len(seen) > 1 else None
 
 
@@ -238,7 +238,7 @@ def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
 )
 def fewer_with_depth(seen: Sequence[Depth]) -> Tensor | None:
     """Number of mapping sequences of trained pairs at the largest depth, divided by that at the smallest; mean over
-    seeds. """
+    seeds."""
     deep, shallow = (_over_pairs(seen, at, "counts") for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else deep / shallow
 
@@ -251,7 +251,7 @@ def fewer_with_depth(seen: Sequence[Depth]) -> Tensor | None:
 )
 def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
     """Number of mapping sequences of (3, 4) at the largest depth, divided by that at the smallest, mean over seeds that
-    answer at least half of its inputs correctly at both. """
+    answer at least half of its inputs correctly at both."""
     deep, shallow = (_over_pairs(seen, at, "counts", unseen=True) for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else _known(deep / shallow)
 
@@ -264,7 +264,7 @@ def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
 )
 def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
     """Share of anchors at which, when they come first, the most common offset from the key is twice their operation's;
-    mean over seeds, largest depth. """
+    mean over seeds, largest depth."""
     twice = 2 * torch.tensor(list(seen[-1].outputs.adds.values()))[:, None]
     return (seen[-1].outputs.learned_first == twice).float().mean(dim=0) if _learned(seen, -1) else None
 
@@ -277,7 +277,7 @@ def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
 )
 def answer_kept(seen: Sequence[Depth]) -> Tensor | None:
     """Share of the correctly answered inputs whose output is the answer at every position from the second anchor on,
-    mean over seeds, largest depth. """
+    mean over seeds, largest depth."""
     return seen[-1].outputs.answer_kept if _learned(seen, -1) else None
 
 

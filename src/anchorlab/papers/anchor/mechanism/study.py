@@ -52,7 +52,7 @@ def learned(seen: Mechanism) -> Tensor:
 @claim("Layer 0's attention is determined mainly by positions", at=FIG_21, paper="mainly", band=at_most(0.3))
 def positions(seen: Mechanism) -> Tensor:
     """Total variation between rows of layer 0's attention and rows computed from positions alone, mean over test
-    sequences and seeds. """
+    sequences and seeds."""
     return seen.first.positions_apart
 
 
@@ -65,7 +65,7 @@ def positions(seen: Mechanism) -> Tensor:
 )
 def not_tokens(seen: Mechanism) -> Tensor:
     """Total variation between rows of layer 0's attention and rows computed from tokens alone, minus the same for
-    positions alone, mean over test sequences and seeds. """
+    positions alone, mean over test sequences and seeds."""
     return seen.first.tokens_apart - seen.first.positions_apart
 
 
@@ -87,8 +87,8 @@ def query_meets_key(seen: Mechanism) -> Tensor:
     band=within(0.95, 1.0),
 )
 def exact_shift(seen: Mechanism) -> Tensor:
-    """Share of predictions unchanged with the exact shift as layer 0's attention, mean over test sequences and seeds.
-    """
+    """Share of predictions unchanged with the exact shift as layer 0's attention, mean over test sequences and
+    seeds."""
     return seen.first.shifted_agrees
 
 
@@ -111,7 +111,7 @@ def no_norm(seen: Mechanism) -> Tensor:
 )
 def aligns(seen: Mechanism) -> Tensor:
     """Cosine between positions without the key after the last stage, input X(1) + Xpr, mean over test sequences and
-    seeds. """
+    seeds."""
     return seen.stages[SUM].others[:, -1]
 
 
@@ -123,7 +123,7 @@ def aligns(seen: Mechanism) -> Tensor:
 )
 def aligns_there(seen: Mechanism) -> Tensor:
     """Cosine between positions without the key after the last stage minus that at the input, mean over test sequences
-    and seeds. """
+    and seeds."""
     return seen.stages[SUM].others[:, -1] - seen.stages[SUM].others[:, 0]
 
 
@@ -135,7 +135,7 @@ def aligns_there(seen: Mechanism) -> Tensor:
 )
 def orthogonal(seen: Mechanism) -> Tensor:
     """Absolute cosine between the key's position and the others after the last stage, divided by the cosine among the
-    others; each a mean over test sequences, the ratio a mean over seeds. """
+    others; each a mean over test sequences, the ratio a mean over seeds."""
     return seen.stages[SUM].key[:, -1].abs() / seen.stages[SUM].others[:, -1]
 
 
@@ -147,7 +147,7 @@ def orthogonal(seen: Mechanism) -> Tensor:
 )
 def norms(seen: Mechanism) -> Tensor:
     """Norm of FNN(Xpr), before residual connection and layer norm, divided by that of FNN(X(1)); each a mean over
-    positions and test sequences, the ratio a mean over seeds. """
+    positions and test sequences, the ratio a mean over seeds."""
     return seen.stages[ADDED].norm / seen.stages[STREAM].norm
 
 
@@ -159,7 +159,7 @@ def norms(seen: Mechanism) -> Tensor:
 )
 def alignment_from_attention(seen: Mechanism) -> Tensor:
     """Change without Xpr of the cosine between positions without the key after the last stage, as a share of the sum of
-    the changes without Xpr and without X(1); mean over seeds, a half for equal changes. """
+    the changes without Xpr and without X(1); mean over seeds, a half for equal changes."""
     whole, without_added, without_stream = (seen.stages[name].aligned for name in (SUM, STREAM, ADDED))
     return share_of_first(whole, without_added, without_stream)
 
@@ -172,7 +172,7 @@ def alignment_from_attention(seen: Mechanism) -> Tensor:
 )
 def orthogonality_from_attention(seen: Mechanism) -> Tensor:
     """The same share of changes for another quantity: the cosine among positions without the key minus the absolute
-    cosine between them and the key's position; mean over seeds. """
+    cosine between them and the key's position; mean over seeds."""
     whole, without_added, without_stream = (seen.stages[name].apart for name in (SUM, STREAM, ADDED))
     return share_of_first(whole, without_added, without_stream)
 
@@ -180,7 +180,7 @@ def orthogonality_from_attention(seen: Mechanism) -> Tensor:
 @claim("What attention adds draws the others together", at=FIG_24, paper="relatively concentrated", band=at_most(0.8))
 def concentrates(seen: Mechanism) -> Tensor:
     """Spread of the outputs at positions without the key with input X(1) + Xpr, divided by that with X(1), mean over
-    seeds. """
+    seeds."""
     return seen.stages[SUM].spread / seen.stages[STREAM].spread
 
 
@@ -192,7 +192,7 @@ def concentrates(seen: Mechanism) -> Tensor:
 )
 def moves_away(seen: Mechanism) -> Tensor:
     """Distance of the key's output from the centre of the others with input X(1) + Xpr, divided by that with X(1), mean
-    over seeds. """
+    over seeds."""
     return seen.stages[SUM].distance / seen.stages[STREAM].distance
 
 
@@ -203,8 +203,8 @@ def moves_away(seen: Mechanism) -> Tensor:
     band=at_least(0.5),
 )
 def anchor_position(seen: Mechanism) -> Tensor:
-    """Share of the variance of layer 1's map over test sequences that the anchor's position explains, mean over seeds.
-    """
+    """Share of the variance of layer 1's map over test sequences that the anchor's position explains, mean over
+    seeds."""
     return seen.by_anchor.explained
 
 
@@ -217,7 +217,7 @@ def anchor_position(seen: Mechanism) -> Tensor:
 )
 def moves_with_anchor(seen: Mechanism) -> Tensor:
     """Total variation between rows of layer 1's map and of the mean map for another position of the anchor, minus that
-    for the sequence's own position; mean over test sequences and seeds. """
+    for the sequence's own position; mean over test sequences and seeds."""
     return seen.by_anchor.other_apart - seen.by_anchor.own_apart
 
 
@@ -229,7 +229,7 @@ def moves_with_anchor(seen: Mechanism) -> Tensor:
 )
 def reads_key(seen: Mechanism) -> Tensor:
     """Share of rows of layer 1's scores whose greatest entry is in the key's column, mean over test sequences and
-    seeds. """
+    seeds."""
     return seen.second.to_key
 
 
@@ -241,7 +241,7 @@ def reads_key(seen: Mechanism) -> Tensor:
 )
 def two_directions(seen: Mechanism) -> Tensor:
     """Cosine between the queries of positions without the key, and between their keys; the mean of both, over test
-    sequences and seeds. """
+    sequences and seeds."""
     return (seen.second.queries + seen.second.keys) / 2
 
 
@@ -264,14 +264,14 @@ def opposite(seen: Mechanism) -> Tensor:
 )
 def same_side(seen: Mechanism) -> Tensor:
     """Share of sequences in which the key's query and the mean query of the others have a positive product, mean over
-    seeds. """
+    seeds."""
     return seen.second.same_side
 
 
 @claim("The others' queries are longer than the key's", at=EQUATION_8, paper="longer", band=at_least(1.0))
 def longer(seen: Mechanism) -> Tensor:
     """Norm of the queries at positions without the key over that of the key's query, mean over test sequences and
-    seeds. """
+    seeds."""
     return seen.second.longer
 
 
@@ -306,7 +306,7 @@ def no_choice(seen: Mechanism) -> Tensor:
 )
 def last_row(seen: Mechanism) -> Tensor:
     """Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, over test sequences whose key is not
-    last: α₀ is the mean of all rows without a key, β₀ the key's own row; mean over seeds. """
+    last: α₀ is the mean of all rows without a key, β₀ the key's own row; mean over seeds."""
     return seen.last.made
 
 
@@ -318,7 +318,7 @@ def last_row(seen: Mechanism) -> Tensor:
 )
 def answer_from_key(seen: Mechanism) -> Tensor:
     """Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, minus that with the sequence's own
-    last row before the second attention adds to it; mean over seeds. """
+    last row before the second attention adds to it; mean over seeds."""
     return seen.last.made - seen.last.without_key
 
 

@@ -120,7 +120,7 @@ def _sooner(seen: Seen, choice: str) -> Measurement | None:
 )
 def heads_generalise(seen: Seen) -> Tensor:
     """Test accuracy with {SEVERAL_HEADS} heads minus that with {FEW_HEADS} of the same total width, hence as many
-    parameters; mean over seeds. """
+    parameters; mean over seeds."""
     return _gain(seen, SHARED, FEW_HEADS, SEVERAL_HEADS)
 
 
@@ -132,7 +132,7 @@ def heads_generalise(seen: Seen) -> Tensor:
 )
 def heads_sooner(seen: Seen) -> Measurement | None:
     """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads, divided by those with {FEW_HEADS} of the
-    same total width, on many sequences; the whole training if it is never reached. """
+    same total width, on many sequences; the whole training if it is never reached."""
     return _sooner(seen, SHARED)
 
 
@@ -155,7 +155,7 @@ def layers_generalise(seen: Seen) -> Tensor:
 )
 def layers_sooner(seen: Seen) -> Measurement | None:
     """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers, divided by those with {FEW_LAYERS}, on
-    many sequences; the whole training if it is never reached. """
+    many sequences; the whole training if it is never reached."""
     return _sooner(seen, LAYERS)
 
 
@@ -168,7 +168,7 @@ def width_matters(seen: Seen) -> Tensor:
 @claim("Learning is sensitive to the learning rate", at=TABLE_1, paper="so sensitive; no value", band=at_least(0.5))
 def rate_sensitive(seen: Seen) -> Tensor:
     """Test accuracy at the best learning rate minus that at the worst, among the base's and those about three times
-    larger and smaller, chosen by the other seeds; mean over seeds. """
+    larger and smaller, chosen by the other seeds; mean over seeds."""
     return effect(seen.near(RATE))
 
 
@@ -180,7 +180,7 @@ def rate_sensitive(seen: Seen) -> Tensor:
 )
 def rate_most_sensitive(seen: Seen) -> Measurement:
     """Test accuracy at the best learning rate minus that at the worst, minus the largest such difference for batch,
-    weight decay and initial scale, each changed by a factor of about three, too. """
+    weight decay and initial scale, each changed by a factor of about three, too."""
     effects = {choice: effect(seen.near(choice)) for choice in (RATE, BATCH, DECAY, SCALE)}
     if not len(effects[RATE]):
         return Measurement(None)
@@ -196,14 +196,14 @@ def rate_most_sensitive(seen: Seen) -> Measurement:
 @claim("The batch size affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
 def batch_matters(seen: Seen) -> Tensor:
     """Test accuracy at the best batch minus that at the worst, among the base's and those about three times smaller and
-    larger, chosen by the other seeds; with equal steps, or epochs if the recipe counts them; mean over seeds. """
+    larger, chosen by the other seeds; with equal steps, or epochs if the recipe counts them; mean over seeds."""
     return effect(seen.near(BATCH))
 
 
 @claim("The weight decay affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
 def decay_matters(seen: Seen) -> Tensor:
     """Test accuracy at the best weight decay minus that at the worst, among the base's and those about three times
-    smaller and larger, chosen by the other seeds; mean over seeds. """
+    smaller and larger, chosen by the other seeds; mean over seeds."""
     return effect(seen.near(DECAY))
 
 
@@ -235,7 +235,7 @@ def small_weights_generalise(seen: Seen) -> Measurement:
 def spikes_help(seen: Seen) -> Measurement:
     """Share of loss spikes over which test accuracy rises by at least {HELPS:g} more than in an equally long time
     before. In a spike the training loss rises to {PEAK} times the lowest of the {WINDOW} evaluations before, and comes
-    back. Judged if there are at least {FEWEST} spikes. """
+    back. Judged if there are at least {FEWEST} spikes."""
     helping = sum(spike.gain >= HELPS for spike in seen.spikes)
     detail = f"{helping} of {len(seen.spikes)} spikes"
     if len(seen.spikes) < FEWEST:
@@ -251,7 +251,7 @@ def spikes_help(seen: Seen) -> Measurement:
 @claim("Layers are learned in an order", at=TABLE_1, paper="is there one; no value", band=at_least(0.9))
 def layer_order(seen: Seen) -> Measurement:
     """Share of seeds, among those that learned, with the more common order of layers: which comes first, the shift of
-    layer 0 or the broadcast of layer 1, by when it is halfway to its final attention. """
+    layer 0 or the broadcast of layer 1, by when it is halfway to its final attention."""
     shift, broadcast = (seen.layers.halfway[name] for name in ("shift", "broadcast"))
     if not len(shift):
         return Measurement(None)

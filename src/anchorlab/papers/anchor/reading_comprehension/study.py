@@ -85,7 +85,7 @@ def fits(seen: Reading) -> Tensor:
 )
 def shift_by_one(seen: Reading) -> Tensor:
     """Share of seeds that learned in which the strongest shift of the shifting head is by exactly 1; it is the head of
-    layer 0 with the most attention from the asked item to its anchor. """
+    layer 0 with the most attention from the asked item to its anchor."""
     return _of(seen.heads.shifts, seen.heads.shifting)[seen.learned] == 1
 
 
@@ -109,7 +109,7 @@ def shift_mass(seen: Reading) -> Tensor:
 )
 def reads_answer(seen: Reading) -> Tensor:
     """Share of seeds that learned in which the reading head attends most to the position after the question's anchor in
-    the text; it is the head of a later layer with the most attention from the question to the asked item. """
+    the text; it is the head of a later layer with the most attention from the question to the asked item."""
     return _of(_reading_layer(seen, seen.heads.sources), seen.heads.reading[1])[seen.learned] == 1
 
 
@@ -132,7 +132,7 @@ def reading_mass(seen: Reading) -> Tensor:
 )
 def all_read(seen: Reading) -> Measurement:
     """Share of heads in the reading head's layer in which the question attends most to the position after its anchor in
-    the text, over seeds that learned. """
+    the text, over seeds that learned."""
     each = _reading_layer(seen, seen.heads.sources)[seen.learned]
     return over((each == 1).float().mean(dim=1), "seeds that learned")
 
@@ -140,14 +140,14 @@ def all_read(seen: Reading) -> Measurement:
 @claim("The shift is critical", at=CRITICAL, paper="critical", band=at_least(0.5))
 def shift_critical(seen: Reading) -> Tensor:
     """Test accuracy lost if the asked item cannot attend to its anchor in any head, minus that lost if another item
-    cannot attend to its own; mean over seeds that learned. """
+    cannot attend to its own; mean over seeds that learned."""
     return (seen.answers.lost(FUSED) - seen.answers.lost(OTHER_FUSED))[seen.learned]
 
 
 @claim("The broadcast is critical", at=CRITICAL, paper="critical", band=at_least(0.5))
 def broadcast_critical(seen: Reading) -> Tensor:
     """Test accuracy lost if the question cannot attend to the asked item in any head, minus that lost if it cannot
-    attend to another item; mean over seeds that learned. """
+    attend to another item; mean over seeds that learned."""
     return (seen.answers.lost(READ) - seen.answers.lost(OTHER_READ))[seen.learned]
 
 
