@@ -95,7 +95,7 @@ def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
 
 
 def other_experiments(study: Study[Any], profile: str) -> dict[int, Experiment]:
-    """Return the trainings on another task for a study's controls, by the index of the experiment that each controls."""
+    """Return the trainings on another task for a study's controls, by the index of the experiment each controls."""
     return _on_another_task(study, study.experiments_of(profile))
 
 

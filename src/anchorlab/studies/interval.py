@@ -49,7 +49,7 @@ def bootstrap(units: Tensor, taken: Callable[[Tensor], Any] | None = None) -> In
 
 
 def binomial(passed: int, count: int) -> Interval | None:
-    """Return the exact interval (Clopper and Pearson, 1934) of a share: `passed` of `count` units; None for no units."""
+    """Return the exact interval (Clopper and Pearson, 1934) of a share, `passed` of `count` units; None for none."""
     from scipy import stats
 
     if not count:
