@@ -150,8 +150,8 @@ def _second_to_full(losses: Losses) -> Measurement:
     band=at_most(0.1),
 )
 def rank_two_12(seen: Seen) -> Measurement:
-    """Median ratio of the pure-label loss at rank 2 to that of the full model at the end, d = 12; "significantly" is
-    taken as an order of magnitude."""
+    """Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 12; "significantly" is taken
+    as an order of magnitude."""
     return _second_to_full(seen.losses[12])
 
 
@@ -162,8 +162,8 @@ def rank_two_12(seen: Seen) -> Measurement:
     band=at_most(0.1),
 )
 def rank_two_8(seen: Seen) -> Measurement:
-    """Median ratio of the pure-label loss at rank 2 to that of the full model at the end, d = 8; "significantly" is
-    taken as an order of magnitude."""
+    """Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 8; "significantly" is taken
+    as an order of magnitude."""
     return _second_to_full(seen.losses[8])
 
 

@@ -171,8 +171,8 @@ def alignment_from_attention(seen: Mechanism) -> Tensor:
     band=at_least(2 / 3),
 )
 def orthogonality_from_attention(seen: Mechanism) -> Tensor:
-    """The same share of changes for another quantity: the cosine among positions without the key minus the absolute
-    cosine between them and the key's position; mean over seeds."""
+    """Change without Xpr of a difference, the cosine among positions without the key minus the absolute cosine between
+    them and the key's position, as a share of the sum of the changes without Xpr and without X(1); mean over seeds."""
     whole, without_added, without_stream = (seen.stages[name].apart for name in (SUM, STREAM, ADDED))
     return share_of_first(whole, without_added, without_stream)
 

@@ -123,8 +123,8 @@ def flow_slope(seen: Seen) -> Measurement:
     exact=True,
 )
 def flow_slope_below(seen: Seen) -> Measurement:
-    """Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow as above; the value farthest
-    from -1/2 over alpha = 0.01, 0.05, 0.1, 0.15 and 0.2."""
+    """Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
+    with the same correction; the value farthest from -1/2 over alpha = 0.01, 0.05, 0.1, 0.15 and 0.2."""
     return _farthest({alpha: flow_power(alpha) for alpha in _BELOW})
 
 
