@@ -87,8 +87,8 @@ def training_curves(
 ) -> LineFigure:
     """Return the figure of a metric along training, a curve for each run by its label.
 
-    A curve is the mean over seeds, with their range if `bands` is set. The axis of accuracies runs from 0 to 1, that of
-    other metrics fits the data.
+    A curve is the mean over seeds, with their range if `bands` is set. Accuracies have an axis from 0 to 1, other
+    metrics an axis that fits the data.
     """
     curves = [(label, run, split) for label, run in runs.items()]
     found = _along_training(title, curves, metric, caption, y_label)
@@ -107,7 +107,7 @@ def split_curves(
 ) -> LineFigure:
     """Return the figure of one run's metric along training, a curve with its range over seeds for each split.
 
-    `splits` names each split's curve. The axis of accuracies runs from 0 to 1, that of other metrics fits the data.
+    `splits` names each split's curve. Accuracies have an axis from 0 to 1, other metrics an axis that fits the data.
     """
     curves = [(label, run, split) for split, label in splits.items()]
     return _along_training(title, curves, metric, caption, y_label)

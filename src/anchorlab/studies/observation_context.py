@@ -14,7 +14,7 @@ def no_report(status: Status) -> None:
 
 @dataclass(frozen=True)
 class ObservationContext:
-    """The argument of `Study.observe` besides the setting.
+    """The second argument of `Study.observe`, after the setting.
 
     Fields
         folder: for partial results of this study and profile, so that a killed run resumes; the study creates it

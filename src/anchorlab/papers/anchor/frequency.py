@@ -34,7 +34,7 @@ PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000, every=5), seeds=5
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return both tasks, low frequency first."""
+    """Return the experiments at low and at high frequency."""
     return [setting.experiment(task("anchor/frequency", level=level), f"{level} frequency") for level in LEVELS]
 
 

@@ -80,7 +80,7 @@ def experiment(setting: Setting) -> Experiment:
 
 
 def experiments(setting: Sizes) -> list[Experiment]:
-    """Return the experiments of the curve by rising train size, then that of the two-layer model."""
+    """Return the experiments of the curve by rising train size, then the experiment of the two-layer model."""
     curve = [experiment(setting.transformer.on(size)) for size in setting.sizes]
     return curve if setting.two_layers is None else [*curve, experiment(setting.two_layers)]
 
@@ -112,7 +112,7 @@ def read_curve(runs: Sequence[TrainedRun]) -> Curve:
 
 @dataclass(frozen=True)
 class Heads:
-    """What the best head of each layer does on test sequences."""
+    """The shift and broadcast of the best head of each layer, on test sequences."""
 
     shift_head: Int[Tensor, "member"]  # the head of layer 0 that attends most to the previous position
     shift_by: Int[Tensor, "member"]  # how many positions back it attends most

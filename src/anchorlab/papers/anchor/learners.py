@@ -94,14 +94,14 @@ def experiments(setting: Learners) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Seen:
-    """The curve of every kind of model after whole trainings, or the transformer's after its first epochs alone."""
+    """The curve of every kind of model after full training, or only the transformer's after its first epochs."""
 
     whole: Mapping[str, Curve]
     start: Curve | None = None
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the curves of all three learners; runs of the transformer alone are first epochs."""
+    """Read the curves of all three learners, or the transformer's first epochs if there are only its runs."""
     by_kind = {kind: [run for run in runs if run.experiment.model.kind == kind] for kind in NAMES}
     curves = {kind: read_curve(own) for kind, own in by_kind.items() if own}
     return Seen(curves) if len(curves) == len(NAMES) else Seen({}, curves["decoder"])

@@ -39,7 +39,7 @@ PAPER = Setting(DecoderSpec(), paper_recipe(20_000, epochs=1000, batch=100, ever
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment."""
+    """Return the only experiment of the setting."""
     return [setting.experiment(task("anchor/multi-anchor"), "multi-anchor")]
 
 
@@ -53,7 +53,7 @@ class Seen:
 
 
 def see(run: TrainedRun) -> Seen:
-    """Read the accuracies, anchor by anchor."""
+    """Read the accuracy of each anchor from the run."""
     accuracy = torch.stack([at_end(run, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
     return Seen(accuracy, at_end(run, "train", "accuracy"), answer_frequency())
 

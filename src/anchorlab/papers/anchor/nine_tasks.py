@@ -90,7 +90,7 @@ SMOKE = tuple(replace(one, recipe=quick_recipe(200, steps=2, evaluations=1), mem
 
 
 def experiments(setting: Sequence[Experiment]) -> Sequence[Experiment]:
-    """Return the setting: one experiment for each task."""
+    """Return one experiment for each task."""
     return setting
 
 

@@ -35,7 +35,7 @@ PAPER = Setting(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment, which saves its weights at the start and the end."""
+    """Return the only experiment, which saves its weights at the start and the end."""
     return [setting.experiment(task("anchor/classification"), "classification")]
 
 

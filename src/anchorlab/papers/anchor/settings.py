@@ -18,7 +18,7 @@ SomeSetting = TypeVar("SomeSetting", bound="Setting")  # the tests' run-time che
 
 @dataclass(frozen=True)
 class Setting:
-    """What a profile trains: a model under a recipe, with a number of seeds."""
+    """The training of a profile: a model under a recipe, with a number of seeds."""
 
     model: ModelSpec
     recipe: Recipe

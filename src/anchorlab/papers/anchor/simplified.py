@@ -44,7 +44,7 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What the attention products do on test sequences, each `[member]`; "others" excludes the anchor's."""
+    """Measures of the attention products on test sequences, each `[member]`; "others" excludes the anchor's row."""
 
     accuracy: Float[Tensor, "member"]  # test accuracy at the end
     product: Float[Tensor, "member"]  # entry of Attn2 Attn1 from the last position to the key's
@@ -120,7 +120,7 @@ def variance_between(
 
 
 def see(runs: Sequence[TrainedRun]) -> Mechanism:
-    """Measure what both attentions do in the one run."""
+    """Measure both layers' attention in the run."""
     (run,) = runs
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
     ensemble = run.ensemble()
@@ -213,7 +213,7 @@ def classifies(seen: Mechanism) -> Tensor:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """List what attentions and value maps do, seed by seed, and draw the maps of the seed that generalises best."""
+    """List the measures of attention and value maps by seed, and draw the maps of the seed that generalises best."""
     seen, (run,) = see(runs), runs
     best = int(seen.accuracy.argmax())
     figures = [_maps(run, best), _classification(run, best)]

@@ -35,7 +35,7 @@ PAPER = Setting(DecoderSpec(), paper_recipe(9000), seeds=5)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return both kinds, the first kind first."""
+    """Return the experiments of the first and the second kind."""
     return [setting.experiment(task("anchor/statistical", kind=kind), f"statistical, {kind} kind") for kind in KINDS]
 
 

@@ -85,7 +85,7 @@ def structure(components: Collection[str], width: int = 400, head_width: int = 6
 
 
 def structures(width: int = 400, head_width: int = 64) -> dict[str, DecoderSpec]:
-    """Return the fifteen structures of Figure 15, by name, in its order."""
+    """Return the fifteen structures of Figure 15 by name, in the figure's order."""
     wide, narrow = (width, head_width), (VOCABULARY, VOCABULARY)
     found = {name: structure(words.split(), *(wide if name in _WIDE else narrow)) for name, words in _SUBSETS.items()}
     one = found[FULL].replace(layers=1)

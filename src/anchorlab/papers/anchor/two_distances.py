@@ -35,13 +35,13 @@ PAPER = Setting(DecoderSpec(layers=2, heads=2), paper_recipe(2000), seeds=5)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment."""
+    """Return the only experiment of the setting."""
     return [setting.experiment(task("anchor/two-distances"), "two distances")]
 
 
 @dataclass(frozen=True)
 class Heads:
-    """What the heads of both layers do on test sequences."""
+    """The shifts and sources of the heads of both layers, on test sequences."""
 
     accuracy: Float[Tensor, "member"]  # test accuracy at the end
     shifts: Int[Tensor, "member head"]  # by how much each head of layer 0 shifts best

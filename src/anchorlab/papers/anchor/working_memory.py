@@ -44,7 +44,7 @@ PAPER = Setting(DecoderSpec(), paper_recipe(40_000, epochs=300, batch=100, every
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment."""
+    """Return the only experiment of the setting."""
     return [setting.experiment(task("anchor/working-memory"), "working memory")]
 
 

@@ -48,7 +48,7 @@ PAPER = paper(3, VectorSpec(layers=12, heads=1, width=128), paper_recipe(24_000,
 
 
 def experiments(setting: Experiment) -> list[Experiment]:
-    """Return the one experiment, the setting itself."""
+    """Return the only experiment, the setting itself."""
     return [setting]
 
 

@@ -44,7 +44,7 @@ ASKED = 1000
 
 @dataclass(frozen=True)
 class Setting:
-    """Numbers of layers and of steps, and the training for each pair of them."""
+    """Numbers of layers and of steps, and how each pair of them is trained."""
 
     layers: tuple[int, ...]
     steps: tuple[int, ...]

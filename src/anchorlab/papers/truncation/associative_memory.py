@@ -66,7 +66,7 @@ PAPER = Setting(learning_rate=3.0, steps=10_000, runs=20)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training for each width, measured ten times in each decade of steps."""
+    """Return an experiment for each width, evaluated ten times per decade of steps."""
     decades = math.ceil(math.log10(setting.steps))
     moments = tuple(sorted({round(10 ** (tenth / 10)) for tenth in range(10 * decades)}))
     recipe = Recipe(
@@ -87,12 +87,12 @@ Losses = Mapping[str, Float[Tensor, "member"]]
 
 @dataclass(frozen=True)
 class Seen:
-    """What the measures read.
+    """The input of the measures.
 
     Args:
-        losses: of the trained runs, by width
+        losses: the losses of the trained runs, by width
         many: the loss at rank 2 of many more runs, by width
-        flows: the gradient flow with orthonormal embeddings at `FLOW_TIME`, by number of inputs and by alpha
+        flows: the gradient flow with orthonormal embeddings up to `FLOW_TIME`, by number of inputs and alpha
     """
 
     losses: Mapping[int, Losses]

@@ -57,7 +57,7 @@ Seen = Mapping[FeedForwards, Ends]
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training for each choice of layers."""
+    """Return an experiment for each choice of layers."""
     return [
         setting.experiment(
             "noisy recall" if choice == MLP_MLP else f"noisy recall, {choice[0]} and {choice[1]}", choice

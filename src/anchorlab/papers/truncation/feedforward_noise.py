@@ -41,7 +41,7 @@ FALLS = 0.4
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one training, with noise."""
+    """Return the only experiment: training with noise."""
     return [setting.experiment()]
 
 

@@ -27,7 +27,7 @@ from anchorlab.training import Ensemble, Experiment, TrainedRun
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training with one trigger and one with five."""
+    """Return the experiments with one trigger and with five."""
     return [setting.experiment(), setting.experiment("noisy recall, five triggers", triggers=FIVE)]
 
 

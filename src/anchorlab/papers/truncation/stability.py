@@ -36,7 +36,7 @@ BETWEEN = (50, 75, 100, 150, 200, 250)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the training of the other studies, one with other learning rates, and one for each other alpha."""
+    """Return the experiment of the other studies, one with other learning rates, and one for each other alpha."""
     slower = setting.experiment("noisy recall, learning rates")
     evaluation = slower.recipe.evaluation.replace(at=(*slower.recipe.evaluation.at, *BETWEEN))
     return [
@@ -56,7 +56,7 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 
 class Outcome(NamedTuple):
-    """What a model does under one choice, mean over seeds.
+    """Results under one choice, mean over seeds.
 
     Args:
         early: highest share of positions at which noise is predicted in the first steps, on noisy sequences

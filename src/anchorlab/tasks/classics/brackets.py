@@ -56,7 +56,7 @@ class Brackets(Task):
 
     @property
     def shape(self) -> TaskShape:
-        """2k tokens in; the same and `none` out."""
+        """The 2k brackets as inputs; the same and `none` as outputs."""
         return TaskShape("tokens", self.length, 2 * self.kinds, 2 * self.kinds + 1)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:

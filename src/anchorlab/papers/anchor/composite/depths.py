@@ -23,7 +23,7 @@ PAIRS = {"trained pairs": False, "the unseen pair": True}  # whether it is the p
 
 @dataclass(frozen=True)
 class Depth:
-    """What models of one depth do, by split; `steps` is how long they trained."""
+    """Results of the models of one depth, by split; `steps` is how long they trained."""
 
     layers: int
     steps: int

@@ -105,7 +105,7 @@ def see_outputs(run: TrainedRun) -> Outputs:
 
 
 def added_by(of: Task) -> dict[int, int]:
-    """Return what each anchor of an anchor function adds to the key; its operations are shifts."""
+    """Return the shift that each anchor of an anchor function adds to the key."""
     zero = np.zeros(1, dtype=np.int64)
     return {one: int(operation(zero)[0]) for one, operation in of.operations.items()}  # type: ignore[attr-defined]
 

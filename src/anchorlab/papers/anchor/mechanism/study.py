@@ -39,7 +39,7 @@ PAPER = Setting(identity.FIGURE_13, paper_recipe(2000), seeds=5)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment, of two layers of one head."""
+    """Return the only experiment: two layers with one head each."""
     return [identity.experiment(setting)]
 
 

@@ -23,7 +23,7 @@ PEAK, WINDOW = 10, 5  # a spike is a loss of `PEAK` times the lowest of the `WIN
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the seeds reach under one value of a choice."""
+    """The results of all seeds under one value of a choice."""
 
     value: Value
     base: bool  # whether it is the base setting's

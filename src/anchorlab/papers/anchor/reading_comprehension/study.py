@@ -53,7 +53,7 @@ PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(checkpoin
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment."""
+    """Return the only experiment of the setting."""
     return [setting.experiment(task("anchor/reading-comprehension"), "reading comprehension")]
 
 

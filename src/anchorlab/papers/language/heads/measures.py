@@ -41,7 +41,7 @@ BEATEN = 0.95
 
 
 def third(layers: int) -> int:
-    """Return a third of a number of layers, at least 1."""
+    """Return a third of a number of layers, rounded down, at least 1."""
     return max(layers // 3, 1)
 
 

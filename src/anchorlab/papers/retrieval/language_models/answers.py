@@ -47,7 +47,7 @@ BEGUN = Manner(begun=True)
 
 @dataclass(frozen=True)
 class PromptSetting(ModelSetting):
-    """How many questions are asked, and how.
+    """The number of questions, and how they are asked.
 
     `model` may name several models, separated by commas.
 

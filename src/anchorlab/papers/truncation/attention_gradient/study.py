@@ -49,8 +49,10 @@ BATCHES = "batches"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is drawn: `batches` of `batch` sequences at every N of `tokens`, with T = `ratio` N, and at every T/N of
-    `ratios`, with N = `ratios_at`."""
+    """The samples: `batches` batches of `batch` sequences at each point of two series.
+
+    One series has N from `tokens` and T = `ratio` N; the other has T/N from `ratios` and N = `ratios_at`.
+    """
 
     tokens: tuple[int, ...]
     ratio: int

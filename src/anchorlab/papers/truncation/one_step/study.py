@@ -28,13 +28,13 @@ DELTA_LEMMAS, DELTA_THEOREM = table_2.DELTA, margin_scans.DELTA
 
 @dataclass(frozen=True)
 class Setting:
-    """What is drawn.
+    """The samples to draw.
 
     Args:
         table: the law for the check of Table 2
-        batches: how many batches are drawn for it
-        batch: sequences in each of them
-        draws: training sets at each point of a scan
+        batches: the number of batches for the table
+        batch: the number of sequences in each batch
+        draws: the number of training sets at each point of a scan
         scans: the scans of the margins, by name
         needed: laws, by N, for which the samples needed are sought
         needed_samples: the numbers of samples among which they are sought

@@ -45,7 +45,7 @@ _BELOW = (0.01, 0.05, 0.1, 0.15, 0.2)  # alphas outside the theorem's range, whe
 
 @dataclass(frozen=True)
 class Setting:
-    """The alphas trained on, each for `2 ** doublings` steps."""
+    """The noise levels `alphas`, and the length of each training, `2 ** doublings` steps."""
 
     alphas: tuple[float, ...]
     doublings: int
@@ -56,7 +56,7 @@ PAPER = Setting((0.03, 0.21, *QUICK.alphas), 14)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training for each alpha, evaluated at each doubling of the step; its members are the learning rates."""
+    """Return an experiment for each alpha, with a member for each learning rate; evaluated at each doubling of the step."""
     moments = tuple(2**doubling for doubling in range(setting.doublings + 1))
     recipe = Recipe(
         data=FixedSample(size=2),
@@ -86,7 +86,7 @@ Seen = Sequence[Descent]
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the descents."""
+    """Read the descent at each alpha."""
     return [read_descent(run) for run in runs]
 
 
@@ -208,7 +208,7 @@ def descent_follows(seen: Seen) -> Measurement:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the flow and its descent against their limits, and what the rank-1 matrix predicts."""
+    """Draw the flow and the descent against their limits, and the predictions of the rank-1 matrix."""
     seen = see(runs)
     shown = next((one for one in seen if one.alpha == _SHOWN), seen[0])
     return Analysis(
