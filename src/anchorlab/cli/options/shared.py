@@ -70,7 +70,7 @@ DryRun = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
-    """Where runs are trained.
+    """The place where runs are trained.
 
     Parameters
     ----------

@@ -189,8 +189,8 @@ def fits(seen: Seen) -> Tensor | None:
     band=within(0.9, 1.0),
 )
 def start_enough(seen: Seen) -> Tensor | None:
-    """The transformer's test accuracy at {ENOUGH} training sequences after 400 epochs, mean over seeds; measured in the
-    profile `paper-start` alone."""
+    """The transformer's test accuracy at {ENOUGH} training sequences after 400 epochs, mean over seeds; measured only
+    in the profile `paper-start`."""
     return None if seen.start is None else seen.start.at(ENOUGH)
 
 
@@ -202,7 +202,7 @@ def start_enough(seen: Seen) -> Tensor | None:
 )
 def start_rises(seen: Seen) -> Measurement | None:
     """Smallest difference of the mean test accuracies of neighbouring train sizes, larger minus smaller, after 400
-    epochs; judged only where every training set is fitted; measured in the profile `paper-start` alone."""
+    epochs; judged only where every training set is fitted; measured only in the profile `paper-start`."""
     rows = None if seen.start is None else seen.start.test.T
     return None if rows is None else over_shared(rows, lambda found: found.mean(dim=0).diff().min())
 
@@ -215,7 +215,7 @@ def start_rises(seen: Seen) -> Measurement | None:
     of=("start-enough", "start-rises"),
 )
 def start_fits(seen: Seen) -> Measurement | None:
-    """Lowest training accuracy over sizes and seeds after 400 epochs; measured in the profile `paper-start` alone."""
+    """Lowest training accuracy over sizes and seeds after 400 epochs; measured only in the profile `paper-start`."""
     return None if seen.start is None else over(seen.start.train.amin(dim=0), taken=torch.min)
 
 

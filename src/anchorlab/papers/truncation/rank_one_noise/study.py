@@ -56,7 +56,7 @@ PAPER = Setting((0.03, 0.21, *QUICK.alphas), 14)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return an experiment for each alpha, with a member for each learning rate; evaluated at each doubling of the step."""
+    """Return an experiment for each alpha, with a member for each learning rate, evaluated at doubling steps."""
     moments = tuple(2**doubling for doubling in range(setting.doublings + 1))
     recipe = Recipe(
         data=FixedSample(size=2),
