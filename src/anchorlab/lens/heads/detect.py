@@ -57,13 +57,20 @@ def detect(
 
     Returns one row per member, (candidate,) layer, head and detector:
 
-    | detector | offset | value | |---|---|---| | `shift` | the best shift | `shift` at this offset | | `previous_token`
-    | | `shift(1)` | | `self_attending` | | `shift(0)` | | `next_token` || `next_token` | | `next_token`, if the pattern
-    is not causal | | | `uniform` | | `induction` | | `induction`, where t`induction`, if the inputs are tokens and some
-    token occurs twice in a sequence| | `matching`, where `i`matching`, if `induction` applies | `first_token` | |
-    `fixed_position` | the position with the most attention, from 0 | `fixed_position` there | | `anchor_attending` | |
-    `anchor_attending`, wher`anchor_attending`, if anchors are known | the best source, relative to the anchor |
-    `broadcast` from it, whe`broadcast` from it, if anchors are knownoadcast` from the keys, if keys are known |
+    | detector | offset | value |
+    |---|---|---|
+    | `shift` | the best shift | `shift` at this offset |
+    | `previous_token` | | `shift(1)` |
+    | `self_attending` | | `shift(0)` |
+    | `next_token` | | `next_token`, if the pattern is not causal |
+    | `uniform` | | `uniform` |
+    | `induction` | | `induction`, if the inputs are tokens and some token occurs twice in a sequence |
+    | `matching` | | `matching`, if `induction` applies |
+    | `first_token` | | `first_token` |
+    | `fixed_position` | the position with the most attention, from 0 | `fixed_position` there |
+    | `anchor_attending` | | `anchor_attending`, if anchors are known |
+    | `broadcast_profile` | the best source, relative to the anchor | `broadcast` from it, if anchors are known |
+    | `broadcast` | | `broadcast` from the keys, if keys are known |
 
     and the columns
 

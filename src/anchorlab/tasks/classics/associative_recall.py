@@ -24,9 +24,9 @@ class AssociativeRecall(Task):
         k1 v1 k2 v2 . . k2 . k1 .   ->   v2 at the second k2, v1 at the second k1
 
     pairs: the number D of pairs, which fill the first 2 D positions; keys and values of a sequence are distinct
-    lenglength: the number of positions; every key is repeated once after the pairs, and blanks (token 0) fill the rest
-    vocabulary: the number of keys, and of values; keys are the tokens 1 .. n, values n + 1 .. 2n power: how soon keys
-    are repeated; a distance d from the end of the pairs has weight d^(power - 1)
+    length: the number of positions; every key is repeated once after the pairs, and blanks (token 0) fill the rest
+    vocabulary: the number of keys, and of values; keys are the tokens 1 .. n, values n + 1 .. 2n
+    power: how soon keys are repeated; a distance d from the end of the pairs has weight d^(power - 1)
 
     The keys' second occurrences are scored, in the order of the sequence. Both splits have the same distribution and
     differ in their random streams: `separated` is false.

@@ -22,8 +22,9 @@ class LinearRegression(Task):
 
         x1 y1 x2 y2 .. xk yk  with  y = w . x + noise,  w ~ N(0, 1/d), x ~ N(0, 1) in each coordinate
 
-    dimension: the number d of coordinates examples: the number k of pairs; the answer is scored at every x, with the
-    pairs before it as its context noise: the standard deviation of the noise added to values
+    dimension: the number d of coordinates
+    examples: the number k of pairs; the answer is scored at every x, with the pairs before it as its context
+    noise: the standard deviation of the noise added to values
 
     A position is a vector: the d coordinates of a point, or d zeros; a value, or zero; then a one-hot vector of the
     position, since vector models add no position embedding. The right answer is w . x, known once there are d + 1

@@ -25,8 +25,9 @@ class RepeatedSequence(Task):
 
         7 2 9 7 2 9 7 2  ->  9
 
-    vocabulary: the number of tokens; the tokens of a period are distinct length: the number of positions periods: the
-    shortest and the longest period; if they differ, attention at a fixed distance cannot find the answer
+    vocabulary: the number of tokens; the tokens of a period are distinct
+    length: the number of positions
+    periods: the shortest and the longest period; if they differ, no fixed distance of attention finds the answer
 
     The scored positions run from the longest period to the last but one. One sequence in five is a test sequence,
     chosen by a hash of its tokens.

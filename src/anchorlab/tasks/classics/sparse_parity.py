@@ -61,7 +61,7 @@ class SparseParity(Task):
         return random.integers(0, 2, (n, self.length))
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return the parity; each step of the trace is a relevant bit, with the parity up to it."""
+        """Return the parity; the trace has a step for each relevant bit."""
         tokens = inputs.cpu()
         fits = self.split_of(tokens) >= 0
         parity, trace = torch.zeros(len(tokens), dtype=torch.bool), []

@@ -20,8 +20,8 @@ from anchorlab.tasks.task import Task
 class Superposition(Task):
     """The input vector of sparse features, reconstructed by a model with fewer neurons than features.
 
-    features: the number n of features density: the probability 1 - S that a feature is not zero; its value is then
-    uniform between 0 and 1
+    features: the number n of features
+    density: the probability 1 - S that a feature is not zero; its value is then uniform between 0 and 1
 
     A sequence is one vector, and the answer is the same vector. Both splits have the same distribution: `separated` is
     false. The model `superposition` learns it. All features are equally important, as in the source's uniform case.
