@@ -143,8 +143,8 @@ def stable(seen: Heads) -> Measurement:
     band=within(0.8, 1.0),
 )
 def near_source(seen: Heads) -> Measurement:
-    """Share of heads of layer 1, over seeds that learned, in which the last position attends most to one after the
-    anchor, on sequences with 3."""
+    """Share of heads of layer 1, over seeds that learned, in which the last position attends most to the first position
+    after the anchor, on sequences with 3."""
     return _over_heads(seen.sources["near"] == DISTANCES["near"], seen)
 
 
@@ -155,8 +155,8 @@ def near_source(seen: Heads) -> Measurement:
     band=within(0.8, 1.0),
 )
 def far_source(seen: Heads) -> Measurement:
-    """Share of heads of layer 1, over seeds that learned, in which the last position attends most to two after the
-    anchor, on sequences with 4."""
+    """Share of heads of layer 1, over seeds that learned, in which the last position attends most to the second
+    position after the anchor, on sequences with 4."""
     return _over_heads(seen.sources["far"] == DISTANCES["far"], seen)
 
 
