@@ -73,10 +73,7 @@ class Measure(Generic[Seen]):
         return self.function(seen)
 
     def claim(self, study: str, paper: str, other_work: bool = False) -> Claim:
-        """Return the claim as a plain value.
-
-        `paper` is the study's paper, `""` for none; `other_work` marks a claim of a work other than the three papers.
-        """
+        """Return the claim as a plain value; `paper` is `""` for none, `other_work` marks a claim of another work."""
         source = ", ".join(part for part in ("" if self.own else paper, self.at) if part)
         return Claim(
             id=f"{study}/{self.name}",

@@ -63,8 +63,7 @@ class Hypothesis(Spec):
 class WithRuns:
     """The input of a study's measures, together with its runs and their labels.
 
-    The labels are those of this study's experiments: a run in the store keeps the label of the study that trained it
-    first.
+    The labels come from this study's experiments: a run keeps the label of the study that trained it first.
     """
 
     seen: Any

@@ -99,8 +99,7 @@ class Study(Generic[Setting]):
         smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
         experiments: returns the experiments of a setting
         paper: the short name of the paper, the beginning of the claims' sources; by default its family's
-        observe: measures, in a study without experiments, for example a pretrained model; called with the setting and a
-            context
+        observe: measures in a study without experiments, such as of a pretrained model; called with setting and context
         own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default if no family,
             `paper` or profile names a paper
         chosen_on: the seeds used to choose the settings by looking at results; no profile may train them

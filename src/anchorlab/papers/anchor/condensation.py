@@ -64,10 +64,7 @@ PAPER = Grid(DecoderSpec(), paper_recipe(2000), seeds=5, heads=(2, 4, 8, MANY), 
 
 
 def experiments(setting: Grid) -> list[Experiment]:
-    """Return the experiment at the paper's own initialisation, then one for each number of heads.
-
-    Members of the latter are all seeds at the first γ, then all at the next.
-    """
+    """Return the experiment at the paper's initialisation, then one per number of heads with members by γ and seed."""
     members = at_every_gamma(setting.gammas, setting.seeds)
     setting = replace(setting, recipe=setting.recipe.replace(checkpoints=Times(at=(0,))))
     papers = replace(setting, model=setting.model.replace(heads=MANY))

@@ -183,8 +183,7 @@ def enough_data(seen: Seen) -> Tensor | None:
     band=at_most(0.5),
 )
 def little_data(seen: Seen) -> Tensor | None:
-    """Test accuracy at {FEWEST} training sequences, mean over seeds; judged only if the training sequences are
-    fitted."""
+    """Test accuracy at {FEWEST} training sequences, mean over seeds; judged only if training is fitted."""
     return seen.curve.at(FEWEST)
 
 

@@ -143,8 +143,7 @@ def rare_answers(seen: Seen) -> Tensor:
     band=within(0.5, 1.0),
 )
 def rarity_explains(seen: Seen) -> Measurement:
-    """Rank correlation, over the ten anchors, of accuracy (mean over seeds) with the training frequency of their
-    answers."""
+    """Rank correlation, over ten anchors, of accuracy (mean over seeds) with the frequency of answers in training."""
     frequency = rankdata(seen.frequency.numpy())
 
     def correlation(rows: Tensor) -> float:

@@ -64,8 +64,7 @@ def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 10
 def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
     """Return a quick recipe cut to `steps` steps, with the same number of evaluations and checkpoints if possible.
 
-    `size` is the number of training sequences, by default the recipe's. Evaluations measure 100 sequences of each
-    split.
+    `size` is the number of training sequences, by default the recipe's. Evaluations measure 100 sequences per split.
     """
     whole = recipe.duration
 

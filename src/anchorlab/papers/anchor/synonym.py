@@ -180,8 +180,7 @@ def plain_fails(seen: Seen) -> Tensor | None:
     band=at_least(0.3),
 )
 def helps(seen: Seen) -> Tensor:
-    """Accuracy on `test on task` with synonyms minus that without, at the largest total of sequences, mean over
-    seeds."""
+    """Accuracy on `test on task` with synonyms minus that without, at the largest total, mean over seeds."""
     return seen.synonyms.accuracy[TASK][-1] - seen.plain.accuracy[TASK][-1]
 
 

@@ -137,8 +137,7 @@ def learns(seen: Seen) -> Tensor:
 )
 def one_value(seen: Seen) -> Tensor:
     """Share of positions from the first anchor to before the second whose output is the most common one among them, in
-    sequences with at least {SHORTEST} such positions; mean over seeds that learned (test accuracy at least
-    {LEARNED:g})."""
+    sequences with at least {SHORTEST} of them; mean over seeds that learned (test accuracy at least {LEARNED:g})."""
     return seen.common[seen.learned]
 
 

@@ -92,8 +92,7 @@ class Transcribed:
     """Questions as inputs of a `retrieval/minimal` task, with the ends of all chains.
 
     Shapes
-        inputs: `[question position both]`, a pair for each premise in order, then the words that a question can be
-            about
+        inputs: `[question position both]`, a pair for each premise in order, then the words that may be queried
         asked: `[question]`, which of those words the question is about
         ends: `[question chain feature]`, the possible answers
         answer: `[question]`, which of the ends is right

@@ -139,8 +139,7 @@ def clean_attends(seen: Seen) -> Tensor:
 )
 def clean_attends_to_both(seen: Seen) -> Measurement:
     """Attention to one noise token after the trigger over that to one right token, trained without noise, mean over
-    seeds; judged only in models with a total attention of {ATTENDS:g} to both, which uniform attention does not
-    reach."""
+    seeds; judged only in models with a total attention of {ATTENDS:g} to both, more than uniform attention."""
     clean, noisy = seen.tuned[0], seen.noisy[-1]
     ratio = clean.ratio[clean.right + clean.noise >= ATTENDS]
     return over(ratio, detail=f"{float(noisy.ratio.mean()):.3g} trained with noise")

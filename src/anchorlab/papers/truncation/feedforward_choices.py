@@ -186,8 +186,7 @@ def none_less(seen: Seen) -> Measurement:
     band=at_most(0.5),
 )
 def none_destroyed(seen: Seen) -> Tensor:
-    """Ratio of the probability of the right token at rho = 0.01 to that of the full model, at the end, mean over
-    seeds."""
+    """Probability of the right token at rho = 0.01 divided by the full model's, at the end, mean over seeds."""
     return seen[NONE].right[LOWEST] / seen[NONE].right[FULL]
 
 

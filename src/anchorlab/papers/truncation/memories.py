@@ -152,8 +152,7 @@ def _task(run: TrainedRun) -> NoisyRecall:
     band=at_least(0.9),
 )
 def previous_token(seen: Seen) -> Tensor:
-    """Share of positions whose largest attention, by positions alone, goes to the previous position, mean over
-    seeds."""
+    """Share of positions with the largest attention, by positions alone, to the previous one, mean over seeds."""
     return seen.one.previous_share()
 
 
@@ -220,8 +219,7 @@ def signal_but_noise(seen: Seen) -> Tensor:
     band=at_least(1.0),
 )
 def match_one(seen: Seen) -> Tensor:
-    """Diagonal entry of layer 1's scores for the trigger, divided by the largest of all other entries, mean over
-    seeds."""
+    """Diagonal entry of layer 1's scores for the trigger, divided by the largest other entry, mean over seeds."""
     return seen.one.match_ratio
 
 
@@ -232,8 +230,7 @@ def match_one(seen: Seen) -> Tensor:
     band=at_least(1.0),
 )
 def match_five(seen: Seen) -> Tensor:
-    """Smallest diagonal entry of layer 1's scores for a trigger, divided by the largest of all other entries, mean over
-    seeds."""
+    """Smallest diagonal entry of layer 1's scores for a trigger over the largest other entry, mean over seeds."""
     return seen.five.match_ratio
 
 

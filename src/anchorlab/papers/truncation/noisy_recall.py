@@ -191,9 +191,7 @@ def noisy_study(
 
 
 def noisy_and_tuned(setting: Setting) -> list[Experiment]:
-    """Return two experiments: training with noise from the start, and fine-tuning with noise after training without
-    (Figures 4 and 5).
-    """
+    """Return training with noise from the start, and fine-tuning with it after training without (Figures 4 and 5)."""
     recipe = setting.recipe.replace(duration=setting.tuning)
     if isinstance(recipe.schedule, WarmupCosine):
         recipe = recipe.replace(schedule=recipe.schedule.replace(horizon=setting.tuning))

@@ -237,8 +237,7 @@ def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
     band=at_most(0.5),
 )
 def fewer_with_depth(seen: Sequence[Depth]) -> Tensor | None:
-    """Number of mapping sequences of trained pairs at the largest depth, divided by that at the smallest; mean over
-    seeds."""
+    """Number of mapping sequences of trained pairs, ratio of the largest to the smallest depth, mean over seeds."""
     deep, shallow = (_over_pairs(seen, at, "counts") for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else deep / shallow
 

@@ -195,10 +195,7 @@ def split_similarity(similarity: Float[Tensor, "member batch query key"], keys: 
 
 
 def spread_and_distance(rows: Rows, keys: Keys) -> tuple[PerMember, PerMember]:
-    """Return the distances of the rows without the key, and of the key's row, from the centre of the former.
-
-    Both are root mean squares over sequences.
-    """
+    """Return the root mean square distances of rows without the key, and of the key's row, from the former's centre."""
     each, count = torch.arange(len(keys)), rows.shape[2] - 1
     centre = (rows.sum(dim=2) - rows[:, each, keys]) / count
     squares = (rows - centre.unsqueeze(2)).square().sum(dim=-1)

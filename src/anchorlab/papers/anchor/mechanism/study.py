@@ -87,8 +87,7 @@ def query_meets_key(seen: Mechanism) -> Tensor:
     band=within(0.95, 1.0),
 )
 def exact_shift(seen: Mechanism) -> Tensor:
-    """Share of predictions unchanged with the exact shift as layer 0's attention, mean over test sequences and
-    seeds."""
+    """Share of predictions unchanged with the exact shift in layer 0, mean over test sequences and seeds."""
     return seen.first.shifted_agrees
 
 
@@ -110,8 +109,7 @@ def no_norm(seen: Mechanism) -> Tensor:
     band=within(0.8, 1.0),
 )
 def aligns(seen: Mechanism) -> Tensor:
-    """Cosine between positions without the key after the last stage, input X(1) + Xpr, mean over test sequences and
-    seeds."""
+    """Cosine between positions without the key after the last stage for X(1) + Xpr, mean over sequences and seeds."""
     return seen.stages[SUM].others[:, -1]
 
 
@@ -122,8 +120,7 @@ def aligns(seen: Mechanism) -> Tensor:
     band=at_least(0.2),
 )
 def aligns_there(seen: Mechanism) -> Tensor:
-    """Cosine between positions without the key after the last stage minus that at the input, mean over test sequences
-    and seeds."""
+    """Cosine between positions without the key: after the last stage minus at the input; mean over sequences, seeds."""
     return seen.stages[SUM].others[:, -1] - seen.stages[SUM].others[:, 0]
 
 
@@ -179,8 +176,7 @@ def orthogonality_from_attention(seen: Mechanism) -> Tensor:
 
 @claim("What attention adds draws the others together", at=FIG_24, paper="relatively concentrated", band=at_most(0.8))
 def concentrates(seen: Mechanism) -> Tensor:
-    """Spread of the outputs at positions without the key with input X(1) + Xpr, divided by that with X(1), mean over
-    seeds."""
+    """Spread of outputs at positions without the key, ratio of input X(1) + Xpr to X(1), mean over seeds."""
     return seen.stages[SUM].spread / seen.stages[STREAM].spread
 
 
@@ -228,8 +224,7 @@ def moves_with_anchor(seen: Mechanism) -> Tensor:
     band=within(0.9, 1.0),
 )
 def reads_key(seen: Mechanism) -> Tensor:
-    """Share of rows of layer 1's scores whose greatest entry is in the key's column, mean over test sequences and
-    seeds."""
+    """Share of rows of layer 1's scores with the greatest entry in the key's column, mean over sequences and seeds."""
     return seen.second.to_key
 
 
@@ -263,15 +258,13 @@ def opposite(seen: Mechanism) -> Tensor:
     band=within(0.9, 1.0),
 )
 def same_side(seen: Mechanism) -> Tensor:
-    """Share of sequences in which the key's query and the mean query of the others have a positive product, mean over
-    seeds."""
+    """Share of sequences with a positive product of the key's query and the others' mean query, mean over seeds."""
     return seen.second.same_side
 
 
 @claim("The others' queries are longer than the key's", at=EQUATION_8, paper="longer", band=at_least(1.0))
 def longer(seen: Mechanism) -> Tensor:
-    """Norm of the queries at positions without the key over that of the key's query, mean over test sequences and
-    seeds."""
+    """Norm of queries at positions without the key over that of the key's query, mean over sequences and seeds."""
     return seen.second.longer
 
 

@@ -150,8 +150,7 @@ def objects_ratio(seen: Seen) -> Measurement:
     band=at_least(2),
 )
 def the_before_facts(seen: Seen) -> Measurement:
-    """Step at which the probability of the right country reaches half its maximum over training, divided by that for
-    "the"."""
+    """Step at which the probability of the right country reaches half its maximum, divided by that for "the"."""
     return _later(seen.learned("facts: the"), seen.learned("facts: right"))
 
 
@@ -174,8 +173,7 @@ def facts_ratio(seen: Seen) -> Measurement:
     band=at_least(1),
 )
 def previous_token_first(seen: Seen) -> Measurement:
-    """First measured step with an induction head, divided by that with a head that shifts by one, on repeated random
-    tokens."""
+    """First step with an induction head, divided by that with a head that shifts by one, on repeated random tokens."""
     return _later(
         seen.first(lambda now: now["heads that shift by one"] > 0), seen.first(lambda now: now["heads that induce"] > 0)
     )

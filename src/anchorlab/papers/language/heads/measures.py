@@ -99,8 +99,7 @@ def shift_heads(seen: Seen) -> Measurement:
 
 @claim("Heads that broadcast are common", at=PAPER, paper="rather common", band=at_least(0.05))
 def broadcast_heads(seen: Seen) -> Measurement:
-    """Share of heads that, on English, give one other position over half of the attention that the first token does not
-    get."""
+    """Share of heads that, on English, give one position over half of the attention left by the first token."""
     return _share(seen.english, "broadcast", besides="first token")
 
 
@@ -117,8 +116,7 @@ def shift_shallow(seen: Seen) -> Measurement:
     band=at_least(0.2),
 )
 def broadcast_deep(seen: Seen) -> Measurement:
-    """Rank correlation, over heads, of the layer with the broadcast score on English, excluding the first token as
-    source."""
+    """Rank correlation, over heads, of layer and broadcast score on English, excluding the first token as source."""
     return _rank_correlation(seen.english, "broadcast")
 
 

@@ -52,8 +52,7 @@ class ScoredHeads:
     def fires(self, detector: str) -> Bool[Tensor, "layer head"]:
         """Return which heads a detector fires for: halfway from chance to 1, as in the lens.
 
-        A head that attends to the first token does not count as broadcasting, whatever it does with its remaining
-        attention.
+        A head that attends to the first token does not count as broadcasting, whatever its remaining attention does.
         """
         found = self.over(detector, self.scores[detector])
         return found & ~self.fires("first token") if detector == "broadcast" else found

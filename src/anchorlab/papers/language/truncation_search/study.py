@@ -112,8 +112,7 @@ def the_falls(seen: Seen) -> Measurement:
 )
 def beats_random_changes(seen: Seen) -> Measurement:
     """Share of random changes of the same matrix, with an equal effect on its output, that raise the mean
-    log-probability of the right word less than the truncation does; 0 if the truncation does not raise it; second
-    half."""
+    log-probability of the right word less than the truncation does; 0 if that does not raise it; second half."""
     gains, own = seen.controls.random_gains, seen.controls.gain
     detail = f"truncation {own:+.2f}, random {spread(gains, 'draws')}"
     return over((gains < own) & (own > 0), of="draws", detail=detail)
@@ -147,8 +146,7 @@ def right_over_others(seen: Seen) -> Measurement:
     band=at_most(1.05),
 )
 def text_is_spared(seen: Seen) -> Measurement:
-    """Ratio of the perplexity on a page of English with the best truncation to that without; one piece of text is one
-    unit."""
+    """Perplexity on a page of English with the best truncation divided by that without; a piece of text is a unit."""
     losses = [one.double().mean(dim=-1) for one in (seen.controls.full_losses, seen.controls.cut_losses)]
     before, after = seen.controls.perplexities
 

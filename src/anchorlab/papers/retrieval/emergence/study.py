@@ -156,8 +156,7 @@ def abrupt(seen: Seen) -> Measurement:
 )
 def slow_first(seen: Seen) -> Measurement:
     """Fall of the validation loss per step, from 1, the loss without an answer, until the first partial loss is below
-    0.5, divided by the fall per step from then until the last partial loss is; mean over models that retrieve every
-    symbol."""
+    0.5, divided by that from then until the last partial loss is; mean over models that retrieve every symbol."""
     return seen.over(torch.tensor([pace(one) for one in seen.whole]))
 
 
@@ -169,9 +168,8 @@ def slow_first(seen: Seen) -> Measurement:
     own=True,
 )
 def losses_together(seen: Seen) -> Measurement:
-    """Largest excess of the validation loss over the training loss at any time, divided by the total fall of the
-    training loss, on a fixed sample seen {PASSES:g} times as in the paper; mean over models whose training loss
-    falls."""
+    """Largest excess of the validation loss over the training loss, divided by the total fall of the training loss, on
+    a fixed sample seen {PASSES:g} times as in the paper; mean over models whose training loss falls."""
     return over(seen.behind, "models")
 
 

@@ -139,8 +139,7 @@ def others_attended_as_trained(seen: Seen) -> Measurement | None:
     band=within(-3.1, -2.9),
 )
 def others_order(seen: Seen) -> PowerLaw | None:
-    """Power in N of the mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, at a fixed
-    T/N."""
+    """Power in N of the mean projection on W_E(k) W_E(q)ᵀ, k other than noise and trigger, at a fixed T/N."""
     return seen.powers["other"]
 
 

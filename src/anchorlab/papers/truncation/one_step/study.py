@@ -175,8 +175,7 @@ def printed_variances(seen: Seen) -> float:
     band=within(1 - DELTA_LEMMAS, 1.0),
 )
 def lemma_bounds(seen: Seen) -> Measurement:
-    """Share of training sets in which all projections keep within the bounds, with exact moments and δ =
-    {DELTA_LEMMAS:g}."""
+    """Share of training sets with all projections within the bounds, for exact moments and δ = {DELTA_LEMMAS:g}."""
     return over(torch.from_numpy(seen.drawn.kept), "training sets")
 
 
