@@ -13,7 +13,7 @@ def readable(
 ) -> Shaped[Tensor, "batch position *feature"]:
     """Return inputs that a module can read; a single sequence becomes a batch of one.
 
-    For a module without one of anchorlab's embeddings, nothing is checked: it is unknown what such a module reads.
+    A module without one of anchorlab's embeddings is not checked, since its input format is unknown.
 
     Errors: `SpecError` at `field` for ids outside the vocabulary, too many positions, inputs of another shape, and
     tokens in place of vectors or the reverse.

@@ -167,7 +167,7 @@ class ChunkDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the chunk has its result. If it had one when opened, this stays true even if the run is merged."""
+        """Whether the chunk has its result. Once true when opened, it stays true even if the run is merged."""
         return self._opened_finished or self._result_path() is not None
 
     def result(self) -> Any:

@@ -1,4 +1,4 @@
-"""What is looked at: a model and the sequences that it reads, converted to one form and checked."""
+"""The arguments of a look: a model and the sequences that it reads, converted to one form and checked."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

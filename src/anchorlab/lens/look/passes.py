@@ -25,7 +25,7 @@ Put = Callable[[str, tuple[str, ...], Shaped[Tensor, "..."]], None]
 
 @dataclass
 class Branch:
-    """One candidate: its weights, its interventions by name, and the names of all that changed a value."""
+    """One candidate: its weights, its interventions by name, and the names of those that changed a value."""
 
     ensemble: Ensemble
     interventions: Mapping[str, Intervention]

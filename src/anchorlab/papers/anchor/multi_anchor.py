@@ -39,13 +39,13 @@ PAPER = Setting(DecoderSpec(), paper_recipe(20_000, epochs=1000, batch=100, ever
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment."""
+    """Return the only experiment of the setting."""
     return [setting.experiment(task("anchor/multi-anchor"), "multi-anchor")]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Accuracies at the end, and how often training shows the answers that the test asks for."""
+    """Accuracies at the end, and how often the answers of the test occur in training."""
 
     accuracy: Float[Tensor, "anchor member"]  # on unseen keys
     train: Float[Tensor, "member"]  # on training sequences
@@ -53,15 +53,15 @@ class Seen:
 
 
 def see(run: TrainedRun) -> Seen:
-    """Read the accuracies, anchor by anchor."""
+    """Read the accuracy of each anchor from the run."""
     accuracy = torch.stack([at_end(run, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
     return Seen(accuracy, at_end(run, "train", "accuracy"), answer_frequency())
 
 
 def answer_frequency(items: tuple[int, int] = (20, 100), held_out: int = 8) -> Float[Tensor, "anchor"]:
-    """Return how often the answers that each anchor asks for in test are labels in training, in expectation.
+    """Return the expected frequency, as training labels, of each anchor's answers in the test.
 
-    In training anchor b is drawn one time in ten and its key is uniform among its own; the answer y then occurs once
+    In training anchor b is drawn one time in ten, its key uniformly among those allowed; the answer y then occurs once
     for every b whose key y - b is allowed. Counted from the definition of the task, not from samples.
     """
     first, last = items
@@ -95,7 +95,7 @@ def fits(seen: Seen) -> Measurement:
     band=within(0.9, 1.0),
 )
 def operations(seen: Seen) -> Float[Tensor, "seed"]:
-    """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only where it is fitted."""
+    """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only if training is fitted."""
     return seen.accuracy[~AT_BOUNDARY].median(dim=0).values
 
 
@@ -131,7 +131,8 @@ def worst(seen: Seen) -> Bool[Tensor, "seed"]:
     exact=True,
 )
 def rare_answers(seen: Seen) -> Float[Tensor, "1"]:
-    """How often answers to unseen keys are training labels, mean over 1, 2, 10 over mean over 3 to 9; counted."""
+    """Frequency, among training labels, of the answers to unseen keys: mean of the anchors 1, 2 and 10 divided by the
+    mean of 3 to 9; counted exactly."""
     return (seen.frequency[AT_BOUNDARY].mean() / seen.frequency[~AT_BOUNDARY].mean()).reshape(1)
 
 
@@ -142,7 +143,7 @@ def rare_answers(seen: Seen) -> Float[Tensor, "1"]:
     band=within(0.5, 1.0),
 )
 def rarity_explains(seen: Seen) -> Measurement:
-    """Rank correlation over the ten anchors of accuracy (mean over seeds) with the frequency of their answers."""
+    """Rank correlation, over ten anchors, of accuracy (mean over seeds) with the frequency of answers in training."""
     frequency = rankdata(seen.frequency.numpy())
 
     def correlation(rows: Tensor) -> float:
@@ -152,7 +153,7 @@ def rarity_explains(seen: Seen) -> Measurement:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the accuracy on unseen keys anchor by anchor, next to how often their answers are trained."""
+    """Draw each anchor's accuracy on unseen keys next to the training frequency of their answers."""
     (run,) = runs
     seen = see(run)
     return Analysis(

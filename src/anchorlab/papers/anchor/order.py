@@ -1,7 +1,7 @@
 """The classification anchor function: embeddings in the order of their values.
 
-Of four items with an anchor each, the one nearest to a fifth item is sought; the answer is its anchor. Nothing in a
-token's number tells the model which items are near.
+Each of four items has an anchor; the answer is the anchor of the item nearest to a fifth one. Token numbers do not tell
+the model which items are near.
 
 Source: anchor functions, section 4.3 and Figure 5; settings in its appendix A.
 """
@@ -35,13 +35,13 @@ PAPER = Setting(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment, whose weights are kept at the start and the end."""
+    """Return the only experiment, which saves its weights at the start and the end."""
     return [setting.experiment(task("anchor/classification"), "classification")]
 
 
 @dataclass(frozen=True)
 class Order:
-    """What embeddings of the items say of their order."""
+    """Measures of how the items' embeddings reflect their order."""
 
     embeddings: Float[Tensor, "member item width"]  # in the order of the items' values
     places: Float[Tensor, "member item"]  # along the curve, from 0 to 1
@@ -50,7 +50,7 @@ class Order:
 
     @classmethod
     def of(cls, embeddings: Float[Tensor, "member item width"]) -> "Order":
-        """Measure the order of embeddings."""
+        """Measure the order of the items' embeddings."""
         found = places(embeddings)
         return cls(embeddings, found, _correlation(found), near_neighbours(embeddings))
 
@@ -66,7 +66,7 @@ class Seen:
 
     @property
     def learned(self) -> bool:
-        """Whether the task was learned."""
+        """Whether the mean test accuracy shows that the task was learned."""
         return float(self.accuracy.mean()) >= LEARNED
 
 
@@ -88,23 +88,23 @@ def distances(points: Float[Tensor, "member item width"]) -> Float[Tensor, "memb
 def near_neighbours(
     points: Float[Tensor, "member item width"], count: int = NEIGHBOURS, near: int = NEAR
 ) -> Float[Tensor, "member"]:
-    """Return the share of the items' `count` nearest points that are at most `near` places away."""
+    """Return the share of each item's `count` nearest points whose item is at most `near` values away."""
     nearest = distances(points).topk(count, largest=False).indices
     items = torch.arange(points.shape[1]).unsqueeze(-1)
     return ((nearest - items).abs() <= near).double().mean(dim=(1, 2))
 
 
 def chance_of_near(items: int, near: int = NEAR) -> float:
-    """Return the share of near neighbours where the points are in no order."""
+    """Return the expected share of near neighbours for points in random order."""
     places = torch.arange(items)
     return float(((places - places.unsqueeze(-1)).abs() <= near).sum() - items) / (items * (items - 1))
 
 
 def curve_coordinate(points: Float[Tensor, "item width"], linked: int = LINKED) -> Float[Tensor, "item"]:
-    """Return a coordinate that grows along the curve on which the points lie, of either sign.
+    """Return a coordinate that grows along the curve on which the points lie; its sign is arbitrary.
 
-    Each point is linked to its nearest ones, `linked` of them or as many more as make one piece of all; the coordinate
-    is the slowest way to vary over these links, the second eigenvector of the graph's Laplacian (Fiedler).
+    Each point is linked to its `linked` nearest, or to more if the graph would otherwise not be connected. The
+    coordinate is the second eigenvector of the graph's Laplacian (Fiedler), which varies least along the links.
     """
     apart = distances(points.double().unsqueeze(0))[0]
     for count in range(linked, len(points)):
@@ -118,12 +118,12 @@ def curve_coordinate(points: Float[Tensor, "item width"], linked: int = LINKED) 
 
 
 def ranks(values: Float[Tensor, "member item"]) -> Float[Tensor, "member item"]:
-    """Return each value's rank, from 0; values that are equal but for rounding share the mean of theirs."""
+    """Return each value's rank, from 0; values equal up to rounding share their mean rank."""
     return torch.from_numpy(rankdata(values.double().round(decimals=9).numpy(), axis=-1)) - 1
 
 
 def places(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item"]:
-    """Return the items' places along the curve, from 0 to 1, counted from the end at which the small items lie."""
+    """Return the items' places along the curve, from 0 at the end of the small items to 1."""
     found = ranks(torch.stack([curve_coordinate(one) for one in points])) / (points.shape[1] - 1)
     return torch.where(_correlation(found).unsqueeze(-1) < 0, 1 - found, found)
 
@@ -158,7 +158,7 @@ def learned(seen: Seen) -> Float[Tensor, "seed"]:
     band=within(0.95, 1.0),
 )
 def along_the_curve(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Rank correlation of an item's value with its place along the curve, without sign, mean over seeds; {_JUDGED}."""
+    """Absolute rank correlation of an item's value with its place along the curve, mean over seeds; {_JUDGED}."""
     return seen.after.order if seen.learned else None
 
 
@@ -181,7 +181,8 @@ def neighbours(seen: Seen) -> Float[Tensor, "seed"] | None:
     band=within(0.8, 1.0),
 )
 def picture(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """The same share among the points of the picture, mean over seeds; {_JUDGED}."""
+    """Share of each item's {NEIGHBOURS} nearest points in the picture whose value is within {NEAR} of its own, mean
+    over seeds; {_JUDGED}."""
     return near_neighbours(seen.picture) if seen.learned else None
 
 
@@ -193,7 +194,8 @@ def picture(seen: Seen) -> Float[Tensor, "seed"] | None:
     band=at_most(0.15),
 )
 def not_given(seen: Seen) -> Float[Tensor, "seed"]:
-    """The share of neighbours before training, mean over seeds."""
+    """Share of each item's {NEIGHBOURS} nearest embeddings before training whose value is within {NEAR} of its own,
+    mean over seeds."""
     return seen.before.neighbours
 
 

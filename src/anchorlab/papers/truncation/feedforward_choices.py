@@ -1,7 +1,7 @@
 """Noisy recall: which layer holds the noise, by kinds of feed-forward layers.
 
-Each of the two feed-forward layers is a perceptron, one matrix, or missing. Which of them, dropped after training,
-takes the noise with it?
+Each of the two feed-forward layers is a perceptron, one matrix, or missing. Dropping which of them after training
+removes the noise?
 
 Source: truncated weights, appendix A.4 and Figures 9 to 12.
 """
@@ -58,7 +58,7 @@ Seen = Mapping[FeedForwards, Ends]
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training for each choice of layers."""
+    """Return an experiment for each choice of layers."""
     return [
         setting.experiment(
             "noisy recall" if choice == MLP_MLP else f"noisy recall, {choice[0]} and {choice[1]}", choice
@@ -68,7 +68,7 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the ends of the runs, in the order of `CHOICES`."""
+    """Read the final predictions of the runs, in the order of `CHOICES`."""
     return {choice: clean_ends(run) for choice, run in zip(CHOICES, runs, strict=True)}
 
 
@@ -167,8 +167,8 @@ def none_best(seen: Seen) -> Float[Tensor, "seed"]:
     band=at_least(0.1),
 )
 def none_less(seen: Seen) -> Measurement:
-    """Gain of dropping a feed-forward layer, the better of the two, in the choice of layers where that is smallest,
-    minus the gain at rho = 0.05 without any, each the mean over seeds."""
+    """Gain of dropping the better of the two feed-forward layers, smallest over choices of layers, minus the gain at
+    rho = 0.05 in the model without feed-forward layers; each a mean over seeds."""
     both, some = (WITHOUT_F1, WITHOUT_F2), [choice for choice in CHOICES if choice != NONE]
     dropped = torch.stack([torch.stack([seen[choice].gain(edit) for edit in both]) for choice in some])
     gains = torch.cat([dropped.flatten(0, 1), seen[NONE].gain(BEST)[None]])
@@ -187,7 +187,7 @@ def none_less(seen: Seen) -> Measurement:
     band=at_most(0.5),
 )
 def none_destroyed(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the right token at rho = 0.01 over that of the full model, at the end, mean over seeds."""
+    """Probability of the right token at rho = 0.01 divided by the full model's, at the end, mean over seeds."""
     return seen[NONE].right[LOWEST] / seen[NONE].right[FULL]
 
 

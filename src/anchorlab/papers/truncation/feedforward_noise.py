@@ -41,7 +41,7 @@ FALLS = 0.4
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one training, with noise."""
+    """Return the only experiment: training with noise."""
     return [setting.experiment()]
 
 
@@ -100,7 +100,7 @@ def clean_loss_falls(run: TrainedRun) -> Float[Tensor, "seed"]:
 )
 def loss_order(run: TrainedRun) -> Measurement | None:
     """Largest rise of the mean clean loss from one rho to the next smaller one (rho = 1, 0.5, 0.25, 0.1, 0.05, 0);
-    judged only where the loss falls at all, by {FALLS}."""
+    judged only if the loss falls by at least {FALLS} overall."""
     found = losses(run)
     means = found.mean(dim=1)
     if float(means[0] - means[-1]) < FALLS:
@@ -115,7 +115,7 @@ def loss_order(run: TrainedRun) -> Measurement | None:
     band=at_least(0.8),
 )
 def noise_first(run: TrainedRun) -> Float[Tensor, "seed"]:
-    """Highest fraction of predicting the noise, as the most probable token, after 1 to 10 steps, on clean sequences,
+    """Highest share of positions at which noise is the most probable token, after 1 to 10 steps, on clean sequences,
     full model, mean over seeds."""
     return noise_peak(run, "clean")
 
@@ -128,8 +128,8 @@ def noise_first(run: TrainedRun) -> Float[Tensor, "seed"]:
     always=True,
 )
 def recall_later(run: TrainedRun) -> Measurement | None:
-    """Step at which the right token reaches half of 1 - alpha over that at which the noise reaches alpha, on clean
-    sequences, lowest over seeds."""
+    """Step at which the right token's probability reaches half of 1 - alpha, divided by the step at which the noise's
+    reaches alpha, on clean sequences, lowest over seeds."""
     right = first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2)
     delay = right / first_crossing(*along(run, "clean", "noise"), ALPHA).clamp(min=1)  # by interpolation
     return None if bool(delay.isnan().any()) else over(delay, taken=torch.min)  # a member learned only one of them

@@ -1,4 +1,4 @@
-"""Draw sequences of distinct tokens, and sequences of one split, which is decided from the tokens alone."""
+"""Draw rows of distinct tokens, and sequences of one split, where a hash of the tokens decides the split."""
 
 from collections.abc import Callable
 
