@@ -28,7 +28,7 @@ from anchorlab.training.cost import estimated_seconds
 SETTLING = ("paper", "exact")
 """The scopes in which a claim is settled."""
 
-_ROUGH = 4.0  # a study is measured only if the estimate without measuring is below so many budgets
+_ROUGH = 4.0  # a study is timed only if its rough estimate is below this many budgets
 _UNKNOWN = 600.0  # seconds of a study that trains nothing and is not published
 
 

@@ -158,7 +158,7 @@ def _attempt(compute: Callable[[], Any]) -> Any:
     """Return what `compute` returns, or a control that names the error which untrained members caused."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as means of nothing, where no member learned
+            warnings.simplefilter("ignore")  # such as means of nothing, if no member learned
             return compute()
     except StoreError:
         raise

@@ -80,7 +80,7 @@ def run_study(
     trained_before = 0 < reused == len(cells)
     began = time.monotonic()
     behind = _behind(cells.values())
-    if behind:  # from the beginning, so that nobody takes the runs of a study in progress for runs that nothing needs
+    if behind:  # from the beginning, so that `prune` keeps the runs of a study in progress
         make_directory(folder)
         with writing(folder):
             before_now = use_before(folder)
@@ -100,7 +100,7 @@ def run_study(
     before = _findings_at(path)
     if before is not None and before.study != study.name:
         raise StoreError(f"{path}: holds findings of {before.study}; give {study.name} another name or store")
-    if before is not None and trained_before:  # reading runs again is not what they cost
+    if before is not None and trained_before:  # keep the cost of the first training, not of reading runs again
         made = replace(findings.provenance, seconds=before.provenance.seconds, reused=before.provenance.reused)
         findings = replace(findings, provenance=made)
     make_directory(folder)

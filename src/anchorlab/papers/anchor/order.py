@@ -26,7 +26,7 @@ from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Times, TrainedRun
 
-NEIGHBOURS, NEAR = 2, 3  # of each item's nearest embeddings, so many are compared; near is a value so close
+NEIGHBOURS, NEAR = 2, 3  # nearest embeddings compared for each item; the largest near difference in value
 LINKED = 6  # neighbours that the graph along the curve links each item to, at least
 LEARNED = 0.9  # mean test accuracy from which the order is judged
 

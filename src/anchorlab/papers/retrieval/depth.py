@@ -76,7 +76,7 @@ class Losses:
     loss: Float[Tensor, "depth member"]  # final loss with the curriculum
     loss_without: Float[Tensor, "depth other_member"]  # final loss without it
     partial: Float[Tensor, "depth member symbol"]  # final partial losses with the curriculum
-    retrieved: Float[Tensor, "depth member symbol"]  # step at which each symbol is retrieved; infinite where never
+    retrieved: Float[Tensor, "depth member symbol"]  # step at which each symbol is retrieved; infinite if never
     apart: float  # steps between two evaluations
     layers: Sequence[int]  # of each depth
     least: Sequence[int]  # layers that retrieving each symbol takes, for this number of heads and mask

@@ -60,7 +60,7 @@ def _words(model: LanguageModel, setting: Measuring) -> dict[str, float]:
             found |= {f"{name}: right": mean(answers.right), f"{name}: the": mean(answers.words[:, 0])}
         found |= {f"{kind}: median rank": float(laser.full.right_rank.median())}
         if kind == "objects":
-            # NaN where a subject begins with the same token as the object
+            # NaN if a subject begins with the same token as the object
             found |= {"objects: subject": float(laser.full.others.exp().nanmean())}
     return found
 

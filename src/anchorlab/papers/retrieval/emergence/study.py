@@ -193,7 +193,7 @@ def drives_loss(seen: Seen) -> Measurement:
 )
 def reuse(seen: Seen) -> Measurement:
     """Share of the paths needed for a symbol that the next symbol needs as well, mean over symbols and models."""
-    shares = [torch.tensor(reused(one, seen.symbols)).mean() for one in seen.whole]  # NaN where no symbol needs a path
+    shares = [torch.tensor(reused(one, seen.symbols)).mean() for one in seen.whole]  # NaN if no symbol needs a path
     return seen.over(torch.stack(shares) if shares else torch.empty(0))
 
 
