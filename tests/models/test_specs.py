@@ -136,6 +136,8 @@ def test_normal_distributions(spec):
         (OneLayerSpec, {"start": "nromal"}, "start"),
         (OneLayerSpec, {"embeddings": "normal"}, "embeddings"),
         (LSTMSpec, {"width": 0}, "width"),
+        (LSTMSpec, {"width": "64"}, "width"),
+        (DecoderSpec, {"projection": "true"}, "projection"),
         (LSTMSpec, {"initialisation": "nromal"}, "initialisation"),
         (FNNSpec, {"hidden_factor": 0}, "hidden_factor"),
     ],

@@ -46,6 +46,9 @@ def inspect(
     count = len(trained.experiment.members)
     if member is not None and not 0 <= member < count:
         raise SpecError("member", f"{member} is outside {counted(count, 'member')}", f"choose from 0..{count - 1}")
+    if not any("hook_pattern" in site for site in getattr(trained.experiment.template, "sites", ())):
+        kind = trained.experiment.model.kind
+        raise SpecError("run", f"its model, {kind!r}, has no attention to measure", "give a run of a transformer")
     batch = task.sample(task.splits[-1], n, seed=0)
     record = look(trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
     found = detect(record, batch)

@@ -108,7 +108,7 @@ def as_ensemble(model: AnyModel) -> Ensemble:
 
 
 def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Tensor:
-    """Return inputs as the tensor of sequences that a module reads; a single sequence becomes a batch of one.
+    """Return inputs as the tensor of sequences that a module reads.
 
     The inputs are checked only for a module with its own sites, because only its input format is known.
 
