@@ -13,6 +13,7 @@ from anchorlab.progress import shown
 if TYPE_CHECKING:
     import polars
 
+    from anchorlab.findings import Table
     from anchorlab.training import Experiment
 
 
@@ -89,6 +90,7 @@ def sweep(
         )
         return
     _print_points(findings.tables[0].columns, findings.tables[0].rows, study.title, len(grid))
+    print_text(_best(findings.tables[0], len(grid)))
     if findings.claims:
         print_text("")
         print_claims([findings])
@@ -111,6 +113,17 @@ def _print_points(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: 
         for row in rows
     ]
     print_table((*columns[:quantities], *splits), cells, title=title)
+
+
+def _best(table: "Table", quantities: int) -> str:
+    """Return a line with the point of the best mean on the last split: the lowest loss or error, else the highest."""
+    metric, split = table.caption.partition(":")[0], table.columns[-3].removesuffix(", mean")
+    known = [row for row in table.rows if row[-3] == row[-3]]  # without NaN
+    if not known:
+        return f"no point has a {split} {metric}"
+    best = (min if metric in ("loss", "error") else max)(known, key=lambda row: row[-3])
+    point = ", ".join(f"{name} {value}" for name, value in zip(table.columns[:quantities], best, strict=False))
+    return f"best {split} {metric}: {number(best[-3])}, at {point}"
 
 
 def _table(
