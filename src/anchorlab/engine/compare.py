@@ -27,7 +27,7 @@ def compare(
     task: Task | str | Path,
     models: Learners = ("decoder", "lstm", "fnn"),
     recipe: Recipe | None = None,
-    seeds: int | Iterable[int] | Members = (0,),
+    seeds: int | str | Iterable[int] | Members = (0,),
     store: Store | str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",

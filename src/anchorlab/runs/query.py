@@ -101,10 +101,10 @@ class Fields:
             if self._known is None:
                 return name
             first, _, rest = name.partition(".")
-            known = {*self._known(), "accuracy", "loss"}
-            if name.rpartition(".")[2] in known or (rest and first not in ("model", "recipe", "task", "members")):
+            names = {*self._known(), "accuracy", "loss"}
+            if name.rpartition(".")[2] in names or (rest and first not in ("model", "recipe", "task", "members")):
                 return name
-            raise SpecError(at, f"no run has a field {name!r}", _nearest(name, known))
+            raise SpecError(at, f"no run has a field {name!r}", _nearest(name, names))
         meant = [path for path, given in self._paths.items() if given and _abbreviates(name, path)]
         if not meant:  # tried last: reading the metrics of new runs is slow
             if name in self._metric_paths:

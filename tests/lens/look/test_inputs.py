@@ -128,6 +128,10 @@ REFUSED = [
         r"positions: are integers of shape \(2, 1\); give integers, \[scored\] or \[4 scored\]",
     ),
     ({"patch_inputs": INPUTS + 5}, r"patch_inputs: hold \d+, a token outside"),
+    (
+        {"model": "mine.toml"},
+        r"model: 'mine\.toml' is not a model; train the grid of a file with `anchorlab sweep mine",
+    ),
     ({"model": "smollm2"}, r"model: 'smollm2' is not a model; open it with al\.pretrained"),
     ({"model": DecoderSpec()}, "model: DecoderSpec is not a model; give an ensemble, a run or a module"),
 ]

@@ -1,5 +1,6 @@
 """`anchorlab sweep`."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -118,12 +119,13 @@ def _print_points(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: 
 def _best(table: "Table", quantities: int) -> str:
     """Return a line with the point of the best mean on the last split: the lowest loss or error, else the highest."""
     metric, split = table.caption.partition(":")[0], table.columns[-3].removesuffix(", mean")
-    known = [row for row in table.rows if row[-3] == row[-3]]  # without NaN
-    if not known:
-        return f"no point has a {split} {metric}"
-    best = (min if metric in ("loss", "error") else max)(known, key=lambda row: row[-3])
-    point = ", ".join(f"{name} {value}" for name, value in zip(table.columns[:quantities], best, strict=False))
-    return f"best {split} {metric}: {number(best[-3])}, at {point}"
+    sign = -1 if metric in ("loss", "error") else 1
+    means = [float(row[-3]) * sign if isinstance(row[-3], int | float) else math.nan for row in table.rows]
+    best = max(range(len(means)), key=lambda at: -math.inf if math.isnan(means[at]) else means[at])
+    point = ", ".join(
+        f"{name} {value}" for name, value in zip(table.columns[:quantities], table.rows[best], strict=False)
+    )
+    return f"best {split} {metric}: {number(sign * means[best])}, at {point}"
 
 
 def _table(

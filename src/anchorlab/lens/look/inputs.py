@@ -100,6 +100,8 @@ def as_ensemble(model: AnyModel) -> Ensemble:
         return model.ensemble()
     if not isinstance(model, nn.Module):
         remedy = "open it with al.pretrained" if isinstance(model, str) else "give an ensemble, a run or a module"
+        if isinstance(model, str) and model.endswith(".toml"):
+            remedy = f"train the grid of a file with `anchorlab sweep {model}`"
         raise SpecError("model", f"{_kind(model)} is not a model", remedy)
     model = opened(model)
     named = [*model.named_parameters(), *model.named_buffers()]

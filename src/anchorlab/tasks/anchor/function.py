@@ -84,7 +84,7 @@ class AnchorFunction(Task):
 
     @field_validator("rules", mode="before")
     @classmethod
-    def _named(cls, given: Any) -> Any:
+    def _rules_have_names(cls, given: Any) -> Any:
         if isinstance(given, str | list | tuple):
             rule = given if isinstance(given, str) else "A x -> A(x)"
             raise SpecError("", f"are given by name, got {given!r:.80}", f"write {{'rule': {rule!r}}}")
