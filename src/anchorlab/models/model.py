@@ -48,7 +48,9 @@ class Model(nn.Module):
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
 
     @contextmanager
-    def hooks(self, functions: Mapping[str, Callable[[Tensor], Tensor | None]]) -> Iterator[Self]:
+    def hooks(
+        self, functions: Mapping[str, Callable[[Shaped[Tensor, "..."]], Shaped[Tensor, "..."] | None]]
+    ) -> Iterator[Self]:
         """Within `with`, call functions with the values at some sites; a tensor that one returns replaces the value.
 
             with run.model(0).hooks({"blocks.0.attn.hook_pattern": print}) as model:

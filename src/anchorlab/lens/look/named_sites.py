@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from anchorlab.lens.look.access import Access, at_submodules
@@ -34,7 +35,7 @@ class NamedSites(nn.Module):
         super().__init__()
         self.module, self.own, self.sites = module, dict(own), sites
 
-    def forward(self, inputs: Tensor, tap: Tap = identity_tap) -> Any:
+    def forward(self, inputs: Shaped[Tensor, "batch ..."], tap: Tap = identity_tap) -> Any:
         """Return the module's output; `tap` is called at each site with its name here."""
         names = {own: name for name, own in self.own.items()}
 
