@@ -107,8 +107,10 @@ def face_page() -> str:
 
 def cli_page() -> str:
     """Return every command with its options, as `--help` shows them."""
-    from anchorlab.cli.main import app
+    from anchorlab.cli.main import app, commands, explain, runs
 
+    for words in [[name] for name in commands] + [["runs", name] for name in runs if not name.startswith("-")]:
+        explain(app, words)
     text = app.generate_docs(heading_level=1, usage_name="anchorlab")
     text = text[text.index("## anchorlab tasks") :]
     text = re.sub(r"\[(`[^`]+`)\]\(#[^)]*\)", r"\1", text)

@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import cleandoc
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter, UnusedCliTokensError
@@ -97,6 +98,17 @@ def launch(
     return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
 
 
+def explain(command: App, words: Sequence[str]) -> None:
+    """Give the command that the words name its whole help, which its module's docstring holds, in place of one line."""
+    for word in words:
+        if command.default_command is not None or word not in command:
+            break
+        command = command[word]
+    if command is not app and command.default_command is not None:
+        text = cleandoc(command.default_command.__doc__ or "").partition("\n\nParameters\n")[0]
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 app.register_install_completion_command(help="Install completion for this shell (bash, zsh or fish).")
 
 
@@ -120,6 +132,8 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         completing = arguments[:1] == ["__complete"]  # a shell asks, in the name that cyclopts reserves
         tokens = completion_words(arguments) if completing else fold(arguments)
+        if not {"--help", "-h"}.isdisjoint(tokens):
+            explain(app, tokens)
         entry = app if completing else app.meta  # at TAB no module is imported
         code = entry(tokens, exit_on_error=False, print_error=False, result_action="return_value")
     except IncompleteError as error:
