@@ -15,7 +15,7 @@ NAMES = [name for name in al.__all__ if name != "__version__"]
 
 
 def test_the_face_is_curated():
-    assert 20 <= len(NAMES) <= 45
+    assert 20 <= len(NAMES) <= 46
     assert len(set(al.__all__)) == len(al.__all__)
     assert dir(al) == sorted(al.__all__)
 
