@@ -13,6 +13,7 @@ PACKAGES = (
     "tasks",
     "models",
     "training",
+    "trained",
     "runs",
     "lens",
     "lens.circuits",

@@ -22,7 +22,7 @@ _LARGEST, _MOST_MAPS = 10, 4  # entries printed, maps drawn
 
 
 def memory(
-    run: shared.StoredRun,
+    run: shared.AnyRun,
     left: str,
     right: str,
     /,
@@ -31,7 +31,7 @@ def memory(
     along: shared.Flag = False,
     member: int | None = None,
     figure: Path | None = None,
-    store: shared.StoreFolder = None,
+    store: shared.ReadStore = None,
     json: shared.Json = False,
 ) -> None:
     """Show how strongly a product of weights associates tokens or positions: what a run's weights have memorised.
@@ -53,10 +53,9 @@ def memory(
         raise SpecError("step", "names one checkpoint, but `--along` takes all of them", "give one of the two")
     check_file(figure, "figure")
 
-    from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
 
-    began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
+    began, trained = time.monotonic(), TrainedRun(shared.found_run(run, store))
     count = len(trained.experiment.members)
     if member is not None and not 0 <= member < count:
         raise SpecError("member", f"{member} is outside {counted(count, 'member')}", f"choose from 0..{count - 1}")

@@ -7,7 +7,7 @@ from anchorlab.errors import SpecError
 
 
 def diff_(
-    first: shared.RunName, second: shared.RunName, /, *, store: shared.StoreFolder = None, json: shared.Json = False
+    first: shared.RunName, second: shared.RunName, /, *, store: shared.ReadStore = None, json: shared.Json = False
 ) -> None:
     """Show in which fields and versions two runs differ, and their metrics at the end side by side.
 
@@ -18,10 +18,9 @@ def diff_(
     second
         The same of the other run.
     """
-    from anchorlab.runs import Store, differing, entry_of, side_by_side, text_of
+    from anchorlab.runs import differing, entry_of, side_by_side, text_of
 
-    kept = Store(store)
-    pair = kept.find(first), kept.find(second)
+    pair = shared.found_run(first, store), shared.found_run(second, store)
     if pair[0].address == pair[1].address:
         raise SpecError("second", f"is the same run, {pair[0].address}", "name another one")
     fields = differing(pair[0].spec, pair[1].spec)
