@@ -20,7 +20,7 @@ SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structu
 PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step rank-one-noise)
 
 .PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-versions test-bounds release faults lint types \
-	imports docs gallery gallery-again check bench browser clean
+	imports docs gallery zoo gallery-again check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
@@ -134,6 +134,10 @@ gallery: language language-2
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
 	$(BIN)/anchorlab study anchor/learners --profile paper-start-keys
 	$(BIN)/python docs/gallery/build.py
+
+# the trained models that the package ships, from the store of `make gallery`; what it lacks is trained, about twenty minutes of one core
+zoo: .venv/installed
+	$(BIN)/python docs/gallery/zoo.py
 
 # the same from the published findings: draw them again and judge them by the bands of today, without a run
 gallery-again: .venv/installed

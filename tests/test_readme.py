@@ -28,7 +28,15 @@ def test_the_readme_runs(installation):
     assert (installation.folder / "identity.png").stat().st_size > 10_000
     assert "previous_token" in ran.printed
     assert "Training shows all of the answers" in ran.printed
-    assert {command.split()[0] for command in ran.said} == {"show", "train", "study", "claims", "verify", "report"}
+    assert {command.split()[0] for command in ran.said} == {
+        "tour",
+        "show",
+        "train",
+        "study",
+        "claims",
+        "verify",
+        "report",
+    }
     assert "agrees at small scale" in ran.said["claims"] or "differs at small scale" in ran.said["claims"]
     assert "left to train" in ran.said["study anchor/* --profile quick --dry-run"]
     assert "within 10m, in this order" in ran.said["verify --budget 10m --dry-run"]
@@ -42,8 +50,8 @@ def test_the_quickstart_runs(installation):
     ran = installation.run_page(QUICKSTART, lambda text: text.replace("seeds=3)", f"{SHORT_RECIPE}, seeds=2)"))
     assert "previous_token" in ran.printed
     commands = [command.split()[0] for command in ran.said]
-    assert commands.count("show") == 3 and commands.count("train") == 2 and commands.count("inspect") == 2
-    assert {"tasks", "runs", "truncate", "memory", "circuit", "studies", "claims", "report"} < set(commands)
+    assert commands.count("show") == 3 and commands.count("train") == 2 and commands.count("inspect") == 3
+    assert {"tour", "tasks", "runs", "truncate", "memory", "circuit", "studies", "claims", "report"} < set(commands)
     assert STUDY_SMOKE in ran.said
     assert {"heads.html", "circuit.svg"} < {path.name for path in installation.folder.iterdir()}
 

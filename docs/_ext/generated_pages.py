@@ -14,6 +14,7 @@ PACKAGES = (
     "tasks",
     "models",
     "training",
+    "trained",
     "runs",
     "lens",
     "lens.circuits",

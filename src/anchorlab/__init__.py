@@ -41,6 +41,7 @@ _NAMES = {
     ),
     "runs": ("Store",),
     "engine": ("compare", "train"),
+    "trained": ("zoo",),
     "lens": ("Intervention", "detect", "look", "sweep"),
     "language": ("pretrained",),
     "studies": ("Analysis", "Profile", "Study", "at_end", "claim", "curves_against", "run_study", "study"),
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
         register_task,
         task,
     )
+    from anchorlab.trained import zoo
     from anchorlab.training import (
         SGD,
         AdamW,

@@ -359,3 +359,16 @@ def test_a_run_that_may_be_missing_because_it_is_damaged_is_named(store):
         assert len(store.select("state=finished", "model.layers=1")) == 2
         assert [one.address for one in store.select("state=damaged")] == [spec.name]
         store.select()
+
+
+def test_a_read_only_store_is_listed_and_never_written(filled):
+    listed = filled.select("layers=1")
+    shutil.rmtree(filled.root / "index")
+    (filled.root / "read-only").touch()
+    before = contents(filled.root)
+    assert filled.select("layers=1") == listed and len(listed) == 2
+    assert contents(filled.root) == before
+    for write in (lambda: filled.remove(listed[0].address), filled.pack, filled.open(cell_of(9)).__enter__):
+        with pytest.raises(StoreError, match=r"this store is read-only; name another one$"):
+            write()
+    assert contents(filled.root) == before

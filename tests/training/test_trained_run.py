@@ -111,3 +111,12 @@ def test_a_member_is_named_by_its_seed_or_its_index(tmp_path):
     ):
         with pytest.raises(SpecError, match=message):
             found.model(**arguments)
+
+
+def test_weights_that_are_kept_in_bfloat16_are_computed_with_in_float32(decoders, monkeypatch):
+    kept = decoders.run.read_checkpoint(4)
+    monkeypatch.setattr(
+        decoders.run, "read_checkpoint", lambda step: {key: one.bfloat16() for key, one in kept.items()}, raising=True
+    )
+    for name, value in decoders.ensemble().weights.items():
+        assert value.dtype == torch.float32 and torch.equal(value, kept[name].bfloat16().float())

@@ -28,6 +28,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 commands = {
+    "tour": ("inspect", "Look inside a trained model that comes with the package."),
     "tasks": ("tasks", "List the tasks that models can be trained on."),
     "models": ("tasks", "List the kinds of models, or the fields of one."),
     "show": ("tasks", "Show examples of a task and how their answers follow."),

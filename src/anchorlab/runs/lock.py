@@ -12,6 +12,9 @@ from anchorlab.errors import InUseError, StoreError
 from anchorlab.plain import check_way, open_plain, read_plain
 from anchorlab.runs.atomic_files import file_time, remove_temporaries
 
+READ_ONLY = "read-only"
+"""The name of a file that makes the store in its folder read-only: no lock can be taken there."""
+
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LONGEST_NAME = 1000  # bytes of the holder's name in the lock file
 _PAUSE = 0.05  # seconds between two tries
@@ -91,10 +94,14 @@ class Lock:
     def acquire(self, wait: float = 0.0) -> None:
         """Take the lock, waiting up to `wait` seconds for another holder; create its directory if needed.
 
-        Errors: `InUseError` that names the process holding the lock; `StoreError` if the directory cannot be written.
+        Errors: `InUseError` that names the process holding the lock; `StoreError` if the directory cannot be written,
+        or belongs to a read-only store.
         """
         if self.held:
             raise StoreError(f"{self.path.parent}: already open in this process; close it first")
+        for folder in (self.path.parent, self.path.parent.parent):
+            if (folder / READ_ONLY).exists():
+                raise StoreError(f"{folder}: this store is read-only; name another one")
         deadline = time.monotonic() + wait
         while not self._try():
             if self._take_from_silent():

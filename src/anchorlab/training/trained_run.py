@@ -5,7 +5,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch import nn
+import torch
+from jaxtyping import Shaped
+from torch import Tensor, nn
 
 from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
@@ -120,7 +122,7 @@ class TrainedRun(Drawable):
             return self._initial_ensemble
         weights = self.run.read_checkpoint(self.checkpoints[-1] if step is None else step)
         blank = initialise(self.experiment.model, self.experiment.task.shape, [0])
-        return blank.with_weights({name: weights[name] for name in blank.weights})
+        return blank.with_weights({name: _computable(weights[name]) for name in blank.weights})
 
     @cached_property
     def _initial_ensemble(self) -> Ensemble:
@@ -208,6 +210,11 @@ class TrainedRun(Drawable):
             problem = f"members {', '.join(map(str, found[:10]))} have the seed {seed}"
             raise SpecError("seed", problem, "choose one by its index, as in member=0")
         return found[0]
+
+
+def _computable(weights: Shaped[Tensor, "member ..."]) -> Shaped[Tensor, "member ..."]:
+    """Return weights in float32 where they are kept in bfloat16, as those of the zoo are."""
+    return weights.float() if weights.dtype == torch.bfloat16 else weights
 
 
 def experiment_of(run: Run) -> Experiment:

@@ -24,7 +24,7 @@ _COLUMNS = ("layer", "head", "from", "to", "attention", "loss when cut\n(live)",
 
 
 def circuit(
-    run: shared.StoredRun,
+    run: shared.AnyRun,
     /,
     *,
     member: int = 0,
@@ -35,7 +35,7 @@ def circuit(
     seed: int = 0,
     figure: Path | None = None,
     page: Path | None = None,
-    store: shared.StoreFolder = None,
+    store: shared.ReadStore = None,
     json: shared.Json = False,
 ) -> None:
     """Find a member's circuit: the attention paths that suffice for its task when all other attention is replaced.
@@ -63,10 +63,9 @@ def circuit(
     check_file(figure, "figure")
 
     from anchorlab.lens import find_circuit
-    from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
 
-    began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
+    began, trained = time.monotonic(), TrainedRun(shared.found_run(run, store))
     check_member(member, len(trained.experiment.members))
     shown = None if step is None else [step]
     step = trained.checkpoints[-1] if step is None else step

@@ -11,10 +11,10 @@ _MOST = 100_000
 
 
 def inspect(
-    run: shared.StoredRun,
+    run: shared.AnyRun,
     /,
     *,
-    store: shared.StoreFolder = None,
+    store: shared.ReadStore = None,
     n: shared.Count = 200,
     step: shared.Step = None,
     member: int | None = None,
@@ -38,10 +38,9 @@ def inspect(
 
     from anchorlab.lens import detect, look
     from anchorlab.report import show
-    from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
 
-    trained = TrainedRun(Store(store).find(run))
+    trained = TrainedRun(shared.found_run(run, store))
     task = trained.experiment.task
     count = len(trained.experiment.members)
     check_member(member, count)

@@ -30,7 +30,7 @@ _LARGEST, _MOST_MAPS = 10, 4  # entries printed, maps drawn
 
 
 def memory(
-    run: shared.StoredRun,
+    run: shared.AnyRun,
     left: str,
     right: str,
     /,
@@ -39,7 +39,7 @@ def memory(
     along: shared.Flag = False,
     member: int | None = None,
     figure: Path | None = None,
-    store: shared.StoreFolder = None,
+    store: shared.ReadStore = None,
     json: shared.Json = False,
 ) -> None:
     """Show how strongly a product of a run's weights associates tokens or positions.
@@ -61,10 +61,9 @@ def memory(
         raise SpecError("step", "names one checkpoint, but `--along` takes all of them", "give one of the two")
     check_file(figure, "figure")
 
-    from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
 
-    began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
+    began, trained = time.monotonic(), TrainedRun(shared.found_run(run, store))
     count = len(trained.experiment.members)
     check_member(member, count)
     steps = trained.checkpoints if along else [trained.checkpoints[-1] if step is None else step]

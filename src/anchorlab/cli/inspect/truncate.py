@@ -92,7 +92,7 @@ def truncate(
     from anchorlab.training import TrainedRun
 
     began, place = time.monotonic(), Store(store)
-    trained = TrainedRun(place.find(run))
+    trained = TrainedRun(shared.found_run(run, store))
     table = truncations(
         trained,
         weights or ["blocks.*"],

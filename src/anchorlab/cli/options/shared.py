@@ -16,6 +16,7 @@ from anchorlab.errors import SpecError
 if TYPE_CHECKING:
     from anchorlab.engine import On
     from anchorlab.engine.backend import Backend
+    from anchorlab.runs import Run, Store
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 """An option without a value, such as `--yes`."""
@@ -41,8 +42,20 @@ StoreFolder = Annotated[
     Path | None,
     Parameter(help="Folder of stored runs and findings; by default $ANCHORLAB_STORE, or `runs`."),
 ]
+ReadStore = Annotated[
+    str | None,
+    Parameter(
+        help="Folder of stored runs, by default $ANCHORLAB_STORE, or `runs`; or `zoo`, the models of the package."
+    ),
+]
+"""A store that a command only reads. A folder of one's own with the zoo's name is `./zoo`."""
+
 RunName = Annotated[str, Parameter(completer=complete.runs)]
 StoredRun = Annotated[RunName, Parameter(help="First digits of the run's address, as `anchorlab runs` lists it.")]
+AnyRun = Annotated[
+    RunName,
+    Parameter(help="First digits of the run's address, as `anchorlab runs` lists it; or `zoo:NAME`, one of the zoo."),
+]
 Where = Annotated[
     list[str] | None,
     Parameter(
@@ -66,6 +79,29 @@ DryRun = Annotated[
     Flag,
     Parameter(help="Train nothing: print what would be trained, and the time, memory and disk that it would take."),
 ]
+
+
+def read_store(folder: str | Path | None) -> "Store":
+    """Return the store in a folder, or the zoo's."""
+    from anchorlab.runs import Store
+
+    if folder == "zoo":
+        from anchorlab.trained.zoo import ROOT
+
+        return Store(ROOT)
+    return Store(folder)
+
+
+def found_run(name: str, folder: str | Path | None) -> "Run":
+    """Return the run of a store whose address begins so, or for `zoo:NAME` that of the zoo.
+
+    Errors: as `Store.find` and `zoo`.
+    """
+    if name.startswith("zoo:"):
+        from anchorlab.trained import zoo
+
+        return zoo(name.removeprefix("zoo:")).run
+    return read_store(folder).find(name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,9 @@ from anchorlab.cli.terminal.output import counted, print_json, print_text
 from anchorlab.errors import StoreError
 
 
-def check_(*, store: shared.StoreFolder = None, json: shared.Json = False) -> int:
+def check_(*, store: shared.ReadStore = None, json: shared.Json = False) -> int:
     """Read every file of the runs and name the damaged ones; exit with 2 if there are any."""
-    from anchorlab.runs import Store
-
-    kept = Store(store)
+    kept = shared.read_store(store)
     found, problems = kept.runs(), kept.problems()
     unfinished = sum(not run.finished for run in found)
     if json:

@@ -7,7 +7,7 @@ from anchorlab.errors import SpecError
 
 
 def diff_(
-    first: shared.RunName, second: shared.RunName, /, *, store: shared.StoreFolder = None, json: shared.Json = False
+    first: shared.RunName, second: shared.RunName, /, *, store: shared.ReadStore = None, json: shared.Json = False
 ) -> None:
     """Show the fields and versions in which two runs differ, and their final metrics side by side.
 
@@ -18,10 +18,9 @@ def diff_(
     second
         First digits of the other run's address.
     """
-    from anchorlab.runs import Store, differing, entry_of, side_by_side, text_of
+    from anchorlab.runs import differing, entry_of, side_by_side, text_of
 
-    kept = Store(store)
-    pair = kept.find(first), kept.find(second)
+    pair = shared.found_run(first, store), shared.found_run(second, store)
     if pair[0].address == pair[1].address:
         raise SpecError("second", f"is the same run, {pair[0].address}", "name another one")
     fields = differing(pair[0].spec, pair[1].spec)

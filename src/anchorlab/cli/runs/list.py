@@ -1,7 +1,6 @@
 """`anchorlab runs list`, and helpers with which other commands name and select runs."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -11,7 +10,7 @@ from anchorlab.cli.terminal.output import counted, print_json, print_problem, pr
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
-    from anchorlab.runs import Entry, Fields
+    from anchorlab.runs import Entry, Fields, Store
 
 _WHERE = "Condition such as `model.layers=2` or `'test.accuracy>0.9'`, with = != < <= > >=; several must all hold."
 _FIRST_PAGE = 50  # runs that are shown unless --limit says otherwise
@@ -24,7 +23,7 @@ def list_(
     reverse: shared.Flag = False,
     columns: str | None = None,
     limit: int | None = None,
-    store: shared.StoreFolder = None,
+    store: shared.ReadStore = None,
     json: shared.Json = False,
 ) -> None:
     """List the runs in the store, the newest first, with their sizes and the total.
@@ -48,7 +47,7 @@ def list_(
 
     if limit is not None and limit < 0:
         raise SpecError("limit", f"{limit} is negative", "give a number of runs, or 0 for all")
-    fields, found = matching(store, where, quiet=json)
+    fields, found = matching(shared.read_store(store), where, quiet=json)
     if sort is None:
         found = sorted(found, key=lambda entry: entry.modified, reverse=not reverse)
     else:
@@ -80,18 +79,17 @@ def list_(
         print_text(f"{shown}, {size_text(size)} in all{rest}")
 
 
-def matching(store: Path | None, where: list[str] | None, quiet: bool) -> "tuple[Fields, list[Entry]]":
+def matching(kept: "Store", where: list[str] | None, quiet: bool) -> "tuple[Fields, list[Entry]]":
     """Return the fields of a store's runs, and the runs that fulfil all conditions.
 
     Damaged runs that may belong to the selection are named on standard error.
 
     Errors: `SpecError` for an invalid condition, or one on a field that no run has.
     """
-    from anchorlab.runs import Condition, Fields, Index, Store, chosen, studies_by_run
+    from anchorlab.runs import Condition, Fields, Index, chosen, studies_by_run
     from anchorlab.runs.query import undecided
 
     conditions = [Condition.parse(text) for text in where or ()]
-    kept = Store(store)
     index = Index(kept.root)
     with waiting("reading the runs of the store", quiet):
         entries = index.entries()

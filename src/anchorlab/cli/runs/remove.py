@@ -71,7 +71,7 @@ def prune_(
             raise unknown_name("kinds", kind, KINDS, "kind")
     oldest = None if older_than is None else time.time() - _age(older_than)
     kept = Store(store)
-    fields, wanted = matching(store, where, quiet=json)
+    fields, wanted = matching(kept, where, quiet=json)
     used, unknown = _uses(kept)
     if "orphans" in kinds and unknown:
         raise SpecError(

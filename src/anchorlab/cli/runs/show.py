@@ -5,12 +5,12 @@ from anchorlab.cli.runs.list import summary
 from anchorlab.cli.terminal.output import print_json, print_metrics, print_table, print_text
 
 
-def show_(run: shared.StoredRun, /, *, store: shared.StoreFolder = None, json: shared.Json = False) -> None:
+def show_(run: shared.AnyRun, /, *, store: shared.ReadStore = None, json: shared.Json = False) -> None:
     """Show a run's specification and its final metrics."""
-    from anchorlab.runs import Store, entry_of, flat, text_of
+    from anchorlab.runs import entry_of, flat, text_of
     from anchorlab.runs.metrics import last_metrics
 
-    found = Store(store).find(run)
+    found = shared.found_run(run, store)
     last = last_metrics(found.metrics()) if found.finished else None
     spec, row = found.spec, summary(entry_of(found))
     if json:

@@ -1,0 +1,184 @@
+"""Make the zoo, the trained models that the package ships, from runs of the published studies.
+
+    python docs/gallery/zoo.py --store runs
+
+A study's quick run is taken from the store, with its first members; where the store has none, these members alone are
+trained, from where an earlier call stopped. No setting is searched here. The classics have no study to take runs from:
+they get the recipe of the retrieval studies' quick profiles, and the anchor studies' quick model at half its width.
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anchorlab.engine import run
+from anchorlab.lens import look
+from anchorlab.models import ModelSpec
+from anchorlab.models.superposition import SuperpositionSpec
+from anchorlab.papers.retrieval import settings
+from anchorlab.progress import reported
+from anchorlab.runs import Store
+from anchorlab.runs.atomic_files import Fingerprint, make_directory, write_file, write_json
+from anchorlab.runs.lock import READ_ONLY
+from anchorlab.runs.metrics import last_metrics, metrics_bytes
+from anchorlab.runs.names import checkpoint_name
+from anchorlab.runs.tensor_file import tensor_pieces
+from anchorlab.studies import study
+from anchorlab.studies.quick import quick_model
+from anchorlab.studies.seeds import fresh
+from anchorlab.tasks import Batch, Task, task
+from anchorlab.trained.zoo import FILE, ROOT
+from anchorlab.training import Ensemble, Evaluation, Experiment, Members, Times, TrainedRun
+
+STEPS = 2000  # of the classics
+SMALL_DECODER = quick_model(width=32)
+SMALL = 50_000  # bytes of weights that stay in float32, since nothing would be gained
+LARGEST = 12_000_000  # bytes of the zoo
+CHECKED = 2000  # sequences of each split whose answers must not change by rounding the weights
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run of the zoo: an experiment, its study if it has one, and how much of it is kept."""
+
+    experiment: Experiment
+    study: str | None = None
+    members: int = 3
+    checkpoints: int = 1
+
+
+def of_study(name: str, label: str, members: int = 3, checkpoints: int = 1) -> Cell:
+    """Return a cell of a study's quick profile by its label."""
+    (found,) = (one for one in study(name).experiments_of("quick") if one.label == label)
+    return Cell(found, name, members, checkpoints)
+
+
+def classic(name: str, model: ModelSpec = SMALL_DECODER, members: int = 3) -> Cell:
+    """Return a training of one of the classics, on a stream, with its weights along it."""
+    every = STEPS // 8
+    recipe = settings.quick(1, 1, STEPS, seeds=3).recipe.replace(
+        evaluation=Evaluation(every=every), checkpoints=Times(every=every)
+    )
+    return Cell(Experiment(task(name), model, recipe, Members(seeds=fresh(3)), name), None, members, checkpoints=8)
+
+
+def cells() -> dict[str, Cell]:
+    """Return the runs of the zoo by name, which is that of their task."""
+    found = [
+        of_study("anchor/identity", "identity, 2000 sequences"),
+        of_study("anchor/nine-tasks", "reading comprehension"),
+        of_study("anchor/order", "classification", members=1),
+        of_study("anchor/composite", "composite, 4 layers", members=1),
+        of_study("anchor/working-memory", "working memory", members=1),
+        of_study("anchor/synonym", "synonyms, 10000 sequences", members=1),
+        of_study("anchor/recitation", "recitation, 7000 sequences", members=2),
+        of_study("anchor/statistical", "statistical, first kind"),
+        of_study("anchor/multi-anchor", "multi-anchor", members=1),
+        of_study("anchor/frequency", "low frequency"),
+        of_study("anchor/two-distances", "two distances", members=2),
+        of_study("truncation/feedforward-noise", "noisy recall", members=1),
+        of_study("truncation/associative-memory", "d = 12"),
+        of_study("retrieval/circuits", "six layers", members=2),
+        classic("classics/associative-recall", members=2),
+        classic("classics/repeated-sequence"),
+        classic("classics/superposition", SuperpositionSpec()),
+    ]
+    return {one.experiment.task.name: one for one in found}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train what the store lacks, and write the zoo."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, default=None, help="the folder of runs")
+    parser.add_argument("--workers", type=int, default=None, help="processes that train")
+    chosen = parser.parse_args(arguments)
+    wanted = cells()
+    runs = trained(list(wanted.values()), Store(chosen.store), chosen.workers)
+    shutil.rmtree(ROOT, ignore_errors=True)
+    entries = [write(name, cell, found) for (name, cell), found in zip(wanted.items(), runs, strict=True)]
+    make_directory(ROOT)
+    write_file(ROOT, READ_ONLY, [b"anchorlab writes nothing into this folder.\n"])
+    FILE.write_text(json.dumps(entries, indent=1) + "\n", "utf-8")
+    if (size := sum(path.stat().st_size for path in ROOT.rglob("*") if path.is_file())) > LARGEST:
+        raise SystemExit(f"the zoo has {size} bytes, more than {LARGEST}")
+
+
+def trained(wanted: Sequence[Cell], store: Store, workers: int | None) -> list[TrainedRun]:
+    """Return the run of each cell: with all its study's members if the store has it, else with the first alone."""
+    whole = [one.experiment for one in wanted]
+    first = [one.experiment.take(range(one.members)) for one in wanted]
+    experiments = [all_ if all_.cell in store else some for all_, some in zip(whole, first, strict=True)]
+    with reported(None, None) as show:
+        return run(experiments, store, workers, report=show)
+
+
+def write(name: str, cell: Cell, found: TrainedRun) -> dict[str, Any]:
+    """Write what the zoo keeps of a run, and return its line of the list."""
+    experiment = found.experiment.take(range(cell.members))
+    folder = ROOT / experiment.cell.address
+    make_directory(folder / "checkpoints")
+    files: dict[str, Fingerprint] = {}
+    dtype = weight_type(found.ensemble().select(range(cell.members)), experiment.task)
+    for step in spread(found.checkpoints, cell.checkpoints):
+        kept = {key: value[: cell.members].to(dtype) for key, value in found.run.read_checkpoint(step).items()}
+        path = folder / checkpoint_name(step)
+        files[checkpoint_name(step)] = write_file(path.parent, path.name, tensor_pieces(kept))[1]
+    metrics = found.run.metrics().filter(pl.col("member") < cell.members)
+    files["metrics.parquet"] = write_file(folder, "metrics.parquet", [metrics_bytes(metrics)])[1]
+    record = {"address": experiment.cell.address, "label": name, "spec": experiment.to_json()}
+    made_by = [{key: one[key] for key in ("device", "torch")} for one in found.run.made_by]  # without the host's name
+    record |= {"environments": found.run.environments, "made_by": made_by}
+    files["spec.json"] = write_json(folder, "spec.json", record)
+    write_json(folder, "manifest.json", {"files": {key: one._asdict() for key, one in files.items()}})
+    split = experiment.task.splits[-1]
+    end = last_metrics(metrics).filter(split=split, group="all", edit="none")
+    values = dict(zip(end["metric"], end["mean"], strict=True))
+    return {
+        "name": name,
+        "study": cell.study,
+        "model": experiment.model.kind,
+        "members": cell.members,
+        "checkpoints": cell.checkpoints,
+        "split": split,
+        "accuracy": round(values["accuracy"], 6) if "accuracy" in values else None,
+        "loss": values["loss"],
+        "weights": str(dtype).removeprefix("torch."),
+        "MB": round(sum(one.size for one in files.values()) / 1e6, 3),
+        "run": experiment.cell.address,
+    }
+
+
+def weight_type(ensemble: Ensemble, chosen: Task) -> torch.dtype:
+    """Return bfloat16 if every answer of every member stays what it is, else float32."""
+    weights = ensemble.weights
+    if chosen.loss != "cross_entropy" or sum(value.nbytes for value in weights.values()) < SMALL:
+        return torch.float32
+    rounded = ensemble.with_weights({key: value.bfloat16().float() for key, value in weights.items()})
+    drawn = (chosen.sample(split, CHECKED, seed=0) for split in chosen.splits)
+    same = all(torch.equal(answers(ensemble, batch), answers(rounded, batch)) for batch in drawn)
+    return torch.bfloat16 if same else torch.float32
+
+
+def answers(ensemble: Ensemble, batch: Batch) -> Int[Tensor, "member batch scored"]:
+    """Return every member's most probable tokens."""
+    return look(ensemble, batch.inputs, positions=batch.positions)["output"].argmax(dim=-1)
+
+
+def spread(steps: Sequence[int], count: int) -> list[int]:
+    """Return so many steps, evenly spaced, with the first and the last; of one, the last."""
+    if count == 1:
+        return [steps[-1]]
+    return [steps[round(at * (len(steps) - 1) / (count - 1))] for at in range(count)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+"""Trained models that the package ships."""
+
+from anchorlab.trained.zoo import zoo
