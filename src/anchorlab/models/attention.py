@@ -118,7 +118,7 @@ class Embedded(NamedTuple):
 
     @property
     def pays(self) -> bool:
-        """Whether mapping the tables is less work than mapping the stream: they have fewer rows than it has."""
+        """Whether the tables have fewer rows than the stream, so that mapping them is less work."""
         rows = len(self.tokens) + (0 if self.places is None else len(self.places))
         return rows < self.inputs.numel()
 
