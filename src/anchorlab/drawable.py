@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def plotted(value: Any, **choices: Any) -> "Figure":
-    """Return the figure that is drawn for a value of this class."""
+    """Return the figure of a value of this class."""
     drawing: Figure = handed_down().plot(value, **choices)
     return drawing
 

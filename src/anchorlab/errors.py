@@ -13,7 +13,7 @@ class AnchorlabError(Exception):
 
 
 class DivergedWarning(RuntimeWarning):
-    """Members of a run that was trained have metrics that are not finite."""
+    """Some members of a newly trained run have metrics that are not finite."""
 
 
 class SpecError(AnchorlabError, ValueError):
@@ -91,7 +91,7 @@ class SiteError(AnchorlabError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error of Python, of torch or of the operating system says that memory could not be had."""
+    """Return whether an error from Python, torch or the operating system means that memory ran out."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     # torch's own class, by its name, since this module is imported without torch; on a CPU torch has no class for it

@@ -1,4 +1,4 @@
-"""What higher floors do for lower ones: `anchorlab/__init__`, above all floors, hands it down."""
+"""Functions of higher floors that lower floors call; `anchorlab/__init__`, above all floors, hands them down."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class HandedDown:
-    """What no lower floor may name.
+    """Functions that lower floors may not import.
 
     Fields
         plot: draws a value as a figure, with the choices of its class
         card: writes a value as the HTML card of a notebook
         study: returns a study by its name, one of `anchorlab.names.STUDIES`
-        study_title: returns its title without importing it
+        study_title: returns a study's title without importing it
         to_hugging_face: turns one member of an ensemble into a model of transformers
     """
 
@@ -28,10 +28,10 @@ _handed: list[HandedDown] = []
 
 
 def hand_down(given: HandedDown) -> None:
-    """Make something known to all floors, in place of what was handed down before."""
+    """Provide functions to all floors, replacing those handed down before."""
     _handed[:] = [given]
 
 
 def handed_down() -> HandedDown:
-    """Return what was handed down."""
+    """Return the functions that were handed down."""
     return _handed[0]

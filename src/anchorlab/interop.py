@@ -81,7 +81,7 @@ def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transf
     return hooked
 
 
-def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> dict[str, Tensor]:
+def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> dict[str, Float[Tensor, "..."]]:
     """Return one member's weights under the names and in the shapes of a `HookedTransformer`, without the library.
 
     Parts that the model lacks are filled in: biases with zeros, output maps with the identity, missing feed-forward

@@ -1,4 +1,4 @@
-"""The names of tasks, studies and models, for those who want no more than names: no task or model is imported.
+"""The names of tasks, studies and models, available without importing any task or model.
 
 Studies are found by this list. Tasks and models register themselves; a test compares their names with these.
 """

@@ -89,7 +89,7 @@ class Spec(BaseModel):
 def text_schema(kind: type, parse: Callable[[str], Any], remedy: str) -> CoreSchema:
     """Return the pydantic schema of a class whose values are text in specifications: `parse` reads it, `str` writes it.
 
-    `remedy` is told for a value that is not text.
+    `remedy` is the remedy in the error for a value that is not text.
     """
 
     def validate(value: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from anchorlab.runs import Store
 from anchorlab.training import TrainedRun
 from tests.cli.test_interrupt import MAIN
-from tests.studies.test_sweep_file import SMALL
+from tests.studies.test_toml_file import SMALL
 
 FILE = f"""
 task = "anchor/identity"

@@ -67,14 +67,13 @@ def test_progress_reaches_the_end(shared):
     assert any("test loss" in each[4] for each in reports)
 
 
-def test_a_finished_run_is_read_and_not_trained_again(tmp_path, monkeypatch):
+def test_a_finished_run_is_read_and_not_trained_again(tmp_path):
     one, store = experiment(), Store(tmp_path)
     first = run([one], store, workers=1)[0]
-    before = contents(tmp_path)
-    monkeypatch.setattr("anchorlab.engine.job.fit", None)
-    again = run([one, one], store, workers=2)
+    before, steps = contents(tmp_path), []
+    again = run([one, one], store, workers=2, report=lambda status: steps.append(status.done))
     assert [each.run.address for each in again] == [first.run.address] * 2
-    assert contents(tmp_path) == before
+    assert contents(tmp_path) == before and not any(steps)
     assert again[0].experiment == one
 
 

@@ -35,8 +35,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         (package / "weights").write_bytes(content)
         parts.append(Part(package.name, "weights", checksum(content)))
     model = Packaged("Made up", "2 bits", "Public domain", "made-up", "none", tuple(parts), checksum(b"".join(PARTS)))
-    monkeypatch.setattr(conversion, "PACKAGED", {"made-up": model})
-    monkeypatch.setattr("anchorlab.language.packaged.PACKAGED", {"made-up": model})
+    monkeypatch.setitem(PACKAGED, "made-up", model)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path / "new" / "cache"))
     return tmp_path / "new" / "cache"

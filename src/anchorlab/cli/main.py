@@ -86,7 +86,7 @@ def launch(
         ),
     ] = (),
 ) -> object:
-    """Import the modules of the user before a command looks up any name, and run the command."""
+    """Import the user's modules before a command looks up any name, then run the command."""
     if imports:
         from anchorlab.engine.modules import import_modules
 
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     0: success; 1: some pieces of a training failed, all others are finished; 2: an error that the user can fix, printed
-    in one line; 130: interrupted; 143: terminated. A command such as `check` may return a code of its own.
+    in one line; 130: interrupted; 143: terminated. Commands such as `check` may return other codes.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -38,8 +38,8 @@ def compare(
 
     Args:
         task: a task or its name
-        models: model specs, or kinds of models in their default size, which is the anchor paper's; the keys of a
-            mapping are the models' names in the table, which else are their kinds
+        models: model specs, or kinds of models in their default size, which is the anchor paper's; a mapping's keys are
+            the models' names in the table, otherwise their kinds
         recipe, seeds, store, workers, device, report, progress: as for `train`
 
     Returns: a table with columns model, parameters (of one member), split, group, metric, and mean, lowest and highest

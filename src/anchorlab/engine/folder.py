@@ -17,7 +17,7 @@ from anchorlab.training import Progress
 class Folder:
     """Workers started with `anchorlab worker STORE` on any machine that shares the store's folder.
 
-    If no worker is alive, a note says so after a while, and again from time to time.
+    If no worker is alive, a note appears after a while, and again from time to time.
 
     Fields
         pause: seconds between two checks of the store

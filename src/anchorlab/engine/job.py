@@ -99,7 +99,7 @@ class Job:
         self.finish(self.fitting(report)(self.experiment, keeper=keeper, start=start).rows)
 
     def fitting(self, report: Callable[[Progress], None]) -> Callable[..., Trained]:
-        """Return `fit` as this job uses it."""
+        """Return `fit` with this job's arguments."""
         return partial(fit, device=self.device, execution=self.execution, report=report, keep_every=self.keep_every)
 
     def finish(self, rows: Iterable[Row]) -> None:

@@ -14,7 +14,7 @@ FOLDER = "workers"
 
 
 class Presence:
-    """Shows other processes that a worker is alive. A killed worker disappears with its process or its lease.
+    """Shows other processes that a worker is alive, until its process ends or its lease expires.
 
     Args:
         root: the folder of the store

@@ -26,7 +26,7 @@ class Planned:
     Fields
         experiment, plan: what is trained, and how
         work: the floating-point operations of the whole run; the longest runs are trained first
-        joined_with: the key, as of `common`, shared by runs that can be trained together; None if it is trained alone
+        joined_with: the key, from `common`, shared by runs that can be trained together; None if it is trained alone
     """
 
     experiment: Experiment

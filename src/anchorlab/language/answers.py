@@ -1,19 +1,19 @@
 """Score a model's answers to prompts: the right word, wrong words of the same kind, and words such as "the"."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from anchorlab.language.encode import ABSENT, TokenisedPrompts, tokenise_prompts, word_tokens
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.prompts import Prompt, generic_words
 from anchorlab.language.start import start_token
-from anchorlab.models.model import predict
+from anchorlab.models.model import Weights, predict
 
 _ENTERING = {
     **dict.fromkeys(("W_Q", "W_K", "W_V"), "ln1.hook_normalized"),
@@ -43,17 +43,19 @@ class Answers:
     words: Float[Tensor, "*edit prompt word"]
     word_ranks: Float[Tensor, "*edit prompt word"]
 
-    def __getitem__(self, which: int | slice | Tensor) -> "Answers":
+    def __getitem__(self, which: int | slice | Shaped[Tensor, "index"]) -> "Answers":
         """Return the entries of the first axis."""
         return Answers(**{name: value[which] for name, value in self.tensors.items()})
 
     @property
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Float[Tensor, "..."]]:
         """The fields by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
-def combine(answers: Sequence[Answers], how: Callable[[list[Tensor]], Tensor] = torch.stack) -> Answers:
+def combine(
+    answers: Sequence[Answers], how: Callable[[list[Float[Tensor, "*axes"]]], Float[Tensor, "*joined"]] = torch.stack
+) -> Answers:
     """Merge answers about the same words into one: stack them along a new first axis, or join them with `torch.cat`."""
     return Answers(**{name: how([one.tensors[name] for one in answers]) for name in answers[0].tensors})
 
@@ -91,12 +93,12 @@ class Questions:
         self.word_ids = word_tokens(model.tokenizer, self.words).ids
 
     @torch.no_grad()
-    def answers(self, weights: Mapping[str, Tensor] | None = None) -> Answers:
+    def answers(self, weights: Weights | None = None) -> Answers:
         """Return the model's answers with some weights replaced; `weights` are by name, without a member axis."""
         return read_answers(self.log_probabilities(weights), self.tokens, self.word_ids)
 
     @torch.no_grad()
-    def log_probabilities(self, weights: Mapping[str, Tensor] | None = None) -> Float[Tensor, "prompt token"]:
+    def log_probabilities(self, weights: Weights | None = None) -> Float[Tensor, "prompt token"]:
         """Return the log-probabilities of the token after each prompt, with some weights replaced."""
         first = first_block(weights or {})
         entering = [(first, streams[first]) for streams in self._streams] if first else [None] * len(self._groups)

@@ -1,4 +1,4 @@
-"""Tables of where Hugging Face's models keep their parts, one for each architecture."""
+"""The locations of the parts of Hugging Face's models, a table for each architecture."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ Fusion = Literal["columns", "heads"]
 
 @dataclass(frozen=True)
 class Architecture:
-    """Where a decoder of Hugging Face keeps its parts, as paths of submodules.
+    """The locations of a Hugging Face decoder's parts, as paths of submodules.
 
     Fields
         embed, layers, final_norm: below the base model

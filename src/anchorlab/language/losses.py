@@ -1,7 +1,5 @@
 """The loss of a pretrained model on ordinary text."""
 
-from collections.abc import Mapping
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -9,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from anchorlab.language.answers import device_of
 from anchorlab.language.model import LanguageModel
-from anchorlab.models.model import predict
+from anchorlab.models.model import Weights, predict
 
 _AT_ONCE = 4  # texts per pass, because their logits are large
 
@@ -24,7 +22,7 @@ def next_token_losses(
 
 @torch.no_grad()
 def text_losses(
-    model: LanguageModel, inputs: Int[Tensor, "batch position"], weights: Mapping[str, Tensor] | None = None
+    model: LanguageModel, inputs: Int[Tensor, "batch position"], weights: Weights | None = None
 ) -> Float[Tensor, "batch following"]:
     """Return -log p of every token after the first, given the tokens before it; `exp` of the mean is the perplexity.
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -16,7 +17,7 @@ from anchorlab.models.model import predict
 Edits = Sequence[AnyEdit]
 
 
-def edited_weights(model: LanguageModel, edits: Edits) -> dict[str, Tensor]:
+def edited_weights(model: LanguageModel, edits: Edits) -> dict[str, Shaped[Tensor, "..."]]:
     """Apply edits in order, and return the changed weights by name.
 
     Errors: `SpecError` for an unknown weight, and for a weight that is not a matrix.

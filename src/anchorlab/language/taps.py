@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from anchorlab.language.architectures import Architecture
@@ -14,7 +15,7 @@ _STREAM = ("batch", "position", "width")
 _HIDDEN = ("batch", "position", "hidden")
 _PER_PAIR = ("batch", "head", "query", "key")
 
-Change = Callable[[Pass, Tensor], Tensor]
+Change = Callable[[Pass, Shaped[Tensor, "*axes"]], Shaped[Tensor, "*axes"]]
 """What a hook does to a value within a pass; it returns the same tensor to change nothing."""
 
 

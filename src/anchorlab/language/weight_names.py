@@ -1,12 +1,14 @@
 """Convert weights between Hugging Face's layout and ours, `[input output]` under our names, without loss."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.language.architectures import Architecture
+from anchorlab.models.model import Weights
 
 BASE, HEAD = "base", "head"
 """The names of the base model and of the output map within the module that runs them."""
@@ -31,7 +33,7 @@ class Entry:
     join: Callable[[Sequence[Tensor]], Tensor]
 
 
-def layout(architecture: Architecture, weights: Mapping[str, Tensor], layers: int, heads: int) -> list[Entry]:
+def layout(architecture: Architecture, weights: Weights, layers: int, heads: int) -> list[Entry]:
     """Return the entries of a model; every one of Hugging Face's weights is in exactly one entry.
 
     Args:
@@ -57,7 +59,7 @@ def layout(architecture: Architecture, weights: Mapping[str, Tensor], layers: in
     return kept
 
 
-def split_all(entries: Sequence[Entry], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def split_all(entries: Sequence[Entry], weights: Weights) -> dict[str, Shaped[Tensor, "..."]]:
     """Return our weights by name from Hugging Face's."""
     return {
         name: part
@@ -66,7 +68,7 @@ def split_all(entries: Sequence[Entry], weights: Mapping[str, Tensor]) -> dict[s
     }
 
 
-def join_all(entries: Sequence[Entry], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def join_all(entries: Sequence[Entry], weights: Weights) -> dict[str, Shaped[Tensor, "..."]]:
     """Return Hugging Face's weights by name from ours."""
     return {entry.theirs: entry.join([weights[name] for name in entry.ours]) for entry in entries}
 

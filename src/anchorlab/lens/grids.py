@@ -41,7 +41,7 @@ def grid_table(
 ) -> "polars.DataFrame":
     """Return one row per cell of a grid, with its label along each axis and its values.
 
-    Values lack axes, from the last on, or have size 1 along axes on which they do not depend. With `layers`, a column
+    Values may lack trailing axes on which they do not depend, or have size 1 along such axes. With `layers`, a column
     `layer` follows the axis `site`.
     """
     import polars

@@ -6,16 +6,22 @@ from functools import cache
 from typing import Annotated, Literal
 
 import torch
+from jaxtyping import Float, Shaped
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from anchorlab.errors import SpecError, below
+from anchorlab.models.model import Weights
 from anchorlab.spec import Spec, unknown_name
 
 BLOCK = 32
 """The number of entries, along the input, that share a scale when a matrix is quantised."""
 
-Decompose = Callable[..., tuple[Tensor, Tensor, Tensor]]
+Stacked = Mapping[str, Shaped[Tensor, "member ..."]]
+"""The weights of all members by name."""
+
+SVD = tuple[Float[Tensor, "member input rank"], Float[Tensor, "member rank"], Float[Tensor, "member rank output"]]
+Decompose = Callable[..., SVD]
 """A cached singular value decomposition of stacked matrices, or of stacked products of two matrices."""
 
 
@@ -51,15 +57,15 @@ class Truncate(Spec):
             )
         return tuple(parts)
 
-    def check(self, weights: Mapping[str, Tensor]) -> None:
+    def check(self, weights: Weights) -> None:
         """Raise `SpecError` unless `weight` names matrices of matching shapes with at least the given rank."""
         self.rank_left(weights)
 
-    def rank_left(self, weights: Mapping[str, Tensor]) -> int:
+    def rank_left(self, weights: Weights) -> int:
         """Return the rank after truncation, given one member's weights. Errors: as `check`."""
         return self._kept([weights[name].shape for name in self.names(weights)])
 
-    def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
+    def apply(self, weights: Stacked, decompose: Decompose) -> dict[str, Shaped[Tensor, "member ..."]]:
         """Return the truncated matrices by name, each `[member input output]`; no entries if the rank stays full."""
         names = self.names(weights)
         factors = [weights[name] for name in names]
@@ -118,11 +124,11 @@ class Remove(Spec):
             raise SpecError("weight", f"{self.weight!r} is a layer norm, which adds nothing to remove", "name a map")
         return maps
 
-    def check(self, weights: Mapping[str, Tensor]) -> None:
+    def check(self, weights: Weights) -> None:
         """Raise `SpecError` for an unknown name."""
         self.names(weights)
 
-    def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
+    def apply(self, weights: Stacked, decompose: Decompose) -> dict[str, Shaped[Tensor, "member ..."]]:
         """Return zeros for each removed weight by name, each `[member ...]`."""
         return {name: torch.zeros_like(weights[name]) for name in self.names(weights)}
 
@@ -144,15 +150,15 @@ class Quantise(Spec):
         """Return the names of the weights below the prefix, except layer norms. Errors: as `Remove.names`."""
         return Remove(weight=self.weight).names(known)
 
-    def check(self, weights: Mapping[str, Tensor]) -> None:
+    def check(self, weights: Weights) -> None:
         """Raise `SpecError` for an unknown name, no matrix below it, or a number of inputs not a multiple of 32."""
         self._matrices({name: weights[name].unsqueeze(0) for name in self.names(weights)})
 
-    def apply(self, weights: Mapping[str, Tensor], decompose: Decompose) -> dict[str, Tensor]:
+    def apply(self, weights: Stacked, decompose: Decompose) -> dict[str, Shaped[Tensor, "member ..."]]:
         """Return the rounded matrices by name, each `[member input output]`. Errors: as `check`."""
         return {name: round_blocks(value, self.bits) for name, value in self._matrices(weights).items()}
 
-    def _matrices(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def _matrices(self, weights: Stacked) -> dict[str, Shaped[Tensor, "member input output"]]:
         found = {name: weights[name] for name in self.names(weights) if weights[name].ndim == 3}
         if not found:
             raise SpecError("weight", f"{self.weight!r} holds no matrix", "name a matrix")
@@ -162,7 +168,7 @@ class Quantise(Spec):
         return found
 
 
-def round_blocks(matrix: Tensor, bits: int) -> Tensor:
+def round_blocks(matrix: Float[Tensor, "*lead input output"], bits: int) -> Float[Tensor, "*lead input output"]:
     """Return matrices `[... input output]` rounded to 8 or 4 bits in blocks of 32 inputs (see `Quantise`)."""
     blocks = torch.unflatten(matrix.detach().float(), -2, (-1, BLOCK))
     largest = blocks.abs().max(dim=-2, keepdim=True)
@@ -180,7 +186,7 @@ AnyEdit = Truncate | Remove | Quantise
 Edit = Annotated[AnyEdit, Field(discriminator="kind")]
 
 
-def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[AnyEdit]) -> dict[str, Tensor]:
+def apply_edits(weights: Stacked, edits: Sequence[AnyEdit]) -> dict[str, Shaped[Tensor, "member ..."]]:
     """Return stacked weights, each `[member ...]`, after applying edits in order; unedited weights are not copied.
 
     Errors: `SpecError` for an unknown weight, or an edit that does not fit it: not a matrix, or a rank above full rank.
@@ -188,7 +194,9 @@ def apply_edits(weights: Mapping[str, Tensor], edits: Sequence[AnyEdit]) -> dict
     return apply_each(weights, [edits])[0]
 
 
-def apply_each(weights: Mapping[str, Tensor], variants: Sequence[Sequence[AnyEdit]]) -> list[dict[str, Tensor]]:
+def apply_each(
+    weights: Stacked, variants: Sequence[Sequence[AnyEdit]]
+) -> list[dict[str, Shaped[Tensor, "member ..."]]]:
     """Apply each of several lists of edits to the same weights, decomposing every matrix only once.
 
     Returns: the weights after each list, each `[member ...]`.
@@ -205,14 +213,14 @@ def apply_each(weights: Mapping[str, Tensor], variants: Sequence[Sequence[AnyEdi
     return results
 
 
-def check_edits(edits: Sequence[AnyEdit], weights: Mapping[str, Tensor], at: str) -> None:
+def check_edits(edits: Sequence[AnyEdit], weights: Weights, at: str) -> None:
     """Raise `SpecError` below `at` if edits do not fit one member's `weights`."""
     for index, edit in enumerate(edits):
         with below(f"{at}.{index}"):
             edit.check(weights)
 
 
-def _decompose(*factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _decompose(*factors: Shaped[Tensor, "member _ _"]) -> SVD:
     """Return U, the singular values and Vᵀ of stacked matrices `[member input output]`, or of products of two."""
     exact = [factor.detach() if factor.dtype == torch.float64 else factor.detach().float() for factor in factors]
     whole = exact[0] if len(exact) == 1 else exact[0] @ exact[1]

@@ -8,10 +8,12 @@ from anchorlab.errors import SpecError
 from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding
 
 
-def readable(inputs: Tensor, module: nn.Module, field: str = "inputs") -> Shaped[Tensor, "batch position *feature"]:
+def readable(
+    inputs: Shaped[Tensor, "..."], module: nn.Module, field: str = "inputs"
+) -> Shaped[Tensor, "batch position *feature"]:
     """Return inputs that a module can read; a single sequence becomes a batch of one.
 
-    For a module without one of anchorlab's embeddings, nothing is checked: it is unknown what such a module reads.
+    A module without one of anchorlab's embeddings is not checked, since its input format is unknown.
 
     Errors: `SpecError` at `field` for ids outside the vocabulary, too many positions, inputs of another shape, and
     tokens in place of vectors or the reverse.
@@ -40,18 +42,18 @@ def readable(inputs: Tensor, module: nn.Module, field: str = "inputs") -> Shaped
     return inputs.long()
 
 
-def check_range(numbers: Tensor, size: int, field: str, what: str, remedy: str) -> None:
+def check_range(numbers: Shaped[Tensor, "..."], size: int, field: str, what: str, remedy: str) -> None:
     """Raise `SpecError` at `field` unless all numbers are from 0 to `size - 1`; `what` names one, such as `a token`."""
     if numbers.numel() and (int(numbers.min()) < 0 or int(numbers.max()) >= size):
         wrong = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
         raise SpecError(field, f"hold {wrong}, {what} outside 0..{size - 1}", remedy)
 
 
-def whole(values: Tensor) -> bool:
+def whole(values: Shaped[Tensor, "..."]) -> bool:
     """Return whether a tensor holds integers, by its dtype."""
     return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
 
 
-def numbers_text(values: Tensor) -> str:
+def numbers_text(values: Shaped[Tensor, "..."]) -> str:
     """Return the kind of numbers in a tensor for messages, such as `integers` or `float32`."""
     return "integers" if values.dtype in (torch.int64, torch.int32) else str(values.dtype).removeprefix("torch.")

@@ -14,6 +14,9 @@ from anchorlab.axes import TaskShape
 from anchorlab.models.sites import Sites, Tap, identity_tap
 from anchorlab.spec import Spec
 
+Weights = Mapping[str, Shaped[Tensor, "..."]]
+"""One member's weights by name, or some of them; each has a shape of its own."""
+
 Draw = Callable[[nn.Module, torch.Generator], None]
 """A function that draws every weight of a module from a generator."""
 
@@ -37,7 +40,7 @@ class Model(nn.Module):
     @abstractmethod
     def forward(
         self,
-        inputs: Tensor,
+        inputs: Shaped[Tensor, "batch position *feature"],
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
     ) -> Float[Tensor, "batch scored output"]:
@@ -126,9 +129,9 @@ def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[Mode
 
 def predict(
     module: nn.Module,
-    inputs: Tensor,
+    inputs: Shaped[Tensor, "batch position *feature"],
     positions: Int[Tensor, "*batch scored"] | None = None,
-    weights: Mapping[str, Tensor] | None = None,
+    weights: Weights | None = None,
     **others: Any,
 ) -> Float[Tensor, "batch scored output"]:
     """Return any module's predictions at `positions`, or everywhere when None.

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from jaxtyping import Shaped
 from torch import Tensor
 
-Tap = Callable[[str, Tensor], Tensor]
+Tap = Callable[[str, Shaped[Tensor, "*axes"]], Shaped[Tensor, "*axes"]]
 """A function that a model calls at each site with its name and value; the model continues with the returned value."""
 
 
-def identity_tap(site: str, value: Tensor) -> Tensor:
+def identity_tap(site: str, value: Shaped[Tensor, "*axes"]) -> Shaped[Tensor, "*axes"]:
     """Return the value unchanged."""
     return value
 

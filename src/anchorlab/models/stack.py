@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.models.sites import Sites, Tap
@@ -20,7 +21,7 @@ class StackedNorm(Protocol):
     epsilon: float
     offset: float
 
-    def __call__(self, x: Tensor, tap: Tap) -> Tensor:
+    def __call__(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
         """Return the normalised stream."""
 
 

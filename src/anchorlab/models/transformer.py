@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.axes import InputKind, TaskShape
@@ -54,7 +54,7 @@ class Transformer(Model):
 
     def forward(
         self,
-        inputs: Tensor,
+        inputs: Shaped[Tensor, "batch position *feature"],
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
         entering: Entering | None = None,

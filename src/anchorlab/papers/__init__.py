@@ -1,7 +1,7 @@
 """The studies of the papers and of language models, a folder for each paper.
 
 `family/name` is `STUDY` in `papers/family/name.py`, or in a folder of that name if the study has several files. Its
-title is the first line of the docstring there.
+title is the first line of that module's docstring.
 """
 
 from importlib import import_module
@@ -16,7 +16,7 @@ UNPUBLISHED = ("language/along-training",)
 
 
 def study_of(name: str) -> "Study[Any]":
-    """Return a study by its name, which is one of `anchorlab.names.STUDIES`."""
+    """Return a study by its name, one of `anchorlab.names.STUDIES`."""
     found: Study[Any] = import_module(f"{__name__}.{'.'.join(_path(name))}").STUDY
     return found
 

@@ -14,12 +14,12 @@ FILE = "published.json"
 
 @cache
 def published() -> tuple[Findings, ...]:
-    """Return the published findings of every study and profile, as they were judged; without figures and tables."""
+    """Return the published findings of every study and profile, as judged then, without figures and tables."""
     data: list[dict[str, Any]] = json.loads(files("anchorlab.papers").joinpath(FILE).read_text("utf-8"))
     return tuple(Findings.from_json(json.dumps(one), at=FILE) for one in data)
 
 
 @cache
 def published_entries() -> dict[str, Entry]:
-    """Return the published evidence for every claim by its id, the strongest first."""
+    """Return the published evidence for every claim, by its id, strongest first."""
     return {entry.claim.id: entry for entry in ledger(published())}

@@ -1,4 +1,4 @@
-"""Which studies to run within a budget, so that many claims of the papers are settled soon.
+"""Choose the studies to run within a budget, so that many claims of the papers are settled soon.
 
 A claim is settled in the paper's own setting, or by an exact computation. Exact claims come from the profile that is
 published, others from the profiles that have the paper's setting.
@@ -28,7 +28,7 @@ from anchorlab.training.cost import estimated_seconds
 SETTLING = ("paper", "exact")
 """The scopes in which a claim is settled."""
 
-_ROUGH = 4.0  # a study is measured only if the estimate without measuring is below so many budgets
+_ROUGH = 4.0  # a study is timed only if its rough estimate is below this many budgets
 _UNKNOWN = 600.0  # seconds of a study that trains nothing and is not published
 
 
@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a budget pays for, in order, and what is beyond it, the cheapest claims first in both."""
+    """The steps that a budget pays for, and those beyond it, both with the cheapest claims first."""
 
     within: tuple[Step, ...]
     beyond: tuple[Step, ...]
@@ -73,13 +73,13 @@ class Plan:
 
 
 def candidates(names: Iterable[str], seeds: int | None = None) -> list[Candidate]:
-    """Return every profile of some studies that settles claims, with the claims that it settles.
+    """Return every profile of the given studies that settles claims, with those claims.
 
     Studies of pretrained models are left out: their models may have to be fetched.
 
     Args:
-        names: of the studies
-        seeds: how many seeds of each profile are trained, where it has more; None for all
+        names: the names of the studies
+        seeds: the most seeds of each profile to train; None for all
 
     Errors: `SpecError` for an unknown study.
     """
@@ -101,9 +101,9 @@ def candidates(names: Iterable[str], seeds: int | None = None) -> list[Candidate
 
 
 def settled_in(kept: Sequence[Findings]) -> dict[str, ClaimResult]:
-    """Return the result of every claim that findings settle, by its id, judged by the bands of today.
+    """Return the result of every claim that findings settle, by its id, judged by today's bands.
 
-    Findings of a study that measures in another way today settle nothing: it has to run again.
+    Findings of a study that has changed how it measures settle nothing: the study has to run again.
     """
     results = {entry.claim.id: entry.strongest for entry in ledger(_of_today(kept))}
     return {
@@ -131,8 +131,7 @@ def make_plan(
 ) -> Plan:
     """Return which candidates a budget pays for, in the order of open claims per second.
 
-    Shared runs count once, finished runs cost nothing. On a CPU no steps are measured of a candidate far beyond the
-    budget.
+    Shared runs count once, finished runs cost nothing. On a CPU, candidates far beyond the budget are not timed.
 
     Args:
         found: the candidates
@@ -166,7 +165,7 @@ def ordered(
     settled: Iterable[str] = (),
     rough: Collection[str] = (),
 ) -> Plan:
-    """Return candidates in the order of open claims per second: those that a budget pays for, then the others.
+    """Order candidates by open claims per second: first those that the budget pays for, then the others.
 
     Args:
         found: the candidates

@@ -17,6 +17,7 @@ from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 
 if TYPE_CHECKING:
     import torch
+    from jaxtyping import Shaped
 
 _METADATA = "metadata.json"
 _STEP = re.compile(r"step-([0-9]{8,18})\.[0-9a-f]+\.safetensors")
@@ -96,7 +97,9 @@ class ChunkDirectory:
         for path in [*matching(folder, "*.safetensors"), *matching(folder / "checkpoints", "*.safetensors")]:
             path.unlink(missing_ok=True)
 
-    def write_state(self, step: int, tensors: Mapping[str, "torch.Tensor"], metadata: Any = None) -> None:
+    def write_state(
+        self, step: int, tensors: "Mapping[str, Shaped[torch.Tensor, '...']]", metadata: Any = None
+    ) -> None:
         """Write everything needed to resume from `step`, and remove the previous state.
 
         `metadata` is any JSON data, including NaN. Write all checkpoints up to `step` first: the state records their
@@ -125,7 +128,7 @@ class ChunkDirectory:
         self._remove_checkpoints(but=checkpoints)
         return ChunkState(step, tensors, metadata)
 
-    def write_checkpoint(self, step: int, tensors: Mapping[str, "torch.Tensor"]) -> None:
+    def write_checkpoint(self, step: int, tensors: "Mapping[str, Shaped[torch.Tensor, 'member ...']]") -> None:
         """Write the weights of this chunk's members at `step`, each tensor `[member ...]`."""
         directory = self._require_lease() / "checkpoints"
         previous = _steps(directory).get(step)
@@ -144,7 +147,7 @@ class ChunkDirectory:
             raise DamagedChunkError(self.path / "checkpoints", f"no checkpoint of step {step}")
         return check_named_file(path)
 
-    def read_checkpoint(self, step: int) -> dict[str, "torch.Tensor"]:
+    def read_checkpoint(self, step: int) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
         """Return the weights of this chunk's members at `step`, each tensor `[member ...]`.
 
         Errors: `DamagedChunkError` if the file is damaged or missing.
@@ -164,7 +167,7 @@ class ChunkDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the chunk has its result. If it had one when opened, this stays true even if the run is merged."""
+        """Whether the chunk has its result. Once true when opened, it stays true even if the run is merged."""
         return self._opened_finished or self._result_path() is not None
 
     def result(self) -> Any:
@@ -246,7 +249,7 @@ class ChunkDirectory:
             return _steps(directory)
         return {_step(name): directory / name for name in _read(result)[1]}
 
-    def _write(self, stem: str, tensors: Mapping[str, "torch.Tensor"], metadata: Any) -> Path:
+    def _write(self, stem: str, tensors: "Mapping[str, Shaped[torch.Tensor, '...']]", metadata: Any) -> Path:
         """Write tensors and metadata to one file: two files could contradict each other after a kill."""
         import torch
 

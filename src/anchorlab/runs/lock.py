@@ -122,7 +122,7 @@ class Lock:
         self._descriptor = self._owner = None
 
     def remove(self) -> None:
-        """Remove the file of a lock that this process holds, once nobody will need the lock again."""
+        """Remove the file of a lock that this process holds, once no process will need it again."""
         with suppress(OSError):  # if it stays, other processes take the lock and find nothing to do
             if self._descriptor is not None and self._is_at_path(self._descriptor):
                 self.path.unlink()

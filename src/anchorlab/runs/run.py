@@ -30,6 +30,7 @@ from anchorlab.runs.tensor_file import check_tensors, read_tensors
 if TYPE_CHECKING:
     import polars
     import torch
+    from jaxtyping import Shaped
 
 
 class Run:
@@ -180,7 +181,7 @@ class Run:
         """Return the steps of all checkpoints, ascending."""
         return sorted(step for name in self._files if (step := step_of(name)) is not None)
 
-    def read_checkpoint(self, step: int) -> dict[str, "torch.Tensor"]:
+    def read_checkpoint(self, step: int) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
         """Return the weights of all members at `step`, each tensor `[member ...]`, on the CPU."""
         if step not in (known := self.checkpoints()):
             raise StoreError(

@@ -35,6 +35,7 @@ from anchorlab.runs.tensor_file import tensor_pieces
 if TYPE_CHECKING:
     import polars
     import torch
+    from jaxtyping import Shaped
 
 _NOTE = re.compile(r"[0-9]{1,18}\.json")
 
@@ -126,7 +127,7 @@ class RunDirectory(Run):
         """Return whether an unfinished merge has already written the checkpoint of `step`."""
         return checkpoint_name(step) in self._written
 
-    def write_checkpoint(self, step: int, tensors: Mapping[str, "torch.Tensor"]) -> None:
+    def write_checkpoint(self, step: int, tensors: "Mapping[str, Shaped[torch.Tensor, 'member ...']]") -> None:
         """Write the weights of all members at `step`, each tensor `[member ...]`, once all chunks are finished.
 
         The checkpoint survives if the process ends before `finish`, so its parts in the chunks can be removed.

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+    from jaxtyping import Shaped
 
 
-def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | memoryview]:
+def tensor_pieces(tensors: "Mapping[str, Shaped[torch.Tensor, '...']]") -> Iterator[bytes | memoryview]:
     """Yield the content of a safetensors file: the header, then one piece per tensor.
 
     The library's own writer needs all tensors contiguous on the CPU at once and refuses views that share memory. An
@@ -44,7 +45,7 @@ def tensor_pieces(tensors: Mapping[str, "torch.Tensor"]) -> Iterator[bytes | mem
         yield flat.view(torch.uint8).numpy().data
 
 
-def read_tensors(source: Path | bytes) -> dict[str, "torch.Tensor"]:
+def read_tensors(source: Path | bytes) -> "dict[str, Shaped[torch.Tensor, '...']]":
     """Return the tensors of a safetensors file on the CPU, sorted by name; `source` is its path or its content.
 
     The tensors are copied into torch's own memory, which is always aligned in the same way: the alignment of a mapped

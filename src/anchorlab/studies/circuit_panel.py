@@ -5,11 +5,11 @@ from anchorlab.lens import Circuit
 
 
 def circuit_panel(title: str, circuit: Circuit, layers: int) -> CircuitPanel:
-    """Return the panel of a circuit in a model of `layers` layers; an arrow's label is the live loss without its path.
+    """Return the panel of a circuit in a model of `layers` layers; an arrow's label is the loss without its path.
 
-    The right columns are the roles. To their left are the keys and queries that are not roles: distances, the farthest
-    first, then names such as `same token` and `every position`. The arrow of a query that attends to itself begins and
-    ends in the query's column.
+    The columns on the right are the roles. To their left are the other keys and queries: distances, farthest first,
+    then names such as `same token` and `every position`. If a query attends to itself, its arrow begins and ends in its
+    column.
     """
     rules = [path.rule for path in circuit.paths]
     distances = sorted({rule.key for rule in rules if isinstance(rule.key, int) and rule.key > 0}, reverse=True)

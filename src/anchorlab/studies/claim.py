@@ -14,11 +14,12 @@ from numbers import Real
 from typing import Any, Generic, TypeVar
 
 import torch
+from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Band, Claim, ClaimResult, Control, check_band
-from anchorlab.studies.interval import Interval, binomial, bootstrap
+from anchorlab.studies.interval import Interval, Statistic, binomial, bootstrap
 from anchorlab.theory import PowerLaw
 
 Seen = TypeVar("Seen")
@@ -26,10 +27,10 @@ Seen = TypeVar("Seen")
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measured value, with how it varies and anything else worth knowing, in words; None: not measured.
+    """A measured value, with its variation and other details in words; None if not measured.
 
-    `units` are the values of its independent units, and `interval` the ends of its 95 % interval over these, as `over`
-    and `share` give them. A measurement without units counts as one value alone.
+    `units` are the values of its independent units and `interval` is its 95 % interval over these, as in `over`. A
+    measurement without units counts as a single value.
     """
 
     value: float | None
@@ -39,7 +40,7 @@ class Measurement:
     interval: Interval | None = None
 
 
-Measured = Tensor | PowerLaw | Measurement | float | None
+Measured = Shaped[Tensor, "seed"] | Shaped[Tensor, ""] | PowerLaw | Measurement | float | None
 """What a measure returns.
 
 A tensor of one value per seed is judged by its mean, a tensor of truth values by their share, a power law by its
@@ -51,8 +52,8 @@ exponent, a number by itself; None and an empty tensor count as not measured.
 class Measure(Generic[Seen]):
     """A claim and the function that measures it; call it as the function.
 
-    `name` is the function's, with dashes; `at` is the place in the study's paper. An `own` claim is no paper's, also in
-    a study of a paper. A `precondition` is one `of` the claims named, or of all of the study.
+    `name` is the function's, with dashes; `at` is the place in the study's paper. An `own` claim is not the paper's,
+    even in the study of a paper. A `precondition` holds for the claims named in `of`, or for all of the study.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Measure(Generic[Seen]):
         return self.function(seen)
 
     def claim(self, study: str, paper: str, other_work: bool = False) -> Claim:
-        """Return the claim as a plain value, for a study of a paper, `""` for none, which may be another work's."""
+        """Return the claim as a plain value; `paper` is `""` for none, `other_work` marks a claim of another work."""
         source = ", ".join(part for part in ("" if self.own else paper, self.at) if part)
         return Claim(
             id=f"{study}/{self.name}",
@@ -105,16 +106,16 @@ def claim(
 ) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
     """Return a decorator that makes a function the measure of a claim.
 
-    The function's name becomes the claim's, its docstring says how the claim is measured; a name in braces in the
-    docstring, such as `{LEARNED:g}`, is replaced by the constant of the function's module.
+    The function's name becomes the claim's, and its docstring says how the claim is measured. A name in braces in the
+    docstring, such as `{LEARNED:g}`, is replaced by that constant of the function's module.
 
     Args:
         statement: what the paper says, in one sentence
         at: where it says so, in the study's paper
         paper: the paper's value in words
         band: the values that accept the claim: `at_least`, `at_most` or `within`
-        exact: True where derivation, enumeration or exact computation decides, and no training is needed
-        always: True where the paper says it of every trial, or of their maximum or minimum
+        exact: True if derivation, enumeration or exact computation decides, without training
+        always: True if the paper says it of every trial, or of their maximum or minimum
         own: True for a question of your own in a study of a paper
     """
 
@@ -129,14 +130,14 @@ def claim(
 def precondition(
     statement: str, *, at: str, paper: str, band: Band, of: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
-    """Return a decorator that makes a function the measure of what claims presuppose, such as that the task is learned.
+    """Return a decorator that makes a function the measure of a precondition, such as that the task is learned.
 
-    A claim whose precondition is not met counts as not measured. What a measure gives no value for is met.
+    A claim whose precondition is not met counts as not measured. A precondition without a value counts as met.
 
     Args:
-        statement: what is presupposed, in one sentence
-        at, paper, band: as of `claim`
-        of: the names of the claims that presuppose it; by default all of the study but hypotheses of one's own
+        statement: the precondition, in one sentence
+        at, paper, band: as in `claim`
+        of: the names of the claims that depend on it; by default all of the study except your own hypotheses
     """
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
@@ -146,7 +147,7 @@ def precondition(
 
 
 def claim_name(function: str) -> str:
-    """Return the name of the claim that a function of this name measures: `shift_by_one` gives `shift-by-one`."""
+    """Return the name of the claim measured by a function with this name: `shift_by_one` gives `shift-by-one`."""
     return function.strip("_").replace("_", "-")
 
 
@@ -163,22 +164,22 @@ def _measured_as(name: str, function: Callable[..., Any]) -> str:
 
 
 def measures_in(module: str) -> tuple[Measure[Any], ...]:
-    """Return the measures that a module defines, in their order; a study passes its `__name__`."""
+    """Return the measures defined in a module, in order; a study passes its own `__name__`."""
     found = vars(sys.modules[module]).values()
     return tuple(one for one in found if isinstance(one, Measure) and one.function.__module__ == module)
 
 
 def over(
-    values: Tensor, of: str = "seeds", taken: Callable[[Tensor], Any] | None = None, detail: str = ""
+    values: Shaped[Tensor, "*unit"], of: str = "seeds", taken: Statistic | None = None, detail: str = ""
 ) -> Measurement:
-    """Return a measurement of several values: their mean, or what `taken` makes of them, with spread and interval.
+    """Return a measurement of several values: their mean, or the result of `taken`, with spread and interval.
 
     Args:
         values: any shape, one for each independent unit; empty for not measured. The mean of truth values is a share,
             with the exact interval of a share.
-        of: what there is one value of, in the plural
-        taken: what makes one number of all, such as `torch.min`; by default their mean
-        detail: anything else worth knowing, in words
+        of: the name of the units, in the plural
+        taken: reduces the values to one number, such as `torch.min`; by default their mean
+        detail: other details in words
     """
     if not values.numel():
         return Measurement(None, detail=detail)
@@ -193,8 +194,8 @@ def over(
     return Measurement(value, spread(flat, of), detail, tuple(flat.tolist()), bootstrap(flat, taken))
 
 
-def spread(values: Tensor, of: str = "seeds") -> str:
-    """Return how values vary over seeds, or over what they are `of`, in words."""
+def spread(values: Shaped[Tensor, "*unit"], of: str = "seeds") -> str:
+    """Describe the range of values over seeds, or over the units named `of`, in words."""
     if values.numel() < 2:
         return "one value"
     return f"{float(values.min()):.3g} to {float(values.max()):.3g} over {values.numel()} {of}"
@@ -203,9 +204,9 @@ def spread(values: Tensor, of: str = "seeds") -> str:
 def judge(
     claim: Claim, measured: Measured, profile: str, paper_setting: bool = False, own: bool = False
 ) -> ClaimResult:
-    """Return the verdict on a claim from what its measure returned; the other arguments as for `Claim.judge`.
+    """Return the verdict on a claim from its measure's result; the other arguments are as in `Claim.judge`.
 
-    Errors: `SpecError` that names the claim, for a value that is none of `Measured`.
+    Errors: `SpecError` that names the claim, for a value of a type other than `Measured`.
     """
     found = _measurement(measured)
     if found is None:
@@ -219,9 +220,9 @@ def judge(
 
 
 def as_control(claim: Claim, measured: Measured) -> Control:
-    """Return the control of a claim from what its measure returned on members, or a model, without training.
+    """Return the control of a claim from its measure's result on untrained members or an untrained model.
 
-    Errors: as of `judge`.
+    Errors: as in `judge`.
     """
     result = judge(claim, measured, "")
     if result.value is None:

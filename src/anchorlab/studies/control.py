@@ -1,9 +1,9 @@
-"""Controls: what the claims of a study give on members that were never trained, or trained on another task.
+"""Controls: the values of a study's claims on members that were never trained, or trained on another task.
 
-Members of the first kind have their initial weights at all times; the second kind have the same model, recipe and
-seeds, but were trained on the study's `other_task`. The same analysis and the same measures read both, on the study's
-own sequences. A claim whose band accepts the first says little about what training does, and a claim whose band accepts
-the second says little about what training on this task does.
+The former keep their initial weights; the latter have the same model, recipe and seeds, but were trained on the study's
+`other_task`. The same analysis and measures read both, on the study's own sequences. If a claim's band accepts the
+untrained members, the claim says little about training; if it accepts members trained on another task, it says little
+about training on this one.
 """
 
 import warnings
@@ -36,18 +36,18 @@ def with_controls(
     device: str = "cpu",
     report: Callable[[Status], None] | None = None,
 ) -> Findings:
-    """Return findings of a study, each claim with what untrained members give, and members trained on another task.
+    """Add to each claim of some findings its values on untrained members and on members trained on another task.
 
-    Exact claims, and studies without experiments, have no control. A claim may presuppose training: it may judge only
-    members that learned the task. Then the control has the initial weights of those members, if the trained runs are
-    given, and no value otherwise. Members trained on another task always take the place of the trained ones, with the
-    metrics of these, so that the same seeds are judged; a claim that reads metrics alone has no such control. Where the
-    analysis or a measure fails on a control, its note names the error.
+    Exact claims, and studies without experiments, have no control. If a claim judges only members that learned the
+    task, the control uses the initial weights of those members if the trained runs are given, and has no value
+    otherwise. Members trained on another task replace the trained ones but keep their metrics, so that the same seeds
+    are judged; a claim that reads only metrics has no such control. If the analysis or a measure fails on a control,
+    its note names the error.
 
     Args:
         study: the study
         findings: its findings under one of its profiles
-        store: where the runs of the controls are kept; by default the folder `runs`
+        store: the store for the runs of the controls; by default the folder `runs`
         trained: the runs behind the findings, in the order of the experiments
         device: `cpu` or `cuda`
         report: called with the progress
@@ -95,13 +95,12 @@ def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
 
 
 def other_experiments(study: Study[Any], profile: str) -> dict[int, Experiment]:
-    """Return the trainings on another task that the controls of a study need, by the place of the experiment each is
-    the control of."""
+    """Return the trainings on another task for a study's controls, by the index of the experiment each controls."""
     return _on_another_task(study, study.experiments_of(profile))
 
 
 def trainings(study: Study[Any], profile: str) -> list[Experiment]:
-    """Return what a study trains: its experiments, then their copies on another task."""
+    """Return the trainings of a study: its experiments, then their copies on another task."""
     own = study.experiments_of(profile)
     return [*own, *_on_another_task(study, own).values()]
 
@@ -159,7 +158,7 @@ def _attempt(compute: Callable[[], Any]) -> Any:
     """Return what `compute` returns, or a control that names the error which untrained members caused."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as means of nothing, where no member learned
+            warnings.simplefilter("ignore")  # such as means of nothing, if no member learned
             return compute()
     except StoreError:
         raise

@@ -1,4 +1,4 @@
-"""Hypotheses of one's own about the runs of a study, as a file declares them."""
+"""Your own hypotheses about the runs of a study, as a file declares them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from anchorlab.training import TrainedRun
 class Hypothesis(Spec):
     """A statement about a metric at the end of training, averaged over the seeds of some runs.
 
-    `runs` names the experiments by their labels, with `*` for any text. One of `at_least`, `at_most` and `within`
+    `runs` selects experiments by their labels, with `*` for any text. Exactly one of `at_least`, `at_most` and `within`
     gives the values that support the statement.
     """
 
@@ -43,7 +43,7 @@ class Hypothesis(Spec):
 
     @property
     def band(self) -> Band:
-        """The values that support it."""
+        """The values that support the hypothesis."""
         return self.within or (self.at_least, self.at_most)
 
     def measure(self) -> Measure[Any]:
@@ -61,9 +61,9 @@ class Hypothesis(Spec):
 
 @dataclass(frozen=True)
 class WithRuns:
-    """What the measures of a study read, with its runs and the labels of their experiments.
+    """The input of a study's measures, together with its runs and their labels.
 
-    A run in the store may have another label, of the study that trained it first.
+    The labels come from this study's experiments: a run keeps the label of the study that trained it first.
     """
 
     seen: Any
@@ -74,7 +74,7 @@ class WithRuns:
 def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Study[Any]:
     """Return a study that judges hypotheses about its runs, in addition to its own claims.
 
-    Errors: `SpecError` for a study that trains nothing, and for two claims of one name.
+    Errors: `SpecError` for a study that trains nothing, and for two claims with the same name.
     """
     if not hypotheses:
         return study
@@ -96,7 +96,7 @@ def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Stud
 
 
 def check_runs(study: Study[Any], profile: str, hypotheses: Sequence[Hypothesis]) -> None:
-    """Raise `SpecError` for a hypothesis about runs, a split or a metric that a profile of the study does not have."""
+    """Raise `SpecError` for a hypothesis about runs, a split or a metric missing from a profile of the study."""
     experiments = study.experiments_of(profile)
     for one in hypotheses:
         at = f"hypothesis.{one.name}"

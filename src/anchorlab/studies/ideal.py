@@ -1,4 +1,4 @@
-"""What the ideal predictor scores, which knows the task's law and misses nothing: no model has a lower loss."""
+"""Scores of the ideal predictor, which knows the task's distribution: no model has a lower expected loss."""
 
 import torch
 
@@ -7,16 +7,16 @@ from anchorlab.tasks.metrics import loss_per_position
 
 
 def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[str, float]:
-    """The loss and the metrics of a task's exact predictor (`task.ideal`), on `n` sequences of a split drawn afresh.
+    """Return the loss and metrics of a task's exact predictor (`task.ideal`) on `n` fresh sequences of a split.
 
-    The predictor knows the law of training: on a split with another law even it is wrong about that. Metrics of the
-    most probable token are left out: where the likeliest tokens are equally likely, they say nothing.
+    The predictor knows the training distribution, so it is wrong on a split with a different one. Metrics of the most
+    probable token are left out, since they are meaningless when the likeliest tokens tie.
 
     Errors: `SpecError` for a task without an exact predictor, or an unknown split.
     """
     batch = task.sample(split, n, seed)
     law = task.ideal(batch.inputs)
-    logits = law.clamp(min=torch.finfo(law.dtype).tiny).log()  # finite, so that what has no chance adds nothing
+    logits = law.clamp(min=torch.finfo(law.dtype).tiny).log()  # finite: zero probabilities contribute 0, not NaN
     measured = {"loss": loss_per_position(task.loss, logits, batch.targets), **task.metrics(logits, batch)}
     weights = torch.ones_like(measured["loss"]) if batch.weights is None else batch.weights
     scored = weights > 0

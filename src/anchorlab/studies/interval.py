@@ -5,10 +5,14 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 Interval = tuple[float, float]
 """The lower and the upper end."""
+
+Statistic = Callable[[Float[Tensor, "unit *value"]], Any]
+"""What makes one number of units, such as `torch.min`."""
 
 RESAMPLES = 10_000
 SEED = 0
@@ -18,16 +22,16 @@ _LEVEL = 0.95
 _AT_ONCE = 2**20  # values that are resampled at once
 
 
-def bootstrap(units: Tensor, taken: Callable[[Tensor], Any] | None = None) -> Interval | None:
-    """Return the bootstrap interval of what `taken` makes of the units, by default their mean; None below two units.
+def bootstrap(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = None) -> Interval | None:
+    """Return the bootstrap interval of `taken` of the units, by default their mean; None below two units.
 
-    The ends are percentiles of `RESAMPLES` resamples. With few units, percentiles at 95 % give an interval that is too
-    short; a higher level makes up for it, so that the interval of a mean is about Student's where it can be. It cannot
-    leave the range of the resampled values: over two or three units it covers less than 95 %.
+    The ends are percentiles of `RESAMPLES` resamples. With few units, the 95 % percentile interval is too short; a
+    higher level compensates, so that the interval of a mean is close to Student's. It cannot leave the range of the
+    resampled values, so it still covers less than 95 % over two or three units.
 
     Args:
-        units: [unit], one finite value for each independent unit; or [unit value], where `taken` reads several of each
-        taken: what makes one number of resampled units
+        units: [unit], one finite value for each independent unit, or [unit value] if `taken` reads several of each
+        taken: reduces resampled units to one number
 
     Source: Hesterberg, "What teachers should know about the bootstrap", The American Statistician 69, 2015, section 4.4
         (expanded percentile interval).
@@ -49,7 +53,7 @@ def bootstrap(units: Tensor, taken: Callable[[Tensor], Any] | None = None) -> In
 
 
 def binomial(passed: int, count: int) -> Interval | None:
-    """Return the exact interval (Clopper and Pearson, 1934) of a share: `passed` of `count` units; None without any."""
+    """Return the exact interval (Clopper and Pearson, 1934) of a share, `passed` of `count` units; None for none."""
     from scipy import stats
 
     if not count:

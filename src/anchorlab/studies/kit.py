@@ -1,4 +1,4 @@
-"""What recurs in studies: numbers read from runs, curves along training, tables by seed."""
+"""Common tools of studies: numbers read from runs, curves along training, tables by seed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -23,7 +23,7 @@ ACCURACY = (0.0, 1.02)
 
 
 def at_end(run: TrainedRun, split: str, metric: str, edit: str = "none", group: str = "all") -> Float[Tensor, "member"]:
-    """Return each member's last value of a metric.
+    """Return each member's final value of a metric.
 
     Args:
         run: a finished run
@@ -63,12 +63,12 @@ def train_size(run: TrainedRun) -> int:
 
 
 def mean_and_range(values: Float[Tensor, "member"]) -> tuple[float, float, float]:
-    """Return the mean, the lowest and the highest of values, as cells of a table."""
+    """Return the mean, lowest and highest value, as cells of a table."""
     return float(values.mean()), float(values.min()), float(values.max())
 
 
 def example(task: Task, batch: Batch, among: Bool[Tensor, "batch"]) -> tuple[int, tuple[str, ...]]:
-    """Return the place in a batch of the first sequence among the chosen ones, and its tokens as texts."""
+    """Return the index in a batch of the first chosen sequence, and its tokens as text."""
     place = int(among.nonzero()[0])
     return place, tuple(token.text for token in task.render(batch.inputs[place : place + 1])[0].tokens)
 
@@ -87,8 +87,8 @@ def training_curves(
 ) -> LineFigure:
     """Return the figure of a metric along training, a curve for each run by its label.
 
-    A curve is the mean over seeds, with its range where there are `bands`. Accuracies are drawn from 0 to 1, anything
-    else as the data decide.
+    A curve is the mean over seeds, with their range if `bands` is set. Accuracies have an axis from 0 to 1, other
+    metrics an axis that fits the data.
     """
     curves = [(label, run, split) for label, run in runs.items()]
     found = _along_training(title, curves, metric, caption, y_label)
@@ -107,7 +107,7 @@ def split_curves(
 ) -> LineFigure:
     """Return the figure of one run's metric along training, a curve with its range over seeds for each split.
 
-    `splits` names each split's curve. Accuracies are drawn from 0 to 1, anything else as the data decide.
+    `splits` names each split's curve. Accuracies have an axis from 0 to 1, other metrics an axis that fits the data.
     """
     curves = [(label, run, split) for split, label in splits.items()]
     return _along_training(title, curves, metric, caption, y_label)
@@ -125,7 +125,7 @@ def _along_training(
 def curves_against(
     title: str,
     x: Sequence[int | float],
-    curves: Mapping[str, Tensor],
+    curves: Mapping[str, Shaped[Tensor, "member x"]],
     *,
     x_label: str,
     y_label: str,
@@ -135,7 +135,7 @@ def curves_against(
     y_range: Range = (None, None),
     references: Sequence[Reference] = (),
 ) -> LineFigure:
-    """Return the figure of values `[member x]` against a quantity: for each label a curve with its range over seeds."""
+    """Return the figure of values `[member x]` against a quantity: a curve with its range over seeds for each label."""
     return LineFigure(
         title=title,
         caption=caption,
@@ -150,9 +150,9 @@ def curves_against(
 
 
 def attention_maps(
-    title: str, maps: Mapping[str, Tensor], ticks: Sequence[str] = (), *, caption: str, seed: int
+    title: str, maps: Mapping[str, Float[Tensor, "query key"]], ticks: Sequence[str] = (), *, caption: str, seed: int
 ) -> MapFigure:
-    """Return the figure of attention patterns `[query key]` in a row, each under its name, on a scale from 0 to 1.
+    """Return the figure of attention patterns `[query key]` in a row, each with its name, on a scale from 0 to 1.
 
     `ticks` are the tokens of the sequence, `seed` is the model's.
     """
@@ -161,9 +161,9 @@ def attention_maps(
 
 
 def column_table(title: str, caption: str, columns: Mapping[str, Any]) -> Table:
-    """Return a table from its columns: under each heading its values `[row]`, a tensor or a sequence.
+    """Return a table from columns: values `[row]`, a tensor or a sequence, by heading.
 
-    Whole-number tensors keep their numbers whole; a float that is not finite is shown as a dash.
+    Integer tensors are shown as integers; a float that is not finite is shown as a dash.
     """
     values = [one.tolist() if isinstance(one, Tensor) else list(one) for one in columns.values()]
     rows = tuple(tuple(map(_cell, row)) for row in zip(*values, strict=True))
@@ -171,7 +171,7 @@ def column_table(title: str, caption: str, columns: Mapping[str, Any]) -> Table:
 
 
 def seed_table(title: str, caption: str, seeds: Sequence[int], columns: Mapping[str, Any]) -> Table:
-    """Return a table with a row for each seed and a column for each heading and its values `[member]`.
+    """Return a table with a row for each seed and a column of values `[member]` for each heading.
 
     Values are shown as in `column_table`.
     """

@@ -1,4 +1,4 @@
-"""Where a study without experiments measures: its folder in the store, the device, and whether it may download."""
+"""The context of a study without experiments: its folder in the store, the device, whether it may download."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,16 +14,16 @@ def no_report(status: Status) -> None:
 
 @dataclass(frozen=True)
 class ObservationContext:
-    """What `Study.observe` gets in addition to its setting.
+    """The second argument of `Study.observe`, after the setting.
 
     Fields
-        folder: for partial results, of this study and profile alone, so that a killed run resumes; the study makes it
+        folder: for partial results of this study and profile, so that a killed run resumes; the study creates it
         report: called with the progress
         device: `cpu` or `cuda`
         download: whether a pretrained model may be fetched
         answers: folder for the answers of models behind servers, which all studies and profiles of the store share;
             None for `folder`
-        access: how such models are asked
+        access: how to reach models behind servers
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""Names of changed profiles: `paper:2` has the first two seeds of `paper`, `quick@gpt2` is `quick` of another model.
+"""Names of changed profiles: `paper:2` is `paper` with its first two seeds, `quick@gpt2` is `quick` with another model.
 
 A model may have a revision: `quick@EleutherAI/pythia-160m@step1000`.
 """
@@ -24,7 +24,7 @@ def of_model(setting: Setting, model: str | None = None, revision: str | None = 
     """Return a setting with another pretrained model, or with another revision of its own.
 
     Errors: `SpecError` for a setting without the fields `model` and `revision`, for a name with an `@`, and for an
-    address that no server has.
+    address that is not a server's.
     """
     names = {field.name for field in fields(setting)} if is_dataclass(setting) else set()
     if not {"model", "revision"} <= names or not is_dataclass(setting) or isinstance(setting, type):
@@ -38,32 +38,32 @@ def of_model(setting: Setting, model: str | None = None, revision: str | None = 
 
 
 def profile_name(profile: str, model: str, revision: str | None) -> str:
-    """Return the name of a profile of another model."""
+    """Return the name of a profile with another model."""
     return SIGN.join(part for part in (profile, model, revision) if part)
 
 
 def parts(profile: str) -> tuple[str, str | None, str | None]:
-    """Return the profile, the model and the revision in a profile's name, None for the profile's own model."""
+    """Split a profile's name into profile, model and revision; the latter two are None for the profile's own model."""
     base, _, given = profile.partition(SIGN)
     model, _, revision = given.partition(SIGN)
     return base, model or None, revision or None
 
 
 def part_of(profile: str) -> tuple[str, int | None]:
-    """Return a profile's name and how many of its seeds are taken, None for all."""
+    """Split a profile's name into the whole profile's and the number of seeds, None for all."""
     match = _PART.fullmatch(profile)
     return (profile, None) if match is None else (match["base"], int(match["seeds"]))
 
 
 def part_name(profile: str, setting: object, seeds: int) -> str:
-    """Return the name of the part of a profile with so many seeds, or the profile's own if it has no more of them."""
+    """Return the name of a profile with its first `seeds` seeds, or the profile's own name if it has no more."""
     return profile if _fewer(setting, seeds) == setting else f"{profile}:{seeds}"
 
 
 def with_fewer_seeds(setting: Setting, seeds: int) -> Setting:
-    """Return a setting with the first seeds of its own: in each whole number in a field `seeds`, and in all members.
+    """Return a setting cut to its first seeds: in every integer field `seeds`, and in all members.
 
-    Errors: `SpecError` for no seed, and for a setting without more seeds than that.
+    Errors: `SpecError` for zero seeds, and for a setting that has no more than `seeds`.
     """
     if seeds < 1:
         raise SpecError("profile", "takes no seed", "take one or more, as in paper:2")

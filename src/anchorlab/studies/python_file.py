@@ -1,4 +1,4 @@
-"""Studies in a Python file of one's own."""
+"""Studies in a Python file of your own."""
 
 import importlib
 import sys
@@ -15,10 +15,10 @@ from anchorlab.studies.study import Study
 
 
 def studies_in(path: Path) -> list[Study[Any]]:
-    """Return the studies that a Python file holds by a name, or in a list or a table of them, in its order.
+    """Return the studies bound to a name in a Python file, or listed in a list or dict there, in order.
 
-    The file is imported, with its folder first on Python's path, as `python FILE` has it: so it may import its
-    neighbours, and other processes can import it. A block under `if __name__ == "__main__":` does not run.
+    The file is imported with its folder first on Python's path, as under `python FILE`, so that it can import its
+    neighbours and other processes can import it. A block under `if __name__ == "__main__":` does not run.
 
     Errors: `SpecError` for a missing file, for a file with the name of another module, for an error in the file (with
     its line), and for a file without a study.
@@ -35,7 +35,7 @@ def studies_in(path: Path) -> list[Study[Any]]:
 
 @contextmanager
 def named_in(path: Path) -> Iterator[None]:
-    """Within `with`, make an error in a Python file a `SpecError` that names the file and the line."""
+    """Return a context that turns an error in a Python file into a `SpecError` with the file and the line."""
     try:
         yield
     except (Exception, SystemExit) as error:

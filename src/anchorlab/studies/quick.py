@@ -18,9 +18,9 @@ def quick_recipe(
     evaluations: int = 8,
     checkpoints: int | None = None,
 ) -> Recipe:
-    """Return a recipe for narrow models: few steps, a large learning rate and much weight decay.
+    """Return a recipe for narrow models: few steps, a large learning rate and strong weight decay.
 
-    `evaluations` counts the measurements on the way, `checkpoints` the weights kept (None: at the end alone).
+    `evaluations` is the number of evaluations along training, `checkpoints` of saved weights (None: only at the end).
     """
     return Recipe(
         data=FixedSample(size=size),

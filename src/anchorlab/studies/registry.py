@@ -1,4 +1,4 @@
-"""The studies by name, each in a module of its own that is imported when it is asked for."""
+"""The studies by name; the module of a study is imported when the study is requested."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -17,12 +17,12 @@ def study_title(name: str) -> str:
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name holds a sign of a shell pattern: `*`, `?` or `[`."""
+    """Return whether a name is a shell pattern, with `*`, `?` or `[`."""
     return any(sign in name for sign in "*?[")
 
 
 def study_names(patterns: Iterable[str]) -> tuple[str, ...]:
-    """Return the studies that names and patterns such as `anchor/*` match, each once, in the order given.
+    """Return the studies that match names and patterns such as `anchor/*`, each once, in the order given.
 
     Errors: `SpecError` for an unknown name, with the nearest known one, and for a pattern that matches no study.
     """

@@ -43,26 +43,26 @@ def run_study(
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
 
-    Every claim is measured on untrained members of the same experiments, too; in studies with another task, also on
-    members trained on that one. A study without experiments measures something else, such as a pretrained model.
+    Every claim is also measured on untrained members of the same experiments and, in studies with another task, on
+    members trained on that task. A study without experiments measures something else, such as a pretrained model.
 
     The answers of models behind servers are kept in the store too, in `answers`.
 
     Args:
         study: from `anchorlab.study(name)`, or your own
-        profile: the name of one of its profiles, for another pretrained model one such as `quick@gpt2`, also at a
-            server, `quick@http://127.0.0.1:8000/v1#NAME`
-        store: where runs are kept, a store or its directory; by default the folder `runs`
+        profile: the name of one of its profiles; `quick@gpt2` selects another pretrained model,
+            `quick@http://127.0.0.1:8000/v1#NAME` one on a server
+        store: the store of runs or its directory; by default the folder `runs`
         workers: processes that share the members; by default as `anchorlab.train` chooses
         device: `cpu` or `cuda`
         report: called with the status, in place of showing it
         download: whether a pretrained model that is not on this machine may be fetched
-        access: how a model behind a server is asked; by default as `Access()`
-        progress: whether a bar is shown, as for `anchorlab.train`
-        on: where the runs are trained, as for `anchorlab.engine.run`
+        access: how to reach a model behind a server; by default `Access()`
+        progress: whether to show a bar, as for `anchorlab.train`
+        on: where to train the runs, as for `anchorlab.engine.run`
 
-    Errors: `SpecError` for an unknown profile, for a changed study that still has the name of one of ours, and for a
-    download by a study that opens no pretrained model; as `anchorlab.engine.run`.
+    Errors: `SpecError` for an unknown profile, for a changed study that still has the name of a built-in one, and for a
+    download by a study that opens no pretrained model; otherwise as `anchorlab.engine.run`.
     """
     store = Store.of(store)
     if study.name in STUDIES and study != find_study(study.name):  # its findings would pass for ours
@@ -80,7 +80,7 @@ def run_study(
     trained_before = 0 < reused == len(cells)
     began = time.monotonic()
     behind = _behind(cells.values())
-    if behind:  # from the beginning, so that nobody takes the runs of a study in progress for runs that nothing needs
+    if behind:  # from the beginning, so that `prune` keeps the runs of a study in progress
         make_directory(folder)
         with writing(folder):
             before_now = use_before(folder)
@@ -100,7 +100,7 @@ def run_study(
     before = _findings_at(path)
     if before is not None and before.study != study.name:
         raise StoreError(f"{path}: holds findings of {before.study}; give {study.name} another name or store")
-    if before is not None and trained_before:  # reading runs again is not what they cost
+    if before is not None and trained_before:  # keep the cost of the first training, not of reading runs again
         made = replace(findings.provenance, seconds=before.provenance.seconds, reused=before.provenance.reused)
         findings = replace(findings, provenance=made)
     make_directory(folder)
@@ -111,7 +111,7 @@ def run_study(
 
 
 def experiments_to_run(study: Study[Any], profile: str) -> list[Experiment]:
-    """Return what `run_study` trains or evaluates: its experiments and the controls."""
+    """Return the experiments that `run_study` trains or evaluates: the study's own and the controls."""
     return [*trainings(study, profile), *control_experiments(study, profile)]
 
 
@@ -127,10 +127,10 @@ def _untrained(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_record(store: Store) -> list[tuple[str, str, set[str] | None]]:
-    """Return study and profile of findings that do not record their runs, with the addresses of those runs.
+    """Find findings that do not record their runs; return their study and profile with the addresses of those runs.
 
-    The runs are taken from the study's present experiments; None if the store lacks one of them, or if the study is not
-    ours. Each study and profile is there once.
+    The runs are inferred from the study's present experiments; None if the store lacks one of them, or for a study that
+    is not built in. Each study and profile occurs once.
 
     Errors: `StoreError` that names damaged findings.
     """
@@ -157,15 +157,15 @@ def _findings_at(path: Path) -> Findings | None:
 
 
 def findings_directory(store: Store, study: str, profile: str) -> Path:
-    """Return where a study's findings and report are kept: `<store>/studies/<study>/<profile>`.
+    """Return the folder of a study's findings and report: `<store>/studies/<study>/<profile>`.
 
-    In a profile's name, characters that no folder may have, such as `/` in a model's name, are written as in addresses.
+    Characters in a profile's name that a folder cannot have, such as `/` in a model's name, are percent-encoded.
     """
     return store.root / "studies" / study.replace("/", "-") / file_name(profile)
 
 
 def kept_findings(store: Store, without: str | None = None) -> list[Findings]:
-    """Return the findings of every study in the store, by study and profile, without folders that hold `without`.
+    """Return the findings of every study in the store, by study and profile, except in folders that contain `without`.
 
     Errors: `StoreError` that names a damaged file.
     """

@@ -1,4 +1,4 @@
-"""Which seeds may be published: none on which a setting was chosen."""
+"""Seeds for publication: none may have been used to choose a setting."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ _PUBLISHED = 1000
 
 
 def fresh(count: int) -> tuple[int, ...]:
-    """Return seeds on which no setting was chosen: 1000 and up."""
+    """Return seeds that were not used to choose a setting: 1000 and up."""
     return tuple(range(_PUBLISHED, _PUBLISHED + count))
 
 
 def check_fresh(experiments: Sequence[Experiment], chosen_on: Sequence[int]) -> None:
-    """Raise `SpecError` if a member of the experiments has a seed on which their setting was chosen."""
+    """Raise `SpecError` if a member of the experiments has a seed that was used to choose their setting."""
     used = {seed for one in experiments for seed in one.members.seeds}
     if both := sorted(used & set(chosen_on)):
         problem = f"{both[0]} is among the seeds on which the setting was chosen"

@@ -1,4 +1,4 @@
-"""Studies as people choose them: by a name, by a pattern, or by a file of their own."""
+"""Select studies by a name, a pattern, or a file of your own."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,17 +24,17 @@ _FILE = re.compile(r"(?P<path>.*\.(?P<kind>py|toml))(?::(?P<name>.+))?")
 
 @dataclass(frozen=True)
 class Chosen:
-    """A study, and what a file changes in it.
+    """A study, and the changes that a file makes to it.
 
     Fields
-        study: as it is before any change
+        study: the study before any change
         name: the changed study's name; None to make one from the changes
-        profile: the one to run; None for the usual one
-        values: new values by path; a list is one value where the field holds a list, else it makes several studies
+        profile: the profile to run; None for the default
+        values: new values by path; a list is one value if the field holds a list, else it makes several studies
         seeds: new seeds
         hypotheses: judged in addition to the claims
-        source: the TOML file that says so
-        code: the Python file that holds the study
+        source: the TOML file with the changes
+        code: the Python file with the study
     """
 
     study: Study[Any]
@@ -49,12 +49,12 @@ class Chosen:
     def studies(
         self, profile: str, options: Mapping[str, Any], seeds: tuple[int, ...] | None = None
     ) -> list[Study[Any]]:
-        """Return the study with the changes, one for each combination where several values are listed.
+        """Return the changed study, one for each combination if several values are listed.
 
         Args:
-            profile: the one to run
-            options: further values by path, in place of the file's
-            seeds: in place of the file's
+            profile: the profile to run
+            options: further values by path, which override the file's
+            seeds: override the file's
 
         Errors: `SpecError` that names the field, before anything is trained.
         """
@@ -75,7 +75,7 @@ class Chosen:
             return found
 
     def named(self) -> Any:
-        """Return a context in which an error in the study's own Python file names the file and the line."""
+        """Return a context in which errors from the study's own Python file name the file and the line."""
         return nullcontext() if self.code is None else named_in(self.code)
 
     def _varied(self, values: Mapping[str, Value], seeds: Sequence[int] | None, name: str | None) -> Study[Any]:
@@ -99,13 +99,13 @@ class Chosen:
 
 
 def chosen_studies(words: Iterable[str]) -> list[Chosen]:
-    """Return the studies of names, patterns and files, each once, in the order given.
+    """Return the studies selected by names, patterns and files, each once, in the order given.
 
-    `mine.py` is the study of that file, `mine.py:own/width` one of several, `'mine.py:*'` all of them; `mine.toml` is
+    `mine.py` selects the study in that file, `mine.py:own/width` one of several, `'mine.py:*'` all of them; `mine.toml`
     the varied study that it declares.
 
-    Errors: `SpecError` for an unknown name, a pattern that matches no study, a file that cannot be read, and one with
-    several studies.
+    Errors: `SpecError` for an unknown name, a pattern that matches no study, a file that cannot be read, and a file
+    with several studies but no choice.
     """
     found: dict[str, Chosen] = {}
     for word in words:

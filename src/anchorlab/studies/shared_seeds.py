@@ -1,31 +1,29 @@
-"""Measurements over conditions that share their seeds or questions: each is one unit, however often measured."""
+"""Measurements over conditions that share seeds or questions: each seed is one unit, however often it is measured."""
 
-from collections.abc import Callable
 from math import isfinite
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.studies.claim import Measurement, over, spread
-from anchorlab.studies.interval import bootstrap
+from anchorlab.studies.interval import Statistic, bootstrap
 
 
 def over_shared(
-    rows: Float[Tensor, "seed *condition"], taken: Callable[[Tensor], Any], of: str = "seeds", detail: str = ""
+    rows: Float[Tensor, "seed *condition"], taken: Statistic, of: str = "seeds", detail: str = ""
 ) -> Measurement:
-    """Return a measurement of what `taken` makes of several seeds, such as a ratio of the means of two conditions.
+    """Measure `taken` over several seeds, such as a ratio of the means of two conditions.
 
-    Its units are what `taken` makes of each seed alone, without seeds of which it makes nothing finite. Its interval
-    draws seeds whole, so that what one seed gives in all conditions stays together; there is none where the value of a
-    draw is not finite.
+    Its units are `taken` of each seed alone, leaving out values that are not finite. Its interval resamples whole
+    seeds, so that a seed's values in all conditions stay together; there is no interval if a resampled value is not
+    finite.
 
     Args:
-        rows: what each seed, or other unit, gives in each condition; empty for not measured
-        taken: what makes one number of rows `[seed *condition]`, for any number of seeds
-        of: what there is one row of, in the plural
-        detail: anything else worth knowing, in words
+        rows: the values of each seed, or other unit, in each condition; empty for not measured
+        taken: reduces rows `[seed *condition]`, for any number of seeds, to one number
+        of: the name of the units, in the plural
+        detail: other details in words
     """
     if not len(rows):
         return Measurement(None, detail=detail)
@@ -40,7 +38,7 @@ def over_shared(
 
 
 def mean_of_known(values: Float[Tensor, "seed *condition"], of: str = "seeds", detail: str = "") -> Measurement:
-    """Return a measurement of each seed's mean over the conditions in which it has a value; NaN where it has none.
+    """Measure the mean over seeds of each seed's mean over the conditions in which its value is not NaN.
 
     Seeds without any value are left out.
     """

@@ -1,4 +1,4 @@
-"""The study contract: settings, the experiments they ask for, an analysis of the runs, and claims on what it saw."""
+"""The study contract: settings, their experiments, an analysis of the runs, and claims about its results."""
 
 import re
 import time
@@ -39,12 +39,12 @@ SMOKE_NOTE = "Smoke profile: the smallest setting that exercises the code."
 @dataclass(frozen=True)
 class Profile(Generic[Setting]):
     """One setting of a study: `paper` is the paper's own, `quick` shows the phenomenon on two cores in minutes,
-    `scaled` goes nearer to the paper within hours.
+    `scaled` comes nearer to the paper within hours.
 
     Args:
         setting: the sizes that differ between profiles, a frozen value
-        note: how far the setting is from the paper's, in words; every report shows it
-        paper: whether this is the paper's own setting, for all claims, or only for these names
+        note: how the setting differs from the paper's, in words; shown in every report
+        paper: whether this is the paper's own setting, for all claims, or the names of the claims for which it is
     """
 
     setting: Setting
@@ -52,19 +52,19 @@ class Profile(Generic[Setting]):
     paper: bool | tuple[str, ...] = False
 
     def is_papers_setting(self, claim: str) -> bool:
-        """Return whether the paper makes this claim, given by its measure's name, about this setting."""
+        """Return whether this is the paper's own setting for a claim, given by its measure's name."""
         return self.paper if isinstance(self.paper, bool) else claim in self.paper
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a study makes of its runs, or of what it observed.
+    """Results of a study's runs or observations.
 
     Args:
-        seen: what the measures of the claims read
+        seen: the input of the claims' measures
         seeds: the seeds of an analysis that draws its own data and reads no runs, in words
-        model: the pretrained model that was observed, its revision and its number of parameters, in words
-        untrained: what the measures read on an untrained model of the same architecture; None for no such control
+        model: the observed pretrained model, its revision and its number of parameters, in words
+        untrained: the measures' input from an untrained model of the same architecture; None for no such control
     """
 
     seen: Any
@@ -77,39 +77,39 @@ class Analysis:
 
 
 def no_experiments(setting: object) -> Sequence[Experiment]:
-    """Return the experiments of a study that trains nothing: none."""
+    """Return no experiments, for a study that trains nothing."""
     return ()
 
 
 def no_other_task(experiment: Experiment) -> Task | None:
-    """Return the other task of a study without a second control: none."""
+    """Return no other task, for a study without a second control."""
     return None
 
 
 @dataclass(frozen=True)
 class Study(Generic[Setting]):
-    """A figure or question: its settings, their experiments, and what is made of the finished runs.
+    """The study of a figure or question: its settings, their experiments, and the analysis of finished runs.
 
     Args:
         name: `family/name`
-        doc: the module's docstring: the title, a paragraph on what is studied, and the source
+        doc: the module's docstring: the title, a paragraph about the study, and the source
         claims: the measures, functions under `@claim`
-        analyse: gets the runs in the order of the experiments, or what `observe` returned, and the setting
+        analyse: called with the runs in the order of the experiments, or the result of `observe`, and the setting
         profiles: settings by the name of their profile
         smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
-        experiments: what a setting trains
+        experiments: returns the experiments of a setting
         paper: the short name of the paper, the beginning of the claims' sources; by default its family's
-        observe: what a study without experiments measures, such as a pretrained model: gets the setting and a context
-        own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default where no family,
+        observe: measures in a study without experiments, such as of a pretrained model; called with setting and context
+        own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default if no family,
             `paper` or profile names a paper
-        chosen_on: the seeds on which the settings were chosen by looking at results; no profile may train them
-        other_task: of a study of heads and mechanisms, the task of equal shape that the members of a second control are
-            trained on in place of an experiment's own; None for an experiment without such a control
+        chosen_on: the seeds used to choose the settings by looking at results; no profile may train them
+        other_task: returns, for an experiment on heads or mechanisms, a task of equal shape on which a second control
+            trains instead; None for no such control
 
     A setting with the fields `model` and `revision` has a profile for every pretrained model, such as
     `quick@gpt2` or `quick@EleutherAI/pythia-160m@step1000`; none of these is the paper's own setting.
 
-    Errors: `SpecError` for a docstring without a title, and for two claims of one name.
+    Errors: `SpecError` for a docstring without a title, and for two claims with the same name.
     """
 
     name: str
@@ -162,7 +162,7 @@ class Study(Generic[Setting]):
 
     @cached_property
     def summary(self) -> str:
-        """What the docstring says between its title and its source, as one paragraph."""
+        """The docstring between its title and its source, as one paragraph."""
         parts = cleandoc(self.doc or "").split("\n\n")[1:]
         return " ".join(" ".join(part.split()) for part in parts if not part.startswith("Source:"))
 
@@ -181,25 +181,25 @@ class Study(Generic[Setting]):
 
     @property
     def paper_name(self) -> str | None:
-        """The short name of the paper, by default the family's; None for a study of one's own."""
+        """The short name of the paper, by default the family's; None for a study of your own."""
         return PAPERS.get(self.name.partition("/")[0]) if self.paper is None else self.paper
 
     @property
     def trains(self) -> bool:
-        """Whether it trains models: else it measures pretrained ones, or what can be computed without any."""
+        """Whether the study trains models, rather than measuring pretrained ones or computing exactly."""
         return self.experiments is not no_experiments
 
     @property
     def has_own_claims(self) -> bool:
-        """Whether the claims are hypotheses of one's own rather than a paper's."""
+        """Whether the claims are your own hypotheses rather than a paper's."""
         if self.own is not None:
             return self.own
         return self.paper_name is None and not any(one.paper for one in self.profiles.values())
 
     def profile(self, name: str) -> Profile[Setting]:
-        """Return a profile by name, with `@` also one of another model, with `:2` one of its first two seeds alone.
+        """Return a profile by name; a suffix `@gpt2` selects another model, `:2` the first two seeds.
 
-        Errors: `SpecError` for an unknown one.
+        Errors: `SpecError` for an unknown profile.
         """
         base, model, revision = parts(name)
         base, seeds = part_of(base)
@@ -216,7 +216,7 @@ class Study(Generic[Setting]):
         return Profile(of_model(found.setting, model, revision), note)
 
     def profile_of(self, profile: str, model: str | None = None, revision: str | None = None) -> str:
-        """Return the name under which `profile` and `run_study` know a profile of another model or revision.
+        """Return the name, for `profile` and `run_study`, of a profile with another model or revision.
 
         Errors: `SpecError` for an unknown profile, and for a study that opens no pretrained model.
         """
@@ -246,21 +246,21 @@ class Study(Generic[Setting]):
         >>> al.study("anchor/identity").vary({"model.heads": 3}, seeds=range(3))
 
         A value is named by its path in an experiment, such as `model.heads`, `recipe.optimiser.learning_rate` or
-        `task.placement.length`; one below `members` is given to every member. What the study itself compares, such as
-        its sizes of training data, cannot be changed so.
+        `task.placement.length`; a value under `members` applies to every member. Quantities that the study itself
+        compares, such as its sizes of training data, cannot be changed this way.
 
-        The varied study has every profile of this one, and says in its title and notes what was changed. Its findings
-        are kept under `name`, by default this study's with the changes, such as `anchor/identity-heads-3`. With other
-        seeds alone the claims remain the paper's; otherwise they are hypotheses of your own, `supported` or `not
+        The varied study has every profile of this one, and its title and notes list the changes. Its findings are kept
+        under `name`, by default this study's with the changes, such as `anchor/identity-heads-3`. If only the seeds
+        change, the claims remain the paper's; otherwise they are hypotheses of your own, `supported` or `not
         supported`.
 
         Args:
             values: new values by path
             seeds: new seeds of all members, or their number
-            name: of the new study
+            name: the name of the new study
 
-        Errors: `SpecError` for no change, and for a study that trains nothing; when its experiments are made, those of
-        `anchorlab.studies.vary.changed`.
+        Errors: `SpecError` for no change, and for a study that trains nothing; errors of
+            `anchorlab.studies.vary.changed` are raised when the experiments are made.
         """
         new = dict(values or {})
         chosen = None if seeds is None else Members(seeds=seeds if isinstance(seeds, int) else tuple(seeds)).seeds
@@ -296,9 +296,9 @@ class Study(Generic[Setting]):
         reused: int = 0,
         observed: Any = None,
     ) -> Findings:
-        """Analyse finished runs of a profile's experiments, or what was observed, and judge the claims.
+        """Analyse finished runs of a profile's experiments, or observations, and judge the claims.
 
-        `seconds` and `reused` go into the provenance, with the time that the analysis takes.
+        `seconds`, plus the time of the analysis, and `reused` go into the provenance.
         """
         chosen, began = self.profile(profile), time.monotonic()
         analysis = self.analyse(runs if self.observe is None else observed, chosen.setting)
@@ -320,9 +320,9 @@ class Study(Generic[Setting]):
         )
 
     def judge_again(self, findings: Findings) -> Findings:
-        """Return findings of this study judged by its claims of today: values stay, words, bands and scopes are new.
+        """Judge findings of this study again by its present claims: values stay; words, bands and scopes are new.
 
-        Errors: `SpecError` that names a claim whose value is missing, or was measured in another way.
+        Errors: `SpecError` that names a claim whose value is missing or was measured differently.
         """
         chosen, before = self.profile(findings.profile), {one.claim.id: one for one in findings.claims}
         results = []
@@ -341,12 +341,12 @@ class Study(Generic[Setting]):
         return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=claims)
 
     def judge(self, seen: Any, profile: str, untrained: Any = None) -> tuple[ClaimResult, ...]:
-        """Return the results of the claims on what a study saw; those whose precondition is not met have no value.
+        """Judge the claims on what a study saw; claims whose precondition is not met have no value.
 
         Args:
-            seen: what the measures read
-            profile: under which it was seen
-            untrained: what they read on an untrained model; None for no such control
+            seen: the input of the measures
+            profile: the profile that produced it
+            untrained: the measures' input from an untrained model; None for no such control
         """
         results = []
         for measure in self.claims:

@@ -1,4 +1,4 @@
-"""Varied studies and sweeps as TOML files declare them."""
+"""Varied studies and sweeps declared in TOML files."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ class _File(Spec):
 
 
 class StudyFile(_File):
-    """A study and what is changed in it.
+    """A study and the changes to it.
 
         study = "anchor/identity"
         seeds = "0:3"
@@ -37,8 +37,8 @@ class StudyFile(_File):
         [model]
         heads = 3
 
-    `study` is a name, or a Python file in the same folder; `name` is the name of the findings, `own/` and the file's by
-    default. The tables hold new values as the options of a command line name them.
+    `study` is a name, or a Python file in the same folder; `name` is the name of the findings, by default `own/` and
+    the file's name. The tables hold new values, named as on the command line.
     """
 
     study: str
@@ -58,7 +58,7 @@ class StudyFile(_File):
 
 
 def read_study(path: Path) -> StudyFile:
-    """Return what a TOML file changes in a study. Errors: `SpecError` that names the file and the field."""
+    """Read a study and its changes from a TOML file. Errors: `SpecError` that names the file and the field."""
     data = read_toml(path, "study")
     if "grid" in data:
         raise SpecError(str(path), "has a [grid]: it is a sweep", f"run anchorlab sweep {path}")
@@ -73,7 +73,7 @@ def read_study(path: Path) -> StudyFile:
 
 
 class SweepFile(_File):
-    """An experiment and the quantities that are varied in it.
+    """An experiment and the quantities to vary in it.
 
         task = "anchor/identity"
         seeds = "0:3"
@@ -85,8 +85,8 @@ class SweepFile(_File):
         model.layers = [1, 2, 4]
         recipe.learning_rate = [1e-3, 3e-3]
 
-    `task` is a name, a TOML file in the same folder, or a table: a `name` with its arguments, or a task as a file
-    declares it. The other tables change the defaults that suit the task. `metric` is what the figures show.
+    `task` is a name, a TOML file in the same folder, or a table: a `name` with its arguments, or a declared task. The
+    other tables override the task's default experiment. `metric` is the metric in the figures.
     """
 
     task: str | dict[str, Any]
@@ -96,11 +96,11 @@ class SweepFile(_File):
 
 
 def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[str, list[Any]]]:
-    """Return the study of a TOML file's sweep, and the values that it takes by path.
+    """Read a sweep from a TOML file; return its study, and its values by path.
 
     Args:
         path: the file
-        seeds: in place of the file's
+        seeds: override the file's
 
     Errors: `SpecError` that names the file and the field.
     """

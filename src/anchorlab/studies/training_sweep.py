@@ -1,4 +1,4 @@
-"""Sweeps: how a score on a task depends on quantities of its training.
+"""Sweeps: how a score on a task depends on training choices.
 
 Source: the open questions of anchor functions, Table 1: heads, layers, width, learning rate, initialisation and more.
 """
@@ -41,21 +41,21 @@ def sweep_study(
     metric: str = "accuracy",
     name: str | None = None,
 ) -> Study[None]:
-    """A study of how `metric` depends on quantities of training, each named by its path in an experiment.
+    """Return a study of how `metric` depends on training choices, each named by its path in an experiment.
 
     >>> sweep_study("anchor/identity", {"model.layers": (1, 2, 4)})
     >>> sweep_study("anchor/composite", {"model.width": (32, 64), "recipe.optimiser.learning_rate": (1e-3, 3e-3)})
 
-    Paths begin with `task`, `model`, `recipe` or `members`; what lies below `members` (`members.gamma.all`,
-    `members.initialisation_scale`) is given to every member alike. All else stays as it is: `model` and `recipe` are
-    small ones unless given, the seeds the same at every point. The findings are kept under `name`, by default one such
-    as `sweep/layers-1f0a9c` with digits that stand for every setting of the sweep, so that only the same sweep replaces
-    them. One quantity of numbers makes curves, one per split; two, or one of words, maps; of more, the first ones make
-    rows of maps. The study has the profile `quick` alone and no claims.
+    Paths begin with `task`, `model`, `recipe` or `members`; values under `members` (`members.gamma.all`,
+    `members.initialisation_scale`) apply to every member. All else stays the same: by default `model` and `recipe` are
+    small, and the seeds are equal at every point. The findings are kept under `name`, by default one such as
+    `sweep/layers-1f0a9c` with a digest of all settings, so that only the same sweep replaces them. A single numeric
+    quantity makes curves, one per split; two quantities, or one of words, make maps; of more, the first make rows of
+    maps. The study has only the profile `quick` and no claims.
 
-    `seeds` may be members, with settings of their own.
+    `seeds` may be members with settings of their own.
 
-    Errors: `SpecError` for no quantity, one without values or that does not exist, and an unknown metric.
+    Errors: `SpecError` for no quantity, for an unknown quantity or one without values, and for an unknown metric.
     """
     _check(vary)
     chosen = make_task(task) if isinstance(task, str) else task

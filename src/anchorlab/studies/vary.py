@@ -1,4 +1,4 @@
-"""Other values in all experiments of a study, and the words and the name of what was changed."""
+"""Change values in all experiments of a study, and describe and name the changes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ def changed(
 ) -> list[Experiment]:
     """Return a study's experiments with other values by path, and other seeds.
 
-    Errors: `SpecError` for a path that names nothing, a value that its field refuses, and a quantity that differs
+    Errors: `SpecError` for a path that does not exist, a value that its field refuses, and a quantity that differs
     between the experiments.
     """
     for path in values:
@@ -43,13 +43,13 @@ def _changed(experiment: Experiment, values: Mapping[str, Value], seeds: Sequenc
 
 
 def words_of(values: Mapping[str, Value], seeds: Sequence[int] | None) -> str:
-    """Return what was changed, such as `model.heads = 3 and seeds 0 to 2`."""
+    """Describe the changes in words, such as `model.heads = 3 and seeds 0 to 2`."""
     found = [f"{path} = {_text(value)}" for path, value in values.items()]
     return " and ".join([*found, *([] if seeds is None else [f"seeds {_range(seeds)}"])])
 
 
 def name_of(study: str, values: Mapping[str, Value], seeds: Sequence[int] | None) -> str:
-    """Return a name such as `anchor/identity-heads-3`; a long one ends in digits that stand for the changes."""
+    """Return a name such as `anchor/identity-heads-3`; a long name ends in a digest of the changes."""
     parts = [f"{path.partition('.')[2].replace('_', '-')} {_text(value)}" for path, value in values.items()]
     parts += [] if seeds is None else [f"seeds {_range(seeds)}"]
     written = "-".join([study, *(re.sub(r"\W+", "-", part).strip("-") for part in parts)])

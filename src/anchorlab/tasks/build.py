@@ -64,7 +64,7 @@ def load_task(path: str | Path) -> Task:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Return the data in a TOML file. Errors: `SpecError` at `what` for a missing file, at its path for a bad one."""
+    """Read a TOML file. Errors: `SpecError` at `what` for a missing file, at its path for invalid TOML."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
         deep = is_too_deep(found)

@@ -1,4 +1,4 @@
-"""Check a task of your own against the contract that every task keeps."""
+"""Check a task of your own against the contract of all tasks."""
 
 import json
 
@@ -14,14 +14,14 @@ _TOLERANCE = 1e-4  # of answers that are numbers, which an oracle may compute
 
 
 def check_task(one: Task, n: int = 300) -> None:
-    """Check that a task keeps the contract, on `n` drawn sequences of each split; write it as a test of your task.
+    """Check that a task keeps the contract, on `n` sequences of each split; call it in a test of your task.
 
         def test_my_task():
             al.tasks.check_task(al.task("mine"))
 
-    Checked are the shapes, that a seed gives the same sequences and another seed others, that splits are told apart as
-    promised, that the oracle agrees with the sampler wherever it knows an answer, that metrics and loss are finite,
-    that examples can be shown, and that the task can be written and read back.
+    The checks: shapes are right; equal seeds give equal sequences, other seeds others; `split_of` tells splits apart as
+    promised; the oracle agrees with the sampler wherever it knows an answer; metrics and loss are finite; examples can
+    be rendered; the task can be written and read back.
 
     Errors: `SpecError` that names the method at fault and says what it should do.
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
@@ -74,7 +74,7 @@ class Task(Spec, Drawable):
         """
 
     @abstractmethod
-    def oracle(self, inputs: Tensor) -> Answer:
+    def oracle(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Answer:
         """Return the right answers to inputs `[batch position ...]`, derived from the inputs alone, with a trace."""
 
     def for_training(self, batch: Batch) -> Batch:
@@ -104,7 +104,7 @@ class Task(Spec, Drawable):
         found = {"asked": asked if batch.weights is None else asked.where(batch.weights > 0, -1)}
         return found | {step.name: step.position.unsqueeze(1) for step in self.oracle(batch.inputs).trace}
 
-    def split_of(self, inputs: Tensor) -> Int[Tensor, "batch"]:
+    def split_of(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Int[Tensor, "batch"]:
         """Return the index in `splits` of each sequence's split; -1 if the sequence belongs to no split.
 
         By default the sequence of a task whose splits are not `separated` belongs to the first split if the oracle
@@ -115,7 +115,7 @@ class Task(Spec, Drawable):
             raise SpecError("split_of", problem, "define it, or set separated = False on the class")
         return self.oracle(inputs).known.any(dim=1).long() - 1
 
-    def ideal(self, inputs: Tensor) -> Float[Tensor, "batch scored output"]:
+    def ideal(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Float[Tensor, "batch scored output"]:
         """Return the exact probabilities at each scored position, given the inputs up to it.
 
         The probabilities follow from the distribution of training sequences; no model can predict better.
@@ -144,7 +144,7 @@ class Task(Spec, Drawable):
         """Return the text of a token: its number, unless the family names its tokens."""
         return str(token)
 
-    def render(self, inputs: Tensor) -> Sequence[Example]:
+    def render(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Sequence[Example]:
         """Return inputs `[batch position ...]` as readable examples, with the oracle's trace in words.
 
         By default each token has the role `token`, each step of the trace a line, and the answer is that at the last

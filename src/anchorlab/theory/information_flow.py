@@ -3,8 +3,8 @@
 A chain of D steps uses the positions s_0 .. s_2D. s_0 is the query x_0; pair k has x_{k-1} at s_{2k-1} and x_k at
 s_{2k}. The input is pair D, .., pair 1, then the query. The pieces of information are the symbols x_k = e_{2k} and the
 positions of pairs p_k = e_{2k-1}, so s_i initially holds e_{i-1} and e_i. In each layer a position may attend to
-another position only if they share a piece (assumption 1), and then gets all pieces of the other (assumption 2). A
-position always holds a run of neighbouring pieces (lemma 2).
+another position only if they share a piece (assumption 1), and then gets all of its pieces (assumption 2). A position
+always holds a run of neighbouring pieces (lemma 2).
 
 A chain is solved when s_0 holds x_D = e_{2D}. Source: stacked attention heads, section 5 and appendix B.
 """

@@ -29,9 +29,8 @@ def fit_power_law(
 ) -> PowerLaw:
     """Fit a power law by least squares of log y against log x.
 
-    With a `correction` p < 0, log y = log factor + slope log x + d x^p is fitted: the slope is then the one in the
-    limit of large x, which is approached as x^p. The confidence interval is Student's, for independent errors of equal
-    relative size.
+    With a `correction` p < 0, log y = log factor + slope log x + d x^p is fitted: the slope is then the limit for large
+    x, which is approached as x^p. The confidence interval is Student's, for independent errors of equal relative size.
 
     Errors: `SpecError` for fewer than three points, or four with a correction, and for values that are not positive.
     """

@@ -18,7 +18,7 @@ def retrieval_circuit(task: TokenRetrieval) -> Transformer:
     The stream consists of one-hot blocks: the current token, the position, the previous token, and the tokens 1, 2, ..
     D steps further along the chain. Layer 0 copies the previous token, so that the second member of a pair knows the
     first. In every later layer each token attends to the pair that begins with the furthest token it knows, and copies
-    what that pair knows: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after t layers. This matches the closed form of
+    that pair's knowledge: 1, 3, 7 .. steps ahead, 2^(t-1) - 1 after t layers. This matches the closed form of
     `least_depth` for one head with a causal mask, ceil(log_2(2D + 2)).
 
     Errors: `SpecError` for a task with parents, and for a task that asks for several numbers of steps.

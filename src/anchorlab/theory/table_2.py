@@ -163,6 +163,6 @@ def verdicts(means: bool) -> list[str]:
 
 
 def share_right(means: bool) -> float:
-    """Return the share of legible means (if `means`) or variances that are confirmed for T >> N, signs aside."""
+    """Return the share of legible means (if `means`) or variances that are confirmed for T >> N, ignoring signs."""
     legible = [one for one in verdicts(means) if one != "illegible"]
     return sum(one.startswith("confirmed") for one in legible) / len(legible)

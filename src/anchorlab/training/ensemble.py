@@ -39,7 +39,7 @@ class Ensemble(Drawable):
     spec: ModelSpec | None = None
 
     def __call__(
-        self, inputs: Tensor, positions: Int[Tensor, "*batch scored"] | None = None
+        self, inputs: Shaped[Tensor, "..."], positions: Int[Tensor, "*batch scored"] | None = None
     ) -> Float[Tensor, "member batch scored output"]:
         """Return every member's predictions at `positions`, or everywhere when None.
 
@@ -71,7 +71,7 @@ class Ensemble(Drawable):
         """The number of trainable parameters of one member."""
         return sum(self.weights[name][0].numel() for name in self.trainable)
 
-    def member_weights(self, member: int) -> dict[str, Tensor]:
+    def member_weights(self, member: int) -> dict[str, Shaped[Tensor, "..."]]:
         """Return one member's weights, without the member axis, as views of the stack."""
         return {name: value[member] for name, value in self.weights.items()}
 

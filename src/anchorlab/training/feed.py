@@ -34,7 +34,7 @@ class MemberBatches:
         """Whether all members and sequences are scored at the same positions."""
         return self.positions.ndim == 1
 
-    def take(self, *index: Tensor | slice) -> "MemberBatches":
+    def take(self, *index: Shaped[Tensor, "..."] | slice) -> "MemberBatches":
         """Return selected members and sequences, given an index for the first axis or for the first two."""
         return MemberBatches(
             inputs=self.inputs[index],
@@ -135,7 +135,7 @@ def make_feed(task: Task, recipe: Recipe, members: Members, device: torch.device
     return kind(task, recipe, members, device, dtype)
 
 
-def map_batch(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
+def map_batch(batch: Batch, change: Callable[[Shaped[Tensor, "*axes"]], Shaped[Tensor, "..."]]) -> Batch:
     """Return a batch with `change` applied to every tensor; latents are dropped, since training does not use them."""
     return replace(
         batch,

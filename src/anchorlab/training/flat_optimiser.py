@@ -15,7 +15,7 @@ _ALIGNMENT = 32  # numbers; every weight begins at a cache line, like a separate
 
 
 def aligned(stacked: Shaped[Tensor, "member ..."]) -> Shaped[Tensor, "member ..."]:
-    """Return a copy in which every member begins at a cache line, so that its index cannot change the order of sums."""
+    """Return a copy with every member at the start of a cache line; its index then cannot change the order of sums."""
     size = stacked[0].numel()
     rows = stacked.new_zeros(len(stacked), size + -size % _ALIGNMENT)[:, :size]
     return rows.view(stacked.shape).copy_(stacked)

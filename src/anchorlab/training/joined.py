@@ -185,7 +185,7 @@ def _numbers(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
 
 
 class JoinedKeeper:
-    """A `Keeper` for joined experiments, which gives each experiment's part to the experiment's own keeper.
+    """A `Keeper` for joined experiments: hands each experiment's part to the experiment's own keeper.
 
     Args:
         keepers: one keeper per experiment

@@ -110,7 +110,7 @@ class Members(Spec):
 
     @classmethod
     def filling(cls, **fields: Any) -> "Members":
-        """Build members without validation from valid values, for a pass in which members may be repeated."""
+        """Build members from valid values without validation, for a pass in which members may be repeated."""
         return cls.model_construct(**fields)
 
     def __len__(self) -> int:

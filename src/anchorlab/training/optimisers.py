@@ -70,7 +70,7 @@ class StackedOptimiser:
         return views
 
     @torch.no_grad()
-    def update_member(self, member: int, gradients: Sequence[Tensor], factor: float, step: int) -> None:
+    def update_member(self, member: int, gradients: Sequence[Float[Tensor, "..."]], factor: float, step: int) -> None:
         """Update one member's weights.
 
         Args:

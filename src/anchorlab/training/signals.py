@@ -35,7 +35,7 @@ class DelayedSignals:
         if self.waiting is not None:
             self.__exit__()
             self.waiting = None
-            self.__enter__()  # the handler returned: training goes on
+            self.__enter__()  # the handler returned: training continues
 
     def _restore(self) -> None:
         for number, handler in self._before.items():

@@ -41,7 +41,7 @@ class Progress:
         steps: optimiser steps in total
         metrics: the newest metrics of unedited weights, as `<split> <metric>`, averaged over members and groups
         note: a message for the user, such as that training starts over; usually empty
-        waiting: what training waits for, to be shown in place of its name; usually empty
+        waiting: the reason why training waits, shown in place of its name; usually empty
     """
 
     step: int

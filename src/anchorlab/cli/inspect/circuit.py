@@ -45,7 +45,7 @@ def circuit(
     member
         Index of the member, from 0.
     threshold
-        Largest loss of the circuit; by default the model's loss plus 4 % of what attention saves.
+        Largest loss of the circuit; by default the model's loss plus 4 % of attention's effect on the loss.
     split
         Split to search and measure on; by default the task's last.
     sequences

@@ -1,4 +1,4 @@
-"""The table of what every head does, for `anchorlab inspect` and `anchorlab look-at`."""
+"""The table of head scores, for `anchorlab inspect` and `anchorlab look-at`."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,10 +16,10 @@ _SPECIAL_CASES = ("previous_token", "self_attending", "anchor_attending")  # of 
 def print_heads(
     found: "polars.DataFrame", title: str, by: str | None = None, most: int | None = None, hidden: Sequence[str] = ()
 ) -> None:
-    """Print a table of `detect` of one member; heads of several members have nothing in common but their place.
+    """Print the `detect` table of one member; heads with the same index in different members are unrelated.
 
-    Heads are in their own order, or sorted by the scores of the detector `by`; `most` of them are printed, by default
-    all. The detectors in `hidden` have no column, unless heads are sorted by them.
+    Heads are in the model's order, or sorted by the scores of the detector `by`; at most `most` are printed, by default
+    all. Detectors in `hidden` have no column, unless heads are sorted by them.
     """
     import polars as pl
 

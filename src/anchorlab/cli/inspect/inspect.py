@@ -21,7 +21,7 @@ def inspect(
     page: Path | None = None,
     json: shared.Json = False,
 ) -> None:
-    """Measure what each attention head of a finished run does, as numbers between 0 and 1.
+    """Score the attention heads of a finished run with detectors, from 0 to 1.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ def look_at(
     page: Path | None = None,
     json: shared.Json = False,
 ) -> None:
-    """Measure what the attention heads of a pretrained language model do on texts, as numbers between 0 and 1.
+    """Score the attention heads of a pretrained language model on texts with detectors, from 0 to 1.
 
     Parameters
     ----------

@@ -34,12 +34,12 @@ def memory(
     store: shared.StoreFolder = None,
     json: shared.Json = False,
 ) -> None:
-    """Show how strongly a product of weights associates tokens or positions: what a run's weights have memorised.
+    """Show how strongly a product of a run's weights associates tokens or positions.
 
     Parameters
     ----------
     left
-        Matrix whose rows are vectors, and after @ what these pass through, such as `embed.W_E @ blocks.1.attn.W_V`.
+        Matrix whose rows are vectors, then @ and the layers applied to them, such as `embed.W_E @ blocks.1.attn.W_V`.
     right
         Vectors of the columns, in the same form, such as `unembed.W_U.T`; `.T` transposes a matrix.
     along

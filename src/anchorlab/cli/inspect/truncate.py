@@ -44,7 +44,7 @@ def truncate(
 ) -> None:
     """Cut the matrices of a run, or of a pretrained model, to lower rank, one at a time; find the best cut of each.
 
-    Measurements are kept in the store, so that a search that was stopped can continue.
+    Measurements are kept in the store, so that a stopped search can continue.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def truncate(
         Also draw a heat map of matrices and fractions to this PNG, PDF or SVG file.
     prompts
         The prompts for a pretrained model: `facts`, `indirect-objects`, or a CSV file with the columns `prompt` and
-        `answer`. One half chooses the cut, the other shows what it does.
+        `answer`. One half chooses the cut, the other measures its effect.
     revision
         Branch, tag or commit of a pretrained model on the hub, such as `step1000`.
     download

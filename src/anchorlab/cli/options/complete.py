@@ -1,6 +1,6 @@
-"""What a shell offers at TAB: names of tasks, studies, models and runs, and files that stand in for them.
+"""Shell completion: names of tasks, studies, models and runs, and files that can replace them.
 
-A shell asks at every TAB, so nothing heavy is imported: the names come from `anchorlab.names`.
+Completion runs at every TAB, so nothing heavy is imported: the names come from `anchorlab.names`.
 """
 
 import os
@@ -25,12 +25,12 @@ _MOST_LABELS = 100  # runs whose specification is read; of more, the addresses a
 
 
 def tasks(context: "CompletionContext") -> list[str]:
-    """Return the tasks, and the files that may declare one."""
+    """Return the names of tasks, and the files that may declare a task."""
     return [*TASKS, *_files(context.incomplete, (".toml",))]
 
 
 def studies(context: "CompletionContext") -> list[str]:
-    """Return the studies, and the files that may hold or vary one."""
+    """Return the names of studies, and the files that may define or vary a study."""
     return [*STUDIES, *_files(context.incomplete, (".py", ".toml"))]
 
 
@@ -40,7 +40,7 @@ def kinds(context: "CompletionContext") -> tuple[str, ...]:
 
 
 def runs(context: "CompletionContext") -> list[tuple[str, str]]:
-    """Return the addresses of the runs in the store that is named on the line, or else the default one, with labels."""
+    """Return the addresses and labels of the runs in the store named on the line, or in the default store."""
     named = context.get("store")
     given = named.raw if named is not None and named.provided else None
     store = Path(given or os.environ.get("ANCHORLAB_STORE") or "runs").expanduser()
@@ -77,9 +77,9 @@ def _files(begun: str, kinds: tuple[str, ...]) -> Iterable[str]:
 
 
 def completion_words(words: Sequence[str]) -> list[str]:
-    """Return the words of a line that is being typed as the parser knows them.
+    """Return the words of an unfinished line in the form that the parser knows.
 
-    Options of fields are folded as on a whole line, but for one whose value is being typed.
+    Options of fields are folded as on a complete line, except the one whose value is being typed.
     """
     begun = 2 if len(words) > 1 and words[-2].startswith("--") and "=" not in words[-2] else 1
     try:

@@ -29,7 +29,7 @@ _PATHS = {
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointOptions:
-    """Where models are asked that a server has, and how.
+    """The server of a model, and how to send requests to it.
 
     Parameters
     ----------
@@ -40,23 +40,23 @@ class EndpointOptions:
     key_variable
         Environment variable with the server's key; by default OPENAI_API_KEY.
     max_cost
-        Most to spend on each model in this run, prices given; nothing is asked if the questions can cost more.
+        Most to spend on each model in this run, given the prices; nothing is sent if the questions can cost more.
     price_read
         Price of a million tokens that the model reads.
     price_written
         Price of a million tokens that the model writes.
     requests_a_minute
-        Most requests in a minute; by default any number.
+        Most requests per minute; by default unlimited.
     tokens_a_minute
-        Most tokens in a minute, read and written; by default any number.
+        Most tokens per minute, read and written; by default unlimited.
     concurrent
         Number of requests at once; by default 8.
     timeout
         Seconds to wait for one answer; by default 120.
     answers_as
-        Name under which the server's answers come back, if it is another one than the model's.
+        Name under which the server's answers come back, if it differs from the model's.
     continues
-        The server goes on with a begun answer, though it does not say so when asked (SGLang).
+        The server continues a given beginning of an answer, even if it does not report this ability (SGLang).
     extra
         Further fields of every request as JSON, such as `{"top_p": 0.9}`.
     """
@@ -78,7 +78,7 @@ class EndpointOptions:
     def address(self, model: str | None, download: bool) -> str | None:
         """Return the address of the model at the endpoint; without an endpoint, the model itself.
 
-        Errors: `SpecError` without a model's name, for a download, and for an address that no server has.
+        Errors: `SpecError` without a model's name, for a download, and for an invalid address.
         """
         from anchorlab.language.endpoint import address_of, is_address
 
@@ -93,9 +93,9 @@ class EndpointOptions:
         return ",".join(address_of(self.endpoint, one) for one in model.split(","))
 
     def access(self) -> "Access | None":
-        """Return how models behind servers are asked; None if no option says anything about it.
+        """Return the settings for requests to servers; None if no option sets any.
 
-        Errors: `SpecError` for a value out of range, named as the option.
+        Errors: `SpecError` that names the option, for a value out of range.
         """
         given = self._given()
         if not given:

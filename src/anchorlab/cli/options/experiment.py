@@ -15,9 +15,9 @@ def read_experiment(
 ) -> "Experiment":
     """Return the experiment of `anchorlab train`: defaults that suit the task, with the given fields changed.
 
-    `task` is a name or the path of a TOML file. A `kind` among the fields of `model` starts from its defaults.
+    `task` is a name or the path of a TOML file. A `kind` in `model` starts from that kind's defaults.
 
-    Errors: `SpecError` that names the field as it was written.
+    Errors: `SpecError` that names the field as the user wrote it.
     """
     from anchorlab.training.field_paths import SHORT_PATHS
     from anchorlab.training.from_plain_data import declared

@@ -22,7 +22,7 @@ _OPTION = re.compile(rf"--(?P<part>{'|'.join(PARTS)})\.(?P<path>[^=]*)(?:=(?P<va
 
 
 def part(name: str) -> Parameter:
-    """Return the option `--name.FIELD` for the fields of a part."""
+    """Return the declaration of `--name.FIELD`, the option for the fields of a part."""
     return Parameter(name=f"--{name}.FIELD", negative="", show_default=False)
 
 
@@ -111,5 +111,5 @@ def as_written(options: Iterable[str], short: Mapping[str, str]) -> Iterator[Non
 
 
 def written(parts: Mapping[str, Fields]) -> list[str]:
-    """Return the paths of the given fields as they were written."""
+    """Return the paths of the given fields as the user wrote them."""
     return [f"{name}.{option.partition('=')[0]}" for name, options in parts.items() for option in options or ()]

@@ -1,6 +1,6 @@
-"""Arguments and options that several commands share, each declared once, and where a command trains.
+"""Arguments and options that several commands share, each declared once, including where to train.
 
-A command whose argument has a meaning of its own describes it in its docstring, and takes the type alone.
+A command that gives an argument another meaning describes it in its own docstring and uses only the type.
 """
 
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ DryRun = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
-    """Where runs are trained.
+    """The place where runs are trained.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class PlaceOptions:
     address: str | None = None
 
     def backend(self, device: str) -> "On | Backend":
-        """Return what `run` takes as `on`. Errors: `SpecError` for an option that has no use."""
+        """Return the value of `on` for `run`. Errors: `SpecError` for an option without effect."""
         from anchorlab.engine import Ray
         from anchorlab.engine.modules import imported_modules
 

@@ -9,14 +9,14 @@ from anchorlab.errors import SpecError
 def diff_(
     first: shared.RunName, second: shared.RunName, /, *, store: shared.StoreFolder = None, json: shared.Json = False
 ) -> None:
-    """Show in which fields and versions two runs differ, and their metrics at the end side by side.
+    """Show the fields and versions in which two runs differ, and their final metrics side by side.
 
     Parameters
     ----------
     first
         First digits of a run's address, as `anchorlab runs` lists it.
     second
-        The same of the other run.
+        First digits of the other run's address.
     """
     from anchorlab.runs import Store, differing, entry_of, side_by_side, text_of
 

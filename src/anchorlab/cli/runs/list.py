@@ -1,4 +1,4 @@
-"""`anchorlab runs list`, and what other commands need to name runs and to select them."""
+"""`anchorlab runs list`, and helpers with which other commands name and select runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,9 +29,9 @@ def list_(
 ) -> None:
     """List the runs in the store, the newest first, with their sizes and the total.
 
-    Fields come from the specification (`model.layers`, or `layers` where only one path ends so), `run`, `label`,
-    `trained`, `members`, `state`, `when`, `MB`, `studies`, versions such as `environment.torch`, and metrics at the
-    end, such as `metrics.test.accuracy`.
+    Fields are those of the specification (`model.layers`, or `layers` if only one path ends this way), `run`, `label`,
+    `trained`, `members`, `state`, `when`, `MB`, `studies`, versions such as `environment.torch`, and final metrics such
+    as `metrics.test.accuracy`.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def list_(
     columns
         Fields to show next to the run's address, separated by commas.
     limit
-        Number of runs to show: by default 50, in JSON all; 0 for all.
+        Number of runs to show: by default 50, with `--json` all; 0 for all.
     """
     from anchorlab.runs import differences, ordered, short_names
 
@@ -83,9 +83,9 @@ def list_(
 def matching(store: Path | None, where: list[str] | None, quiet: bool) -> "tuple[Fields, list[Entry]]":
     """Return the fields of a store's runs, and the runs that fulfil all conditions.
 
-    Damaged runs that may belong to the selection are named on the standard error output.
+    Damaged runs that may belong to the selection are named on standard error.
 
-    Errors: `SpecError` for a condition that cannot be read, or on a field that no run has.
+    Errors: `SpecError` for an invalid condition, or one on a field that no run has.
     """
     from anchorlab.runs import Condition, Fields, Index, Store, chosen, studies_by_run
     from anchorlab.runs.query import undecided
@@ -107,7 +107,7 @@ def matching(store: Path | None, where: list[str] | None, quiet: bool) -> "tuple
 
 
 def tell_damage(entries: "Sequence[Entry]") -> None:
-    """Print in one line on the standard error output that runs are damaged, if any are."""
+    """Print one line about damaged runs, if there are any, on standard error."""
     from anchorlab.runs.query import damage_note
 
     if entries:
@@ -115,7 +115,7 @@ def tell_damage(entries: "Sequence[Entry]") -> None:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes in words: `7.7 kB`, `1.2 GB`."""
+    """Return a number of bytes as text: `7.7 kB`, `1.2 GB`."""
     for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size >= least:
             return f"{size / least:.3g} {unit}"
@@ -123,7 +123,7 @@ def size_text(size: int) -> str:
 
 
 def summary(entry: "Entry", label: str | None = None) -> dict[str, str | int | float]:
-    """Return a row of the list of runs; `label` in place of the run's own."""
+    """Return a row of the list of runs, with `label` in place of the run's own."""
     return {
         "run": entry.address,
         "label": entry.name if label is None else label,
@@ -135,7 +135,7 @@ def summary(entry: "Entry", label: str | None = None) -> dict[str, str | int | f
 
 
 def print_runs(entries: "Sequence[Entry]") -> None:
-    """Print rows of the list of runs, each label with the fewest fields that tell the run from others of its label."""
+    """Print rows of the list of runs; each label has the fewest fields that distinguish runs with the same label."""
     from anchorlab.runs import differences, words
 
     different = differences(entries)

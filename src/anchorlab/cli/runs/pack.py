@@ -8,15 +8,15 @@ from anchorlab.cli.terminal.output import counted, print_json, print_text, waiti
 
 
 def pack_(*, where: shared.Where = None, store: shared.StoreFolder = None, json: shared.Json = False) -> None:
-    """Put many small finished runs into few files; every command reads them there as before.
+    """Pack many small finished runs into few files; every command reads them as before.
 
-    Runs above 1 MB stay in folders of their own, and so do unfinished and damaged runs and folders with files of yours.
+    Runs above 1 MB, unfinished and damaged runs, and folders with other files of yours stay as they are.
     """
     _move("pack", where, store, json)
 
 
 def unpack_(*, where: shared.Where = None, store: shared.StoreFolder = None, json: shared.Json = False) -> None:
-    """Give packed runs folders of their own again."""
+    """Move packed runs back into folders of their own."""
     _move("unpack", where, store, json)
 
 

@@ -47,19 +47,19 @@ def prune_(
     yes: shared.Flag = False,
     json: shared.Json = False,
 ) -> int:
-    """Remove runs that no findings need, after listing them and asking; without a kind, count them only.
+    """Remove runs that no findings need, after listing them and asking; without a kind, only count them.
 
-    The kinds: `orphans`, which no study's findings in the store were made from, such as runs of `anchorlab train`;
-    `superseded`, which only earlier findings of a study were made from, or whose format is out of date;
-    `unfinished`, which no process is writing and training would continue; `damaged`, whose specification cannot be
-    read. Runs in use are never removed, nor are runs that a needed or unfinished one started from.
+    The kinds: `orphans` are behind no findings in the store, such as runs of `anchorlab train`; `superseded` are behind
+    only earlier findings of a study, or have an outdated format; `unfinished` could be continued, but no process is
+    writing them; `damaged` have an unreadable specification. Runs in use are never removed, nor are runs from which a
+    needed or unfinished run started.
 
     Parameters
     ----------
     kinds
         Kinds of runs to remove.
     older_than
-        Only runs finished, or begun if unfinished, longer ago than this: `12h`, `30d`, `4w`.
+        Only runs that finished (or began, if unfinished) longer ago than this: `12h`, `30d`, `4w`.
     yes
         Remove them without asking.
     """

@@ -6,7 +6,7 @@ from anchorlab.cli.terminal.output import print_json, print_metrics, print_table
 
 
 def show_(run: shared.StoredRun, /, *, store: shared.StoreFolder = None, json: shared.Json = False) -> None:
-    """Show a run's specification and its last metrics."""
+    """Show a run's specification and its final metrics."""
     from anchorlab.runs import Store, entry_of, flat, text_of
     from anchorlab.runs.metrics import last_metrics
 

@@ -20,10 +20,10 @@ def browse(
     port: int = 0,
     json: shared.Json = False,
 ) -> None:
-    """Write one HTML page over the store: a table of runs, their curves, the studies and their claims.
+    """Write one HTML page about the store: a table of runs, their curves, the studies and their claims.
 
-    The page loads nothing from the network. With `--serve` this machine serves it instead, made anew at every visit,
-    until you press Ctrl-C; only the address that is printed opens it.
+    The page loads nothing from the network. With `--serve` this machine serves it instead, rebuilt at every visit,
+    until you press Ctrl-C; only the printed address opens it.
 
     Parameters
     ----------

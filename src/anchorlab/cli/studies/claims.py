@@ -70,12 +70,11 @@ def claims(
     `scaled`, then `quick`. A claim is `reproduced` or `contradicted` only in the paper's own setting or by an exact
     computation; anywhere else it `agrees at small scale` or `differs at small scale`.
 
-    Of a study that has not been run in this store the published results are shown; the counts are of this store alone.
+    For a study that has not been run in this store the published results are shown; the counts cover only this store.
 
-    Next to our value is what the same measure gives on members that were never trained. A claim that they pass, too,
-    `also holds untrained`. Studies of heads and mechanisms measure members trained on another task as well; a claim
-    that these pass `also holds for another task`. At the end are the counts by verdict and by scope of the strongest
-    evidence.
+    Next to our value is the value of the same measure on untrained members. If they pass too, the claim `also holds
+    untrained`. Studies of heads and mechanisms also measure members trained on another task; if these pass, the claim
+    `also holds for another task`. At the end are the counts by verdict and by scope of the strongest evidence.
 
     Parameters
     ----------
@@ -84,9 +83,9 @@ def claims(
     measured
         Leave out studies that have not been run in this store.
     counts
-        Print the counts alone.
+        Print only the counts.
     limit
-        Number of results to print: by default 1000, in JSON all; 0 for all.
+        Number of results to print: by default 1000, with `--json` all; 0 for all.
     json
         Print JSON: one entry for each claim and profile; with `--counts`, an object of counts.
     """
@@ -224,7 +223,7 @@ def print_claims(kept: "Sequence[Findings]") -> None:
 
 
 def print_origin(findings: "Findings", page: Path) -> None:
-    """Print where findings come from, how long they took, and their page."""
+    """Print the provenance of findings, their computing time, and their page."""
     from anchorlab.report.page import time_text
 
     print_text(f"{findings.provenance.line} · {time_text(findings.provenance)}")
@@ -232,7 +231,7 @@ def print_origin(findings: "Findings", page: Path) -> None:
 
 
 def verdicts_text(results: "Sequence[ClaimResult]") -> str:
-    """Return in words how many claims have each verdict, without `at small scale`, so that it fits a line.
+    """Return the number of claims with each verdict as text, without `at small scale` so that it fits on a line.
 
     >>> verdicts_text(findings.claims)
     '7 claims: reproduced 3, differs 4'

@@ -127,25 +127,25 @@ def study(
 ) -> int:
     """Run studies: train what the store lacks, analyse the runs, check the claims, write the report.
 
-    Studies of pretrained models train nothing and measure the model that their profile names, or the one given here.
+    Studies of pretrained models train nothing; they measure the model named by their profile, or by `--model`.
 
-    With other seeds or fields the study is trained and judged with these in place of its own, under a name that says
-    so, such as `anchor/identity-heads-3`; several values, `--model.heads 2,3`, make several such studies. With fields
-    of yours its claims are hypotheses, supported or not supported.
+    Given other seeds or fields, the study is trained and judged with these, under a name that shows the change, such as
+    `anchor/identity-heads-3`; several values, `--model.heads 2,3`, make several such studies. With changed fields its
+    claims are hypotheses, supported or not supported.
 
     Each study gets its own page. If one of several fails, the others still run; the error is printed at the end, with
-    exit code 2. Where pieces of a training fail, its other pieces are still trained; that is exit code 1.
+    exit code 2. If pieces of a training fail, the other pieces are still trained, with exit code 1.
 
     Parameters
     ----------
     name
-        Name from `anchorlab studies`; a pattern such as `'anchor/*'` for several; a Python file that holds a study of
-        yours; or a TOML file that varies one.
+        Name from `anchorlab studies`; a pattern such as `'anchor/*'` for several; a Python file with a study of yours;
+        or a TOML file that varies a study.
     names
         Further names, patterns or files.
     profile
         `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper`
-        is the paper's own setting. By default what the TOML file says, or `quick`.
+        is the paper's own setting. By default the TOML file's, or `quick`.
     model
         Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
         file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask take

@@ -30,23 +30,23 @@ def sweep(
     dry_run: shared.DryRun = False,
     where: shared.Place = shared.HERE,
 ) -> None:
-    """Train an experiment at every point of a grid, and show how its metrics depend on it.
+    """Train an experiment at every point of a grid, and show how its metrics vary over the grid.
 
-    Points that the store has are not trained again.
+    Points already in the store are not trained again.
 
     Parameters
     ----------
     file
-        TOML file: a task, what differs from its defaults in the tables `model`, `recipe` and `members`, and lists of
-        values in the table `grid`.
+        TOML file: a task, changes to its defaults in the tables `model`, `recipe` and `members`, and lists of values in
+            the table `grid`.
     seeds
         Seeds of the members in place of the file's: `0:10` for 0 to 9, or a list such as `0,3,5`.
     report
         HTML file for the page; by default it is in the store.
     csv
-        File for the last metrics of all points as a table of comma-separated values.
+        File for the final metrics of all points as a table of comma-separated values.
     json
-        Print the last metrics of all points as JSON.
+        Print the final metrics of all points as JSON.
     """
     from anchorlab.cli.terminal.forecast import show_forecast
     from anchorlab.engine import forecast

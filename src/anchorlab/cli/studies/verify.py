@@ -35,11 +35,11 @@ def verify(
 ) -> int:
     """Check the papers' claims in the papers' own settings, as many as a budget of time allows.
 
-    Claims that an exact computation decides need no training. For the others, every study with a profile of the paper's
-    own setting is estimated; those with the most open claims per hour come first, and runs that studies share are
+    Claims decided by an exact computation need no training. For the others, the time of every study with a profile in
+    the paper's own setting is estimated; studies with the most open claims per hour come first, and shared runs are
     trained once. The table at the end has our published value next to the value on this machine.
 
-    At the end of the budget training stops and keeps its state; the same command goes on from there.
+    At the end of the budget training stops and keeps its state; the same command resumes from there.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def verify(
     budget
         Time to spend: `90s`, `10m`, `8h`, `1h30m`.
     seeds
-        Seeds of each study, where its profile has more: fewer cost less and give wider intervals; by default all.
+        Most seeds of each study: fewer seeds cost less and give wider intervals; by default all.
     dry_run
         Train nothing: print the order, the time and the claims of every study.
     json
@@ -157,10 +157,10 @@ def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
 
 
 def agreement(published: "ClaimResult | None", here: "ClaimResult") -> str:
-    """Return in words whether a value agrees with the published one.
+    """Describe in words whether a value agrees with the published value.
 
-    Two intervals `overlap` or lie `apart`. Where one of the values has none, what counts is the `same verdict`, or
-    `another verdict`. `not published` where there is nothing to compare with.
+    Two intervals `overlap` or lie `apart`. If either value has no interval, the verdicts are compared: `same verdict`
+    or `another verdict`. `not published` if there is no published value.
     """
     if published is None:
         return "not published"

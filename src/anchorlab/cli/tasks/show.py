@@ -48,7 +48,7 @@ def show(
     seed
         Seed of the examples.
     toml
-        Print no examples but the task itself, as a file to copy and change.
+        Print the task itself in place of examples, as a file to copy and change.
     """
     from anchorlab.tasks import example_data
     from anchorlab.tasks.export.toml_text import toml_text

@@ -1,4 +1,4 @@
-"""Where the columns of a printed table go: no word is broken as long as it fits, and what does not fit goes below."""
+"""Lay out the columns of a printed table: no word that fits is broken, and columns that do not fit go below."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ GAP = 2
 def lay_out(table: Sequence[Sequence[str]], room: int) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the columns of each part of a table, by index, and their widths.
 
-    A column is at least as wide as its longest word, the first one as its longest line. Where the columns do not fit
-    side by side, the rest follows below in further parts, each beginning with the first column. A single column that
-    is wider than `room` is cut to it.
+    A column is at least as wide as its longest word, the first column as its longest line. Columns that do not fit side
+    by side follow below in further parts, each beginning with the first column. A single column wider than `room` is
+    cut.
 
     Args:
         table: columns, each with its cells from above, the header first

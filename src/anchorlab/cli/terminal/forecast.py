@@ -1,4 +1,4 @@
-"""What `--dry-run` prints: what would be trained, and what that would take."""
+"""The output of `--dry-run`: what would be trained, and its cost."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,7 @@ def forecast_data(found: "Forecast", device: str, studies: Mapping[str, str] | N
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words, rounded: `40 s`, `12 min`, `3 h 20 min`, `2 days 4 h`."""
+    """Return a time as text, rounded: `40 s`, `12 min`, `3 h 20 min`, `2 days 4 h`."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
@@ -85,7 +85,7 @@ def duration(seconds: float) -> str:
 
 
 def size(number: int) -> str:
-    """Return a number of bytes in words: `12 MB`."""
+    """Return a number of bytes as text: `12 MB`."""
     for unit, one in (("GB", 1e9), ("MB", 1e6)):
         if number >= one:
             return f"{number / one:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""The output of commands: text and tables for people, JSON for scripts, a note while something takes long."""
+"""The output of commands: text and tables for people, JSON for scripts, a note during long work."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def print_json(data: Any) -> None:
 
 
 def print_text(text: RenderableType, *, wrapped: bool = True) -> None:
-    """Print text for people as it is: brackets and colons in names are no markup, and control signs are written out.
+    """Print text for people literally: brackets and colons are not markup, and control characters are escaped.
 
     Set `wrapped` to False for text with a path, which a line break would spoil.
     """
@@ -47,14 +47,14 @@ def _seen(text: str | Text) -> Text:
 
 
 def print_problem(text: str) -> None:
-    """Print a problem in one line on the standard error output."""
+    """Print a problem in one line on standard error."""
     print(f"anchorlab: {printable(' '.join(text.split()))}", file=sys.stderr)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """Print a table for people, with numbers aligned to the right; without a header if all column names are empty.
 
-    What does not fit on the terminal without breaking words is printed below, next to the first column.
+    Columns that do not fit on the terminal without breaking words are printed below, after the first column again.
     """
     if title is not None:
         print_text(Text(printable(title, lines=True), "bold"))
@@ -91,7 +91,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def number(cell: Any) -> str:
-    """Return a cell as text: floats with four significant digits, None as nothing, control signs written out."""
+    """Return a cell as text: floats with four significant digits, None as nothing, control characters escaped."""
     if isinstance(cell, float):
         return f"{cell:.4g}"
     return "" if cell is None else printable(str(cell), lines=True)
@@ -100,7 +100,7 @@ def number(cell: Any) -> str:
 def check_file(path: Path | None, field: str) -> None:
     """Check, before any work is done, that a page or figure can be written to `path`.
 
-    Errors: `SpecError` at `field` if it cannot, or if its folder does not exist, which a slip may have named.
+    Errors: `SpecError` at `field` if it cannot, or if its folder does not exist, which may be a typing error.
     """
     if path is None:
         return

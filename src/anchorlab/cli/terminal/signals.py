@@ -1,4 +1,4 @@
-"""How a command ends when it is interrupted or terminated."""
+"""End a command that is interrupted or terminated."""
 
 import signal
 import threading
@@ -8,14 +8,14 @@ from types import FrameType
 
 
 class Terminated(BaseException):
-    """SIGTERM: the system, or a scheduler at the end of the time it gave, asks the process to end."""
+    """SIGTERM: the system asks the process to end, or a scheduler does at its time limit."""
 
 
 @contextmanager
 def ending_once() -> Iterator[None]:
-    """Raise `KeyboardInterrupt` for the first Ctrl-C inside, `Terminated` for the first SIGTERM, and ignore the next.
+    """Within `with`, raise `KeyboardInterrupt` at the first Ctrl-C, `Terminated` at the first SIGTERM; ignore the next.
 
-    So a command can keep what it has and stop its processes, however often somebody presses Ctrl-C.
+    So a command can keep its results and stop its processes, however often the user presses Ctrl-C.
     """
     ended = False
 

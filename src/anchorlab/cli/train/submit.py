@@ -42,8 +42,8 @@ def submit(
 ) -> None:
     """Plan the runs of studies for workers on a cluster, and submit the workers to Slurm.
 
-    The script of the workers is written into the store, and handed to `sbatch` if that is there; otherwise it is
-    printed. Afterwards `anchorlab study NAME --on folder` shows the progress, and analyses the runs.
+    The workers' script is written to the store, and handed to `sbatch` if it is installed; otherwise it is printed.
+    Afterwards `anchorlab study NAME --on folder` shows the progress, and analyses the runs.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ def submit(
     workers
         Number of workers.
     profile
-        As of `anchorlab study`.
+        As in `anchorlab study`.
     device
         Device of each worker: `cpu` or `cuda`.
     chunks
-        Number of chunks into which the members of a run are divided; by default one each.
+        Number of chunks into which the members of a run are divided; by default one per member.
     """
     from anchorlab.engine import plan
     from anchorlab.runs import Store

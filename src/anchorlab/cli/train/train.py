@@ -40,9 +40,9 @@ def train(
     members
         Setting with one value per seed, such as `--members.learning-rate 1e-3,1e-4,1e-5`.
     execution
-        `member`: one member after the other; `mapped`: all at once; `auto`: the faster of the two.
+        `member`: one member after another; `mapped`: all at once; `auto`: the faster of the two.
     json
-        Print the last metrics as JSON.
+        Print the final metrics as JSON.
     """
     from anchorlab.cli.terminal.forecast import show_forecast
     from anchorlab.engine import forecast, run

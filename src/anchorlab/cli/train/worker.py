@@ -15,10 +15,10 @@ def worker(
     device: str = "cpu",
     until_empty: shared.Flag = False,
 ) -> None:
-    """Train what a store has left to do, together with other workers on any machine that shares its folder.
+    """Train a store's unfinished runs, together with other workers on any machine that shares its folder.
 
-    A worker takes one chunk of an unfinished run after the other, and merges a run whose last chunk it has finished. It
-    may be ended at any moment: another goes on from the last state. `anchorlab study NAME --on folder` and `anchorlab
+    A worker trains one chunk of an unfinished run after another, and merges a run after its last chunk. It may be ended
+    at any moment: another worker continues from the last state. `anchorlab study NAME --on folder` and `anchorlab
     submit` plan runs for workers.
 
     Parameters

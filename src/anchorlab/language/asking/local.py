@@ -84,7 +84,7 @@ class LocalSpeaker:
 
     @torch.no_grad()
     def read(self, ids: Int[Tensor, "batch position"]) -> "tuple[Float[Tensor, 'batch token'], Cache]":
-        """Return what `read_prompt` does, with a copy of the cache; the last batch is reused if it holds all rows."""
+        """Return `read_prompt`'s result with a copy of the cache; the last batch is reused if it holds all rows."""
         rows = [tuple(row) for row in ids.tolist()]
         if self._read is None or not all(row in self._rows for row in rows):
             self._read = None  # frees the memory first

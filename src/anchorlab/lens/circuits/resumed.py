@@ -24,7 +24,7 @@ class ResumedPasses:
 
     A search changes one head at a time, so successive passes often agree in their lower blocks. Therefore the streams
     that enter the blocks are kept. A pass resumes at the highest block below which an earlier pass made the same
-    changes. The outputs are the same as of a full pass.
+    changes. The outputs equal a full pass's.
     """
 
     def __init__(self, ensemble: Ensemble, batch: Batch) -> None:

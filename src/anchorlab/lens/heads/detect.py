@@ -62,15 +62,15 @@ def detect(
     | `shift` | the best shift | `shift` at this offset |
     | `previous_token` | | `shift(1)` |
     | `self_attending` | | `shift(0)` |
-    | `next_token` | | `next_token`, where the pattern is not causal |
+    | `next_token` | | `next_token`, if the pattern is not causal |
     | `uniform` | | `uniform` |
-    | `induction` | | `induction`, where the inputs are tokens and some token occurs twice in a sequence |
-    | `matching` | | `matching`, where `induction` applies |
+    | `induction` | | `induction`, if the inputs are tokens and some token occurs twice in a sequence |
+    | `matching` | | `matching`, if `induction` applies |
     | `first_token` | | `first_token` |
     | `fixed_position` | the position with the most attention, from 0 | `fixed_position` there |
-    | `anchor_attending` | | `anchor_attending`, where anchors are known |
-    | `broadcast_profile` | the best source, relative to the anchor | `broadcast` from it, where anchors are known |
-    | `broadcast` | | `broadcast` from the keys, where keys are known |
+    | `anchor_attending` | | `anchor_attending`, if anchors are known |
+    | `broadcast_profile` | the best source, relative to the anchor | `broadcast` from it, if anchors are known |
+    | `broadcast` | | `broadcast` from the keys, if keys are known |
 
     and the columns
 
@@ -94,7 +94,7 @@ def detect(
             `anchor_positions` and `key_positions`, if the batch has them.
         anchors: the position of one anchor in each sequence, in place of the batch's.
         keys: the position of one key in each sequence, in place of the batch's.
-        lengths: the length of each sequence, where shorter ones are padded on the right; None: all are whole.
+        lengths: the length of each sequence, if shorter ones are padded on the right; None: all are whole.
 
     Errors: `SiteError` for a record without attention patterns; `SpecError` for anything but a record, for a batch with
     other inputs than the record, and for positions or lengths of another number of sequences; as the detectors.

@@ -6,7 +6,7 @@ of the same names in `detectors` return the means. A score of 1 means that the h
 is the pattern, n the length, q a query position and k a key position, all from 0.
 
 For sequences padded on the right, give their `lengths`, `[batch]`: n is then a sequence's own length, queries and keys
-at the padding do not count, and each sequence scores as it would alone. A sequence that is too short for a score has
+at the padding do not count, and each sequence scores as if it were alone. A sequence that is too short for a score has
 weight 0.
 """
 

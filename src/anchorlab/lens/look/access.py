@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.models.model import accepts
+from anchorlab.models.model import Weights, accepts
 from anchorlab.models.sites import Sites, Tap
 from anchorlab.models.transformer import Entering
 from anchorlab.spec import unknown_name
@@ -102,7 +102,7 @@ class Access:
 
     def run(
         self,
-        weights: Mapping[str, Tensor],
+        weights: Weights,
         inputs: Shaped[Tensor, "batch position *feature"],
         targets: Iterable[str],
         visit: Tap,

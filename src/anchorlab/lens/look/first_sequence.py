@@ -1,4 +1,4 @@
-"""What short passes over the first sequence tell: whether values are read, and how many sequences fit into memory."""
+"""Short passes over the first sequence, to see whether values are read and how many sequences fit into memory."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack

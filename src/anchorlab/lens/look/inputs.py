@@ -1,4 +1,4 @@
-"""What is looked at: a model and the sequences that it reads, converted to one form and checked."""
+"""The arguments of a look: a model and the sequences that it reads, converted to one form and checked."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access
 from anchorlab.lens.look.hooked import opened
 from anchorlab.models.input_checks import check_range, numbers_text, readable, whole
+from anchorlab.models.model import Weights
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.trained_run import TrainedRun
 
@@ -22,7 +23,7 @@ class HasInputs(Protocol):
     """Any value with sequences in `inputs`: a batch of a task, tokenised texts, a record."""
 
     @property
-    def inputs(self) -> Tensor:
+    def inputs(self) -> Shaped[Tensor, "..."]:
         """The sequences."""
         ...
 
@@ -30,10 +31,10 @@ class HasInputs(Protocol):
 AnyModel = Ensemble | TrainedRun | nn.Module
 """An ensemble; a run, which stands for its members at the end of training; or a module, which counts as one member."""
 
-AnyInputs = Tensor | HasInputs | np.ndarray | Sequence[Any]
+AnyInputs = Shaped[Tensor, "..."] | HasInputs | np.ndarray | Sequence[Any]
 """Tokens `[batch position]` or vectors `[batch position feature]`: a tensor, a batch, an array, lists of numbers."""
 
-AnyPositions = Tensor | np.ndarray | Sequence[Any] | int
+AnyPositions = Shaped[Tensor, "..."] | np.ndarray | Sequence[Any] | int
 """Positions `[scored]` or `[batch scored]`; one number is one position."""
 
 One = TypeVar("One")
@@ -55,7 +56,7 @@ class Subject:
     access: Access
     inputs: Shaped[Tensor, "batch position *feature"]
     positions: Int[Tensor, "*batch scored"] | None = None
-    patch_inputs: Tensor | None = None
+    patch_inputs: Shaped[Tensor, "..."] | None = None
 
     @classmethod
     def of(
@@ -107,7 +108,7 @@ def as_ensemble(model: AnyModel) -> Ensemble:
     return Ensemble(model, {name: value.detach().unsqueeze(0) for name, value in named}, trainable)
 
 
-def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Tensor:
+def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Shaped[Tensor, "batch *axes"]:
     """Return inputs as the tensor of sequences that a module reads; a single sequence becomes a batch of one.
 
     The inputs are checked only for a module with its own sites, because only its input format is known.
@@ -121,7 +122,7 @@ def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Te
     return found if access.own_sites is None else readable(found, access.module, field)
 
 
-def as_positions(positions: AnyPositions, inputs: Tensor) -> Int[Tensor, "*batch scored"]:
+def as_positions(positions: AnyPositions, inputs: Shaped[Tensor, "batch ..."]) -> Int[Tensor, "*batch scored"]:
     """Return positions as a tensor `[scored]` or `[batch scored]`; a single number counts as one position.
 
     Errors: `SpecError` for anything but integers, for another shape, and for a position outside the sequences.
@@ -152,7 +153,7 @@ def as_list(given: One | Sequence[One], kind: type[One] | tuple[type[One], ...],
     return found
 
 
-def fitting(inputs: Shaped[Tensor, "..."], weights: Mapping[str, Tensor]) -> Shaped[Tensor, "..."]:
+def fitting(inputs: Shaped[Tensor, "..."], weights: Weights) -> Shaped[Tensor, "..."]:
     """Return the inputs on the device of the weights, and vectors also in the precision of the weights."""
     floating = next((value for value in weights.values() if value.is_floating_point()), None)
     if floating is None:

@@ -28,7 +28,7 @@ def intervene(
     value: Shaped[Tensor, "*axes"],
     axes: tuple[str, ...],
     moment: Moment,
-    borrowed: Tensor | None = None,
+    borrowed: Shaped[Tensor, "..."] | None = None,
     name: str = "intervention",
 ) -> Shaped[Tensor, "*axes"]:
     """Return a copy of a site's value for the rows of `moment`, with the intervention applied.

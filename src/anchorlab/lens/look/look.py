@@ -111,7 +111,7 @@ def look_at(
     output: bool = True,
     batch_size: int | None = None,
 ) -> Record:
-    """Return what `look` does, for a model and sequences that are checked."""
+    """Return the result of `look` for a model and sequences that are already checked."""
     passes = _passes(subject, record, interventions, edits, candidates, output, batch_size)
     (found,) = passes.records(whole=True)
     return found

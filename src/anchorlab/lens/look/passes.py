@@ -19,13 +19,13 @@ from anchorlab.models.edits import AnyEdit, apply_edits
 from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import Ensemble
 
-Put = Callable[[str, tuple[str, ...], Tensor], None]
+Put = Callable[[str, tuple[str, ...], Shaped[Tensor, "..."]], None]
 """Copies a value, by its site and axes, to its place in a record."""
 
 
 @dataclass
 class Branch:
-    """One candidate: its weights, its interventions by name, and the names of all that changed a value."""
+    """One candidate: its weights, its interventions by name, and the names of those that changed a value."""
 
     ensemble: Ensemble
     interventions: Mapping[str, Intervention]
@@ -181,7 +181,9 @@ class Arrays:
         self.arrays: dict[str, Tensor] = {}
         self.axes: dict[str, tuple[str, ...]] = {}
 
-    def put(self, site: str, axes: tuple[str, ...], value: Tensor, member: int, candidate: int, rows: range) -> None:
+    def put(
+        self, site: str, axes: tuple[str, ...], value: Shaped[Tensor, "..."], member: int, candidate: int, rows: range
+    ) -> None:
         """Copy a site's value for some rows of the batch to its place in the site's array."""
         batched = axes[:1] == ("batch",)
         if site not in self.arrays:
@@ -192,7 +194,7 @@ class Arrays:
         place, begin = self.arrays[site][member, candidate], self.rows.start
         (place[rows.start - begin : rows.stop - begin] if batched else place).copy_(value)
 
-    def record(self, inputs: Tensor) -> Record:
+    def record(self, inputs: Shaped[Tensor, "batch ..."]) -> Record:
         """Return the record of these inputs; the output, if recorded, is its last array."""
         arrays = {site: value.squeeze(1) if self.candidates is None else value for site, value in self.arrays.items()}
         return Record(arrays, self.axes, inputs.cpu(), self.candidates)

@@ -33,12 +33,12 @@ class Record(Drawable):
         candidates: the names of the candidates in the order of their axis; None if none were given
     """
 
-    arrays: Mapping[str, Tensor]
+    arrays: Mapping[str, Shaped[Tensor, "member ..."]]
     axis_names: Mapping[str, tuple[str, ...]]
-    inputs: Tensor
+    inputs: Shaped[Tensor, "batch ..."]
     candidates: tuple[str, ...] | None = None
 
-    def __getitem__(self, site: str) -> Tensor:
+    def __getitem__(self, site: str) -> Shaped[Tensor, "..."]:
         if site not in self.arrays:
             raise SiteError(str(unknown_name("record", site, self.arrays, "site")))
         return self.arrays[site]

@@ -10,6 +10,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.look.inputs import Subject, fitting, row_ranges
 from anchorlab.lens.look.intervene import selected_values
 from anchorlab.lens.look.interventions import Intervention
+from anchorlab.models.model import Weights
 from anchorlab.rng import torch_generator
 
 Borrowed = Mapping[str, Shaped[Tensor, "*selected"]]
@@ -20,7 +21,7 @@ Borrower = Callable[[range], Borrowed]
 
 
 def borrower(
-    subject: Subject, weights: Mapping[str, Tensor], interventions: Mapping[str, Intervention], batch_size: int
+    subject: Subject, weights: Weights, interventions: Mapping[str, Intervention], batch_size: int
 ) -> Borrower:
     """Return a function from rows of the batch to the values that the interventions borrow for these rows.
 

@@ -54,7 +54,7 @@ class MappedPasses:
 
     def __call__(
         self, grid: Mapping[str, Sequence[Intervention]], batch_size: int
-    ) -> Iterator[tuple[str | None, int, range, Tensor]]:
+    ) -> Iterator[tuple[str | None, int, range, Float[Tensor, "place row *scored output"]]]:
         """Yield site, index of the first intervention, rows of the batch, and outputs `[place row scored output]`.
 
         Each `place` is one intervention at the site. For outputs without intervention the site is None. The number of

@@ -66,8 +66,8 @@ class Pairs:
         model: AnyModel,
         clean: AnyInputs,
         corrupted: AnyInputs,
-        answers: Tensor | None,
-        corrupted_answers: Tensor | None,
+        answers: Int[Tensor, "batch scored"] | None,
+        corrupted_answers: Int[Tensor, "batch scored"] | None,
         positions: AnyPositions | None,
         into: Into,
         axes: Mapping[str, tuple[str, ...]] | None = None,
@@ -100,7 +100,9 @@ class Pairs:
         answers = self.answers.expand(*output.shape[:-1], 2)
         return logit_difference(output, answers).double().mean(dim=(-1, -2))
 
-    def ends(self, base: Float[Tensor, "member"], batch_size: int | None) -> tuple[Tensor, Tensor]:
+    def ends(
+        self, base: Float[Tensor, "member"], batch_size: int | None
+    ) -> tuple[Float[Tensor, "member"], Float[Tensor, "member"]]:
         """Return the logit differences of the clean and the corrupted run, given the difference of the base."""
         source = self.difference(look_at(self.source, batch_size=batch_size)["output"])
         return (source, base) if self.into == "corrupted" else (base, source)

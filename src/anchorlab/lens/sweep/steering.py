@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from anchorlab.drawable import plotted
@@ -75,7 +75,7 @@ class Steering:
 def steer(
     model: AnyModel,
     inputs: AnyInputs,
-    targets: Tensor,
+    targets: Shaped[Tensor, "batch scored ..."],
     direction: Float[Tensor, "*member width"],
     site: str = "blocks.*.hook_resid_post",
     multiples: Sequence[float] = (-2, -1, 0, 1, 2),

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     import polars
     from matplotlib.figure import Figure
 
-Metric = Callable[[Tensor, Tensor], Tensor]
+Metric = Callable[
+    [Float[Tensor, "sequence scored output"], Shaped[Tensor, "sequence scored ..."]], Shaped[Tensor, "sequence scored"]
+]
 """A function of outputs `[sequence scored output]` and targets `[sequence scored ...]` that returns one number for each
 scored position, `[sequence scored]`."""
 
@@ -97,7 +99,7 @@ class Sweep:
 def sweep(
     model: AnyModel,
     inputs: AnyInputs,
-    targets: Tensor,
+    targets: Shaped[Tensor, "batch scored ..."],
     intervention: Intervention,
     over: str | Sequence[str] = (),
     *,

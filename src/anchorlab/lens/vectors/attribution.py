@@ -36,7 +36,7 @@ class Attribution:
 
     Shapes
         contributions: `[member component batch scored]` for given tokens, with a last axis `output` for all tokens
-        logits: `[member batch scored]`, likewise
+        logits: `[member batch scored]`, also with a last axis `output` for all tokens
     """
 
     components: tuple[str, ...]

@@ -47,8 +47,7 @@ PATTERNS, NEURONS = "blocks.1.attn.hook_pattern", "blocks.1.mlp.W_in"  # Figure 
 
 @dataclass(frozen=True)
 class Grid(Setting):
-    """A setting of the paper's number of heads at its own initialisation, and of some numbers of heads, each of whose
-    seeds trains at every rate γ."""
+    """A setting with the paper's heads and initialisation, and with other numbers of heads at every rate γ."""
 
     heads: tuple[int, ...]
     gammas: tuple[float, ...]
@@ -65,8 +64,7 @@ PAPER = Grid(DecoderSpec(), paper_recipe(2000), seeds=5, heads=(2, 4, 8, MANY), 
 
 
 def experiments(setting: Grid) -> list[Experiment]:
-    """Return the experiment of the paper's own initialisation, then one for each number of heads, whose members are the
-    seeds at the first γ, then at the next."""
+    """Return the experiment at the paper's initialisation, then one per number of heads with members by γ and seed."""
     members = at_every_gamma(setting.gammas, setting.seeds)
     setting = replace(setting, recipe=setting.recipe.replace(checkpoints=Times(at=(0,))))
     papers = replace(setting, model=setting.model.replace(heads=MANY))
@@ -88,7 +86,7 @@ def experiments(setting: Grid) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layer 1 under one number of heads; a start is a rate γ, or `PAPERS`."""
+    """Layer 1 of models with one number of heads; a start is a rate γ, or `PAPERS` for the paper's initialisation."""
 
     starts: tuple[float | None, ...]
     accuracy: Float[Tensor, "start seed"]  # test accuracy at the end
@@ -99,14 +97,14 @@ class Layer:
     neurons_untrained: Float[Tensor, "start seed"]
 
     def of_learned(self, values: Float[Tensor, "start seed"], *starts: float | None) -> Float[Tensor, "chosen seed"]:
-        """Return the values of the members that learned at some starts, in their order; NaN for the others."""
+        """Return the values at the given starts, in their order; NaN for members that did not learn."""
         chosen = [self.starts.index(start) for start in starts]
         return values[chosen].where(self.accuracy[chosen] >= LEARNED, torch.nan)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Layer 1 at the paper's own initialisation, and at the rates γ by the number of heads."""
+    """Layer 1 at the paper's own initialisation, and at the rates γ for each number of heads."""
 
     papers: Layer
     at_rates: Mapping[int, Layer]
@@ -119,14 +117,14 @@ class Seen:
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read what layer 1 has become from the runs of all experiments."""
+    """Measure layer 1 after training in the runs of all experiments."""
     papers, *at_rates = runs
     by_heads = {run.experiment.model.heads: read_layer(run) for run in at_rates}  # type: ignore[attr-defined]
     return Seen(read_layer(papers), dict(sorted(by_heads.items())))
 
 
 def read_layer(run: TrainedRun) -> Layer:
-    """Read what layer 1 of one run's members has become."""
+    """Measure layer 1 of one run's members after training."""
     starts = tuple(dict.fromkeys(run.experiment.members.gamma.given.get("all", (PAPERS,))))
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
     before, after = run.ensemble(0), run.ensemble()
@@ -143,7 +141,7 @@ def read_layer(run: TrainedRun) -> Layer:
 
 
 def beyond_even(pattern: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
-    """Return how causal patterns differ from attention to all positions alike, which untrained heads come near to."""
+    """Return causal patterns minus even attention to all positions, which untrained heads nearly have."""
     even = torch.ones(pattern.shape[-2:]).tril()
     return pattern - even / even.sum(dim=-1, keepdim=True)
 
@@ -151,10 +149,10 @@ def beyond_even(pattern: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*le
 def share_broadcasting(
     pattern: Float[Tensor, "member batch head query key"], anchors: Int[Tensor, "batch"]
 ) -> Float[Tensor, "member"]:
-    """Return the share of a layer's heads that do the layer's most common broadcast.
+    """Return the share of a layer's heads that broadcast from the layer's most common source.
 
-    The source of a head is the place, counted from the anchor, that the last position reads most; it must get at least
-    half of the attention.
+    A head's source is the position, counted from the anchor, to which the last position attends most; it must receive
+    at least half of the attention.
     """
     sources = broadcast_profile(pattern, anchors, queries="last")
     common = sources.best.mode(dim=-1, keepdim=True).values
@@ -176,7 +174,7 @@ def _rise(many: Layer, values: Float[Tensor, "start seed"]) -> Measurement | Non
     band=within(0.95, 1.0),
     of=("heads-alike", "all-broadcast"),
 )
-def learned(seen: Seen) -> Tensor:
+def learned(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy at PyTorch's initialisation, mean over seeds."""
     return seen.papers.accuracy[0]
 
@@ -189,7 +187,7 @@ def learned(seen: Seen) -> Tensor:
     of=("neurons-with-gamma", "heads-with-gamma"),
 )
 def learned_at_rates(seen: Seen) -> Measurement | None:
-    """Test accuracy at γ = {LARGE:g} and {SMALL:g}, mean over both and seeds."""
+    """Test accuracy, mean over γ = {LARGE:g} and {SMALL:g} and over seeds."""
     many = seen.many
     if many is None:
         return None
@@ -198,8 +196,8 @@ def learned_at_rates(seen: Seen) -> Measurement | None:
 
 @claim("The heads of layer 1 are alike", at=FIG_19, paper="highly similar", band=within(0.8, 1.0))
 def heads_alike(seen: Seen) -> Measurement:
-    """Cosine similarity of the maps of two heads less even attention, at PyTorch's initialisation, mean over pairs and
-    inputs, mean over members with a test accuracy of at least {LEARNED:g}."""
+    """Cosine similarity of two heads' maps after subtracting even attention, at PyTorch's initialisation, mean over
+    pairs of heads, inputs and members with a test accuracy of at least {LEARNED:g}."""
     return mean_of_known(seen.papers.of_learned(seen.papers.alike, PAPERS).T)
 
 
@@ -235,8 +233,8 @@ def neurons_with_gamma(seen: Seen) -> Measurement | None:
     band=at_least(0.05),
 )
 def heads_with_gamma(seen: Seen) -> Measurement | None:
-    """Similarity of heads, measured so, at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads, difference of
-    means."""
+    """Cosine similarity of two heads' maps after subtracting even attention, at γ = {SMALL:g} minus that at γ =
+    {LARGE:g}, {MANY} heads, difference of means."""
     return None if seen.many is None else _rise(seen.many, seen.many.alike)
 
 
@@ -276,7 +274,7 @@ def _maps(run: TrainedRun) -> MapFigure:
 
 
 def typical(values: Float[Tensor, "member"], among: Bool[Tensor, "member"]) -> int:
-    """Return the member that has the median value of some members, or of all where there are none."""
+    """Return the member with the median value among some members, or among all if there are none."""
     chosen = among if bool(among.any()) else torch.ones_like(among)
     return int((values - values[chosen].median()).abs().where(chosen, torch.inf).argmin())
 

@@ -97,7 +97,7 @@ def experiments(setting: Tasks) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Learned:
-    """What the models of one loss do; for the identity function, at the largest size where one value is given.
+    """Results of the models trained with one loss; a single value for the identity function is at the largest size.
 
     `kept` and `rise` have an entry for each task.
     """
@@ -111,11 +111,11 @@ class Learned:
 
     @property
     def fitted(self) -> Float[Tensor, "task member"]:
-        """The accuracy on training sequences, at each size of the identity function and of the composite function."""
+        """The accuracy on training sequences, at each size of the identity function, then of the composite function."""
         return torch.cat([self.identity.train, self.accuracy[TRAIN][None]])
 
     def judged(self, of: str) -> Bool[Tensor, "member"]:
-        """Which members answer the training sequences of a task."""
+        """Which members reach `ANSWERED` on the training sequences of a task."""
         return (self.identity.train[-1] if of == IDENTITY else self.accuracy[TRAIN]) >= ANSWERED
 
 
@@ -124,7 +124,7 @@ Seen = Mapping[str, Learned]
 
 
 def see(runs: Sequence[TrainedRun], setting: Tasks) -> Seen:
-    """Read what each loss led to from the runs of all experiments."""
+    """Read the results under each loss from the runs of all experiments."""
     each = len(setting.sizes) + 1
     return {name: _learned(runs[place * each : (place + 1) * each]) for place, name in enumerate(LOSSES)}
 
@@ -152,7 +152,7 @@ def _on_own_sequences(
 
 
 def own_sequences(experiment: Experiment) -> list[Batch]:
-    """Return each member's first training sequences, those on which its accuracy in training is measured."""
+    """Return the first training sequences of each member, on which its training accuracy is measured."""
     feed = make_feed(experiment.task, experiment.recipe, experiment.members, torch.device("cpu"), torch.float32)
     assert isinstance(feed, FixedSampleFeed)
     return feed.first
@@ -169,8 +169,8 @@ def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -
 
 
 @precondition("Under both losses the training sequences are answered", at="", paper="about 1", band=at_least(0.95))
-def fits(seen: Seen) -> Tensor:
-    """Accuracy on the first 500 training sequences, the lowest over losses, tasks and sizes of its mean over seeds."""
+def fits(seen: Seen) -> Float[Tensor, "seed"]:
+    """Accuracy on the first 500 training sequences, mean over seeds, lowest over losses, tasks and sizes."""
     fitted = torch.cat([learned.fitted for learned in seen.values()])
     return fitted[int(fitted.mean(dim=1).argmin())]
 
@@ -181,7 +181,7 @@ def fits(seen: Seen) -> Tensor:
     paper="enhanced generalization; no value",
     band=at_least(0.02),
 )
-def generalises(seen: Seen) -> Tensor:
+def generalises(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy with the loss on every token minus that with the loss on the answer alone, mean over train sizes
     and seeds."""
     return (seen[EVERY].identity.test - seen[ALONE].identity.test).mean(dim=0)
@@ -193,7 +193,7 @@ def generalises(seen: Seen) -> Tensor:
     paper="surpasses in reasoning ability; no value",
     band=at_least(0.1),
 )
-def composes(seen: Seen) -> Tensor:
+def composes(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of (3, 4) inputs answered by composing, -10, with the loss on every token minus that with the loss on the
     answer alone, mean over seeds."""
     return seen[EVERY].accuracy[TASK] - seen[ALONE].accuracy[TASK]
@@ -220,9 +220,9 @@ def resilient(seen: Seen) -> Measurement:
     band=at_most(0.9),
 )
 def flatter(seen: Seen) -> Measurement:
-    """Rise of the loss at the answer of training sequences where all weights move by {MOVE:g} of their norm with the
-    loss on every token over that with the loss on the answer alone, median over both tasks and the seeds that answer at
-    least {ANSWERED:g} of these sequences under both."""
+    """Rise of the loss at the answer of training sequences when all weights move by {MOVE:g} of their norm, after
+    training on every token, divided by the rise after training on the answer alone; median over both tasks and the
+    seeds that answer at least {ANSWERED:g} of these sequences under both."""
     at = MOVES.index(MOVE)
     ratios = {of: seen[EVERY].rise[of][at] / seen[ALONE].rise[of][at] for of in (IDENTITY, COMPOSITE)}
     return over_shared(_where_both_fit(seen, ratios), torch.nanmedian)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, within
@@ -34,13 +34,13 @@ PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000, every=5), seeds=5
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return both tasks, low frequency first."""
+    """Return the experiments at low and at high frequency."""
     return [setting.experiment(task("anchor/frequency", level=level), f"{level} frequency") for level in LEVELS]
 
 
 @dataclass(frozen=True)
 class Learned:
-    """When each task is learned, by its level: NaN where a member never gets there."""
+    """The step at which each task passes its level; NaN for a member that never does."""
 
     fitted: Mapping[str, Float[Tensor, "member"]]  # step at which the training loss first falls below `FITTED`
     generalised: Mapping[str, Float[Tensor, "member"]]  # at which the test accuracy first rises above `GENERALISED`
@@ -48,7 +48,7 @@ class Learned:
 
 
 def see(runs: Sequence[TrainedRun]) -> Learned:
-    """Read when both tasks, low frequency first, are learned."""
+    """Read when each task is learned, from the runs at low, then at high frequency."""
     by_level = dict(zip(LEVELS, runs, strict=True))
     return Learned(
         {one: first_crossing(*along(run, "train", "loss"), FITTED, falling=True) for one, run in by_level.items()},
@@ -67,7 +67,7 @@ def _all_there(steps: Mapping[str, Tensor]) -> bool:
     paper="the low-frequency task is fitted faster",
     band=within(0.8, 1.0),
 )
-def loss_first(seen: Learned) -> Tensor | None:
+def loss_first(seen: Learned) -> Bool[Tensor, "seed"] | None:
     """Share of seeds whose low-frequency training loss is the first below {FITTED}."""
     return seen.fitted["low"] < seen.fitted["high"] if _all_there(seen.fitted) else None
 
@@ -78,9 +78,9 @@ def loss_first(seen: Learned) -> Tensor | None:
     paper="its test accuracy rises faster",
     band=within(0.8, 1.0),
 )
-def accuracy_first(seen: Learned) -> Tensor | None:
-    """Share of seeds whose low-frequency test accuracy is the first above {GENERALISED}; judged only where every member
-    of both tasks gets there."""
+def accuracy_first(seen: Learned) -> Bool[Tensor, "seed"] | None:
+    """Share of seeds whose low-frequency test accuracy is the first above {GENERALISED}; judged only if every member of
+    both tasks gets there."""
     return seen.generalised["low"] < seen.generalised["high"] if _all_there(seen.generalised) else None
 
 
@@ -90,8 +90,8 @@ def accuracy_first(seen: Learned) -> Tensor | None:
     paper="slower; no value in the text",
     band=at_least(1.05),
 )
-def slower(seen: Learned) -> Tensor | None:
-    """Steps until the training loss is below {FITTED}, high over low frequency, mean over seeds."""
+def slower(seen: Learned) -> Float[Tensor, "seed"] | None:
+    """Steps until the training loss is below {FITTED}, ratio of high to low frequency, mean over seeds."""
     return seen.fitted["high"] / seen.fitted["low"] if _all_there(seen.fitted) else None
 
 
@@ -101,13 +101,13 @@ def slower(seen: Learned) -> Tensor | None:
     paper="test accuracy about 1 for both",
     band=within(0.9, 1.0),
 )
-def both_learned(seen: Learned) -> Tensor:
-    """Test accuracy at the end, mean over seeds of the worse of the two tasks."""
+def both_learned(seen: Learned) -> Float[Tensor, "seed"]:
+    """Test accuracy of the worse of the two tasks at the end, mean over seeds."""
     return torch.minimum(seen.final["low"], seen.final["high"])
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw both panels of Figure 18, and list who crosses first, seed by seed."""
+    """Draw both panels of Figure 18, and list which task is learned first for each seed."""
     by_level, seen = dict(zip(LEVELS, runs, strict=True)), see(runs)
     return Analysis(
         seen,

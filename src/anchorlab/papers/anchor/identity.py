@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, MapFigure, Reference, Table, at_least, at_most, line, within
@@ -47,9 +47,9 @@ PAPER_SIZES = (*range(200, 801, 50), *range(1000, 2601, 200))
 
 @dataclass(frozen=True)
 class Sizes:
-    """A transformer with the train sizes of its curve, and the model of two layers whose heads are looked at.
+    """A transformer with the train sizes of its curve, and the two-layer model whose heads are studied.
 
-    Where both are one model, the latter's run is the curve's last point. Without the latter only the curve is trained.
+    If both are one model, its run is also the curve's last point. Without a two-layer model only the curve is trained.
     """
 
     transformer: Setting
@@ -80,13 +80,13 @@ def experiment(setting: Setting) -> Experiment:
 
 
 def experiments(setting: Sizes) -> list[Experiment]:
-    """Return the curve by rising train size, and last the model of two layers."""
+    """Return the experiments of the curve by rising train size, then the experiment of the two-layer model."""
     curve = [experiment(setting.transformer.on(size)) for size in setting.sizes]
     return curve if setting.two_layers is None else [*curve, experiment(setting.two_layers)]
 
 
 def other_task(experiment: Experiment) -> Task | None:
-    """Return the mirrored function for the model whose heads are looked at, which alone keeps checkpoints."""
+    """Return the mirrored function for the model whose heads are studied, the only one with checkpoints; else None."""
     return mirrored(experiment) if experiment.recipe.checkpoints.every else None
 
 
@@ -99,7 +99,7 @@ class Curve:
     train: Float[Tensor, "size member"]
 
     def at(self, size: int) -> Float[Tensor, "member"] | None:
-        """Return the test accuracies at one train size; None where it was not trained on that many."""
+        """Return the test accuracies at one train size; None if the learner was not trained at that size."""
         return self.test[self.sizes.index(size)] if size in self.sizes else None
 
 
@@ -112,7 +112,7 @@ def read_curve(runs: Sequence[TrainedRun]) -> Curve:
 
 @dataclass(frozen=True)
 class Heads:
-    """What the best head of each layer does on test sequences."""
+    """The shift and broadcast of the best head of each layer, on test sequences."""
 
     shift_head: Int[Tensor, "member"]  # the head of layer 0 that attends most to the previous position
     shift_by: Int[Tensor, "member"]  # how many positions back it attends most
@@ -145,14 +145,14 @@ def read_heads(record: Record, batch: Batch) -> Heads:
 
 @dataclass(frozen=True)
 class Seen:
-    """The transformer's curve, and the heads of the model of two layers where there is one."""
+    """The transformer's curve, and the heads of the two-layer model if it was trained."""
 
     curve: Curve
     heads: Heads | None
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the curve, and the heads of the last run at its end if it has two layers."""
+    """Read the curve, and the heads at the end of the last run if it has two layers."""
     model = runs[-1].experiment.model
     if not isinstance(model, DecoderSpec) or model.layers != FIGURE_13.layers:
         return Seen(read_curve(runs), None)
@@ -171,7 +171,7 @@ def _of_curve(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
     paper="about 1",
     band=within(0.9, 1.0),
 )
-def enough_data(seen: Seen) -> Tensor | None:
+def enough_data(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Test accuracy at {ENOUGH} training sequences, mean over seeds."""
     return seen.curve.at(ENOUGH)
 
@@ -182,8 +182,8 @@ def enough_data(seen: Seen) -> Tensor | None:
     paper="no value in the text; the curve rises with data",
     band=at_most(0.5),
 )
-def little_data(seen: Seen) -> Tensor | None:
-    """Test accuracy at {FEWEST} training sequences, mean over seeds; judged only where these are fitted."""
+def little_data(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Test accuracy at {FEWEST} training sequences, mean over seeds; judged only if training is fitted."""
     return seen.curve.at(FEWEST)
 
 
@@ -205,8 +205,8 @@ def fits(seen: Seen) -> Measurement:
     paper="every position attends to the one before",
     band=within(1.0, 1.0),
 )
-def shift_by_one(seen: Seen) -> Tensor | None:
-    """Share of seeds whose layer 0 has a head that shifts best by exactly 1."""
+def shift_by_one(seen: Seen) -> Bool[Tensor, "seed"] | None:
+    """Share of seeds with a head in layer 0 whose strongest shift is by exactly 1."""
     return None if seen.heads is None else seen.heads.shift_by == 1
 
 
@@ -216,8 +216,8 @@ def shift_by_one(seen: Seen) -> Tensor | None:
     paper="close to 1",
     band=within(0.7, 1.0),
 )
-def shift_mass(seen: Seen) -> Tensor | None:
-    """Mean attention from each position to the one before, best head of layer 0, mean over seeds."""
+def shift_mass(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Attention from a position to the one before, best head of layer 0, mean over positions and seeds."""
     return None if seen.heads is None else seen.heads.shift_mass
 
 
@@ -227,8 +227,8 @@ def shift_mass(seen: Seen) -> Tensor | None:
     paper="the key's position",
     band=within(1.0, 1.0),
 )
-def broadcast_from_key(seen: Seen) -> Tensor | None:
-    """Share of seeds whose layer 1 has a head that broadcasts to the last position best from the key's."""
+def broadcast_from_key(seen: Seen) -> Bool[Tensor, "seed"] | None:
+    """Share of seeds with a head in layer 1 through which the last position attends most to the key's."""
     return None if seen.heads is None else seen.heads.broadcast_from == 1
 
 
@@ -238,7 +238,7 @@ def broadcast_from_key(seen: Seen) -> Tensor | None:
     paper="close to 1",
     band=within(0.9, 1.0),
 )
-def broadcast_mass(seen: Seen) -> Tensor | None:
+def broadcast_mass(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Attention from the last position to the key's, best head of layer 1, mean over seeds."""
     return None if seen.heads is None else seen.heads.to_last
 
@@ -294,7 +294,7 @@ SIZE_COLUMNS = ("training sequences", "test mean", "test lowest", "test highest"
 
 
 def size_rows(curve: Curve, *begin: str) -> tuple[tuple[str | float, ...], ...]:
-    """Return a row for each train size, under `SIZE_COLUMNS`; each begins with the given cells."""
+    """Return a table row for each train size, under `SIZE_COLUMNS`, after the given cells."""
     values = zip(curve.sizes, curve.test, curve.train, strict=True)
     return tuple((*begin, size, *mean_and_range(test), float(train.mean())) for size, test, train in values)
 

@@ -45,10 +45,10 @@ GENERALISED = 0.9
 
 @dataclass(frozen=True)
 class Learners:
-    """Learners with the train sizes of each; `shared` trains the transformer of the identity study before them.
+    """Learners with the train sizes of each; with `shared`, the transformer of the identity study trains first.
 
-    `remark` ends the labels of the learners' runs. With `key_rules` each is trained twice: on keys drawn as the paper
-    says, and as the authors' code draws them.
+    `remark` is appended to the labels of the learners' runs. With `key_rules` each learner trains twice: on keys drawn
+    as in the paper, and as in the authors' code.
     """
 
     learners: tuple[Setting, ...]
@@ -94,21 +94,21 @@ def experiments(setting: Learners) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Seen:
-    """The curve of every kind of model after whole trainings, or the transformer's after its first epochs alone."""
+    """The curve of every kind of model after full training, or only the transformer's after its first epochs."""
 
     whole: Mapping[str, Curve]
     start: Curve | None = None
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the curves of all three learners; runs of the transformer alone are first epochs."""
+    """Read the curves of all three learners, or the transformer's first epochs if there are only its runs."""
     by_kind = {kind: [run for run in runs if run.experiment.model.kind == kind] for kind in NAMES}
     curves = {kind: read_curve(own) for kind, own in by_kind.items() if own}
     return Seen(curves) if len(curves) == len(NAMES) else Seen({}, curves["decoder"])
 
 
 def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | None:
-    """Return the smallest train size at which a learner's mean test accuracy is enough; None where none is."""
+    """Return the smallest train size at which a learner's mean test accuracy is enough; None if it never is."""
     enough = test.mean(dim=1) >= GENERALISED
     return next((size for size, there in zip(sizes, enough.tolist(), strict=True) if there), None)
 
@@ -119,8 +119,8 @@ def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | No
     paper="similar to the transformer's, at about 2200",
     band=within(0.9, 1.0),
 )
-def lstm_enough(seen: Seen) -> Tensor | None:
-    """Its test accuracy at the largest train size, mean over seeds."""
+def lstm_enough(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Test accuracy of the LSTM at the largest train size, mean over seeds."""
     return seen.whole["lstm"].test[-1] if seen.whole else None
 
 
@@ -131,7 +131,7 @@ def lstm_enough(seen: Seen) -> Tensor | None:
     band=at_least(1.5),
 )
 def lstm_needs_more(seen: Seen) -> Measurement | None:
-    """Smallest train size with a mean test accuracy of {GENERALISED:g}, LSTM over transformer."""
+    """Smallest train size with a mean test accuracy of {GENERALISED:g}, ratio of LSTM to transformer."""
     if not seen.whole:
         return None
     curves = seen.whole["lstm"], seen.whole["decoder"]
@@ -160,9 +160,9 @@ def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
 
 
 @claim("The fully connected network generalises at no size", at=FIG_4, paper="fails", band=at_most(0.1))
-def fnn_never(seen: Seen) -> Tensor | None:
-    """Its highest test accuracy over train sizes, each a mean over seeds; judged only where it fits its training
-    sequences."""
+def fnn_never(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Test accuracy of the fully connected network, mean over seeds, highest over train sizes; judged only where it
+    fits its training sequences."""
     if not seen.whole:
         return None
     test = seen.whole["fnn"].test
@@ -176,8 +176,8 @@ def fnn_never(seen: Seen) -> Tensor | None:
     band=at_least(FITTED),
     of=("lstm-enough", "lstm-needs-more", "fnn-never"),
 )
-def fits(seen: Seen) -> Tensor | None:
-    """Lowest training accuracy over learners and sizes, each a mean over seeds."""
+def fits(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Training accuracy, mean over seeds, lowest over learners and sizes."""
     fitted = [at_size for curve in seen.whole.values() for at_size in curve.train]
     return min(fitted, key=torch.mean) if fitted else None
 
@@ -188,9 +188,9 @@ def fits(seen: Seen) -> Tensor | None:
     paper="about 1",
     band=within(0.9, 1.0),
 )
-def start_enough(seen: Seen) -> Tensor | None:
-    """The transformer's test accuracy at {ENOUGH} training sequences after 400 epochs, mean over seeds; measured in the
-    profile `paper-start` alone."""
+def start_enough(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """The transformer's test accuracy at {ENOUGH} training sequences after 400 epochs, mean over seeds; measured only
+    in the profile `paper-start`."""
     return None if seen.start is None else seen.start.at(ENOUGH)
 
 
@@ -202,7 +202,7 @@ def start_enough(seen: Seen) -> Tensor | None:
 )
 def start_rises(seen: Seen) -> Measurement | None:
     """Smallest difference of the mean test accuracies of neighbouring train sizes, larger minus smaller, after 400
-    epochs; judged only where every training set is fitted; measured in the profile `paper-start` alone."""
+    epochs; judged only where every training set is fitted; measured only in the profile `paper-start`."""
     rows = None if seen.start is None else seen.start.test.T
     return None if rows is None else over_shared(rows, lambda found: found.mean(dim=0).diff().min())
 
@@ -215,12 +215,12 @@ def start_rises(seen: Seen) -> Measurement | None:
     of=("start-enough", "start-rises"),
 )
 def start_fits(seen: Seen) -> Measurement | None:
-    """Lowest training accuracy over sizes and seeds after 400 epochs; measured in the profile `paper-start` alone."""
+    """Lowest training accuracy over sizes and seeds after 400 epochs; measured only in the profile `paper-start`."""
     return None if seen.start is None else over(seen.start.train.amin(dim=0), taken=torch.min)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Learners) -> Analysis:
-    """Draw Figure 4 where all three learners were trained; where the transformer alone, its first epochs."""
+    """Draw Figure 4 if all three learners were trained, otherwise the transformer's first epochs."""
     if setting.key_rules:
         by_rule = dict(zip(KEY_RULES, runs, strict=True))
         return Analysis(Seen({}), [_first_epochs(by_rule, "how keys are drawn")], [_rules(by_rule)])

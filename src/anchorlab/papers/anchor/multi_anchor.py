@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 from torch import Tensor
 
@@ -39,13 +39,13 @@ PAPER = Setting(DecoderSpec(), paper_recipe(20_000, epochs=1000, batch=100, ever
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment."""
+    """Return the only experiment of the setting."""
     return [setting.experiment(task("anchor/multi-anchor"), "multi-anchor")]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Accuracies at the end, and how often training shows the answers that the test asks for."""
+    """Accuracies at the end, and how often the answers of the test occur in training."""
 
     accuracy: Float[Tensor, "anchor member"]  # on unseen keys
     train: Float[Tensor, "member"]  # on training sequences
@@ -53,15 +53,15 @@ class Seen:
 
 
 def see(run: TrainedRun) -> Seen:
-    """Read the accuracies, anchor by anchor."""
+    """Read the accuracy of each anchor from the run."""
     accuracy = torch.stack([at_end(run, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
     return Seen(accuracy, at_end(run, "train", "accuracy"), answer_frequency())
 
 
 def answer_frequency(items: tuple[int, int] = (20, 100), held_out: int = 8) -> Float[Tensor, "anchor"]:
-    """Return how often the answers that each anchor asks for in test are labels in training, in expectation.
+    """Return the expected frequency, as training labels, of each anchor's answers in the test.
 
-    In training anchor b is drawn one time in ten and its key is uniform among its own; the answer y then occurs once
+    In training anchor b is drawn one time in ten, its key uniformly among those allowed; the answer y then occurs once
     for every b whose key y - b is allowed. Counted from the definition of the task, not from samples.
     """
     first, last = items
@@ -94,8 +94,8 @@ def fits(seen: Seen) -> Measurement:
     paper="close to 1 for most anchors",
     band=within(0.9, 1.0),
 )
-def operations(seen: Seen) -> Tensor:
-    """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only where it is fitted."""
+def operations(seen: Seen) -> Float[Tensor, "seed"]:
+    """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only if training is fitted."""
     return seen.accuracy[~AT_BOUNDARY].median(dim=0).values
 
 
@@ -105,7 +105,7 @@ def operations(seen: Seen) -> Tensor:
     paper="lower; no value in the text",
     band=at_most(-0.1),
 )
-def boundary(seen: Seen) -> Tensor:
+def boundary(seen: Seen) -> Float[Tensor, "seed"]:
     """Accuracy on unseen keys, mean over the anchors 1, 2 and 10 minus the mean over 3 to 9, mean over seeds."""
     outer, inner = seen.accuracy[AT_BOUNDARY], seen.accuracy[~AT_BOUNDARY]
     return outer.mean(dim=0) - inner.mean(dim=0)
@@ -117,7 +117,7 @@ def boundary(seen: Seen) -> Tensor:
     paper="the lowest bars",
     band=within(0.8, 1.0),
 )
-def worst(seen: Seen) -> Tensor:
+def worst(seen: Seen) -> Bool[Tensor, "seed"]:
     """Share of seeds whose least accurate anchor is 1, 2 or 10."""
     # A tie is no least anchor: untrained, all ten are equally bad.
     return seen.accuracy[AT_BOUNDARY].amin(dim=0) < seen.accuracy[~AT_BOUNDARY].amin(dim=0)
@@ -130,8 +130,9 @@ def worst(seen: Seen) -> Tensor:
     band=at_most(0.9),
     exact=True,
 )
-def rare_answers(seen: Seen) -> Tensor:
-    """How often answers to unseen keys are training labels, mean over 1, 2, 10 over mean over 3 to 9; counted."""
+def rare_answers(seen: Seen) -> Float[Tensor, "1"]:
+    """Frequency, among training labels, of the answers to unseen keys: mean of the anchors 1, 2 and 10 divided by the
+    mean of 3 to 9; counted exactly."""
     return (seen.frequency[AT_BOUNDARY].mean() / seen.frequency[~AT_BOUNDARY].mean()).reshape(1)
 
 
@@ -142,7 +143,7 @@ def rare_answers(seen: Seen) -> Tensor:
     band=within(0.5, 1.0),
 )
 def rarity_explains(seen: Seen) -> Measurement:
-    """Rank correlation over the ten anchors of accuracy (mean over seeds) with the frequency of their answers."""
+    """Rank correlation, over ten anchors, of accuracy (mean over seeds) with the frequency of answers in training."""
     frequency = rankdata(seen.frequency.numpy())
 
     def correlation(rows: Tensor) -> float:
@@ -152,7 +153,7 @@ def rarity_explains(seen: Seen) -> Measurement:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the accuracy on unseen keys anchor by anchor, next to how often their answers are trained."""
+    """Draw each anchor's accuracy on unseen keys next to the training frequency of their answers."""
     (run,) = runs
     seen = see(run)
     return Analysis(

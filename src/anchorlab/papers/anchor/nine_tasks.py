@@ -1,7 +1,7 @@
 """Nine tasks: each is fitted and generalises.
 
-Anchors say what is to be done with the neighbouring tokens; each task has a decision of its own. In test, keys are
-where training never shows them, or under anchors that they were never shown with.
+Anchors say which operation applies to the neighbouring tokens; each task has a claim of its own. In test, keys are at
+positions, or with anchors, at which training never shows them.
 
 Source: anchor functions, section 4, Figures 2 and 3; settings in its appendix A.
 """
@@ -90,7 +90,7 @@ SMOKE = tuple(replace(one, recipe=quick_recipe(200, steps=2, evaluations=1), mem
 
 
 def experiments(setting: Sequence[Experiment]) -> Sequence[Experiment]:
-    """Return the setting: one experiment for each task."""
+    """Return one experiment for each task."""
     return setting
 
 
@@ -138,19 +138,19 @@ def _learned(name: str) -> Measure[Accuracies]:
     band=within(0.9, 1.0),
 )
 def unseen_pairs(seen: Accuracies) -> Measurement:
-    """Accuracy of test on task at the end, mean over the composite and the synonym task and seeds."""
+    """Accuracy on the split `test on task` at the end, mean over the composite and the synonym task and seeds."""
     both = pad_sequence(list(seen.unseen_pairs.values()), padding_value=torch.nan)  # a task may have fewer seeds
     return over_shared(both, torch.nanmean)
 
 
 @precondition("All nine are fitted", at="section 4 and Fig 3", paper="about 1", band=within(0.99, 1.0))
-def fits(seen: Accuracies) -> Tensor:
-    """Lowest accuracy on training sequences over tasks at the end, each a mean over seeds."""
+def fits(seen: Accuracies) -> Float[Tensor, "seed"]:
+    """Accuracy on training sequences at the end, mean over seeds, lowest over tasks."""
     return min(seen.train.values(), key=torch.mean)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Sequence[Experiment]) -> Analysis:
-    """Draw loss and accuracy of every task along training, and list where each ends."""
+    """Draw loss and accuracy of every task along training, and list their final values."""
     seen, by_task = see(runs), dict(zip(NAMES, runs, strict=True))
     accuracy = _figure(by_task, "accuracy", "Test accuracy along training (Fig 3b)")
     loss = _figure(by_task, "loss", "Test loss along training (Fig 3a)")

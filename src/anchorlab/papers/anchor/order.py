@@ -1,7 +1,7 @@
 """The classification anchor function: embeddings in the order of their values.
 
-Of four items with an anchor each, the one nearest to a fifth item is sought; the answer is its anchor. Nothing in a
-token's number tells the model which items are near.
+Each of four items has an anchor; the answer is the anchor of the item nearest to a fifth one. Token numbers do not tell
+the model which items are near.
 
 Source: anchor functions, section 4.3 and Figure 5; settings in its appendix A.
 """
@@ -26,7 +26,7 @@ from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Times, TrainedRun
 
-NEIGHBOURS, NEAR = 2, 3  # of each item's nearest embeddings, so many are compared; near is a value so close
+NEIGHBOURS, NEAR = 2, 3  # nearest embeddings compared for each item; the largest near difference in value
 LINKED = 6  # neighbours that the graph along the curve links each item to, at least
 LEARNED = 0.9  # mean test accuracy from which the order is judged
 
@@ -35,13 +35,13 @@ PAPER = Setting(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment, whose weights are kept at the start and the end."""
+    """Return the only experiment, which saves its weights at the start and the end."""
     return [setting.experiment(task("anchor/classification"), "classification")]
 
 
 @dataclass(frozen=True)
 class Order:
-    """What embeddings of the items say of their order."""
+    """Measures of how the items' embeddings reflect their order."""
 
     embeddings: Float[Tensor, "member item width"]  # in the order of the items' values
     places: Float[Tensor, "member item"]  # along the curve, from 0 to 1
@@ -50,7 +50,7 @@ class Order:
 
     @classmethod
     def of(cls, embeddings: Float[Tensor, "member item width"]) -> "Order":
-        """Measure the order of embeddings."""
+        """Measure the order of the items' embeddings."""
         found = places(embeddings)
         return cls(embeddings, found, _correlation(found), near_neighbours(embeddings))
 
@@ -66,7 +66,7 @@ class Seen:
 
     @property
     def learned(self) -> bool:
-        """Whether the task was learned."""
+        """Whether the mean test accuracy shows that the task was learned."""
         return float(self.accuracy.mean()) >= LEARNED
 
 
@@ -88,23 +88,23 @@ def distances(points: Float[Tensor, "member item width"]) -> Float[Tensor, "memb
 def near_neighbours(
     points: Float[Tensor, "member item width"], count: int = NEIGHBOURS, near: int = NEAR
 ) -> Float[Tensor, "member"]:
-    """Return the share of the items' `count` nearest points that are at most `near` places away."""
+    """Return the share of each item's `count` nearest points whose item is at most `near` values away."""
     nearest = distances(points).topk(count, largest=False).indices
     items = torch.arange(points.shape[1]).unsqueeze(-1)
     return ((nearest - items).abs() <= near).double().mean(dim=(1, 2))
 
 
 def chance_of_near(items: int, near: int = NEAR) -> float:
-    """Return the share of near neighbours where the points are in no order."""
+    """Return the expected share of near neighbours for points in random order."""
     places = torch.arange(items)
     return float(((places - places.unsqueeze(-1)).abs() <= near).sum() - items) / (items * (items - 1))
 
 
 def curve_coordinate(points: Float[Tensor, "item width"], linked: int = LINKED) -> Float[Tensor, "item"]:
-    """Return a coordinate that grows along the curve on which the points lie, of either sign.
+    """Return a coordinate that grows along the curve on which the points lie; its sign is arbitrary.
 
-    Each point is linked to its nearest ones, `linked` of them or as many more as make one piece of all; the coordinate
-    is the slowest way to vary over these links, the second eigenvector of the graph's Laplacian (Fiedler).
+    Each point is linked to its `linked` nearest, or to more if the graph would otherwise not be connected. The
+    coordinate is the second eigenvector of the graph's Laplacian (Fiedler), which varies least along the links.
     """
     apart = distances(points.double().unsqueeze(0))[0]
     for count in range(linked, len(points)):
@@ -118,12 +118,12 @@ def curve_coordinate(points: Float[Tensor, "item width"], linked: int = LINKED) 
 
 
 def ranks(values: Float[Tensor, "member item"]) -> Float[Tensor, "member item"]:
-    """Return each value's rank, from 0; values that are equal but for rounding share the mean of theirs."""
+    """Return each value's rank, from 0; values equal up to rounding share their mean rank."""
     return torch.from_numpy(rankdata(values.double().round(decimals=9).numpy(), axis=-1)) - 1
 
 
 def places(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item"]:
-    """Return the items' places along the curve, from 0 to 1, counted from the end at which the small items lie."""
+    """Return the items' places along the curve, from 0 at the end of the small items to 1."""
     found = ranks(torch.stack([curve_coordinate(one) for one in points])) / (points.shape[1] - 1)
     return torch.where(_correlation(found).unsqueeze(-1) < 0, 1 - found, found)
 
@@ -146,7 +146,7 @@ _JUDGED = f"judged only where the mean test accuracy is at least {LEARNED:g}"
     band=within(LEARNED, 1.0),
     of=("along-the-curve", "neighbours", "picture"),
 )
-def learned(seen: Seen) -> Tensor:
+def learned(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy at the end, mean over seeds."""
     return seen.accuracy
 
@@ -157,8 +157,8 @@ def learned(seen: Seen) -> Tensor:
     paper="obvious; no value in the text",
     band=within(0.95, 1.0),
 )
-def along_the_curve(seen: Seen) -> Tensor | None:
-    """Rank correlation of an item's value with its place along the curve, without sign, mean over seeds; {_JUDGED}."""
+def along_the_curve(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Absolute rank correlation of an item's value with its place along the curve, mean over seeds; {_JUDGED}."""
     return seen.after.order if seen.learned else None
 
 
@@ -168,7 +168,7 @@ def along_the_curve(seen: Seen) -> Tensor | None:
     paper="obvious; no value in the text",
     band=within(0.8, 1.0),
 )
-def neighbours(seen: Seen) -> Tensor | None:
+def neighbours(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Share of each item's {NEIGHBOURS} nearest embeddings whose value is within {NEAR} of its own, mean over seeds;
     chance is 0.07; {_JUDGED}."""
     return seen.after.neighbours if seen.learned else None
@@ -180,8 +180,9 @@ def neighbours(seen: Seen) -> Tensor | None:
     paper="obvious; no value in the text",
     band=within(0.8, 1.0),
 )
-def picture(seen: Seen) -> Tensor | None:
-    """The same share among the points of the picture, mean over seeds; {_JUDGED}."""
+def picture(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Share of each item's {NEIGHBOURS} nearest points in the picture whose value is within {NEAR} of its own, mean
+    over seeds; {_JUDGED}."""
     return near_neighbours(seen.picture) if seen.learned else None
 
 
@@ -192,8 +193,9 @@ def picture(seen: Seen) -> Tensor | None:
     own=True,
     band=at_most(0.15),
 )
-def not_given(seen: Seen) -> Tensor:
-    """The share of neighbours before training, mean over seeds."""
+def not_given(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of each item's {NEIGHBOURS} nearest embeddings before training whose value is within {NEAR} of its own,
+    mean over seeds."""
     return seen.before.neighbours
 
 

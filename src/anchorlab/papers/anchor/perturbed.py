@@ -1,4 +1,4 @@
-"""What perturbations do to trained members: noise on the embeddings, and small moves of all weights.
+"""Effects of perturbing trained members: noise on the embeddings, and small moves of all weights.
 
 Each perturbation is relative to the size of what it changes, and the same for all members, so that members can be
 compared whatever the scale of their weights.
@@ -50,10 +50,10 @@ def _right(outputs: Float[Tensor, "member batch scored output"], batch: Batch) -
 
 
 def rise_in_loss(ensemble: Ensemble, batch: Batch, sizes: Sequence[float]) -> Float[Tensor, "size member"]:
-    """Return how much the loss at the answers rises where all weights move at random, a measure of sharpness.
+    """Return how much the loss at the answers rises when all weights move at random, a measure of sharpness.
 
-    Each weight tensor moves along a random direction, one way and the other, by `size` times its norm; the rise is the
-    mean over both ways and `DIRECTIONS` directions. Both ways together cancel the slope and leave the curvature.
+    Each weight tensor moves by `size` times its norm along a random direction and then the opposite one; the rise is
+    the mean over both and over `DIRECTIONS` directions. Averaging both cancels the slope and leaves the curvature.
     """
     before = _loss(ensemble, batch)
     rises = [
@@ -64,9 +64,9 @@ def rise_in_loss(ensemble: Ensemble, batch: Batch, sizes: Sequence[float]) -> Fl
 
 
 def moved(ensemble: Ensemble, size: float, draw: int) -> Ensemble:
-    """Return members whose weight tensors have each moved by `size` times their norm along a direction.
+    """Return members with each weight tensor moved by `size` times its norm along a random direction.
 
-    All members move along the same directions, drawn with number `draw`.
+    All members move along the same directions, which `draw` selects.
     """
     weights = dict(ensemble.weights)
     for name in ensemble.trainable:

@@ -4,7 +4,7 @@ The pair (4, 3) is trained on key - 6 in place of key - 10, the pair (3, 4) neve
 operations (-10) or as the symmetric pair (-6)?
 
 Source: Zhang et al., Initialization is Critical to Whether Transformers Fit Composite Functions by Reasoning or
-Memorizing (2024), which goes on from anchor functions, section 4.4.
+Memorizing (2024), which builds on anchor functions, section 4.4.
 """
 
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ def mislabelled() -> Task:
 
 @dataclass(frozen=True)
 class Cells:
-    """What every member of the grid does: shares of test inputs."""
+    """Results of every member of the grid, as shares of test inputs."""
 
     depths: tuple[int, ...]
     gammas: tuple[float, ...]
@@ -115,11 +115,11 @@ class Cells:
         return self.data >= LEARNED
 
     def at(self, values: Float[Tensor, "depth gamma seed"], gamma: float) -> Float[Tensor, "depth seed"]:
-        """Return the values at a γ of the grid, NaN where a member has not learned."""
+        """Return the values at a γ of the grid; NaN for members that did not learn."""
         return values.where(self.learned, torch.tensor(torch.nan))[:, self.gammas.index(gamma)]
 
     def answered_by(self, depth: int, gamma: int) -> str:
-        """Return what explains most answers of the members of one cell that learned."""
+        """Return which rule explains most answers in one cell, over the members that learned."""
         learned = self.learned[depth, gamma]
         if not learned.any():
             return "not learned"
@@ -175,7 +175,7 @@ def large_symmetric(seen: Cells) -> Measurement:
     band=at_least(0.5),
 )
 def initialisation_decides(seen: Cells) -> Measurement:
-    """Share answered by -10 at γ = {SMALL:g} minus that at γ = {LARGE:g}, by depth, mean over depths."""
+    """Share of (3, 4) inputs answered by -10 at γ = {SMALL:g} minus that at γ = {LARGE:g}, mean over depths."""
     both = torch.stack([seen.at(seen.composed, gamma).T for gamma in (SMALL, LARGE)])  # [gamma seed depth]
 
     def difference(rows: Tensor) -> Tensor:
@@ -194,14 +194,14 @@ def initialisation_decides(seen: Cells) -> Measurement:
     band=at_least(0.9),
 )
 def learned(seen: Cells) -> Measurement:
-    """Share of the members at γ = {SMALL:g} and γ = {LARGE:g} that learned: accuracy of test on data at least
+    """Share of the members at γ = {SMALL:g} and γ = {LARGE:g} that learned: accuracy on `test on data` at least
     {LEARNED:g}."""
     judged = [seen.gammas.index(gamma) for gamma in (LARGE, SMALL)]
     return over(seen.learned[:, judged].float().mean(dim=(0, 1)))
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:
-    """Draw the phase diagram, and name what each of its cells is answered by."""
+    """Draw the phase diagram, and name the rule that explains most answers in each cell."""
     seen = see(runs, setting)
     rows, columns = tuple(map(str, seen.depths)), tuple(f"{gamma:g}" for gamma in seen.gammas)
     answers = {"composed": seen.composed, "symmetric": seen.symmetric}

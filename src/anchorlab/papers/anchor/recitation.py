@@ -1,7 +1,7 @@
 """Forward-backward recitation: the forward direction is learned with less data.
 
-Sequences of nine tokens hold m, 3, n somewhere. Where the last token is m the answer is n (forward), where it is n the
-answer is m (backward); half of the sequences are of each kind.
+Sequences of nine tokens contain m, 3, n. If the last token is m, the answer is n (forward); if it is n, the answer is m
+(backward). Half of the sequences are of each kind.
 
 Source: anchor functions, sections 3.1.3 and 4.7, Figure 10; settings in its appendix A.
 """
@@ -62,13 +62,13 @@ class Length:
 
     @property
     def judged(self) -> Bool[Tensor, "size"]:
-        """At which sizes the directions can be told apart."""
+        """At which sizes the directions can be compared: neither near chance nor saturated."""
         both = (self.forward.mean(dim=1) + self.backward.mean(dim=1)) / 2
         return (both >= LOWEST) & (both <= HIGHEST)
 
     @property
     def difference(self) -> Float[Tensor, "size member"]:
-        """Forward minus backward."""
+        """Forward minus backward test accuracy, by size."""
         return self.forward - self.backward
 
 
@@ -126,8 +126,8 @@ def _mean_difference(length: Length) -> Tensor | None:
     band=within(1.0, 1.0),
 )
 def every_size_early(seen: Seen) -> Measurement:
-    """Share of train sizes with more forward than backward test accuracy, means over seeds, at the earlier length;
-    judged over sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}."""
+    """Share of train sizes with a higher forward than backward test accuracy (means over seeds) early in training,
+    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}."""
     return _wins(seen.early)
 
 
@@ -138,7 +138,8 @@ def every_size_early(seen: Seen) -> Measurement:
     band=within(1.0, 1.0),
 )
 def every_size_late(seen: Seen) -> Measurement:
-    """As before, at the end of the same runs."""
+    """Share of train sizes with a higher forward than backward test accuracy (means over seeds) at the end of training,
+    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}."""
     return _wins(seen.late)
 
 
@@ -148,8 +149,9 @@ def every_size_late(seen: Seen) -> Measurement:
     paper="no value in the text; above 0",
     band=at_least(0.02),
 )
-def difference_early(seen: Seen) -> Tensor | None:
-    """Forward minus backward test accuracy, mean over those sizes and over seeds."""
+def difference_early(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Forward minus backward test accuracy early in training, mean over seeds and over sizes where the mean of both
+    lies in {LOWEST:g} to {HIGHEST:g}."""
     return _mean_difference(seen.early)
 
 
@@ -159,19 +161,20 @@ def difference_early(seen: Seen) -> Tensor | None:
     paper="no value in the text; above 0",
     band=at_least(0.02),
 )
-def difference_late(seen: Seen) -> Tensor | None:
-    """As before, at the end of the same runs."""
+def difference_late(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Forward minus backward test accuracy at the end of training, mean over seeds and over sizes where the mean of
+    both lies in {LOWEST:g} to {HIGHEST:g}."""
     return _mean_difference(seen.late)
 
 
 @precondition("With enough data both directions are answered", at="Fig 3 and 10", paper="about 1", band=at_least(0.95))
-def learns(seen: Seen) -> Tensor:
+def learns(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy over both directions at the largest train size, mean over seeds, at the end."""
     return seen.largest
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
-    """Draw the two panels of Figure 10, and list what is answered at each size."""
+    """Draw the two panels of Figure 10, and list both accuracies at each size."""
     seen = see(runs)
     lengths = (seen.early, seen.late)
     return Analysis(

@@ -1,4 +1,4 @@
-"""What the anchor-function studies have in common: a setting, the paper's own recipe, and the second control."""
+"""Shared by the anchor-function studies: a setting, the paper's own recipe, and the second control."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ SomeSetting = TypeVar("SomeSetting", bound="Setting")  # the tests' run-time che
 
 @dataclass(frozen=True)
 class Setting:
-    """What a profile trains: a model under a recipe, with so many seeds."""
+    """The training of a profile: a model under a recipe, with a number of seeds."""
 
     model: ModelSpec
     recipe: Recipe
@@ -34,19 +34,19 @@ class Setting:
         return self.recipe.data.size  # type: ignore[union-attr]
 
     def on(self: SomeSetting, size: int) -> SomeSetting:
-        """Return the setting with so many training sequences."""
+        """Return the setting with `size` training sequences."""
         return replace(self, recipe=self.recipe.replace(data=FixedSample(size=size)))
 
     def shortened(self: SomeSetting, steps: int, seeds: int = 2, size: int | None = None) -> SomeSetting:
-        """Return the setting with few steps and seeds, and on `size` sequences where given; for smoke profiles."""
+        """Return the setting with few steps and seeds, and on `size` sequences if given; for smoke profiles."""
         return replace(self, recipe=shortened(self.recipe, steps, size), seeds=seeds)
 
 
 def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 100, whole: int = 4000) -> Recipe:
     """Return the paper's recipe: 2e-5 to 2e-4 over 400 epochs, cosine back to 2e-5 at 4000, AdamW, clip 1.
 
-    The schedule is the same however early a run stops; with `whole` epochs in place of 4000 it has the same shape, with
-    the first tenth of them for the warm-up. The weight decay is PyTorch's 0.01; the paper gives none.
+    The schedule does not depend on when a run stops; `whole` epochs in place of 4000 keep its shape, with the first
+    tenth as warm-up. The weight decay is PyTorch's 0.01; the paper gives none.
     Source: anchor function paper, appendix A; batch 50 and the clip from its code.
     """
     return Recipe(
@@ -62,9 +62,9 @@ def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 10
 
 
 def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
-    """Return a quick recipe cut to so many steps, with as many evaluations and checkpoints where that is possible.
+    """Return a quick recipe cut to `steps` steps, with the same number of evaluations and checkpoints if possible.
 
-    `size` is the number of training sequences, by default as many. Evaluations measure 100 sequences of each split.
+    `size` is the number of training sequences, by default the recipe's. Evaluations measure 100 sequences per split.
     """
     whole = recipe.duration
 
@@ -86,15 +86,15 @@ def repeated(values: Iterable[float], times: int) -> tuple[float, ...]:
 
 
 def at_every_gamma(gammas: Sequence[float], seeds: int) -> Members:
-    """Return every seed at every rate γ of initialisation; a seed's weights at two γ differ in their scale alone."""
+    """Return every seed at every rate γ of initialisation; a seed's weights at two γ differ only in scale."""
     return Members(seeds=fresh(seeds) * len(gammas), gamma={"all": repeated(gammas, seeds)})
 
 
 def mirrored(experiment: Experiment) -> Task:
-    """Return an experiment's anchor function with every pattern read from right to left, a second control.
+    """Return an experiment's anchor function with every pattern reversed, as a second control.
 
-    `A x -> A(x)`, the token after the anchor, becomes `x A -> A(x)`, the token before it: what follows the anchor does
-    not matter any more.
+    `A x -> A(x)`, the token after the anchor, becomes `x A -> A(x)`, the token before it: what follows the anchor no
+    longer matters.
     """
     task = experiment.task
     assert isinstance(task, AnchorFunction)

@@ -38,13 +38,13 @@ PAPER = Setting(structures()[NONE], paper_recipe(30_000, epochs=10_000), seeds=5
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the experiment of the one structure without any component."""
+    """Return the experiment of the structure without any optional component."""
     return [setting.experiment(task("anchor/identity"), NONE)]
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What the products do on test sequences, each `[member]`; others are the positions other than the anchor's."""
+    """Measures of the attention products on test sequences, each `[member]`; "others" excludes the anchor's row."""
 
     accuracy: Float[Tensor, "member"]  # test accuracy at the end
     product: Float[Tensor, "member"]  # entry of Attn2 Attn1 from the last position to the key's
@@ -62,12 +62,12 @@ class Mechanism:
 
 
 def read_mechanism(
-    record: Record, weights: Mapping[str, Tensor], batch: Batch, accuracy: Float[Tensor, "member"]
+    record: Record, weights: Mapping[str, Float[Tensor, "member ..."]], batch: Batch, accuracy: Float[Tensor, "member"]
 ) -> Mechanism:
-    """Read the numbers of Figure 16.
+    """Measure the numbers of Figure 16.
 
     The record holds patterns `[member batch head query key]` of both layers, the rows `[member batch position width]`
-    that layer 1 gets, and the output; `weights` are stacked, `[member ...]`.
+    that enter layer 1, and the output; `weights` are stacked, `[member ...]`.
     """
     first, rows, second = record[_FIRST][:, :, 0], record[_ROWS], record[_SECOND][:, :, 0]
     anchors, keys = batch.latents["anchor_positions"][:, 0], batch.latents["key_positions"][:, 0]
@@ -88,7 +88,7 @@ def read_mechanism(
 
 
 def item_logits(
-    weights: Mapping[str, Tensor], places: Float[Tensor, "member place width"]
+    weights: Mapping[str, Float[Tensor, "member ..."]], places: Float[Tensor, "member place width"]
 ) -> Float[Tensor, "member place item output"]:
     """Return (X_em + X_pos) W_V1 W_V2 for the embedding of every item and every vector of `places`.
 
@@ -100,7 +100,7 @@ def item_logits(
 
 
 def share_classified(logits: Float[Tensor, "member place item output"]) -> Float[Tensor, "member"]:
-    """Return the share of items, over all places, whose greatest logit among all tokens is their own."""
+    """Return the share of items, over all places, whose own token has the greatest logit."""
     return (logits.argmax(dim=-1) == torch.arange(ITEMS.start, ITEMS.stop)).float().mean(dim=(1, 2))
 
 
@@ -109,7 +109,7 @@ def variance_between(
 ) -> Float[Tensor, "member batch"]:
     """Return the share of the variance of a sequence's rows that lies between the row `at` and the mean of the others.
 
-    1 for two kinds of rows, the one and all others; 0 where all rows are the same. Of n unrelated rows it is 1 / (n-1).
+    1 if all other rows are equal but differ from this one, 0 if all rows are equal, 1 / (n-1) for n unrelated rows.
     """
     centred = rows - rows.mean(dim=2, keepdim=True)
     one = centred[:, torch.arange(len(at)), at].square().sum(dim=-1)
@@ -120,7 +120,7 @@ def variance_between(
 
 
 def see(runs: Sequence[TrainedRun]) -> Mechanism:
-    """Read what both attentions do in the one run."""
+    """Measure both layers' attention in the run."""
     (run,) = runs
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
     ensemble = run.ensemble()
@@ -146,7 +146,7 @@ def generalises(seen: Mechanism) -> Measurement:
     paper="shifts the key to the anchor",
     band=within(0.8, 1.0),
 )
-def shift(seen: Mechanism) -> Tensor:
+def shift(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Attention of layer 0 from the anchor's position to the key's, mean over seeds with a test accuracy of at least
     {LEARNED:g}."""
     return seen.learned(seen.anchor_to_key)
@@ -158,8 +158,8 @@ def shift(seen: Mechanism) -> Tensor:
     paper="broadcasts the anchor to other locations",
     band=within(0.8, 1.0),
 )
-def broadcast(seen: Mechanism) -> Tensor:
-    """Attention of layer 0 from the other positions to the anchor's, their mean, mean over seeds with a test accuracy
+def broadcast(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Attention of layer 0 to the anchor's position, mean over the other positions and over seeds with a test accuracy
     of at least {LEARNED:g}."""
     return seen.learned(seen.others_to_anchor)
 
@@ -170,7 +170,7 @@ def broadcast(seen: Mechanism) -> Tensor:
     paper="only two types of rows",
     band=within(0.8, 1.0),
 )
-def two_kinds(seen: Mechanism) -> Tensor:
+def two_kinds(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of the variance of a sequence's rows that lies between the anchor's row and the mean of the others, mean
     over seeds with a test accuracy of at least {LEARNED:g}; one eighth for unrelated rows."""
     return seen.learned(seen.kinds)
@@ -182,9 +182,9 @@ def two_kinds(seen: Mechanism) -> Tensor:
     paper="broadcasts it to all locations",
     band=within(0.8, 1.0),
 )
-def second_broadcast(seen: Mechanism) -> Tensor:
-    """Attention of layer 1 to the anchor's position, mean over all rows, mean over seeds with a test accuracy of at
-    least {LEARNED:g}."""
+def second_broadcast(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Attention of layer 1 to the anchor's position, mean over all rows and over seeds with a test accuracy of at least
+    {LEARNED:g}."""
     return seen.learned(seen.all_to_anchor)
 
 
@@ -194,7 +194,7 @@ def second_broadcast(seen: Mechanism) -> Tensor:
     paper="all of the output vectors become the key's",
     band=within(0.9, 1.0),
 )
-def all_rows(seen: Mechanism) -> Tensor:
+def all_rows(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of the output's rows whose greatest entry is the key's, over test sequences, mean over seeds with a test
     accuracy of at least {LEARNED:g}."""
     return seen.learned(seen.rows_right)
@@ -206,14 +206,14 @@ def all_rows(seen: Mechanism) -> Tensor:
     paper="plays the role of classification",
     band=within(0.95, 1.0),
 )
-def classifies(seen: Mechanism) -> Tensor:
-    """Share of items, each at every position that a key can have, whose own entry is the greatest of
-    X(1) W_V1 W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}."""
+def classifies(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Share of items, each at every position that a key can have, whose own entry is the greatest in its row of X(1)
+    W_V1 W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}."""
     return seen.learned(seen.classified)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """List what attentions and value maps do, seed by seed, and draw the maps of the seed that generalises best."""
+    """List the measures of attention and value maps by seed, and draw the maps of the seed that generalises best."""
     seen, (run,) = see(runs), runs
     best = int(seen.accuracy.argmax())
     figures = [_maps(run, best), _classification(run, best)]

@@ -1,7 +1,7 @@
 """Statistical output: the distribution of labels is learned.
 
-The identity task whose label is now and then the key's successor: the last of five copies of every sequence (first
-kind), or each label with probability 0.2 (second kind).
+The identity task with some labels changed to the key's successor: in the last of five copies of every sequence (first
+kind), or in any sequence with probability 0.2 (second kind).
 
 Source: anchor functions, section 4.8, Figure 11.
 """
@@ -35,13 +35,13 @@ PAPER = Setting(DecoderSpec(), paper_recipe(9000), seeds=5)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return both kinds, the first kind first."""
+    """Return the experiments of the first and the second kind."""
     return [setting.experiment(task("anchor/statistical", kind=kind), f"statistical, {kind} kind") for kind in KINDS]
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What final models score on newly drawn sequences of one kind and content; means over sequences."""
+    """Scores of the final models on newly drawn sequences of one kind and content; means over sequences."""
 
     right: Float[Tensor, "member"]  # share of sequences whose most probable token is the label
     unchanged: Float[Tensor, "member"]  # the same over sequences labelled x
@@ -62,7 +62,7 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
 
 
 def scores(run: TrainedRun, split: str) -> Scores:
-    """Return what the final models score on sequences of a split that training never drew."""
+    """Score the final models on sequences of a split that training never drew."""
     chosen = run.experiment.task
     batch = chosen.sample(split, FRESH, seed=_SEED)
     outputs = look(run.ensemble(), batch.inputs)["output"][:, :, -1:]
@@ -105,7 +105,7 @@ def all_labels(seen: Seen) -> Measurement:
     band=within(0.97, 1),
 )
 def unchanged(seen: Seen) -> Measurement:
-    """The same on sequences labelled x."""
+    """Accuracy on newly drawn sequences labelled x, mean over both kinds, seen and unseen content, and seeds."""
     return _everything(one.unchanged for one in seen.values())
 
 
@@ -116,7 +116,7 @@ def unchanged(seen: Seen) -> Measurement:
     band=within(0, 0.03),
 )
 def changed(seen: Seen) -> Measurement:
-    """The same on sequences labelled x + 1."""
+    """Accuracy on newly drawn sequences labelled x + 1, mean over both kinds, seen and unseen content, and seeds."""
     return _everything(one.changed for one in seen.values())
 
 

@@ -1,7 +1,7 @@
 """Ablation of architecture: the components that the identity anchor function needs.
 
 The answer is the token after the anchor 3, at positions where training never shows it. Which parts of a decoder does
-that take?
+this need?
 
 Source: anchor functions, section 5.3, Figure 15.
 """
@@ -66,7 +66,7 @@ _WIDE = (FULL, NO_FNN, "without FNN and LN")
 
 
 def structure(components: Collection[str], width: int = 400, head_width: int = 64) -> DecoderSpec:
-    """Return two layers of one head with some of the components, of sizes that fit together as in the paper.
+    """Return a model of two one-head layers with the given components, sized to fit together as in the paper.
 
     Without the linear map after attention, heads are as wide as the stream; without the projection, the stream is as
     wide as the vocabulary. Source: anchor functions, section 5.3. Errors: `SpecError` for an unknown component.
@@ -85,7 +85,7 @@ def structure(components: Collection[str], width: int = 400, head_width: int = 6
 
 
 def structures(width: int = 400, head_width: int = 64) -> dict[str, DecoderSpec]:
-    """Return the fifteen structures of Figure 15, by name, in its order."""
+    """Return the fifteen structures of Figure 15 by name, in the figure's order."""
     wide, narrow = (width, head_width), (VOCABULARY, VOCABULARY)
     found = {name: structure(words.split(), *(wide if name in _WIDE else narrow)) for name, words in _SUBSETS.items()}
     one = found[FULL].replace(layers=1)
@@ -93,7 +93,7 @@ def structures(width: int = 400, head_width: int = 64) -> dict[str, DecoderSpec]
 
 
 def every_subset(width: int = 400, head_width: int = 64) -> dict[str, DecoderSpec]:
-    """Return two layers under each of the 64 subsets of the components, by name, the smallest subsets first."""
+    """Return the two-layer model for each of the 64 subsets of the components, by name, smallest subsets first."""
     subsets = (chosen for size in range(len(COMPONENTS) + 1) for chosen in combinations(COMPONENTS, size))
     return {" + ".join(chosen) or NONE: structure(chosen, width, head_width) for chosen in subsets}
 
@@ -120,13 +120,13 @@ def experiments(setting: Mapping[str, Setting]) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Accuracy of each structure at the end, by its name, `[member]`."""
+    """Final accuracy of each structure, by its name, `[member]`."""
 
     train: Mapping[str, Float[Tensor, "member"]]
     test: Mapping[str, Float[Tensor, "member"]]
 
     def fitted(self, name: str) -> Float[Tensor, "fitted"] | None:
-        """Return the test accuracies of a structure's seeds that learned its training sequences."""
+        """Return the test accuracies of the seeds that fitted a structure's training sequences."""
         return self.test[name][self.train[name] >= FITTED] if name in self.test else None
 
 
@@ -145,7 +145,7 @@ def see(runs: Sequence[TrainedRun]) -> Accuracies:
     always=True,
 )
 def full(seen: Accuracies) -> Measurement | None:
-    """Test accuracy, lowest over seeds."""
+    """Test accuracy with all components, lowest over seeds."""
     return over(seen.test[FULL], taken=torch.min) if FULL in seen.test else None
 
 
@@ -155,14 +155,15 @@ def full(seen: Accuracies) -> Measurement | None:
     paper="slight variation across five trials; no value in the text",
     band=within(0.9, 1.0),
 )
-def no_fnn(seen: Accuracies) -> Tensor | None:
-    """Test accuracy, mean over seeds."""
+def no_fnn(seen: Accuracies) -> Float[Tensor, "seed"] | None:
+    """Test accuracy without the feed-forward network, mean over seeds."""
     return seen.test.get(NO_FNN)
 
 
 @claim("One layer does not generalise at all", at=FIG_15, paper="not at all", band=at_most(0.1))
-def one_layer(seen: Accuracies) -> Tensor | None:
-    """Test accuracy, mean over seeds that fit their training sequences (training accuracy at least {FITTED:g})."""
+def one_layer(seen: Accuracies) -> Float[Tensor, "seed"] | None:
+    """Test accuracy of one layer, mean over seeds that fit their training sequences (training accuracy at least
+    {FITTED:g})."""
     return seen.fitted(ONE_LAYER)
 
 
@@ -172,8 +173,8 @@ def one_layer(seen: Accuracies) -> Tensor | None:
     paper="easily; no value in the text",
     band=within(0.95, 1.0),
 )
-def shifted_values(seen: Accuracies) -> Tensor | None:
-    """Test accuracy, mean over seeds."""
+def shifted_values(seen: Accuracies) -> Float[Tensor, "seed"] | None:
+    """Test accuracy of one layer with shifted values, mean over seeds."""
     return seen.test.get(SHIFTED)
 
 
@@ -185,7 +186,8 @@ def shifted_values(seen: Accuracies) -> Tensor | None:
     always=True,
 )
 def badly(seen: Accuracies) -> Measurement | None:
-    """Test accuracy, highest over seeds that fit their training sequences (training accuracy at least {FITTED:g})."""
+    """Test accuracy with linear map, projection and mask alone, highest over seeds that fit their training sequences
+    (training accuracy at least {FITTED:g})."""
     fitted = seen.fitted(BADLY)
     return None if fitted is None else over(fitted, "seeds that fit", torch.max)
 
@@ -198,7 +200,7 @@ def badly(seen: Accuracies) -> Measurement | None:
     always=True,
 )
 def none(seen: Accuracies) -> Measurement | None:
-    """Test accuracy, highest over seeds."""
+    """Test accuracy with none of the components, highest over seeds."""
     if NONE not in seen.test:
         return None
     best = over(seen.test[NONE], taken=torch.max)
@@ -215,9 +217,9 @@ def none(seen: Accuracies) -> Measurement | None:
     paper="better",
     band=at_least(0.1),
 )
-def fewer_is_better(seen: Accuracies) -> Tensor | None:
-    """Difference of the test accuracies, mean over seeds whose linear map, projection and mask fit their training
-    sequences (training accuracy at least {FITTED:g})."""
+def fewer_is_better(seen: Accuracies) -> Float[Tensor, "seed"] | None:
+    """Test accuracy with none of the components minus that with linear map, projection and mask, mean over seeds whose
+    latter model fits its training sequences (training accuracy at least {FITTED:g})."""
     if not {NONE, BADLY} <= set(seen.test):
         return None
     return (seen.test[NONE] - seen.test[BADLY])[seen.train[BADLY] >= FITTED]

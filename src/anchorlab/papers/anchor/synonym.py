@@ -1,8 +1,8 @@
 """Synonyms: pairs never trained are learned from an anchor that does the same.
 
 Two anchors follow a key, and the answer is the key under both operations in turn. The pairs (4, 9) and (9, 4) are never
-trained. With synonyms, the anchor 3 does what 9 does and is trained with 1, 2 and 4; without, all of the same number of
-sequences are of pairs of 1, 2, 4 and 9.
+trained. With synonyms, the anchor 3 does what 9 does and is trained with 1, 2 and 4; without, the same number of
+sequences all have pairs of 1, 2, 4 and 9.
 
 Source: anchor functions, section 4.6 and Figure 9; settings in its appendix A.
 """
@@ -69,7 +69,7 @@ _PAPER = tuple(
 
 
 def experiments(setting: Sizes) -> list[Experiment]:
-    """Return those with synonyms by size, then those without."""
+    """Return the experiments with synonyms by size, then those without."""
     return [
         one.experiment(
             task("anchor/synonym", total=one.size, synonyms=synonyms),
@@ -100,7 +100,7 @@ class Seen:
 
     @property
     def both(self) -> Bool[Tensor, "size member"]:
-        """Which members learned both kinds of pair."""
+        """Which members learned both the unseen pairs and those with the synonym."""
         return self.unseen.isfinite() & self.twins.isfinite()
 
 
@@ -119,7 +119,7 @@ def see(runs: Sequence[TrainedRun], setting: Sizes) -> Seen:
 
 
 def shown(sizes: Sequence[int]) -> list[int]:
-    """Return the places of the sizes of Figure 9b: the paper's 3000 and 4000 where both exist, else the two largest."""
+    """Return the indices of the sizes of Figure 9b: the paper's 3000 and 4000 if both exist, else the two largest."""
     papers = [at for at, size in enumerate(sizes) if size in (3000, 4000)]
     return papers if len(papers) == 2 else list(range(len(sizes)))[-2:]
 
@@ -141,8 +141,8 @@ def _learned(run: TrainedRun, split: str, pairs: Sequence[str]) -> Float[Tensor,
     paper="about 1 above a certain size",
     band=at_least(0.95),
 )
-def enough_data(seen: Seen) -> Tensor:
-    """Accuracy of test on task at the largest total, mean over seeds."""
+def enough_data(seen: Seen) -> Float[Tensor, "seed"]:
+    """Accuracy on the split `test on task` at the largest total of sequences, mean over seeds."""
     return seen.synonyms.accuracy[TASK][-1]
 
 
@@ -152,9 +152,9 @@ def enough_data(seen: Seen) -> Tensor:
     paper="no value in the text; the curve rises with data",
     band=at_most(0.5),
 )
-def little_data(seen: Seen) -> Tensor:
-    """Accuracy of test on task at the smallest total, mean over seeds that learned the trained pairs (test on data at
-    least {FITTED:g})."""
+def little_data(seen: Seen) -> Float[Tensor, "seed"]:
+    """Accuracy on `test on task` at the smallest total of sequences, mean over seeds that learned the trained pairs
+    (accuracy on `test on data` at least {FITTED:g})."""
     accuracy = seen.synonyms.accuracy
     return accuracy[TASK][0][accuracy[DATA][0] >= FITTED]
 
@@ -165,9 +165,9 @@ def little_data(seen: Seen) -> Tensor:
     paper="it struggles at different sizes; no value in the text",
     band=at_most(0.5),
 )
-def plain_fails(seen: Seen) -> Tensor | None:
-    """Accuracy of test on task without synonyms, the highest over totals of its mean over seeds; only totals at which
-    the trained pairs are learned (test on data at least {FITTED:g}, mean over seeds)."""
+def plain_fails(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """Accuracy on `test on task` without synonyms, mean over seeds, highest over totals of sequences at which the
+    trained pairs are learned (mean accuracy on `test on data` at least {FITTED:g})."""
     accuracy = seen.plain.accuracy
     judged = accuracy[TASK][accuracy[DATA].mean(dim=1) >= FITTED]
     return judged[int(judged.mean(dim=1).argmax())] if len(judged) else None
@@ -179,8 +179,8 @@ def plain_fails(seen: Seen) -> Tensor | None:
     paper="significant; no value in the text",
     band=at_least(0.3),
 )
-def helps(seen: Seen) -> Tensor:
-    """Accuracy of test on task with synonyms minus that without at the largest total, mean over seeds."""
+def helps(seen: Seen) -> Float[Tensor, "seed"]:
+    """Accuracy on `test on task` with synonyms minus that without, at the largest total, mean over seeds."""
     return seen.synonyms.accuracy[TASK][-1] - seen.plain.accuracy[TASK][-1]
 
 
@@ -191,8 +191,8 @@ def helps(seen: Seen) -> Tensor:
     band=at_least(0.8),
 )
 def later(seen: Seen) -> Measurement:
-    """Share of members, over the two sizes and seeds, whose unseen pairs reach {ENOUGH:g} later than (4, 3) and (3, 4);
-    of those that reach it on both, if there are at least {FEWEST}."""
+    """Among members that reach {ENOUGH:g} on the unseen pairs and on (4, 3) and (3, 4), over the two sizes and seeds:
+    share that reach it later on the unseen pairs; judged if there are at least {FEWEST} such members."""
     return _in_time(seen, (seen.unseen > seen.twins).float())
 
 
@@ -203,7 +203,8 @@ def later(seen: Seen) -> Measurement:
     band=within(1.01, 1.5),
 )
 def slightly_later(seen: Seen) -> Measurement:
-    """Step at which the unseen pairs reach {ENOUGH:g} over that of (4, 3) and (3, 4), mean over the same members."""
+    """Step at which the unseen pairs reach {ENOUGH:g}, divided by that for (4, 3) and (3, 4), mean over members that
+    reach it on both."""
     return _in_time(seen, seen.unseen / seen.twins.clamp(min=1))
 
 

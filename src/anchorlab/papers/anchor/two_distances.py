@@ -35,13 +35,13 @@ PAPER = Setting(DecoderSpec(layers=2, heads=2), paper_recipe(2000), seeds=5)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment."""
+    """Return the only experiment of the setting."""
     return [setting.experiment(task("anchor/two-distances"), "two distances")]
 
 
 @dataclass(frozen=True)
 class Heads:
-    """What the heads of both layers do on test sequences."""
+    """The shifts and sources of the heads of both layers, on test sequences."""
 
     accuracy: Float[Tensor, "member"]  # test accuracy at the end
     shifts: Int[Tensor, "member head"]  # by how much each head of layer 0 shifts best
@@ -56,7 +56,7 @@ class Heads:
 
 
 def see(run: TrainedRun) -> Heads:
-    """Look at the heads on test sequences."""
+    """Measure the heads on test sequences."""
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
     record = look(run.ensemble(), batch.inputs, record=[FIRST, SECOND])
     return read_heads(at_end(run, "test", "accuracy"), record[FIRST], record[SECOND], batch)
@@ -68,7 +68,7 @@ def read_heads(
     second: Float[Tensor, "member batch head query key"],
     batch: Batch,
 ) -> Heads:
-    """Read the shifts from layer 0's patterns, and the sources from layer 1's."""
+    """Measure the shifts in layer 0's patterns, `first`, and the sources in layer 1's, `second`."""
     shifts, anchors = shift_profile(first), batch.latents["anchor_positions"][:, 0]
     sources = {}
     for rule in DISTANCES:
@@ -80,7 +80,7 @@ def read_heads(
 def unrest(pattern: Float[Tensor, "member batch head query key"]) -> Float[Tensor, "member head"]:
     """Return the total variation of a row from its mean over sequences, averaged over rows; 0 for a constant map.
 
-    The first row of a causal head has no choice and is left out.
+    The first row is left out, since a causal head has no choice there.
     """
     apart = (pattern - pattern.mean(dim=1, keepdim=True)).abs().sum(dim=-1) / 2
     return apart[..., 1:].mean(dim=(1, 3))
@@ -96,7 +96,7 @@ def _over_heads(values: Tensor, seen: Heads) -> Measurement:
     paper="implied: maps are of a trained model",
     band=within(0.95, 1.0),
 )
-def learned(seen: Heads) -> Tensor:
+def learned(seen: Heads) -> Float[Tensor, "seed"]:
     """Test accuracy, mean over seeds."""
     return seen.accuracy
 
@@ -107,8 +107,8 @@ def learned(seen: Heads) -> Tensor:
     paper="both heads of its model",
     band=within(0.8, 1.0),
 )
-def two_shifts(seen: Heads) -> Tensor:
-    """Share of seeds whose two heads shift best by 1 and by 2, either way round; seeds that learned."""
+def two_shifts(seen: Heads) -> Bool[Tensor, "seed"]:
+    """Share of seeds that learned whose two heads shift most strongly by 1 and by 2, in either order."""
     both = torch.tensor(sorted(DISTANCES.values()))
     return (seen.shifts.sort(dim=-1).values == both).all(dim=-1)[seen.learned]
 
@@ -120,7 +120,7 @@ def two_shifts(seen: Heads) -> Tensor:
     band=within(0.5, 1.0),
 )
 def shift_mass(seen: Heads) -> Measurement:
-    """Attention that goes to the position of the head's best shift, mean over both heads and seeds that learned."""
+    """Attention to the position of the head's strongest shift, mean over both heads and seeds that learned."""
     return _over_heads(seen.mass, seen)
 
 
@@ -131,8 +131,8 @@ def shift_mass(seen: Heads) -> Measurement:
     band=at_most(0.2),
 )
 def stable(seen: Heads) -> Measurement:
-    """Distance (total variation) of a row from its mean over test sequences, mean over rows, heads and seeds that
-    learned."""
+    """Total variation of a row of layer 0's maps from its mean over test sequences, mean over rows, heads and seeds
+    that learned."""
     return _over_heads(seen.unrest, seen)
 
 
@@ -143,7 +143,8 @@ def stable(seen: Heads) -> Measurement:
     band=within(0.8, 1.0),
 )
 def near_source(seen: Heads) -> Measurement:
-    """Share of heads and seeds whose last position reads most from there, on sequences with 3; seeds that learned."""
+    """Share of heads of layer 1, over seeds that learned, in which the last position attends most to the first position
+    after the anchor, on sequences with 3."""
     return _over_heads(seen.sources["near"] == DISTANCES["near"], seen)
 
 
@@ -154,13 +155,13 @@ def near_source(seen: Heads) -> Measurement:
     band=within(0.8, 1.0),
 )
 def far_source(seen: Heads) -> Measurement:
-    """Share of heads and seeds whose last position reads most from two after the anchor, on sequences with 4; seeds
-    that learned."""
+    """Share of heads of layer 1, over seeds that learned, in which the last position attends most to the second
+    position after the anchor, on sequences with 4."""
     return _over_heads(seen.sources["far"] == DISTANCES["far"], seen)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the four maps of Figure 14, and list what the heads of all seeds do."""
+    """Draw the four maps of Figure 14, and list the shifts and sources of all seeds' heads."""
     (run,) = runs
     seen = see(run)
     return Analysis(

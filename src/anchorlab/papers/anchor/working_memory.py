@@ -44,13 +44,13 @@ PAPER = Setting(DecoderSpec(), paper_recipe(40_000, epochs=300, batch=100, every
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment."""
+    """Return the only experiment of the setting."""
     return [setting.experiment(task("anchor/working-memory"), "working memory")]
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What members put out on test sequences; a stretch reaches from the first anchor up to before the second."""
+    """The members' outputs on test sequences; a stretch runs from the first anchor to just before the second."""
 
     accuracy: Float[Tensor, "member"]  # test accuracy at the end
     batch: Batch
@@ -70,7 +70,7 @@ class Seen:
         return self.accuracy >= LEARNED
 
     def answered(self) -> Float[Tensor, "member"]:
-        """Return the share of positions from the second anchor on with the answer."""
+        """Return the share of positions from the second anchor on whose output is the answer."""
         return _share(self.right, _from(self.batch, 1) >= 0)
 
 
@@ -82,7 +82,7 @@ def see(run: TrainedRun) -> Seen:
 
 
 def read(outputs: Int[Tensor, "member batch position"], batch: Batch, accuracy: Float[Tensor, "member"]) -> Seen:
-    """Read what outputs hold."""
+    """Measure the outputs in each stretch and from the second anchor on."""
     stretch = first_stretch(batch, SHORTEST)
     lengths, long = stretch.sum(dim=1), stretch.any(dim=1)
     alike = outputs[..., :, None] == outputs[..., None, :]
@@ -109,7 +109,7 @@ def read(outputs: Int[Tensor, "member batch position"], batch: Batch, accuracy: 
 
 
 def first_stretch(batch: Batch, shortest: int) -> Bool[Tensor, "batch position"]:
-    """Return which positions lie from the first anchor up to before the second, in stretches of at least a length."""
+    """Return which positions are in a stretch, from the first anchor to before the second, of at least `shortest`."""
     stretch = (_from(batch, 0) >= 0) & (_from(batch, 1) < 0)
     return stretch & (stretch.sum(dim=1, keepdim=True) >= shortest)
 
@@ -124,7 +124,7 @@ def _share(where: Bool[Tensor, "member batch position"], of: Bool[Tensor, "batch
 
 
 @precondition("The task is learned and generalises", at="section 4.5 and Fig 3", paper="about 1", band=at_least(0.95))
-def learns(seen: Seen) -> Tensor:
+def learns(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy, mean over seeds."""
     return seen.accuracy
 
@@ -135,9 +135,9 @@ def learns(seen: Seen) -> Tensor:
     paper="at every position of its three examples",
     band=at_least(0.9),
 )
-def one_value(seen: Seen) -> Tensor:
-    """Share of those positions at which the output is the most common one of its sequence there, mean over seeds that
-    learned (test accuracy at least {LEARNED:g}); stretches of at least {SHORTEST} positions."""
+def one_value(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of positions from the first anchor to before the second whose output is the most common one among them, in
+    sequences with at least {SHORTEST} of them; mean over seeds that learned (test accuracy at least {LEARNED:g})."""
     return seen.common[seen.learned]
 
 
@@ -147,9 +147,9 @@ def one_value(seen: Seen) -> Tensor:
     paper="at every position of its three examples",
     band=at_least(0.9),
 )
-def function_of_key(seen: Seen) -> Tensor:
-    """Share of the same positions at which the output is the key plus the constant learned for the first anchor, which
-    is the most common difference of output and key; mean over the same seeds."""
+def function_of_key(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of positions from the first anchor to before the second whose output is the key plus the constant learned
+    for the first anchor, the most common difference of output and key; mean over seeds that learned."""
     return _share(seen.moved, seen.stretch)[seen.learned]
 
 
@@ -159,8 +159,8 @@ def function_of_key(seen: Seen) -> Tensor:
     paper="in its three examples",
     band=at_least(0.9),
 )
-def own_operation(seen: Seen) -> Tensor:
-    """Share of first anchors whose learned constant is their operation's, mean over the same seeds."""
+def own_operation(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of first anchors whose learned constant is their operation's, mean over seeds that learned."""
     return (seen.constants == torch.tensor([ADDS[one] for one in FIRST])).float().mean(dim=1)[seen.learned]
 
 
@@ -170,9 +170,8 @@ def own_operation(seen: Seen) -> Tensor:
     paper="at every position of its three examples",
     band=at_least(0.9),
 )
-def answer_kept(seen: Seen) -> Tensor:
-    """Share of positions from the second anchor to the end at which the output is the answer, mean over the same
-    seeds."""
+def answer_kept(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of positions from the second anchor to the end whose output is the answer, mean over seeds that learned."""
     return seen.answered()[seen.learned]
 
 
@@ -196,9 +195,9 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 def around(
     values: Bool[Tensor, "member batch position"], batch: Batch, rows: Bool[Tensor, "member batch"], reach: int
 ) -> Float[Tensor, "member place"]:
-    """Return the mean over each member's sequences at places from `reach` before the second anchor to `reach` after.
+    """Return each member's mean over sequences at positions from `reach` before the second anchor to `reach` after it.
 
-    Before it only positions from the first anchor on count; NaN where no sequence has such a place.
+    Positions before the first anchor do not count; NaN if no sequence has such a position.
     """
     place = _from(batch, 1).masked_fill(_from(batch, 0) < 0, reach + 1)
     counted = rows[:, :, None, None] & (place[:, :, None] == torch.arange(-reach, reach + 1))

@@ -1,10 +1,11 @@
-"""What studies of truncated language models share: answers before and after a truncation, and their numbers."""
+"""Shared by the studies of truncated language models: answers before and after a truncation, and their statistics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.language import LanguageModel
@@ -28,9 +29,9 @@ class Laser:
 
     Fields
         truncation: in words, such as `W_in of layer 28, rho = 0.01`
-        prompts: what was asked
+        prompts: the prompts
         full: the full model's answers, `[prompt]`
-        cut: those under the truncation, `[prompt]`
+        cut: the answers under the truncation, `[prompt]`
     """
 
     truncation: str
@@ -45,7 +46,7 @@ class Laser:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What each prompt is about; prompts about one thing are one unit."""
+        """The subject of each prompt; prompts about one subject are one unit."""
         return tuple(one.unit for one in self.prompts)
 
     def where(self, chosen: Sequence[bool]) -> "Laser":
@@ -55,7 +56,9 @@ class Laser:
         return Laser(self.truncation, prompts, self.full[kept], self.cut[kept])
 
     @property
-    def probabilities(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def probabilities(
+        self,
+    ) -> tuple[Float[Tensor, "prompt"], Float[Tensor, "prompt"], Float[Tensor, "prompt"], Float[Tensor, "prompt"]]:
         """Probabilities of the right word and "the" with the truncation, then without: four columns `[prompt]`."""
         cut, full = self.cut, self.full
         return cut.right.exp(), cut.words[:, 0].exp(), full.right.exp(), full.words[:, 0].exp()
@@ -67,12 +70,11 @@ class Laser:
         return full, cut
 
 
-def by_unit(units: Sequence[str], *columns: Tensor) -> Tensor:
+def by_unit(units: Sequence[str], *columns: Float[Tensor, "prompt"]) -> Float[Tensor, "unit column"]:
     """Return the sums of columns `[prompt]`, and of ones, over the prompts of each unit: `[unit column]`.
 
-    Several prompts are about one thing, such as the cities of a country and its capital, in two phrasings, so that they
-    are no independent units; of these sums means and their quotients are taken. A prompt with NaN in a column is left
-    out.
+    Prompts about one subject, such as the cities of a country and its capital in two phrasings, are not independent;
+    means and their quotients are computed from these sums. A prompt with NaN in a column is left out.
     """
     rows = torch.stack([*columns, torch.ones(len(units))], dim=-1).double()
     rows = torch.where(rows.isnan().any(dim=-1, keepdim=True), 0, rows)
@@ -82,26 +84,26 @@ def by_unit(units: Sequence[str], *columns: Tensor) -> Tensor:
     return found[found[:, -1] > 0]
 
 
-def quotient(rows: Tensor) -> Tensor:
-    """Return the ratio of the means of two columns, from sums as `by_unit` gives them."""
+def quotient(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
+    """Return the ratio of the means of two columns, from sums by `by_unit`."""
     total = rows.sum(dim=0)
     return total[0] / total[1]
 
 
-def first_mean(rows: Tensor) -> Tensor:
-    """Return the mean of the first column, from sums as `by_unit` gives them."""
+def first_mean(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
+    """Return the mean of the first column, from sums by `by_unit`."""
     total = rows.sum(dim=0)
     return total[0] / total[-1]
 
 
-def rise_of_ratio(rows: Tensor) -> Tensor:
-    """Return (first / second) / (third / fourth) of four columns' means, from sums as `by_unit` gives them."""
+def rise_of_ratio(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
+    """Return (first / second) / (third / fourth) of four columns' means, from sums by `by_unit`."""
     total = rows.sum(dim=0)
     return total[0] / total[1] / (total[2] / total[3])
 
 
-def growth_of_second(rows: Tensor) -> Tensor:
-    """Return by which factor the second column's logarithm grows more than the first's, from sums of `by_unit`."""
+def growth_of_second(rows: Float[Tensor, "unit column"]) -> Float[Tensor, ""]:
+    """Return exp of the mean excess of the second column over the first, both logarithms, from sums by `by_unit`."""
     total = rows.sum(dim=0)
     return ((total[1] - total[0]) / total[-1]).exp()
 
@@ -113,13 +115,13 @@ def right_over_the(laser: Laser) -> Measurement:
 
 
 def the_with_and_without(laser: Laser) -> Measurement:
-    """Measure the mean probability of "the" with the truncation over that without it."""
+    """Measure the ratio of the mean probability of "the" with the truncation to that without."""
     _, cut, _, full = laser.probabilities
     return _of_subjects(laser, cut, full)
 
 
 def right_with_and_without(laser: Laser) -> Measurement:
-    """Measure the mean probability of the right word with the truncation over that without it."""
+    """Measure the ratio of the mean probability of the right word with the truncation to that without."""
     cut, _, full, _ = laser.probabilities
     return _of_subjects(laser, cut, full)
 
@@ -130,16 +132,16 @@ def _of_subjects(laser: Laser, cut: Tensor, full: Tensor) -> Measurement:
 
 
 def first_gain(laser: Laser) -> Measurement:
-    """Measure the share of prompts whose right word comes first of its kind, with the truncation minus without it."""
+    """Measure how much the truncation raises the share of prompts whose right word is the likeliest of its kind."""
     before, after = map(first_of_its_kind, laser.both)
     detail = f"{float(before.nanmean()):.2f} to {float(after.nanmean()):.2f}; {laser.truncation}"
     return over_shared(by_unit(laser.units, after - before), first_mean, SUBJECTS, detail)
 
 
 def kinds_over_right(laser: Laser) -> Measurement:
-    """Measure by which factor the wrong words of the kind, together, rise more than the right word does.
+    """Measure the factor by which the wrong words of the kind, together, rise more than the right word.
 
-    It is taken from means of log-probabilities; no value where the right word does not rise.
+    Computed from means of log-probabilities; no value if the right word does not rise.
     """
     right, others = laser.cut.right - laser.full.right, laser.cut.others - laser.full.others
     gains = float(right.nanmean()), float(others.nanmean())
@@ -150,34 +152,34 @@ def kinds_over_right(laser: Laser) -> Measurement:
 
 
 def ask_both(questions: Questions, truncation: Truncate, full: Answers | None = None) -> Laser:
-    """Ask questions without a truncation, unless those answers are known, and with it."""
+    """Ask questions with a truncation and, unless `full` has the answers, without it."""
     before = questions.answers() if full is None else full
     after = questions.answers(edited_weights(questions.model, [truncation]))
     return Laser(in_words(truncation), questions.prompts, before, after)
 
 
-def mean(log_probabilities: Tensor) -> float:
-    """Return the mean probability, of prompts that have such a word."""
+def mean(log_probabilities: Float[Tensor, "..."]) -> float:
+    """Return the mean probability over prompts that have such a word."""
     return float(log_probabilities.exp().nanmean())
 
 
-def first_of_its_kind(answers: Answers) -> Tensor:
-    """Return whether each right word is likelier than every wrong candidate; NaN for a prompt without either."""
+def first_of_its_kind(answers: Answers) -> Float[Tensor, "*edit prompt"]:
+    """Return whether each right word is likelier than every wrong candidate; NaN for a prompt that lacks either."""
     return torch.where(answers.right_place.isnan(), torch.nan, (answers.right_place == 1).float())
 
 
 def among_its_kind(answers: Answers) -> float:
-    """Return the share of prompts whose right word is likelier than every wrong candidate, of those that have both."""
+    """Return the share of prompts with both kinds of words whose right word is likelier than every wrong candidate."""
     return float(first_of_its_kind(answers).nanmean())
 
 
 def layer_of(weight: str) -> int:
-    """Return the block that a weight is in, counted from 0."""
+    """Return the index of the block that a weight is in, from 0."""
     return int(weight.split(".")[1])
 
 
 def in_words(truncation: Truncate) -> str:
-    """Return a truncation of a matrix within a block in words."""
+    """Describe a truncation of a matrix within a block in words."""
     kind = truncation.weight.rpartition(".")[2]
     return f"{kind} of layer {layer_of(truncation.weight)}, ρ = {truncation.fraction:g}"
 
@@ -190,7 +192,7 @@ def input_matrices(model: LanguageModel, layers: Sequence[int]) -> list[str]:
 
 
 def comparison(name: str, laser: Laser) -> list[tuple[str | float, ...]]:
-    """Return two rows of a table, of the full model and of the truncated one, under `COMPARED`."""
+    """Return two table rows under `COMPARED`, for the full and the truncated model."""
     rows: list[tuple[str | float, ...]] = []
     for which, answers, ratio in zip(("full", laser.truncation), laser.both, laser.ratios, strict=True):
         words = answers.words.exp().mean(0).tolist()

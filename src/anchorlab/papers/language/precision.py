@@ -1,4 +1,4 @@
-"""Claims under coarser weights: a model quantised again, and which claims' values move with it."""
+"""Claims under coarser weights: a model quantised further, and how the claims' values change."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Seen = TypeVar("Seen")
 
 
 def requantised(model: LanguageModel, bits: Bits) -> LanguageModel:
-    """Return a copy of a model with every matrix of its blocks quantised, and the embeddings as they are."""
+    """Return a copy of a model with every matrix of its blocks quantised, and the embeddings unchanged."""
     theirs = model.hugging_face
     # a copy of the module would have this package's hooks already, and run them twice
     fresh = type(theirs)(copy.deepcopy(theirs.config))
@@ -35,9 +35,9 @@ def requantised(model: LanguageModel, bits: Bits) -> LanguageModel:
 
 
 def precision_table(measures: Sequence[Measure[Seen]], seen: Seen, coarser: Mapping[Bits, Seen]) -> Table:
-    """Return each claim's value, and its value under each coarser precision with where that falls.
+    """Return each claim's value, its value under each coarser precision, and whether the latter is in the interval.
 
-    A value is `inside` or `outside` the 95 % interval of the claim, or has `no interval` to fall in.
+    A value is `inside` or `outside` the 95 % interval of the claim, or there is `no interval`.
     """
     columns = ["claim", "value", "interval"]
     for bits in coarser:

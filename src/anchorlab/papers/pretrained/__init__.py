@@ -1,1 +1,1 @@
-"""Pretrained models as studies open and ask them."""
+"""Open and ask the pretrained models of studies."""

@@ -1,4 +1,4 @@
-"""The pretrained model of a setting, to look into or to ask; the same with random weights; what reports say of it."""
+"""Open the pretrained model of a setting or an untrained copy, and describe it for reports."""
 
 import copy
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ TINY = "tiny"
 
 @dataclass(frozen=True)
 class ModelSetting:
-    """The pretrained model of a study's setting; further fields are a study's own.
+    """The pretrained model in a study's setting; studies add further fields.
 
     Fields
-        model: a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2`, `gemma3`, or `tiny`; for
-            studies that only ask, also one at a server, `http://127.0.0.1:8000/v1#NAME`
+        model: a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2`, `gemma3`, or `tiny`; for studies
+            that only ask, also a model on a server, `http://127.0.0.1:8000/v1#NAME`
         revision: a branch, tag or commit on the hub
     """
 
@@ -30,7 +30,7 @@ class ModelSetting:
 
 
 def open_model(setting: ModelSetting, context: ObservationContext) -> LanguageModel:
-    """Open the model of a setting. Errors: as `pretrained`; `SpecError` at a server."""
+    """Open the model of a setting. Errors: as `pretrained`; `SpecError` for a model on a server."""
     check_weights(setting)
     if setting.model == TINY:
         if setting.revision is not None:
@@ -62,12 +62,12 @@ def described(setting: ModelSetting, model: LanguageModel) -> str:
 
 
 def open_speaker(setting: ModelSetting, context: ObservationContext) -> Speaker:
-    """Open the model of a setting.
+    """Open the model of a setting to ask it questions.
 
-    At a server it is asked as `context.access` says; its answers are kept in a file of `context.answers` that all
-    studies and profiles share, so that no question is put twice.
+    A model on a server is asked according to `context.access`. All studies and profiles share a file of its answers in
+    `context.answers`, so that no question is asked twice.
 
-    Errors: as `open_model`, or `Access.open`; `SpecError` for a revision at a server.
+    Errors: as `open_model`, or `Access.open`; `SpecError` for a revision of a model on a server.
     """
     if not is_address(setting.model):
         return LocalSpeaker(open_model(setting, context))
@@ -78,12 +78,12 @@ def open_speaker(setting: ModelSetting, context: ObservationContext) -> Speaker:
 
 
 def untrained_speaker(speaker: Speaker) -> Speaker | None:
-    """Return a model of the same architecture with random weights; None for one behind a server."""
+    """Return a model of the same architecture with random weights; None for a model on a server."""
     return LocalSpeaker(untrained_model(speaker.model)) if isinstance(speaker, LocalSpeaker) else None
 
 
 def described_speaker(setting: ModelSetting, speaker: Speaker) -> str:
-    """Return what is known of the model of a setting, for the provenance of its answers."""
+    """Describe the model of a setting, for the provenance of its answers."""
     if isinstance(speaker, LocalSpeaker):
         return described(setting, speaker.model)
     url, name = read_address(setting.model)

@@ -1,4 +1,4 @@
-"""Tiny language models with a tokenizer, made without any file: for smoke profiles and tests."""
+"""Tiny language models with a tokenizer, built without any file, for smoke profiles and tests."""
 
 import copy
 from collections.abc import Sequence
@@ -44,9 +44,9 @@ def tiny_model(seed: int = 0) -> LanguageModel:
 
 
 def train_tiny(folder: Path, steps: Sequence[int], seed: int = 0) -> None:
-    """Train a GPT-NeoX of 2 layers with 4 heads on the page of English, and save it at these steps.
+    """Train a GPT-NeoX of 2 layers with 4 heads on the page of English, and save it at the given steps.
 
-    Each checkpoint is a folder such as `step4`, in half precision with its tokenizer, as Pythia's are on the hub.
+    Each checkpoint is a folder such as `step4`, in half precision with its tokenizer, like Pythia's on the hub.
     """
     import transformers
 
@@ -84,9 +84,9 @@ def drawn_model(kind: Any, config: Any, seed: int) -> Any:
 
 
 def byte_tokenizer() -> "PreTrainedTokenizerBase":
-    """Return a tokenizer of single bytes, except that a space and the sign behind it are one token.
+    """Return a tokenizer of single bytes, except that a space and the character after it are one token.
 
-    So words differ in their first token as far as they differ in their first sign.
+    So words differ in their first token whenever they differ in their first character.
     """
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

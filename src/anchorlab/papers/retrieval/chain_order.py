@@ -19,12 +19,12 @@ GUESSING_LINE = Reference("guessing among the chains", GUESSING)
 
 
 def partial_losses(run: TrainedRun) -> Float[Tensor, "member symbol"]:
-    """Return the final partial loss of each symbol that is asked for, in the chain's order."""
+    """Return the final partial loss of each queried symbol, in the chain's order."""
     return torch.stack([at_end(run, "test", f"partial_{symbol}") for symbol in retrieval_of(run).asked], dim=1)
 
 
 def partials_along(run: TrainedRun) -> tuple[list[int], dict[str, Float[Tensor, "member step"]]]:
-    """Return the steps of evaluation, and the partial losses by symbol: `x_1` and so on, for those asked for."""
+    """Return the steps of evaluation, and the partial losses by queried symbol: `x_1` and so on."""
     found = {symbol: along(run, "test", f"partial_{symbol}") for symbol in retrieval_of(run).asked}
     steps, _ = next(iter(found.values()))
     return steps, {f"x_{symbol}": values for symbol, (_, values) in found.items()}
@@ -52,9 +52,9 @@ def loss_curves(
 
 
 def retrieved_at(run: TrainedRun) -> Float[Tensor, "member symbol"]:
-    """Return the step at which each symbol's partial loss falls to 0.5, for those asked for; infinite where never.
+    """Return the step at which each queried symbol's partial loss falls to 0.5; infinite if it never does.
 
-    Between two evaluations by linear interpolation.
+    Interpolates linearly between two evaluations.
     """
     steps, partials = partials_along(run)
     times = [first_crossing(steps, values, RETRIEVED, falling=True) for values in partials.values()]
@@ -62,10 +62,10 @@ def retrieved_at(run: TrainedRun) -> Float[Tensor, "member symbol"]:
 
 
 def in_order(times: Float[Tensor, "member symbol"], apart: float = 0.0) -> Float[Tensor, "member"]:
-    """Return 1 for members whose times rise along the chain, infinite ones (never) last, and 0 for the others.
+    """Return 1 for members whose times rise along the chain, with infinite (never) last, and 0 for the others.
 
-    Two times less than `apart` from each other are a tie, which says nothing of their order; so are equal ones, which
-    are in order. Times that are NaN are left out; the order is NaN where no two are left that are not tied.
+    Two times less than `apart` from each other are a tie, which counts as in order. NaN times are left out; the result
+    is NaN if all remaining times are tied.
     """
     order = []
     for row in times:
@@ -80,11 +80,11 @@ def in_order(times: Float[Tensor, "member symbol"], apart: float = 0.0) -> Float
 
 
 def evaluated_every(run: TrainedRun) -> int:
-    """Return the largest number of steps between two evaluations: times nearer to each other cannot be told apart."""
+    """Return the largest number of steps between two evaluations; times closer than this cannot be ordered."""
     steps, _ = partials_along(run)
     return max(later - earlier for earlier, later in pairwise(steps))
 
 
 def retrieving_two(times: Float[Tensor, "member symbol"]) -> Float[Tensor, "retrieving symbol"]:
-    """Return the times of the members that retrieve two symbols or more; the others have no order."""
+    """Return the times of members that retrieve at least two symbols; the others have no order."""
     return times[times.isfinite().sum(dim=1) > 1]

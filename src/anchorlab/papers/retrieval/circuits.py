@@ -1,17 +1,16 @@
 """Retrieval: the circuits that models learn.
 
-Which attention does a model need to follow a chain? Each head's attention is replaced by the simplest rule with which
-the loss stays low, and what is left is cut to what is needed.
+Which attention does a model need to follow a chain? Each head's attention is replaced by the simplest rule that keeps
+the loss low; then every path that is not needed is cut.
 
 Source: stacked attention heads, section 8, Figure 5 and appendix E.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 
 import torch
-from torch import Tensor
 
 from anchorlab.findings import CircuitFigure, Table, at_least, at_most, within
 from anchorlab.lens import Circuit, CircuitPath, Explanation
@@ -33,6 +32,7 @@ from anchorlab.papers.retrieval.one_head import (
 )
 from anchorlab.papers.retrieval.settings import OUR_CHOICES, layers_of, paper, paper_recipe, retrieval_of
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.interval import Statistic
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -48,13 +48,13 @@ PAPER = paper(3, VectorSpec(layers=12, heads=1, width=128), paper_recipe(24_000,
 
 
 def experiments(setting: Experiment) -> list[Experiment]:
-    """Return the one experiment, which is the setting."""
+    """Return the only experiment, the setting itself."""
     return [setting]
 
 
 @dataclass(frozen=True)
 class Found:
-    """The circuit of every model, in chains of so many steps and models of so many layers.
+    """The circuit of every model, with the steps of the chains and the layers of the models.
 
     `first_uniform` is the loss of each circuit with uniform attention in its first useful heads, in the models' order.
     """
@@ -66,25 +66,23 @@ class Found:
 
     @property
     def explained(self) -> list[Circuit]:
-        """The circuits of models that solve the problem, where every head is explained."""
+        """The circuits that explain every head, of models that solve the problem."""
         return [one.circuit for one in self.models if one.explained]
 
     @property
     def least(self) -> int:
-        """The least number of layers with one head behind a mask."""
+        """The least number of layers that can follow the chain, with one head each and a causal mask."""
         return least_depth(self.steps, Flow(causal=True, heads=1))
 
-    def over(
-        self, values: Sequence[float] | Sequence[bool], taken: Callable[[Tensor], Tensor] | None = None
-    ) -> Measurement | None:
-        """Return a measurement of one value for each of some models, as `claim.over`; None without values."""
+    def over(self, values: Sequence[float] | Sequence[bool], taken: Statistic | None = None) -> Measurement | None:
+        """Return a measurement from one value for each of several models, as `claim.over`; None without values."""
         kind = torch.bool if all(isinstance(value, bool) for value in values) else torch.double
         detail = f"{len(values)} of {len(self.models)} models"
         return over(torch.tensor(values, dtype=kind), "models", taken, detail) if values else None
 
 
 def see(runs: Sequence[TrainedRun]) -> Found:
-    """Find the circuit of every model; measure it with its first useful heads uniform, on fresh sequences."""
+    """Find every model's circuit; measure it on fresh sequences with uniform attention in its first useful heads."""
     (run,) = runs
     task, ensemble, models = retrieval_of(run), run.ensemble(), solutions(run, SUFFICES - SOLVED)
     fresh = task.sample("test", 256, seed=1)
@@ -110,9 +108,9 @@ def solved(seen: Found) -> Measurement | None:
     always=True,
 )
 def suffices(seen: Found) -> Measurement | None:
-    """Share of models whose circuit explains every head and has a loss below {SUFFICES:g} on fresh sequences, over
-    models with a loss below {SOLVED:g}; the search stops at this loss, so only a head that no rule explains, or fresh
-    sequences, can speak against it."""
+    """Share of models whose circuit explains every head and has a loss below {SUFFICES:g} on fresh sequences, among
+    models with a loss below {SOLVED:g}; the search stops at this loss, so only an unexplained head or fresh sequences
+    can contradict the claim."""
     circuits = [one.circuit for one in seen.models if one.solved]
     return seen.over([one.loss < SUFFICES and not one.unexplained for one in circuits])
 
@@ -125,7 +123,7 @@ def suffices(seen: Found) -> Measurement | None:
     always=True,
 )
 def few_do_all(seen: Found) -> Measurement | None:
-    """Lowest share of attention's effect on the loss that is lost when the queries of the circuit's paths alone attend
+    """Lowest share of attention's effect on the loss that is lost when only the queries of the circuit's paths attend
     uniformly and all other attention stays, {EXPLAINED}."""
     return seen.over([one.completeness for one in seen.explained], torch.min)
 
@@ -138,8 +136,8 @@ def few_do_all(seen: Found) -> Measurement | None:
     always=True,
 )
 def needed(seen: Found) -> Measurement | None:
-    """Smallest factor by which cutting a path of a useful head raises a circuit's loss while the other paths attend as
-    the model makes them, {EXPLAINED}."""
+    """Smallest factor by which cutting a path of a useful head raises a circuit's loss, with the model's own attention
+    along the other paths, {EXPLAINED}."""
     cheapest = [(one, min(path.cut_loss for path in _useful_paths(one))) for one in seen.explained]
     return seen.over([cut / one.live_loss for one, cut in cheapest], torch.min)
 
@@ -195,8 +193,8 @@ def first_joins_pair(seen: Found) -> Measurement | None:
     band=within(0.5, 1.0),
 )
 def few_heads(seen: Found) -> Measurement | None:
-    """Mean share of heads without a path to another position; judged only where half of the heads can be idle beside
-    the paper's number, one more than the least, {EXPLAINED}."""
+    """Mean share of heads without a path to another position; judged only if the model has at least twice as many
+    layers as the paper's useful heads, one more than the least number, {EXPLAINED}."""
     circuits = seen.explained if seen.layers >= 2 * (seen.least + 1) else []
     return seen.over([1 - len(one.useful_heads) / len(one.explanations) for one in circuits])
 
@@ -209,7 +207,7 @@ def few_heads(seen: Found) -> Measurement | None:
     always=True,
 )
 def more_than_least(seen: Found) -> Measurement | None:
-    """Fewest heads with a path to another position, less the least number of layers with one head behind a mask,
+    """Fewest heads with a path to another position, minus the least number of layers with one head each and a mask,
     {EXPLAINED}."""
     return seen.over([float(len(one.useful_heads) - seen.least) for one in seen.explained], torch.min)
 
@@ -221,8 +219,8 @@ def more_than_least(seen: Found) -> Measurement | None:
     band=within(0.5, 1.0),
 )
 def differ(seen: Found) -> Measurement | None:
-    """Share of pairs of models whose useful heads above the first ones have other paths, their order alone being
-    compared, {EXPLAINED}."""
+    """Share of pairs of models whose useful heads above the first ones differ in their paths, compared in order and
+    ignoring layers, {EXPLAINED}."""
     later = [later_rules(one, seen.steps) for one in seen.explained]
     if len(later) < 2:
         return None

@@ -1,7 +1,7 @@
 """Retrieval: loss against depth, with and without implicit curriculum.
 
 Chains of random vectors must be followed from pair to pair. With the implicit curriculum every step of the chain is
-asked for, without it only the last.
+queried, without it only the last.
 
 Source: stacked attention heads, section 7 and Figure 4.
 """
@@ -42,7 +42,7 @@ from anchorlab.training import Experiment, TrainedRun
 
 @dataclass(frozen=True)
 class Setting:
-    """Numbers of layers, and what is trained with each: with the curriculum, and on `end` asked for the end alone."""
+    """Numbers of layers, and what each trains on: the curriculum, and `end`, which queries only the chain's end."""
 
     layers: tuple[int, ...]
     chains: Experiment
@@ -70,13 +70,13 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Losses:
-    """What models reach at the end of training, the shallowest first."""
+    """The losses of models at the end of training, the shallowest first."""
 
     end: int  # the one symbol that is asked for without the curriculum, counted from 1
     loss: Float[Tensor, "depth member"]  # final loss with the curriculum
     loss_without: Float[Tensor, "depth other_member"]  # final loss without it
     partial: Float[Tensor, "depth member symbol"]  # final partial losses with the curriculum
-    retrieved: Float[Tensor, "depth member symbol"]  # step at which each symbol is retrieved; infinite where never
+    retrieved: Float[Tensor, "depth member symbol"]  # step at which each symbol is retrieved; infinite if never
     apart: float  # steps between two evaluations
     layers: Sequence[int]  # of each depth
     least: Sequence[int]  # layers that retrieving each symbol takes, for this number of heads and mask
@@ -103,8 +103,8 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:
     always=True,
 )
 def no_curriculum_fails(seen: Losses) -> Measurement:
-    """Lowest final loss of any run without the curriculum, over depths and seeds; judged only where, trained alike,
-    some depth with the curriculum retrieves the symbol that is asked for."""
+    """Lowest final loss of any run without the curriculum, over depths and seeds; judged only if some depth, trained
+    alike but with the curriculum, retrieves the queried symbol."""
     found = over(seen.loss_without.amin(dim=0), taken=torch.min)
     by_depth = seen.partial[:, :, seen.end - 1].mean(dim=1)
     return found if bool((by_depth < RETRIEVED).any()) else replace(found, value=None, units=(), interval=None)
@@ -116,7 +116,7 @@ def no_curriculum_fails(seen: Losses) -> Measurement:
     paper="falls with the number of layers",
     band=at_least(0.2),
 )
-def depth_helps(seen: Losses) -> Tensor:
+def depth_helps(seen: Losses) -> Float[Tensor, "seed"]:
     """Mean final loss of the shallowest minus that of the deepest."""
     return seen.loss[0] - seen.loss[-1]
 
@@ -129,8 +129,8 @@ def depth_helps(seen: Losses) -> Tensor:
     always=True,
 )
 def chain_order(seen: Losses) -> Measurement:
-    """Share of the curriculum runs that retrieve two symbols or more in which x_1 falls below first, then x_2, and
-    so on; times less than the steps between two evaluations apart are a tie, which is not judged."""
+    """Share of curriculum runs in which the partial loss of x_1 falls below 0.5 first, then that of x_2, and so on,
+    among runs that retrieve at least two symbols; times closer than two evaluations are ties and are not judged."""
     two = seen.retrieved.isfinite().sum(dim=2) > 1  # [depth member]
     ordered = torch.stack([in_order(times, seen.apart) for times in seen.retrieved]).where(two, torch.nan)
     return mean_of_known(ordered.T, detail=f"{int(two.sum())} of {two.numel()} runs retrieve two symbols or more")
@@ -143,8 +143,8 @@ def chain_order(seen: Losses) -> Measurement:
     band=within(1.0, 1.0),
 )
 def later_is_harder(seen: Losses) -> Measurement:
-    """Share of the depths that retrieve anything at which the final partial losses, averaged across runs as in the
-    figure, rise along the chain."""
+    """Share of depths at which the final partial losses, averaged over runs as in the figure, rise along the chain,
+    among depths that retrieve any symbol."""
     judged = (seen.partial.mean(dim=1) < RETRIEVED).any(dim=1)
     if not judged.any():
         return Measurement(None)
@@ -163,8 +163,8 @@ def later_is_harder(seen: Losses) -> Measurement:
     band=at_most(RETRIEVED),
     of=("chain-order", "later-is-harder", "least-layers"),
 )
-def second_step_retrieved(seen: Losses) -> Tensor:
-    """Lowest mean final partial loss of x_2 over depths, with the curriculum."""
+def second_step_retrieved(seen: Losses) -> Float[Tensor, "seed"]:
+    """Mean final partial loss of x_2 with the curriculum, lowest over depths."""
     second = seen.partial[:, :, 1]
     return second[int(second.mean(dim=1).argmin())]
 
@@ -177,8 +177,8 @@ def second_step_retrieved(seen: Losses) -> Tensor:
     always=True,
 )
 def least_layers(seen: Losses) -> Measurement:
-    """Share of the symbols that would take more layers than a curriculum run has, and that it retrieves all the same;
-    judged only where some depth retrieves every one of these symbols."""
+    """Share of symbols retrieved among those that need more layers than a curriculum run has; judged only if some depth
+    retrieves every one of these symbols."""
     short = torch.tensor(seen.least) > torch.tensor(seen.layers).unsqueeze(1)  # [depth symbol]
     learned = seen.partial < RETRIEVED
     found = learned.permute(0, 2, 1)[short].float()  # [out_of_reach member]

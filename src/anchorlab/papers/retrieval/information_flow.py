@@ -1,7 +1,7 @@
 """Retrieval: the layers that information needs to flow along a chain.
 
-A position may attend to another only if the two share a piece of information, and then gets all that is there. After
-how many layers can the query know the end of a chain of D steps?
+A position may attend to another only if they share a piece of information, and then receives all that the other knows.
+After how many layers can the query know the end of a chain of D steps?
 
 Source: stacked attention heads, section 5 and appendix B.
 """
@@ -83,7 +83,7 @@ def simulate(setting: Setting) -> Depths:
     exact=True,
 )
 def bound(seen: Depths) -> Measurement:
-    """Least number of layers minus log_3(2D), the smallest over all D."""
+    """Least number of layers minus log_3(2D), smallest over all D."""
     steps = np.arange(1, seen.most + 1)
     return seen.over((seen.simulated["no mask"] - np.log(2 * steps) / log(3)).min())
 
@@ -96,7 +96,7 @@ def bound(seen: Depths) -> Measurement:
     exact=True,
 )
 def length_at_most(seen: Depths) -> Measurement:
-    """Largest number of pieces that a position holds after t layers over 3^t + 1, over all t and D up to
+    """Number of pieces that a position holds after t layers, divided by 3^t + 1, largest over all t and D up to
     {LONGEST_SETS}."""
     most = [one.sum(axis=2).max(axis=1) / (3.0 ** np.arange(len(one)) + 1) for one in seen.held]
     return Measurement(float(max(one.max() for one in most)), f"all D to {len(seen.held)}")
@@ -110,7 +110,7 @@ def length_at_most(seen: Depths) -> Measurement:
     exact=True,
 )
 def factor_three(seen: Depths) -> Measurement:
-    """Share of D for which chains of 3D steps need exactly one layer more."""
+    """Share of D for which chains of 3D steps need exactly one layer more than chains of D steps."""
     least, steps = seen.simulated["no mask"], np.arange(1, seen.most // 3 + 1)
     return seen.over((least[3 * steps - 1] == least[steps - 1] + 1).mean())
 
@@ -123,7 +123,7 @@ def factor_three(seen: Depths) -> Measurement:
     exact=True,
 )
 def mask(seen: Depths) -> Measurement:
-    """Layers at the largest D with a mask, minus those without."""
+    """Layers needed at the largest D with a mask, minus layers needed without."""
     return seen.over(seen.simulated["causal mask"][-1] - seen.simulated["no mask"][-1])
 
 

@@ -1,8 +1,8 @@
 """Retrieval prompts: models of known depth answer the equations that language models are asked.
 
-How a curve of accuracy against the number of steps looks where the number of layers, and so the number of steps that
-information can go, is known. A model is trained on chains of random vectors, of one number of steps and with one number
-of layers, and then reads equations such as "a = 3, b = a, c = b. What is the value of c?" word by word.
+How does accuracy fall with the number of steps if the number of layers, and so the reach of information, is known?
+Each model has one number of layers, is trained on chains of random vectors with one number of steps, and then reads
+equations such as "a = 3, b = a, c = b. What is the value of c?" word by word.
 
 Source: stacked attention heads, sections 4, 5 and 10.1.
 """
@@ -44,7 +44,7 @@ ASKED = 1000
 
 @dataclass(frozen=True)
 class Setting:
-    """Numbers of layers and of steps, and what is trained with each pair of them."""
+    """Numbers of layers and of steps, and how each pair of them is trained."""
 
     layers: tuple[int, ...]
     steps: tuple[int, ...]
@@ -72,13 +72,13 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Answered:
-    """Shares of right answers, the shallowest models and the shortest chains first.
+    """Accuracy on equations, the shallowest models and the shortest chains first.
 
     Shapes
         accuracy: `[depth steps member]`
         layers: `[depth]`
         steps: `[steps]`
-        least: `[steps]`, the layers without which no information goes so many steps
+        least: `[steps]`, the fewest layers with which information can travel that many steps
     """
 
     accuracy: Float[Tensor, "depth steps member"]
@@ -92,9 +92,9 @@ class Transcribed:
     """Questions as inputs of a `retrieval/minimal` task, with the ends of all chains.
 
     Shapes
-        inputs: `[question position both]`, a pair for each premise in its order, then the words that can be asked about
+        inputs: `[question position both]`, a pair for each premise in order, then the words that may be queried
         asked: `[question]`, which of those words the question is about
-        ends: `[question chain feature]`, the symbols that can be the answer
+        ends: `[question chain feature]`, the possible answers
         answer: `[question]`, which of the ends is right
     """
 
@@ -104,7 +104,7 @@ class Transcribed:
     answer: Int[Tensor, "question"]
 
     def right(self, outputs: Float[Tensor, "*member question query output"]) -> Bool[Tensor, "*member question"]:
-        """Return whether the right end is the nearest to what a model says of the last symbol of the chain asked for.
+        """Return whether the model's prediction of the queried chain's last symbol is nearest to the right end.
 
         outputs: predictions at all queries; the last features belong to the last symbol
         """
@@ -115,13 +115,13 @@ class Transcribed:
 
 
 def transcribe(questions: RetrievalPrompts, batch: Batch, into: MinimalRetrieval, seed: int = 0) -> Transcribed:
-    """Return a batch of equations as inputs of a task of vectors with as many chains and steps.
+    """Return a batch of equations as inputs of a vector task with the same numbers of chains and steps.
 
     The premise "b = a" becomes the pair (b, a), and every word a normal vector, drawn anew in each question. The
-    question becomes the words that no premise explains another word by, one for each chain, in random order: the model
-    answers about all of them at once, as in training.
-    Errors: `SpecError` for questions that are not equations in the paper's order about the ends of their chains, and
-    for a task of other chains or steps.
+    question becomes the last word of each chain, in random order: the model answers about all of them at once, as in
+    training.
+    Errors: `SpecError` for questions other than equations in the paper's order about the ends of their chains, and
+    for a task with other numbers of chains or steps.
     """
     sizes = (into.chains, into.steps)
     if questions.formulation != "equations" or questions.order not in ("paper", "steps"):
@@ -153,7 +153,7 @@ def transcribe(questions: RetrievalPrompts, batch: Batch, into: MinimalRetrieval
 
 
 def answer(run: TrainedRun, n: int = ASKED) -> Float[Tensor, "member"]:
-    """Return the share of equations of as many chains and steps that each member of a run answers rightly."""
+    """Return each member's accuracy on equations with as many chains and steps as its run's task."""
     into = retrieval_of(run)
     questions = task("retrieval/equations", chains=into.chains, steps=into.steps)
     assert isinstance(questions, RetrievalPrompts)
@@ -164,7 +164,7 @@ def answer(run: TrainedRun, n: int = ASKED) -> Float[Tensor, "member"]:
 
 
 def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
-    """Ask all models."""
+    """Ask all models the equations."""
     shape = (len(setting.layers), len(setting.steps))
     accuracy = torch.stack([answer(run) for run in runs]).view(*shape, -1)
     return Answered(
@@ -182,8 +182,8 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
     band=at_least(3.0),
 )
 def more_layers_further(seen: Answered) -> Measurement:
-    """Most steps that the deepest models answer (accuracy at least {ANSWERED:g}), without a gap, less those of the
-    shallowest."""
+    """Most steps that the deepest models answer without a gap (accuracy at least {ANSWERED:g}), minus those that the
+    shallowest answer."""
 
     def furthest(rows: Tensor) -> Tensor:
         unbroken = (rows.float().mean(dim=0) >= ANSWERED).int().cumprod(dim=1)
@@ -213,7 +213,7 @@ def _table(seen: Answered) -> Table:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the right answers against the number of steps, a curve for each number of layers."""
+    """Draw the accuracy against the number of steps, a curve for each number of layers."""
     seen = see(runs, setting)
     figure = curves_against(
         "Equations by number of steps, read by models of known depth",

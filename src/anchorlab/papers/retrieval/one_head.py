@@ -1,4 +1,4 @@
-"""What the studies of circuits and of emergence share: models with one head in each layer, and their circuits."""
+"""Shared by the studies of circuits and emergence: models with one head in each layer, and their circuits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class Solution:
 
     @property
     def paths(self) -> list[CircuitPath]:
-        """The circuit's paths from the lowest layer up, as tables list them."""
+        """The circuit's paths from the lowest layer up, in the order of the tables."""
         return sorted(self.circuit.paths, key=lambda path: path.layer)
 
     def panel(self) -> CircuitPanel:
@@ -64,9 +64,9 @@ class Solution:
 def solutions(run: TrainedRun, rise: float) -> list[Solution]:
     """Return the circuit of every member at the end of training, without members that diverged.
 
-    `rise` is how far a circuit's loss may be above the model's: the search cuts every path without which it is not.
+    `rise` is how far a circuit's loss may exceed the model's: the search cuts every path that it can within this limit.
 
-    Errors: `SpecError` where all of them diverged.
+    Errors: `SpecError` if all of them diverged.
     """
     ensemble, losses = run.ensemble(), at_end(run, "test", "loss")
     found = [
@@ -94,7 +94,7 @@ def useful_heads(circuit: Circuit) -> dict[Head, list[CircuitPath]]:
 
 
 def first_useful(circuit: Circuit, steps: int) -> list[Head]:
-    """Return the first useful heads: those that only join pairs, as long as no other comes between; at least one.
+    """Return the first useful heads: from the lowest up, as long as they only join pairs; at least one.
 
     "The only exceptions are the first useful layers of each transformer, which always attend to the previous position"
     (appendix E).
@@ -116,7 +116,7 @@ def path_columns(models: Sequence[Solution]) -> dict[str, list[str | int]]:
 
 
 def view_circuits(run: TrainedRun, found: Sequence[Solution], steps: Sequence[int] | None = None) -> AttentionView:
-    """Return a view of the first two models with their circuits, at these checkpoints (None: a few of all)."""
+    """Return a view of the first two models with their circuits, at the given checkpoints; None selects a few."""
     return view_run(
         run,
         members=[one.member for one in found[:2]],

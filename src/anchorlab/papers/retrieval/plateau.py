@@ -1,6 +1,6 @@
 """Retrieval: leaving the plateau of guessing.
 
-Guessing among the chains gives a loss of 0.75, and models stay there for long. Which choices decide whether, and when,
+Guessing among the chains gives a loss of 0.75, where models stay for a long time. Which choices decide whether and when
 they leave?
 
 Source: stacked attention heads, section 7; the search for a setting small enough for two cores is ours.
@@ -38,7 +38,7 @@ DISTINCT = tuple(2 * math.pi / 29 * turn for turn in (1, 3, 7, 12))
 
 @dataclass(frozen=True)
 class Change:
-    """One choice made otherwise: other fields of the task, the model or the recipe, of three steps if `longer`."""
+    """One changed choice: other fields of the task, the model or the recipe, with chains of three steps if `longer`."""
 
     label: str
     task: Mapping[str, Any] = field(default_factory=dict)
@@ -91,7 +91,7 @@ CHANGES = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained on chains of two steps and of three with the curriculum, and the changes that are tried."""
+    """The experiments on chains of two and three steps with the curriculum, and the changes to try."""
 
     two: Experiment
     three: Experiment
@@ -104,7 +104,7 @@ SMOKE = Setting(smoke(2), smoke(3), tuple(one for one in CHANGES if one.label in
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return two and three steps with the curriculum, the same without it, then each change."""
+    """Return the experiments of two and three steps with the curriculum, the same without it, then each change."""
     plain = [
         Change(f"{steps} steps, {name} curriculum", {"implicit_curriculum": name == "with"}, longer=steps == 3)
         for name in ("with", "no")
@@ -125,14 +125,14 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Losses:
-    """Final losses of models of two steps and of three, nothing changed."""
+    """Final losses on two and three steps, without any change."""
 
     having: Float[Tensor, "length member"]  # with the curriculum
     lacking: Float[Tensor, "length member"]  # without it
 
 
 def see(runs: Sequence[TrainedRun]) -> Losses:
-    """Read the losses from the first four runs: with the curriculum two steps and three, then without it."""
+    """Read the losses from the first four runs: two and three steps with the curriculum, then without."""
     loss = torch.stack([at_end(run, "test", "loss") for run in runs[:4]])
     return Losses(loss[:2], loss[2:])
 
@@ -145,7 +145,7 @@ def see(runs: Sequence[TrainedRun]) -> Losses:
     of=("without-it-fails",),
 )
 def curriculum_learns(seen: Losses) -> Measurement:
-    """Highest final loss of any model of two and of three steps with the curriculum."""
+    """Final loss with the curriculum, highest over all models on two or three steps."""
     return over(seen.having.amax(dim=0), taken=torch.max)
 
 
@@ -158,14 +158,14 @@ def curriculum_learns(seen: Losses) -> Measurement:
     own=True,
 )
 def without_it_fails(seen: Losses) -> Measurement:
-    """Lowest final loss of any model of two and of three steps without the curriculum; judged only where those with it
-    are below {RETRIEVED} on average."""
+    """Final loss without the curriculum, lowest over all models on two or three steps; judged only if models with the
+    curriculum are below {RETRIEVED} on average."""
     found = over(seen.lacking.amin(dim=0), taken=torch.min)
     return found if seen.having.mean() < RETRIEVED else replace(found, value=None, units=(), interval=None)
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the partial losses with the curriculum and without, and list what every change does."""
+    """Draw the partial losses with and without the curriculum, and list the effect of every change."""
     labels = [experiment.label for experiment in experiments(setting)]
     return Analysis(
         see(runs),

@@ -1,4 +1,4 @@
-"""What the retrieval studies share: chains, models and recipes, and what is read of a run's setting."""
+"""Shared by the retrieval studies: chains, models and recipes, and values read from a run's setting."""
 
 import math
 from collections.abc import Iterable
@@ -39,30 +39,30 @@ PASSES = 6400 * 256 / 2**18
 
 
 def orthogonal(features: int) -> tuple[float, ...]:
-    """Return frequencies that make the position vectors of `features` neighbours orthogonal to each other.
+    """Return frequencies with which the vectors of `features` successive positions are orthogonal.
 
-    After twice as many positions the vectors repeat.
+    After twice that many positions the vectors repeat.
     """
     return tuple(math.pi / features * odd for odd in range(1, features, 2))
 
 
 def nearly_orthogonal(features: int) -> tuple[float, ...]:
-    """Return the frequencies of `orthogonal`, 3 % higher, so that vectors that would repeat differ a little."""
+    """Return the frequencies of `orthogonal`, 3 % higher, so that repeated vectors differ a little."""
     return tuple(1.03 * frequency for frequency in orthogonal(features))
 
 
 def quick(
     steps: int, layers: int, duration: int, seeds: int, checkpoints: int | None = None, label: str = ""
 ) -> Experiment:
-    """Return the setting of quick profiles, with the implicit curriculum; `retrieval/plateau` shows what matters in it.
+    """Return the setting of quick profiles, with the implicit curriculum; `retrieval/plateau` shows which parts matter.
 
     Args:
-        steps: D, of the chains
-        layers: of one head and no feed-forward part
-        duration: batches of training
+        steps: the length D of the chains
+        layers: the number of layers, each of one head without a feed-forward part
+        duration: training batches
         seeds: the number of members
-        checkpoints: batches between two checkpoints, None for the last alone
-        label: for people
+        checkpoints: batches between two checkpoints, None for only the last
+        label: a name for people
     """
     features = 8
     recipe = Recipe(
@@ -108,7 +108,7 @@ def paper_recipe(steps: int, batch: int, size: int = 2**18, checkpoints: int | N
 
 
 def on_fixed_sample(setting: Experiment, seeds: int, label: str = "") -> Experiment:
-    """Return a setting on a fixed sample seen as often as the paper's, and measured on it too, with its first seeds."""
+    """Return a setting trained and measured on a fixed sample, seen as often as the paper's, with its first seeds."""
     recipe, fewer = setting.recipe, range(min(seeds, len(setting.members)))
     sample = recipe.replace(
         data=FixedSample(size=round(setting.steps * recipe.batch / PASSES)),
@@ -124,7 +124,7 @@ def section_7(steps: int) -> Experiment:
 
 
 def smoke(steps: int, seeds: int = 2, label: str = "") -> Experiment:
-    """Return a setting that is fast and learns nothing."""
+    """Return a setting that is fast but learns nothing."""
     recipe = Recipe(
         data=Stream(),
         schedule=Constant(),
@@ -151,7 +151,7 @@ def layers_of(run: TrainedRun) -> int:
 
 
 def least_layers_of(run: TrainedRun, steps: Iterable[int]) -> list[int]:
-    """Return the layers without which no information goes so many steps, with the mask and heads of a run's models."""
+    """Return the fewest layers, with the mask and heads of a run's models, that carry information `steps` steps."""
     spec = run.experiment.model
     assert isinstance(spec, VectorSpec)
     flow = Flow(causal=spec.mask, heads=1 if spec.heads == 1 else None)

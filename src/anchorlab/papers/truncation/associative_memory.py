@@ -1,7 +1,7 @@
 """Associative memory: the smallest singular value stores the noise.
 
-One matrix stores which output belongs with each of three inputs, and that one noise output comes three times in a
-hundred for every input. It is cut to its best approximation of each rank.
+One matrix stores which output belongs with each of three inputs, and that every input yields one noise output three
+times in a hundred. It is cut to its best approximation of each rank.
 
 Source: truncated weights, section 5, Figure 6 and appendix C.1.
 """
@@ -53,7 +53,7 @@ MANY = 8
 
 @dataclass(frozen=True)
 class Setting:
-    """How the matrix is trained, in how many runs; `drawn` runs more of each width give the spread of its results."""
+    """How the matrix is trained, in how many runs; `drawn` more runs of each width give the spread of results."""
 
     learning_rate: float
     steps: int
@@ -66,7 +66,7 @@ PAPER = Setting(learning_rate=3.0, steps=10_000, runs=20)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training for each width, measured ten times in each decade of steps."""
+    """Return an experiment for each width, evaluated ten times per decade of steps."""
     decades = math.ceil(math.log10(setting.steps))
     moments = tuple(sorted({round(10 ** (tenth / 10)) for tenth in range(10 * decades)}))
     recipe = Recipe(
@@ -87,12 +87,12 @@ Losses = Mapping[str, Float[Tensor, "member"]]
 
 @dataclass(frozen=True)
 class Seen:
-    """What the measures read.
+    """The input of the measures.
 
     Args:
-        losses: of the trained runs, by width
-        many: the loss at rank 2 of many runs more, by width
-        flows: the gradient flow with orthonormal embeddings at `FLOW_TIME`, by number of inputs and by alpha
+        losses: the losses of the trained runs, by width
+        many: the loss at rank 2 of many more runs, by width
+        flows: the gradient flow with orthonormal embeddings up to `FLOW_TIME`, by number of inputs and alpha
     """
 
     losses: Mapping[int, Losses]
@@ -111,7 +111,7 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Seen:
 
 
 def many_losses(width: int, setting: Setting, steps: int) -> Float[Tensor, "run"]:
-    """Return the pure-label loss at rank 2 of many runs after `steps` steps, trained as in the study."""
+    """Train many runs for `steps` steps as in the study; return their pure-label loss at rank 2."""
     start = draw_memories(generator(0, "associative memory", width), setting.drawn, INPUTS, width)
     return torch.from_numpy(start.descend(ALPHA, setting.learning_rate, steps).pure_label_loss(rank=2))
 
@@ -150,7 +150,8 @@ def _second_to_full(losses: Losses) -> Measurement:
     band=at_most(0.1),
 )
 def rank_two_12(seen: Seen) -> Measurement:
-    """Median pure-label loss at rank 2 over that of the full model, at the end; an order of magnitude is asked."""
+    """Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 12; "significantly" is taken
+    as an order of magnitude."""
     return _second_to_full(seen.losses[12])
 
 
@@ -161,7 +162,8 @@ def rank_two_12(seen: Seen) -> Measurement:
     band=at_most(0.1),
 )
 def rank_two_8(seen: Seen) -> Measurement:
-    """Median pure-label loss at rank 2 over that of the full model, at the end; an order of magnitude is asked."""
+    """Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 8; "significantly" is taken
+    as an order of magnitude."""
     return _second_to_full(seen.losses[8])
 
 
@@ -172,7 +174,7 @@ def rank_two_8(seen: Seen) -> Measurement:
     band=at_least(0.75),
 )
 def rank_two_likely(seen: Seen) -> Measurement:
-    """Share of the runs of both widths in which it has, at the end."""
+    """Share of the runs of both widths in which rank 2 has the lower pure-label loss at the end."""
     lower = _of_both(seen, "rank 2") < _of_both(seen, "none")
     return over(lower.double().mean(dim=1), detail=f"{int(lower.sum())} of {lower.numel()} runs")
 
@@ -184,7 +186,8 @@ def rank_two_likely(seen: Seen) -> Measurement:
     band=at_most(0.1),
 )
 def rank_three_full(seen: Seen) -> Measurement:
-    """Median over the runs of both widths of the distance between both pure-label losses, over the full model's."""
+    """Distance between the pure-label losses at rank 3 and of the full model, divided by the latter; median over the
+    runs of both widths."""
     full = _of_both(seen, "none")
     return over_shared((_of_both(seen, "rank 3") - full).abs() / full, torch.median)
 
@@ -196,8 +199,8 @@ def rank_three_full(seen: Seen) -> Measurement:
     band=at_most(0.8),
 )
 def wider_steadier(seen: Seen) -> Measurement:
-    """Distance between the quartiles of the logarithm of the rank-2 loss at the end, d = 12 over d = 8, each of many
-    runs more, trained alike: with 20 runs such a ratio is hardly known."""
+    """Interquartile range of the logarithm of the rank-2 loss at the end, ratio of d = 12 to d = 8; over many more runs
+    trained alike, since 20 runs hardly determine such a ratio."""
     logarithms = [seen.many[width].log() for width in WIDTHS]
     wide, narrow = (float(_between_quartiles(values)) for values in logarithms)
     low, high = _resampled_ratio(logarithms)
@@ -214,8 +217,8 @@ def wider_steadier(seen: Seen) -> Measurement:
     exact=True,
 )
 def noise_subspace(seen: Seen) -> Measurement:
-    """Largest pure-label loss of the matrix without that subspace over that of the full one, over numbers of inputs
-    from {MANY} to 128 and alphas from {ALPHA:g} on, in the gradient flow at t = {FLOW_TIME:g}."""
+    """Pure-label loss of the matrix without the noise's subspace of rank one, divided by that of the full matrix;
+    largest over {MANY} to 128 inputs and alphas from {ALPHA:g} on, in the gradient flow at t = {FLOW_TIME:g}."""
     flows = [one for (count, alpha), one in seen.flows.items() if count >= MANY and alpha >= ALPHA]
     return Measurement(max(float(one.loss_without_noise[-1] / one.loss[-1]) for one in flows))
 
@@ -228,8 +231,8 @@ def noise_subspace(seen: Seen) -> Measurement:
     exact=True,
 )
 def alpha_decides(seen: Seen) -> Measurement:
-    """Share of the numbers of inputs from {MANY} on with which it does for some alpha from 1e-4 to 0.4 and does not for
-    some other, in the gradient flow at t = {FLOW_TIME:g}."""
+    """Share of the numbers of inputs from {MANY} on for which the noise's subspace belongs to the smallest singular
+    value at some alpha from 1e-4 to 0.4 but not at another, in the gradient flow at t = {FLOW_TIME:g}."""
     smallest = {key: bool(flow.noise_value[-1] < flow.signal_value[-1]) for key, flow in seen.flows.items()}
     found = {count: {smallest[count, alpha] for alpha in FLOW_ALPHAS} for count in FLOW_INPUTS}
     large = [float(len(both) == 2) for count, both in found.items() if count >= MANY]

@@ -1,7 +1,7 @@
 """Noisy recall: attention avoids the noise.
 
-In noisy sequences some triggers were followed by the sequence's own token and some by noise. To which of them does
-layer 1 attend from the last trigger?
+In noisy sequences some triggers were followed by the sequence's own token and some by noise. To which of these tokens
+does layer 1 attend from the last trigger?
 
 Source: truncated weights, section 4, Figure 5 and appendix A.1.
 """
@@ -33,7 +33,7 @@ _MOST_COLUMNS = 16  # of the sequence that is drawn, so that each has its label
 
 @dataclass(frozen=True)
 class Followers:
-    """What followed the trigger in noisy sequences that have both noise and the right token there.
+    """The tokens after the trigger, in noisy sequences in which it was followed by both noise and the right token.
 
     Args:
         tokens: the sequences
@@ -47,7 +47,7 @@ class Followers:
 
 
 def followers(task: NoisyRecall, batch: Batch) -> Followers:
-    """Find what followed the one trigger before the last position; sequences whose y is the noise are left out."""
+    """Find the tokens that followed the trigger before the last position; skip sequences whose y is the noise."""
     tokens, output = batch.inputs, batch.latents["output"][:, :1]
     after = torch.zeros_like(tokens, dtype=torch.bool)
     after[:, 1:] = tokens[:, :-1] == task.triggers[0]
@@ -59,12 +59,12 @@ def followers(task: NoisyRecall, batch: Batch) -> Followers:
 
 @dataclass(frozen=True)
 class Attention:
-    """How much the last position attends to all places of a kind, mean over sequences.
+    """How much the last position attends to all tokens of a kind, mean over sequences.
 
     Args:
         right: attention to all [trigger] + y
         noise: attention to all [trigger] + noise
-        ratio: attention to one noise over that to one right token, from their means over all sequences
+        ratio: attention to one noise token over that to one right token, from their means over all sequences
     """
 
     right: Float[Tensor, "member"]
@@ -73,7 +73,7 @@ class Attention:
 
     @property
     def share(self) -> Float[Tensor, "member"]:
-        """The share of noise in the attention to all that followed the trigger."""
+        """The share of noise in the attention to all tokens that followed the trigger."""
         return self.noise / (self.right + self.noise)
 
 
@@ -94,7 +94,7 @@ class Seen:
 
 
 def see(runs: Sequence[TrainedRun], found: Followers) -> Seen:
-    """Look at both runs, trained with noise and fine-tuned with it, at every checkpoint."""
+    """Measure both runs, trained with noise and fine-tuned with it, at every checkpoint."""
     return Seen(*([attention(run.ensemble(step), found) for step in run.checkpoints] for run in runs))
 
 
@@ -104,8 +104,8 @@ def see(runs: Sequence[TrainedRun], found: Followers) -> Seen:
     paper="attends only to them",
     band=at_least(0.5),
 )
-def noisy_attends(seen: Seen) -> Tensor:
-    """Attention of the last position's trigger to [trigger] + y in all, trained with noise, mean over seeds."""
+def noisy_attends(seen: Seen) -> Float[Tensor, "seed"]:
+    """Total attention from the last position's trigger to [trigger] + y, trained with noise, mean over seeds."""
     return seen.noisy[-1].right
 
 
@@ -115,8 +115,8 @@ def noisy_attends(seen: Seen) -> Tensor:
     paper="only to the right tokens",
     band=at_most(0.1),
 )
-def noisy_avoids(seen: Seen) -> Tensor:
-    """Share of noise in the attention to all that followed the trigger, trained with noise, mean over seeds."""
+def noisy_avoids(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of noise in the attention to all tokens that followed the trigger, trained with noise, mean over seeds."""
     return seen.noisy[-1].share
 
 
@@ -126,8 +126,8 @@ def noisy_avoids(seen: Seen) -> Tensor:
     paper="all tokens just after the triggers",
     band=at_least(ATTENDS),
 )
-def clean_attends(seen: Seen) -> Tensor:
-    """Attention to [trigger] + y and [trigger] + noise in all, trained without noise, mean over seeds."""
+def clean_attends(seen: Seen) -> Float[Tensor, "seed"]:
+    """Total attention to [trigger] + y and [trigger] + noise, trained without noise, mean over seeds."""
     return seen.tuned[0].right + seen.tuned[0].noise
 
 
@@ -138,8 +138,8 @@ def clean_attends(seen: Seen) -> Tensor:
     band=within(0.5, 2.0),
 )
 def clean_attends_to_both(seen: Seen) -> Measurement:
-    """Attention to one noise that followed the trigger over that to one right token, trained without noise, mean over
-    seeds; judged only in models whose attention goes to both by {ATTENDS:g} in all, as uniform attention does not."""
+    """Attention to one noise token after the trigger over that to one right token, trained without noise, mean over
+    seeds; judged only in models with a total attention of {ATTENDS:g} to both, more than uniform attention."""
     clean, noisy = seen.tuned[0], seen.noisy[-1]
     ratio = clean.ratio[clean.right + clean.noise >= ATTENDS]
     return over(ratio, detail=f"{float(noisy.ratio.mean()):.3g} trained with noise")
@@ -151,8 +151,8 @@ def clean_attends_to_both(seen: Seen) -> Measurement:
     paper="only focused on the correct tokens",
     band=at_least(0.5),
 )
-def tuned_attends(seen: Seen) -> Tensor:
-    """Attention to [trigger] + y in all, after fine-tuning, mean over seeds."""
+def tuned_attends(seen: Seen) -> Float[Tensor, "seed"]:
+    """Total attention to [trigger] + y, after fine-tuning, mean over seeds."""
     return seen.tuned[-1].right
 
 
@@ -162,8 +162,8 @@ def tuned_attends(seen: Seen) -> Tensor:
     paper="only focused on the correct tokens",
     band=at_most(0.1),
 )
-def tuned_avoids(seen: Seen) -> Tensor:
-    """Share of noise in the attention to all that followed the trigger, after fine-tuning, mean over seeds."""
+def tuned_avoids(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of noise in the attention to all tokens that followed the trigger, after fine-tuning, mean over seeds."""
     return seen.tuned[-1].share
 
 

@@ -1,7 +1,7 @@
 """Noisy recall: which layer holds the noise, by kinds of feed-forward layers.
 
-Each of the two feed-forward layers is a perceptron, one matrix, or missing. Which of them, dropped after training,
-takes the noise with it?
+Each of the two feed-forward layers is a perceptron, one matrix, or missing. Dropping which of them after training
+removes the noise?
 
 Source: truncated weights, appendix A.4 and Figures 9 to 12.
 """
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
@@ -57,7 +58,7 @@ Seen = Mapping[FeedForwards, Ends]
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training for each choice of layers."""
+    """Return an experiment for each choice of layers."""
     return [
         setting.experiment(
             "noisy recall" if choice == MLP_MLP else f"noisy recall, {choice[0]} and {choice[1]}", choice
@@ -67,7 +68,7 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the ends of the runs, in the order of `CHOICES`."""
+    """Read the final predictions of the runs, in the order of `CHOICES`."""
     return {choice: clean_ends(run) for choice, run in zip(CHOICES, runs, strict=True)}
 
 
@@ -77,7 +78,7 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     paper="near 1",
     band=within(0.95, 1.0),
 )
-def mlp_mlp_without_f2(seen: Seen) -> Tensor:
+def mlp_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token without F_2, on clean sequences at the end, mean over seeds."""
     return seen[MLP_MLP].right[WITHOUT_F2]
 
@@ -88,7 +89,7 @@ def mlp_mlp_without_f2(seen: Seen) -> Tensor:
     paper="high",
     band=at_least(0.6),
 )
-def mlp_mlp_without_f1(seen: Seen) -> Tensor:
+def mlp_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the noise token without F_1, on clean sequences at the end, mean over seeds."""
     return seen[MLP_MLP].noise[WITHOUT_F1]
 
@@ -99,7 +100,7 @@ def mlp_mlp_without_f1(seen: Seen) -> Tensor:
     paper="helps",
     band=at_least(0.1),
 )
-def mlp_linear_without_f2(seen: Seen) -> Tensor:
+def mlp_linear_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds."""
     return seen[MLP_LINEAR].gain(WITHOUT_F2)
 
@@ -110,7 +111,7 @@ def mlp_linear_without_f2(seen: Seen) -> Tensor:
     paper="helps",
     band=at_least(0.1),
 )
-def mlp_linear_without_f1(seen: Seen) -> Tensor:
+def mlp_linear_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token without F_1 minus that of the full model, at the end, mean over seeds."""
     return seen[MLP_LINEAR].gain(WITHOUT_F1)
 
@@ -121,7 +122,7 @@ def mlp_linear_without_f1(seen: Seen) -> Tensor:
     paper="lower loss",
     band=at_least(0.0),
 )
-def mlp_linear_f1_is_better(seen: Seen) -> Tensor:
+def mlp_linear_f1_is_better(seen: Seen) -> Float[Tensor, "seed"]:
     """Clean loss without F_2 minus that without F_1, at the end, mean over seeds."""
     return seen[MLP_LINEAR].loss[WITHOUT_F2] - seen[MLP_LINEAR].loss[WITHOUT_F1]
 
@@ -132,7 +133,7 @@ def mlp_linear_f1_is_better(seen: Seen) -> Tensor:
     paper="helps",
     band=at_least(0.1),
 )
-def linear_mlp_without_f2(seen: Seen) -> Tensor:
+def linear_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds."""
     return seen[LINEAR_MLP].gain(WITHOUT_F2)
 
@@ -143,7 +144,7 @@ def linear_mlp_without_f2(seen: Seen) -> Tensor:
     paper="predicts the noise more",
     band=at_least(0.1),
 )
-def linear_mlp_without_f1(seen: Seen) -> Tensor:
+def linear_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the noise token without F_1 minus that of the full model, at the end, mean over seeds."""
     return seen[LINEAR_MLP].noise[WITHOUT_F1] - seen[LINEAR_MLP].noise[FULL]
 
@@ -154,7 +155,7 @@ def linear_mlp_without_f1(seen: Seen) -> Tensor:
     paper="a little",
     band=within(0.01, 0.3),
 )
-def none_best(seen: Seen) -> Tensor:
+def none_best(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token at rho = 0.05 minus that of the full model, at the end, mean over seeds."""
     return seen[NONE].gain(BEST)
 
@@ -166,8 +167,8 @@ def none_best(seen: Seen) -> Tensor:
     band=at_least(0.1),
 )
 def none_less(seen: Seen) -> Measurement:
-    """Gain of dropping a feed-forward layer, the better of the two, in the choice of layers where that is smallest,
-    minus the gain at rho = 0.05 without any, each the mean over seeds."""
+    """Gain of dropping the better of the two feed-forward layers, smallest over choices of layers, minus the gain at
+    rho = 0.05 in the model without feed-forward layers; each a mean over seeds."""
     both, some = (WITHOUT_F1, WITHOUT_F2), [choice for choice in CHOICES if choice != NONE]
     dropped = torch.stack([torch.stack([seen[choice].gain(edit) for edit in both]) for choice in some])
     gains = torch.cat([dropped.flatten(0, 1), seen[NONE].gain(BEST)[None]])
@@ -185,8 +186,8 @@ def none_less(seen: Seen) -> Measurement:
     paper="destroyed",
     band=at_most(0.5),
 )
-def none_destroyed(seen: Seen) -> Tensor:
-    """Probability of the right token at rho = 0.01 over that of the full model, at the end, mean over seeds."""
+def none_destroyed(seen: Seen) -> Float[Tensor, "seed"]:
+    """Probability of the right token at rho = 0.01 divided by the full model's, at the end, mean over seeds."""
     return seen[NONE].right[LOWEST] / seen[NONE].right[FULL]
 
 

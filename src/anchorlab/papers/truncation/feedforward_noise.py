@@ -41,7 +41,7 @@ FALLS = 0.4
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one training, with noise."""
+    """Return the only experiment: training with noise."""
     return [setting.experiment()]
 
 
@@ -56,7 +56,7 @@ def losses(run: TrainedRun) -> Float[Tensor, "rank member"]:
     paper="about 0.5",
     band=within(ALPHA - 0.1, ALPHA + 0.1),
 )
-def full_noise(run: TrainedRun) -> Tensor:
+def full_noise(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Mean probability of the noise token on clean sequences at the end, full model."""
     return at_end(run, "clean", "noise")
 
@@ -67,7 +67,7 @@ def full_noise(run: TrainedRun) -> Tensor:
     paper="about 0.98",
     band=within(0.95, 1.0),
 )
-def dropped_right(run: TrainedRun) -> Tensor:
+def dropped_right(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Mean probability of the right token on clean sequences at the end, rho = 0."""
     return at_end(run, "clean", "right", WITHOUT_F2)
 
@@ -78,7 +78,7 @@ def dropped_right(run: TrainedRun) -> Tensor:
     paper="about 0",
     band=at_most(0.05),
 )
-def dropped_noise(run: TrainedRun) -> Tensor:
+def dropped_noise(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Mean probability of the noise token on clean sequences at the end, rho = 0."""
     return at_end(run, "clean", "noise", WITHOUT_F2)
 
@@ -89,7 +89,7 @@ def dropped_noise(run: TrainedRun) -> Tensor:
     paper="lower for smaller rho, lowest at rho = 0",
     band=at_least(FALLS),
 )
-def clean_loss_falls(run: TrainedRun) -> Tensor:
+def clean_loss_falls(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Clean loss of the full model minus that at rho = 0, at the end, mean over seeds."""
     found = losses(run)
     return found[0] - found[-1]
@@ -100,7 +100,7 @@ def clean_loss_falls(run: TrainedRun) -> Tensor:
 )
 def loss_order(run: TrainedRun) -> Measurement | None:
     """Largest rise of the mean clean loss from one rho to the next smaller one (rho = 1, 0.5, 0.25, 0.1, 0.05, 0);
-    judged only where the loss falls at all, by {FALLS}."""
+    judged only if the loss falls by at least {FALLS} overall."""
     found = losses(run)
     means = found.mean(dim=1)
     if float(means[0] - means[-1]) < FALLS:
@@ -114,8 +114,8 @@ def loss_order(run: TrainedRun) -> Measurement | None:
     paper="fraction of predicting the noise near 1 within about 5 to 10 steps",
     band=at_least(0.8),
 )
-def noise_first(run: TrainedRun) -> Tensor:
-    """Highest fraction of predicting the noise, as the most probable token, after 1 to 10 steps, on clean sequences,
+def noise_first(run: TrainedRun) -> Float[Tensor, "seed"]:
+    """Highest share of positions at which noise is the most probable token, after 1 to 10 steps, on clean sequences,
     full model, mean over seeds."""
     return noise_peak(run, "clean")
 
@@ -128,8 +128,8 @@ def noise_first(run: TrainedRun) -> Tensor:
     always=True,
 )
 def recall_later(run: TrainedRun) -> Measurement | None:
-    """Step at which the right token reaches half of 1 - alpha over that at which the noise reaches alpha, on clean
-    sequences, lowest over seeds."""
+    """Step at which the right token's probability reaches half of 1 - alpha, divided by the step at which the noise's
+    reaches alpha, on clean sequences, lowest over seeds."""
     right = first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2)
     delay = right / first_crossing(*along(run, "clean", "noise"), ALPHA).clamp(min=1)  # by interpolation
     return None if bool(delay.isnan().any()) else over(delay, taken=torch.min)  # a member learned only one of them

@@ -1,7 +1,7 @@
 """Noisy recall: which memory each weight matrix holds.
 
-Weights of a trained recall model as memories: how strongly each joins the embeddings of tokens and positions with each
-other and with the outputs.
+Weights of a trained recall model as memories: how strongly each associates the embeddings of tokens and positions with
+each other and with the outputs.
 
 Source: truncated weights, appendices A.1 and A.3, Figures 7 and 8.
 """
@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, TimelineFigure, at_least, at_most, event, grid
@@ -27,25 +27,25 @@ from anchorlab.training import Ensemble, Experiment, TrainedRun
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training with one trigger and one with five."""
+    """Return the experiments with one trigger and with five."""
     return [setting.experiment(), setting.experiment("noisy recall, five triggers", triggers=FIVE)]
 
 
 def without_noise(experiment: Experiment) -> NoisyRecall:
-    """Return the task with every trigger followed by its own output: recall without anything to memorise."""
+    """Return the control task without noise: every trigger is followed by its own output, with nothing to memorise."""
     assert isinstance(experiment.task, NoisyRecall)
     return experiment.task.replace(alpha=0.0)
 
 
 @dataclass(frozen=True)
 class Memories:
-    """The four bilinear forms of Figures 7 and 8, and what is read off them.
+    """The four bilinear forms of Figures 7 and 8, and numbers derived from them.
 
     Args:
         previous: attention of layer 0 by positions alone, causal
         noise: logits of F_2(W_E(i))
         signal: logits of W_E(i) W_V of layer 1
-        match: how much a query W_E(j) of layer 1 asks for W_E(i) W_V of layer 0, `[i, j]`
+        match: the score in layer 1 of the query W_E(j) with the key W_E(i) W_V of layer 0, `[i, j]`
         noise_token: the task's
         triggers: the task's
     """
@@ -58,16 +58,16 @@ class Memories:
     triggers: tuple[int, ...]
 
     def previous_share(self, positions: int | None = None) -> Float[Tensor, "member"]:
-        """Return the share of positions, the first aside, whose largest attention goes to the position before.
+        """Return the share of positions after the first whose largest attention goes to the previous position.
 
-        Of the first `positions` alone, by default of all.
+        Counts only the first `positions`; by default all.
         """
         places = torch.arange(1, positions or self.previous.shape[-1])
         return (self.previous[:, places].argmax(dim=-1) == places - 1).double().mean(dim=1)
 
     @property
     def early_share(self) -> Float[Tensor, "member"]:
-        """The same share of the first quarter of the positions: 64 of 256 in the authors' public code."""
+        """`previous_share` of the first quarter of the positions: 64 of 256 in the authors' public code."""
         return self.previous_share(max(2, self.previous.shape[-1] // 4))
 
     def noise_share(self, tokens: Sequence[int] | None = None) -> Float[Tensor, "member"]:
@@ -77,7 +77,7 @@ class Memories:
 
     @property
     def trigger_ratio(self) -> Float[Tensor, "member"]:
-        """The mean logit of the noise over triggers, over that over all other tokens."""
+        """The noise's mean logit for triggers, divided by its mean logit for all other tokens."""
         of_noise = self.noise[:, :, self.noise_token]
         rest = torch.ones(of_noise.shape[1], dtype=torch.bool)
         rest[list(self.triggers)] = False
@@ -92,14 +92,14 @@ class Memories:
 
     @property
     def noise_ratio(self) -> Float[Tensor, "member"]:
-        """The noise token's own logit over the mean of the other tokens' own ones."""
+        """The noise token's own logit, divided by the mean of the other tokens' own logits."""
         own = self.signal.diagonal(dim1=1, dim2=2)
         others = torch.arange(own.shape[1]) != self.noise_token
         return own[:, self.noise_token] / own[:, others].mean(dim=1)
 
     @property
     def match_ratio(self) -> Float[Tensor, "member"]:
-        """The smallest of the triggers' own entries over the largest of all other entries."""
+        """The smallest diagonal entry of `match` for a trigger, divided by the largest of all other entries."""
         index = list(self.triggers)
         rest = self.match.clone()
         rest[:, index, index] = -torch.inf
@@ -107,7 +107,7 @@ class Memories:
 
 
 def memories(ensemble: Ensemble, task: NoisyRecall) -> Memories:
-    """Read the forms off a recall model with two perceptrons."""
+    """Compute the bilinear forms of a recall model with two perceptrons."""
 
     def values(layer: int) -> str:
         maps = (f"blocks.{layer}.attn.{name}" for name in ("W_V", "W_O"))
@@ -135,7 +135,7 @@ class Seen:
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the memories of both runs, first with one trigger."""
+    """Compute the memories of both runs: with one trigger, then with five."""
     return Seen(*(memories(run.ensemble(), _task(run)) for run in runs))
 
 
@@ -151,8 +151,8 @@ def _task(run: TrainedRun) -> NoisyRecall:
     paper="a line beside the diagonal",
     band=at_least(0.9),
 )
-def previous_token(seen: Seen) -> Tensor:
-    """Share of positions whose largest attention by positions alone is to the position before, mean over seeds."""
+def previous_token(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of positions with the largest attention, by positions alone, to the previous one, mean over seeds."""
     return seen.one.previous_share()
 
 
@@ -162,8 +162,9 @@ def previous_token(seen: Seen) -> Tensor:
     paper="a line beside the diagonal; the authors' public code looks at the first 64 of 256 positions",
     band=at_least(0.9),
 )
-def previous_token_early(seen: Seen) -> Tensor:
-    """The same share of the first quarter of the positions, mean over seeds."""
+def previous_token_early(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of the first quarter of positions whose largest attention, by positions alone, goes to the previous
+    position, mean over seeds."""
     return seen.one.early_share
 
 
@@ -173,8 +174,8 @@ def previous_token_early(seen: Seen) -> Tensor:
     paper="large",
     band=at_least(0.99),
 )
-def noise_from_trigger(seen: Seen) -> Tensor:
-    """Share of seeds in which no other output has a larger logit."""
+def noise_from_trigger(seen: Seen) -> Bool[Tensor, "seed"]:
+    """Share of seeds in which the noise has the largest logit of all outputs of F_2 for the trigger's embedding."""
     return seen.one.noise_share(seen.one.triggers) == 1
 
 
@@ -184,8 +185,8 @@ def noise_from_trigger(seen: Seen) -> Tensor:
     paper="for all inputs",
     band=at_least(0.9),
 )
-def noise_from_all(seen: Seen) -> Tensor:
-    """Share of tokens for which no output has a larger logit than the noise, mean over seeds."""
+def noise_from_all(seen: Seen) -> Float[Tensor, "seed"]:
+    """Share of tokens whose embedding gives the noise the largest logit of all outputs of F_2, mean over seeds."""
     return seen.one.noise_share()
 
 
@@ -195,7 +196,7 @@ def noise_from_all(seen: Seen) -> Tensor:
     paper="large where i = j",
     band=at_least(0.9),
 )
-def signal_diagonal(seen: Seen) -> Tensor:
+def signal_diagonal(seen: Seen) -> Float[Tensor, "seed"]:
     """Share of tokens other than the noise whose own output has the largest logit, mean over seeds."""
     return seen.one.own_output
 
@@ -206,8 +207,8 @@ def signal_diagonal(seen: Seen) -> Tensor:
     paper="not large",
     band=at_most(0.5),
 )
-def signal_but_noise(seen: Seen) -> Tensor:
-    """The noise token's own logit over the mean of the others', mean over seeds."""
+def signal_but_noise(seen: Seen) -> Float[Tensor, "seed"]:
+    """The noise token's own logit, divided by the mean of the other tokens' own logits, mean over seeds."""
     return seen.one.noise_ratio
 
 
@@ -217,8 +218,8 @@ def signal_but_noise(seen: Seen) -> Tensor:
     paper="large only where i = j = q",
     band=at_least(1.0),
 )
-def match_one(seen: Seen) -> Tensor:
-    """The trigger's own entry over the largest of all other entries, mean over seeds."""
+def match_one(seen: Seen) -> Float[Tensor, "seed"]:
+    """Diagonal entry of layer 1's scores for the trigger, divided by the largest other entry, mean over seeds."""
     return seen.one.match_ratio
 
 
@@ -228,13 +229,13 @@ def match_one(seen: Seen) -> Tensor:
     paper="large only where i = j is a trigger",
     band=at_least(1.0),
 )
-def match_five(seen: Seen) -> Tensor:
-    """The smallest of the triggers' own entries over the largest of all other entries, mean over seeds."""
+def match_five(seen: Seen) -> Float[Tensor, "seed"]:
+    """Smallest diagonal entry of layer 1's scores for a trigger over the largest other entry, mean over seeds."""
     return seen.five.match_ratio
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the forms of Figures 7 and 8 at the end, and what they hold along training."""
+    """Draw the forms of Figures 7 and 8 at the end, and the numbers derived from them along training."""
     seen = see(runs)
     return Analysis(seen, figures=[*_maps(runs[0], seen), *_along(runs[0])], tables=[_table(seen)])
 

@@ -1,7 +1,7 @@
 """Noisy recall: the noise is learned first, the recall later.
 
-A trigger is followed by the sequence's own token, or, with probability 1/2, by noise. What does the model predict
-there, step by step, trained on that from the start or after a training without noise?
+A trigger is followed by the sequence's own token, or, with probability 1/2, by noise. What does the model predict there
+at each step, trained with noise from the start or only after training without it?
 
 Source: truncated weights, section 4 and Figure 4; settings in its appendix A.5.
 """
@@ -65,8 +65,8 @@ def _predicted(run: TrainedRun, metric: str) -> Float[Tensor, "member step"]:
     paper="fraction close to 1 in the first 5 or so steps",
     band=at_least(0.8),
 )
-def tuning_peak(seen: Seen) -> Tensor:
-    """Highest fraction of predicting the noise, as the most probable token, after 1 to {FIRST} steps of fine-tuning, on
+def tuning_peak(seen: Seen) -> Float[Tensor, "seed"]:
+    """Highest share of positions at which noise is the most probable token, after 1 to {FIRST} steps of fine-tuning, on
     noisy sequences, mean over seeds."""
     return noise_peak(seen.tuned, "train")
 
@@ -89,7 +89,7 @@ def tuning_settles(seen: Seen) -> Measurement:
     band=at_least(0.9),
     of=("tuning-peak", "tuning-settles"),
 )
-def tuning_knew(seen: Seen) -> Tensor:
+def tuning_knew(seen: Seen) -> Float[Tensor, "seed"]:
     """Probability of the right token on clean sequences before fine-tuning, mean over seeds."""
     return along(seen.tuned, "clean", "right")[1][:, 0]
 

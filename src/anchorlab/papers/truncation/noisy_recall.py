@@ -1,4 +1,4 @@
-"""What the studies of noisy in-context recall share: settings, truncations, and numbers read from runs."""
+"""Shared by the studies of noisy in-context recall: settings, truncations, and numbers read from runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,8 +63,8 @@ class Setting:
         task: the law of the noisy sequences, with one trigger
         model: with a perceptron in both layers
         recipe: for the noisy sequences; `experiment` adds the truncations
-        seeds: how many
-        tuning: steps of a training without noise, and of the fine-tuning with noise that follows it
+        seeds: the number of seeds
+        tuning: steps of training without noise, and of the fine-tuning with noise that follows
     """
 
     task: NoisyRecall
@@ -82,8 +82,8 @@ class Setting:
     ) -> Experiment:
         """Return the training of a recall model, with all its truncations measured along training.
 
-        Equal arguments give one cell, whichever study asks for it. With several triggers twice as many positions are
-        scored; without feed-forward layers the value maps have two factors, as Figure 12 needs.
+        Equal arguments give the same cell in every study. With several triggers twice as many positions are scored;
+        without feed-forward layers the value maps have two factors, as Figure 12 needs.
         """
         scored = self.task.max_scored * (2 if len(triggers) > 1 else 1)
         model = self.model.replace(
@@ -102,7 +102,7 @@ class Setting:
 
 
 def truncations(feed_forward: FeedForwards) -> dict[str, tuple[Edit, ...]]:
-    """Return the truncations measured along training: what the paper drops or cuts for this choice of F_1 and F_2."""
+    """Return the truncations measured along training: those in the paper for this choice of F_1 and F_2."""
     first, second = feed_forward
     edits: dict[str, tuple[Edit, ...]] = {}
     if second == "mlp":
@@ -159,9 +159,9 @@ def noisy_study(
     tuned: bool = False,
     other_task: Callable[[Experiment], Task | None] = no_other_task,
 ) -> Study[Setting]:
-    """Return a study of noisy recall, with its profiles; with `tuned`, their notes name the steps of fine-tuning too.
+    """Return a study of noisy recall with its profiles; with `tuned`, their notes include the steps of fine-tuning.
 
-    The other arguments are as of `Study`.
+    The other arguments are passed to `Study`.
     """
 
     def profile(setting: Setting, note: str, paper: bool = False) -> Profile[Setting]:
@@ -191,7 +191,7 @@ def noisy_study(
 
 
 def noisy_and_tuned(setting: Setting) -> list[Experiment]:
-    """Return a training with noise from the start, and one without noise, fine-tuned with it (Figures 4 and 5)."""
+    """Return training with noise from the start, and fine-tuning with it after training without (Figures 4 and 5)."""
     recipe = setting.recipe.replace(duration=setting.tuning)
     if isinstance(recipe.schedule, WarmupCosine):
         recipe = recipe.replace(schedule=recipe.schedule.replace(horizon=setting.tuning))
@@ -202,7 +202,7 @@ def noisy_and_tuned(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Ends:
-    """What a model and its truncations predict on clean sequences at the end, by edit: probabilities, loss in nats."""
+    """Final predictions of a model and its truncations on clean sequences, by edit: probabilities, loss in nats."""
 
     right: Mapping[str, Float[Tensor, "member"]]
     noise: Mapping[str, Float[Tensor, "member"]]
@@ -213,7 +213,7 @@ class Ends:
         return self.right[edit] - self.right[FULL]
 
     def row(self, edit: str) -> dict[str, Float[Tensor, "member"]]:
-        """Return what an edit leaves, by the heading of its column in tables."""
+        """Return the values under an edit, keyed by their column headings."""
         return {"right token": self.right[edit], "noise token": self.noise[edit], "clean loss": self.loss[edit]}
 
 
@@ -224,10 +224,10 @@ def clean_ends(run: TrainedRun) -> Ends:
 
 
 def noise_peak(run: TrainedRun, split: str, last: int = FIRST) -> Float[Tensor, "member"]:
-    """Return the highest fraction of predicting the noise after 1 to `last` steps.
+    """Return the highest share of positions at which noise is predicted, after 1 to `last` steps.
 
-    That is the share of scored positions at which it is the most probable token, as the caption of Figure 4 has it:
-    "Fractions of predicting the noise token and the other non-noise tokens".
+    Noise is predicted at a scored position if it is the most probable token, as in the caption of Figure 4: "Fractions
+    of predicting the noise token and the other non-noise tokens".
     """
     steps, noise = along(run, split, "predicts_noise")
     return noise[:, [index for index, step in enumerate(steps) if 0 < step <= last]].amax(dim=1)
@@ -242,9 +242,9 @@ def by_step(
     y_label: str = "probability",
     references: Sequence[Reference] = (),
 ) -> LineFigure:
-    """Return the figure of curves from 0 to 1 over a logarithmic axis of steps, 1 for the model before the first step.
+    """Return the figure of curves from 0 to 1 over a logarithmic axis of steps.
 
-    The caption says so at its end. Arguments as in `curves_against`.
+    The model before the first step is drawn at 1, as the end of the caption says. Arguments as in `curves_against`.
     """
     return curves_against(
         title,

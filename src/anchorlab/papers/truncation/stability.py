@@ -36,7 +36,7 @@ BETWEEN = (50, 75, 100, 150, 200, 250)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the training of the other studies, one with other learning rates, and one for each other alpha."""
+    """Return the experiment of the other studies, one with other learning rates, and one for each other alpha."""
     slower = setting.experiment("noisy recall, learning rates")
     evaluation = slower.recipe.evaluation.replace(at=(*slower.recipe.evaluation.at, *BETWEEN))
     return [
@@ -56,12 +56,12 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 
 class Outcome(NamedTuple):
-    """What a model does under one choice, mean over seeds.
+    """Results under one choice, mean over seeds.
 
     Args:
-        early: highest fraction of predicting the noise in the first steps, on noisy sequences
+        early: highest share of positions at which noise is predicted in the first steps, on noisy sequences
         noise: probability of the noise on clean sequences at the end, full model
-        right: probability of the right token there, without F_2
+        right: probability of the right token on clean sequences at the end, without F_2
         gain: by how much dropping F_2 makes the right token more probable
     """
 
@@ -110,8 +110,8 @@ def _lowest(values: Mapping[float, float]) -> Measurement:
     band=at_least(0.8),
 )
 def rates_noise_first(seen: Seen) -> Measurement:
-    """Highest fraction of predicting the noise after 1 to {FIRST} steps, on noisy sequences; the lowest over learning
-    rates."""
+    """Highest share of positions at which noise is the most probable token after 1 to {FIRST} steps, on noisy
+    sequences; lowest over learning rates."""
     return _lowest({rate: one.early for rate, one in seen.rates.items()})
 
 
@@ -122,7 +122,7 @@ def rates_noise_first(seen: Seen) -> Measurement:
     band=at_least(0.95),
 )
 def rates_dropped(seen: Seen) -> Measurement:
-    """Probability of the right token without F_2, on clean sequences at the end, the lowest over learning rates."""
+    """Probability of the right token without F_2, on clean sequences at the end; lowest over learning rates."""
     return _lowest({rate: one.right for rate, one in seen.rates.items()})
 
 
@@ -133,13 +133,13 @@ def rates_dropped(seen: Seen) -> Measurement:
     band=at_least(0.5),
 )
 def alphas_gain(seen: Seen) -> Measurement:
-    """Probability of the right token without F_2 minus that of the full model on clean sequences at the end, over
-    alpha, which is all that there is to gain; the lowest over alphas."""
+    """Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided
+    by alpha, the most that can be gained; lowest over alphas."""
     return _lowest({alpha: one.gain / alpha for alpha, one in seen.alphas.items()})
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw what is predicted against the learning rate and against alpha, and tabulate both."""
+    """Draw the predictions against the learning rate and against alpha, and tabulate both."""
     seen = see(runs)
     return Analysis(
         seen,

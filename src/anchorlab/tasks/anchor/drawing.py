@@ -1,4 +1,4 @@
-"""Draw the sequences of a split: first a frame, then the keys, each from those that the separation allows there."""
+"""Draw the sequences of a split: first a frame, then the keys, each among those that the separation allows there."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,8 +80,7 @@ class Drawing:
 def drawings(layout: Layout, separation: Separation, group: Int[np.ndarray, "frame"]) -> dict[str, Drawing]:
     """Return the frames and keys that each split draws from; `group` is the group of each frame of the layout.
 
-    The rule is uniform, then the anchors of the rule, then their positions, all among the frames for which the split
-    has keys.
+    The rule is drawn uniformly, then its anchors, then their positions, all among frames for which the split has keys.
     Errors: `SpecError` for a split without any frame.
     """
     frames, items = layout.frames, np.arange(layout.vocabulary.items[0], layout.vocabulary.items[1] + 1)

@@ -1,4 +1,4 @@
-"""Multi-query associative recall: pairs of key and value first, then the keys again, which ask for their values."""
+"""Multi-query associative recall: key-value pairs first, then the keys again as queries for their values."""
 
 from typing import ClassVar, Literal
 
@@ -19,14 +19,14 @@ from anchorlab.tasks.task import Task
 
 @register_task("classics/associative-recall")
 class AssociativeRecall(Task):
-    """The value that belongs to each key that comes again, among several pairs of key and value.
+    """The value paired with each key that is repeated after several key-value pairs.
 
         k1 v1 k2 v2 . . k2 . k1 .   ->   v2 at the second k2, v1 at the second k1
 
     pairs: the number D of pairs, which fill the first 2 D positions; keys and values of a sequence are distinct
-    length: the number of positions; every key comes again once behind the pairs, and blanks (token 0) fill the rest
+    length: the number of positions; every key is repeated once after the pairs, and blanks (token 0) fill the rest
     vocabulary: the number of keys, and of values; keys are the tokens 1 .. n, values n + 1 .. 2n
-    power: how soon keys come again; the distance d behind the pairs has the weight d^(power - 1)
+    power: how soon keys are repeated; a distance d from the end of the pairs has weight d^(power - 1)
 
     The keys' second occurrences are scored, in the order of the sequence. Both splits have the same distribution and
     differ in their random streams: `separated` is false.
@@ -84,7 +84,7 @@ class AssociativeRecall(Task):
         )
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return the token behind each key's first occurrence; unknown unless every key comes twice, as drawn.
+        """Return the token after each key's first occurrence; unknown unless every key occurs exactly twice.
 
         The trace has a step for each query: the position of the value it asks for.
         """

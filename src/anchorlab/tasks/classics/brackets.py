@@ -1,4 +1,4 @@
-"""Dyck-k: brackets of several kinds, nested to any depth that a stack remembers."""
+"""Dyck-k: balanced brackets of several kinds, nested to a bounded depth."""
 
 from typing import Literal
 
@@ -26,12 +26,12 @@ class Brackets(Task):
 
     kinds: the number k of kinds; token i opens kind i, token k + i closes it
     length: the number of tokens, even; every word is balanced
-    depth: how many brackets may be open at once in training and in the split `test`
+    depth: the most brackets open at once in training and in the split `test`
     deeper: the same for the split `deep`, whose words all go deeper than `depth`
 
-    Output k + i is the bracket that closes kind i, output 2k means that none is open. All positions are scored. Where
-    brackets may be opened and closed, a fair coin decides. Of words no deeper than `depth`, one in five is a test word,
-    by a hash of its tokens.
+    Output k + i is the bracket that closes kind i; output 2k means that none is open. All positions are scored. If a
+    bracket may be opened or closed, a fair coin decides. Of words no deeper than `depth`, one in five is a test word,
+    chosen by a hash of its tokens.
     Source: Hewitt et al., RNNs can generate bounded hierarchical languages with optimal memory, 2020; Yao et al.,
     Self-attention networks can process bounded hierarchical languages, 2021.
     """
@@ -56,7 +56,7 @@ class Brackets(Task):
 
     @property
     def shape(self) -> TaskShape:
-        """2k tokens in; the same and `none` out."""
+        """The 2k brackets as inputs; the same and `none` as outputs."""
         return TaskShape("tokens", self.length, 2 * self.kinds, 2 * self.kinds + 1)
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
@@ -97,7 +97,7 @@ class Brackets(Task):
         return torch.where(depths > 0, self.kinds + tokens.gather(1, last.clamp(min=0)), 2 * self.kinds)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return what closes the top of a stack after each token; unknown for words that are not balanced."""
+        """Return the bracket that may close next after each token; unknown for words that are not balanced."""
         tokens = inputs.cpu()
         answers = torch.full(tokens.shape, 2 * self.kinds)
         for row, word in enumerate(tokens.tolist()):

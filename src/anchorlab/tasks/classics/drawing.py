@@ -1,4 +1,4 @@
-"""Draw sequences of distinct tokens, and sequences of one split, which is decided from the tokens alone."""
+"""Draw rows of distinct tokens, and sequences of one split, where a hash of the tokens decides the split."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ TEST_ONE_IN = 5
 _PRIME = 2_147_483_647  # products of two residues fit in 64 bits
 _BASE = 1_103_515_245
 _LEAST_DRAWN = 64
-_TOO_RARE = 20_000  # a split with fewer than one sequence in so many is not drawn
+_TOO_RARE = 20_000  # a split with less than one sequence in this many is refused
 _NUMBERS_AT_ONCE = 2**22
 
 

@@ -1,10 +1,10 @@
-"""In-context linear regression: pairs of a point and its value, and the value of each point from the pairs before."""
+"""In-context linear regression: predict the value of each point from the pairs of point and value before it."""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor
 
@@ -18,17 +18,18 @@ from anchorlab.tasks.task import Task
 
 @register_task("classics/linear-regression")
 class LinearRegression(Task):
-    """The value of a new point of a linear function that the context alone shows, function by function.
+    """The value of a linear function at a new point; each sequence has its own function, given only by examples.
 
         x1 y1 x2 y2 .. xk yk  with  y = w . x + noise,  w ~ N(0, 1/d), x ~ N(0, 1) in each coordinate
 
     dimension: the number d of coordinates
     examples: the number k of pairs; the answer is scored at every x, with the pairs before it as its context
-    noise: the standard deviation of the noise of values
+    noise: the standard deviation of the noise added to values
 
     A position is a vector: the d coordinates of a point, or d zeros; a value, or zero; then a one-hot vector of the
-    position, since models of vectors add none. The right answer is w . x, known from d + 1 noiseless pairs on. Both
-    splits have the same distribution: `separated` is false. `w` has the variance 1/d, so that values have variance 1.
+    position, since vector models add no position embedding. The right answer is w . x, known once there are d + 1
+    noiseless pairs. Both splits have the same distribution: `separated` is false. `w` has variance 1/d, so that values
+    have variance 1.
     Source: Garg et al., What can transformers learn in-context? A case study of simple function classes, 2022.
     """
 
@@ -49,7 +50,7 @@ class LinearRegression(Task):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` functions with their pairs. Latents: `w`, `[batch feature]`.
 
-        The targets are the values with noise, the answers those without. Errors: `SpecError` for an unknown split.
+        The targets include the noise, the answers do not. Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n)
         random, d, k = generator(seed, "sequences", split), self.dimension, self.examples
@@ -67,7 +68,7 @@ class LinearRegression(Task):
         )
 
     def oracle(self, inputs: Float[Tensor, "batch position feature"]) -> Answer:
-        """Return the values of the function through all pairs of the sequence, found by least squares.
+        """Return the values of the linear function fitted to all pairs of the sequence by least squares.
 
         The answers at all points are known if the pairs determine w: at least d + 1 of them lie on one linear function.
         """
@@ -87,7 +88,7 @@ class LinearRegression(Task):
         values = inputs.cpu().double()
         return values[:, 0::2, : self.dimension], values[:, 1::2, self.dimension]
 
-    def split_of(self, inputs: Float[Tensor, "batch position feature"]) -> Tensor:
+    def split_of(self, inputs: Float[Tensor, "batch position feature"]) -> Int[Tensor, "batch"]:
         """Return 0 for a sequence of points and values at their positions, -1 for anything else."""
         d, length = self.dimension, 2 * self.examples
         if inputs.shape[1:] != (length, self.shape.input_size):

@@ -1,4 +1,4 @@
-"""Modular arithmetic, on which networks generalise long after they have memorised (grokking)."""
+"""Modular arithmetic, on which networks generalise long after they memorise (grokking)."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -33,15 +33,15 @@ _OUTER = {"+": np.add, "-": np.subtract, "*": np.multiply}
 
 @register_task("classics/modular-arithmetic")
 class ModularArithmetic(Task):
-    """The result of an operation on two numbers modulo a prime: `x op y =` is answered by x op y mod p.
+    """The result of an operation on two numbers modulo a prime: the answer to `x op y =` is x op y mod p.
 
     prime: p; the tokens are the numbers below p, the operation p, and the equals sign p + 1
-    operation: `/` multiplies by the inverse of y and leaves out y = 0
-    fraction: the share of all pairs that is in training; the rest is the test split
-    pairs_seed: the seed that draws which pairs are in training
+    operation: `/` multiplies by the inverse of y and excludes y = 0
+    fraction: the share of all pairs in training; the rest is the test split
+    pairs_seed: the seed that selects the pairs in training
 
-    Sequences come in runs that hold every pair of the split once, in random order: a sample of the size of the split,
-    `training_pairs`, is the whole training set, as in the source.
+    Sequences come in runs that contain every pair of the split once, in random order: a sample of `training_pairs`
+    sequences is the whole training set, as in the source.
     Source: Power et al., Grokking: generalization beyond overfitting on small algorithmic datasets, 2022, appendix A.1.
     """
 
@@ -89,7 +89,7 @@ class ModularArithmetic(Task):
         return torch.tensor([pow(number, -1, self.prime) if number else 0 for number in range(self.prime)])
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
-        """Draw `n` pairs of a split, in runs that hold each pair once. Latents: `x` and `y`, `[batch]`.
+        """Draw `n` pairs of a split, in runs that contain each pair once. Latents: `x` and `y`, `[batch]`.
 
         Errors: `SpecError` for an unknown split.
         """
@@ -144,7 +144,7 @@ class ModularArithmetic(Task):
         return torch.where(fits, self._side[x, y], -1)
 
     def proof(self) -> Proof:
-        """Return a proof by enumeration: every pair is in one split, and both splits have the shares asked for."""
+        """Return a proof by enumeration: every pair is in exactly one split, and both splits have the right size."""
         x, y = self._pairs.T
         sides = self._side[x, y]
         sizes = [int((sides == side).sum()) for side in (0, 1)]

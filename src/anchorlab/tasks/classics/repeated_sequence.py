@@ -1,4 +1,4 @@
-"""A random sequence said again and again: the next token follows from the last time (induction)."""
+"""A random sequence repeated over and over: predict the next token from the previous copy (induction)."""
 
 from typing import Literal
 
@@ -27,10 +27,10 @@ class RepeatedSequence(Task):
 
     vocabulary: the number of tokens; the tokens of a period are distinct
     length: the number of positions
-    periods: the shortest and the longest period; if they differ, no fixed shift of attention finds the answer
+    periods: the shortest and the longest period; if they differ, no fixed distance of attention finds the answer
 
-    Scored are the positions from the longest period on, up to the last but one. One sequence in five is a test
-    sequence, by a hash of its tokens.
+    The scored positions run from the longest period to the last but one. One sequence in five is a test sequence,
+    chosen by a hash of its tokens.
     Source: Elhage et al., A mathematical framework for transformer circuits, 2021; Olsson et al., In-context learning
     and induction heads, 2022.
     """
@@ -70,7 +70,7 @@ class RepeatedSequence(Task):
         return np.take_along_axis(tokens, np.arange(self.length) % period, axis=1)
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return the token behind the previous copy of each scored token; the trace names the last of them."""
+        """Return the token after the previous copy of each scored token; the trace has the last scored token's."""
         tokens = inputs.cpu()
         scored = torch.arange(self.periods[1], self.length - 1)
         fits = self._period(tokens) > 0

@@ -26,8 +26,8 @@ class SparseParity(Task):
     length: the number n of bits
     relevant: the positions that count; the model has to find them
 
-    A sequence is the n bits; the answer is scored at the last. Statistics of fewer than all relevant bits say nothing
-    about the answer. Test sequences, one in five, are told apart by a hash of their bits.
+    A sequence is the n bits; the answer is scored at the last. The answer is independent of any proper subset of the
+    relevant bits. One sequence in five is a test sequence, chosen by a hash of its bits.
     Source: Barak et al., Hidden progress in deep learning: SGD learns parities near the computational limit, 2022.
     """
 
@@ -61,7 +61,7 @@ class SparseParity(Task):
         return random.integers(0, 2, (n, self.length))
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return the parity, flipped by one relevant bit after the other, with each bit as a step of the trace."""
+        """Return the parity; the trace has a step for each relevant bit."""
         tokens = inputs.cpu()
         fits = self.split_of(tokens) >= 0
         parity, trace = torch.zeros(len(tokens), dtype=torch.bool), []

@@ -1,4 +1,4 @@
-"""Sparse features to be reconstructed from fewer neurons: superposition."""
+"""Superposition: reconstruct sparse features from fewer neurons."""
 
 from typing import ClassVar, Literal
 
@@ -18,13 +18,13 @@ from anchorlab.tasks.task import Task
 
 @register_task("classics/superposition")
 class Superposition(Task):
-    """A vector of sparse features, to be given back by a model that has fewer neurons than features.
+    """The input vector of sparse features, reconstructed by a model with fewer neurons than features.
 
     features: the number n of features
-    density: the chance 1 - S that a feature is not zero; its value is then uniform between 0 and 1
+    density: the probability 1 - S that a feature is not zero; its value is then uniform between 0 and 1
 
     A sequence is one vector, and the answer is the same vector. Both splits have the same distribution: `separated` is
-    false. Learned by the model `superposition`. All features are equally important, as in the source's uniform case.
+    false. The model `superposition` learns it. All features are equally important, as in the source's uniform case.
     Source: Elhage et al., Toy models of superposition, 2022.
     """
 

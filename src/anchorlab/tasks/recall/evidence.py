@@ -8,7 +8,7 @@ from jaxtyping import Bool, Int
 
 @dataclass(frozen=True)
 class Evidence:
-    """What followed the earlier occurrences of each token.
+    """The tokens that followed earlier occurrences of each token.
 
     Shapes
         recalled: `[row position]`, the only token other than noise that followed earlier occurrences of the token at

@@ -291,7 +291,7 @@ class NoisyRecall(Task):
         return {"earlier trigger": torch.where(output >= 0, output - 1, -1), "output": output, "asked": asked}
 
     def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
-        """Return the exact distribution of the token after each scored trigger, given what followed the trigger before.
+        """Return the exact distribution of the token after each scored trigger, given the tokens after earlier ones.
 
         By Bayes' rule, a token other than noise reveals y. Until then every y is equally likely. The exception is
         `noise = "existing"`: then each noise token after the trigger is evidence that y is the noise token itself.

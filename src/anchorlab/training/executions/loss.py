@@ -1,13 +1,12 @@
 """The loss that all executions compute: the mean over the scored positions."""
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from anchorlab.models.model import predict
+from anchorlab.models.model import Weights, predict
 from anchorlab.tasks.metrics import LossKind, loss_per_position
 
 
@@ -33,7 +32,7 @@ def forward_loss(
     scored: Float[Tensor, "batch scored"] | None,
     kind: LossKind,
     mixed: bool,
-    weights: Mapping[str, Tensor] | None = None,
+    weights: Weights | None = None,
 ) -> Float[Tensor, ""]:
     """Return one member's loss.
 

@@ -17,7 +17,7 @@ from anchorlab.training.optimisers import StackedOptimiser
 
 
 class MemberExecution:
-    """Train one member after the other at each step."""
+    """Train one member after another at each step."""
 
     name = "member"
 

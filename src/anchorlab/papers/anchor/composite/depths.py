@@ -23,7 +23,7 @@ PAIRS = {"trained pairs": False, "the unseen pair": True}  # whether it is the p
 
 @dataclass(frozen=True)
 class Depth:
-    """What models of one depth do, by split; `steps` is the length of their training."""
+    """Results of the models of one depth, by split; `steps` is how long they trained."""
 
     layers: int
     steps: int
@@ -46,7 +46,7 @@ def see(run: TrainedRun, layers: int) -> Depth:
 def first_reached(
     steps: Sequence[int], values: Float[Tensor, "member step"], level: float = WHOLE
 ) -> Float[Tensor, "member"]:
-    """Return the first of the steps at which values are at least a level; infinite where they never are."""
+    """Return the first step at which the values reach a level; infinite if they never do."""
     whole = values >= level
     first = torch.tensor(steps, dtype=torch.float32)[whole.int().argmax(dim=1)]
     return first.where(whole.any(dim=1), torch.tensor(torch.inf))

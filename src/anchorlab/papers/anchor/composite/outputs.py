@@ -32,7 +32,7 @@ LOOKED_AT = 1600  # inputs of the 15 trained pairs, about 107 of each; the unsee
 
 @dataclass(frozen=True)
 class Outputs:
-    """What members put out at every position of test inputs; `pairs` names the pairs of anchors."""
+    """The members' outputs at every position of test inputs; `pairs` names the pairs of anchors."""
 
     inputs: Int[Tensor, "batch position"]
     keys: Int[Tensor, "batch"]  # the key's position
@@ -50,21 +50,21 @@ class Outputs:
 
     @cached_property
     def counts(self) -> Float[Tensor, "member pair"]:
-        """The number of mapping sequences over each pair's inputs answered rightly; NaN for fewer than `MOST`."""
+        """The number of mapping sequences among each pair's correct inputs; NaN if fewer than `MOST` are correct."""
         return self._per_pair(lambda count: torch.tensor(len(count)))
 
     @cached_property
     def most_common(self) -> Float[Tensor, "member pair"]:
-        """The share of each pair's inputs answered rightly that have its most common mapping sequence; NaN likewise."""
+        """The share of each pair's correct inputs with its most common mapping sequence; NaN as in `counts`."""
         return self._per_pair(lambda count: count[0] / count.sum())
 
     @cached_property
     def common(self) -> Float[Tensor, "member pair"]:
-        """The number of each pair's mapping sequences that at least `COMMON` of its inputs answered rightly have."""
+        """The number of mapping sequences that each occur in at least `COMMON` of a pair's correct inputs."""
         return self._per_pair(lambda count: (count >= COMMON * count.sum()).sum())
 
     def over_pairs(self, values: Float[Tensor, "member pair"], unseen: bool = False) -> Float[Tensor, "member"]:
-        """Return the mean over the trained pairs, or over the unseen ones, where at least `MOST` are answered."""
+        """Return the mean over the trained or the unseen pairs, leaving out those that are NaN."""
         return values[:, self.unseen == unseen].nanmean(dim=1)
 
     def _per_pair(self, number: Callable[[Tensor], Tensor]) -> Float[Tensor, "member pair"]:
@@ -79,7 +79,7 @@ class Outputs:
 
     @cached_property
     def answer_kept(self) -> Float[Tensor, "member"]:
-        """The share of the inputs answered rightly that have the answer from the second anchor on; NaN for none."""
+        """The share of correct inputs with the answer from the second anchor on; NaN if none is correct."""
         return (self.kept & self.right).sum(dim=1) / self.right.sum(dim=1)
 
     @cached_property
@@ -88,7 +88,7 @@ class Outputs:
         return torch.stack([self.first[:, self.first_anchor == one].mode(dim=1).values for one in self.adds])
 
     def share_of_learned_first(self) -> Float[Tensor, "anchor member"]:
-        """Return the share of each first anchor's inputs that have its most common offset there."""
+        """Return, for each first anchor, the share of its inputs with its most common offset, `learned_first`."""
         shares = [
             (self.first[:, self.first_anchor == one] == learned[:, None]).float().mean(dim=1)
             for one, learned in zip(self.adds, self.learned_first, strict=True)
@@ -105,7 +105,7 @@ def see_outputs(run: TrainedRun) -> Outputs:
 
 
 def added_by(of: Task) -> dict[int, int]:
-    """Return what each anchor of an anchor function adds to the key; its operations are shifts."""
+    """Return the shift that each anchor of an anchor function adds to the key."""
     zero = np.zeros(1, dtype=np.int64)
     return {one: int(operation(zero)[0]) for one, operation in of.operations.items()}  # type: ignore[attr-defined]
 

@@ -49,8 +49,8 @@ GRID = 20  # steps between two evaluations, which are to tell the splits apart: 
 class Depths(Setting):
     """A setting whose model is trained with several numbers of layers, the smallest first.
 
-    `heads` has the number for each of them, and none where they do not differ from the model's; `operations` are those
-    of the anchors 1 to 4.
+    `heads` gives the number of heads at each depth, or is empty to keep the model's; `operations` belong to the anchors
+    1 to 4.
     """
 
     depths: tuple[int, ...] = ()
@@ -126,8 +126,8 @@ def _known(values: Float[Tensor, "member"] | None) -> Measurement | None:
     paper="1",
     band=at_least(0.95),
 )
-def data(seen: Sequence[Depth]) -> Tensor:
-    """Accuracy of test on data, the lowest over depths of its mean over seeds."""
+def data(seen: Sequence[Depth]) -> Float[Tensor, "seed"]:
+    """Accuracy on the split `test on data`, mean over seeds, lowest over depths."""
     return _lowest_mean(_accuracy(seen, DATA))
 
 
@@ -137,8 +137,8 @@ def data(seen: Sequence[Depth]) -> Tensor:
     paper="below or equal",
     band=at_least(-0.01),
 )
-def task_below_data(seen: Sequence[Depth]) -> Tensor | None:
-    """Accuracy of test on data minus that of test on task, the lowest over depths of its mean over seeds."""
+def task_below_data(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+    """Accuracy on `test on data` minus accuracy on `test on task`, mean over seeds, lowest over depths."""
     return _lowest_mean(_accuracy(seen, DATA) - _accuracy(seen, TASK)) if _learned(seen, 0, -1) else None
 
 
@@ -150,8 +150,8 @@ def task_below_data(seen: Sequence[Depth]) -> Tensor | None:
     always=True,
 )
 def data_first(seen: Sequence[Depth]) -> Measurement:
-    """Share of members, over depths and seeds, whose test on data reaches {WHOLE:g} no later than test on task; of
-    those that reach it on data."""
+    """Among members that reach an accuracy of {WHOLE:g} on `test on data`, over depths and seeds: share that reach it
+    there no later than on `test on task`."""
     first, later = _reached(seen, DATA), _reached(seen, TASK)
     return mean_of_known((first <= later).float().where(first.isfinite(), torch.nan))
 
@@ -163,8 +163,8 @@ def data_first(seen: Sequence[Depth]) -> Measurement:
     band=at_least(1.5),
 )
 def much_earlier(seen: Sequence[Depth]) -> Measurement:
-    """Step at which test on task reaches 100 % ({WHOLE:g}) over that of test on data, median over depths and seeds; a
-    member that never reaches it on the task counts with the last step."""
+    """Step at which the accuracy on `test on task` reaches 100 % ({WHOLE:g}), divided by the same step for `test on
+    data`, median over depths and seeds; the last step if a member never reaches it on the task."""
     first, later = _reached(seen, DATA), _reached(seen, TASK).clamp(max=seen[-1].steps)
     ratios = later / first.where(first.isfinite(), torch.nan)
     return over_shared(ratios[first.isfinite().any(dim=1)], torch.nanmedian)
@@ -176,9 +176,9 @@ def much_earlier(seen: Sequence[Depth]) -> Measurement:
     paper="1 with 10 layers",
     band=within(1.0, 1.5),
 )
-def one_sequence(seen: Sequence[Depth]) -> Tensor | None:
-    """Number of mapping sequences over the inputs answered rightly, mean over trained pairs with at least half of
-    them and over seeds, largest depth."""
+def one_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+    """Number of mapping sequences among the correctly answered inputs of a pair, mean over seeds and over trained pairs
+    with at least half of their inputs correct, largest depth."""
     return _over_pairs(seen, -1, "counts")
 
 
@@ -188,9 +188,9 @@ def one_sequence(seen: Sequence[Depth]) -> Tensor | None:
     paper="1 with 10 layers",
     band=within(1.0, 1.5),
 )
-def one_unseen_sequence(seen: Sequence[Depth]) -> Tensor | None:
-    """Number of mapping sequences over the inputs of (3, 4) answered rightly, at least half, mean over seeds,
-    largest depth."""
+def one_unseen_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+    """Number of mapping sequences among the correctly answered inputs of (3, 4), mean over seeds with at least half of
+    them correct, largest depth."""
     return _over_pairs(seen, -1, "counts", unseen=True)
 
 
@@ -200,9 +200,9 @@ def one_unseen_sequence(seen: Sequence[Depth]) -> Tensor | None:
     paper="all of them with 10 layers",
     band=at_least(0.95),
 )
-def one_common_sequence(seen: Sequence[Depth]) -> Tensor | None:
-    """Share of the inputs answered rightly that have their pair's most common mapping sequence, mean over the same
-    pairs and seeds, largest depth."""
+def one_common_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+    """Share of the correctly answered inputs with their pair's most common mapping sequence, mean over seeds and over
+    trained pairs with at least half of their inputs correct, largest depth."""
     return _over_pairs(seen, -1, "most_common")
 
 
@@ -212,9 +212,9 @@ def one_common_sequence(seen: Sequence[Depth]) -> Tensor | None:
     paper="several",
     band=at_least(2.0),
 )
-def several_sequences(seen: Sequence[Depth]) -> Tensor | None:
-    """Number of mapping sequences that at least {COMMON:.0%} of the pair's inputs answered rightly have, mean over
-    trained pairs with at least half of them and over seeds, smallest depth."""
+def several_sequences(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+    """Number of mapping sequences that each occur in at least {COMMON:.0%} of a pair's correctly answered inputs, mean
+    over seeds and over trained pairs with at least half of their inputs correct, smallest depth."""
     return _over_pairs(seen, 0, "common") if len(seen) > 1 else None
 
 
@@ -225,8 +225,8 @@ def several_sequences(seen: Sequence[Depth]) -> Tensor | None:
     band=at_least(2.0),
 )
 def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
-    """Number of mapping sequences that at least {COMMON:.0%} of the inputs of (3, 4) answered rightly have, mean over
-    the seeds that answer at least half of them, smallest depth."""
+    """Number of mapping sequences that each occur in at least {COMMON:.0%} of the correctly answered inputs of (3, 4),
+    mean over seeds with at least half of them correct, smallest depth."""
     return _known(_over_pairs(seen, 0, "common", unseen=True)) if len(seen) > 1 else None
 
 
@@ -236,8 +236,8 @@ def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
     paper="falls to 1",
     band=at_most(0.5),
 )
-def fewer_with_depth(seen: Sequence[Depth]) -> Tensor | None:
-    """Number of mapping sequences at the largest depth over that at the smallest, of trained pairs, mean over seeds."""
+def fewer_with_depth(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+    """Number of mapping sequences of trained pairs, ratio of the largest to the smallest depth, mean over seeds."""
     deep, shallow = (_over_pairs(seen, at, "counts") for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else deep / shallow
 
@@ -249,8 +249,8 @@ def fewer_with_depth(seen: Sequence[Depth]) -> Tensor | None:
     band=at_most(0.5),
 )
 def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
-    """Number of mapping sequences at the largest depth over that at the smallest, of (3, 4), mean over the seeds that
-    answer at least half of its inputs at both."""
+    """Number of mapping sequences of (3, 4) at the largest depth, divided by that at the smallest, mean over seeds that
+    answer at least half of its inputs correctly at both."""
     deep, shallow = (_over_pairs(seen, at, "counts", unseen=True) for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else _known(deep / shallow)
 
@@ -261,9 +261,9 @@ def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
     paper="f f (key) for each anchor",
     band=at_least(0.9),
 )
-def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
-    """Share of anchors whose most common offset from the key at the first anchor is twice their operation's, mean over
-    seeds, largest depth."""
+def first_anchor_twice(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+    """Share of anchors at which, when they come first, the most common offset from the key is twice their operation's;
+    mean over seeds, largest depth."""
     twice = 2 * torch.tensor(list(seen[-1].outputs.adds.values()))[:, None]
     return (seen[-1].outputs.learned_first == twice).float().mean(dim=0) if _learned(seen, -1) else None
 
@@ -274,9 +274,9 @@ def first_anchor_twice(seen: Sequence[Depth]) -> Tensor | None:
     paper="at every position from the second anchor on",
     band=at_least(0.95),
 )
-def answer_kept(seen: Sequence[Depth]) -> Tensor | None:
-    """Share of the inputs answered rightly whose output is the answer at each such position, mean over seeds, largest
-    depth."""
+def answer_kept(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+    """Share of the correctly answered inputs whose output is the answer at every position from the second anchor on,
+    mean over seeds, largest depth."""
     return seen[-1].outputs.answer_kept if _learned(seen, -1) else None
 
 

@@ -30,7 +30,7 @@ from anchorlab.training import Ensemble, TrainedRun
 def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
     """Return the figures of section 5.1 and appendix B.
 
-    Most are for the first seed, on a sequence whose key is where the paper's is.
+    Most show the first seed, on a sequence with its key at the same position as in the paper.
     """
     function, one = run.experiment.task, run.ensemble().select([0])
     batch, seed = function.sample("test", LOOKED_AT, seed=0), run.experiment.members.seeds[0]

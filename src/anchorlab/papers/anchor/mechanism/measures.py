@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional
 
@@ -46,7 +46,7 @@ class FirstAttention:
 
 @dataclass(frozen=True)
 class Stages:
-    """Directions along layer 0's feed-forward network (appendix B.3); others are the positions without the key."""
+    """Directions along layer 0's feed-forward network (appendix B.3); `others` are the positions without the key."""
 
     similarity: Float[Tensor, "member stage query key"]  # cosine, mean over sequences with the key at `MIDDLE`
     others: Float[Tensor, "member stage"]  # mean cosine between the others
@@ -59,12 +59,12 @@ class Stages:
 
     @property
     def aligned(self) -> PerMember:
-        """The cosine among the others after the last stage."""
+        """The mean cosine between positions without the key, after the last stage."""
         return self.others[:, -1]
 
     @property
     def apart(self) -> PerMember:
-        """By how much that exceeds the cosine between the key's position and the others, without its sign.
+        """By how much `aligned` exceeds the absolute cosine between the key's position and the others.
 
         1 for parallel others and an orthogonal key, 0 where nothing sets the key apart.
         """
@@ -73,7 +73,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class SecondAttention:
-    """Layer 1's attention (appendix B.4); others are the positions without the key."""
+    """Layer 1's attention (appendix B.4); "others" are the positions without the key."""
 
     to_key: PerMember  # share of rows whose greatest score, before mask and softmax, is in the key's column
     queries: PerMember  # mean cosine between the others' queries
@@ -85,7 +85,7 @@ class SecondAttention:
 
 @dataclass(frozen=True)
 class Projection:
-    """What the others' rows give through the projection (appendix B.5)."""
+    """The output of the projection for rows without the key (appendix B.5)."""
 
     probabilities: Float[Tensor, "member output"]  # mean over rows
     favour: PerMember  # share of pairs of an item and another token in which the item is likelier
@@ -98,7 +98,7 @@ def key_positions(batch: Batch) -> Keys:
 
 
 def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
-    """Read where layer 0's map comes from, and what becomes of predictions without its fine structure."""
+    """Measure what layer 0's map depends on, and how many predictions survive without its fine structure."""
     pattern, mid, norm = "blocks.0.attn.hook_pattern", "blocks.0.hook_resid_mid", "blocks.0.ln1.hook_normalized"
     shift = Operand(values=torch.diag(torch.ones(batch.inputs.shape[1] - 1), -1), axes=("query", "key"))
     seen = look(
@@ -129,13 +129,17 @@ def first_attention(ensemble: Ensemble, batch: Batch) -> FirstAttention:
     )
 
 
-def rows_apart(left: Tensor, right: Tensor) -> Tensor:
-    """Return the total variation between rows of patterns `[... query key]`, but for the first, which has no choice."""
+def rows_apart(
+    left: Float[Tensor, "*#lead query key"], right: Float[Tensor, "*#lead query key"]
+) -> Float[Tensor, "*#lead following"]:
+    """Return the total variation between rows of patterns `[... query key]`, without the first, which has no choice."""
     return ((left - right).abs().sum(dim=-1) / 2)[..., 1:]
 
 
-def feed_forward_stages(weights: Mapping[str, Tensor], block: int, rows: Rows) -> list[Tensor]:
-    """Return rows sent through a block's feed-forward network, residual connection and layer norm: the six `STAGES`.
+def feed_forward_stages(
+    weights: Mapping[str, Shaped[Tensor, "member ..."]], block: int, rows: Rows
+) -> list[Float[Tensor, "member batch position _"]]:
+    """Send rows through a block's feed-forward network, residual connection and layer norm; return the six `STAGES`.
 
     `weights` are stacked, `[member ...]`; each stage is `[member batch position neuron]` or `[... width]`.
     """
@@ -175,10 +179,10 @@ def follow_stages(ensemble: Ensemble, batch: Batch) -> dict[str, Stages]:
 
 
 def share_of_first(whole: PerMember, without_first: PerMember, without_second: PerMember) -> PerMember:
-    """Return how much of what two parts do is due to the first, by what changes when either is left out.
+    """Return the share of a joint effect due to the first of two parts, from the changes when either is left out.
 
-    With the changes a and b it is a / (a + b): 1 if the second can be left out, 0 if the first can, one half for equal
-    changes, and for none.
+    With changes a and b this is a / (a + b): 1 if only the first matters, 0 if only the second, one half if the changes
+    are equal or both zero.
     """
     first, second = (whole - without_first).abs(), (whole - without_second).abs()
     changed = first + second
@@ -186,7 +190,7 @@ def share_of_first(whole: PerMember, without_first: PerMember, without_second: P
 
 
 def split_similarity(similarity: Float[Tensor, "member batch query key"], keys: Keys) -> tuple[PerMember, PerMember]:
-    """Return mean similarity among the positions other than the key's, and between these and the key's."""
+    """Return the mean similarity among positions without the key, and between these and the key's position."""
     length = similarity.shape[-1]
     others = torch.arange(length) != keys.unsqueeze(-1)
     pairs = others.unsqueeze(-1) & others.unsqueeze(-2) & ~torch.eye(length, dtype=torch.bool)
@@ -195,7 +199,7 @@ def split_similarity(similarity: Float[Tensor, "member batch query key"], keys: 
 
 
 def spread_and_distance(rows: Rows, keys: Keys) -> tuple[PerMember, PerMember]:
-    """Return how far the others lie from their centre, and the key's row from it: root mean squares over sequences."""
+    """Return the root mean square distances of rows without the key, and of the key's row, from the former's centre."""
     each, count = torch.arange(len(keys)), rows.shape[2] - 1
     centre = (rows.sum(dim=2) - rows[:, each, keys]) / count
     squares = (rows - centre.unsqueeze(2)).square().sum(dim=-1)
@@ -205,7 +209,7 @@ def spread_and_distance(rows: Rows, keys: Keys) -> tuple[PerMember, PerMember]:
 
 
 def second_attention(ensemble: Ensemble, batch: Batch) -> SecondAttention:
-    """Read what makes layer 1 attend to the key, from its queries and keys before mask and softmax."""
+    """Measure why layer 1 attends to the key, from its queries and keys before mask and softmax."""
     sites = [f"blocks.1.attn.hook_{name}" for name in "qk"]
     record = look(ensemble, batch.inputs, record=sites)
     queries, keys = (record[site][:, :, :, 0] for site in sites)
@@ -213,7 +217,7 @@ def second_attention(ensemble: Ensemble, batch: Batch) -> SecondAttention:
 
 
 def read_directions(queries: Rows, keys: Rows, at: Keys) -> SecondAttention:
-    """Read the directions of one head's queries and keys, where `at` has the position of each sequence's key."""
+    """Measure the directions of one head's queries and keys; `at` holds the position of each sequence's key."""
     each, length = torch.arange(len(at)), queries.shape[2]
     others = torch.arange(length) != at.unsqueeze(-1)
     key_query = queries[:, each, at]
@@ -232,7 +236,7 @@ def read_directions(queries: Rows, keys: Rows, at: Keys) -> SecondAttention:
 
 
 def project_others(ensemble: Ensemble, batch: Batch) -> Projection:
-    """Read the probabilities that rows without the key give through the projection, straight from layer 0."""
+    """Measure the probabilities that the projection gives for layer 0's rows without the key."""
     site = "blocks.1.hook_resid_pre"
     rows = look(ensemble, batch.inputs, record=[site])[site]
     chosen = rows[:, torch.arange(rows.shape[2]) != key_positions(batch).unsqueeze(-1)]
@@ -248,7 +252,7 @@ def project_others(ensemble: Ensemble, batch: Batch) -> Projection:
 
 
 def share_greater(left: Float[Tensor, "*lead one"], right: Float[Tensor, "*lead other"]) -> Float[Tensor, "*lead"]:
-    """Return the share of pairs of one value on the left and one on the right in which the left one is greater.
+    """Return the share of pairs of a left and a right value in which the left value is greater.
 
     Equal values count half.
     """

@@ -34,7 +34,7 @@ _ROWS, _SUM = "blocks.1.hook_resid_pre", "blocks.1.hook_resid_mid"
 
 @dataclass(frozen=True)
 class AnchorMaps:
-    """How layer 1's map follows the anchor's position; a position's map is the mean over sequences with it there."""
+    """How layer 1's map follows the anchor; the map of a position is the mean over sequences with the anchor there."""
 
     positions: Int[Tensor, "place"]  # of the anchor
     maps: Float[Tensor, "member place query key"]
@@ -44,13 +44,13 @@ class AnchorMaps:
 
 
 def anchor_maps(ensemble: Ensemble, batch: Batch) -> AnchorMaps:
-    """Read layer 1's one head on test sequences."""
+    """Read the maps of layer 1's only head on test sequences."""
     pattern = look(ensemble, batch.inputs, record=[_PATTERN])[_PATTERN][:, :, 0]
     return read_anchor_maps(pattern, batch.latents["anchor_positions"][:, 0])
 
 
 def read_anchor_maps(pattern: Float[Tensor, "member batch query key"], anchors: Int[Tensor, "batch"]) -> AnchorMaps:
-    """Read one head's maps by the position of the anchor, which differs between sequences."""
+    """Group one head's maps by the position of the anchor, which differs between sequences."""
     positions = torch.bincount(anchors).nonzero()[:, 0]
     held = (anchors.unsqueeze(-1) == positions).float()  # [batch place]
     counts = held.sum(dim=0)
@@ -71,14 +71,14 @@ def read_anchor_maps(pattern: Float[Tensor, "member batch query key"], anchors: 
 
 @dataclass(frozen=True)
 class LastRow:
-    """Share of right answers from a last row made by hand (appendix B.5), where the key is before the last position."""
+    """Accuracy with a last row made by hand (appendix B.5), on sequences whose key is before the last position."""
 
     made: Float[Tensor, "member"]  # alpha_0 + beta_0 W_V W_O in place of the sum that layer 1's first layer norm reads
     without_key: Float[Tensor, "member"]  # the sequence's own last row there, to which attention has added nothing
 
 
 def last_row(ensemble: Ensemble, batch: Batch) -> LastRow:
-    """Answer test sequences from LayerNorm(alpha_0 + beta_0 W_V W_O).
+    """Measure how many test sequences LayerNorm(alpha_0 + beta_0 W_V W_O) as the last row answers correctly.
 
     alpha_0 is one vector for all sequences, the mean of the rows without a key that enter layer 1; beta_0 is the row of
     each sequence's key.
@@ -123,7 +123,7 @@ def _right(logits: Float[Tensor, "member batch output"], answers: Int[Tensor, "b
 
 @dataclass(frozen=True)
 class Mechanism:
-    """All parts of the model, and its test accuracy; `stages` by what is sent through the feed-forward network."""
+    """Measurements of all parts of the model, with its test accuracy; `stages` by input to the feed-forward network."""
 
     accuracy: PerMember
     first: FirstAttention
@@ -135,7 +135,7 @@ class Mechanism:
 
 
 def see(runs: Sequence[TrainedRun]) -> Mechanism:
-    """Read every part of the one run's members at the end of training."""
+    """Measure every part of the members of the one run at the end of training."""
     (run,) = runs
     ensemble, batch = run.ensemble(), run.experiment.task.sample("test", LOOKED_AT, seed=0)
     return Mechanism(

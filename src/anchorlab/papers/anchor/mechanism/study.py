@@ -1,13 +1,14 @@
 """Mechanism: how two layers solve the identity anchor function, part by part.
 
 Sequences of nine tokens hold the anchor 3 once, and the answer, the key, is the token after it. X(1) is the stream
-before the first attention, Xpr what that adds to it.
+before the first attention, Xpr what the attention adds to it.
 
 Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
 """
 
 from collections.abc import Mapping, Sequence
 
+from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Table, at_least, at_most, within
@@ -39,19 +40,20 @@ PAPER = Setting(identity.FIGURE_13, paper_recipe(2000), seeds=5)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment, of two layers of one head."""
+    """Return the only experiment: two layers with one head each."""
     return [identity.experiment(setting)]
 
 
 @precondition("The model solves the task", at="appendix B.2", paper="implied", band=within(0.95, 1.0))
-def learned(seen: Mechanism) -> Tensor:
+def learned(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Test accuracy, mean over seeds."""
     return seen.accuracy
 
 
 @claim("Layer 0's attention is determined mainly by positions", at=FIG_21, paper="mainly", band=at_most(0.3))
-def positions(seen: Mechanism) -> Tensor:
-    """Total variation between its rows and those made from positions alone, mean over test sequences and seeds."""
+def positions(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Total variation between rows of layer 0's attention and rows computed from positions alone, mean over test
+    sequences and seeds."""
     return seen.first.positions_apart
 
 
@@ -62,8 +64,9 @@ def positions(seen: Mechanism) -> Tensor:
     band=at_least(0.2),
     own=True,
 )
-def not_tokens(seen: Mechanism) -> Tensor:
-    """The same distance for tokens alone minus that for positions alone, mean over test sequences and seeds."""
+def not_tokens(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Total variation between rows of layer 0's attention and rows computed from tokens alone, minus the same for
+    positions alone, mean over test sequences and seeds."""
     return seen.first.tokens_apart - seen.first.positions_apart
 
 
@@ -73,7 +76,7 @@ def not_tokens(seen: Mechanism) -> Tensor:
     paper="almost the same",
     band=within(0.8, 1.0),
 )
-def query_meets_key(seen: Mechanism) -> Tensor:
+def query_meets_key(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of positions whose Q(Xpos) is nearest in direction to K(Xpos) of the position before, mean over seeds."""
     return seen.first.matched
 
@@ -84,8 +87,8 @@ def query_meets_key(seen: Mechanism) -> Tensor:
     paper="remain correct",
     band=within(0.95, 1.0),
 )
-def exact_shift(seen: Mechanism) -> Tensor:
-    """Share of predictions that stay, mean over test sequences and seeds."""
+def exact_shift(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Share of predictions unchanged with the exact shift in layer 0, mean over test sequences and seeds."""
     return seen.first.shifted_agrees
 
 
@@ -95,8 +98,8 @@ def exact_shift(seen: Mechanism) -> Tensor:
     paper="does not impact the results",
     band=within(0.95, 1.0),
 )
-def no_norm(seen: Mechanism) -> Tensor:
-    """Share of predictions that stay without it, mean over test sequences and seeds."""
+def no_norm(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Share of predictions unchanged without layer 0's first layer norm, mean over test sequences and seeds."""
     return seen.first.unnormalised_agrees
 
 
@@ -106,8 +109,8 @@ def no_norm(seen: Mechanism) -> Tensor:
     paper="parallel",
     band=within(0.8, 1.0),
 )
-def aligns(seen: Mechanism) -> Tensor:
-    """Cosine between them after the last stage, input X(1) + Xpr, mean over test sequences and seeds."""
+def aligns(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Cosine between positions without the key after the last stage for X(1) + Xpr, mean over sequences and seeds."""
     return seen.stages[SUM].others[:, -1]
 
 
@@ -117,8 +120,8 @@ def aligns(seen: Mechanism) -> Tensor:
     paper="not immediately apparent before",
     band=at_least(0.2),
 )
-def aligns_there(seen: Mechanism) -> Tensor:
-    """That cosine minus the one at the input, mean over test sequences and seeds."""
+def aligns_there(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Cosine between positions without the key: after the last stage minus at the input; mean over sequences, seeds."""
     return seen.stages[SUM].others[:, -1] - seen.stages[SUM].others[:, 0]
 
 
@@ -128,9 +131,9 @@ def aligns_there(seen: Mechanism) -> Tensor:
     paper="as orthogonal as possible",
     band=at_most(0.3),
 )
-def orthogonal(seen: Mechanism) -> Tensor:
-    """Cosine between the key's position and the others after the last stage, without its sign, over that among the
-    others; each mean over test sequences, their ratio mean over seeds."""
+def orthogonal(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Absolute cosine between the key's position and the others after the last stage, divided by the cosine among the
+    others; each a mean over test sequences, the ratio a mean over seeds."""
     return seen.stages[SUM].key[:, -1].abs() / seen.stages[SUM].others[:, -1]
 
 
@@ -140,9 +143,9 @@ def orthogonal(seen: Mechanism) -> Tensor:
     paper="norms without a value; what attention adds is the primary influence",
     band=at_least(1.0),
 )
-def norms(seen: Mechanism) -> Tensor:
-    """Norm of FNN(Xpr), before residual connection and layer norm, over that of FNN(X(1)); each mean over positions and
-    test sequences, their ratio mean over seeds."""
+def norms(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Norm of FNN(Xpr), before residual connection and layer norm, divided by that of FNN(X(1)); each a mean over
+    positions and test sequences, the ratio a mean over seeds."""
     return seen.stages[ADDED].norm / seen.stages[STREAM].norm
 
 
@@ -152,9 +155,9 @@ def norms(seen: Mechanism) -> Tensor:
     paper="primarily influenced by Xpr",
     band=at_least(2 / 3),
 )
-def alignment_from_attention(seen: Mechanism) -> Tensor:
-    """How much the others' cosine after the last stage changes without Xpr, as a share of that and its change without
-    X(1); mean over seeds, a half for equal changes."""
+def alignment_from_attention(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Change without Xpr of the cosine between positions without the key after the last stage, as a share of the sum of
+    the changes without Xpr and without X(1); mean over seeds, a half for equal changes."""
     whole, without_added, without_stream = (seen.stages[name].aligned for name in (SUM, STREAM, ADDED))
     return share_of_first(whole, without_added, without_stream)
 
@@ -165,16 +168,16 @@ def alignment_from_attention(seen: Mechanism) -> Tensor:
     paper="primarily influenced by Xpr",
     band=at_least(2 / 3),
 )
-def orthogonality_from_attention(seen: Mechanism) -> Tensor:
-    """The same share of changes in how far the others' cosine exceeds that between them and the key's position, without
-    its sign; mean over seeds."""
+def orthogonality_from_attention(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Change without Xpr of a difference, the cosine among positions without the key minus the absolute cosine between
+    them and the key's position, as a share of the sum of the changes without Xpr and without X(1); mean over seeds."""
     whole, without_added, without_stream = (seen.stages[name].apart for name in (SUM, STREAM, ADDED))
     return share_of_first(whole, without_added, without_stream)
 
 
 @claim("What attention adds draws the others together", at=FIG_24, paper="relatively concentrated", band=at_most(0.8))
-def concentrates(seen: Mechanism) -> Tensor:
-    """Spread of the others' outputs with input X(1) + Xpr over that with X(1), mean over seeds."""
+def concentrates(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Spread of outputs at positions without the key, ratio of input X(1) + Xpr to X(1), mean over seeds."""
     return seen.stages[SUM].spread / seen.stages[STREAM].spread
 
 
@@ -184,9 +187,9 @@ def concentrates(seen: Mechanism) -> Tensor:
     paper="farther away",
     band=at_least(1.2),
 )
-def moves_away(seen: Mechanism) -> Tensor:
-    """Distance of the key's output from the others' centre with input X(1) + Xpr over that with X(1), mean over
-    seeds."""
+def moves_away(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Distance of the key's output from the centre of the others with input X(1) + Xpr, divided by that with X(1), mean
+    over seeds."""
     return seen.stages[SUM].distance / seen.stages[STREAM].distance
 
 
@@ -196,8 +199,8 @@ def moves_away(seen: Mechanism) -> Tensor:
     paper="mainly",
     band=at_least(0.5),
 )
-def anchor_position(seen: Mechanism) -> Tensor:
-    """Share of the variance of its map over test sequences that lies between positions of the anchor, mean over
+def anchor_position(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Share of the variance of layer 1's map over test sequences that the anchor's position explains, mean over
     seeds."""
     return seen.by_anchor.explained
 
@@ -209,9 +212,9 @@ def anchor_position(seen: Mechanism) -> Tensor:
     own=True,
     band=at_least(0.2),
 )
-def moves_with_anchor(seen: Mechanism) -> Tensor:
-    """Total variation between its rows and those of the mean map of another position of the anchor, minus that from the
-    mean map of the sequence's own; mean over test sequences and seeds."""
+def moves_with_anchor(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Total variation between rows of layer 1's map and of the mean map for another position of the anchor, minus that
+    for the sequence's own position; mean over test sequences and seeds."""
     return seen.by_anchor.other_apart - seen.by_anchor.own_apart
 
 
@@ -221,8 +224,8 @@ def moves_with_anchor(seen: Mechanism) -> Tensor:
     paper="every row",
     band=within(0.9, 1.0),
 )
-def reads_key(seen: Mechanism) -> Tensor:
-    """Share of rows, mean over test sequences and seeds."""
+def reads_key(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Share of rows of layer 1's scores with the greatest entry in the key's column, mean over sequences and seeds."""
     return seen.second.to_key
 
 
@@ -232,9 +235,9 @@ def reads_key(seen: Mechanism) -> Tensor:
     paper="approximately two directions",
     band=within(0.9, 1.0),
 )
-def two_directions(seen: Mechanism) -> Tensor:
-    """Cosine between the queries of other positions, and between their keys; the mean of both, mean over test sequences
-    and seeds."""
+def two_directions(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Cosine between the queries of positions without the key, and between their keys; the mean of both, over test
+    sequences and seeds."""
     return (seen.second.queries + seen.second.keys) / 2
 
 
@@ -244,8 +247,8 @@ def two_directions(seen: Mechanism) -> Tensor:
     paper="roughly opposite",
     band=at_most(-0.5),
 )
-def opposite(seen: Mechanism) -> Tensor:
-    """Cosine between a query and a key of other positions, mean over test sequences and seeds."""
+def opposite(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Cosine between a query and a key of positions without the key, mean over test sequences and seeds."""
     return seen.second.opposite
 
 
@@ -255,14 +258,14 @@ def opposite(seen: Mechanism) -> Tensor:
     paper="their product is positive",
     band=within(0.9, 1.0),
 )
-def same_side(seen: Mechanism) -> Tensor:
-    """Share of sequences, mean over seeds."""
+def same_side(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Share of sequences with a positive product of the key's query and the others' mean query, mean over seeds."""
     return seen.second.same_side
 
 
 @claim("The others' queries are longer than the key's", at=EQUATION_8, paper="longer", band=at_least(1.0))
-def longer(seen: Mechanism) -> Tensor:
-    """Ratio of their norms, mean over test sequences and seeds."""
+def longer(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Norm of queries at positions without the key over that of the key's query, mean over sequences and seeds."""
     return seen.second.longer
 
 
@@ -272,7 +275,7 @@ def longer(seen: Mechanism) -> Tensor:
     paper="greater than other tokens",
     band=at_least(0.95),
 )
-def items(seen: Mechanism) -> Tensor:
+def items(seen: Mechanism) -> Float[Tensor, "seed"]:
     """Share of pairs of an item and another token in which the item is likelier, mean over test sequences and seeds; a
     half for no preference."""
     return seen.projection.favour
@@ -284,8 +287,8 @@ def items(seen: Mechanism) -> Tensor:
     paper="approximately the same",
     band=within(0.9, 1.0),
 )
-def no_choice(seen: Mechanism) -> Tensor:
-    """Entropy over the items, over that of an even choice, mean over test sequences and seeds."""
+def no_choice(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Entropy over the items, divided by that of an even choice, mean over test sequences and seeds."""
     return seen.projection.evenness
 
 
@@ -295,9 +298,9 @@ def no_choice(seen: Mechanism) -> Tensor:
     paper="LayerNorm(α₀ + β₀ W^V(2))",
     band=within(0.95, 1.0),
 )
-def last_row(seen: Mechanism) -> Tensor:
-    """Share of answers that are right with exactly that in its place, over test sequences whose key is not last: α₀ the
-    mean of all rows without a key, over all of them, β₀ the key's own row; mean over seeds."""
+def last_row(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, over test sequences whose key is not
+    last: α₀ is the mean of all rows without a key, β₀ the key's own row; mean over seeds."""
     return seen.last.made
 
 
@@ -307,9 +310,9 @@ def last_row(seen: Mechanism) -> Tensor:
     paper="the other has no impact on the final result",
     band=at_least(0.85),
 )
-def answer_from_key(seen: Mechanism) -> Tensor:
-    """That share minus the share of right answers to the same sequences from their own last row, to which the second
-    attention has added nothing; mean over seeds."""
+def answer_from_key(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, minus that with the sequence's own
+    last row before the second attention adds to it; mean over seeds."""
     return seen.last.made - seen.last.without_key
 
 

@@ -1,4 +1,4 @@
-"""How the study of Table 1's questions draws and lists what it saw."""
+"""Figures and tables of the study of Table 1's questions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -75,7 +75,7 @@ def spike_curves(run: TrainedRun, rates: Sequence[float]) -> list[LineFigure]:
 
 
 def layer_curves(layers: Layers) -> LineFigure:
-    """Return the attention of the best head of both layers along training, without the end, which comes long after."""
+    """Return the figure of the best head's attention in both layers along training, up to the last step but one."""
     names = {"shift": "layer 0: shift by one", "broadcast": "layer 1: broadcast the key"}
     steps, values = layers.attention.steps[:-1], layers.attention.values
     return curves_against(
@@ -91,7 +91,7 @@ def layer_curves(layers: Layers) -> LineFigure:
 
 
 def value_table(choices: Mapping[str, Sequence[Outcome]]) -> Table:
-    """Return a row for each value of each choice."""
+    """Return a table with a row for each value of each choice."""
     caption = (
         "The base setting's values have a star. At the end of training, over seeds; how many of them reach "
         f"test accuracy {LEARNED:g}, and after how many steps on average of those that do."
@@ -101,7 +101,7 @@ def value_table(choices: Mapping[str, Sequence[Outcome]]) -> Table:
 
 
 def speed_table(many: Iterable[Outcome]) -> Table:
-    """Return a row for each value that is compared on many sequences."""
+    """Return a table with a row for each value compared on many sequences."""
     caption = "As above, for the values whose learning times are compared."
     return Table("On many sequences", caption, _COLUMNS, tuple(map(_row, many)))
 
@@ -123,7 +123,7 @@ def _row(one: Outcome, mark: str = "") -> tuple[str | float | None, ...]:
 
 
 def spike_table(found: Sequence[Spike], run: TrainedRun) -> Table:
-    """Return a row for each loss spike."""
+    """Return a table with a row for each loss spike."""
     members = run.experiment.members
     rates = members.learning_rate or ()
     return column_table(

@@ -1,4 +1,4 @@
-"""What the study of Table 1's questions reads from its runs: outcomes of choices, loss spikes, the layers' order."""
+"""Measurements for the study of Table 1's questions: outcomes of choices, loss spikes, the layers' order."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ PEAK, WINDOW = 10, 5  # a spike is a loss of `PEAK` times the lowest of the `WIN
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the seeds reach under one value of a choice."""
+    """The results of all seeds under one value of a choice."""
 
     value: Value
     base: bool  # whether it is the base setting's
@@ -34,14 +34,14 @@ class Outcome:
 
     @property
     def until(self) -> Float[Tensor, "seed"]:
-        """Steps until the task is learned, the whole training where it never is."""
+        """Steps until the task is learned; the length of training if it never is."""
         return self.times.nan_to_num(nan=float(self.steps))
 
 
 def outcomes(runs: Sequence[TrainedRun], setting: Choices) -> dict[str, tuple[Outcome, ...]]:
     """Return the outcomes of each choice, in the order of its values.
 
-    `runs` are the base, what trains alone, and what trains together, in the order of `experiments`.
+    `runs` are the base, the values trained alone, and those trained together, in the order of `experiments`.
     """
     base, *alone, together = runs
     everyone, seeds = slice(None), setting.base.seeds
@@ -53,9 +53,9 @@ def outcomes(runs: Sequence[TrainedRun], setting: Choices) -> dict[str, tuple[Ou
 
 
 def timed(runs: Sequence[TrainedRun], setting: Choices) -> dict[Value, Outcome]:
-    """Return the outcomes on many sequences of the values that are compared.
+    """Return, for each value whose learning time is compared, its outcome on many sequences.
 
-    `runs` are the base on many sequences and the values that are compared with it.
+    `runs` are the base on many sequences, then the values compared with it.
     """
     base, *others = runs
     found = dict(zip(setting.timed, others, strict=True))
@@ -76,10 +76,10 @@ def _outcome(value: Value, setting: Choices, run: TrainedRun, members: slice) ->
 
 
 def effect(accuracy: Float[Tensor, "value seed"]) -> Float[Tensor, "measured"]:
-    """Return for each seed its accuracy at the value that is best for the other seeds, minus that at their worst.
+    """Return each seed's accuracy at the best value minus that at the worst, both chosen by the other seeds.
 
-    Zero on average where the value makes no difference, unlike the difference of the highest and the lowest mean. Empty
-    for a single seed.
+    Zero on average if the value makes no difference, whereas the highest mean minus the lowest is never negative.
+    Empty for a single seed.
     """
     seeds = accuracy.shape[1]
     if seeds < 2:
@@ -90,7 +90,7 @@ def effect(accuracy: Float[Tensor, "value seed"]) -> Float[Tensor, "measured"]:
 
 @dataclass(frozen=True)
 class Spike:
-    """A rise of the training loss, until it is back."""
+    """A rise of the training loss until it returns to its level before."""
 
     member: int  # whose loss it is
     before: int  # the step of the lowest loss before the rise
@@ -103,7 +103,7 @@ class Spike:
 
     @property
     def gain(self) -> float:
-        """By how much test accuracy rises over the spike, beyond its drift."""
+        """How much test accuracy rises over the spike, beyond its drift."""
         return round(self.accuracy[1] - self.accuracy[0] - self.drift, 6)
 
 

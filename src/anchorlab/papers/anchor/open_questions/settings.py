@@ -1,4 +1,4 @@
-"""What the study of Table 1's questions trains: a base setting, then one choice at a time made otherwise."""
+"""What the study of Table 1's questions trains: a base setting, and variants with one choice changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Choices:
-    """A base setting and the values of each choice, one of which is the base's own."""
+    """A base setting and the values of each choice, including the base's own."""
 
     base: Setting  # what everything else differs from in one choice
     amounts: Mapping[str, tuple[float, ...]]  # the values of each choice, rising
@@ -58,7 +58,7 @@ class Choices:
 
     @property
     def scalars(self) -> Mapping[str, float]:
-        """The base's scalars of members, by choice."""
+        """The base's value of each choice that members of one experiment can differ in."""
         optimiser = self.base.recipe.optimiser
         return {RATE: optimiser.learning_rate, DECAY: optimiser.weight_decay, SCALE: 1.0}
 
@@ -71,12 +71,12 @@ class Choices:
 
     @property
     def alone(self) -> list[Value]:
-        """The values that are not the base's and need an experiment of their own."""
+        """The values other than the base's that need an experiment of their own."""
         return [one for one in self.values if one.choice not in _OF_MEMBERS and not self.is_base(one)]
 
     @property
     def together(self) -> list[Value]:
-        """The values that are not the base's and train as members of one experiment."""
+        """The values other than the base's that train as members of one experiment."""
         return [one for one in self.values if one.choice in _OF_MEMBERS and not self.is_base(one)]
 
     @property
@@ -86,11 +86,11 @@ class Choices:
 
 
 def experiments(setting: Choices) -> list[Experiment]:
-    """Return what a setting trains.
+    """Return the experiments of a setting.
 
-    That is the base, each other model or recipe, and all other scalars as members of one experiment, where the seeds at
-    the first value come first; the base on many sequences, and the values whose time is compared with it; the layers'
-    order; the spikes.
+    In order: the base; each other model or recipe; all other scalars as members of one experiment, all seeds at the
+    first value, then at the next; the base on many sequences, then the values whose time is compared with it; the
+    layers' order; the spikes.
     """
     base = setting.base.experiment(task("anchor/identity"), "the base setting")
     many = setting.speed.experiment(base.task, f"{setting.speed.size} sequences")
@@ -110,7 +110,7 @@ def experiments(setting: Choices) -> list[Experiment]:
 
 
 def changed(base: Experiment, value: Value, label: str) -> Experiment:
-    """Return an experiment with one value of its model or recipe; heads that share a total width have the base's."""
+    """Return an experiment with one value of its model or recipe changed; the heads' total width stays the base's."""
     model, amount = base.model, value.amount
     if value.choice == BATCH:
         return replace(base, recipe=base.recipe.replace(batch=amount), label=label)

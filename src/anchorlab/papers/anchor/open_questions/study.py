@@ -1,7 +1,7 @@
 """Open questions: what heads, layers, width, learning rate and other choices do for learning.
 
-Table 1 lists questions for further exploration. Those that presuppose a fact, such as how sensitive the learning rate
-is, are measured on the identity task with so few sequences that a choice can matter; one choice is changed at a time.
+Table 1 lists questions for further exploration. Questions that presuppose a fact, such as how sensitive the learning
+rate is, are measured on the identity task with few enough sequences that choices matter, one change at a time.
 
 Source: anchor functions, Table 1; section 6.2 on the initialisation.
 """
@@ -75,8 +75,7 @@ NOT_ASKED = "not asked, the learning rate alone; no value"
 
 @dataclass(frozen=True)
 class Seen:
-    """The outcomes of each choice, those on many sequences, the loss spikes at constant learning rates, and the layers
-    along training."""
+    """Outcomes of each choice, also on many sequences, loss spikes at constant rates, and the layers along training."""
 
     choices: Mapping[str, tuple[Outcome, ...]]
     many: Mapping[Value, Outcome]
@@ -84,7 +83,7 @@ class Seen:
     layers: Layers
 
     def near(self, choice: str) -> Float[Tensor, "value seed"]:
-        """Return the test accuracies at the base's value and its neighbours, up to a factor of about three away."""
+        """Return the test accuracies at the base's value and at those within a factor of about three of it."""
         values = self.choices[choice]
         usual = next(one.value.amount for one in values if one.base)
         return torch.stack([one.test for one in values if usual / NEAR < one.value.amount < usual * NEAR])
@@ -119,8 +118,8 @@ def _sooner(seen: Seen, choice: str) -> Measurement | None:
     paper="what is the benefit; no value",
     band=at_least(0.1),
 )
-def heads_generalise(seen: Seen) -> Tensor:
-    """Test accuracy of {SEVERAL_HEADS} heads minus that of {FEW_HEADS} of their total width, which has as many
+def heads_generalise(seen: Seen) -> Float[Tensor, "seed"]:
+    """Test accuracy with {SEVERAL_HEADS} heads minus that with {FEW_HEADS} of the same total width, hence as many
     parameters; mean over seeds."""
     return _gain(seen, SHARED, FEW_HEADS, SEVERAL_HEADS)
 
@@ -132,8 +131,8 @@ def heads_generalise(seen: Seen) -> Tensor:
     band=at_most(0.9),
 )
 def heads_sooner(seen: Seen) -> Measurement | None:
-    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads over those with {FEW_HEADS} of their total
-    width, on many sequences; the whole training where it is never reached."""
+    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads, divided by those with {FEW_HEADS} of the
+    same total width, on many sequences; the whole training if it is never reached."""
     return _sooner(seen, SHARED)
 
 
@@ -143,8 +142,8 @@ def heads_sooner(seen: Seen) -> Measurement | None:
     paper="what is the benefit; no value",
     band=at_least(0.1),
 )
-def layers_generalise(seen: Seen) -> Tensor:
-    """Test accuracy of {SEVERAL_LAYERS} layers minus that of {FEW_LAYERS}, mean over seeds."""
+def layers_generalise(seen: Seen) -> Float[Tensor, "seed"]:
+    """Test accuracy with {SEVERAL_LAYERS} layers minus that with {FEW_LAYERS}, mean over seeds."""
     return _gain(seen, LAYERS, FEW_LAYERS, SEVERAL_LAYERS)
 
 
@@ -155,21 +154,21 @@ def layers_generalise(seen: Seen) -> Tensor:
     band=at_most(0.9),
 )
 def layers_sooner(seen: Seen) -> Measurement | None:
-    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers over those with {FEW_LAYERS}, on many
-    sequences; the whole training where it is never reached."""
+    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers, divided by those with {FEW_LAYERS}, on
+    many sequences; the whole training if it is never reached."""
     return _sooner(seen, LAYERS)
 
 
 @claim("The hidden space dimension affects learning", at=TABLE_1, paper="how does it affect it", band=at_least(AFFECTS))
-def width_matters(seen: Seen) -> Tensor:
+def width_matters(seen: Seen) -> Float[Tensor, "seed"]:
     """Test accuracy at the best width minus that at the worst, both chosen by the other seeds, mean over seeds."""
     return effect(torch.stack([one.test for one in seen.choices[WIDTH]]))
 
 
 @claim("Learning is sensitive to the learning rate", at=TABLE_1, paper="so sensitive; no value", band=at_least(0.5))
-def rate_sensitive(seen: Seen) -> Tensor:
-    """Test accuracy at the best learning rate minus that at the worst, of the base's and those a factor of about three
-    above and below, chosen by the other seeds; mean over seeds."""
+def rate_sensitive(seen: Seen) -> Float[Tensor, "seed"]:
+    """Test accuracy at the best learning rate minus that at the worst, among the base's and those about three times
+    larger and smaller, chosen by the other seeds; mean over seeds."""
     return effect(seen.near(RATE))
 
 
@@ -180,8 +179,8 @@ def rate_sensitive(seen: Seen) -> Tensor:
     band=at_least(0.1),
 )
 def rate_most_sensitive(seen: Seen) -> Measurement:
-    """The same difference minus the largest of those for batch, weight decay and initial scale, each changed by a
-    factor of about three, too."""
+    """Test accuracy at the best learning rate minus that at the worst, minus the largest such difference for batch,
+    weight decay and initial scale, each changed by a factor of about three, too."""
     effects = {choice: effect(seen.near(choice)) for choice in (RATE, BATCH, DECAY, SCALE)}
     if not len(effects[RATE]):
         return Measurement(None)
@@ -195,16 +194,16 @@ def rate_most_sensitive(seen: Seen) -> Measurement:
 
 
 @claim("The batch size affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
-def batch_matters(seen: Seen) -> Tensor:
-    """Test accuracy at the best batch minus that at the worst, of the base's and those a factor of about three smaller
-    and larger, chosen by the other seeds; as many steps, or epochs where the recipe counts them; mean over seeds."""
+def batch_matters(seen: Seen) -> Float[Tensor, "seed"]:
+    """Test accuracy at the best batch minus that at the worst, among the base's and those about three times smaller and
+    larger, chosen by the other seeds; with equal steps, or epochs if the recipe counts them; mean over seeds."""
     return effect(seen.near(BATCH))
 
 
 @claim("The weight decay affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
-def decay_matters(seen: Seen) -> Tensor:
-    """Test accuracy at the best weight decay minus that at the worst, of the base's and those a factor of about three
-    below and above, chosen by the other seeds; mean over seeds."""
+def decay_matters(seen: Seen) -> Float[Tensor, "seed"]:
+    """Test accuracy at the best weight decay minus that at the worst, among the base's and those about three times
+    smaller and larger, chosen by the other seeds; mean over seeds."""
     return effect(seen.near(DECAY))
 
 
@@ -234,9 +233,9 @@ def small_weights_generalise(seen: Seen) -> Measurement:
 
 @claim("Loss spikes help sometimes, not always", at=TABLE_1, paper="sometimes but not always", band=within(0.1, 0.9))
 def spikes_help(seen: Seen) -> Measurement:
-    """Share of loss spikes over which test accuracy rises by at least {HELPS:g} more than in as long a time before. In
-    a spike the training loss rises to {PEAK} times the lowest of the {WINDOW} evaluations before, and comes back.
-    Judged from {FEWEST} spikes on."""
+    """Share of loss spikes over which test accuracy rises by at least {HELPS:g} more than in an equally long time
+    before. In a spike the training loss rises to {PEAK} times the lowest of the {WINDOW} evaluations before, and comes
+    back. Judged if there are at least {FEWEST} spikes."""
     helping = sum(spike.gain >= HELPS for spike in seen.spikes)
     detail = f"{helping} of {len(seen.spikes)} spikes"
     if len(seen.spikes) < FEWEST:
@@ -251,8 +250,8 @@ def spikes_help(seen: Seen) -> Measurement:
 
 @claim("Layers are learned in an order", at=TABLE_1, paper="is there one; no value", band=at_least(0.9))
 def layer_order(seen: Seen) -> Measurement:
-    """Share of seeds that learned in which the same layer is first: the shift of layer 0, or the broadcast of layer 1,
-    risen halfway to its final attention."""
+    """Share of seeds, among those that learned, with the more common order of layers: which comes first, the shift of
+    layer 0 or the broadcast of layer 1, by when it is halfway to its final attention."""
     shift, broadcast = (seen.layers.halfway[name] for name in ("shift", "broadcast"))
     if not len(shift):
         return Measurement(None)

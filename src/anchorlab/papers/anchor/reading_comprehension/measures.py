@@ -1,4 +1,4 @@
-"""How a model reads: what its heads attend to, its answers without some of this attention, and its errors.
+"""How a model reads: where its heads attend, its answers without some of that attention, and its errors.
 
 A text of pairs (a1, x1, ..., a4, x4) is followed by the question a, which repeats one anchor, a_k; the answer is x_k.
 
@@ -49,7 +49,7 @@ PerMember = Float[Tensor, "member"]
 
 @dataclass(frozen=True)
 class Places:
-    """Where each text has the asked pair and another one, and its items, the asked one first."""
+    """Positions in each text of the asked pair and of another pair, and its items, the asked one first."""
 
     anchor: Int[Tensor, "batch"]
     item: Int[Tensor, "batch"]
@@ -59,7 +59,7 @@ class Places:
 
 
 def places(batch: Batch) -> Places:
-    """Find the asked pair of each sequence, and the pair after it, or the first after the last."""
+    """Find the asked pair of each sequence and the pair after it; the first pair follows the last."""
     anchors, items = (batch.latents[f"{role}_positions"] for role in ("anchor", "key"))
     order = (batch.latents["rule"].unsqueeze(-1) + torch.arange(items.shape[1])) % items.shape[1]
     anchors, items = anchors.gather(1, order), items.gather(1, order)
@@ -68,7 +68,7 @@ def places(batch: Batch) -> Places:
 
 @dataclass(frozen=True)
 class Heads:
-    """What heads attend to on test sequences. Layers above layer 0 are `later`."""
+    """Where heads attend on test sequences. Layers above layer 0 are `later`."""
 
     to_anchor: Float[Tensor, "member head"]  # layer 0, from the asked item to its anchor
     shifts: Int[Tensor, "member head"]  # layer 0, the shift with the most attention
@@ -83,13 +83,13 @@ class Heads:
 
     @property
     def reading(self) -> tuple[Int[Tensor, "member"], Int[Tensor, "member"]]:
-        """The layer, by its place among the later ones, and the head that attend most to the asked item."""
+        """The layer, counted from layer 1, and the head that attend most to the asked item."""
         best = self.to_item.flatten(1).argmax(dim=-1)
         return best // self.to_item.shape[-1], best % self.to_item.shape[-1]
 
 
 def read_heads(pattern: Float[Tensor, "member layer batch head query key"], batch: Batch) -> Heads:
-    """Read what heads attend to; in test sequences the question's anchor alone occurs twice."""
+    """Measure where heads attend; in test sequences only the question's anchor occurs twice."""
     first, later, at = pattern[:, 0], pattern[:, 1:], places(batch)
     return Heads(
         to_anchor=broadcast(first, at.anchor, queries="last", lengths=at.item + 1),
@@ -101,7 +101,7 @@ def read_heads(pattern: Float[Tensor, "member layer batch head query key"], batc
 
 
 def kinds(answers: Int[Tensor, "*lead"], items: Int[Tensor, "*text pair"]) -> Int[Tensor, "*lead"]:
-    """Return the place in `KINDS` of each answer to a text with these items, of which the first is right."""
+    """Return the index in `KINDS` of each answer; the first item of a text is the right one."""
     same = answers.unsqueeze(-1) == items
     outside = torch.where((answers >= ITEMS.start) & (answers < ITEMS.stop), 2, 3)
     return torch.where(same[..., 0], 0, torch.where(same.any(dim=-1), 1, outside))
@@ -114,22 +114,22 @@ def _shares(output: Float[Tensor, "*lead batch scored output"], batch: Batch) ->
 
 @dataclass(frozen=True)
 class Answers:
-    """Shares of the answers to test sequences that are of each of `KINDS`, as attention or heads are taken away.
+    """Shares of the answers to test sequences by `KINDS`, with all attention, and with some attention or heads removed.
 
-    `cut` are the shares without the attention from one position to another, by its name. A head that is left out, one
-    at a time, puts out its mean over the sequences at each position.
+    `cut` has the shares without the attention from one position to another, by its name. Heads are removed one at a
+    time: their output is replaced by its mean over sequences at each position.
     """
 
     cut: Mapping[str, Float[Tensor, "member kind"]]
     without_head: Float[Tensor, "member layer head kind"]
 
     def lost(self, name: str) -> PerMember:
-        """Return the accuracy that is lost without the attention of this name."""
+        """Return the accuracy lost without the attention of this name."""
         return (self.cut[WHOLE] - self.cut[name])[:, 0]
 
 
 def take_away(ensemble: Ensemble, batch: Batch, patterns: Sequence[str]) -> Answers:
-    """Answer test sequences without some attention, at the sites of all patterns, and without each head."""
+    """Measure the answers without some attention, removed at the sites of all `patterns`, and without each head."""
     at, last = places(batch), torch.full((len(batch),), batch.inputs.shape[1] - 1)
     paths = {
         FUSED: (at.item, at.anchor),
@@ -159,7 +159,7 @@ def _metric(kind: int) -> Metric:
 
 @dataclass(frozen=True)
 class Reading:
-    """What was learned, how, and which answers are given along training."""
+    """What was learned, through which heads, and which answers are given along training."""
 
     train: PerMember  # accuracy at the end
     test: PerMember

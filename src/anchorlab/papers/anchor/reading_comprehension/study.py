@@ -9,6 +9,7 @@ Source: anchor functions, section 4.2 and Figure 3, the mechanism section 5.1; s
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
@@ -53,12 +54,12 @@ PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(checkpoin
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the one experiment."""
+    """Return the only experiment of the setting."""
     return [setting.experiment(task("anchor/reading-comprehension"), "reading comprehension")]
 
 
 def first_pair(experiment: Experiment) -> Task:
-    """Return the task whose answer is the item of the first pair, whatever the question asks for."""
+    """Return the control task whose answer is always the first pair's item, whatever the question."""
     own = experiment.task
     assert isinstance(own, AnchorFunction)
     rules = {name: Rule.parse(f"{rule.pattern.text} -> x1") for name, rule in own.rules.items()}
@@ -66,13 +67,13 @@ def first_pair(experiment: Experiment) -> Task:
 
 
 @claim("Reading comprehension is learned and generalises", at=FIG_3, paper="about 1", band=within(0.95, 1.0))
-def learned(seen: Reading) -> Tensor:
+def learned(seen: Reading) -> Float[Tensor, "seed"]:
     """Test accuracy at the end, mean over seeds."""
     return seen.test
 
 
 @precondition("The training sequences are fitted", at=FIG_3, paper="about 1", band=within(0.99, 1.0))
-def fits(seen: Reading) -> Tensor:
+def fits(seen: Reading) -> Float[Tensor, "seed"]:
     """Training accuracy at the end, mean over seeds."""
     return seen.train
 
@@ -83,9 +84,9 @@ def fits(seen: Reading) -> Tensor:
     paper="every position attends to the one before",
     band=within(1.0, 1.0),
 )
-def shift_by_one(seen: Reading) -> Tensor:
-    """Share of seeds whose shifting head, the one of layer 0 with the most attention from the asked item to its anchor,
-    shifts best by exactly 1; seeds that learned."""
+def shift_by_one(seen: Reading) -> Bool[Tensor, "seed"]:
+    """Share of seeds that learned in which the strongest shift of the shifting head is by exactly 1; it is the head of
+    layer 0 with the most attention from the asked item to its anchor."""
     return _of(seen.heads.shifts, seen.heads.shifting)[seen.learned] == 1
 
 
@@ -95,7 +96,7 @@ def shift_by_one(seen: Reading) -> Tensor:
     paper="close to 1",
     band=within(0.7, 1.0),
 )
-def shift_mass(seen: Reading) -> Tensor:
+def shift_mass(seen: Reading) -> Float[Tensor, "seed"]:
     """Attention from the asked item to its anchor, shifting head of layer 0, mean over test sequences and seeds that
     learned."""
     return seen.heads.to_anchor.amax(dim=-1)[seen.learned]
@@ -107,9 +108,9 @@ def shift_mass(seen: Reading) -> Tensor:
     paper="the content near the anchor; the key's position",
     band=within(1.0, 1.0),
 )
-def reads_answer(seen: Reading) -> Tensor:
-    """Share of seeds whose reading head, the one of a later layer with the most attention from the question to the
-    asked item, reads most from the position after the question's anchor in the text; seeds that learned."""
+def reads_answer(seen: Reading) -> Bool[Tensor, "seed"]:
+    """Share of seeds that learned in which the reading head attends most to the position after the question's anchor in
+    the text; it is the head of a later layer with the most attention from the question to the asked item."""
     return _of(_reading_layer(seen, seen.heads.sources), seen.heads.reading[1])[seen.learned] == 1
 
 
@@ -119,7 +120,7 @@ def reads_answer(seen: Reading) -> Tensor:
     paper="close to 1",
     band=within(0.9, 1.0),
 )
-def reading_mass(seen: Reading) -> Tensor:
+def reading_mass(seen: Reading) -> Float[Tensor, "seed"]:
     """Attention from the question to the asked item, reading head, mean over test sequences and seeds that learned."""
     return seen.heads.to_item.flatten(1).amax(dim=-1)[seen.learned]
 
@@ -131,30 +132,31 @@ def reading_mass(seen: Reading) -> Tensor:
     band=within(0.8, 1.0),
 )
 def all_read(seen: Reading) -> Measurement:
-    """Share of the heads of the reading head's layer whose question reads most from the position after its anchor in
+    """Share of heads in the reading head's layer in which the question attends most to the position after its anchor in
     the text, over seeds that learned."""
     each = _reading_layer(seen, seen.heads.sources)[seen.learned]
     return over((each == 1).float().mean(dim=1), "seeds that learned")
 
 
 @claim("The shift is critical", at=CRITICAL, paper="critical", band=at_least(0.5))
-def shift_critical(seen: Reading) -> Tensor:
-    """Test accuracy lost where the asked item cannot attend to its anchor in any head, less that lost where another
-    item cannot attend to its own; mean over seeds that learned."""
+def shift_critical(seen: Reading) -> Float[Tensor, "seed"]:
+    """Test accuracy lost if the asked item cannot attend to its anchor in any head, minus that lost if another item
+    cannot attend to its own; mean over seeds that learned."""
     return (seen.answers.lost(FUSED) - seen.answers.lost(OTHER_FUSED))[seen.learned]
 
 
 @claim("The broadcast is critical", at=CRITICAL, paper="critical", band=at_least(0.5))
-def broadcast_critical(seen: Reading) -> Tensor:
-    """Test accuracy lost where the question cannot attend to the asked item in any head, less that lost where it cannot
-    attend to another one; mean over seeds that learned."""
+def broadcast_critical(seen: Reading) -> Float[Tensor, "seed"]:
+    """Test accuracy lost if the question cannot attend to the asked item in any head, minus that lost if it cannot
+    attend to another item; mean over seeds that learned."""
     return (seen.answers.lost(READ) - seen.answers.lost(OTHER_READ))[seen.learned]
 
 
 @claim("The head that shifts is critical, others beside it are not", at=CRITICAL, paper="critical", band=at_least(0.5))
-def shifting_head(seen: Reading) -> Tensor | None:
-    """Test accuracy without another head of layer 0, their mean, less that without the shifting head, each left out by
-    its mean over test sequences; mean over seeds that learned, for models with several heads."""
+def shifting_head(seen: Reading) -> Float[Tensor, "seed"] | None:
+    """Test accuracy without one other head of layer 0, mean over these heads, minus that without the shifting head;
+    heads are replaced by their mean over test sequences; mean over seeds that learned, for models with several heads.
+    """
     accuracy, best = seen.answers.without_head[:, 0, :, 0], seen.heads.shifting
     if accuracy.shape[1] < 2:
         return None
@@ -177,7 +179,7 @@ def _reading_layer(seen: Reading, values: Tensor) -> Tensor:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw accuracy along training, what the two heads attend to, and what wrong answers name."""
+    """Draw accuracy along training, where the two heads attend, and which items wrong answers name."""
     (run,) = runs
     seen = see(run)
     accuracy = split_curves("Accuracy along training (Fig 3b)", run, {"train": "train", "test": "test"})

@@ -1,4 +1,4 @@
-"""Language models along training: when "the" is learned, when the right word, and when heads shift and induce."""
+"""Language models along training: when "the" and the right word are learned, and when heads shift and induce."""
 
 from anchorlab.papers.language.along_training.study import STUDY
 

@@ -28,11 +28,11 @@ SOME_STEPS = (0, *(2**power for power in range(10)), 1000, 2000, 4000, 8000, 14_
 
 @dataclass(frozen=True)
 class Setting(ModelSetting):
-    """The checkpoints, and what is measured at each.
+    """The checkpoints, and the measurements at each.
 
     Fields
         steps: the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
-        measuring: how many texts and prompts, and which truncations
+        measuring: the numbers of texts and prompts, and the truncations
     """
 
     model: str = "EleutherAI/pythia-160m"
@@ -42,7 +42,7 @@ class Setting(ModelSetting):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint gave: its faults, its weights' digests, and its numbers unless a fault makes it unusable."""
+    """Results of a checkpoint: its faults, its weights' digests, and its numbers unless a fault makes it unusable."""
 
     step: int
     faults: tuple[Fault, ...]
@@ -52,7 +52,7 @@ class Checkpoint:
 
 
 def observe(setting: Setting, context: ObservationContext) -> tuple[Checkpoint, ...]:
-    """Measure every checkpoint that no earlier run has measured; what is measured is kept in the context."""
+    """Measure every checkpoint that no earlier run has measured, and keep the results in the context."""
     if setting.revision is not None:
         raise SpecError("revision", "the study goes through all of them", "leave it out")
     check_weights(setting)

@@ -1,4 +1,4 @@
-"""What is measured at one checkpoint of a language model: words after prompts, with and without a truncation, heads."""
+"""Measurements at one checkpoint of a language model: words after prompts, with and without a truncation, and heads."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from anchorlab.papers.language.laser import ask_both, mean
 
 @dataclass(frozen=True)
 class Measuring:
-    """How much is measured at each checkpoint, and which truncations.
+    """How much is measured at each checkpoint, and under which truncations.
 
     Fields
         objects, facts: the number of sentences about indirect objects, and of facts
@@ -39,7 +39,7 @@ class Measuring:
 
 
 def measure(model: LanguageModel, setting: Measuring) -> dict[str, float]:
-    """Return the numbers of one checkpoint, by name: mean probabilities and ranks, the loss, and what heads do.
+    """Return the numbers of one checkpoint, by name: mean probabilities and ranks, the loss, and scores of heads.
 
     As in the paper, prompts have nothing before them.
     """
@@ -60,7 +60,7 @@ def _words(model: LanguageModel, setting: Measuring) -> dict[str, float]:
             found |= {f"{name}: right": mean(answers.right), f"{name}: the": mean(answers.words[:, 0])}
         found |= {f"{kind}: median rank": float(laser.full.right_rank.median())}
         if kind == "objects":
-            # NaN where a subject begins with the same token as the object
+            # NaN if a subject begins with the same token as the object
             found |= {"objects: subject": float(laser.full.others.exp().nanmean())}
     return found
 

@@ -1,9 +1,9 @@
-"""Language models along training: when "the" is learned, when the right word, and when heads shift and induce.
+"""Language models along training: when "the" and the right word are learned, and when heads shift and induce.
 
 At each published checkpoint of one training run, the model is asked for indirect objects, facts and the word after a
 preposition, with and without one input matrix of a feed-forward layer cut to low rank, and its heads are scored. One
-checkpoint at a time is on the disk; those that hold the weights of another step, values that are not finite, or
-another precision than declared are named.
+checkpoint at a time is on the disk; faulty ones, with weights of another step, values that are not finite, or another
+precision than declared, are listed.
 
 Source: truncated weights, section 3, Figures 2 and 13, appendix B; stacked attention heads, sections 8.2 and 9.
 """
@@ -23,7 +23,7 @@ from anchorlab.studies.study import Analysis, Profile, Study
 
 @dataclass(frozen=True)
 class Seen:
-    """What was measured, at the steps whose checkpoints are usable.
+    """The measurements at the steps whose checkpoints are usable.
 
     Fields
         steps: the training steps, in increasing order
@@ -35,7 +35,7 @@ class Seen:
 
     @staticmethod
     def of(checkpoints: Sequence[Checkpoint]) -> "Seen":
-        """Return what usable checkpoints gave."""
+        """Collect the measurements of the usable checkpoints."""
         usable = [(one.step, one.numbers) for one in checkpoints if one.numbers is not None]
         names = usable[0][1] if usable else {}
         return Seen(
@@ -43,7 +43,7 @@ class Seen:
         )
 
     def untrained(self) -> "Seen | None":
-        """Return what would be measured if training changed nothing; None if the step 0 was not measured."""
+        """Return step 0's values at every step, as if training changed nothing; None if step 0 was not measured."""
         if self.steps[:1] != (0,):
             return None
         return replace(self, numbers={name: (row[0],) * len(row) for name, row in self.numbers.items()})
@@ -98,7 +98,7 @@ def the_after_sentences(seen: Seen) -> Measurement:
     band=at_least(10),
 )
 def the_before_objects(seen: Seen) -> Measurement:
-    """Step at which the probability of the object is half its largest over training, over that for "the"."""
+    """Step at which the probability of the object reaches half its maximum over training, divided by that for "the"."""
     return _later(seen.learned("objects: the"), seen.learned("objects: right"))
 
 
@@ -126,7 +126,7 @@ def object_as_subject(seen: Seen) -> Measurement:
     band=within(1000, 8000),
 )
 def object_preferred(seen: Seen) -> Measurement:
-    """First measured step at which the mean probability of the object exceeds both."""
+    """First measured step at which the mean probability of the object exceeds that of the subject and of "the"."""
     right, others = "objects: right", ("objects: subject", "objects: the")
     return _step(seen.first(lambda now: all(now[right] > now[other] for other in others)))
 
@@ -138,8 +138,8 @@ def object_preferred(seen: Seen) -> Measurement:
     band=at_least(2),
 )
 def objects_ratio(seen: Seen) -> Measurement:
-    """Ratio of the mean probabilities of object and "the" with the truncation over that without it, step
-    {PAPER_STEP}."""
+    """Mean probability of the object over that of "the" at step {PAPER_STEP}: ratio with the truncation divided by that
+    without."""
     return _raised(seen, "objects")
 
 
@@ -150,7 +150,7 @@ def objects_ratio(seen: Seen) -> Measurement:
     band=at_least(2),
 )
 def the_before_facts(seen: Seen) -> Measurement:
-    """Step at which the probability of the right country is half its largest over training, over that for "the"."""
+    """Step at which the probability of the right country reaches half its maximum, divided by that for "the"."""
     return _later(seen.learned("facts: the"), seen.learned("facts: right"))
 
 
@@ -161,8 +161,8 @@ def the_before_facts(seen: Seen) -> Measurement:
     band=at_least(2),
 )
 def facts_ratio(seen: Seen) -> Measurement:
-    """Ratio of the mean probabilities of the right country and "the" with the truncation over that without it, step
-    {PAPER_STEP}."""
+    """Mean probability of the right country over that of "the" at step {PAPER_STEP}: ratio with the truncation divided
+    by that without."""
     return _raised(seen, "facts")
 
 
@@ -173,7 +173,7 @@ def facts_ratio(seen: Seen) -> Measurement:
     band=at_least(1),
 )
 def previous_token_first(seen: Seen) -> Measurement:
-    """First measured step with an induction head over that with a head that shifts by one, repeated random tokens."""
+    """First step with an induction head, divided by that with a head that shifts by one, on repeated random tokens."""
     return _later(
         seen.first(lambda now: now["heads that shift by one"] > 0), seen.first(lambda now: now["heads that induce"] > 0)
     )

@@ -1,4 +1,4 @@
-"""What is drawn of a language model's heads: maps of scores, counts by layer, example patterns, what removal costs."""
+"""Figures of a language model's heads: maps of scores, counts by layer, example patterns, the cost of removal."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -39,8 +39,8 @@ class Example:
     """Attention patterns on one text.
 
     Fields
-        text: what it is, in words
-        patterns: by what the head does `[query key]`
+        text: a description of the text
+        patterns: `[query key]`, by the head's role
         tokens: the tokens of the text
     """
 
@@ -51,17 +51,17 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """Texts with the patterns of some heads, and the words of every token that some head broadcasts from."""
+    """Texts with the patterns of some heads, and the text of every token that some head broadcasts from."""
 
     texts: Sequence[Example]
     words: Mapping[int, str]
 
 
 def examples(model: LanguageModel, english: ScoredHeads, pieces: Int[Tensor, "batch position"]) -> Examples:
-    """Return what the figures show of a model: the heads with the largest scores on English, on two texts.
+    """Return the examples in the figures: the heads with the largest scores on English, on two texts.
 
-    They are the paper's sentence and the beginning of the piece of English in which the first of the heads that
-    broadcast does so most.
+    The texts are the paper's sentence and the beginning of the piece of English with the strongest broadcast of the
+    first broadcasting head.
     """
     chosen = {name: english.strongest(name) for name in ("shift", "broadcast", "first token")}
     layer, head = chosen["broadcast"]
@@ -92,7 +92,7 @@ def shown(token: str) -> str:
 
 
 def head_name(head: Head) -> str:
-    """Return the name of a head by its layer and its place in it, both from 0."""
+    """Return the name of a head: its layer and its index in the layer, both from 0."""
     return f"{head[0]}.{head[1]}"
 
 

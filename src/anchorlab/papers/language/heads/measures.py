@@ -1,4 +1,4 @@
-"""The claims on heads of a language model, and what they are measured on."""
+"""The claims about heads of a language model, and the data that they read."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -19,13 +19,13 @@ from anchorlab.studies.shared_seeds import over_shared
 
 @dataclass(frozen=True)
 class Seen:
-    """What the claims are measured on.
+    """The data that the claims read.
 
     Fields
         english, repeated: the scores of all heads on English and on repeated random tokens
-        losses: on pieces of English, per token
-        losses_without: the same without consecutive layers, by the first of them
-        without: without the heads that shift on English; None where no head does, and for an untrained model
+        losses: loss on each piece of English, per token
+        losses_without: the same without a group of consecutive layers, by its first layer
+        without: predictions without the heads that shift on English; None if no head does, or for an untrained model
     """
 
     english: ScoredHeads
@@ -41,7 +41,7 @@ BEATEN = 0.95
 
 
 def third(layers: int) -> int:
-    """Return a third of a number of layers, at least 1."""
+    """Return a third of a number of layers, rounded down, at least 1."""
     return max(layers // 3, 1)
 
 
@@ -99,13 +99,13 @@ def shift_heads(seen: Seen) -> Measurement:
 
 @claim("Heads that broadcast are common", at=PAPER, paper="rather common", band=at_least(0.05))
 def broadcast_heads(seen: Seen) -> Measurement:
-    """Share of heads that, on English, give over half of what the first token does not get to one other position."""
+    """Share of heads that, on English, give one position over half of the attention left by the first token."""
     return _share(seen.english, "broadcast", besides="first token")
 
 
 @claim("Shallow layers favour shift", at=PAPER, paper="mostly shift in the first few layers", band=at_most(-0.2))
 def shift_shallow(seen: Seen) -> Measurement:
-    """Rank correlation, over heads, of the layer with the score of shift on English."""
+    """Rank correlation, over heads, of the layer with the shift score on English."""
     return _rank_correlation(seen.english, "shift")
 
 
@@ -116,7 +116,7 @@ def shift_shallow(seen: Seen) -> Measurement:
     band=at_least(0.2),
 )
 def broadcast_deep(seen: Seen) -> Measurement:
-    """Rank correlation, over heads, of the layer with the score of broadcast on English, the first token left out."""
+    """Rank correlation, over heads, of layer and broadcast score on English, excluding the first token as source."""
     return _rank_correlation(seen.english, "broadcast")
 
 
@@ -127,7 +127,7 @@ def broadcast_deep(seen: Seen) -> Measurement:
     band=at_least(0.2),
 )
 def any_source_deep(seen: Seen) -> Measurement:
-    """Rank correlation, over heads, of the layer with the score of broadcast on English from any token."""
+    """Rank correlation, over heads, of the layer with the broadcast score on English, from any token."""
     return _rank_correlation(seen.english, "any source")
 
 
@@ -139,8 +139,8 @@ def any_source_deep(seen: Seen) -> Measurement:
     own=True,
 )
 def deep_source_is_first(seen: Seen) -> Measurement:
-    """Share of pieces of English in which the first token is the source, over the heads of the last third of the layers
-    that broadcast from any token."""
+    """Share of pieces of English in which a head's source is the first token, over heads in the last third of the
+    layers that broadcast from any token."""
     english = seen.english
     first = len(english.distance) - third(len(english.distance))
     deep = english.fires("any source")[first:]
@@ -157,7 +157,7 @@ def deep_source_is_first(seen: Seen) -> Measurement:
 
 @claim("Attention patterns of deep layers are highly similar", at=PAPER, paper="highly similar", band=at_least(0.1))
 def similar_deep(seen: Seen) -> Measurement:
-    """Cosine between the patterns of two heads of a layer on English, last third of the layers minus the first."""
+    """Cosine between the patterns of two heads of a layer on English, last third of the layers minus first third."""
     part, cosines = third(len(seen.english.distance)), seen.english.similarity
     first, last = cosines[:, :part].mean(dim=1), cosines[:, -part:].mean(dim=1)
     detail = f"{float(first.mean()):.3g} in the first third, {float(last.mean()):.3g} in the last"
@@ -173,8 +173,8 @@ def similar_deep(seen: Seen) -> Measurement:
     band=at_most(0.1),
 )
 def deep_removable(seen: Seen) -> Measurement:
-    """Least increase of the loss on English, in nats per token, over all groups of consecutive layers in the last third
-    that leave the last layer."""
+    """Increase of the loss on English, in nats per token, without a group of consecutive layers; smallest over all
+    groups in the last third that keep the last layer."""
     layers = len(seen.english.distance)
     deep = [layer for layer in seen.losses_without if layer >= layers - third(layers)]
     if not deep:
@@ -196,13 +196,14 @@ def deep_removable(seen: Seen) -> Measurement:
     band=at_least(0.95),
 )
 def shift_matters(seen: Seen) -> Measurement:
-    """Share of draws of as many other heads whose removal raises the loss on English less."""
+    """Share of random draws of as many other heads whose removal raises the loss on English less than removing the
+    heads that shift."""
     return _exceeded(seen, "text_loss", 1, PIECES)
 
 
 @claim("Some heads are induction heads", at=INDUCTION, paper="induction head", band=at_least(0.5))
 def induction_heads(seen: Seen) -> Measurement:
-    """Largest score of induction on repeated random tokens."""
+    """Largest induction score of a head on repeated random tokens."""
     layer, head = seen.repeated.strongest("induction")
     count, total = len(seen.repeated.heads("induction")), seen.repeated.distance.numel()
     detail = f"head {layer}.{head}; {count} of {total} heads over half"
@@ -216,8 +217,8 @@ def induction_heads(seen: Seen) -> Measurement:
     band=at_least(1),
 )
 def previous_token_first(seen: Seen) -> Measurement:
-    """Layers from the first head that shifts by one to the first induction head, on repeated random tokens, less those
-    that as many heads of each kind reach by chance in {BEATEN:g} of all placements."""
+    """Layers from the first head that shifts by one to the first induction head, on repeated random tokens, minus the
+    distance that {BEATEN:g} of random placements of as many heads do not exceed."""
     repeated = seen.repeated
     by_one = torch.where(repeated.distance == 1, repeated.by_text["shift"], 0)
     rows = torch.stack([by_one, repeated.by_text["induction"]], dim=1)
@@ -249,7 +250,8 @@ def previous_token_first(seen: Seen) -> Measurement:
     band=at_least(0.95),
 )
 def shift_feeds_induction(seen: Seen) -> Measurement:
-    """Share of draws of as many other heads whose removal lowers the induction heads' mean score less."""
+    """Share of random draws of as many other heads whose removal lowers the induction heads' mean score less than
+    removing the heads that shift."""
     return _exceeded(seen, "induction", -1, SEQUENCES)
 
 
@@ -260,7 +262,8 @@ def shift_feeds_induction(seen: Seen) -> Measurement:
     band=at_least(0.95),
 )
 def shift_matters_for_repetition(seen: Seen) -> Measurement:
-    """Share of draws of as many other heads whose removal lowers the probability of repeated random tokens less."""
+    """Share of random draws of as many other heads whose removal lowers the probability of repeated random tokens less
+    than removing the heads that shift."""
     return _exceeded(seen, "repeated", -1, SEQUENCES)
 
 
@@ -268,14 +271,14 @@ def shift_matters_for_repetition(seen: Seen) -> Measurement:
 def reached_by_chance(layers: int, heads: int, first: int, second: int, share: float) -> int:
     """Return the distance between two kinds' first layers that a share of all random placements does not exceed.
 
-    Placed at random, each kind's heads are as likely any set of that many heads of the model, and the kinds do not
-    heed each other. The distance is the first layer with a head of the second kind minus the first with one of the
+    In a random placement each kind's heads are any set of that many heads of the model with equal probability,
+    independently of the other kind. The distance is the first layer with a head of the second kind minus that of the
     first kind.
 
     Args:
-        layers, heads: of the model, with as many heads in each layer
-        first, second: how many heads are of each kind, at least 1
-        share: of the placements, such as 0.95
+        layers, heads: the numbers of layers, and of heads in each layer
+        first, second: the number of heads of each kind, at least 1
+        share: the share of placements, such as 0.95
     """
     earliest, latest = _first_layers(layers, heads, first), _first_layers(layers, heads, second)
     total = 0.0

@@ -1,4 +1,4 @@
-"""What a language model predicts of each text without some of its heads, or without some of its layers."""
+"""Predictions of a language model on each text without some of its heads or layers."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -33,13 +33,13 @@ class RepeatedTexts:
 
     @property
     def predicting(self) -> Int[Tensor, "scored"]:
-        """The positions whose next token is repeated, except the last before the repetition, which cannot know it."""
+        """The positions that can predict a repeated token; the last before the repetition starts cannot."""
         return torch.arange(self.inputs.shape[1] - self.half, self.inputs.shape[1] - 1)
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicts of each text.
+    """A model's predictions on each text.
 
     Fields
         text_loss: the mean of -log p of the next token of each ordinary text
@@ -54,7 +54,7 @@ class Predictions:
 
 @dataclass(frozen=True)
 class WithoutHeads:
-    """Predictions of a model as it is, without some heads, and without as many others of each draw."""
+    """Predictions of the whole model, without some heads, and without as many other heads in each draw."""
 
     removed: Sequence[Head]
     unchanged: Predictions
@@ -62,12 +62,12 @@ class WithoutHeads:
     draws: Sequence[Predictions]
 
     def change(self, measure: str) -> Float[Tensor, "text"]:
-        """Return by how much the removal changes a prediction of each text."""
+        """Return how much the removal changes a prediction on each text."""
         found: Tensor = getattr(self.without, measure) - getattr(self.unchanged, measure)
         return found
 
     def drawn(self, measure: str) -> Float[Tensor, "text draw"]:
-        """Return by how much the removal of each draw changes a prediction of each text."""
+        """Return how much removing each draw of other heads changes a prediction on each text."""
         before = getattr(self.unchanged, measure)
         return torch.stack([getattr(draw, measure) - before for draw in self.draws], dim=1)
 
@@ -82,10 +82,10 @@ def without_heads(
     seed: int = 0,
     report: Callable[[int], None] = lambda done: None,
 ) -> WithoutHeads:
-    """Measure what a model predicts without some heads, and without as many others, drawn at random.
+    """Measure a model's predictions without some heads, and without as many other heads drawn at random.
 
-    A removed head puts out its mean over the texts at each position, on ordinary text and on repeated tokens each. The
-    others are drawn from the same layers as far as these have enough, and else from the nearest.
+    The output of a removed head is replaced by its mean over texts at each position, separately for ordinary text and
+    repeated tokens. Other heads are drawn from the same layers as far as possible, then from the nearest.
     """
     heads = [(layer, head) for layer, block in enumerate(model.blocks) for head in range(_heads(block))]
     random = generator(seed, "language", "removed heads")
@@ -100,7 +100,7 @@ def without_heads(
 
 
 def draw_others(removed: Sequence[Head], heads: Sequence[Head], random: np.random.Generator) -> list[Head]:
-    """Draw as many other heads: in each layer as many as are removed there, the rest of them in the nearest layers."""
+    """Draw as many other heads: in each layer as many as are removed there, and the rest in the nearest layers."""
     free = [head for head in heads if head not in removed]
     drawn: list[Head] = []
     missing: list[int] = []
@@ -116,8 +116,8 @@ def draw_others(removed: Sequence[Head], heads: Sequence[Head], random: np.rando
     return drawn
 
 
-def removal(heads: Sequence[Head], outputs: dict[int, Tensor]) -> list[Intervention]:
-    """Return the interventions that put heads' mean outputs, by layer `[position head head_width]`, in their place."""
+def removal(heads: Sequence[Head], outputs: dict[int, Float[Tensor, "position head head_width"]]) -> list[Intervention]:
+    """Return the interventions that replace heads' outputs by means, given by layer `[position head head_width]`."""
     layers: dict[int, list[int]] = {}
     for layer, head in sorted(heads):
         layers.setdefault(layer, []).append(head)

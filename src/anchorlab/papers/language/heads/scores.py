@@ -1,4 +1,4 @@
-"""What every head of a language model does on some texts: a score for each detector, and its chance."""
+"""Scores of every head of a language model on some texts, for each detector, with the detector's chance level."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ class ScoredHeads:
     """The scores of all heads on some texts.
 
     Fields
-        scores: by detector, as in the lens; `broadcast` is from the best source besides the first token, `any source`
+        scores: by detector, as in the lens; `broadcast` is from the best source except the first token, `any source`
             from the best of all
         by_text: the scores of each text, of which `scores` are the means; `shift` is by `distance`
         chance: by detector, the score of a head that attends at random
-        distance: by how much each head shifts, if it does
+        distance: the distance that each head shifts by, if it does
         sources: the token that each head broadcasts from in each text, if it does
-        from_first: whether the best source of all is the first token of a text
+        from_first: whether the best source of all is the text's first token
         similarity: the mean cosine between the patterns of two heads of a layer, in each text
     """
 
@@ -52,13 +52,13 @@ class ScoredHeads:
     def fires(self, detector: str) -> Bool[Tensor, "layer head"]:
         """Return which heads a detector fires for: halfway from chance to 1, as in the lens.
 
-        A head that attends to the first token broadcasts nothing, whatever it does with the little attention left.
+        A head that attends to the first token does not count as broadcasting, whatever its remaining attention does.
         """
         found = self.over(detector, self.scores[detector])
         return found & ~self.fires("first token") if detector == "broadcast" else found
 
     def over(self, detector: str, scores: Float[Tensor, "*lead"]) -> Bool[Tensor, "*lead"]:
-        """Return which scores are halfway from chance to 1, or over."""
+        """Return which scores are at least halfway from chance to 1."""
         return scores > threshold(self.chance[detector])
 
     def texts(self, *detectors: str) -> Float[Tensor, "text detector layer head"]:
@@ -66,11 +66,11 @@ class ScoredHeads:
         return torch.stack([self.by_text[one] for one in detectors], dim=1)
 
     def heads(self, detector: str) -> list[tuple[int, int]]:
-        """Return the layer and head of those for which a detector fires, the first layer first."""
+        """Return the layer and index of the heads for which a detector fires, from the first layer up."""
         return [(layer, head) for layer, head in self.fires(detector).nonzero().tolist()]
 
     def strongest(self, detector: str) -> tuple[int, int]:
-        """Return the layer and head of the largest score."""
+        """Return the layer and index of the head with the largest score."""
         layer, head = divmod(int(self.scores[detector].argmax()), self.scores[detector].shape[1])
         return layer, head
 

@@ -3,11 +3,10 @@
 Nothing is trained. On pieces of ordinary English, and on random tokens that are repeated once, every head of a
 pretrained model gets a score for each thing that heads do in the small models: shift by some distance, broadcast from
 one position, attend to the first token, to itself or to all tokens alike, to earlier copies of a token (matching) or to
-what followed them (induction). A head that attends to the first token is not counted as broadcasting: language models
-leave their attention there while a head has nothing to do. Each score is shown beside chance and beside the same
-architecture with random weights. The heads that shift are then removed, against as many others drawn at random, and so
-is every group of consecutive layers. The heads of one model are not independent of each other, so that intervals are
-over texts.
+the tokens after those copies (induction). A head that attends to the first token is not counted as broadcasting: in
+language models a head with nothing to do attends there. Each score is compared with chance and with the same
+architecture with random weights. Then the heads that shift are removed, compared with as many others drawn at random,
+and so is every group of consecutive layers. The heads of one model are not independent, so intervals are over texts.
 
 Source: anchor functions, section 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
 """
@@ -44,17 +43,17 @@ from anchorlab.viewer import AttentionView, read_texts
 
 @dataclass(frozen=True)
 class Setting(ModelSetting):
-    """The texts, and what is removed.
+    """The texts, and the heads and layers to remove.
 
     Fields
         length: tokens in a piece of English
         texts: the number of pieces at most; each is preceded by the token that begins a text, if the model has one
         half: random tokens before they are repeated
         sequences: sequences of repeated random tokens
-        removal_texts: how many of the pieces, and of the sequences, are predicted without heads or layers
-        draws: how many times as many other heads are drawn
-        layers: how many consecutive layers are removed
-        seed: of the random tokens and the other heads
+        removal_texts: the number of pieces, and of sequences, that are predicted without heads or layers
+        draws: the number of random draws of other heads
+        layers: the number of consecutive layers to remove
+        seed: the seed of the random tokens and the other heads
     """
 
     length: int = 64
@@ -69,7 +68,7 @@ class Setting(ModelSetting):
 
 @dataclass(frozen=True)
 class Observed:
-    """A model, the same architecture without training, and what figures and the viewer show of the model."""
+    """Measurements of a model and of the same architecture without training, and the model's figures and view."""
 
     seen: Seen
     untrained: Seen
@@ -116,7 +115,7 @@ def view_of(model: LanguageModel, ids: Int[Tensor, "position"]) -> AttentionView
 
 
 def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch position"], RepeatedTexts]:
-    """Return pieces of English, and repeated random tokens, as ids; both behind the token that begins one."""
+    """Return pieces of English, and repeated random tokens, as ids, both after the beginning-of-text token."""
     tokenizer, start = model.tokenizer, beginning(model.tokenizer)
     pieces = windows(tokenizer, english_page().text, setting.length, model.context)[: setting.texts]
     if start is not None:
@@ -128,7 +127,7 @@ def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch po
 
 
 def layer_groups(layers: int, size: int) -> list[range]:
-    """Return all groups of consecutive layers that leave the last layer, the first group first."""
+    """Return all groups of consecutive layers without the last layer, in order."""
     return [range(first, first + size) for first in range(layers - size)]
 
 
@@ -164,7 +163,7 @@ class _Progress:
 
 
 def analyse(observed: Observed, setting: Setting) -> Analysis:
-    """Draw the maps of scores, the patterns of Figure 17, and what is lost without layers."""
+    """Draw the maps of scores, the patterns of Figure 17, and the loss without layers."""
     seen = observed.seen
     return Analysis(
         seen,

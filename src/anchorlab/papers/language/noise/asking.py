@@ -1,4 +1,4 @@
-"""What `language/noise` asks of a language model: its setting, the answers, and the truncations that they choose."""
+"""The questions of `language/noise`: its setting, the answers, and the truncations chosen by them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,16 +41,16 @@ _DRAWN = 4  # the last layers of Figure 1
 
 @dataclass(frozen=True)
 class Setting(ModelSetting):
-    """How many prompts are asked, and which truncations are tried.
+    """The numbers of prompts, and the truncations to try.
 
     Fields
         objects: the number of sentences about indirect objects
-        facts: the number of prompts about facts, evenly out of two for each fact
-        searched: the number of them that choose the truncation, evenly out of the first half
-        conditioned: the number of them that are asked in other ways, evenly out of the second half
+        facts: the number of prompts about facts, evenly spaced among two for each fact
+        searched: the number of prompts used to choose the truncation, evenly spaced in the first half
+        conditioned: the number of prompts asked in other ways, evenly spaced in the second half
         swept: the number of sentences, apart from Figure 1's, that are asked under its truncations
-        deep: the part of the layers, the last ones, whose input matrices are tried
-        fractions: the fractions of the rank that are tried
+        deep: the share of layers, counted from the last, whose input matrices are tried
+        fractions: the fractions of the rank to try
         grid: the truncations of Figure 1
     """
 
@@ -66,18 +66,18 @@ class Setting(ModelSetting):
 
 @dataclass(frozen=True)
 class Seen:
-    """What was asked of one model.
+    """The answers of one model.
 
     Fields
-        objects, facts: all prompts of the set, by the full model
+        objects, facts: the full model's answers to all prompts of the set
         units: what each fact is about
-        objects_cut, facts_cut: the second half, with the truncation that was chosen on the first
+        objects_cut, facts_cut: the second half, with the truncation chosen on the first
         prepositions, sentences: with the truncation of the facts; the sentences are the paper's
-        own_sentences: the same of 40 sentences that are not the paper's
+        own_sentences: the same for 40 sentences that are not the paper's
         country_of: the second half of the facts that end in "located in", ending in "located in the country of"
         swept: Figure 1's sentence and others under truncations of the last layers
         words: the likeliest words after Table 1's sentence, with their probabilities without and with the truncation
-        conditions: the second half of the facts asked in other ways, by name; none where it is not asked
+        conditions: the second half of the facts asked in other ways, by name; empty if not asked
     """
 
     objects: Answers
@@ -96,7 +96,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Observed:
-    """A pretrained model, quantised again, and the same architecture with random weights, cut in the same places."""
+    """Answers of a pretrained model, of quantised copies, and of the same architecture with random weights."""
 
     trained: Seen
     coarser: Mapping[Bits, Seen]
@@ -105,7 +105,7 @@ class Observed:
 
 
 def observe(setting: Setting, context: ObservationContext) -> Observed:
-    """Ask the model of the setting, and an untrained one."""
+    """Ask the setting's model and an untrained one."""
     model = open_model(setting, context)
     steps = 3 + len(BITS)
     context.report(Status(steps, 0, "searching truncations"))
@@ -122,7 +122,7 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
 
 
 def in_conditions(model: LanguageModel, asked: Laser, truncation: Truncate, count: int) -> dict[str, Laser]:
-    """Ask `count` of the prompts without the token at the beginning, and in the chat template if the model has one."""
+    """Ask `count` prompts without the beginning-of-text token and, if the model has one, in the chat template."""
     prompts = evenly(asked.prompts, count)
     chosen = set(prompts)
     found = {BEGUN: asked.where([prompt in chosen for prompt in asked.prompts])}
@@ -143,7 +143,7 @@ def _sets(setting: Setting) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
 
 
 def choose(model: LanguageModel, prompts: Sequence[Prompt], setting: Setting) -> Truncate:
-    """Return the truncation of a deep input matrix under which the first half of prompts has the lowest loss."""
+    """Return the truncation of a deep input matrix with the lowest loss on the first half of the prompts."""
     layers = len(model.blocks)
     tried = input_matrices(model, range(layers - max(1, round(setting.deep * layers)), layers))
     searched = evenly(split_by_unit(prompts)[0], setting.searched)

@@ -1,4 +1,4 @@
-"""What is drawn and listed of the noise in a language model: Figure 1, facts as points, words, and ranks of "the"."""
+"""Figures and tables of the noise in a language model: Figure 1, facts as points, words, and ranks of "the"."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 After a preposition "the" is nearly always possible. The study follows the probability of "the" and of the right word on
 sentences that ask for an indirect object or for one of 627 facts, in the full model and with one deep input matrix of a
-feed-forward layer cut to low rank; it is chosen on one half of the prompts and reported on the other.
+feed-forward layer cut to low rank; the cut is chosen on one half of the prompts and reported on the other.
 
 Source: truncated weights, section 3, Table 1, Figures 1, 2 and 13, appendix B.
 """
@@ -53,7 +53,7 @@ _CLEAR = (0.1, 0.8)  # the fractions between which Figure 1 sees "the" fall
     band=at_most(0.5),
 )
 def the_hides_facts(seen: Seen) -> Measurement:
-    """Mean probability of the right word over that of "the", all facts."""
+    """Ratio of the mean probability of the right word to that of "the", all facts."""
     rows = by_unit(seen.units, seen.facts.right.exp(), seen.facts.words[:, 0].exp())
     return over_shared(rows, quotient, SUBJECTS)
 
@@ -65,8 +65,8 @@ def the_hides_facts(seen: Seen) -> Measurement:
     band=at_least(1),
 )
 def better_prompting(seen: Seen) -> Measurement:
-    """Mean probability of the right country over that of "the" in the full model, after "... is located in the country
-    of", second half of the facts; without these words in brackets."""
+    """Ratio of the mean probability of the right country to that of "the" in the full model, after "... is located in
+    the country of", second half of the facts; the detail gives the ratio after "... is located in"."""
     asked = {one.text.removesuffix(" the country of") for one in seen.country_of.prompts}
     kept = torch.tensor([one.text in asked for one in seen.facts_cut.prompts])
     short = seen.facts_cut.full
@@ -93,7 +93,7 @@ def object_over_subject(seen: Seen) -> Measurement:
     band=at_least(1.2),
 )
 def object_over_the(seen: Seen) -> Measurement:
-    """Mean probability of the indirect object over that of "the", all sentences."""
+    """Ratio of the mean probability of the indirect object to that of "the", all sentences."""
     rows = torch.stack([seen.objects.right.exp(), seen.objects.words[:, 0].exp()], dim=-1)
     return over_shared(rows, quotient, "sentences")
 
@@ -144,7 +144,7 @@ def _mean_rank(answers: Answers, of: str) -> Measurement:
     band=at_most(0.5),
 )
 def facts_lose_the(seen: Seen) -> Measurement:
-    """Mean probability of "the" with the truncation over that without it, second half of the facts."""
+    """Ratio of the mean probability of "the" with the truncation to that without, second half of the facts."""
     return the_with_and_without(seen.facts_cut)
 
 
@@ -155,7 +155,7 @@ def facts_lose_the(seen: Seen) -> Measurement:
     band=at_least(1.2),
 )
 def facts_gain_right(seen: Seen) -> Measurement:
-    """Mean probability of the right word with the truncation over that without it, second half of the facts."""
+    """Ratio of the mean probability of the right word with the truncation to that without, second half of the facts."""
     return right_with_and_without(seen.facts_cut)
 
 
@@ -166,7 +166,7 @@ def facts_gain_right(seen: Seen) -> Measurement:
     band=at_least(2),
 )
 def facts_ratio(seen: Seen) -> Measurement:
-    """Ratio of the mean probabilities of the right word and of "the" with the truncation over that without it, second
+    """Mean probability of the right word over that of "the": ratio with the truncation divided by that without, second
     half of the facts."""
     rows = by_unit(seen.facts_cut.units, *seen.facts_cut.probabilities)
     return over_shared(rows, rise_of_ratio, SUBJECTS, _change(seen.facts_cut.ratios, seen.facts_cut))
@@ -179,8 +179,8 @@ def facts_ratio(seen: Seen) -> Measurement:
     band=at_least(0.05),
 )
 def right_among_its_kind(seen: Seen) -> Measurement:
-    """Share of facts whose right word is likelier than all others of its kind with the truncation, minus that without
-    it, second half of the facts."""
+    """Share of facts whose right word is likelier than all others of its kind: with the truncation minus without,
+    second half of the facts."""
     return first_gain(seen.facts_cut)
 
 
@@ -192,8 +192,8 @@ def right_among_its_kind(seen: Seen) -> Measurement:
     own=True,
 )
 def kind_rises_alike(seen: Seen) -> Measurement:
-    """Growth of the wrong words of the kind together under the truncation, over that of the right word: exp of the
-    difference of mean log-probabilities, second half of the facts; no value if the right word does not rise."""
+    """Factor by which the truncation raises the wrong words of the kind together, divided by that for the right word,
+    from mean log-probabilities, second half of the facts; no value if the right word does not rise."""
     return kinds_over_right(seen.facts_cut)
 
 
@@ -204,7 +204,7 @@ def kind_rises_alike(seen: Seen) -> Measurement:
     band=at_least(2),
 )
 def objects_ratio(seen: Seen) -> Measurement:
-    """Ratio of the mean probabilities of the indirect object and of "the" with the truncation over that without it,
+    """Mean probability of the indirect object over that of "the": ratio with the truncation divided by that without,
     second half of the sentences."""
     rows = torch.stack(seen.objects_cut.probabilities, dim=-1)
     return over_shared(rows, rise_of_ratio, "sentences", _change(seen.objects_cut.ratios, seen.objects_cut))
@@ -217,8 +217,8 @@ def objects_ratio(seen: Seen) -> Measurement:
     band=at_least(0.9),
 )
 def late_layers_lower_generic_words(seen: Seen) -> Measurement:
-    """Share of truncations of W_in under which both words are less likely, three layers before the last and rho from
-    {_CLEAR[0]:g} to {_CLEAR[1]:g}, of each sentence: that of Figure 1 and others of its kind."""
+    """Share of truncations of W_in that make both words less likely, over the three layers before the last and rho from
+    {_CLEAR[0]:g} to {_CLEAR[1]:g}, for Figure 1's sentence and others of its kind."""
     inside = [place for place, rho in enumerate(seen.swept.fractions) if _CLEAR[0] <= rho <= _CLEAR[1]]
     words = [WORDS.index("the"), WORDS.index("them")]
     after, before = seen.swept.answers.words[:-1, inside][..., words], seen.swept.full.words[..., words]
@@ -231,7 +231,7 @@ def _change(values: tuple[float, float], laser: Laser) -> str:
 
 
 def analyse(observed: Observed, setting: Setting) -> Analysis:
-    """Draw Figure 1 and the probabilities of each fact, and list the others, each way of asking and each precision."""
+    """Draw Figure 1 and the probabilities of each fact; list the other numbers, by way of asking and by precision."""
     seen = observed.trained
     return Analysis(
         seen,

@@ -1,4 +1,4 @@
-"""Language models: which truncated matrix brings out facts, and whether it does."""
+"""Language models: which truncated matrix brings out facts, and does it hold up against controls?"""
 
 from anchorlab.papers.language.truncation_search.study import STUDY
 

@@ -1,4 +1,4 @@
-"""What `language/truncation-search` asks of a language model: its setting, the search, and the controls of the best."""
+"""The questions of `language/truncation-search`: its setting, the search, and the controls of the best truncation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ FEED_FORWARD_BEST, ATTENTION_BEST = "best of feed-forward layers", "best of atte
 
 @dataclass(frozen=True)
 class Setting(ModelSetting):
-    """What is searched and how it is controlled.
+    """The search and its controls.
 
     Fields
-        facts: the number of prompts about facts, evenly out of two for each of 627 facts
-        searched: the number of them that are searched, evenly out of one half; the other half is reported
-        fractions: the fractions of the rank that are kept, without 1, the full model
+        facts: the number of prompts about facts, evenly spaced among two for each of 627 facts
+        searched: the number of prompts used in the search, evenly spaced in one half; the other half is reported
+        fractions: the fractions of the rank to keep, without 1, the full model
         draws: the number of random changes that change the output as much
-        checked: the number of these under coarser weights, and of an untrained model
+        checked: the number of random changes under coarser weights, and for an untrained model
         window: the number of tokens of each piece of the page of English
         told: the number of facts whose sentences are shown
         continued: the number of tokens by which these sentences are continued
@@ -53,12 +53,12 @@ class Setting(ModelSetting):
 
 @dataclass(frozen=True)
 class Seen:
-    """What one model answers.
+    """The answers of one model.
 
     Fields
         search: all truncations, on the first half of the facts; None for a model that is not searched
-        controls: of the best truncation, on the second half
-        prompts: the second half
+        controls: the controls of the best truncation, on the second half
+        prompts: the prompts of the second half
         others: the best truncations of feed-forward layers and of attention, and the paper's, on the second half
     """
 
@@ -69,21 +69,21 @@ class Seen:
 
     @cached_property
     def best(self) -> Truncate:
-        """The truncation that was chosen."""
+        """The chosen truncation."""
         return self.controls.truncation
 
     @property
     def laser(self) -> Laser:
-        """The second half of the facts without and with the best truncation."""
+        """The answers to the second half of the facts without and with the best truncation."""
         return Laser(in_words(self.best), self.prompts, self.controls.full, self.controls.cut)
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A pretrained model, quantised again, the same architecture with random weights, and sentences of the first.
+    """Answers of a pretrained model, of quantised copies and of an untrained model, and sentences of the first.
 
-    All are cut in the same place. `sentences` has, for some facts, the right word, then the sentence without and with
-    the truncation.
+    All are truncated at the same matrix. `sentences` has, for some facts, the right word, then the sentence without and
+    with the truncation.
     """
 
     trained: Seen
@@ -95,7 +95,7 @@ class Observed:
 
 
 def observe(setting: Setting, context: ObservationContext) -> Observed:
-    """Search the truncations of the setting's model, and control the best; a killed search goes on where it stopped."""
+    """Search the truncations of the setting's model and test the best; a killed search resumes where it stopped."""
     model = open_model(setting, context)
     first, second = split_by_unit(evenly(facts(relations(), (0, 1)), setting.facts))
     search = search_truncations(

@@ -1,8 +1,8 @@
-"""Language models: which truncated matrix brings out facts, and whether it does.
+"""Language models: which truncated matrix brings out facts, and does it hold up against controls?
 
-Every matrix of every block is cut to several ranks, one at a time. The cut under which facts of one half are likeliest
-is reported on the other half, which shares no subject with the first, beside three controls: random changes that change
-the output as much, the other words of the kind, and the perplexity of a page of English.
+Every matrix of every block is cut to several ranks, one at a time. The cut that makes facts of one half likeliest is
+reported on the other half, which shares no subject with the first, with three controls: random changes that change the
+output as much, the other words of the kind, and the perplexity of a page of English.
 
 Source: truncated weights, sections 2.2 and 3, Table 1, appendix B.2.
 """
@@ -52,8 +52,8 @@ from anchorlab.studies.study import Analysis, Profile, Study
     band=at_least(0.5),
 )
 def deep_feed_forward(seen: Seen) -> Measurement:
-    """Share of layers up to and including the best truncation's, if it is of a feed-forward layer, otherwise 0; chosen
-    on the first half of the facts."""
+    """Depth of the best truncation, as the share of layers up to and including its own; 0 if it is not in a
+    feed-forward layer; chosen on the first half of the facts."""
     if seen.search is None:
         return Measurement(None)
     layers = max(map(layer_of, seen.search.weights)) + 1
@@ -68,7 +68,7 @@ def deep_feed_forward(seen: Seen) -> Measurement:
     band=at_most(0.2),
 )
 def low_rank(seen: Seen) -> Measurement:
-    """Fraction of the rank that the best truncation keeps, of those tried; chosen on the first half of the facts."""
+    """Fraction of the rank that the best truncation keeps, chosen on the first half of the facts."""
     if seen.search is None:
         return Measurement(None)
     row = seen.search.loss[seen.search.weights.index(seen.best.weight)]
@@ -83,7 +83,8 @@ def low_rank(seen: Seen) -> Measurement:
     band=at_least(0.1),
 )
 def feed_forward_over_attention(seen: Seen) -> Measurement:
-    """Mean log-probability of the right word under the best truncation of each, difference, second half."""
+    """Mean log-probability of the right word under the best truncation of a feed-forward matrix, minus that under the
+    best of an attention matrix, second half."""
     if not seen.others:
         return Measurement(None)
     found = [seen.others[name] for name in (FEED_FORWARD_BEST, ATTENTION_BEST)]
@@ -99,7 +100,7 @@ def feed_forward_over_attention(seen: Seen) -> Measurement:
     band=at_most(0.5),
 )
 def the_falls(seen: Seen) -> Measurement:
-    """Mean probability of "the" with the best truncation over that without it, second half."""
+    """Ratio of the mean probability of "the" with the best truncation to that without, second half."""
     return the_with_and_without(seen.laser)
 
 
@@ -110,8 +111,8 @@ def the_falls(seen: Seen) -> Measurement:
     band=at_least(0.95),
 )
 def beats_random_changes(seen: Seen) -> Measurement:
-    """Share of random changes of the same matrix, which change its output as much, that raise the mean log-probability
-    of the right word by less than the truncation, which must raise it; second half."""
+    """Share of random changes of the same matrix, with an equal effect on its output, that raise the mean
+    log-probability of the right word less than the truncation does; 0 if that does not raise it; second half."""
     gains, own = seen.controls.random_gains, seen.controls.gain
     detail = f"truncation {own:+.2f}, random {spread(gains, 'draws')}"
     return over((gains < own) & (own > 0), of="draws", detail=detail)
@@ -124,8 +125,8 @@ def beats_random_changes(seen: Seen) -> Measurement:
     band=at_least(0.1),
 )
 def right_over_others(seen: Seen) -> Measurement:
-    """Mean log-probability of the right word, minus that of all others of its kind together, with the best truncation,
-    minus the same without it; second half."""
+    """Mean log-probability of the right word minus that of all others of its kind together: with the best truncation
+    minus without; second half."""
     controls = seen.controls
     before, after = (among_its_kind(one) for one in (controls.full, controls.cut))
     detail = (
@@ -145,7 +146,7 @@ def right_over_others(seen: Seen) -> Measurement:
     band=at_most(1.05),
 )
 def text_is_spared(seen: Seen) -> Measurement:
-    """Perplexity on a page of English with the best truncation over that without it; one piece of text is one unit."""
+    """Perplexity on a page of English with the best truncation divided by that without; a piece of text is a unit."""
     losses = [one.double().mean(dim=-1) for one in (seen.controls.full_losses, seen.controls.cut_losses)]
     before, after = seen.controls.perplexities
 

@@ -48,10 +48,10 @@ class Growth:
         steps: the steps of the checkpoints
         needs: the symbols that need each path, counted from 1
         attention: the mean attention along each path, `[checkpoint]`
-        retrieved: the step at which each symbol is retrieved, infinite where never
+        retrieved: the step at which each symbol is retrieved, infinite if never
         evaluated: the steps at which the loss was measured
         loss: the loss on fresh sequences, over all symbols
-        replaced: how much the loss rises when all attention is replaced, as `rise_replaced` gives it
+        replaced: how much the loss rises when all attention is replaced, from `rise_replaced`
     """
 
     solution: Solution
@@ -64,7 +64,7 @@ class Growth:
     replaced: float
 
     def crossing(self, path: CircuitPath, level: float = EMERGED) -> float:
-        """Return the step at which the attention along a path first reaches a level; infinite where never."""
+        """Return the step at which the attention along a path first reaches a level; infinite if it never does."""
         found = float(first_crossing(self.steps, self.attention[path].unsqueeze(0), level)[0])
         return found if isfinite(found) else inf
 
@@ -75,13 +75,13 @@ class Growth:
     def arrival(self, symbol: int) -> float:
         """Return the step at which the last path that a symbol needs emerges.
 
-        Infinite where one of them never does, NaN where the symbol needs no path.
+        Infinite if one of them never emerges, NaN if the symbol needs no path.
         """
         return max(map(self.crossing, self.paths_of(symbol)), default=nan)
 
 
 def growths(run: TrainedRun, rise: float) -> list[Growth]:
-    """Return the circuit of every model along training, without models that diverged; `rise` as of `solutions`."""
+    """Return the circuit of every model that did not diverge, along training; `rise` as in `solutions`."""
     task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run, rise)
     fresh = task.sample("test", 256, seed=1)
     attention, retrieved = _attention(run, [one.circuit for one in found]), retrieved_at(run)
@@ -105,14 +105,14 @@ def growths(run: TrainedRun, rise: float) -> list[Growth]:
 def rise_replaced(circuit: Circuit, losses: AttentionLosses) -> float:
     """Return how much the loss rises when all attention is replaced by the circuit's maps.
 
-    Heads that no rule explains attend uniformly then, since their own attention is no part of a circuit.
+    Heads that no rule explains attend uniformly, since their own attention is not part of a circuit.
     """
     maps = {head: one or Explanation("uniform") for head, one in circuit.explanations.items()}
     return losses.loss(maps) - losses.loss({})
 
 
 def needs(circuit: Circuit, losses: AttentionLosses) -> dict[CircuitPath, frozenset[int]]:
-    """Return the symbols that need each path of a circuit, while the other paths attend as the model makes them."""
+    """Return the symbols that need each path of a circuit, with the model's own attention along the other paths."""
 
     def partials(assignment: Assignment) -> dict[int, float]:
         scores = losses.task.metrics(losses.outputs(assignment, live=True), losses.batch)
@@ -142,7 +142,7 @@ def _attention(run: TrainedRun, circuits: Sequence[Circuit]) -> Emergence:
 def distance(one: Growth, end: float) -> float:
     """Return the largest time between the last path of a symbol and the fall of its loss, over retrieved symbols.
 
-    `end`, the length of training, where the path never emerged; NaN where no retrieved symbol needs a path.
+    Returns `end`, the length of training, if the path never emerged, and NaN if no retrieved symbol needs a path.
     """
     apart = [
         min(abs(one.arrival(symbol) - fallen), end)
@@ -153,9 +153,9 @@ def distance(one: Growth, end: float) -> float:
 
 
 def slower(times: Float[Tensor, "symbol"]) -> float:
-    """Return 1 if the last two times are further apart than the two before, else 0; NaN where one is missing.
+    """Return 1 if the last two times are further apart than the two before, else 0; NaN if one is missing.
 
-    NaN for fewer than four symbols, too: the paper's head 24, which emerges late, serves the fourth.
+    Also NaN for fewer than four symbols: the paper's head 24, which emerges late, serves the fourth.
     """
     if len(times) < 4 or not bool(times[-3:].isfinite().all()):
         return nan
@@ -164,10 +164,9 @@ def slower(times: Float[Tensor, "symbol"]) -> float:
 
 
 def rise(one: Growth, symbol: int) -> float:
-    """Return how long the last path of a symbol takes from 0.25 to 0.75, as a share of the time before.
+    """Return how long the attention along a symbol's last path takes from 0.25 to 0.75, as a share of the time before.
 
-    Up to the last checkpoint where it never reaches 0.75; NaN where the symbol needs no path, or there is no time
-    before.
+    The last checkpoint counts if it never reaches 0.75; NaN if the symbol needs no path, or there is no time before.
     """
     paths = one.paths_of(symbol)
     if not paths:
@@ -180,11 +179,11 @@ def rise(one: Growth, symbol: int) -> float:
 
 
 def pace(one: Growth) -> float:
-    """Return how fast the loss falls until the first symbol is retrieved, over how fast from then until the last is.
+    """Return the loss's rate of fall until the first symbol is retrieved, divided by the rate from then to the last.
 
-    From the step on at which the loss is down to `EMPTY`: what it falls before that comes from an initial scale that
-    makes untrained answers large, which the paper's does not. Infinite where the loss does not fall in between; NaN
-    where fewer than two symbols are retrieved, all at once, or the first no later than that step.
+    Counts from the step at which the loss has fallen to `EMPTY`: the fall before comes from our larger initial scale,
+    which makes untrained answers large. Infinite if the loss does not fall in between; NaN if fewer than two symbols
+    are retrieved, all at once, or the first no later than that step.
     """
     times = [time for time in one.retrieved.values() if isfinite(time)]
     first, last = min(times, default=inf), max(times, default=-inf)
@@ -199,16 +198,16 @@ def pace(one: Growth) -> float:
 def behind(
     training: Float[Tensor, "model evaluation"], validation: Float[Tensor, "model evaluation"]
 ) -> Float[Tensor, "falling"]:
-    """Return by how much the validation loss is above the training loss at most, in shares of the latter's whole fall.
+    """Return the largest excess of the validation loss over the training loss, as a share of the latter's total fall.
 
-    Of the models whose training loss falls.
+    Models whose training loss does not fall are left out.
     """
     fall = training[:, 0] - training[:, -1]
     return ((validation - training).amax(dim=1) / fall)[fall > 0]
 
 
 def reused(one: Growth, symbols: Sequence[int]) -> list[float]:
-    """Return for each symbol but the last the share of its paths that the next symbol needs as well."""
+    """Return, for each symbol but the last, the share of its paths that the next symbol needs as well."""
     shares = []
     for symbol, following in pairwise(symbols):
         needed = [following in one.needs[path] for path in one.paths_of(symbol)]

@@ -69,9 +69,9 @@ SAMPLED = 4
 
 
 def experiments(setting: Experiment) -> list[Experiment]:
-    """Return the setting, and where each of its batches is fresh some of its models on a fixed sample.
+    """Return the setting and, if its batches are always fresh, some of its models on a fixed sample.
 
-    Only sequences that are seen again have another loss than fresh sequences.
+    Training and validation loss differ only if sequences are seen again.
     """
     if setting.recipe.data.kind == "sample":
         return [setting]
@@ -80,7 +80,7 @@ def experiments(setting: Experiment) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Seen:
-    """The circuits of all models along a training of `end` steps, and how far validation is `behind` on a sample."""
+    """The circuits of all models along `end` steps, and how far validation lags `behind` training on a sample."""
 
     models: Sequence[Growth]
     end: float
@@ -88,12 +88,12 @@ class Seen:
 
     @cached_property
     def symbols(self) -> list[int]:
-        """The symbols that are asked for, in the chain's order."""
+        """The queried symbols, in the chain's order."""
         return list(self.models[0].retrieved)
 
     @cached_property
     def retrieved(self) -> Float[Tensor, "model symbol"]:
-        """The step at which each symbol is retrieved, infinite where never."""
+        """The step at which each symbol is retrieved, infinite if never."""
         return torch.tensor([[one.retrieved[symbol] for symbol in self.symbols] for one in self.models])
 
     @cached_property
@@ -108,7 +108,7 @@ class Seen:
         return torch.tensor(times).reshape(-1, len(self.symbols))
 
     def over(self, values: Float[Tensor, "value"], share: bool = False) -> Measurement:
-        """Return the mean of the values that are not NaN, with how many models retrieve every symbol.
+        """Return the mean of the values that are not NaN, with the number of models that retrieve every symbol.
 
         With `share` the values are 1 where something holds, else 0.
         """
@@ -131,8 +131,8 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     band=within(1.0, 1.0),
 )
 def heads_in_chain_order(seen: Seen) -> Measurement:
-    """Share of models in which no path that x_1 needs emerges after the last one that x_2 needs, and so on (a path that
-    brings two symbols at once brings both at the same time); of models that retrieve every symbol."""
+    """Share of models in which no path that x_1 needs emerges after the last path that x_2 needs, and so on, among
+    models that retrieve every symbol; a path that brings two symbols brings both at the same time."""
     return seen.over(in_order(seen.arrived), share=True)
 
 
@@ -143,8 +143,8 @@ def heads_in_chain_order(seen: Seen) -> Measurement:
     band=at_most(0.25),
 )
 def abrupt(seen: Seen) -> Measurement:
-    """Steps in which attention along the last path that x_1 needs rises from 0.25 to 0.75, over the steps before, mean
-    over models that retrieve every symbol."""
+    """Steps in which attention along the last path that x_1 needs rises from 0.25 to 0.75, divided by the steps before;
+    mean over models that retrieve every symbol."""
     return seen.over(torch.tensor([rise(one, seen.symbols[0]) for one in seen.whole]))
 
 
@@ -155,8 +155,8 @@ def abrupt(seen: Seen) -> Measurement:
     band=at_most(0.5),
 )
 def slow_first(seen: Seen) -> Measurement:
-    """Fall of the validation loss per step, from the loss of no answer, 1, until the first partial loss is below 0.5,
-    over that from then until the last one is, mean over models that retrieve every symbol."""
+    """Fall of the validation loss per step, from 1, the loss without an answer, until the first partial loss is below
+    0.5, divided by that from then until the last partial loss is; mean over models that retrieve every symbol."""
     return seen.over(torch.tensor([pace(one) for one in seen.whole]))
 
 
@@ -168,8 +168,8 @@ def slow_first(seen: Seen) -> Measurement:
     own=True,
 )
 def losses_together(seen: Seen) -> Measurement:
-    """Largest excess of the validation loss over the training loss at any time, over the whole fall of the training
-    loss; on a fixed sample seen {PASSES:g} times, as the paper's, mean over models whose training loss falls."""
+    """Largest excess of the validation loss over the training loss, divided by the total fall of the training loss, on
+    a fixed sample seen {PASSES:g} times as in the paper; mean over models whose training loss falls."""
     return over(seen.behind, "models")
 
 
@@ -180,8 +180,8 @@ def losses_together(seen: Seen) -> Measurement:
     band=at_most(0.05),
 )
 def drives_loss(seen: Seen) -> Measurement:
-    """Largest distance, in shares of the training, between the emergence of the last path that a symbol needs and the
-    fall of its partial loss, mean over models that retrieve every symbol."""
+    """Largest time, as a share of training, between the emergence of the last path that a symbol needs and the fall of
+    its partial loss; mean over models that retrieve every symbol."""
     return seen.over(torch.tensor([distance(one, seen.end) / seen.end for one in seen.whole]))
 
 
@@ -193,7 +193,7 @@ def drives_loss(seen: Seen) -> Measurement:
 )
 def reuse(seen: Seen) -> Measurement:
     """Share of the paths needed for a symbol that the next symbol needs as well, mean over symbols and models."""
-    shares = [torch.tensor(reused(one, seen.symbols)).mean() for one in seen.whole]  # NaN where no symbol needs a path
+    shares = [torch.tensor(reused(one, seen.symbols)).mean() for one in seen.whole]  # NaN if no symbol needs a path
     return seen.over(torch.stack(shares) if shares else torch.empty(0))
 
 
@@ -205,7 +205,7 @@ def reuse(seen: Seen) -> Measurement:
 )
 def later_slower(seen: Seen) -> Measurement:
     """Share of models in which the time between the last two symbols' paths is longer than between the two before;
-    judged only of chains of four steps or more, since head 24 brings the fourth symbol."""
+    judged only for chains of four steps or more, since head 24 brings the fourth symbol."""
     return seen.over(torch.tensor([slower(times) for times in seen.arrived]), share=True)
 
 
@@ -227,9 +227,9 @@ def solved(seen: Seen) -> Measurement:
     band=within(0.0, RISE),
 )
 def ablated(seen: Seen) -> Measurement:
-    """Loss with all attention replaced by the circuit's maps less that of the model, on fresh sequences, mean over
+    """Loss with all attention replaced by the circuit's maps minus that of the model, on fresh sequences, mean over
     models that retrieve every symbol; heads that no rule explains attend uniformly. The search stops at a rise of
-    {RISE:g}, so only such heads, or fresh sequences, can speak against it."""
+    {RISE:g}, so only such heads or fresh sequences can contradict the claim."""
     return seen.over(torch.tensor([one.replaced for one in seen.whole]))
 
 
@@ -240,7 +240,7 @@ def ablated(seen: Seen) -> Measurement:
     band=within(0.75, 1.0),
 )
 def same_positions(seen: Seen) -> Measurement:
-    """Share of models whose circuit has two paths with the same query and the same key in different heads, of models
+    """Share of models whose circuit has two paths with the same query and the same key in different heads, among models
     that retrieve every symbol."""
     rules = [[path.rule for path in one.solution.circuit.paths if not path.stays] for one in seen.whole]
     return seen.over(torch.tensor([float(len(set(each)) < len(each)) for each in rules]), share=True)

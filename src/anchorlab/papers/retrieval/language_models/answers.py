@@ -1,4 +1,4 @@
-"""What a language model answers to retrieval prompts, in every setting that the study compares."""
+"""Answers of a language model to retrieval prompts, in every setting that the study compares."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -47,19 +47,19 @@ BEGUN = Manner(begun=True)
 
 @dataclass(frozen=True)
 class PromptSetting(ModelSetting):
-    """How many questions are asked, and how.
+    """The number of questions, and how they are asked.
 
-    `model` may name several models, with commas between them.
+    `model` may name several models, separated by commas.
 
     Fields
-        questions: the number for each formulation
-        deep: the number for each number of steps of the equations, each depth, order and number of chains
+        questions: the number of questions for each formulation
+        deep: the number of questions for each number of steps of the equations, each depth, order and number of chains
         steps: the numbers of steps of the equations
-        chains: the numbers of chains that are compared, with `compared_steps` steps
+        chains: the numbers of chains to compare, with `compared_steps` steps
         tries: the most times a question is asked until the answer is acceptable
-        manner: how questions are put; a model on this machine without a chat template gets plain text
-        conditions: the number for each formulation that is put in other manners, too: as a chat and as plain text, each
-            with and without the token that begins a text
+        manner: the style of the prompts; a model on this machine without a chat template gets plain text
+        conditions: the number of questions for each formulation to repeat in other styles: as a chat and as plain text,
+            each with and without the beginning-of-text token
         seed: of the questions
     """
 
@@ -75,7 +75,7 @@ class PromptSetting(ModelSetting):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names of the models. Errors: `SpecError` for an empty name, and for a name given twice."""
+        """The names of the models. Errors: `SpecError` for an empty or repeated name."""
         names = tuple(name.strip() for name in self.model.split(","))
         if not all(names) or len(set(names)) < len(names):
             raise SpecError("model", f"{self.model!r} has a name twice or an empty one", "write NAME,NAME")
@@ -102,13 +102,13 @@ class Answered:
     """The answers of one model.
 
     Fields
-        formulations: to the questions of each formulation
-        steps: to equations of each number of steps
-        depths: to the same equations, asked at each depth
-        orders: to equations whose premises are in each order
-        chains: to equations of each number of chains
-        scored: the candidates of each formulation by likelihood; empty for an endpoint
-        steps_scored: likewise for equations of each number of steps
+        formulations: answers to the questions of each formulation
+        steps: answers to equations of each number of steps
+        depths: answers to the same equations, asked at each depth
+        orders: answers to equations with premises in each order
+        chains: answers to equations of each number of chains
+        scored: the likelihoods of each formulation's candidates; empty for an endpoint
+        steps_scored: the same for equations of each number of steps
     """
 
     formulations: dict[str, tuple[Asked, ...]]
@@ -120,18 +120,18 @@ class Answered:
     steps_scored: dict[int, Scored]
 
     def of(self, formulation: str) -> Results:
-        """What the answers to a formulation come to."""
+        """Return a summary of the answers to a formulation."""
         return results(self.formulations[formulation])
 
     def likely(self, formulation: str) -> Accuracy | None:
-        """How often the likeliest acceptable answer to a formulation is right; None for an endpoint."""
+        """Return how often the likeliest acceptable answer to a formulation is right; None for an endpoint."""
         if not self.scored:
             return None
         return accuracy(self.scored[formulation][LIKELIEST], self.formulations[formulation][0].question.chance)
 
 
 def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], None], what: str) -> Answered:
-    """Ask a model everything."""
+    """Ask a model all questions of a setting."""
     longest = min(STEPS["equations"], max(setting.steps))
     asked_depths = range(1, longest + 1)
     plans: list[tuple[str, Any, RetrievalPrompts, int]] = [
@@ -172,7 +172,7 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
 
 
 def manner_for(speaker: Speaker, manner: Manner) -> Manner:
-    """Return a manner that a model can be asked in: plain text for one on this machine without a chat template."""
+    """Return a prompt style that the model supports: plain text for a local model without a chat template."""
     plain = isinstance(speaker, LocalSpeaker) and not speaker.tokenizer.chat_template
     return manner.model_copy(update={"chat": False}) if plain else manner
 
@@ -184,7 +184,7 @@ def _report_answers(report: Callable[[Status], None], before: Status, answered: 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said to a question, and, by each way of scoring, whether the right candidate is the likeliest."""
+    """A model's answer to a question and, by each way of scoring, whether the right candidate is the likeliest."""
 
     asked: Asked
     likely: dict[Scoring, bool]
@@ -201,7 +201,7 @@ def put(
 ) -> list[Answer]:
     """Ask a model questions and, if it is on this machine and they are `scored`, score their candidates.
 
-    Further tries and the scores follow batch by batch, while the model still has in memory what it read.
+    Retries and scores follow batch by batch, while the model's cache still holds what it read.
     """
     if not isinstance(speaker, LocalSpeaker):
         asked = ask(speaker, questions, manner, worked, tries, progress=told)
@@ -234,7 +234,7 @@ def _scored(
 
 
 def error_of(asked: Asked) -> Error:
-    """Return what the first answer to a question is."""
+    """Return the kind of error in the first answer to a question, or that it is right."""
     question, reply = asked.question, asked.replies[0]
     if reply.answer is not None:
         return "right" if reply.answer == question.answer else "another chain"

@@ -1,4 +1,4 @@
-"""Retrieval prompts put as a chat and as plain text, each with and without the token that begins a text."""
+"""Retrieval prompts as a chat and as plain text, each with and without the beginning-of-text token."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from anchorlab.papers.retrieval.language_models.answers import LIKELIEST, STEPS,
 
 @dataclass(frozen=True)
 class Compared:
-    """What a model makes of the same questions of a formulation in one manner.
+    """Results of a model on the same questions of a formulation in one prompt style.
 
     Fields
         first: the accuracy of the first try, as text
@@ -30,10 +30,10 @@ Conditions = dict[str, dict[str, Compared]]
 
 
 def conditions_of(speaker: LocalSpeaker, manner: Manner) -> dict[str, tuple[LocalSpeaker, Manner]]:
-    """Return, by its words, each manner that a model can be asked in.
+    """Return each prompt style that a model supports, by its description.
 
-    A model without a chat template has no chat, and one without a token that begins a text nothing to leave out. Where
-    the template itself writes that token, the chat has it.
+    Without a chat template there is no chat, and without a beginning-of-text token nothing to leave out. If the
+    template itself writes that token, the chat keeps it.
     """
     begin, found = beginning(speaker.tokenizer), dict[str, tuple[LocalSpeaker, Manner]]()
     token = "" if begin is None else f" behind {speaker.tokenizer.convert_ids_to_tokens(begin)}"
@@ -50,7 +50,7 @@ def conditions_of(speaker: LocalSpeaker, manner: Manner) -> dict[str, tuple[Loca
 
 
 def compare(speaker: LocalSpeaker, setting: PromptSetting, report: Callable[[Status], None], what: str) -> Conditions:
-    """Put the first questions of each formulation in every manner that a model can be asked in."""
+    """Ask the first questions of each formulation in every prompt style that the model supports."""
     ways, found, done = conditions_of(speaker, setting.manner), Conditions(), 0
     total = len(ways) * len(STEPS) * setting.conditions
     for words, (one, manner) in ways.items():
@@ -72,7 +72,7 @@ def compare(speaker: LocalSpeaker, setting: PromptSetting, report: Callable[[Sta
 
 
 def conditions_table(conditions: Conditions) -> Table:
-    """Return a row for each manner and formulation."""
+    """Return a table with a row for each prompt style and formulation."""
     first = next(iter(next(iter(conditions.values())).values())).first
     return Table(
         title="Chat template and the token that begins a text",

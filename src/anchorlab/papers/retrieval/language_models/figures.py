@@ -1,4 +1,4 @@
-"""Figures and tables of what language models answer to retrieval prompts, a bar, line or column for each model."""
+"""Figures and tables of language models' answers to retrieval prompts, a bar, line or column for each model."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ def figures(answers: Answers) -> list[BarFigure | LineFigure]:
 
 
 def tables(answers: Answers) -> list[Table]:
-    """Return the answers by formulation and by what else differs, and how candidates were scored."""
+    """Return tables of the answers by formulation, steps, depth, order and chains, and of the candidates' scores."""
     scored = any(seen.scored for seen in answers.values())
     by_likelihood = [_ability_table(answers), _scoring_table(answers)] if scored else []
     return [_formulation_table(answers), *by_likelihood, _comparison_table(answers)]

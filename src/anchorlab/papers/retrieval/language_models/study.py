@@ -2,8 +2,8 @@
 
 A question names the end of a chain of premises and asks for its beginning: equations, people who live with others,
 fictional kingdoms, tables of functions, and relatives. Several chains are interleaved, so that no answer can be guessed
-from its kind. The study asks a model each formulation, and equations of growing depth, until an answer is acceptable;
-wrong answers are taken apart. It also asks which of the acceptable answers the model finds likeliest: a model that says
+from its kind. The study asks a model each formulation, and equations of growing depth, until an answer is acceptable,
+and classifies wrong answers. It also scores which acceptable answer the model finds likeliest: a model that says
 something else may still know the answer.
 
 Source: stacked attention heads, section 4, appendix A and Figure 2.
@@ -30,13 +30,13 @@ _CONTROLS = 20  # an untrained model is asked this many times fewer questions
 
 @dataclass(frozen=True)
 class Observed:
-    """What models answered.
+    """The answers of all models.
 
     Fields
-        answers: of each model by its name; claims are about the first
-        untrained: of the first model's architecture with random weights; None for a model at a server
+        answers: the answers of each model, by its name; claims are about the first
+        untrained: answers of the first model's architecture with random weights; None for a model on a server
         models: the models in words
-        conditions: what the first model makes of questions put in other manners; empty for one at a server
+        conditions: results of the first model in other prompt styles; empty for a model on a server
     """
 
     answers: dict[str, Answered]
@@ -46,12 +46,12 @@ class Observed:
 
     @property
     def judged(self) -> Answered:
-        """The answers that claims are about."""
+        """The answers of the first model, which the claims are about."""
         return next(iter(self.answers.values()))
 
 
 def observe(setting: PromptSetting, context: ObservationContext) -> Observed:
-    """Ask the models of the setting and, if the first is on this machine, an untrained one like it."""
+    """Ask the setting's models and, if the first is on this machine, an untrained model of the same architecture."""
     answers, words, untrained, conditions = dict[str, Answered](), list[str](), None, Conditions()
     for name in setting.models:
         one = replace(setting, model=name)
@@ -178,7 +178,7 @@ def _share(asked: Sequence[Asked], likeliest: Sequence[bool]) -> Measurement:
 
 
 def analyse(observed: Observed, setting: PromptSetting) -> Analysis:
-    """Draw Figure 2, and what goes wrong."""
+    """Draw Figure 2 and the kinds of wrong answers."""
     return Analysis(
         observed.judged,
         figures=figures(observed.answers),

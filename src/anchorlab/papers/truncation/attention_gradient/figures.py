@@ -69,7 +69,7 @@ def speeds(seen: Seen) -> LineFigure:
 
 
 def projections(measured: Sequence[Gradient]) -> Table:
-    """Return the table of all projections, drawn and derived."""
+    """Return the table of all projections, measured on random sequences and derived."""
     rows = [
         (one.law.tokens, one.law.length, LABELS[token], one.mean(token), one.error(token), one.derived(token))
         for one in measured

@@ -1,4 +1,4 @@
-"""The gradient of the key-query matrix after one step, measured on drawn sequences, and how far each matrix moves."""
+"""The gradient of the key-query matrix after one step, measured on random sequences, and how far each matrix moves."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,10 +60,10 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Seen:
-    """The gradients at every N, in ascending order, and at every T/N; and the noise's where it is more frequent.
+    """The gradients at every N, in ascending order, at every T/N, and with more frequent noise.
 
-    `by_share` has its projection by how often the noise occurs in other places, as a multiple of 1/N; `printed` is the
-    gradient at the size of sequences that the paper trains on.
+    `by_share` maps how often the noise occurs in other places, as a multiple of 1/N, to its projection; `printed` is
+    the gradient at the paper's size of sequences.
     """
 
     by_tokens: Sequence[Gradient]
@@ -83,7 +83,7 @@ class Seen:
 
     @cached_property
     def powers(self) -> dict[str, PowerLaw | None]:
-        """The power in N of everything in `POWERS`; None for values that are not all positive."""
+        """The power in N of every quantity in `POWERS`; None if its values are not all positive."""
         tokens = np.array([one.law.tokens for one in self.by_tokens], dtype=np.float64)
         values = self.moves | {token: [one.mean(token) for one in self.by_tokens] for token in ("trigger", "other")}
         return {name: fit_power_law(tokens, np.array(one)) if min(one) > 0 else None for name, one in values.items()}
@@ -101,7 +101,7 @@ def measure(law: UniformRecall, batches: int, batch: int) -> Gradient:
 
 
 def measure_with_noise(law: UniformRecall, share: float, samples: int) -> float:
-    """Return the noise's projection where it also takes the place of other tokens, in a share of 1/N times `share`."""
+    """Return the noise's projection when it also replaces other tokens, with probability `share` / N."""
     random = generator(0, "more noise", law.tokens, law.length, round(100 * share))
     found, first = 0.0, None
     for block in law.blocks(random, samples):

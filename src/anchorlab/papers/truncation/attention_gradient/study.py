@@ -49,8 +49,10 @@ BATCHES = "batches"
 
 @dataclass(frozen=True)
 class Setting:
-    """What is drawn: `batches` of `batch` sequences at every N of `tokens`, with T = `ratio` N, and at every T/N of
-    `ratios`, with N = `ratios_at`."""
+    """The samples: `batches` batches of `batch` sequences at each point of two series.
+
+    One series has N from `tokens` and T = `ratio` N; the other has T/N from `ratios` and N = `ratios_at`.
+    """
 
     tokens: tuple[int, ...]
     ratio: int
@@ -66,7 +68,7 @@ SMOKE = Setting((8, 12, 16), 4, (1, 2, 4), 8, 3, 32)
 
 
 def see(setting: Setting) -> Seen:
-    """Draw everything that a setting asks for, from seed 0."""
+    """Draw all sequences of a setting from seed 0 and measure them."""
 
     def at(tokens: int, ratio: int) -> Gradient:
         return measure(UniformRecall(tokens, ratio * tokens, ALPHA), setting.batches, setting.batch)
@@ -92,7 +94,7 @@ def noise_avoided(seen: Seen) -> Measurement:
     band=within(-2.1, -1.9),
 )
 def noise_order(seen: Seen) -> PowerLaw | None:
-    """Power of this projection in N, at a fixed T/N."""
+    """Power in N of the projection on W_E(N+1) W_E(q)ᵀ, at a fixed T/N."""
     return seen.powers["W_KQ"]
 
 
@@ -103,7 +105,7 @@ def noise_order(seen: Seen) -> PowerLaw | None:
     band=within(0.9, 1.1),
 )
 def noise_leading(seen: Seen) -> Measurement:
-    """The projection over this, at the largest N."""
+    """Projection on W_E(N+1) W_E(q)ᵀ divided by -η α² (1 - α) (α - p) / N², at the largest N."""
     return over(seen.by_tokens[-1].drawn("noise") / seen.by_tokens[-1].derived("noise"), BATCHES)
 
 
@@ -114,7 +116,7 @@ def noise_leading(seen: Seen) -> Measurement:
     band=at_least(0.01),
 )
 def others_attended(seen: Seen) -> Measurement:
-    """Smallest mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger, over N, times N³."""
+    """Mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, times N³, smallest over N."""
     rows = torch.stack([one.drawn("other") * one.law.tokens**3 for one in seen.by_tokens], dim=1)
     return over_shared(rows, lambda rows: rows.mean(dim=0).min(), BATCHES)
 
@@ -126,7 +128,7 @@ def others_attended(seen: Seen) -> Measurement:
     band=at_least(0.01),
 )
 def others_attended_as_trained(seen: Seen) -> Measurement | None:
-    """Mean projection on W_E(k) W_E(q)ᵀ of tokens k but noise and trigger there, times N³."""
+    """Mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, times N³, at N = 65 and T = 256."""
     return None if seen.printed is None else over(seen.printed.drawn("other") * PRINTED.tokens**3, BATCHES)
 
 
@@ -137,7 +139,7 @@ def others_attended_as_trained(seen: Seen) -> Measurement | None:
     band=within(-3.1, -2.9),
 )
 def others_order(seen: Seen) -> PowerLaw | None:
-    """Power of this projection in N, at a fixed T/N."""
+    """Power in N of the mean projection on W_E(k) W_E(q)ᵀ, k other than noise and trigger, at a fixed T/N."""
     return seen.powers["other"]
 
 
@@ -149,8 +151,8 @@ def others_order(seen: Seen) -> PowerLaw | None:
     exact=True,  # the derivation gives the trigger another order
 )
 def uniform(seen: Seen) -> Measurement:
-    """Projection on W_E(q) W_E(q)ᵀ over that of the other tokens at the largest N, from the derived leading orders;
-    with it, the same from drawn sequences."""
+    """Ratio of the projection on W_E(q) W_E(q)ᵀ to that for the other tokens, at the largest N, from the derived
+    leading orders; the detail gives the same from random sequences."""
     last = seen.by_tokens[-1]
     drawn = last.mean("trigger") / last.mean("other")
     return Measurement(last.derived("trigger") / last.derived("other"), detail=f"{drawn:.3g} drawn")
@@ -164,8 +166,8 @@ def uniform(seen: Seen) -> Measurement:
     exact=True,
 )
 def uniform_where_long(seen: Seen) -> float:
-    """Projection on W_E(q) W_E(q)ᵀ over that of the other tokens at the largest N and T = {LONG} N², from the derived
-    leading orders."""
+    """Ratio of the projection on W_E(q) W_E(q)ᵀ to that for the other tokens, at the largest N and T = {LONG} N², from
+    the derived leading orders."""
     tokens = seen.by_tokens[-1].law.tokens
     orders = leading_order(UniformRecall(tokens, LONG * tokens**2, ALPHA), LEARNING_RATE)
     return orders.trigger / orders.other
@@ -178,7 +180,8 @@ def uniform_where_long(seen: Seen) -> float:
     band=at_most(0.1),
 )
 def three_speeds(seen: Seen) -> Measurement | None:
-    """Largest distance of the three measured powers in N from these, the first two of the exact first step."""
+    """Largest distance of the powers in N of the moves of W_F, W_V and W_KQ from 0, -1 and -2; those of W_F and W_V
+    follow from the exact first step."""
     powers = {name: seen.powers[name] for name in ("W_F", "W_V", "W_KQ")}
     known = [(abs(law.slope - POWERS[name]), law.apart(POWERS[name])) for name, law in powers.items() if law]
     if len(known) < len(powers):
@@ -194,8 +197,8 @@ def three_speeds(seen: Seen) -> Measurement | None:
     band=at_least(1e-3),
 )
 def opposite_with_more_noise(seen: Seen) -> Measurement:
-    """Projection on W_E(N+1) W_E(q)ᵀ, times N², at the smallest N, where the noise also takes the place of three tokens
-    in N; with it, the same for other shares."""
+    """Projection on W_E(N+1) W_E(q)ᵀ, times N², at the smallest N, when the noise also replaces three tokens in N; the
+    detail gives the same for other shares."""
     each = {share: value * seen.by_tokens[0].law.tokens ** 2 for share, value in seen.by_share.items()}
     detail = ", ".join(f"{value:.3g} at {share:g} in N" for share, value in each.items())
     return Measurement(each.get(SHARES[-1]), detail=detail)
@@ -209,7 +212,7 @@ def opposite_with_more_noise(seen: Seen) -> Measurement:
     exact=True,
 )
 def feedforward_dominates(seen: Seen) -> float:
-    """Part of W_V in the mean logit of the noise over that of W_F, after the exact first step, largest over N."""
+    """Ratio of W_V's part to W_F's part in the mean logit of the noise, after the exact first step, largest over N."""
     return max(_first_logits(one.law)[1] / _first_logits(one.law)[0] for one in seen.by_tokens)
 
 
@@ -221,7 +224,7 @@ def feedforward_dominates(seen: Seen) -> float:
     exact=True,
 )
 def others_near_zero(seen: Seen) -> PowerLaw:
-    """Power in N of the largest of their logits from W_F over that of the noise, after the exact first step."""
+    """Power in N of the ratio of the largest other logit to the noise's, both from W_F, after the exact first step."""
     found = [first_step(one.law, LEARNING_RATE).feedforward for one in seen.by_tokens]
     tokens = np.array([one.law.tokens for one in seen.by_tokens], dtype=np.float64)
     return fit_power_law(tokens, np.array([np.abs(one[:-1]).max() / abs(one[-1]) for one in found]))
@@ -235,8 +238,8 @@ def others_near_zero(seen: Seen) -> PowerLaw:
     exact=True,
 )
 def stays_below_alpha(seen: Seen) -> Measurement:
-    """Share of the settings in which it does over 2000 steps, for N = 16 to 4096, alpha = 0.1 to 0.49 and learning
-    rates up to this; with it, the share at three times this rate."""
+    """Share of settings in which the noise's probability stays below alpha for 2000 steps, over N = 16 to 4096, alpha =
+    0.1 to 0.49 and learning rates up to 1 / (α (1 - α)); the detail gives the share at three times this rate."""
     shares = [_never_above(factor) for factor in (1.0, 3.0)]
     return Measurement(shares[0], detail=f"{shares[1]:.3g} at three times this rate")
 
@@ -249,8 +252,8 @@ def stays_below_alpha(seen: Seen) -> Measurement:
     exact=True,
 )
 def bound_at_the_target(seen: Seen) -> Measurement:
-    """Smallest learning rate that brings a step to the target, over gaps from -20 to 0, over 1 / (α (1 - α)); of alpha
-    = 0.05 to 0.49 the one farthest from 1."""
+    """Smallest learning rate, over gaps from -20 to 0, with which one step reaches the target, divided by 1 / (α (1 -
+    α)); the value farthest from 1 over alpha = 0.05 to 0.49."""
     least = {alpha: float(largest_rate(GAPS, alpha).min()) / safe_rate(alpha) for alpha in (0.05, 0.1, 0.3, 0.49)}
     alpha = max(least, key=lambda one: abs(least[one] - 1))
     above = float(largest_rate(GAPS, 0.8).min()) / safe_rate(0.8)
@@ -265,7 +268,7 @@ def bound_at_the_target(seen: Seen) -> Measurement:
     exact=True,
 )
 def logarithmic_rate(seen: Seen) -> float:
-    """Largest distance of the noise's logit above its target after one step with η = log N, for N = 64 to 4096 and
+    """How far the noise's logit lies above its target after one step with η = log N, largest over N = 64 to 4096 and
     alpha = 0.1 to 0.5."""
     settings = [(tokens, alpha) for tokens in (64, 256, 1024, 4096) for alpha in (0.1, 0.3, 0.5)]
     return max(float(noise_logits(n, alpha, log(n), 1)[1]) - target_logit(n, alpha) for n, alpha in settings)
@@ -278,8 +281,8 @@ def logarithmic_rate(seen: Seen) -> float:
     band=at_most(0.01),
 )
 def attention_stays_uniform(seen: Seen) -> Measurement:
-    """Largest move of a score of attention in the step after the first, over tokens and N; attention to a token changes
-    by this share."""
+    """Largest change of an attention score in the second step, over tokens and N; attention to a token changes by this
+    share."""
     rows = torch.stack([one.drawn(token) for one in seen.by_tokens for token in draw.LABELS], dim=1)
     return over_shared(rows, lambda rows: rows.mean(dim=0).abs().max(), BATCHES)
 

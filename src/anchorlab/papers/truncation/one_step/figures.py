@@ -17,7 +17,7 @@ _SYMBOLS = {axis: label[0] for axis, label in _AXES.items()}
 
 
 def margins(scanned: Scanned) -> LineFigure:
-    """Return the figure of the margins over Theorem 1's value, against m."""
+    """Return the figure of the margins divided by Theorem 1's value, against m."""
     curves = {
         label: torch.from_numpy(np.stack([point.margins[logit].values.ravel() for point in scanned.points], 1))
         for logit, label in LOGITS.items()
@@ -37,7 +37,7 @@ def margins(scanned: Scanned) -> LineFigure:
 
 
 def spreads(scanned: Scanned) -> LineFigure:
-    """Return the figure of the margins' standard deviations along a scan, with the exact ones of the noise logits."""
+    """Return the figure of the margins' standard deviations along a scan, with the noise logits' exact ones."""
     lines = []
     for logit, label in LOGITS.items():
         found = [point.margins[logit] for point in scanned.points]
@@ -101,7 +101,7 @@ def _setting(scanned: Scanned) -> str:
 
 
 def moments_table(drawn: Drawn, means: bool) -> Table:
-    """Return the table of all entries: as printed, as derived, the exact number at this N and T, and the drawn one."""
+    """Return the table of all entries: as printed, as derived, the exact number at this N and T, and as sampled."""
     n, t, a = drawn.law.tokens, drawn.law.length, drawn.law.alpha
     columns = (drawn.expected(means), drawn.of(means).mean(axis=1), drawn.errors(means), drawn.scores(means))
     first = [
@@ -155,7 +155,7 @@ def entry_text(entry: Entry) -> str:
 
 
 def moments(drawn: Drawn, means: bool) -> LineFigure:
-    """Return the figure of drawn and printed over exact, for every entry of Table 2."""
+    """Return the figure of sampled and printed values divided by the exact ones, for every entry of Table 2."""
     law, places = drawn.law, list(range(1, len(ENTRIES) + 1))
     exact, values = drawn.expected(means)[2:], drawn.of(means)[2:]
     formulas = [PRINTED[entry].mean if means else PRINTED[entry].variance for entry in ENTRIES]

@@ -1,7 +1,7 @@
 """One gradient step: the feed-forward layer learns the noise more surely than the attention.
 
 One layer of attention with a linear feed-forward layer takes one full-batch gradient step from zero. Both learn the
-noise; the paper says how well, and here it is measured on drawn sequences.
+noise; the paper says how well, and here it is measured on random sequences.
 
 Source: truncated weights, section 4.1 (Theorem 1) and appendix D (Lemmas D.1 and D.2, Table 2). Nothing is trained: the
 gradients at zero follow from counting.
@@ -28,13 +28,13 @@ DELTA_LEMMAS, DELTA_THEOREM = table_2.DELTA, margin_scans.DELTA
 
 @dataclass(frozen=True)
 class Setting:
-    """What is drawn.
+    """The samples to draw.
 
     Args:
-        table: the law behind the check of Table 2
-        batches: how many batches are drawn for it
-        batch: sequences in each of them
-        draws: training sets at each point of a scan
+        table: the law for the check of Table 2
+        batches: the number of batches for the table
+        batch: the number of sequences in each batch
+        draws: the number of training sets at each point of a scan
         scans: the scans of the margins, by name
         needed: laws, by N, for which the samples needed are sought
         needed_samples: the numbers of samples among which they are sought
@@ -102,7 +102,7 @@ SMOKE = Setting(
 
 @dataclass(frozen=True)
 class Seen:
-    """Drawn gradients, scanned margins, and the samples needed: for each of `laws`, by the name of the logit."""
+    """Sampled gradients, scanned margins, and the samples that each of `laws` needs, by the name of the logit."""
 
     drawn: table_2.Drawn
     scanned: Mapping[str, Scanned]
@@ -110,13 +110,13 @@ class Seen:
     needed: Mapping[str, Sequence[float]]
 
     def needed_power(self, logit: str) -> PowerLaw | None:
-        """Return the power in N of the samples needed; None unless they were found for every N."""
+        """Return the power in N of the samples needed; None if they were not found for every N."""
         needed, tokens = np.array(self.needed[logit]), np.array([law.tokens for law in self.laws], dtype=np.float64)
         return fit_power_law(tokens, needed) if np.isfinite(needed).all() else None
 
 
 def see(setting: Setting) -> Seen:
-    """Draw everything that a setting asks for, from seed 0."""
+    """Draw all sequences of a setting from seed 0 and measure them."""
     searched = [[measure(law, samples, setting.draws) for samples in setting.needed_samples] for law in setting.needed]
     return Seen(
         drawn=table_2.draw_moments(setting.table, setting.batches, setting.batch),
@@ -133,7 +133,7 @@ def see(setting: Setting) -> Seen:
     band=at_most(4.0),
 )
 def means(seen: Seen) -> float:
-    """Largest distance of a drawn mean from the exact one, over the 12 entries, in standard errors."""
+    """Largest distance of a sampled mean from the exact one, over the 12 entries, in standard errors."""
     return float(np.abs(seen.drawn.scores(means=True)).max())
 
 
@@ -144,7 +144,7 @@ def means(seen: Seen) -> float:
     band=at_most(4.0),
 )
 def variances(seen: Seen) -> float:
-    """Largest distance of a drawn variance from the exact one, over the 12 entries, in standard errors."""
+    """Largest distance of a sampled variance from the exact one, over the 12 entries, in standard errors."""
     return float(np.abs(seen.drawn.scores(means=False)).max())
 
 
@@ -152,7 +152,7 @@ def variances(seen: Seen) -> float:
     "The means of Table 2 are right as printed", at="Table 2", paper="all of them", band=within(1.0, 1.0), exact=True
 )
 def printed_means(seen: Seen) -> float:
-    """Share of the legible printed means that agree with the derivation for T ≫ N, leaving signs aside."""
+    """Share of the legible printed means that agree with the derivation for T ≫ N, ignoring signs."""
     return table_2.share_right(means=True)
 
 
@@ -175,7 +175,7 @@ def printed_variances(seen: Seen) -> float:
     band=within(1 - DELTA_LEMMAS, 1.0),
 )
 def lemma_bounds(seen: Seen) -> Measurement:
-    """Share of training sets in which they do, with exact moments and δ = {DELTA_LEMMAS:g}."""
+    """Share of training sets with all projections within the bounds, for exact moments and δ = {DELTA_LEMMAS:g}."""
     return over(torch.from_numpy(seen.drawn.kept), "training sets")
 
 
@@ -186,7 +186,7 @@ def lemma_bounds(seen: Seen) -> Measurement:
     band=within(0.95, 1.05),
 )
 def feedforward_margin(seen: Seen) -> Measurement:
-    """Mean margin at the most samples, over α."""
+    """Mean margin of the feed-forward layer with the most samples, divided by α."""
     return _margin(seen, "feedforward")
 
 
@@ -197,7 +197,7 @@ def feedforward_margin(seen: Seen) -> Measurement:
     band=within(0.95, 1.05),
 )
 def attention_margin(seen: Seen) -> Measurement:
-    """Mean margin at the most samples on test sequences drawn from the law, over this value."""
+    """Mean margin of the attention with the most samples, divided by theory's value, on test sequences from the law."""
     return _margin(seen, "typical")
 
 
@@ -214,7 +214,7 @@ def _margin(seen: Seen, logit: str) -> Measurement:
     band=at_most(0.1),
 )
 def feedforward_tokens_length(seen: Seen) -> Measurement:
-    """Largest power of the standard deviation in N or T, leaving signs aside."""
+    """Largest absolute power, in N or T, of the feed-forward margin's standard deviation."""
     found = [one.power("feedforward") for name, one in seen.scanned.items() if name != "samples"]
     largest = max(found, key=lambda one: abs(one.slope))
     return Measurement(abs(largest.slope), interval=largest.apart(0.0))
@@ -227,7 +227,7 @@ def feedforward_tokens_length(seen: Seen) -> Measurement:
     band=within(-1.1, -0.9),
 )
 def attention_tokens(seen: Seen) -> PowerLaw:
-    """Power of the standard deviation in N, on test sequences drawn from the law."""
+    """Power in N of the attention margin's standard deviation, on test sequences drawn from the law."""
     return seen.scanned["tokens"].power("typical")
 
 
@@ -238,7 +238,7 @@ def attention_tokens(seen: Seen) -> PowerLaw:
     band=within(-0.6, -0.4),
 )
 def attention_short_tokens(seen: Seen) -> PowerLaw:
-    """Power of the standard deviation in N, on one repeated token."""
+    """Power in N of the attention margin's standard deviation, on one repeated token."""
     return seen.scanned["short tokens"].power("repeated")
 
 
@@ -249,7 +249,7 @@ def attention_short_tokens(seen: Seen) -> PowerLaw:
     band=within(-0.6, -0.4),
 )
 def attention_short_length(seen: Seen) -> PowerLaw:
-    """Power of the standard deviation in T, on one repeated token."""
+    """Power in T of the attention margin's standard deviation, on one repeated token."""
     return seen.scanned["short length"].power("repeated")
 
 
@@ -260,8 +260,8 @@ def attention_short_length(seen: Seen) -> PowerLaw:
     band=at_most(2.0),
 )
 def theorem_bounds(seen: Seen) -> float:
-    """Largest constant needed at any point, for either layer and any test sequence, with δ = {DELTA_THEOREM:g}; the
-    inequality of Bernstein, from which the bounds come, has 2 before the root."""
+    """Largest constant factor that the bounds need at any point, for either layer and any test sequence, with δ =
+    {DELTA_THEOREM:g}; Bernstein's inequality, from which the bounds come, has 2 before the root."""
     points = [point for one in seen.scanned.values() for point in one.points]
     return max(margin.excess for point in points for margin in point.margins.values())
 
@@ -273,7 +273,7 @@ def theorem_bounds(seen: Seen) -> float:
     band=at_most(0.2),
 )
 def feedforward_few(seen: Seen) -> PowerLaw | None:
-    """Power in N of the samples with which 95 % of training sets have a margin within half of α."""
+    """Power in N of the number of samples with which 95 % of training sets have a margin within half of α."""
     return seen.needed_power("feedforward")
 
 
@@ -284,8 +284,8 @@ def feedforward_few(seen: Seen) -> PowerLaw | None:
     band=at_most(1.5),
 )
 def attention_many(seen: Seen) -> PowerLaw | None:
-    """Power in N of the samples with which 95 % have a margin within half of theory's value, on test sequences drawn
-    from the law."""
+    """Power in N of the number of samples with which 95 % of training sets have a margin within half of theory's value,
+    on test sequences drawn from the law."""
     return seen.needed_power("typical")
 
 
@@ -296,7 +296,8 @@ def attention_many(seen: Seen) -> PowerLaw | None:
     band=at_most(1.5),
 )
 def attention_many_hardest(seen: Seen) -> PowerLaw | None:
-    """The same on one repeated token."""
+    """Power in N of the number of samples with which 95 % of training sets have a margin within half of theory's value,
+    on one repeated token."""
     return seen.needed_power("repeated")
 
 
@@ -308,8 +309,8 @@ def attention_many_hardest(seen: Seen) -> PowerLaw | None:
     exact=True,
 )
 def lemma_e2(seen: Seen) -> float:
-    """Largest distance of this from the sum itself, over the sum of absolute values, for a = -2, -0.5, 0.3, 0.9, 1.1
-    and 2 and every T to 40."""
+    """Distance of the closed form from the sum, divided by the sum of absolute values; largest over a = -2, -0.5, 0.3,
+    0.9, 1.1 and 2 and T up to 40."""
     apart = []
     for base in (-2.0, -0.5, 0.3, 0.9, 1.1, 2.0):
         terms = [base**time * time for time in range(1, 41)]

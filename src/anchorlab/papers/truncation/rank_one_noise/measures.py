@@ -1,4 +1,4 @@
-"""What the study of Theorem 2 measures: gradient descent on the matrix, and the flow at the same times."""
+"""Measurements for the study of Theorem 2: gradient descent on the matrix, and the flow at the same times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,14 +30,14 @@ LAWS: Mapping[Law, str] = {"derived": "flow, derived", "printed": "equation (9) 
 
 @dataclass(frozen=True)
 class Descent:
-    """Probabilities that gradient descent has made, at each learning rate.
+    """Probabilities along gradient descent, at each learning rate.
 
     Args:
         alpha: the noise
-        time: in the paper's unit
-        right: of the right output, full matrix
-        noise: of noise, full matrix
-        rank_one_noise: of noise, rank 1
+        time: in the paper's units
+        right: probability of the right output, full matrix
+        noise: probability of noise, full matrix
+        rank_one_noise: probability of noise, rank 1
     """
 
     alpha: float
@@ -48,12 +48,12 @@ class Descent:
 
     @property
     def margins(self) -> Float[np.ndarray, "margin rate time"]:
-        """a and b."""
+        """The two unknowns a and b of the flow, computed from the probabilities."""
         wrong = 1 - self.right - self.noise
         return np.log(np.stack([wrong, self.noise]) / self.right)  # type: ignore[no-any-return]
 
     def error(self, law: Law) -> Float[np.ndarray, "margin rate time"]:
-        """Return how far a and b lie above the flow's at the same times."""
+        """Return a and b minus the flow's values at the same times."""
         flows = [gradient_flow(self.alpha, times, law) for times in self.time]
         return self.margins - np.stack([[flow.a for flow in flows], [flow.b for flow in flows]])  # type: ignore[no-any-return]
 
@@ -74,32 +74,32 @@ def late_flow(alpha: float, law: Law = "derived") -> Margins:
 
 @lru_cache
 def flow_power(alpha: float) -> PowerLaw:
-    """Return the power of t by which the derived flow's rank-1 noise fades in the late window, in the limit.
+    """Return the power of t with which the derived flow's rank-1 noise fades late, extrapolated to the limit.
 
-    With x = C t^(-1/2) the odds of noise against the right output, P(noise) is x - x^2 to second order, so that log
-    P(noise) comes to its line as t^(-1/2), from above; this term is fitted too.
+    If the odds of noise against the right output are x = C t^(-1/2), P(noise) is x - x^2 to second order, so that log
+    P(noise) approaches its line as t^(-1/2); this term is fitted too.
     """
     late = FLOW_TIMES[LATE[0] <= FLOW_TIMES]
     return fit_power_law(late, gradient_flow(alpha, late).rank_one_noise, correction=-0.5)
 
 
 def descent_power(one: Descent) -> PowerLaw | None:
-    """Return the same of descent at the largest learning rate, over the last factor 16 of time; None if shorter."""
+    """Return the power for descent at the largest learning rate, over the last factor 16 of time; None if shorter."""
     if one.time.shape[1] < 5:
         return None
     return fit_power_law(one.time[0, -5:], one.rank_one_noise[0, -5:], correction=-0.5)
 
 
 def orders(one: Descent) -> list[float]:
-    """Return log2 of the largest error at each learning rate but the last over that at the next, half as large."""
+    """Return log2 of the ratio of the largest errors at each learning rate and at the next, half as large."""
     largest = np.abs(one.error("derived")).max(axis=(0, 2))
     return np.log2(largest[:-1] / largest[1:]).tolist()  # type: ignore[no-any-return]
 
 
 def at_zero_step(one: Descent, law: Law) -> float:
-    """Return the largest error at step size zero.
+    """Return the largest error, extrapolated to step size zero.
 
-    The two smallest learning rates point there, at the times they share.
+    Extrapolates linearly from the two smallest learning rates, at the times they share.
     """
     error = one.error(law)
     return float(np.abs(2 * error[:, -1, 1:] - error[:, -2, :-1]).max())

@@ -45,7 +45,7 @@ _BELOW = (0.01, 0.05, 0.1, 0.15, 0.2)  # alphas outside the theorem's range, whe
 
 @dataclass(frozen=True)
 class Setting:
-    """The alphas trained on, each for `2 ** doublings` steps."""
+    """The noise levels `alphas`, and the length of each training, `2 ** doublings` steps."""
 
     alphas: tuple[float, ...]
     doublings: int
@@ -56,7 +56,7 @@ PAPER = Setting((0.03, 0.21, *QUICK.alphas), 14)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training for each alpha, measured at each doubling of the step; its members are the learning rates."""
+    """Return an experiment for each alpha, with a member for each learning rate, evaluated at doubling steps."""
     moments = tuple(2**doubling for doubling in range(setting.doublings + 1))
     recipe = Recipe(
         data=FixedSample(size=2),
@@ -86,7 +86,7 @@ Seen = Sequence[Descent]
 
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the descents."""
+    """Read the descent at each alpha."""
     return [read_descent(run) for run in runs]
 
 
@@ -98,7 +98,7 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     exact=True,
 )
 def rank_one_forgets(seen: Seen) -> float:
-    """Largest probability of noise at rank 1, over alphas, of the flow at t = 1e6."""
+    """Probability of noise at rank 1 in the flow at t = 1e6, largest over alphas."""
     return max(float(late_flow(one.alpha).rank_one_noise[-1]) for one in seen)
 
 
@@ -110,8 +110,8 @@ def rank_one_forgets(seen: Seen) -> float:
     exact=True,
 )
 def flow_slope(seen: Seen) -> Measurement:
-    """Its slope against t on logarithmic axes, flow, t from 1e4 to 1e6, fitted together with the t^(-1/2) by which the
-    line is approached; of the alphas, the one farthest from -1/2."""
+    """Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
+    with a correction t^(-1/2); the value farthest from -1/2 over alphas."""
     return _farthest({one.alpha: flow_power(one.alpha) for one in seen})
 
 
@@ -123,7 +123,8 @@ def flow_slope(seen: Seen) -> Measurement:
     exact=True,
 )
 def flow_slope_below(seen: Seen) -> Measurement:
-    """The same slope of the flow for alpha = 0.01, 0.05, 0.1, 0.15 and 0.2; the one farthest from -1/2."""
+    """Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
+    with the same correction; the value farthest from -1/2 over alpha = 0.01, 0.05, 0.1, 0.15 and 0.2."""
     return _farthest({alpha: flow_power(alpha) for alpha in _BELOW})
 
 
@@ -134,7 +135,8 @@ def flow_slope_below(seen: Seen) -> Measurement:
     band=within(-0.51, -0.49),
 )
 def descent_slope(seen: Seen) -> Measurement:
-    """The same of the matrix trained and cut, over the last factor 16 of time, largest learning rate."""
+    """Slope of the rank-1 probability of noise against t on logarithmic axes, for the trained matrix cut to rank 1,
+    over the last factor 16 of time, largest learning rate."""
     return _farthest({one.alpha: law for one in seen if (law := descent_power(one)) is not None})
 
 
@@ -155,7 +157,7 @@ def _farthest(laws: Mapping[float, PowerLaw]) -> Measurement:
     exact=True,
 )
 def b_limit(seen: Seen) -> float:
-    """Largest distance, over alphas, of the flow at t = 1e6."""
+    """Distance of the flow's b at t = 1e6 from log alpha / (1 - alpha), largest over alphas."""
     return max(abs(float(late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in seen)
 
 
@@ -167,7 +169,7 @@ def b_limit(seen: Seen) -> float:
     exact=True,
 )
 def a_constant(seen: Seen) -> Measurement:
-    """Largest distance, over alphas, of equation (9) as printed at t = 1e6."""
+    """Distance of a + log t, from equation (9) as printed, from its limit at t = 1e6, largest over alphas."""
     far = {one.alpha: abs(_late_offset(one.alpha, "printed") - lemma_a_offset(one.alpha)) for one in seen}
     return Measurement(
         max(far.values()), detail=", ".join(f"{off:.3g} at alpha = {alpha:g}" for alpha, off in far.items())
@@ -182,8 +184,9 @@ def a_constant(seen: Seen) -> Measurement:
     exact=True,
 )
 def equation_nine(seen: Seen) -> Measurement:
-    """Largest distance in a or b, over alphas and times to 1e6, between equation (9) as printed and the flow derived
-    from the gradient of the loss; with it, how far gradient descent carried to step size zero lies from the latter."""
+    """Distance in a or b between equation (9) as printed and the flow derived from the gradient of the loss, largest
+    over alphas and times up to 1e6; the detail gives the distance of gradient descent, extrapolated to step size zero,
+    from the derived flow."""
     laws: tuple[Law, Law] = ("printed", "derived")
     flows = [[gradient_flow(one.alpha, FLOW_TIMES, law) for law in laws] for one in seen]
     apart = [max(np.abs(p.a - d.a).max(), np.abs(p.b - d.b).max()) for p, d in flows]
@@ -198,14 +201,14 @@ def equation_nine(seen: Seen) -> Measurement:
     band=within(0.9, 1.1),
 )
 def descent_follows(seen: Seen) -> Measurement:
-    """log2 of the largest distance in a or b from the derived flow at a learning rate of 1 over that at 0.5; of the
-    alphas, the one farthest from 1."""
+    """log2 of the ratio of the largest distances in a or b from the derived flow at learning rates 1 and 0.5; the value
+    farthest from 1 over alphas."""
     larger, smaller = max(map(orders, seen), key=lambda each: abs(each[-1] - 1))
     return Measurement(smaller, detail=f"{larger:.3g} at twice these rates")
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the flow and its descent against their limits, and what the rank-1 matrix predicts."""
+    """Draw the flow and the descent against their limits, and the predictions of the rank-1 matrix."""
     seen = see(runs)
     shown = next((one for one in seen if one.alpha == _SHOWN), seen[0])
     return Analysis(

@@ -14,7 +14,7 @@ from anchorlab.tasks.registry import register_task
 def recitation(
     length: int = 9, anchor: int = 3, items: Pair = (20, 100), size: int = 201, modulus: int | None = None
 ) -> AnchorFunction:
-    """The token after the anchor if the sequence ends with the one before it, and vice versa.
+    """The token after the anchor if the sequence ends with the token before it, and vice versa.
 
     (.., m, 3, n, .., m) -> n is the forward task, (.., m, 3, n, .., n) -> m the backward task (names of section 3.1.3);
     m and n differ. In test, both are at positions at which training never shows them.

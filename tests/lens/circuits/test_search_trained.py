@@ -11,7 +11,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.rng import child_seed
 from anchorlab.runs import Store
 from anchorlab.tasks import task
-from tests.lens.circuits.test_circuits import ASK, JOIN, check_every_path_is_needed, paths_of
+from tests.lens.circuits.test_search import ASK, JOIN, check_every_path_is_needed, paths_of
 
 
 @pytest.fixture(scope="module")

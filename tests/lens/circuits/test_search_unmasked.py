@@ -8,7 +8,7 @@ from anchorlab.lens import AttentionRule, Explanation, find_circuit
 from anchorlab.models import DecoderSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Scoring
-from tests.lens.circuits.test_circuits import IDENTITY, check_every_path_is_needed, louder, search_batch
+from tests.lens.circuits.test_search import IDENTITY, check_every_path_is_needed, louder, search_batch
 from tests.lens.hand_built import (
     ANCHOR,
     BROUGHT,

@@ -9,7 +9,7 @@ from anchorlab.lens import AttentionRule, Explanation, find_circuit
 from anchorlab.lens.circuits import Assignment, AttentionLosses
 from anchorlab.lens.circuits.search import _pruned
 from anchorlab.lens.look.inputs import as_ensemble
-from tests.lens.circuits.test_circuits import (
+from tests.lens.circuits.test_search import (
     ASK,
     IDENTITY,
     JOIN,
