@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from anchorlab.papers.classics.grokking import DECAY, LESS, PLAIN, QUICK, STUDY, experiments, see
+from anchorlab.papers.classics.grokking import DECAY, MORE, PLAIN, QUICK, STUDY, experiments, see
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 STEPS = (0, 100, 200, 300, 400)
@@ -12,12 +12,12 @@ STEPS = (0, 100, 200, 300, 400)
 TRAIN = {
     DECAY: [[0, 0.9, 1, 1, 1], [0, 0, 0.9, 1, 1]],  # at 150 and 250
     PLAIN: [[0, 0.9, 1, 1, 1], [0, 0.9, 1, 1, 1]],
-    LESS: [[0, 0.9, 1, 1, 1], [0, 0.9, 1, 1, 0.98]],
+    MORE: [[0, 0.9, 1, 1, 1], [0, 0.9, 1, 1, 0.98]],
 }
 TEST = {
     DECAY: [[0, 0.1, 0.2, 0.9, 1], [0, 0, 0.2, 0.4, 0.95]],  # at 350 and 400
     PLAIN: [[0, 0, 0.1, 0.2, 0.3], [0, 0, 0, 0.95, 1]],  # never, and at 300
-    LESS: [[0, 0, 0, 0, 0.95], [0, 0, 0, 0.6, 0.95]],  # at 400 twice
+    MORE: [[0, 0, 0.95, 1, 1], [0, 0.95, 1, 1, 1]],  # at 200 and 100
 }
 
 
@@ -43,14 +43,14 @@ def test_values_of_runs_made_by_hand():
         "long-after": pytest.approx((350 / 150 + 400 / 250) / 2),
         "memorised-first": pytest.approx((0.2 + 0.4) / 2),  # at 200 and 300
         "decay-sooner": 0.5,  # the second seed generalises sooner without
-        "less-data-later": pytest.approx((400 / 350 + 400 / 400) / 2),
+        "less-data-later": pytest.approx((350 / 200 + 400 / 100) / 2),
         "memorised": pytest.approx((1 + 0.98) / 2),
     }
 
 
 def test_a_model_that_groks_agrees():
     late = [[0, 0.9, 1, 1, 1]] * 2
-    test = {DECAY: [[0, 0, 0, 0, 1]] * 2, PLAIN: [[0] * 5] * 2, LESS: [[0, 0, 0, 0, 0.95]] * 2}
+    test = {DECAY: [[0, 0, 0, 0, 1]] * 2, PLAIN: [[0] * 5] * 2, MORE: [[0, 0, 0, 0, 1]] * 2}
     train = {**dict.fromkeys(TRAIN, late), DECAY: [[0.9, 1, 1, 1, 1]] * 2}
     assert verdicts_of(STUDY, see(runs(train, test))) == {
         "long-after": "agrees at small scale",
@@ -76,8 +76,8 @@ def test_what_never_comes_is_not_judged():
 
 
 def test_experiments_differ_in_decay_and_data_alone():
-    decay, plain, less = experiments(QUICK)
+    decay, plain, more = experiments(QUICK)
     assert (decay.recipe.optimiser.weight_decay, plain.recipe.optimiser.weight_decay) == (1.0, 0.0)
-    assert decay.task == plain.task and decay.task.training_pairs == round(0.6 * 41**2) == decay.recipe.data.size
-    assert less.task == decay.task.replace(fraction=0.5) and less.recipe.data.size == round(0.5 * 41**2)
-    assert less.recipe.replace(data=decay.recipe.data) == decay.recipe
+    assert decay.task == plain.task and decay.task.training_pairs == round(0.5 * 41**2) == decay.recipe.data.size
+    assert more.task == decay.task.replace(fraction=0.7) and more.recipe.data.size == round(0.7 * 41**2)
+    assert more.recipe.replace(data=decay.recipe.data) == decay.recipe

@@ -24,7 +24,7 @@ from anchorlab.tasks.classics import ModularArithmetic
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, TrainedRun, WarmupCosine
 
 LEARNED = 0.95  # a split is learned at the step where its accuracy first reaches this
-DECAY, PLAIN, LESS = "weight decay", "no weight decay", "less data"
+DECAY, PLAIN, MORE = "weight decay", "no weight decay", "more data"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Setting:
     Fields
         model: the transformer
         prime: the modulus
-        fraction, less: the share of all pairs in training, and the share of the experiment with less data
+        fraction, more: the share of all pairs in training, and the share in the experiment with more data
         decay: the weight decay
         recipe: how it learns, apart from the data and the weight decay
         seeds: the number of members
@@ -43,7 +43,7 @@ class Setting:
     model: DecoderSpec
     prime: int
     fraction: float
-    less: float
+    more: float
     decay: float
     recipe: Recipe
     seeds: int
@@ -57,11 +57,11 @@ class Setting:
 
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return the trainings with weight decay, without it, and with weight decay on less data."""
+    """Return the trainings with weight decay, without it, and with weight decay on more data."""
     return [
         setting.experiment(DECAY, setting.fraction, setting.decay),
         setting.experiment(PLAIN, setting.fraction, 0.0),
-        setting.experiment(LESS, setting.less, setting.decay),
+        setting.experiment(MORE, setting.more, setting.decay),
     ]
 
 
@@ -78,7 +78,7 @@ class Grokked:
 
 def see(runs: Sequence[TrainedRun]) -> Grokked:
     """Read when training and test pairs are learned, from the runs in the order of `experiments`."""
-    named = dict(zip((DECAY, PLAIN, LESS), runs, strict=True))
+    named = dict(zip((DECAY, PLAIN, MORE), runs, strict=True))
 
     def crossings(split: str) -> dict[str, Tensor]:
         return {name: first_crossing(*along(run, split, "accuracy"), LEARNED) for name, run in named.items()}
@@ -134,7 +134,7 @@ def decay_sooner(seen: Grokked) -> Tensor:
 )
 def less_data_later(seen: Grokked) -> Tensor | None:
     """Steps until the test accuracy reaches {LEARNED}, on less over on more data."""
-    ratio = seen.generalised[LESS] / seen.generalised[DECAY]
+    ratio = seen.generalised[DECAY] / seen.generalised[MORE]
     return None if bool(ratio.isnan().any()) else ratio
 
 
@@ -150,8 +150,8 @@ def memorised(seen: Grokked) -> Tensor:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw accuracy on training and unseen pairs, and what weight decay and less data change."""
-    named, seen = dict(zip((DECAY, PLAIN, LESS), runs, strict=True)), see(runs)
+    """Draw accuracy on training and unseen pairs, and what weight decay and more data change."""
+    named, seen = dict(zip((DECAY, PLAIN, MORE), runs, strict=True)), see(runs)
     both = split_curves(
         "Memorised first, generalised later (Fig 1 left)",
         named[DECAY],
@@ -164,7 +164,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
             replace(both, log_x=True, references=tuple(references)),
             _compared("Weight decay (Fig 2 left)", {DECAY: named[DECAY], PLAIN: named[PLAIN]}, references),
             _compared(
-                "Less data (Fig 1 centre)",
+                "More and less data (Fig 1 centre)",
                 {f"{share:.0%} of the pairs": named[name] for name, share in _shares(setting).items()},
                 references,
             ),
@@ -174,7 +174,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
 
 
 def _shares(setting: Setting) -> dict[str, float]:
-    return {DECAY: setting.fraction, LESS: setting.less}
+    return {DECAY: setting.fraction, MORE: setting.more}
 
 
 def _compared(title: str, runs: Mapping[str, TrainedRun], references: Sequence[Reference]) -> LineFigure:
@@ -190,21 +190,21 @@ def _table(seen: Grokked, seeds: Sequence[int]) -> Table:
         f"The optimiser step at which the accuracy on training and on unseen pairs first reaches {LEARNED}, and the "
         "test accuracy at the end.",
         seeds,
-        {f"{what}, {name}": values[name] for what, values in measured.items() for name in (DECAY, PLAIN, LESS)},
+        {f"{what}, {name}": values[name] for what, values in measured.items() for name in (DECAY, PLAIN, MORE)},
     )
 
 
 QUICK = Setting(
     model=DecoderSpec(layers=1, heads=4, width=64, head_width=16, hidden=256, layer_norm=False),
     prime=41,
-    fraction=0.6,
-    less=0.5,
+    fraction=0.5,
+    more=0.7,
     decay=1.0,
     recipe=Recipe(
         optimiser=AdamW(learning_rate=3e-3, betas=(0.9, 0.98)),
         schedule=WarmupCosine(warmup=10, horizon=10_000, end=1.0),
         batch=256,
-        duration=4000,
+        duration=6000,
         evaluation=Evaluation(every=50, size=500),
     ),
     seeds=4,
@@ -220,8 +220,8 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: sums modulo 41, 60 % of all pairs in training (50 % with less data), one layer of four "
-            "heads without layer norms, width 64, 4000 steps of batch 256, AdamW with learning rate 3e-3 and weight "
+            "Quick profile: sums modulo 41, half of all pairs in training (70 % with more data), one layer of four "
+            "heads without layer norms, width 64, 6000 steps of batch 256, AdamW with learning rate 3e-3 and weight "
             "decay 1. Measured on 500 pairs of each split. The source divides modulo 97, or multiplies permutations, "
             "with two layers of width 128 for 100,000 steps and more.",
         ),
