@@ -498,6 +498,12 @@ def test_the_page_on_varied_studies_prints_a_study_of_its_own_name(tmp_path):
     assert (tmp_path / "runs" / "studies" / "anchor-identity-heads-3-seeds-0-to-2" / "smoke").is_dir()
 
 
+def test_own_attention_is_detected_and_patched(capsys):
+    load(ROOT / "examples" / "own_attention.py").main()
+    said = capsys.readouterr().out
+    assert said.count("previous_token") == said.count("shape: (44, 10)") == 2 and said.count("recovered") == 2
+
+
 def test_own_module_is_trained_and_looked_into(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path))
     load(ROOT / "examples" / "own_module.py").main(duration=3)

@@ -81,8 +81,14 @@ def test_docstrings_of_tasks_explain_every_field_first():
 
 
 def test_unknown_names():
-    with pytest.raises(AttributeError, match="has no attribute 'tsak'"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'tsak'$"):
         al.tsak  # noqa: B018
+
+
+@pytest.mark.parametrize(("name", "home"), [("CompositeAnchor", "tasks"), ("probe", "lens"), ("draw", "report")])
+def test_a_name_of_another_home_is_named_with_it(name, home):
+    with pytest.raises(AttributeError, match=f"write al.{home}.{name}$"):
+        getattr(al, name)
 
 
 HEAVY = ("torch", "numpy", "polars", "pyarrow", "scipy", "pydantic")

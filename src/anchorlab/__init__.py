@@ -73,8 +73,17 @@ def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return import_module(f"anchorlab.{name}")
     if name not in _FACE:
-        raise AttributeError(f"module 'anchorlab' has no attribute {name!r}")
+        raise AttributeError(f"module 'anchorlab' has no attribute {name!r}{_hint(name)}")
     return getattr(import_module(f"anchorlab.{_FACE[name]}"), name)
+
+
+def _hint(name: str) -> str:
+    """Return where a name is that has no place on the face, such as `; write al.tasks.CompositeAnchor`."""
+    if name.startswith("_"):  # IPython and inspect look for such names
+        return ""
+    homes = (package for package in (*_NAMES, "theory") if hasattr(import_module(f"anchorlab.{package}"), name))
+    home = next(homes, None)
+    return "" if home is None else f"; write al.{home}.{name}"
 
 
 def __dir__() -> list[str]:

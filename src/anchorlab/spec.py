@@ -7,7 +7,7 @@ from inspect import Parameter, Signature
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from anchorlab.errors import SpecError
@@ -21,8 +21,12 @@ _LONGEST_VALUE = 120  # characters of a field's value in the repr of a specifica
 SomeSpec = TypeVar("SomeSpec", bound="Spec")  # not typing.Self, which the run-time check of the tests cannot read
 
 
+class Typed(str):
+    """Text that stands for a value, as on a command line: fields of numbers convert it, and refuse any other text."""
+
+
 class Spec(BaseModel):
-    """A frozen value that can be written as JSON or TOML and refuses unknown fields."""
+    """A frozen value that can be written as JSON or TOML and refuses unknown fields, and text in place of a number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
@@ -67,6 +71,15 @@ class Spec(BaseModel):
             if "keywords must be strings" not in str(error):
                 raise
             raise SpecError(at or "spec", "has a field name that is not text") from None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _numbers_are_not_text(cls: type[SomeSpec], data: Any, handler: ModelWrapValidatorHandler[SomeSpec]) -> SomeSpec:
+        found = handler(data)
+        for name, given in data.items() if isinstance(data, Mapping) else ():
+            if type(given) is str and isinstance(getattr(found, name, None), int | float):
+                raise SpecError(name, f"is text, {given!r:.60}", "write it without quotes")
+        return found
 
     def __repr_args__(self) -> Iterable[tuple[str, "Cut"]]:
         """Yield the fields that differ from their defaults, as a user would write them; long values are cut."""

@@ -172,7 +172,7 @@ def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        (("--member", "2"), "member: there is no member 2; choose from 0..1"),
+        (("--member", "2"), "member: 2 is outside 2 members; choose from 0..1"),
         (("--step", "3"), "no checkpoint of step 3; there are 0, 2, 4"),
         (("--split", "tset"), "split: unknown split 'tset'; did you mean 'test'?"),
         (("--threshold", "0.01"), "; raise it, or train longer"),

@@ -114,10 +114,6 @@ def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, address, kept, wor
         ((*LAYER, "--member", "-1"), "member: -1 is outside 2 members; choose from 0..1"),
         ((*LAYER, "--step", "7"), "no checkpoint of step 7; there are 0, 1, 2, 3, 4, 5, 6"),
         ((*LAYER, "--step", "2", "--along"), "step: names one checkpoint, but `--along` takes all of them; give one"),
-        (
-            (*LAYER, "--figure", "form.txt"),
-            "figure.path: cannot write 'form.txt'; end the name with .svg, .png or .pdf",
-        ),
         ((*LAYER, "--figure", "none/form.svg"), "/none; make it first, or name another file"),
         (LAYER[:1], "RIGHT: has no value"),
     ],
@@ -126,3 +122,10 @@ def test_a_bad_matrix_member_step_or_file_is_one_line(anchorlab, address, asked,
     said = anchorlab("memory", address[:6], *asked)
     assert said.code == 2 and problem in said.err
     assert said.err.count("\n") == 1 and not said.out and not said.new_files
+
+
+@pytest.mark.parametrize("words", [("memory", "none", "a", "b"), ("truncate", "none"), ("circuit", "none")])
+def test_a_figure_of_another_suffix_is_refused_before_the_run_is_opened(anchorlab, words):
+    said = anchorlab(*words, "--figure", "form.txt")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "anchorlab: figure: cannot write 'form.txt'; end the name with .svg, .png or .pdf\n"

@@ -10,6 +10,8 @@ import time
 import polars as pl
 import pytest
 
+from anchorlab.cli.studies.sweep import _best
+from anchorlab.findings import Table
 from anchorlab.runs import Store
 from anchorlab.training import TrainedRun
 from tests.cli.test_interrupt import MAIN
@@ -66,8 +68,31 @@ def test_the_table_and_the_page_for_people(anchorlab, workplace, file, monkeypat
     assert "anchor/identity: accuracy against layers and batch" in said.out
     lines = [line.split() for line in said.out.splitlines() if line.strip()[:1] in ("1", "2")]
     assert [line[:2] for line in lines] == [["1", "5"], ["1", "10"], ["2", "5"], ["2", "10"]]
+    assert "\nbest test accuracy: " in said.out
     assert "seeds 5..6" in said.out and f"report: {workplace / 'page.html'}" in said.out.replace("\n", "")
     assert (workplace / "page.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("metric", "line"),
+    [
+        ("accuracy", "best test accuracy: 0.9, at layers 2, rate 0.1"),
+        ("loss", "best test loss: 0.2, at layers 1, rate 0.1"),
+    ],
+)
+def test_the_best_point_has_the_highest_mean_or_the_lowest_loss(metric, line):
+    columns = (
+        "layers",
+        "rate",
+        "train, mean",
+        "train, lowest",
+        "train, highest",
+        "test, mean",
+        "test, lowest",
+        "test, highest",
+    )
+    rows = [(1, 0.1, 0.9, 0, 1, 0.2, 0, 1), (2, 0.1, 0.1, 0, 1, 0.9, 0, 1), (4, 0.1, 0.1, 0, 1, float("nan"), 0, 1)]
+    assert _best(Table("points", f"{metric}: mean, lowest and highest over seeds.", columns, tuple(rows)), 2) == line
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import pytest
 
 import anchorlab as al
 from anchorlab.engine import compare, train
+from anchorlab.engine.compare import _named
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
 from anchorlab.runs.metrics import last_metrics
@@ -43,6 +44,11 @@ def test_learners_are_named_by_kind_or_by_the_user(tmp_path):
     small = {"one": MODELS["lstm"], "two": MODELS["lstm"].replace(width=4)}
     table = compare(IDENTITY, small, SAMPLE.replace(duration=1), store=Store(tmp_path), workers=1)
     assert table["model"].unique(maintain_order=True).to_list() == ["one", "two"]
+
+
+@pytest.mark.parametrize("model", ["lstm", MODELS["lstm"]])
+def test_one_learner_needs_no_list(model):
+    assert [*_named(model)] == ["lstm"]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,15 @@
 """Runs of several experiments: shared over processes, kept, found again."""
 
 import sys
+import warnings
 
 import polars as pl
 import pytest
 import torch
 
 from anchorlab.engine import run, train
-from anchorlab.engine.planning import _choose_workers, _divide, _importable, _plan
-from anchorlab.errors import SpecError, StoreError
+from anchorlab.engine.planning import _choose_workers, _divide, _importable, _plan, unguarded
+from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import MinimalRetrieval
@@ -226,6 +227,35 @@ def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):
     monkeypatch.setattr(spec, "__module__", "__main__")
     monkeypatch.setattr(Prompt, spec.__qualname__, spec, raising=False)
     assert not _importable(experiment())
+
+
+@pytest.mark.parametrize(
+    ("script", "text", "warned"),
+    [
+        ("own.py", "al.train('x')", True),
+        ("own.py", "if __name__ == '__main__':", False),
+        ("__main__.py", "", False),
+    ],
+)
+def test_a_script_that_processes_could_not_import_is_warned_at_its_first_training(
+    tmp_path, monkeypatch, script, text, warned
+):
+    (tmp_path / script).write_text(text)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / script))
+    found = unguarded()
+    assert (found is not None) == warned and "\n" not in (found or "")
+    with warnings.catch_warnings(record=True) as caught:
+        train("anchor/identity", DECODER, SAMPLE.replace(duration=1), store=Store(tmp_path / "runs"))
+    assert [str(one.message) for one in caught] == [found] * warned
+
+
+def test_work_beyond_the_memory_ends_in_one_line(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("anchorlab.training.feed.stack", full)
+    with pytest.raises(AnchorlabError, match=r"^out of memory; use fewer workers, or reduce the size of the work$"):
+        train("anchor/identity", DECODER, SAMPLE.replace(duration=1), store=Store(tmp_path))
 
 
 def test_one_call_from_a_task_to_a_trained_ensemble(tmp_path):

@@ -27,7 +27,7 @@ def test_comparisons_take_a_directory(tmp_path):
     assert len(Store(tmp_path / "runs").runs()) == 1
 
 
-@pytest.mark.parametrize("seeds", [3, np.int64(3), range(3), [0, 1, 2], np.arange(3), Members(seeds=3)])
+@pytest.mark.parametrize("seeds", [3, "0:3", np.int64(3), range(3), [0, 1, 2], np.arange(3), Members(seeds=3)])
 def test_seeds(seeds):
     assert Members.of(seeds).seeds == (0, 1, 2)
 
@@ -35,17 +35,26 @@ def test_seeds(seeds):
 def test_a_task_is_its_file_and_a_model_its_kind(tmp_path, monkeypatch):
     (tmp_path / "own.toml").write_text("[operations]\n3 = '+1'\n", encoding="utf-8")
     module = sys.modules["anchorlab.engine.train"]  # the name of the package is the function's
-    monkeypatch.setattr(module, "run", lambda experiments, *others: [HandMadeRun(one, (), {}) for one in experiments])
+    monkeypatch.setattr(
+        module, "run", lambda experiments, *others, **more: [HandMadeRun(one, (), {}) for one in experiments]
+    )
     made = train(tmp_path / "own.toml", "lstm", store=tmp_path).experiment
     assert made == train(str(tmp_path / "own.toml"), LSTMSpec(), store=tmp_path).experiment
     assert made.task.name == "own"
     assert made.model == LSTMSpec()
 
 
+def test_where_it_is_trained_is_handed_on(monkeypatch):
+    module, handed = sys.modules["anchorlab.engine.train"], {}
+    monkeypatch.setattr(module, "run", lambda experiments, *others, **more: handed.update(more) or [None])
+    train("anchor/identity", on="folder")
+    assert handed == {"on": "folder"}
+
+
 REFUSED = [
     ({"store": 3}, r"store: int is not a store; give a directory or al\.Store\(\.\.\.\)"),
     ({"seeds": 1.5}, r"members\.seeds: 1\.5 does not say which seeds; give their number, or a list of them"),
-    ({"seeds": "0:3"}, r"members\.seeds: '0:3' does not say which seeds; give their number"),
+    ({"seeds": "0:x"}, r"seeds: '0:x' is not a list of seeds; write 0:10 for ten seeds, or 0,3,5"),
     ({"seeds": 0}, r"members\.seeds: there are none; give at least one"),
     ({"task": 3}, "task: int is not a task; give a task, its name or its TOML file"),
     ({"model": nn.Linear(2, 2)}, r"model: Linear is not a model spec; use al\.register_module"),

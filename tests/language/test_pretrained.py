@@ -23,14 +23,17 @@ def empty_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("no_network")
-def test_a_folder_opens_with_its_own_logits(tmp_path: Path) -> None:
-    model = hugging_face("llama")
+@pytest.mark.parametrize("name", ["llama", "gemma"])
+def test_a_folder_opens_with_its_own_logits(tmp_path: Path, name: str) -> None:
+    model = hugging_face(name)
     model.save_pretrained(tmp_path / "saved")
     with torch.no_grad():
         expected = model(tokens(), use_cache=False).logits
         opened = al.pretrained(tmp_path / "saved")
         assert torch.equal(opened(tokens()), expected)
     assert opened.tokenizer is None
+    with pytest.raises(SpecError, match="tokenizer: the model has none; save its files with the weights"):
+        opened.tokenise(["a text"])
 
 
 @pytest.mark.usefixtures("no_network")

@@ -170,6 +170,8 @@ def test_tied_embeddings_need_as_many_tokens_as_outputs():
         (OneLayerSpec, {"start": "nromal"}, "start"),
         (OneLayerSpec, {"embeddings": "normal"}, "embeddings"),
         (LSTMSpec, {"width": 0}, "width"),
+        (LSTMSpec, {"width": "64"}, "width"),
+        (DecoderSpec, {"projection": "true"}, "projection"),
         (LSTMSpec, {"initialisation": "nromal"}, "initialisation"),
         (FNNSpec, {"hidden_factor": 0}, "hidden_factor"),
     ],

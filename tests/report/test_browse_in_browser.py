@@ -3,6 +3,7 @@
 import json
 import re
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -209,6 +210,47 @@ def test_studies_have_their_claims_and_lead_to_their_pages_and_runs(opened):
     found.locator(".of-study").click()
     assert page.locator("#filter").input_value() == f'"study={findings.study}"'
     assert page.inner_text("#status").startswith(f"0 of {RUNS} runs")
+
+
+@pytest.fixture
+def small_store(browser, tmp_path):
+    """The page over three trained runs of a study, one of another study and one untrained control."""
+    entries = [
+        Entry(f"{at:020x}", "finished", name, 1, 0, 0, 60.0 * at, {"model": {"layers": at}, **more}, [])
+        for at, (name, more) in enumerate(
+            [("old", {}), ("a", {}), ("b", {}), ("control", {"trained": False}), ("c", {})]
+        )
+    ]
+    index = Index(tmp_path)
+    index.ends = lambda entries: {one.address: {"test.accuracy": 0.5} for one in entries}
+    of = {one.address: frozenset({"made/old" if one.name == "old" else "made/new"}) for one in entries}
+    return entries, index, of
+
+
+def test_controls_are_hidden_and_the_newest_study_is_drawn_at_first(browser, small_store, monkeypatch, tmp_path):
+    entries, index, of = small_store
+    monkeypatch.setattr("anchorlab.report.browse.studies_by_run", lambda root: of)
+    curves = {one.address: curves_of(5000) for one in entries}
+    long = replace(make_findings(), title="A title that wraps " * 20)
+    rows = [StudyRow(make_findings(), None), StudyRow(long, None)]
+    path = tmp_path / "page.html"
+    path.write_text(browser_page(Store(tmp_path / "store"), entries, index, rows, curves))
+    context = browser.new_context(viewport={"width": 900, "height": 900}, reduced_motion="reduce")
+    page = context.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector(".uplot")
+    shown = page.locator("#chosen li > span:last-of-type").all_inner_texts()
+    assert [one.partition(",")[0] for one in shown] == ["c", "b", "a"]
+    assert page.inner_text("#status").startswith("4 of 5 runs")
+    page.locator("#untrained input").check()
+    assert page.inner_text("#status").startswith("5 runs")
+    page.locator("#untrained input").uncheck()
+    assert look_for(page, "trained=false").startswith("1 of 5 runs")
+    heights = page.locator(".tally .verdict").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect().height)"
+    )
+    assert len(heights) > 2 and max(heights) < 1.1 * min(heights)
+    context.close()
 
 
 @pytest.mark.parametrize("width", [360, 820, 1600])

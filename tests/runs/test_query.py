@@ -72,7 +72,7 @@ def test_conditions_choose_runs(texts, addresses):
     assert [one.address for one in chosen(FIELDS, conditions)] == addresses.split()
 
 
-@pytest.mark.parametrize("text", ["", "layers", "=2", "layers~2", ">", "  = "])
+@pytest.mark.parametrize("text", ["", "layers", "=2", "layers~2", ">", "  = ", "a>>0.5", "a>=>1"])
 def test_other_texts_are_no_conditions(text):
     with pytest.raises(SpecError, match=r"^where: .* is not a condition; write one such as"):
         Condition.parse(text)
@@ -91,6 +91,17 @@ def test_other_texts_are_no_conditions(text):
 def test_an_unknown_field_is_named_with_the_nearest_one(name, message):
     with pytest.raises(SpecError, match=rf"^sort: .*{message}"):
         FIELDS.resolve(name, "sort")
+
+
+@pytest.mark.parametrize("name", ["model.layers", "layers", "label", "accuracy", "test.agrees: rival"])
+def test_a_store_without_runs_knows_the_names_of_fields(name):
+    assert Fields([], known=lambda: {"layers"}).resolve(name, "sort") == name
+
+
+@pytest.mark.parametrize("name", ["nonsense", "model.leyers"])
+def test_a_store_without_runs_refuses_other_names(name):
+    with pytest.raises(SpecError, match=f"^sort: no run has a field '{name}'"):
+        Fields([], known=lambda: {"layers"}).resolve(name, "sort")
 
 
 def test_a_name_that_several_paths_may_mean_is_an_error_unless_only_one_is_given_by_any_run():

@@ -1,5 +1,7 @@
 """Parts of profiles: the same experiments with the first of their seeds."""
 
+from dataclasses import replace
+
 import pytest
 
 from anchorlab.errors import SpecError
@@ -72,3 +74,10 @@ def test_a_part_is_kept_beside_the_whole(tmp_path):
     from anchorlab.runs import Store
 
     assert (findings_directory(Store(tmp_path), "anchor/identity", "smoke:1") / "findings.json").exists()
+
+
+def test_an_own_profile_is_not_named_like_a_part():
+    own = study("anchor/identity")
+    problem = r"^study\.profiles: 'mine:2' would be read as a part of the profile 'mine'; name it without a colon"
+    with pytest.raises(SpecError, match=problem):
+        replace(own, profiles={**own.profiles, "mine:2": own.profiles["quick"]})

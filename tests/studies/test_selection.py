@@ -86,7 +86,7 @@ def test_a_study_in_a_python_file_beside_it(tmp_path):
     assert chosen.profile == "quick" and one.experiments_of("quick")[0].recipe.duration == 3
 
 
-HYPOTHESIS = '[[hypothesis]]\nname = "h"\nsays = "It is so"\n'
+HYPOTHESIS = '[[hypothesis]]\nname = "h"\nstatement = "It is so"\n'
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,8 @@ def test_hypotheses_are_judged_beside_the_claims(tmp_path):
     write(tmp_path, "chosen_judged")
     text = 'study = "chosen_judged.py"\n[recipe]\nduration = 2\n'
     for name, band in (("high", "at_least = 0"), ("low", "at_most = -1"), ("here", "within = [0, 1000]")):
-        text += f'[[hypothesis]]\nname = "{name}"\nsays = "S"\nsplit = "train"\nmetric = "loss"\nruns = "mi*"\n{band}\n'
+        text += f'[[hypothesis]]\nname = "{name}"\nstatement = "S"\n{band}\n'
+        text += 'split = "train"\nmetric = "loss"\nruns = "mi*"\n'
     (one,) = only(toml(tmp_path, text)).studies("quick", {})
     findings = run_study(one, "quick", Store(tmp_path / "runs"), workers=1)
     verdicts = {result.claim.id: result.verdict for result in findings.claims}

@@ -85,7 +85,7 @@ def test_seeds_and_names(tmp_path):
 
 
 def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
-    both = '[[hypothesis]]\nname = "NAME"\nsays = "S"\nmetric = "loss"\nruns = "layers NAME"\nat_least = 0\n'
+    both = '[[hypothesis]]\nname = "NAME"\nstatement = "S"\nmetric = "loss"\nruns = "layers NAME"\nat_least = 0\n'
     text = f'task = "anchor/identity"\nseeds = 2\nmetric = "loss"\n{SMALL}{GRID}'
     (tmp_path / "mine.toml").write_text(text + both.replace("NAME", "1") + both.replace("NAME", "2"))
     study, _ = read_sweep(tmp_path / "mine.toml")
@@ -117,7 +117,11 @@ def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
         (f'task = "anchor/identity"\n[recipe]\nbatchs = 3\n{GRID}', r"mine\.toml: recipe\.batchs: .*'batch'"),
         (f'study = "anchor/identity"\n{GRID}', r"mine\.toml: varies a study: it is no sweep; run anchorlab study"),
         (
-            f'task = "anchor/identity"\n{GRID}[[hypothesis]]\nname = "h"\nsays = "S"\nruns = "x"\nat_least = 0\n',
+            f'task = "anchor/identity"\n{GRID}[[hypothesis]]\nname = "h"\nsays = "S"\nat_least = 0\n',
+            r"mine\.toml: hypothesis\.0\.says: unknown field 'says'; write statement",
+        ),
+        (
+            f'task = "anchor/identity"\n{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "x"\nat_least = 0\n',
             r"mine\.toml: hypothesis\.h\.runs: unknown runs 'x'; known: layers 1, layers 2",
         ),
     ],

@@ -22,6 +22,11 @@ def test_the_file_and_the_python_example_are_one_task() -> None:
     assert parse_task(declared.model_dump(mode="json")) == declared
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path) -> None:
+    (tmp_path / "plus_five.toml").write_bytes(b"\xef\xbb\xbf" + PLUS_FIVE.read_bytes())
+    assert load_task(tmp_path / "plus_five.toml") == load_task(PLUS_FIVE)
+
+
 def test_plus_five_adds_five() -> None:
     declared = load_task(PLUS_FIVE)
     assert isinstance(declared, AnchorFunction) and declared.proof().holds
@@ -36,6 +41,8 @@ def test_plus_five_adds_five() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("", "bad.toml: declares no task; give its parts, such as rules = "),
+        ('name = "mine"', "bad.toml: declares no task"),
         ('[operations]\n3 = "5"', "bad.toml: operations.3: cannot read '5'"),
         ("[placement]\nlenght = 9", "bad.toml: placement.lenght: unknown field 'lenght'"),
         ("[placements]\nlength = 9", "bad.toml: placements: unknown field 'placements'; did you mean 'placement'"),

@@ -149,12 +149,16 @@ def test_render_shows_the_answer(one: Task) -> None:
         json.dumps(example_data(example))
 
 
+@pytest.mark.untyped
 @every_task
 def test_bad_draws_are_refused(one: Task) -> None:
     with pytest.raises(SpecError, match="split"):
         one.sample("nowhere", 1, 0)
-    with pytest.raises(SpecError, match="n: cannot draw -1"):
-        one.sample(one.splits[0], -1, 0)
+    for n in (-1, 2.5):
+        with pytest.raises(SpecError, match=f"n: cannot draw {n!r} sequences; ask for a whole number"):
+            one.sample(one.splits[0], n, 0)
+    with pytest.raises(SpecError, match="n: 10,000,000,000,000 sequences take more than"):
+        one.sample(one.splits[0], 10**13, 0)
 
 
 @every_task

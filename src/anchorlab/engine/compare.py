@@ -20,14 +20,14 @@ from anchorlab.training.recipe import default_recipe
 if TYPE_CHECKING:
     import polars
 
-Learners = Iterable[str | ModelSpec] | Mapping[str, str | ModelSpec]
+Learners = str | ModelSpec | Iterable[str | ModelSpec] | Mapping[str, str | ModelSpec]
 
 
 def compare(
     task: Task | str | Path,
     models: Learners = ("decoder", "lstm", "fnn"),
     recipe: Recipe | None = None,
-    seeds: int | Iterable[int] | Members = (0,),
+    seeds: int | str | Iterable[int] | Members = (0,),
     store: Store | str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
@@ -38,8 +38,8 @@ def compare(
 
     Args:
         task: a task or its name
-        models: model specs, or kinds of models in their default size, which is the anchor paper's; a mapping's keys are
-            the models' names in the table, otherwise their kinds
+        models: one or several model specs, or kinds of models in their default size, which is the anchor paper's; the
+            keys of a mapping are the models' names in the table, otherwise their kinds
         recipe, seeds, store, workers, device, report, progress: as for `train`
 
     Returns: a table with columns model, parameters (of one member), split, group, metric, and mean, lowest and highest
@@ -64,6 +64,7 @@ def compare(
 
 def _named(models: Learners) -> dict[str, ModelSpec]:
     """Return the specs by given name, else by kind. Errors: `SpecError` for equal names, or no models."""
+    models = [models] if isinstance(models, str | ModelSpec) else models
     pairs = models.items() if isinstance(models, Mapping) else [(_kind(model), model) for model in models]
     learners: dict[str, ModelSpec] = {}
     for name, model in pairs:

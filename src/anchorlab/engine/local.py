@@ -21,6 +21,7 @@ from anchorlab.errors import AnchorlabError, is_out_of_memory
 from anchorlab.training import Progress
 
 _BEGUN = "begun"  # the first message of a worker
+_OUT_OF_MEMORY = AnchorlabError("out of memory; use fewer workers, or reduce the size of the work")
 _SECONDS_TO_EXIT = 20.0  # in which a worker keeps its state; after that it is killed
 
 
@@ -74,7 +75,7 @@ def _here(jobs: Iterator[Job], hear: Hear, done: Done) -> None:
             assert error.__cause__ is not None
             raise error.__cause__ from None
         except Exception as error:  # noqa: BLE001 - the other jobs go on
-            done(job, error)
+            done(job, _OUT_OF_MEMORY if is_out_of_memory(error) else error)
         else:
             done(job, None)
 
@@ -217,7 +218,7 @@ def _outcome(connection: "Connection[Any, Any]") -> Exception | None:
 def _sendable(error: Exception) -> Exception:
     """Return an error that can be pickled: anchorlab's own as they are, others as text with their traceback."""
     if is_out_of_memory(error):
-        return AnchorlabError("out of memory; use fewer workers, or reduce the size of the work")
+        return _OUT_OF_MEMORY
     return error if isinstance(error, AnchorlabError) else RuntimeError("".join(traceback.format_exception(error)))
 
 

@@ -1,15 +1,16 @@
 """Plan how a set of experiments is trained: number of processes, members of each chunk, number of threads."""
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import torch
 
 from anchorlab.engine.local import Local
 from anchorlab.errors import SpecError
+from anchorlab.memory import memory
 from anchorlab.runs import Run
 from anchorlab.runs.atomic_files import damaged
 from anchorlab.runs.environment import cores
@@ -201,17 +202,29 @@ def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]
 
 def _fitting(experiment: Experiment, workers: int, device: str) -> int:
     """Return how many members fit into a worker's share of the memory, at least one."""
-    if device == "cpu":
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // workers
-    else:
-        memory = torch.cuda.get_device_properties(device).total_memory
-    return max(1, int(_MEMORY_SHARE * memory) // memory_per_member(experiment))
+    share = memory() // workers if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
+    return max(1, int(_MEMORY_SHARE * share) // memory_per_member(experiment))
 
 
 def _plan(division: list[list[int]], workers: int, jobs: int, device: str, execution: ExecutionName) -> Plan:
     """Return the plan of a run with this division; on a CPU, more than one thread only if cores would idle."""
     threads = max(1, workers // jobs) if device == "cpu" else torch.get_num_threads()
     return Plan(division, threads, execution)
+
+
+def unguarded() -> str | None:
+    """Return a warning about a running script that could not train in several processes; None if it could."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    try:
+        # a package's `__main__.py` is run by `python -m`, and not imported again
+        if script is None or not script.endswith(".py") or Path(script).name == "__main__.py":
+            return None
+        if "__main__" in Path(script).read_text("utf-8", "replace"):
+            return None
+    except OSError:
+        return None
+    what = "put what it runs below `if __name__ == '__main__':`"
+    return f"{Path(script).name}: {what}; longer trainings use processes that import it"
 
 
 def _importable(experiment: Experiment) -> bool:

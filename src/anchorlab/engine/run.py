@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.folder import Folder
-from anchorlab.engine.planning import check_place, for_others, local
+from anchorlab.engine.planning import check_place, for_others, local, unguarded
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.scheduler import Failure, Pieces
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, StoreError
@@ -60,7 +60,8 @@ def run(
 
     Returns: the finished run of each experiment.
 
-    Issues one `DivergedWarning` that names the members that diverged in newly trained runs (see `TrainedRun.diverged`).
+    Issues one `DivergedWarning` that names the members that diverged in newly trained runs (see `TrainedRun.diverged`),
+    and warns of a script without `if __name__ == "__main__":`.
 
     Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store. If a piece
     fails, all pieces that do not depend on its run are still trained; then `IncompleteError` is raised, or the piece's
@@ -72,6 +73,8 @@ def run(
     if isinstance(on, str) and on not in get_args(On):
         raise unknown_name("on", str(on), get_args(On), "backend")
     device = check_place(device, workers)
+    if (text := unguarded()) is not None:
+        warnings.warn(text, stacklevel=3)
     todo = {one.cell.address: one for one in experiments if one.cell not in store}
     failures: list[Failure] = []
     if starts := [one.start for one in todo.values() if one.start is not None]:

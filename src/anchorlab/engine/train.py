@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from anchorlab.engine.run import run
+from anchorlab.engine.backend import Backend
+from anchorlab.engine.run import On, run
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, default_model, parse_model
 from anchorlab.progress import Report, reported
@@ -22,7 +23,7 @@ def train(
     task: Task | str | Path,
     model: ModelSpec | str | None = None,
     recipe: Recipe | None = None,
-    seeds: int | Iterable[int] | Members = (0,),
+    seeds: int | str | Iterable[int] | Members = (0,),
     store: Store | str | Path | None = None,
     workers: int | None = None,
     device: str = "cpu",
@@ -30,6 +31,7 @@ def train(
     report: Report | None = None,
     start: TrainedRun | None = None,
     progress: bool | None = None,
+    on: On | Backend = "local",
 ) -> TrainedRun:
     """Train one member per seed and keep the run, or read the run if the store already contains it.
 
@@ -38,7 +40,8 @@ def train(
         model: the architecture, or its kind for the default size; when None, `default_model` of the task's shape, or
             the model of `start`
         recipe: how to train; `default_recipe` of the task when None
-        seeds: one seed per member, or their number: 10 means the seeds 0 to 9
+        seeds: one seed per member, their number, or text as on the command line: 10 and `0:10` mean the seeds
+            0 to 9
         store: where the run is kept, a store or its directory; `Store()` when None
         workers: the number of processes that share the members on a CPU. None chooses: only this process for less than
             about half a minute of work, else one process per core. A script that uses several processes needs
@@ -50,6 +53,7 @@ def train(
         start: a run whose members are trained further, with its model unless `model` is given
         progress: whether to show a bar with the share done and the time left, once training has taken two seconds. None
             shows it on a terminal and in a notebook, True also in logs, as plain lines.
+        on: `local`, or `folder` or `ray` to train elsewhere; see `anchorlab.engine.run`
 
     Returns: the finished run. A `DivergedWarning` names the members that diverged, as `run.diverged` does.
 
@@ -72,7 +76,7 @@ def train(
     model = model or (default_model(chosen.shape) if before is None else before.model)
     experiment = Experiment(chosen, model, recipe or default_recipe(chosen), members, start=before)
     with reported(report, progress) as show:
-        return run([experiment], store, workers, device, execution, show)[0]
+        return run([experiment], store, workers, device, execution, show, on=on)[0]
 
 
 def _name(value: Any) -> str:

@@ -85,6 +85,8 @@ def pretrained(
         tokenizer = None
         with suppress(Exception):  # a model is also read without a tokenizer
             tokenizer = transformers.AutoTokenizer.from_pretrained(place.source, trust_remote_code=False, **options)
+        if tokenizer is not None and tokenizer.get_vocab().keys() <= {*tokenizer.all_special_tokens}:
+            tokenizer = None  # transformers makes an empty one for a folder without a tokenizer's files
     return wrap(model.to(device), tokenizer, str(name), architecture)
 
 

@@ -39,7 +39,16 @@ from anchorlab.lens.heads import (
     uniform,
     uniform_attention,
 )
-from anchorlab.lens.look import Intervention, Operand, Record, look, look_by_parts, record_patterns, shift_pattern
+from anchorlab.lens.look import (
+    Intervention,
+    Operand,
+    Record,
+    look,
+    look_by_parts,
+    record_patterns,
+    shift_pattern,
+    with_sites,
+)
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
 from anchorlab.lens.sweep import METRICS, Patching, PathPatching, Steering, Sweep, patch, patch_paths, steer, sweep
 from anchorlab.lens.vectors import (

@@ -11,7 +11,7 @@ from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding
 def readable(
     inputs: Shaped[Tensor, "..."], module: nn.Module, field: str = "inputs"
 ) -> Shaped[Tensor, "batch position *feature"]:
-    """Return inputs that a module can read; a single sequence becomes a batch of one.
+    """Return inputs that a module can read, tokens as int64.
 
     A module without one of anchorlab's embeddings is not checked, since its input format is unknown.
 
@@ -24,11 +24,13 @@ def readable(
         remedy = f"give vectors [batch position feature] of {features} features"
         if not inputs.is_floating_point():
             raise SpecError(field, f"are {numbers_text(inputs)}, and the model reads vectors", remedy)
-        inputs = inputs.unsqueeze(0) if inputs.ndim == 2 else inputs
+        if inputs.ndim == 2 and inputs.shape[-1] == features:
+            raise _one_sequence(field)
         if inputs.ndim != 3 or inputs.shape[-1] != features:
             raise SpecError(field, f"have shape {tuple(inputs.shape)}", remedy)
         return inputs
-    inputs = inputs.unsqueeze(0) if inputs.ndim == 1 else inputs
+    if inputs.ndim == 1:
+        raise _one_sequence(field)
     if not isinstance(embed, TokenEmbedding):
         return inputs
     if not whole(inputs) or inputs.ndim != 2:
@@ -40,6 +42,10 @@ def readable(
         problem = f"have {inputs.shape[1]} positions, and the model reads {longest}"
         raise SpecError(field, problem, f"give sequences of at most {longest}")
     return inputs.long()
+
+
+def _one_sequence(field: str) -> SpecError:
+    return SpecError(field, "are one sequence without a batch axis", "give a batch of one, inputs[None]")
 
 
 def check_range(numbers: Shaped[Tensor, "..."], size: int, field: str, what: str, remedy: str) -> None:

@@ -2,8 +2,9 @@
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, cast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.models.sites import Sites, Tap, identity_tap
-from anchorlab.spec import Spec
+from anchorlab.spec import Spec, unknown_name
 
 Weights = Mapping[str, Shaped[Tensor, "..."]]
 """One member's weights by name, or some of them; each has a shape of its own."""
@@ -45,6 +46,36 @@ class Model(nn.Module):
         tap: Tap = identity_tap,
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
+
+    @contextmanager
+    def hooks(
+        self, functions: Mapping[str, Callable[[Shaped[Tensor, "..."]], Shaped[Tensor, "..."] | None]]
+    ) -> Iterator[Self]:
+        """Within `with`, call functions with the values at some sites; a tensor that one returns replaces the value.
+
+            with run.model(0).hooks({"blocks.0.attn.hook_pattern": print}) as model:
+                model(tokens)
+
+        For quick looks; `al.look` also checks that a site was visited and that an intervention changed something.
+
+        Errors: `SpecError` for a site that the model does not have.
+        """
+        for site in functions:
+            if site not in self.sites:
+                raise unknown_name("hooks", site, self.sites, "site")
+
+        def tap(site: str, value: Tensor) -> Tensor:
+            found = functions[site](value) if site in functions else None
+            return value if found is None else found
+
+        def tapped(module: nn.Module, given: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            return given, {**named, "tap": tap}
+
+        handle = self.register_forward_pre_hook(tapped, with_kwargs=True)
+        try:
+            yield self
+        finally:
+            handle.remove()
 
     def initialise(self, generator: torch.Generator) -> None:
         """Draw every weight again, from `generator` only."""

@@ -117,7 +117,7 @@ def run_table(fields: Fields) -> dict[str, Any]:
         _column("run", [one.address for one in rows]),
         _column("label", [one.name for one in rows]),
         _column("differs", [words(different[one.address]) for one in rows]),
-        *(_column(name, [_plain(fields.value(one, name)) for one in rows]) for name in _ALSO),
+        *(_column(name, [_plain(fields.value(one, name)) for one in rows]) for name in ("trained", *_ALSO)),
     ]
     for path in fields.paths():
         values = [_plain(fields.value(one, path)) for one in rows]

@@ -3,7 +3,7 @@
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -41,7 +41,7 @@ class Condition:
     def parse(cls, text: str, at: str = "where") -> "Condition":
         """Parse a condition. Errors: `SpecError` at `at` if the text is not one."""
         match = _CONDITION.fullmatch(text)
-        if match is None:
+        if match is None or match["value"][:1] in ("<", ">", "="):
             raise SpecError(at, f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >=")
         return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]))
 
@@ -69,6 +69,8 @@ class Fields:
         ends: returns their final metrics, by address and `SPLIT.METRIC`; called at most once, when a metric is needed
         studies: returns, by a run's address, the names of the studies whose findings were made from it; called at most
             once, when they are needed
+        known: returns the names that fields may have, the last parts of paths; called only without runs. None: fields
+            are unchecked then
     """
 
     def __init__(
@@ -76,15 +78,16 @@ class Fields:
         entries: Sequence[Entry],
         ends: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
         studies: Callable[[], Mapping[str, frozenset[str]]] = dict,
+        known: Callable[[], Collection[str]] | None = None,
     ) -> None:
         self.entries = entries
-        self._read_ends, self._read_studies = ends, studies
+        self._read_ends, self._read_studies, self._known = ends, studies, known
         self._flat: dict[tuple[str, int], dict[str, Any]] = {}
 
     def resolve(self, name: str, at: str) -> str:
         """Return the full path of a field that may be abbreviated, such as `layers` for `model.layers`.
 
-        Without runs, names that are not in `OWN` are returned unchecked.
+        Without runs, a name is returned if its last part is known or if it may be a metric; any name without `known`.
 
         Errors: `SpecError` at `at` for a field that no run has, and for an ambiguous abbreviation.
         """
@@ -92,8 +95,16 @@ class Fields:
         own = {one.lower(): one for one in OWN} | {"study": "studies"}
         if name.lower() in own:
             return own[name.lower()]
-        if name in self._paths or not self.entries:
+        if name in self._paths:
             return name
+        if not self.entries:
+            if self._known is None:
+                return name
+            first, _, rest = name.partition(".")
+            names = {*self._known(), "accuracy", "loss"}
+            if name.rpartition(".")[2] in names or (rest and first not in ("model", "recipe", "task", "members")):
+                return name
+            raise SpecError(at, f"no run has a field {name!r}", _nearest(name, names))
         meant = [path for path, given in self._paths.items() if given and _abbreviates(name, path)]
         if not meant:  # tried last: reading the metrics of new runs is slow
             if name in self._metric_paths:

@@ -1,6 +1,6 @@
 """Your own hypotheses about the runs of a study, as a file declares them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -26,13 +26,20 @@ class Hypothesis(Spec):
     """
 
     name: str
-    says: str
+    statement: str
     split: str = "test"
     metric: str = "accuracy"
     runs: str = "*"
     at_least: float | None = None
     at_most: float | None = None
     within: tuple[float, float] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_in_python(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "says" in data:
+            raise SpecError("says", "unknown field 'says'", "write statement")
+        return data
 
     @model_validator(mode="after")
     def _one_band(self) -> "Hypothesis":
@@ -56,7 +63,9 @@ class Hypothesis(Spec):
 
         where = "" if self.runs == "*" else f" of {self.runs}"
         words = f"{self.metric} on {self.split}{where} at the end, mean over members"
-        return Measure(self.name, self.says, "our own hypothesis", "none", words, self.band, False, measured, own=True)
+        return Measure(
+            self.name, self.statement, "our own hypothesis", "none", words, self.band, False, measured, own=True
+        )
 
 
 @dataclass(frozen=True)

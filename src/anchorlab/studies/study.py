@@ -143,6 +143,9 @@ class Study(Generic[Setting]):
                 problem = f"{min(strange_names)!r} is not a claim of the study"
                 raise SpecError(f"claim.{measure.name}.of", problem, f"name some of {', '.join(names)}")
         for key, profile in self.profiles.items():
+            if part_of(key)[1] is not None:
+                problem = f"{key!r} would be read as a part of the profile {part_of(key)[0]!r}"
+                raise SpecError("study.profiles", problem, "name it without a colon and a number")
             if isinstance(profile.paper, bool):
                 continue
             for name in profile.paper if isinstance(profile.paper, tuple) else ("",):

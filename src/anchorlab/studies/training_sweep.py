@@ -37,7 +37,7 @@ def sweep_study(
     vary: Vary,
     model: ModelSpec | None = None,
     recipe: Recipe | None = None,
-    seeds: Iterable[int] | Members = range(3),
+    seeds: int | str | Iterable[int] | Members = range(3),
     metric: str = "accuracy",
     name: str | None = None,
 ) -> Study[None]:

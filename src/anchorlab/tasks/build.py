@@ -6,6 +6,7 @@ from typing import Any
 
 from anchorlab.depth import TOO_DEEP, is_too_deep
 from anchorlab.errors import SpecError, below
+from anchorlab.spec import Typed
 from anchorlab.tasks.registry import parse_task, shared, task_factory
 from anchorlab.tasks.task import Task
 
@@ -25,7 +26,8 @@ def task(name: str, **arguments: Any) -> Task:
             raise SpecError(f"task.{first}", f"{name} is a file and takes no arguments", "edit the file")
         return load_task(name)
     factory, model = task_factory(name)
-    values = model.parse(arguments, at="task")
+    typed = {key: Typed(value) if isinstance(value, str) else value for key, value in arguments.items()}
+    values = model.parse(typed, at="task")
 
     def build() -> Task:
         with below("task"):
@@ -56,6 +58,8 @@ def load_task(path: str | Path) -> Task:
     """
     path = Path(path)
     data = read_toml(path, "task")
+    if not data.keys() - {"name"}:
+        raise SpecError(str(path), "declares no task", 'give its parts, such as rules = {sum = "A x y -> x + y"}')
     try:
         return parse_task({"family": "anchor", "name": path.stem, **data}, at="task")
     except SpecError as error:
@@ -66,7 +70,7 @@ def load_task(path: str | Path) -> Task:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Read a TOML file. Errors: `SpecError` at `what` for a missing file, at its path for invalid TOML."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         deep = is_too_deep(found)
     except RecursionError:
         deep = True

@@ -4,6 +4,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 from jaxtyping import Float, Int, Shaped
@@ -12,6 +13,7 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.drawable import Drawable
 from anchorlab.errors import SpecError
+from anchorlab.memory import memory
 from anchorlab.spec import Spec, unknown_name
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
 from anchorlab.tasks.metrics import LossKind, correct, probability
@@ -70,7 +72,7 @@ class Task(Spec, Drawable):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences of a split; the same seed gives the same bytes.
 
-        Errors: `SpecError` for an unknown split or a negative `n`.
+        Errors: `SpecError` for an unknown split, and for an `n` that is negative, no whole number or beyond the memory.
         """
 
     @abstractmethod
@@ -84,12 +86,17 @@ class Task(Spec, Drawable):
         """
         return batch
 
-    def check_draw(self, split: str, n: int) -> None:
-        """Raise `SpecError` for an unknown split or a negative number of sequences."""
+    def check_draw(self, split: str, n: int | float) -> None:
+        """Raise `SpecError` for an unknown split, and for a number of sequences that cannot be drawn."""
         if split not in self.splits:
             raise unknown_name("split", split, self.splits, "split")
-        if n < 0:
-            raise SpecError("n", f"cannot draw {n} sequences", "ask for 0 or more")
+        if not isinstance(n, Integral) or n < 0:
+            raise SpecError("n", f"cannot draw {n!r} sequences", "ask for a whole number, 0 or more")
+        shape = self.shape
+        least = 8 * n * shape.length if shape.inputs == "tokens" else 4 * n * shape.length * shape.input_size
+        if least > memory():
+            problem = f"{n:,} sequences take more than the {memory() / 1e9:.0f} GB of this machine's memory"
+            raise SpecError("n", problem, "draw fewer at a time")
 
     def roles(self, batch: Batch) -> dict[str, Int[Tensor, "batch instance"]]:
         """Return the positions of each role in each sequence.

@@ -72,13 +72,18 @@ class Members(Spec):
     gamma: Gamma = Gamma()
 
     @classmethod
-    def of(cls, seeds: "int | Iterable[int] | Members") -> "Members":
-        """Return members with the given seeds: a count, or one seed each. Errors: `SpecError` below `members`."""
+    def of(cls, seeds: "int | str | Iterable[int] | Members") -> "Members":
+        """Return members with the given seeds: a count, one seed each, or text as `read_seeds` takes it.
+
+        Errors: `SpecError` below `members`; at `seeds` for text.
+        """
         if isinstance(seeds, Members):
             return seeds
         if isinstance(seeds, Integral) and not isinstance(seeds, bool):
             return cls.parse({"seeds": int(seeds)}, "members")
-        if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+        if isinstance(seeds, str):
+            return cls(seeds=read_seeds(seeds))
+        if isinstance(seeds, bytes) or not isinstance(seeds, Iterable):
             raise SpecError(
                 "members.seeds", f"{seeds!r:.60} does not say which seeds", "give their number, or a list of them"
             )
@@ -133,7 +138,7 @@ class Members(Spec):
 
 def seeds_of(value: Any) -> tuple[int, ...]:
     """Return the seeds in a text, in a list, or from 0 up to a given number. Errors: `SpecError`."""
-    return read_seeds(value) if isinstance(value, str) else Members.of(value).seeds
+    return Members.of(value).seeds
 
 
 def read_seeds(text: str) -> tuple[int, ...]:

@@ -50,6 +50,12 @@ def test_one_row_each_and_all_within_zero_and_one(frame):
     assert not frame.select("member", "layer", "head", "detector").is_duplicated().any()
 
 
+def test_every_column_is_printed_within_100_characters(frame):
+    lines = str(frame).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [name.strip() for name in lines[2].strip("│").split("┆")] == frame.columns
+
+
 def test_intervals_hold_the_value(frame):
     assert (frame["low"] <= frame["value"] + 1e-6).all()
     assert (frame["high"] >= frame["value"] - 1e-6).all()

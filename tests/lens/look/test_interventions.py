@@ -157,6 +157,8 @@ MISTAKES = [
     ),
     ({"rule": "add", "operand": {"values": [[1], [2, 3]], "axes": ["key"]}}, "nested lists of numbers with one shape"),
     ({"rule": "add", "operand": {"values": [1, 2], "axes": ["key", "query"]}}, "are not the axes of values of shape"),
+    ({"rule": "add", "operand": [1, 2]}, "operand: has no names for the axes of its shape (2,); write Operand(values="),
+    ({"rule": "add", "operand": torch.eye(2)}, "write Operand(values=..., axes=('...', 'width')) of anchorlab.lens"),
     ({"rule": "resample"}, "seed: is missing; give a number"),
     ({"rule": "zero", "seed": 1}, "seed: rule 'zero' draws nothing; leave it out"),
     ({"rule": "patch", "operand": 1}, "operand: rule 'patch' takes none"),

@@ -11,6 +11,7 @@ from anchorlab.lens import Intervention, Operand, look
 from anchorlab.models import DecoderSpec, Model, Site, identity_tap
 from anchorlab.models.edits import Remove, Truncate
 from anchorlab.training.ensemble import initialise
+from anchorlab.training.executions import member_module
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 SPEC = DecoderSpec(layers=2, heads=2, width=8, head_width=4)
@@ -334,3 +335,17 @@ def test_on_a_device_as_in_main_memory(ensemble):
     for site in here:
         assert there[site].device.type == "cpu"
         assert torch.allclose(here[site], there[site], atol=1e-4)
+
+
+def test_hooks_of_a_module_see_and_replace_values(ensemble):
+    """As `look` with the same intervention, and only within the block."""
+    model, seen = member_module(ensemble, 1).eval(), []
+    expected = look(ensemble, INPUTS, PATTERNS, Intervention(site="blocks.1.hook_resid_pre", rule="zero"))
+    plain = model(INPUTS)
+    functions = {"blocks.0.attn.hook_pattern": seen.append, "blocks.1.hook_resid_pre": torch.zeros_like}
+    with model.hooks(functions) as hooked:
+        assert torch.allclose(hooked(INPUTS), expected["output"][1], atol=1e-6)
+    assert torch.allclose(seen[0], expected["blocks.0.attn.hook_pattern"][1], atol=1e-6)
+    assert torch.equal(model(INPUTS), plain) and not torch.allclose(plain, expected["output"][1], atol=1e-3)
+    with pytest.raises(SpecError, match=r"hooks: unknown site 'blocks.0.hook_resid_pe'; did you mean"):
+        model.hooks({"blocks.0.hook_resid_pe": torch.zeros_like}).__enter__()

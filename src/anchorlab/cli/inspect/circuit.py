@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, print_json, print_table, print_text
+from anchorlab.cli.terminal.output import check_file, check_member, print_json, print_table, print_text
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -66,11 +66,8 @@ def circuit(
     from anchorlab.runs import Store
     from anchorlab.training import TrainedRun
 
-    if figure is not None:
-        from anchorlab.report.figures import figure_kind
-
-        figure_kind(figure)  # a wrong suffix is an error before the search
     began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
+    check_member(member, len(trained.experiment.members))
     shown = None if step is None else [step]
     step = trained.checkpoints[-1] if step is None else step
     found = find_circuit(

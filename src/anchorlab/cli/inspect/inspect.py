@@ -4,7 +4,7 @@ from pathlib import Path
 
 from anchorlab.cli.inspect.heads import print_heads
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, counted, print_json, print_text
+from anchorlab.cli.terminal.output import check_file, check_member, counted, print_json, print_text
 from anchorlab.errors import SpecError
 
 _MOST = 100_000
@@ -44,8 +44,10 @@ def inspect(
     trained = TrainedRun(Store(store).find(run))
     task = trained.experiment.task
     count = len(trained.experiment.members)
-    if member is not None and not 0 <= member < count:
-        raise SpecError("member", f"{member} is outside {counted(count, 'member')}", f"choose from 0..{count - 1}")
+    check_member(member, count)
+    if not any("hook_pattern" in site for site in getattr(trained.experiment.template, "sites", ())):
+        kind = trained.experiment.model.kind
+        raise SpecError("run", f"its model, {kind!r}, has no attention to measure", "give a run of a transformer")
     batch = task.sample(task.splits[-1], n, seed=0)
     record = look(trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
     found = detect(record, batch)

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, counted, print_json, print_table, print_text, waiting
+from anchorlab.cli.terminal.output import (
+    check_file,
+    check_member,
+    counted,
+    print_json,
+    print_table,
+    print_text,
+    waiting,
+)
 from anchorlab.errors import SpecError
 from anchorlab.progress import shown
 
@@ -58,8 +66,7 @@ def memory(
 
     began, trained = time.monotonic(), TrainedRun(Store(store).find(run))
     count = len(trained.experiment.members)
-    if member is not None and not 0 <= member < count:
-        raise SpecError("member", f"{member} is outside {counted(count, 'member')}", f"choose from 0..{count - 1}")
+    check_member(member, count)
     steps = trained.checkpoints if along else [trained.checkpoints[-1] if step is None else step]
     forms = _forms(trained, left, right, steps, member, quiet=json)
     names = [_names(trained, side, size) for side, size in zip((left, right), forms[steps[0]].shape, strict=True)]

@@ -100,10 +100,21 @@ def matching(store: Path | None, where: list[str] | None, quiet: bool) -> "tuple
         with waiting("reading the metrics of the runs", quiet):
             return index.ends(entries)
 
-    fields = Fields(entries, ends, lambda: studies_by_run(kept.root))
+    fields = Fields(entries, ends, lambda: studies_by_run(kept.root), _field_names)
     found = chosen(fields, conditions)
     tell_damage(undecided(fields, conditions))
     return fields, found
+
+
+def _field_names() -> set[str]:
+    """Return the names of all fields that a run's specification may have."""
+    import anchorlab.training  # noqa: F401 - registers tasks and models
+    from anchorlab.spec import Spec
+
+    def names(spec: type[Spec]) -> set[str]:
+        return set(spec.model_fields).union(*map(names, spec.__subclasses__()))
+
+    return names(Spec)
 
 
 def tell_damage(entries: "Sequence[Entry]") -> None:

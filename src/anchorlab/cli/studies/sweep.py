@@ -1,5 +1,6 @@
 """`anchorlab sweep`."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -13,6 +14,7 @@ from anchorlab.progress import shown
 if TYPE_CHECKING:
     import polars
 
+    from anchorlab.findings import Table
     from anchorlab.training import Experiment
 
 
@@ -89,6 +91,7 @@ def sweep(
         )
         return
     _print_points(findings.tables[0].columns, findings.tables[0].rows, study.title, len(grid))
+    print_text(_best(findings.tables[0], len(grid)))
     if findings.claims:
         print_text("")
         print_claims([findings])
@@ -111,6 +114,18 @@ def _print_points(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: 
         for row in rows
     ]
     print_table((*columns[:quantities], *splits), cells, title=title)
+
+
+def _best(table: "Table", quantities: int) -> str:
+    """Return a line with the point of the best mean on the last split: the lowest loss or error, else the highest."""
+    metric, split = table.caption.partition(":")[0], table.columns[-3].removesuffix(", mean")
+    sign = -1 if metric in ("loss", "error") else 1
+    means = [float(row[-3]) * sign if isinstance(row[-3], int | float) else math.nan for row in table.rows]
+    best = max(range(len(means)), key=lambda at: -math.inf if math.isnan(means[at]) else means[at])
+    point = ", ".join(
+        f"{name} {value}" for name, value in zip(table.columns[:quantities], table.rows[best], strict=False)
+    )
+    return f"best {split} {metric}: {number(sign * means[best])}, at {point}"
 
 
 def _table(

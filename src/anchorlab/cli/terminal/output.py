@@ -109,6 +109,14 @@ def check_file(path: Path | None, field: str) -> None:
         raise SpecError(field, f"there is no folder {folder}", "make it first, or name another file")
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
         raise SpecError(field, f"{path} cannot be written", "name a file in a folder that you can write to")
+    if field == "figure" and path.suffix.lower() not in (".svg", ".png", ".pdf"):
+        raise SpecError(field, f"cannot write {path.name!r}", "end the name with .svg, .png or .pdf")
+
+
+def check_member(member: int | None, count: int) -> None:
+    """Raise `SpecError` for an index of a member that a run of so many members does not have."""
+    if member is not None and not 0 <= member < count:
+        raise SpecError("member", f"{member} is outside {counted(count, 'member')}", f"choose from 0..{count - 1}")
 
 
 @contextmanager

@@ -208,6 +208,8 @@ class _Site:
 def _table(sites: dict[str, _Site], candidates: tuple[str, ...] | None) -> "polars.DataFrame":
     import polars
 
+    from anchorlab.lens.heads.table import DetectorTable
+
     columns: dict[str, list[object]] = {name: [] for name in ("member", "candidate", "layer", "head")}
     columns |= {name: [] for name in ("detector", "offset", "value", "chance", "low", "high", "fires")}
     names = candidates or ("",)
@@ -231,8 +233,9 @@ def _table(sites: dict[str, _Site], candidates: tuple[str, ...] | None) -> "pola
             columns["low"] += low.flatten().tolist()
             columns["high"] += high.flatten().tolist()
             columns["fires"] += (values > threshold(chance)).flatten().tolist()
-    frame = polars.DataFrame(columns, schema_overrides={"offset": polars.Int64})
-    return frame if candidates is not None else frame.drop("candidate")
+    if candidates is None:
+        del columns["candidate"]
+    return DetectorTable(columns, schema_overrides={"offset": polars.Int64})
 
 
 def describe(found: "polars.DataFrame") -> "polars.DataFrame":

@@ -127,7 +127,7 @@ class Access:
 
             output = functional_call(self.module, dict(weights), (inputs,), {**arguments, "tap": tap})
         else:
-            with _hooked(self.module, wanted, visit):
+            with at_submodules(self.module, wanted, visit):
                 output = functional_call(self.module, dict(weights), (inputs,), arguments)
         if not isinstance(output, Tensor):
             kind = type(output).__name__
@@ -149,7 +149,8 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _hooked(module: nn.Module, targets: Iterable[str], visit: Tap) -> Iterator[None]:
+def at_submodules(module: nn.Module, targets: Iterable[str], visit: Tap) -> Iterator[None]:
+    """Within `with`, call `visit` with the output of each of some submodules, or with an element of it."""
     elements: dict[str, list[int | None]] = {}
     for site in sorted(targets):
         split = _ELEMENT.fullmatch(site)

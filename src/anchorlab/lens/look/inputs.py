@@ -101,6 +101,8 @@ def as_ensemble(model: AnyModel) -> Ensemble:
         return model.ensemble()
     if not isinstance(model, nn.Module):
         remedy = "open it with al.pretrained" if isinstance(model, str) else "give an ensemble, a run or a module"
+        if isinstance(model, str) and model.endswith(".toml"):
+            remedy = f"train the grid of a file with `anchorlab sweep {model}`"
         raise SpecError("model", f"{_kind(model)} is not a model", remedy)
     model = opened(model)
     named = [*model.named_parameters(), *model.named_buffers()]
@@ -109,7 +111,7 @@ def as_ensemble(model: AnyModel) -> Ensemble:
 
 
 def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Shaped[Tensor, "batch *axes"]:
-    """Return inputs as the tensor of sequences that a module reads; a single sequence becomes a batch of one.
+    """Return inputs as the tensor of sequences that a module reads.
 
     The inputs are checked only for a module with its own sites, because only its input format is known.
 

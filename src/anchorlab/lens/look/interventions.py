@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import (
     BeforeValidator,
@@ -148,7 +149,16 @@ class Intervention(Spec):
     @field_validator("operand", mode="before")
     @classmethod
     def _as_operand(cls, given: Any) -> Any:
-        return Operand.parse(given) if isinstance(given, Mapping) else given
+        if isinstance(given, Mapping):
+            return Operand.parse(given)
+        if not isinstance(given, list | tuple | Tensor | np.ndarray):
+            return given
+        values = _as_tensor(given)
+        if values.ndim == 0:
+            return values.item()
+        axes = ("width",) if values.ndim == 1 else (*["..."] * (values.ndim - 1), "width")
+        problem = f"has no names for the axes of its shape {tuple(values.shape)}"
+        raise SpecError("", problem, f"write Operand(values=..., axes={axes}) of anchorlab.lens")
 
     @model_validator(mode="after")
     def _selection_fits(self) -> "Intervention":

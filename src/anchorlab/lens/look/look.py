@@ -7,6 +7,7 @@ from anchorlab.lens.look.access import OUTPUT
 from anchorlab.lens.look.first_sequence import check_read, checked_size, sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
+from anchorlab.lens.look.named_sites import with_sites
 from anchorlab.lens.look.passes import Passes, branches_of
 from anchorlab.lens.look.record import Record
 from anchorlab.models.edits import AnyEdit, Quantise, Remove, Truncate
@@ -29,6 +30,7 @@ def look(
     positions: AnyPositions | None = None,
     output: bool = True,
     axes: Mapping[str, tuple[str, ...]] | None = None,
+    sites: Mapping[str, str] | None = None,
     batch_size: int | None = None,
 ) -> Record:
     """Run every member on `inputs` and return the values at the named sites.
@@ -45,9 +47,9 @@ def look(
 
     Args:
         model: an ensemble; a run counts as its members at the end of training, a single module as one member.
-        inputs: tokens or vectors, `[batch position *feature]`: a tensor, a batch of a task, an array or lists. For a
-            model with its own sites, a single sequence counts as a batch of one.
-        record: names of sites, or patterns such as `blocks.*.attn.hook_pattern`; one or a list.
+        inputs: tokens or vectors, `[batch position *feature]`: a tensor, a batch of a task, an array or lists.
+        record: names of sites, or patterns such as `blocks.*.attn.hook_pattern`; one or a list. `*` matches any
+            characters, dots too, and `?` a single one.
         interventions: changes of values, one or a list, applied in the given order, before the candidate's
             interventions.
         edits: changes of weights, one or a list, applied before the candidate's edits.
@@ -61,6 +63,8 @@ def look(
             only the last.
         axes: axis names by site pattern, for a module without `sites` of its own. Its sites are its submodules:
             `"encoder.0"` is the output of that submodule, `"attention[1]"` the second element of a tuple.
+        sites: other names for the sites of any module, by their own names, as for `with_sites`, which gives them to
+            every function of the lens: `{"my.pattern": "blocks.0.attn.hook_pattern"}`. Only these are sites then.
         batch_size: the number of sequences that run at a time; None: at most 512, limited to about 512 MiB of memory as
             estimated from one pass over the first sequence.
 
@@ -69,6 +73,7 @@ def look(
     the module does not read; `SpecError` for a selection or an operand that does not fit its site, and for inputs that
     the model cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
     """
+    model = model if sites is None else with_sites(model, sites, axes)
     subject = Subject.of(model, inputs, positions, axes, patch_inputs)
     return look_at(subject, record, interventions, edits, candidates, output, batch_size)
 

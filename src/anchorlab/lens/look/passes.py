@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from anchorlab.errors import SiteError, SpecError
+from anchorlab.errors import SiteError, SpecError, is_out_of_memory
 from anchorlab.lens.look.access import OUTPUT, evaluating
 from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
 from anchorlab.lens.look.intervene import Moment, intervene
@@ -189,7 +189,13 @@ class Arrays:
         if site not in self.arrays:
             size = (len(self.rows), *value.shape[1:]) if batched else value.shape
             variants = 1 if self.candidates is None else len(self.candidates)
-            self.arrays[site] = torch.empty(self.members, variants, *size, dtype=value.dtype)
+            try:
+                self.arrays[site] = torch.empty(self.members, variants, *size, dtype=value.dtype)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                remedy = "name fewer sites, give fewer inputs, or use look_by_parts"
+                raise SpecError("record", f"{site} does not fit into the memory", remedy) from None
             self.axes[site] = ("member", *(() if self.candidates is None else ("candidate",)), *axes)
         place, begin = self.arrays[site][member, candidate], self.rows.start
         (place[rows.start - begin : rows.stop - begin] if batched else place).copy_(value)

@@ -97,7 +97,8 @@ def probe(
         model: as in `look`. A run supplies its own untrained members.
         labels: integers, `[batch]`, or `[batch position]` (`[batch scored]` with `positions`); labels below 0 are left
             out.
-        site: one or several names or patterns. All axes except `batch` and `position` count as the width of the value.
+        site: one or several names or patterns, of sites with equally many positions. All axes except `batch` and
+            `position` count as the width of the value.
         where: an index for each of some further axes: `{"head": 1}` reads one head.
         positions: the positions to read, `[scored]` or `[batch scored]`, such as the positions of a role; None: all.
         folds: the number of parts into which the sequences are divided; each part is predicted by a probe fitted on the
@@ -127,6 +128,7 @@ def probe(
         positions = as_positions(positions, record.inputs)
     first = _values(record, next(iter(record)), where, positions)
     checked = _checked_labels(labels, first.shape[1:3])
+    _check_positions(record, where, positions, first.shape[2])
     reading = _Reading(checked, _folds(checked, folds, held_out, seed), folds, shuffles, shrinkage, seed)
     found = reading.of(record, where, positions)
     control = None
@@ -164,9 +166,6 @@ class _Reading:
         accuracies = []
         for site in record:
             values = _values(record, site, where, positions)
-            if not whole and values.shape[2] != self.labels.shape[1]:
-                problem = f"are for {self.labels.shape[1]} positions, and {site} has {values.shape[2]}"
-                raise SpecError("labels", problem, "probe it by itself")
             each = values.unbind(dim=2) if whole else [values]
             scores = [self._accuracy(value[:, known], labellings, folds) for value in each]
             accuracies.append(torch.stack(scores, dim=-1) if whole else scores[0])
@@ -229,6 +228,15 @@ def _values(
     value = value.movedim(names.index("position"), 2)
     value = value.unsqueeze(-1) if value.ndim == 3 else value.flatten(3)
     return value if positions is None else torch.stack([gather_positions(one, positions) for one in value])
+
+
+def _check_positions(record: Record, where: Mapping[str, int] | None, positions: Tensor | None, count: int) -> None:
+    """Raise `SpecError` for a site with another number of positions than the first."""
+    for site in record:
+        if (other := _values(record, site, where, positions).shape[2]) != count:
+            problem = f"{next(iter(record))} has {count} positions, and {site} has {other}"
+            remedy = "name sites of one kind, such as blocks.*.hook_resid_post (* also matches dots)"
+            raise SpecError("site", problem, remedy)
 
 
 def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch *position"]:

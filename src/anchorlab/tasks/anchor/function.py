@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.random import Generator
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
@@ -82,13 +82,17 @@ class AnchorFunction(Task):
     shares: dict[str, float] = Field(default_factory=dict)
     group_by: Literal["anchors", "rule", "label", "nothing"] = "anchors"
 
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _rules_have_names(cls, given: Any) -> Any:
+        if isinstance(given, str | list | tuple):
+            rule = given if isinstance(given, str) else "A x -> A(x)"
+            raise SpecError("", f"are given by name, got {given!r:.80}", f"write {{'rule': {rule!r}}}")
+        return given
+
     @model_validator(mode="after")
     def _fits(self) -> "AnchorFunction":
-        anchors = self.vocabulary.anchors
-        if set(self.operations) != set(anchors):
-            raise SpecError(
-                "operations", f"are given for {sorted(self.operations)}", f"give one for each of {sorted(anchors)}"
-            )
+        self._check_operations()
         for name, text in self.rivals.items():
             with below(f"rivals.{name}"):
                 rival = Expression(text)
@@ -113,6 +117,15 @@ class AnchorFunction(Task):
         self._check_shares()
         self._coverage  # noqa: B018  cached: pydantic runs this validator twice on parsed data
         return self
+
+    def _check_operations(self) -> None:
+        """Raise `SpecError` unless exactly the anchors of the vocabulary have operations."""
+        given, anchors = set(self.operations), set(self.vocabulary.anchors)
+        if unknown := sorted(given - anchors):
+            remedy = f"name it in vocabulary.anchors, or give operations for {sorted(anchors)}"
+            raise SpecError(f"operations.{unknown[0]}", "is not an anchor of the vocabulary", remedy)
+        if missing := sorted(anchors - given):
+            raise SpecError("operations", f"anchor {missing[0]} has none", f"give one for each of {sorted(anchors)}")
 
     @model_serializer(mode="wrap")
     def _written(self, write: Callable[["AnchorFunction"], dict[str, Any]]) -> dict[str, Any]:
