@@ -78,6 +78,6 @@ def test_what_never_comes_is_not_judged():
 def test_experiments_differ_in_decay_and_data_alone():
     decay, plain, more = experiments(QUICK)
     assert (decay.recipe.optimiser.weight_decay, plain.recipe.optimiser.weight_decay) == (1.0, 0.0)
-    assert decay.task == plain.task and decay.task.training_pairs == round(0.5 * 41**2) == decay.recipe.data.size
-    assert more.task == decay.task.replace(fraction=0.7) and more.recipe.data.size == round(0.7 * 41**2)
+    assert decay.task == plain.task and decay.task.training_pairs == round(0.6 * 41**2) == decay.recipe.data.size
+    assert more.task == decay.task.replace(fraction=0.75) and more.recipe.data.size == round(0.75 * 41**2)
     assert more.recipe.replace(data=decay.recipe.data) == decay.recipe
