@@ -78,6 +78,7 @@ STUDIES = (
     "language/noise",
     "language/truncation-search",
     "language/along-training",
+    "classics/grokking",
 )
 """The studies, by paper."""
 

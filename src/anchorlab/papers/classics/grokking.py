@@ -1,0 +1,233 @@
+"""Grokking: a network generalises long after it has memorised.
+
+Trained on a part of all pairs of numbers, a transformer first memorises the sums modulo a prime and computes them for
+unseen pairs only later; with weight decay sooner, and with less data later.
+
+Source: Power et al., Grokking: generalization beyond overfitting on small algorithmic datasets (2022), Figures 1 and 2.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
+from anchorlab.lens import first_crossing
+from anchorlab.models import DecoderSpec
+from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, seed_table, split_curves, training_curves
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks.classics import ModularArithmetic
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, TrainedRun, WarmupCosine
+
+LEARNED = 0.95  # a split is learned at the step where its accuracy first reaches this
+SEEN = (*SEARCHED, *range(1000, 1004))  # a first setting was published on four seeds from 1000, and changed after it
+FIRST = 1100  # of the seeds of members, and of the seeds that draw the training pairs
+DECAY, PLAIN, MORE = "weight decay", "no weight decay", "more data"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a profile trains.
+
+    Fields
+        model: the transformer
+        prime: the modulus
+        fraction, more: the share of all pairs in training, and the share in the experiment with more data
+        decay: the weight decay
+        recipe: how it learns, apart from the data and the weight decay
+        seeds: the number of members
+    """
+
+    model: DecoderSpec
+    prime: int
+    fraction: float
+    more: float
+    decay: float
+    recipe: Recipe
+    seeds: int
+
+    def experiment(self, label: str, fraction: float, decay: float) -> Experiment:
+        """Return the experiment that trains on this share of all pairs with this weight decay."""
+        task = ModularArithmetic(prime=self.prime, fraction=fraction, pairs_seed=FIRST)
+        optimiser = self.recipe.optimiser.replace(weight_decay=decay)
+        recipe = self.recipe.replace(data=FixedSample(size=task.training_pairs), optimiser=optimiser)
+        return Experiment(task, self.model, recipe, Members(seeds=range(FIRST, FIRST + self.seeds)), label)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the trainings with weight decay, without it, and with weight decay on more data."""
+    return [
+        setting.experiment(DECAY, setting.fraction, setting.decay),
+        setting.experiment(PLAIN, setting.fraction, 0.0),
+        setting.experiment(MORE, setting.more, setting.decay),
+    ]
+
+
+@dataclass(frozen=True)
+class Grokked:
+    """When each split is learned, by experiment: NaN where a member never gets there."""
+
+    fitted: Mapping[str, Float[Tensor, "member"]]  # step at which the training accuracy first reaches `LEARNED`
+    generalised: Mapping[str, Float[Tensor, "member"]]  # step at which the test accuracy does
+    early: Float[Tensor, "member"]  # with weight decay: test accuracy when the training accuracy first reaches it
+    memorised: Mapping[str, Float[Tensor, "member"]]  # training accuracy at the end
+    final: Mapping[str, Float[Tensor, "member"]]  # test accuracy at the end
+
+
+def see(runs: Sequence[TrainedRun]) -> Grokked:
+    """Read when training and test pairs are learned, from the runs in the order of `experiments`."""
+    named = dict(zip((DECAY, PLAIN, MORE), runs, strict=True))
+
+    def crossings(split: str) -> dict[str, Tensor]:
+        return {name: first_crossing(*along(run, split, "accuracy"), LEARNED) for name, run in named.items()}
+
+    def ends(split: str) -> dict[str, Tensor]:
+        return {name: at_end(run, split, "accuracy") for name, run in named.items()}
+
+    train, test = (along(named[DECAY], split, "accuracy")[1] for split in ("train", "test"))
+    first = (train >= LEARNED).double().argmax(dim=1, keepdim=True)  # the first evaluation, or 0 without any
+    early = torch.where((train >= LEARNED).any(dim=1), test.gather(1, first).squeeze(1), torch.nan)
+    return Grokked(crossings("train"), crossings("test"), early, ends("train"), ends("test"))
+
+
+@claim(
+    "Unseen pairs are answered long after the training pairs are memorised",
+    at="Fig 1 left",
+    paper="about 1000 times as many steps",
+    band=at_least(3),
+)
+def long_after(seen: Grokked) -> Tensor | None:
+    """Steps until the test accuracy reaches {LEARNED}, over steps until the training accuracy does, with decay."""
+    ratio = seen.generalised[DECAY] / seen.fitted[DECAY]
+    return None if bool(ratio.isnan().any()) else ratio
+
+
+@claim(
+    "When the training pairs are memorised, most unseen pairs are answered wrongly",
+    at="Fig 1 left",
+    paper="near chance",
+    band=at_most(0.3),
+)
+def memorised_first(seen: Grokked) -> Tensor | None:
+    """Test accuracy at the first evaluation with a training accuracy of at least {LEARNED}, with weight decay."""
+    return None if bool(seen.early.isnan().any()) else seen.early
+
+
+@claim(
+    "With weight decay a model generalises sooner than without",
+    at="Fig 2 left",
+    paper="weight decay helps most of all that was tried",
+    band=within(0.9, 1.0),
+)
+def decay_sooner(seen: Grokked) -> Tensor:
+    """Share of seeds that generalise with weight decay, and without it later or not at all."""
+    return seen.generalised[DECAY] < seen.generalised[PLAIN].nan_to_num(nan=torch.inf)
+
+
+@claim(
+    "With less data a model generalises later",
+    at="Fig 1 centre",
+    paper="40 to 50 % more steps for one percent of the data less, near the least that suffices",
+    band=at_least(1.1),
+)
+def less_data_later(seen: Grokked) -> Tensor | None:
+    """Steps until the test accuracy reaches {LEARNED}, on less over on more data."""
+    ratio = seen.generalised[DECAY] / seen.generalised[MORE]
+    return None if bool(ratio.isnan().any()) else ratio
+
+
+@precondition(
+    "The training pairs are memorised in every experiment",
+    at="Fig 1 left",
+    paper="accuracy 1",
+    band=within(0.99, 1.0),
+)
+def memorised(seen: Grokked) -> Tensor:
+    """Training accuracy at the end, the lowest of the three experiments, mean over seeds."""
+    return torch.stack(list(seen.memorised.values())).amin(dim=0)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw accuracy on training and unseen pairs, and what weight decay and more data change."""
+    named, seen = dict(zip((DECAY, PLAIN, MORE), runs, strict=True)), see(runs)
+    both = split_curves(
+        "Memorised first, generalised later (Fig 1 left)",
+        named[DECAY],
+        {"train": "training pairs", "test": "unseen pairs"},
+    )
+    references = [Reference("learned", LEARNED)]
+    return Analysis(
+        seen,
+        figures=[
+            replace(both, log_x=True, references=tuple(references)),
+            _compared("Weight decay (Fig 2 left)", {DECAY: named[DECAY], PLAIN: named[PLAIN]}, references),
+            _compared(
+                "More and less data (Fig 1 centre)",
+                {f"{share:.0%} of the pairs": named[name] for name, share in _shares(setting).items()},
+                references,
+            ),
+        ],
+        tables=[_table(seen, runs[0].experiment.members.seeds)],
+    )
+
+
+def _shares(setting: Setting) -> dict[str, float]:
+    return {DECAY: setting.fraction, MORE: setting.more}
+
+
+def _compared(title: str, runs: Mapping[str, TrainedRun], references: Sequence[Reference]) -> LineFigure:
+    caption = f"{MEAN_AND_RANGE} Accuracy on unseen pairs; the dashed line is the level at which they count as learned."
+    found = training_curves(title, runs, "test", caption=caption, references=references)
+    return replace(found, log_x=True)
+
+
+def _table(seen: Grokked, seeds: Sequence[int]) -> Table:
+    measured = {"memorised": seen.fitted, "generalises": seen.generalised, "test at the end": seen.final}
+    return seed_table(
+        "When training and unseen pairs are learned, seed by seed",
+        f"The optimiser step at which the accuracy on training and on unseen pairs first reaches {LEARNED}, and the "
+        "test accuracy at the end.",
+        seeds,
+        {f"{what}, {name}": values[name] for what, values in measured.items() for name in (DECAY, PLAIN, MORE)},
+    )
+
+
+QUICK = Setting(
+    model=DecoderSpec(layers=1, heads=4, width=64, head_width=16, hidden=256, layer_norm=False),
+    prime=41,
+    fraction=0.6,
+    more=0.75,
+    decay=1.0,
+    recipe=Recipe(
+        optimiser=AdamW(learning_rate=3e-3, betas=(0.9, 0.98)),
+        schedule=WarmupCosine(warmup=10, horizon=10_000, end=1.0),
+        batch=256,
+        duration=6000,
+        evaluation=Evaluation(every=50, size=500),
+    ),
+    seeds=6,
+)
+
+STUDY = Study(
+    name="classics/grokking",
+    paper="Grokking",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: sums modulo 41, 60 % of all pairs in training (75 % with more data), one layer of four "
+            "heads without layer norms, width 64, 6000 steps of batch 256, AdamW with learning rate 3e-3 and weight "
+            "decay 1. Measured on 500 pairs of each split. The source divides modulo 97, or multiplies permutations, "
+            "with two layers of width 128 for 100,000 steps and more.",
+        ),
+    },
+    smoke=replace(QUICK, recipe=QUICK.recipe.replace(duration=60, evaluation=Evaluation(every=10, size=100)), seeds=2),
+    chosen_on=SEEN,
+)
