@@ -10,7 +10,6 @@ from cyclopts import Parameter
 from anchorlab.depth import MOST_DEPTH, TOO_DEEP
 from anchorlab.errors import SpecError
 from anchorlab.plain import parse_json
-from anchorlab.spec import Typed
 
 PARTS = ("task", "model", "recipe", "members")
 """The parts of an experiment whose fields are options."""
@@ -78,6 +77,8 @@ def read_value(text: str, at: str) -> Any:
 
     Errors: `SpecError` at `at` for invalid JSON, and for lists or tables that are nested too deeply.
     """
+    from anchorlab.spec import Typed  # late, because it imports pydantic
+
     if text[:1] in ("[", "{"):
         try:
             return parse_json(text)
@@ -86,7 +87,7 @@ def read_value(text: str, at: str) -> Any:
                 raise SpecError(at, TOO_DEEP, _LESS) from None
             raise SpecError(at, f"is not valid JSON: {error}", "check its brackets and quotes") from None
     if "," in text and not set(text) & set("();>"):  # the field itself parses rules and pairs
-        return [item.strip() for item in text.split(",") if item.strip()]
+        return [Typed(item.strip()) for item in text.split(",") if item.strip()]
     return None if text == "none" else Typed(text)
 
 
