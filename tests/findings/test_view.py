@@ -87,7 +87,7 @@ def test_findings_from_before_live_views_still_load():
         (RecallSpec(width=32), IDENTITY, None),
         (RecallSpec(width=10, learned_positions=True), IDENTITY, None),
         (RecallSpec(width=10, scale_scores=False), IDENTITY, r"^model\.blocks\.0\.attn: does not scale its scores$"),
-        (OneLayerSpec(width=9, embeddings="sphere"), IDENTITY, r"^model\.pos_embed: is missing$"),
+        (OneLayerSpec(width=9, embeddings="sphere"), IDENTITY, r"^model\.blocks\.0: runs its two layers in parallel"),
         (DecoderSpec(), IDENTITY, r"^model: has 5\d{6} parameters, more than 1048576"),
         (LSTMSpec(width=4), IDENTITY, "^model: a LSTM is not a transformer"),
         (FNNSpec(width=4), IDENTITY, "^model: a FNN is not a transformer"),
@@ -114,15 +114,14 @@ def test_limit_is_two_to_the_twentieth():
     assert "has 1048906 parameters" in (can_run(wide.replace(width=2527), IDENTITY) or "")
 
 
-@pytest.mark.parametrize("part", ["ln1", "attn", "mlp"])
-def test_a_block_of_another_kind_is_named(part):
-    vectors = VectorSpec(layers=1, heads=1, width=4).build(task("retrieval/minimal").shape)
-    tokens = SPEC.replace(width=4).build(IDENTITY.shape)
-    setattr(tokens.blocks[0], part, getattr(vectors.blocks[0], part))
-    tokens.blocks[0].norm_first = part == "ln1"
-    weights = {name: torch.zeros(1, *value.shape) for name, value in tokens.named_parameters()}
-    with pytest.raises(SpecError, match=rf"^model\.blocks\.0\.{part}: "):
-        live_model([Ensemble(tokens, weights, tuple(weights))], IDENTITY)
+@pytest.mark.parametrize("change", [{"norm": "pre"}, {"positions": "rotary"}, {"activation": "gelu"}])
+def test_blocks_of_different_forms_are_refused(change):
+    whole = SPEC.replace(layers=2, width=4, head_width=4)
+    mixed, other = whole.build(IDENTITY.shape), whole.replace(**change).build(IDENTITY.shape)
+    mixed.blocks[1] = other.blocks[1]
+    weights = {name: torch.zeros(1, *value.shape) for name, value in mixed.named_parameters()}
+    with pytest.raises(SpecError, match=r"^model\.blocks: have different forms; show recorded attention only$"):
+        live_model([Ensemble(mixed, weights, tuple(weights))], IDENTITY)
 
 
 def test_layers_side_by_side_are_refused():

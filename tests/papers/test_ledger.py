@@ -89,7 +89,7 @@ def test_a_study_that_trains_says_what_it_was_chosen_on_and_trains_none_of_it(na
     found = study(name)
     if not found.trains:
         return
-    assert set(found.chosen_on) == set(SEARCHED)
+    assert set(SEARCHED) <= set(found.chosen_on)
     for profile in found.profiles:
         seeds = {seed for one in found.experiments_of(profile) for seed in one.members.seeds}
         assert seeds

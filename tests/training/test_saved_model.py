@@ -90,7 +90,7 @@ def test_the_ensemble_predicts_at_positions(decoder):
     whole = decoder.ensemble()(inputs)
     assert whole.shape == (2, 6, 9, 201)
     torch.testing.assert_close(decoder.ensemble()(inputs, torch.tensor([8, 2])), whole[:, :, [8, 2]])
-    torch.testing.assert_close(decoder.ensemble()(inputs[1]), whole[:, 1:2])
+    torch.testing.assert_close(decoder.ensemble()(inputs[1:2]), whole[:, 1:2])
     with pytest.raises(SpecError, match=r"^inputs: hold 201, a token outside 0\.\.200"):
         decoder.ensemble()(inputs + 201 - inputs.max())
 

@@ -1,6 +1,6 @@
 """Show the attention viewer alone, in a notebook or as a page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -58,7 +58,7 @@ def show(what: AttentionView | TrainedRun | LanguageModel, texts: str | Sequence
 
 
 def attention(
-    patterns: Sequence[Any],
+    patterns: Iterable[Any],
     tokens: Sequence[str] | Sequence[Sequence[str]],
     *,
     title: str = "Attention",

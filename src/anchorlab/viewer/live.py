@@ -77,6 +77,12 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
     blocks = [block for block in module.blocks if isinstance(block, Block)]
     for block in blocks:
         _check_block(block)
+    perceptrons = [block.mlp for block in blocks if isinstance(block.mlp, FeedForward)]
+    if (
+        len({(one.norm_first, one.attn.rotary) for one in blocks}) > 1
+        or len({one.activation for one in perceptrons}) > 1
+    ):
+        raise _refused("model.blocks", "have different forms")
     parameters = sum(parameter.numel() for parameter in module.parameters())
     if parameters > MOST_PARAMETERS:
         raise _refused("model", f"has {parameters} parameters, more than {MOST_PARAMETERS}")
@@ -86,7 +92,6 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
     if (length, inputs, outputs) != (shape.length, shape.input_size, shape.output_size):
         raise _refused("model", f"reads {length} of {inputs} tokens and predicts {outputs}, unlike its task")
     heads, head_width, shift_values = _heads(blocks[0].attn, width)
-    perceptrons = [block.mlp for block in blocks if isinstance(block.mlp, FeedForward)]
     return Architecture(
         layers=len(blocks),
         heads=heads,

@@ -1,6 +1,6 @@
 """Make attention views of trained runs, or of the attention patterns of any model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -98,7 +98,7 @@ def view_run(
 
 
 def view_patterns(
-    patterns: Sequence[Any],
+    patterns: Iterable[Any],
     tokens: Sequence[str] | Sequence[Sequence[str]],
     *,
     title: str = "Attention",
@@ -121,9 +121,8 @@ def view_patterns(
     texts = _rows("tokens", tokens, batch, length)
     parts = [["token"] * length] * batch if roles is None else _rows("roles", roles, batch, length)
     ids = {text: number for number, text in enumerate(dict.fromkeys(chain(*texts)))}
-    if batch == 1:
-        patterns = [one[None] if getattr(one, "ndim", 4) == 3 else one for one in patterns]
-    record = record_patterns(patterns, torch.tensor([[ids[text] for text in row] for row in texts]))
+    layers = [one[None] if batch == 1 and getattr(one, "ndim", 4) == 3 else one for one in patterns]
+    record = record_patterns(layers, torch.tensor([[ids[text] for text in row] for row in texts]))
     heads = [detect(record)]
     return AttentionView.of(
         title,
