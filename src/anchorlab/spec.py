@@ -7,7 +7,7 @@ from inspect import Parameter, Signature
 from numbers import Real
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from anchorlab.errors import SpecError
@@ -74,7 +74,7 @@ class Spec(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _numbers_are_not_text(cls: type[SomeSpec], data: Any, handler: ModelWrapValidatorHandler[SomeSpec]) -> SomeSpec:
+    def _numbers_are_not_text(cls: type[SomeSpec], data: Any, handler: Callable[[Any], SomeSpec]) -> SomeSpec:
         found = handler(data)
         for name, given in data.items() if isinstance(data, Mapping) else ():
             if type(given) is str and isinstance(getattr(found, name, None), int | float):
