@@ -15,6 +15,7 @@ from anchorlab.errors import SpecError
 JSON_CONFIG = ConfigDict(extra="forbid", ser_json_inf_nan="strings", ser_json_bytes="base64", val_json_bytes="base64")
 """Pydantic settings of plain values that are kept as JSON: refuse unknown fields, write bytes in base64."""
 
+_TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off", "t", "f", "y", "n"})
 _LONGEST_DEFAULT = 30  # characters in a signature
 _LONGEST_VALUE = 120  # characters of a field's value in the repr of a specification
 
@@ -75,8 +76,10 @@ class Spec(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _numbers_are_not_text(cls: type[SomeSpec], data: Any, handler: Callable[[Any], SomeSpec]) -> SomeSpec:
-        found = handler(data)
-        for name, given in data.items() if isinstance(data, Mapping) else ():
+        if not isinstance(data, Mapping):
+            return handler(data)
+        found = handler({name: _as_text(value) for name, value in data.items()})
+        for name, given in data.items():
             if type(given) is str and isinstance(getattr(found, name, None), int | float):
                 raise SpecError(name, f"is text, {given!r:.60}", "write it without quotes")
         return found
@@ -97,6 +100,26 @@ class Spec(BaseModel):
         """
         # fields by name: iterating over a value would also give its cached properties
         return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+
+
+def _as_text(value: Any) -> Any:
+    """Return `Typed` words, at any depth, as plain text: older versions of pydantic compare no other with literals.
+
+    Numbers stay `Typed`, since pydantic validates some values twice, and the second time they must still convert.
+    """
+    if isinstance(value, Typed):
+        return value if value.lower() in _TRUTHS or _is_number(value) else str(value)
+    if type(value) is dict:
+        return {name: _as_text(item) for name, item in value.items()}
+    return [_as_text(item) for item in value] if type(value) is list else value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def text_schema(kind: type, parse: Callable[[str], Any], remedy: str) -> CoreSchema:
