@@ -8,7 +8,15 @@ from anchorlab.runs import Run
 
 
 @pytest.mark.parametrize(
-    ("seeds", "words"), [([0], "0"), ([0, 1], "0..1"), ([3, 4, 5], "3..5"), ([0, 2, 3], "0, 2, 3"), ([], "")]
+    ("seeds", "words"),
+    [
+        ([0], "0"),
+        ([0, 1], "0..1"),
+        ([3, 4, 5], "3..5"),
+        ([0, 2, 3], "0, 2, 3"),
+        ([0, 1, 2, 7, 8, 9], "0..2, 7..9"),
+        ([], ""),
+    ],
 )
 def test_seeds_in_words(seeds, words):
     assert seeds_text(seeds) == words

@@ -1,6 +1,7 @@
 """Provenance: the profile, seeds, hardware, commit and computing time behind a result."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from pydantic.dataclasses import dataclass
@@ -79,10 +80,11 @@ def provenance(
 
 
 def seeds_text(seeds: Sequence[int]) -> str:
-    """Return seeds as text: `0..9`, or a list such as `0, 3, 5` if there are gaps."""
-    if len(seeds) > 1 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
-        return f"{seeds[0]}..{seeds[-1]}"
-    return ", ".join(map(str, seeds))
+    """Return seeds as text, each run of successive ones in short: `0..9`, or `0..99, 1000..1003`."""
+    starts = [at for at, seed in enumerate(seeds) if at == 0 or seed != seeds[at - 1] + 1]
+    runs = [seeds[start:end] for start, end in pairwise([*starts, len(seeds)])]
+    least = 2 if len(runs) == 1 else 3  # seeds of a run that is written in short
+    return ", ".join(f"{run[0]}..{run[-1]}" if len(run) >= least else ", ".join(map(str, run)) for run in runs)
 
 
 def hardware(device: str = "cpu") -> str:
