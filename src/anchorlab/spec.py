@@ -23,7 +23,19 @@ SomeSpec = TypeVar("SomeSpec", bound="Spec")  # not typing.Self, which the run-t
 
 
 class Typed(str):
-    """Text that stands for a value, as on a command line: fields of numbers convert it, and refuse any other text."""
+    """Text of a number or truth value that a field converts, as on a command line; see `typed`."""
+
+
+def typed(text: str) -> str:
+    """Return text as a person types it: `Typed` if it reads as a number or truth value, else unchanged.
+
+    Words stay plain text, since older versions of pydantic compare no other with literals.
+    """
+    try:
+        float(text)
+    except ValueError:
+        return Typed(text) if text.lower() in _TRUTHS else text
+    return Typed(text)
 
 
 class Spec(BaseModel):
@@ -76,10 +88,8 @@ class Spec(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _numbers_are_not_text(cls: type[SomeSpec], data: Any, handler: Callable[[Any], SomeSpec]) -> SomeSpec:
-        if not isinstance(data, Mapping):
-            return handler(data)
-        found = handler({name: _as_text(value) for name, value in data.items()})
-        for name, given in data.items():
+        found = handler(data)
+        for name, given in data.items() if isinstance(data, Mapping) else ():
             if type(given) is str and isinstance(getattr(found, name, None), int | float):
                 raise SpecError(name, f"is text, {given!r:.60}", "write it without quotes")
         return found
@@ -100,26 +110,6 @@ class Spec(BaseModel):
         """
         # fields by name: iterating over a value would also give its cached properties
         return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
-
-
-def _as_text(value: Any) -> Any:
-    """Return `Typed` words, at any depth, as plain text: older versions of pydantic compare no other with literals.
-
-    Numbers stay `Typed`, since pydantic validates some values twice, and the second time they must still convert.
-    """
-    if isinstance(value, Typed):
-        return value if value.lower() in _TRUTHS or _is_number(value) else str(value)
-    if type(value) is dict:
-        return {name: _as_text(item) for name, item in value.items()}
-    return [_as_text(item) for item in value] if type(value) is list else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def text_schema(kind: type, parse: Callable[[str], Any], remedy: str) -> CoreSchema:

@@ -6,7 +6,7 @@ from typing import Any
 
 from anchorlab.depth import TOO_DEEP, is_too_deep
 from anchorlab.errors import SpecError, below
-from anchorlab.spec import Typed
+from anchorlab.spec import typed
 from anchorlab.tasks.registry import parse_task, shared, task_factory
 from anchorlab.tasks.task import Task
 
@@ -26,8 +26,8 @@ def task(name: str, **arguments: Any) -> Task:
             raise SpecError(f"task.{first}", f"{name} is a file and takes no arguments", "edit the file")
         return load_task(name)
     factory, model = task_factory(name)
-    typed = {key: Typed(value) if isinstance(value, str) else value for key, value in arguments.items()}
-    values = model.parse(typed, at="task")
+    given = {key: typed(value) if isinstance(value, str) else value for key, value in arguments.items()}
+    values = model.parse(given, at="task")
 
     def build() -> Task:
         with below("task"):

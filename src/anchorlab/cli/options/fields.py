@@ -77,7 +77,7 @@ def read_value(text: str, at: str) -> Any:
 
     Errors: `SpecError` at `at` for invalid JSON, and for lists or tables that are nested too deeply.
     """
-    from anchorlab.spec import Typed  # late, because it imports pydantic
+    from anchorlab.spec import typed  # late, because it imports pydantic
 
     if text[:1] in ("[", "{"):
         try:
@@ -87,8 +87,8 @@ def read_value(text: str, at: str) -> Any:
                 raise SpecError(at, TOO_DEEP, _LESS) from None
             raise SpecError(at, f"is not valid JSON: {error}", "check its brackets and quotes") from None
     if "," in text and not set(text) & set("();>"):  # the field itself parses rules and pairs
-        return [Typed(item.strip()) for item in text.split(",") if item.strip()]
-    return None if text == "none" else Typed(text)
+        return [typed(item.strip()) for item in text.split(",") if item.strip()]
+    return None if text == "none" else typed(text)
 
 
 def canonical(path: str) -> str:
