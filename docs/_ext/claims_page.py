@@ -2,7 +2,7 @@
 
 from html import escape
 
-from anchorlab.findings import SYMBOLS, ClaimResult
+from anchorlab.findings import ClaimResult
 from anchorlab.papers.published import published_entries
 from anchorlab.report.page import value_text
 
@@ -38,9 +38,7 @@ def _row(study: str, result: ClaimResult) -> str:
     claim = result.claim
     ours = value_text(result.value) + (f" ({result.interval_text})" if result.interval_text else "")
     page = f"studies/{study.partition('/')[2].replace('-', '_')}.html"
-    scope = f" ({result.scope_text})" if result.scope_text and result.verdict != "not measured" else ""
-    verdict = ", ".join((f"{SYMBOLS[result.verdict]} {result.verdict}{scope}", *result.marks.values()))
-    cells = (f"{claim.statement} ({claim.source})", claim.paper, claim.band_text, ours, verdict)
+    cells = (f"{claim.statement} ({claim.source})", claim.paper, claim.band_text, ours, result.verdict_text)
     kept = {"paper": paper_of(study, result), "verdict": result.verdict, "scope": SCOPES[result.scope]}
     data = "".join(f' data-{name}="{escape(value)}"' for name, value in kept.items())
     name = claim.id.replace("/", "-")

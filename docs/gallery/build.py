@@ -184,7 +184,7 @@ def claims_text(findings: Findings) -> str:
         (
             f"{result.claim.statement}. *Measured as {result.claim.measured_as}; {result.claim.source}.*",
             result.claim.paper, ours(result), *(control(result, name) for name in shown), result.claim.band_text,
-            verdict_text(result),
+            result.verdict_text,
         )
         for result in findings.claims
     ]  # fmt: skip
@@ -206,13 +206,7 @@ def models_text(first: Findings, second: Findings) -> str:
 
 def _in_model(result: ClaimResult) -> str:
     interval = f" ({result.interval_text})" if result.interval_text else ""
-    return f"{value_text(result.value)}{interval}: {verdict_text(result)}"
-
-
-def verdict_text(result: ClaimResult) -> str:
-    """Return a verdict with its sign, and what it rests on if that is more than a setting of ours."""
-    scope = f" ({result.scope_text})" if result.scope_text and result.verdict != "not measured" else ""
-    return ", ".join((f"{SYMBOLS[result.verdict]} {result.verdict}{scope}", *result.marks.values()))
+    return f"{value_text(result.value)}{interval}: {result.verdict_text}"
 
 
 def ours(result: ClaimResult) -> str:
@@ -323,7 +317,7 @@ def ledger_text(found: Sequence[Findings]) -> str:
                 cells = ours(result), control(result, mark), result.claim.band_text
                 passed[mark].append((page_link(name), result.claim.statement, *cells))
         others += [
-            (page_link(name), result.claim.statement, result.claim.paper, ours(result), verdict_text(result))
+            (page_link(name), result.claim.statement, result.claim.paper, ours(result), result.verdict_text)
             for result in own
             if result.verdict in ("contradicted", "differs at small scale", "undecided", "not supported")
         ]
@@ -393,7 +387,7 @@ def readme_text(found: Sequence[Findings]) -> str:
     for name in SHOWN:
         first = next(one.strongest for one in entries if one.study == name and one.strongest.scope == "paper")
         text = f"{first.claim.statement} ({first.claim.source})"
-        rows.append((f"`{name}`", text, first.claim.paper, value_text(first.value), verdict_text(first)))
+        rows.append((f"`{name}`", text, first.claim.paper, value_text(first.value), first.verdict_text))
     head = ("study", "claim", "paper", "ours", "verdict")
     strongest = [entry.strongest for entry in entries]
     apart = [result for result in strongest if result.apart]

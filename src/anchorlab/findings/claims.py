@@ -288,6 +288,12 @@ class ClaimResult:
         return {"paper": "in the paper's own setting", "exact": "exact"}.get(self.scope, "")
 
     @property
+    def verdict_text(self) -> str:
+        """The verdict with its sign, a scope of `paper` or `exact`, and the controls that pass too."""
+        scope = f" ({self.scope_text})" if self.scope_text and self.verdict != "not measured" else ""
+        return ", ".join((f"{SYMBOLS[self.verdict]} {self.verdict}{scope}", *self.marks.values()))
+
+    @property
     def verdict(self) -> Verdict:
         """Whether the value supports the claim; `not measured` without a finite value.
 
