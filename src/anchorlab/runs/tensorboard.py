@@ -33,7 +33,7 @@ def write_events(metrics: "polars.DataFrame", folder: Path, names: Mapping[str, 
     seeds = metrics.select("run", "member", "seed").unique().group_by("run", "seed").len()
     shared = {(run, seed) for run, seed, members in seeds.iter_rows() if members > 1}
     for one in found:
-        run, member, seed = one.row(0, named=True)["run"], one["member"][0], one["seed"][0]
+        run, member, seed = one.select("run", "member", "seed").row(0)
         suffix = f"-member-{member}" if (run, seed) in shared else ""
         with SummaryWriter(str(folder / names[run] / f"seed-{seed}{suffix}")) as writer:
             rows = one.sort("step").select("split", "metric", "group", "edit", "step", "value")

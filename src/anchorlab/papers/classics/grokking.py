@@ -95,6 +95,11 @@ def see(runs: Sequence[TrainedRun]) -> Grokked:
     return Grokked(crossings("train"), crossings("test"), early, ends("train"), ends("test"))
 
 
+def _ratio(steps: Float[Tensor, "seed"], others: Float[Tensor, "seed"]) -> Float[Tensor, "seed"] | None:
+    ratio = steps / others
+    return None if bool(ratio.isnan().any()) else ratio
+
+
 @claim(
     "Unseen pairs are answered long after the training pairs are memorised",
     at="Fig 1 left",
@@ -103,8 +108,7 @@ def see(runs: Sequence[TrainedRun]) -> Grokked:
 )
 def long_after(seen: Grokked) -> Float[Tensor, "seed"] | None:
     """Steps until the test accuracy reaches {LEARNED}, over steps until the training accuracy does, with decay."""
-    ratio = seen.generalised[DECAY] / seen.fitted[DECAY]
-    return None if bool(ratio.isnan().any()) else ratio
+    return _ratio(seen.generalised[DECAY], seen.fitted[DECAY])
 
 
 @claim(
@@ -137,8 +141,7 @@ def decay_sooner(seen: Grokked) -> Bool[Tensor, "seed"]:
 )
 def less_data_later(seen: Grokked) -> Float[Tensor, "seed"] | None:
     """Steps until the test accuracy reaches {LEARNED}, on less over on more data."""
-    ratio = seen.generalised[DECAY] / seen.generalised[MORE]
-    return None if bool(ratio.isnan().any()) else ratio
+    return _ratio(seen.generalised[DECAY], seen.generalised[MORE])
 
 
 @precondition(
