@@ -174,7 +174,7 @@ def answers(ensemble: Ensemble, batch: Batch) -> Int[Tensor, "member batch score
 
 
 def spread(steps: Sequence[int], count: int) -> list[int]:
-    """Return so many steps, evenly spaced, with the first and the last; of one, the last."""
+    """Return `count` steps, evenly spaced, with the first and the last; a single one is the last."""
     if count == 1:
         return [steps[-1]]
     return [steps[round(at * (len(steps) - 1) / (count - 1))] for at in range(count)]

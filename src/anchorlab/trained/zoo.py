@@ -39,7 +39,7 @@ def zoo(name: str | None = None) -> "TrainedRun | polars.DataFrame":
 
     | column | |
     |---|---|
-    | `name` | the name to open it by, which is that of its task |
+    | `name` | the name to open it by: its task's |
     | `study` | the study whose quick profile trains it; None for a training with the recipe of this list alone |
     | `model` | the kind of model |
     | `members`, `checkpoints` | their numbers |

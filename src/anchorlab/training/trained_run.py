@@ -213,7 +213,7 @@ class TrainedRun(Drawable):
 
 
 def _computable(weights: Shaped[Tensor, "member ..."]) -> Shaped[Tensor, "member ..."]:
-    """Return weights in float32 where they are kept in bfloat16, as those of the zoo are."""
+    """Return weights in float32; the zoo keeps some in bfloat16."""
     return weights.float() if weights.dtype == torch.bfloat16 else weights
 
 

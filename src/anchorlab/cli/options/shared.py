@@ -93,7 +93,7 @@ def read_store(folder: str | Path | None) -> "Store":
 
 
 def found_run(name: str, folder: str | Path | None) -> "Run":
-    """Return the run of a store whose address begins so, or for `zoo:NAME` that of the zoo.
+    """Return the stored run whose address begins with `name`; for `zoo:NAME`, the zoo's run.
 
     Errors: as `Store.find` and `zoo`.
     """

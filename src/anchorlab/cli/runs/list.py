@@ -1,4 +1,4 @@
-"""`anchorlab runs list`, and helpers with which other commands name and select runs."""
+"""`anchorlab runs list`, and and how other commands name and select runs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
