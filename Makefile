@@ -138,6 +138,7 @@ gallery: language language-2
 # the trained models that the package ships, from the store of `make gallery`; what it lacks is trained, about twenty minutes of one core
 zoo: .venv/installed
 	$(BIN)/python docs/gallery/zoo.py
+	$(BIN)/python docs/gallery/zoo.py --paper
 
 # the same from the published findings: draw them again and judge them by the bands of today, without a run
 gallery-again: .venv/installed
