@@ -227,6 +227,12 @@ def test_a_shorter_sequence_is_the_beginning_of_a_longer_one_unless_a_model_look
     assert torch.allclose(shorter, longer, rtol=0, atol=1e-12) == masked(SMALL[kind])
 
 
+@pytest.mark.untyped  # the annotations name a batch
+def test_a_sequence_without_a_batch_is_named(spec):
+    with pytest.raises(SpecError, match=r"^inputs: are one sequence without a batch axis; give a batch of one"):
+        drawn(spec)(inputs_of(spec)[0])
+
+
 def test_forward_takes_positions_and_tap(spec):
     arguments = inspect.signature(spec.build(shape_of(spec)).forward).parameters
     assert list(arguments)[:3] == ["inputs", "positions", "tap"]

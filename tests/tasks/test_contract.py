@@ -157,6 +157,9 @@ def test_bad_draws_are_refused(one: Task) -> None:
     for n in (-1, 2.5):
         with pytest.raises(SpecError, match=f"n: cannot draw {n!r} sequences; ask for a whole number"):
             one.sample(one.splits[0], n, 0)
+    for seed in (2.5, "1", None):
+        with pytest.raises(SpecError, match=f"seed: {seed!r} is not a seed; give a whole number"):
+            one.sample(one.splits[0], 1, seed)
     with pytest.raises(SpecError, match="n: 10,000,000,000,000 sequences take more than"):
         one.sample(one.splits[0], 10**13, 0)
 

@@ -80,14 +80,14 @@ class TestBoth:
         model = opened(name)
         with torch.no_grad():
             logits, cache = model.run_with_cache(INPUTS)
-        record = look(model, INPUTS, ["*"])
+        record = look(model, INPUTS, ["**"])
         assert set(record) - {"output"} == set(cache.keys())
         assert torch.equal(record["output"][0], logits)
         for site in cache.keys():  # noqa: SIM118 (not a dict)
             assert torch.equal(record[site][0], cache[site]), site
 
     def test_names_the_axes(self, name):
-        record = look(opened(name), INPUTS, ["*"])
+        record = look(opened(name), INPUTS, ["**"])
         per_head = ("member", "batch", "position", "head", "head_width")
         expected = {
             "hook_embed": ("member", "batch", "position", "width"),
@@ -108,7 +108,7 @@ class TestBoth:
 
     def test_intervenes_as_run_with_hooks_does_at_every_site(self, name):
         model = opened(name)
-        record = look(model, INPUTS, ["*"])
+        record = look(model, INPUTS, ["**"])
         for site in record:
             value = record[site]
             off_path = not THIRD and site.endswith("hook_resid_mid")
@@ -170,7 +170,7 @@ class TestBoth:
             before = model(INPUTS)
         model.train()
         weights = {key: value.clone() for key, value in model.state_dict().items()}
-        look(model, INPUTS, ["*"], edits=[Remove(weight="blocks.0.mlp")])
+        look(model, INPUTS, ["**"], edits=[Remove(weight="blocks.0.mlp")])
         assert model.training
         with torch.no_grad():
             assert torch.equal(model.eval()(INPUTS), before)
