@@ -13,7 +13,7 @@ _ELEMENT = re.compile(r"\[(\d+)\]$")
 def matches(pattern: str, name: str) -> bool:
     """Return whether a name matches a pattern.
 
-    Both are compared part by part, between their dots. In a part `*` means any text, `?` any character and `[13]` one of
+    They are compared part by part, between dots. In a part `*` means any text, `?` any character and `[13]` one of
     these; the part `**` means any number of parts, none included. A number in brackets at the end is an element's.
 
     >>> matches("blocks.*.hook_resid_post", "blocks.0.hook_resid_post"), matches("blocks.*", "blocks.0.hook_resid_post")

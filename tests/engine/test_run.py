@@ -219,7 +219,10 @@ def test_an_ensemble_too_large_for_memory_is_trained_in_chunks(monkeypatch):
 @pytest.mark.parametrize(
     ("recipe", "field"),
     [
-        (Recipe(data=FixedSample(size=2**20), batch=64), r"recipe\.data\.size: takes 1\.15 GB for one member, and there are 1\.07 GB"),
+        (
+            Recipe(data=FixedSample(size=2**20), batch=64),
+            r"recipe\.data\.size: takes 1\.15 GB for one member, and there are 1\.07 GB",
+        ),
         (Recipe(evaluation=Evaluation(size=2**20)), r"recipe\.evaluation\.size: takes 2\.30 GB"),
         (Recipe(data=Stream(), batch=2**20), r"recipe\.batch: takes 1\.15 GB"),
     ],

@@ -218,5 +218,5 @@ def test_what_is_no_record_is_told_to_be_looked_at(given):
 @pytest.mark.untyped
 def test_sequences_alone_are_no_batch(solvers):
     record = look(solvers, INPUTS, record=[PATTERNS])
-    with pytest.raises(SpecError, match="^batch: is of type Tensor; give what task.sample returned$"):
+    with pytest.raises(SpecError, match=r"^batch: is of type Tensor; give what task\.sample returned$"):
         detect(record, INPUTS)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Intervention, detect, look, sweep
+from anchorlab.lens import Intervention, detect, effects, look
 from anchorlab.models import Remove, Truncate
 
 library = pytest.importorskip("transformer_lens")
@@ -139,7 +139,7 @@ class TestBoth:
     def test_sweeps_heads(self, name):
         model, targets = opened(name), INPUTS[:, -1:]
         zero = Intervention(site="blocks.*.attn.hook_z", rule="zero")
-        found = sweep(model, INPUTS, targets, zero, over=("head",))
+        found = effects(model, INPUTS, targets, zero, over=("head",))
 
         def without_head_2(value, hook):
             value = value.clone()
@@ -151,7 +151,7 @@ class TestBoth:
         right = theirs.gather(1, targets).mean().double()
         assert torch.allclose(found.values[found.metrics.index("logit"), 0, 1, 2], right, atol=1e-5)
         with pytest.raises(SpecError, match=r"^mapped: "):
-            sweep(model, INPUTS, targets, zero, over=("head",), mapped=True)
+            effects(model, INPUTS, targets, zero, over=("head",), mapped=True)
 
     def test_detects(self, name):
         model = opened(name)

@@ -298,5 +298,5 @@ def test_a_record_beyond_the_memory_is_refused_before_it_is_made(ensemble, monke
     """A pattern of 2 members, 7 sequences and 2 heads on 6 positions in float64 has 8064 bytes, and there are 8192."""
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2}[name])
     assert look(ensemble, INPUTS, "blocks.0.attn.hook_pattern", output=False)
-    with pytest.raises(SpecError, match=r"record: blocks\.1\.attn\.hook_pattern does not fit into the memory; name fewer"):
+    with pytest.raises(SpecError, match=r"record: blocks\.1\.attn\.hook_pattern does not fit into the memory; name"):
         look(ensemble, INPUTS, PATTERNS, output=False)
