@@ -231,7 +231,7 @@ def test_a_member_too_large_for_memory_is_refused_before_anything_is_drawn(tmp_p
     """A sequence has 28 positions of 8 numbers and 4 targets of 12 in float32, 1088 bytes, and 8 in the order."""
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}[name])  # 1 GiB
     with pytest.raises(SpecError, match=field):
-        run([Experiment(MinimalRetrieval(), VectorSpec(layers=2), recipe)], tmp_path)
+        run([Experiment(MinimalRetrieval(), VectorSpec(layers=2), recipe, Members())], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -45,7 +45,7 @@ def test_a_model_in_which_no_layer_says_the_has_nothing_to_gain() -> None:
 def test_answers_of_the_search_are_those_of_edits(name: str) -> None:
     model = wrap(hugging_face(name), tokenizer())
     asked = Questions(model, PROMPTS)
-    found = search_truncations(asked, ["blocks.[12].*"], (0.0, 0.1, 0.5))
+    found = search_truncations(asked, ["blocks.[12].**"], (0.0, 0.1, 0.5))
     last = torch.tensor([asked.tokens.inputs.shape[1] - 1])
     for row, weight in enumerate(found.weights):
         for column, fraction in enumerate(found.fractions):

@@ -108,7 +108,10 @@ def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
         ('task = "anchor/identity"\n[grid]\nmodel.layers = 3\n', r"mine\.toml: grid\.model\.layers: 3 is no list"),
         ('task = "anchor/identity"\n[grid]\nmodel.layers = []\n', r"mine\.toml: grid\.model\.layers: holds no values"),
         ('task = "anchor/identity"\n[grid]\nmodel.layers = [1, 1]\n', r"grid\.model\.layers: holds a value twice"),
-        ('task = "anchor/identity"\n[grid]\nmodel.layer = [1]\n', r"mine\.toml: model\.layer: unknown field 'layer'"),
+        (
+            'task = "anchor/identity"\n[grid]\nmodel.layer = [1]\n',
+            r"mine\.toml: grid\.model\.layer: unknown field 'layer'",
+        ),
         ('task = "anchor/identity"\n[grid]\nmodell.layers = [1]\n', r"mine\.toml: grid\.modell\.layers: names nothing"),
         ('task = "anchor/identity"\n[grid]\nmodel.layers = [0]\n', r"mine\.toml: model\.layers: "),
         (f'task = "anchor/identity"\nmetric = "los"\n{GRID}', r"mine\.toml: metric: .* did you mean 'loss'"),

@@ -165,6 +165,17 @@ def test_bad_draws_are_refused(one: Task) -> None:
 
 
 @every_task
+def test_a_batch_beyond_the_memory_is_refused_before_it_is_drawn(one, monkeypatch):
+    """The inputs of 200,000 sequences fit exactly, so that their targets do not, unless these are the inputs."""
+    number = 8 if one.shape.inputs == "tokens" else 4 * one.shape.input_size
+    pages = -(-200_000 * one.shape.length * number // 4096)
+    pages -= one.family == "superposition"
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": pages}[name])
+    with pytest.raises(SpecError, match=r"^n: 200,000 sequences take more than the .* draw fewer at a time$"):
+        one.sample(one.splits[0], 200_000, 0)
+
+
+@every_task
 def test_a_notebook_shows_examples_of_every_split(one):
     shown = one._repr_html_()
     assert shown.count('class="trace"') == 2 * len(one.splits)

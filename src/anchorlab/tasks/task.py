@@ -87,7 +87,7 @@ class Task(Spec, Drawable):
         """
         return batch
 
-    def check_draw(self, split: str, n: int | float, seed: int | float = 0) -> None:
+    def check_draw(self, split: str, n: int | float, seed: object = 0) -> None:
         """Raise `SpecError` for an unknown split, a number of sequences that cannot be drawn, and no whole seed."""
         if split not in self.splits:
             raise unknown_name("split", split, self.splits, "split")
@@ -95,9 +95,7 @@ class Task(Spec, Drawable):
             raise SpecError("n", f"cannot draw {n!r} sequences", "ask for a whole number, 0 or more")
         if not isinstance(seed, Integral):
             raise SpecError("seed", f"{seed!r:.60} is not a seed", "give a whole number")
-        shape = self.shape
-        least = 8 * n * shape.length if shape.inputs == "tokens" else 4 * n * shape.length * shape.input_size
-        if least > memory():
+        if n > _ROWS_AT_ONCE and n * _bytes(self.sample(split, 1, 0)) > memory():
             problem = f"{n:,} sequences take more than the {memory() / 1e9:.0f} GB of this machine's memory"
             raise SpecError("n", problem, "draw fewer at a time")
 
@@ -170,6 +168,12 @@ class Task(Spec, Drawable):
             )
             for row, sequence in enumerate(inputs.cpu())
         ]
+
+
+def _bytes(batch: Batch) -> int:
+    """Return the bytes of a batch; what is kept under two names counts once."""
+    kept = (batch.inputs, batch.targets, batch.answers, *batch.latents.values(), *batch.rivals.values())
+    return sum({one.data_ptr(): one.nbytes for one in kept}.values())
 
 
 def _text(value: Tensor, text_of: Callable[[int], str]) -> str:

@@ -379,7 +379,7 @@ ZERO = Intervention(site=Z.format("*"), rule="zero")
         (ZERO, ("hed",), r"over.0: unknown axis of blocks.0.attn.hook_z: 'hed'; did you mean 'head'"),
         (ZERO, ("batch",), r"over.0: unknown axis of blocks.0.attn.hook_z: 'batch'"),
         (ZERO, ("head", "head"), r"over.1: 'head' is selected already"),
-        (Intervention(site="blocks.0.*_p*", rule="zero"), ("width",), r"over.0: unknown axis|over.0: .* has sizes"),
+        (Intervention(site="blocks.0.**.*_p*", rule="zero"), ("width",), r"over.0: unknown axis|over.0: .* has sizes"),
     ],
 )
 def test_an_axis_that_a_site_lacks_is_named(ensemble, change, over, message):
