@@ -11,6 +11,7 @@ from torch.func import functional_call, grad, vmap
 from anchorlab.axes import AXES
 from anchorlab.errors import SpecError
 from anchorlab.models import Model, ModelSpec, gather_positions
+from tests.documents import ROOT
 from tests.models.small_models import SMALL, drawn, inputs_of, shape_of
 
 POSITIONS = {
@@ -241,7 +242,8 @@ for spec in SMALL.values():
 
 def test_a_sequence_without_a_batch_is_named():
     """In a process of its own, since the tests check shapes before the models do."""
-    said = subprocess.run([sys.executable, "-c", WITHOUT_A_BATCH], capture_output=True, text=True, check=True)
+    line = [sys.executable, "-c", WITHOUT_A_BATCH]
+    said = subprocess.run(line, capture_output=True, text=True, check=True, cwd=ROOT)
     one = "inputs: are one sequence without a batch axis; give a batch of one, inputs[None]"
     assert said.stdout.splitlines() == [one] * len(SMALL)
 
