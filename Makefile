@@ -161,7 +161,7 @@ bench: .venv/installed-dev
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/tiny_runs.py
 	$(BIN)/python benchmarks/memory.py
-	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/effects.py
 	$(BIN)/python benchmarks/detectors.py --out docs/how_to/detectors-roc.svg
 
 # pages are tested in headless Chromium; without it those tests say so and are skipped

@@ -22,7 +22,7 @@ class DigitSum(al.Task):
 
     def sample(self, split, n, seed):
         """Draw sequences until `n` of them belong to the split."""
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         random, side = generator(seed, split), self.splits.index(split)
         inputs = torch.from_numpy(random.integers(0, 10, (10 * n + 100, self.length)))
         inputs = inputs[self.split_of(inputs) == side][:n]

@@ -34,7 +34,7 @@ class MadeUp(Task):
         return Proof("enumeration", self.holds, self.words, {"latents": 3})
 
     def sample(self, split, n, seed):
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         first = torch.arange(n)
         inputs = torch.stack([first, first + 1, torch.full((n,), seed)], dim=1)
         answers = first[:, None].expand(n, 2)

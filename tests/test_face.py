@@ -1,5 +1,6 @@
 """The curated face of the package: every name is importable, says what it is, and costs nothing before it is used."""
 
+import ast
 import json
 import pydoc
 import subprocess
@@ -37,8 +38,6 @@ def test_every_name_is_its_floor_s_own(name):
 
 
 def test_type_checkers_see_the_same_names():
-    import ast
-
     tree = ast.parse(Path(al.__file__).read_text())
     branches = [node for node in tree.body if isinstance(node, ast.If)]
     (block,) = [node for node in branches if ast.unparse(node.test) == "TYPE_CHECKING"]
@@ -89,6 +88,15 @@ def test_unknown_names():
 def test_a_name_of_another_home_is_named_with_it(name, home):
     with pytest.raises(AttributeError, match=f"write al.{home}.{name}$"):
         getattr(al, name)
+
+
+def test_the_former_name_of_effects_warns_and_works(monkeypatch):
+    module = import_module("anchorlab.lens.effects.effects")
+    monkeypatch.setattr(module, "effects", lambda *given, **named: (given, named))
+    for function in (al.sweep, al.lens.sweep):
+        with pytest.warns(FutureWarning, match=r"^al\.sweep is now al\.effects; a sweep is a grid of trainings"):
+            assert function(1, over="head") == ((1,), {"over": "head"})
+    assert "sweep" not in dir(al)
 
 
 HEAVY = ("torch", "numpy", "polars", "pyarrow", "scipy", "pydantic")

@@ -248,7 +248,7 @@ class TestLibrary:
     @pytest.mark.parametrize("name", SPECS)
     def test_has_the_same_values_at_the_same_names(self, name):
         ensemble = drawn(SPECS[name], dtype=torch.float64)
-        ours = look(ensemble, INPUTS, record=["*"])
+        ours = look(ensemble, INPUTS, record=["**"])
         with torch.no_grad():
             logits, cache = to_transformer_lens(ensemble, member=1).run_with_cache(INPUTS)
         assert logits.dtype == torch.float64
@@ -289,7 +289,7 @@ class TestLibrary:
     def test_is_opened_by_look_like_the_member(self, name):
         ensemble = drawn(SPECS[name], dtype=torch.float64)
         hooked = to_transformer_lens(ensemble, member=1)
-        ours, theirs = look(ensemble, INPUTS, ["*"]), look(hooked, INPUTS, ["*"])
+        ours, theirs = look(ensemble, INPUTS, ["**"]), look(hooked, INPUTS, ["**"])
         shared = [site for site in theirs if site in ours and not site.endswith("hook_normalized")]
         assert {"output", "blocks.1.attn.hook_pattern", "blocks.0.hook_resid_mid"} < set(shared)
         for site in shared:

@@ -28,9 +28,9 @@ recipe = al.Recipe(data=al.FixedSample(size=100), duration=60, evaluation={"ever
     "curve": "run.plot('accuracy')",
     "record": "record = al.look(run, batch, ['blocks.*.attn.hook_pattern']); record",
     "pattern": "record.plot('blocks.0.attn.hook_pattern', member=1)",
-    "sweep": """
+    "effects": """
 zero = al.Intervention(site="blocks.*.attn.hook_z", rule="zero")
-swept = al.sweep(run, batch, batch.targets, zero, over="head")
+swept = al.effects(run, batch, batch.targets, zero, over="head")
 """,
     "heads": "swept.plot('loss' if 'loss' in swept.metrics else 'logit')",
     "circuit": "circuit = find_circuit(run, sequences=8, threshold=100.0, progress=False); circuit",
@@ -41,7 +41,7 @@ swept = al.sweep(run, batch, batch.targets, zero, over="head")
 }
 CARDS = ("task", "proof", "batch", "run", "ensemble", "record", "circuit", "findings")
 DRAWINGS = ("curve", "pattern", "heads", "paths", "after pyplot")
-PROGRESS = {"training": "anchor/identity: 100% in ", "sweep": "sweeping: 100% in "}
+PROGRESS = {"training": "anchor/identity: 100% in ", "effects": "effects: 100% in "}
 
 pytestmark = pytest.mark.slow
 

@@ -42,13 +42,14 @@ _NAMES = {
     "runs": ("Store",),
     "engine": ("compare", "train"),
     "trained": ("zoo",),
-    "lens": ("Intervention", "detect", "look", "sweep"),
+    "lens": ("Intervention", "detect", "effects", "look"),
     "language": ("pretrained",),
     "studies": ("Analysis", "Profile", "Study", "at_end", "claim", "curves_against", "run_study", "study"),
     "findings": ("at_least", "at_most", "within"),
     "report": ("attention", "show", "write_report"),
 }
 _FACE = {name: package for package, names in _NAMES.items() for name in names}
+_FORMER = {"sweep": "lens"}  # it warns, and names its present spelling
 _SUBPACKAGES = {*_NAMES, "cli", "errors", "papers", "theory", "viewer"}
 
 __all__ = ["__version__", *_FACE]
@@ -73,9 +74,10 @@ hand_down(
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
         return import_module(f"anchorlab.{name}")
-    if name not in _FACE:
+    home = _FACE.get(name) or _FORMER.get(name)
+    if home is None:
         raise AttributeError(f"module 'anchorlab' has no attribute {name!r}{_hint(name)}")
-    return getattr(import_module(f"anchorlab.{_FACE[name]}"), name)
+    return getattr(import_module(f"anchorlab.{home}"), name)
 
 
 def _hint(name: str) -> str:
@@ -95,7 +97,7 @@ if TYPE_CHECKING:
     from anchorlab.engine import compare, train
     from anchorlab.findings import at_least, at_most, within
     from anchorlab.language import pretrained
-    from anchorlab.lens import Intervention, detect, look, sweep
+    from anchorlab.lens import Intervention, detect, effects, look
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
     from anchorlab.report import attention, show, write_report
     from anchorlab.runs import Store

@@ -175,7 +175,11 @@ def spec_error(error: ValidationError, at: str = "", spec: "type[Spec] | None" =
         spec: the class of the specification, for suggesting the nearest field
         data: the validated data, if at hand; the path then contains only names that occur in it
     """
-    first = error.errors(include_url=False)[0]
+    every = error.errors(include_url=False)
+    first = every[0]
+    if first["type"] == "missing":  # a misspelled field is missing, too: name what was written
+        place = first["loc"][:-1]
+        first = next((one for one in every if one["type"] == "extra_forbidden" and one["loc"][:-1] == place), first)
     kind, context = first["type"], first.get("ctx", {})
     inner = context.get("error")
     location = _written(first["loc"], data, missing=kind == "missing")

@@ -40,7 +40,7 @@ class First(Task):
         return TaskShape("tokens", self.length, 12, 12)
 
     def sample(self, split, n, seed):
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         draw = torch.Generator().manual_seed(seed)
         inputs = torch.randint(12, (n, self.length), generator=draw)
         inputs[:, 0] = inputs[:, 0] % 6 + 6 * (split == "test")

@@ -19,6 +19,7 @@ from anchorlab.training import (
     FixedSample,
     Members,
     Recipe,
+    Stream,
     Times,
     fit,
     memory_per_member,
@@ -213,6 +214,25 @@ def test_an_ensemble_too_large_for_memory_is_trained_in_chunks(monkeypatch):
     assert [member for chunk in chunks for member in chunk] == list(range(10))
     assert max(map(len, chunks)) * of_one <= 2**32 < (max(map(len, chunks)) + 1) * of_one
     assert [len(chunk) for chunk in _divide(one, 8, "cpu")] == [1] * 10
+
+
+@pytest.mark.parametrize(
+    ("recipe", "field"),
+    [
+        (
+            Recipe(data=FixedSample(size=2**20), batch=64),
+            r"recipe\.data\.size: takes 1\.15 GB for one member, and there are 1\.07 GB",
+        ),
+        (Recipe(evaluation=Evaluation(size=2**20)), r"recipe\.evaluation\.size: takes 2\.30 GB"),
+        (Recipe(data=Stream(), batch=2**20), r"recipe\.batch: takes 1\.15 GB"),
+    ],
+)
+def test_a_member_too_large_for_memory_is_refused_before_anything_is_drawn(tmp_path, monkeypatch, recipe, field):
+    """A sequence has 28 positions of 8 numbers and 4 targets of 12 in float32, 1088 bytes, and 8 in the order."""
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**18}[name])  # 1 GiB
+    with pytest.raises(SpecError, match=field):
+        run([Experiment(MinimalRetrieval(), VectorSpec(layers=2), recipe, Members())], tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):

@@ -11,6 +11,7 @@ from anchorlab.engine import compare, train
 from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec, LSTMSpec
 from anchorlab.runs import Store
+from anchorlab.trained import zoo
 from anchorlab.training import Members
 from tests.papers.hand_made_runs import HandMadeRun
 from tests.small_experiments import DECODER, IDENTITY, SAMPLE
@@ -61,7 +62,9 @@ REFUSED = [
     ({"model": DecoderSpec}, r"model: DecoderSpec is not a model spec; write al\.DecoderSpec\(\.\.\.\)"),
     ({"model": "lsm"}, r"model\.kind: unknown model 'lsm'; did you mean 'lstm'\?"),
     ({"recipe": {"duration": 2}}, r"recipe: dict is not a recipe; write al\.Recipe\(\.\.\.\)"),
-    ({"start": "abc"}, r"start: str is not a run; give what al\.train returned"),
+    ({"start": "abc"}, r"start: str is not a run; give what al\.train or al\.zoo\(NAME\) returned"),
+    ({"start": zoo()}, r"start: DataFrame is not a run; give what al\.train or al\.zoo\(NAME\) returned"),
+    ({"start": [None]}, r"start: list is not a run; give what al\.train or al\.zoo\(NAME\) returned"),
     ({"execution": "fast"}, "execution: unknown execution 'fast'; known: auto, mapped, member"),
 ]
 

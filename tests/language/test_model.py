@@ -10,7 +10,7 @@ from torch import nn
 
 from anchorlab.errors import SpecError
 from anchorlab.language import LanguageModel, wrap
-from anchorlab.lens import Intervention, attribute, logit_lens, look, ov, qk, sweep
+from anchorlab.lens import Intervention, attribute, effects, logit_lens, look, ov, qk
 from anchorlab.models import Remove, Truncate
 from tests.language.tiny import CONTEXT, HEADS, LAYERS, NAMES, TOKENS, hugging_face, tokens
 
@@ -197,7 +197,7 @@ def test_mapped_sweeps_equal_single_interventions(name: str, site: str) -> None:
     model = wrap(hugging_face(name))
     targets = torch.arange(3).unsqueeze(1)
     zero = Intervention(site=site, rule="zero")
-    mapped, single = (sweep(model, tokens(), targets, zero, ("head",), mapped=way) for way in (True, False))
+    mapped, single = (effects(model, tokens(), targets, zero, ("head",), mapped=way) for way in (True, False))
     torch.testing.assert_close(mapped.values, single.values, atol=1e-5, rtol=1e-4)
     assert float(single.change("logit").abs().min()) > 0
 

@@ -28,7 +28,7 @@ def test_the_search_finds_the_matrix_that_says_the() -> None:
     found = search_truncations(asked)
     assert found.best() == Truncate(weight=LOUD_MATRIX, fraction=0.0)
     assert len(found.weights) == LAYERS * 6
-    assert found.best("*.attn.W_V", "*.W_in").weight != LOUD_MATRIX
+    assert found.best("**.attn.W_V", "**.W_in").weight != LOUD_MATRIX
     assert found.table()["weight"][0] == LOUD_MATRIX
     best = found.answers[found.weights.index(LOUD_MATRIX)][found.fractions.index(0.0)]
     torch.testing.assert_close(best.right, Questions(spoken(0.0), PROMPTS).answers().right)
@@ -45,7 +45,7 @@ def test_a_model_in_which_no_layer_says_the_has_nothing_to_gain() -> None:
 def test_answers_of_the_search_are_those_of_edits(name: str) -> None:
     model = wrap(hugging_face(name), tokenizer())
     asked = Questions(model, PROMPTS)
-    found = search_truncations(asked, ["blocks.[12].*"], (0.0, 0.1, 0.5))
+    found = search_truncations(asked, ["blocks.[12].**"], (0.0, 0.1, 0.5))
     last = torch.tensor([asked.tokens.inputs.shape[1] - 1])
     for row, weight in enumerate(found.weights):
         for column, fraction in enumerate(found.fractions):
@@ -108,7 +108,7 @@ def test_what_was_kept_of_another_search_is_not_taken(tmp_path: Path, change: st
 
 def test_progress_counts_the_blocks_that_are_computed() -> None:
     told: list[tuple[int, int]] = []
-    search_truncations(Questions(spoken(), PROMPTS), ["*.W_in"], (0.0,), progress=lambda *now: told.append(now))
+    search_truncations(Questions(spoken(), PROMPTS), ["**.W_in"], (0.0,), progress=lambda *now: told.append(now))
     assert told == [(0, 6), (3, 6), (5, 6), (6, 6)]
 
 
@@ -121,11 +121,11 @@ def test_what_a_search_refuses() -> None:
     with pytest.raises(SpecError, match=r"prompts: none has a right answer"):
         search_truncations(Questions(spoken(), [Prompt("to")]))
     with pytest.raises(SpecError, match="weights"):
-        search_truncations(asked, ["*.W_in"]).best("*.W_out")
+        search_truncations(asked, ["**.W_in"]).best("**.W_out")
 
 
 def test_matrices_are_named_once_and_in_order() -> None:
-    assert matrices(spoken(), ["blocks.0.mlp.W_*", "*.W_in", "blocks.?.ln1.w"][:2])[:3] == [
+    assert matrices(spoken(), ["blocks.0.mlp.W_*", "**.W_in", "blocks.?.ln1.w"][:2])[:3] == [
         "blocks.0.mlp.W_in", "blocks.0.mlp.W_out", "blocks.1.mlp.W_in",
     ]  # fmt: skip
 

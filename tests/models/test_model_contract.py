@@ -1,6 +1,8 @@
 """What holds for every registered kind of model, whatever its switches."""
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch.func import functional_call, grad, vmap
 from anchorlab.axes import AXES
 from anchorlab.errors import SpecError
 from anchorlab.models import Model, ModelSpec, gather_positions
+from tests.documents import ROOT
 from tests.models.small_models import SMALL, drawn, inputs_of, shape_of
 
 POSITIONS = {
@@ -225,6 +228,24 @@ def test_a_shorter_sequence_is_the_beginning_of_a_longer_one_unless_a_model_look
     model, inputs = drawn(SMALL[kind]), inputs_of(SMALL[kind])
     shorter, longer = model(inputs[:, :5]), model(inputs)[:, :5]
     assert torch.allclose(shorter, longer, rtol=0, atol=1e-12) == masked(SMALL[kind])
+
+
+WITHOUT_A_BATCH = """
+from tests.models.small_models import SMALL, drawn, inputs_of
+for spec in SMALL.values():
+    try:
+        drawn(spec)(inputs_of(spec)[0])
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_sequence_without_a_batch_is_named():
+    """In a process of its own, since the tests check shapes before the models do."""
+    line = [sys.executable, "-c", WITHOUT_A_BATCH]
+    said = subprocess.run(line, capture_output=True, text=True, check=True, cwd=ROOT)
+    one = "inputs: are one sequence without a batch axis; give a batch of one, inputs[None]"
+    assert said.stdout.splitlines() == [one] * len(SMALL)
 
 
 def test_forward_takes_positions_and_tap(spec):

@@ -1,4 +1,4 @@
-"""`plot` of runs, records, sweeps, findings and circuits: what is drawn, by numbers known without it."""
+"""`plot` of runs, records, effects, findings and circuits: what is drawn, by numbers known without it."""
 
 import numpy as np
 import polars as pl
@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.engine import run
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Patching, PathPatching, Record, Steering, Sweep
+from anchorlab.lens import Effects, Patching, PathPatching, Record, Steering
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation
 from tests.papers.hand_made_circuits import FIRST, JOIN, circuit, path
@@ -159,7 +159,7 @@ class TestSweeps:
         baseline = torch.tensor([[0.9, 0.8, 0.7][:members]])
         values = torch.arange(members * 4).view(1, members, 2, 2) / 10
         sites = ("blocks.0.attn.hook_z", "blocks.1.attn.hook_z")
-        return Sweep(("accuracy",), sites, ("head",), baseline, values)
+        return Effects(("accuracy",), sites, ("head",), baseline, values)
 
     def test_a_map_of_changes_for_each_member(self):
         drawing = self.swept().plot("accuracy")
@@ -179,7 +179,7 @@ class TestSweeps:
 
     def test_further_axes_are_rows(self):
         values = torch.arange(12.0).view(1, 1, 2, 2, 3)
-        swept = Sweep(("loss",), ("blocks.0.x", "blocks.1.x"), ("head", "query"), torch.zeros(1, 1), values)
+        swept = Effects(("loss",), ("blocks.0.x", "blocks.1.x"), ("head", "query"), torch.zeros(1, 1), values)
         drawing = swept.plot("loss")
         ((_, shown),) = maps(drawing).items()
         assert (shown == np.arange(12).reshape(4, 3)).all()

@@ -97,7 +97,16 @@ HYPOTHESIS = '[[hypothesis]]\nname = "h"\nstatement = "It is so"\n'
         ("x =", r"mine\.toml: cannot be read as TOML"),
         (f'{BASE}seeds = "3:1"', r"mine\.toml: seeds: 3:1 is an empty range"),
         (f'{BASE}profil = "x"', r"mine\.toml: profil: unknown field 'profil'; did you mean 'profile'"),
-        (f"{BASE}[model]\nhaeds = 3", r"mine\.toml: model\.haeds: names nothing"),
+        (f"{BASE}[model]\nhaeds = 3", r"mine\.toml: model\.haeds: unknown field 'haeds'; did you mean 'heads'"),
+        (
+            f"{BASE}[recipe.optimser]\nbeta = 1",
+            r"recipe\.optimser\.beta: unknown field 'optimser'; did you mean 'optimiser'",
+        ),
+        (
+            f"{BASE}[members]\nseeds = 3",
+            r"mine\.toml: members\.seeds: is not set here; write seeds at the top of the file",
+        ),
+        (f'{BASE}[[hypothesis]]\nname = "h"\nstatment = "h"', r"hypothesis\.0\.statment: unknown field .* 'statement'"),
         (f"{BASE}[model]\nheads = 0", r"mine\.toml: model\.heads: "),
         (f"{BASE}[model]\nheads = []", r"mine\.toml: model\.heads: lists no value"),
         (f"{BASE}[recipe.data]\nsize = 60", r"mine\.toml: recipe\.data\.size: is what anchor/identity compares"),

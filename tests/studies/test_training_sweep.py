@@ -63,9 +63,9 @@ def test_two_quantities_make_a_grid():
         ({"model.layers": (1, 1)}, r"vary\.model\.layers"),
         ({"layers": (1,)}, r"vary\.layers"),
         ({"model": (1,)}, r"vary\.model"),
-        ({"model.layer": (1,)}, r"model\.layer"),
+        ({"model.layer": (1,)}, r"vary\.model\.layer: unknown field 'layer'"),
         ({"recipe.optimizer.learning_rate": (1e-3,)}, r"vary\.recipe\.optimizer"),
-        ({"model.heads": (0,)}, r"model\.heads"),
+        ({"model.heads": (0,)}, r"vary\.model\.heads"),
     ],
 )
 def test_quantities_that_make_no_sweep_are_named(vary, field):

@@ -22,7 +22,7 @@ class Copy(Task):
         return TaskShape("tokens", 3, 7, 7)
 
     def sample(self, split, n, seed):
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         inputs = torch.from_numpy(generator(seed, split).integers(0, 7, (n, 3)))
         answers = inputs[:, :1]
         return Batch(inputs, answers, answers, torch.tensor([2]), split)

@@ -157,8 +157,22 @@ def test_bad_draws_are_refused(one: Task) -> None:
     for n in (-1, 2.5):
         with pytest.raises(SpecError, match=f"n: cannot draw {n!r} sequences; ask for a whole number"):
             one.sample(one.splits[0], n, 0)
+    for seed in (2.5, "1", None):
+        with pytest.raises(SpecError, match=f"seed: {seed!r} is not a seed; give a whole number"):
+            one.sample(one.splits[0], 1, seed)
     with pytest.raises(SpecError, match="n: 10,000,000,000,000 sequences take more than"):
         one.sample(one.splits[0], 10**13, 0)
+
+
+@every_task
+def test_a_batch_beyond_the_memory_is_refused_before_it_is_drawn(one, monkeypatch):
+    """The inputs of 200,000 sequences fit exactly, so that their targets do not, unless these are the inputs."""
+    number = 8 if one.shape.inputs == "tokens" else 4 * one.shape.input_size
+    pages = -(-200_000 * one.shape.length * number // 4096)
+    pages -= one.family == "superposition"
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": pages}[name])
+    with pytest.raises(SpecError, match=r"^n: 200,000 sequences take more than the .* draw fewer at a time$"):
+        one.sample(one.splits[0], 200_000, 0)
 
 
 @every_task

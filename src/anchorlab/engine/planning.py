@@ -14,7 +14,7 @@ from anchorlab.memory import memory
 from anchorlab.runs import Run
 from anchorlab.runs.atomic_files import damaged
 from anchorlab.runs.environment import cores
-from anchorlab.training import Experiment, memory_per_member
+from anchorlab.training import Experiment, check_memory, memory_per_member
 from anchorlab.training.cost import LEAST_MAPPED, estimated_seconds
 from anchorlab.training.joined import MOST_TOGETHER, Group, Places, groups
 from anchorlab.training.trainer import ExecutionName, check_device
@@ -95,7 +95,11 @@ def local(
     """Return the processes of this machine, by default one per device if there are several, and plans that suit them.
 
     `asked` are all requested experiments, including finished ones, since groups must not depend on what is finished.
+
+    Errors: `SpecError` for an experiment of which one member does not fit into the memory.
     """
+    for one in todo.values():
+        check_memory(one, _memory_of(device))
     devices = None
     if device == "cuda" and torch.cuda.device_count() > 1:
         devices = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
@@ -202,8 +206,12 @@ def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]
 
 def _fitting(experiment: Experiment, workers: int, device: str) -> int:
     """Return how many members fit into a worker's share of the memory, at least one."""
-    share = memory() // workers if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
+    share = _memory_of(device) // (workers if device == "cpu" else 1)
     return max(1, int(_MEMORY_SHARE * share) // memory_per_member(experiment))
+
+
+def _memory_of(device: str) -> int:
+    return memory() if device == "cpu" else torch.cuda.get_device_properties(device).total_memory
 
 
 def _plan(division: list[list[int]], workers: int, jobs: int, device: str, execution: ExecutionName) -> Plan:

@@ -70,7 +70,7 @@ def train(
     if recipe is not None and not isinstance(recipe, Recipe):
         raise SpecError("recipe", f"{_name(recipe)} is not a recipe", "write al.Recipe(...)")
     if start is not None and not isinstance(start, TrainedRun):
-        raise SpecError("start", f"{_name(start)} is not a run", "give what al.train returned")
+        raise SpecError("start", f"{_name(start)} is not a run", "give what al.train or al.zoo(NAME) returned")
     chosen, store, members = as_task(task), Store.of(store), Members.of(seeds)
     before = None if start is None else start.experiment
     model = model or (default_model(chosen.shape) if before is None else before.model)

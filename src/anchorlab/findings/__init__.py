@@ -43,5 +43,5 @@ from anchorlab.findings.figures import (
     numbers,
 )
 from anchorlab.findings.findings import Findings
-from anchorlab.findings.ledger import SCOPES, Counts, Entry, Evidence, counts, counts_apart, ledger
+from anchorlab.findings.ledger import SCOPES, Counts, Evidence, LedgerEntry, counts, counts_apart, ledger
 from anchorlab.findings.provenance import Provenance, provenance

@@ -35,7 +35,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A claim of a study with its evidence: at least one result, strongest first."""
 
     study: str
@@ -90,7 +90,7 @@ def counts_apart(results: Iterable[ClaimResult]) -> dict[Verdict, int]:
     return {verdict: found[verdict] for verdict in SYMBOLS if found[verdict]}
 
 
-def ledger(findings: Iterable[Findings]) -> list[Entry]:
+def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
     """Return one entry for every claim in the findings of any number of studies and profiles, in order of appearance.
 
     Preconditions have no entries. Within an entry, profiles called `smoke` come last; then measured results come before
@@ -109,7 +109,7 @@ def ledger(findings: Iterable[Findings]) -> list[Entry]:
         ranked = sorted(evidence, key=lambda one: _rank(one.result))
         if _disputed([one.result for one in ranked]):
             ranked[0] = replace(ranked[0], result=replace(ranked[0].result, disputed=True))
-        entries.append(Entry(study, ranked[0].result.claim, tuple(ranked)))
+        entries.append(LedgerEntry(study, ranked[0].result.claim, tuple(ranked)))
     return entries
 
 

@@ -1,11 +1,14 @@
 """Pretrained language models, ready for every instrument of the lens."""
 
 from anchorlab.language.answers import Answers, Questions
+from anchorlab.language.encode import windows
 from anchorlab.language.losses import text_losses
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.next_words import continue_text, edited_weights, next_words
+from anchorlab.language.packaged import packaged_folder
 from anchorlab.language.pretrained import pretrained, wrap
-from anchorlab.language.prompts import Prompt
+from anchorlab.language.prompts import Prompt, facts
+from anchorlab.language.sample_text import english_page
 from anchorlab.language.to_hugging_face import to_hugging_face
 from anchorlab.language.truncation_controls import TruncationControls, control_truncation
 from anchorlab.language.truncations import FRACTIONS, TruncationSearch, search_truncations
@@ -21,10 +24,14 @@ __all__ = [
     "continue_text",
     "control_truncation",
     "edited_weights",
+    "english_page",
+    "facts",
     "next_words",
+    "packaged_folder",
     "pretrained",
     "search_truncations",
     "text_losses",
     "to_hugging_face",
+    "windows",
     "wrap",
 ]

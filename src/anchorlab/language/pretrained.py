@@ -39,7 +39,7 @@ def pretrained(
     precision: Precision = "float32",
     device: str = "cpu",
 ) -> LanguageModel:
-    """Open a pretrained language model, for `look`, `sweep` and every other instrument of the lens.
+    """Open a pretrained language model, for `look`, `effects` and every other instrument of the lens.
 
         model = al.pretrained("EleutherAI/pythia-160m", revision="step1000", download=True)
         model = al.pretrained("smollm2")  # after `make language`

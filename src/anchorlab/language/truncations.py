@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from anchorlab.errors import SpecError, StoreError
 from anchorlab.language.answers import Answers, Questions, combine, first_block
 from anchorlab.language.model import LanguageModel
 from anchorlab.models.edits import Truncate, apply_each
+from anchorlab.patterns import matches, matching
 from anchorlab.progress import Counted, counted
 from anchorlab.runs.atomic_files import check_named_file, write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
@@ -57,7 +57,7 @@ class TruncationSearch:
 
         Errors: `SpecError` for patterns that match no matrix.
         """
-        rows = [row for row, name in enumerate(self.weights) if any(fnmatchcase(name, one) for one in patterns or "*")]
+        rows = [row for row, name in enumerate(self.weights) if any(matches(one, name) for one in patterns or ["**"])]
         if not rows:
             raise unknown_name("weights", ", ".join(patterns), self.weights, "matrix")
         row, column = divmod(int(self.loss[rows].argmin()), len(self.fractions))
@@ -83,7 +83,7 @@ class TruncationSearch:
 
 def search_truncations(
     questions: Questions,
-    weights: Sequence[str] = ("blocks.*",),
+    weights: Sequence[str] = ("blocks.**",),
     fractions: Sequence[float] = FRACTIONS,
     *,
     keep: Path | None = None,
@@ -139,9 +139,8 @@ def matrices(model: LanguageModel, weights: Sequence[str]) -> list[str]:
     """
     known = [name for name, value in model.named_parameters() if value.ndim == 2]
     for index, pattern in enumerate(weights):
-        if not any(fnmatchcase(name, pattern) for name in known):
-            raise unknown_name(f"weights.{index}", pattern, known, "matrix")
-    return [name for name in known if any(fnmatchcase(name, pattern) for pattern in weights)]
+        matching(pattern, known, f"weights.{index}", "matrix")
+    return [name for name in known if any(matches(pattern, name) for pattern in weights)]
 
 
 def _cut(questions: Questions, name: str, fractions: Sequence[float]) -> Answers:

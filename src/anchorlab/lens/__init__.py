@@ -1,6 +1,18 @@
 """Look inside models: record and change the values at their sites, and measure what their heads and weights do."""
 
 from anchorlab.lens.circuits import AttentionRule, Circuit, CircuitPath, Explanation, find_circuit
+from anchorlab.lens.effects import (
+    METRICS,
+    Effects,
+    Patching,
+    PathPatching,
+    Steering,
+    effects,
+    patch,
+    patch_paths,
+    steer,
+    sweep,
+)
 from anchorlab.lens.emergence import (
     CrossingOrder,
     Emergence,
@@ -50,7 +62,6 @@ from anchorlab.lens.look import (
     with_sites,
 )
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
-from anchorlab.lens.sweep import METRICS, Patching, PathPatching, Steering, Sweep, patch, patch_paths, steer, sweep
 from anchorlab.lens.vectors import (
     TSNE,
     Alignment,

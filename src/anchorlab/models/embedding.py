@@ -5,7 +5,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
+from anchorlab.errors import SpecError
 from anchorlab.models.attention import affine
+
+
+def one_sequence(field: str) -> SpecError:
+    """Return the error for a single sequence in place of a batch."""
+    return SpecError(field, "are one sequence without a batch axis", "give a batch of one, inputs[None]")
 
 
 class TokenEmbedding(nn.Module):
@@ -16,7 +22,9 @@ class TokenEmbedding(nn.Module):
         self.W_E = nn.Parameter(torch.empty(tokens, width))
 
     def forward(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position width"]:
-        """Return the embedded sequence."""
+        """Return the embedded sequence. Errors: `SpecError` for a sequence without a batch axis."""
+        if inputs.ndim == 1:
+            raise one_sequence("inputs")
         return functional.embedding(inputs, self.W_E)
 
 
@@ -29,7 +37,9 @@ class VectorEmbedding(nn.Module):
         self.b_E = nn.Parameter(torch.empty(width))
 
     def forward(self, inputs: Float[Tensor, "batch position feature"]) -> Float[Tensor, "batch position width"]:
-        """Return the embedded sequence."""
+        """Return the embedded sequence. Errors: `SpecError` for a sequence without a batch axis."""
+        if inputs.ndim == 2:
+            raise one_sequence("inputs")
         return affine(inputs, self.W_E, self.b_E)
 
 

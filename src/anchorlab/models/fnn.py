@@ -83,8 +83,8 @@ class FNN(Model):
         if positions is not None and positions.shape[-1] > 1:
             problem = f"an 'fnn' makes one prediction for a whole sequence, not {positions.shape[-1]}"
             raise SpecError("positions", problem, "give only the last position")
-        if inputs.shape[1] != self.length:
-            problem = f"an 'fnn' made for {self.length} positions cannot read {inputs.shape[1]}"
+        if inputs.shape[-1] != self.length:
+            problem = f"an 'fnn' made for {self.length} positions cannot read {inputs.shape[-1]}"
             raise SpecError("inputs", problem, "give whole sequences")
         x = tap("hook_embed", self.embed(inputs))
         x = (x + tap("hook_pos_embed", self.pos_embed.W_pos.expand_as(x))).flatten(1)

@@ -5,7 +5,7 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from anchorlab.errors import SpecError
-from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding
+from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding, one_sequence
 
 
 def readable(
@@ -25,12 +25,12 @@ def readable(
         if not inputs.is_floating_point():
             raise SpecError(field, f"are {numbers_text(inputs)}, and the model reads vectors", remedy)
         if inputs.ndim == 2 and inputs.shape[-1] == features:
-            raise _one_sequence(field)
+            raise one_sequence(field)
         if inputs.ndim != 3 or inputs.shape[-1] != features:
             raise SpecError(field, f"have shape {tuple(inputs.shape)}", remedy)
         return inputs
     if inputs.ndim == 1:
-        raise _one_sequence(field)
+        raise one_sequence(field)
     if not isinstance(embed, TokenEmbedding):
         return inputs
     if not whole(inputs) or inputs.ndim != 2:
@@ -42,10 +42,6 @@ def readable(
         problem = f"have {inputs.shape[1]} positions, and the model reads {longest}"
         raise SpecError(field, problem, f"give sequences of at most {longest}")
     return inputs.long()
-
-
-def _one_sequence(field: str) -> SpecError:
-    return SpecError(field, "are one sequence without a batch axis", "give a batch of one, inputs[None]")
 
 
 def check_range(numbers: Shaped[Tensor, "..."], size: int, field: str, what: str, remedy: str) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
+from anchorlab.models.embedding import one_sequence
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
 from anchorlab.models.sites import Site, Tap, identity_tap
 from anchorlab.models.transformer import require_inputs
@@ -57,6 +58,8 @@ class Autoencoder(Model):
         tap: Tap = identity_tap,
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions` (`[scored]` or `[batch scored]`), or everywhere when None."""
+        if inputs.ndim == 2:
+            raise one_sequence("inputs")
         hidden = tap("hook_hidden", gather_positions(inputs, positions) @ self.W)
         outputs = hidden @ self.W.T + self.b
         return tap("hook_logits", outputs.relu() if self.relu else outputs)

@@ -6,7 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 from anchorlab.findings import Findings, ledger
-from anchorlab.findings.ledger import Entry
+from anchorlab.findings.ledger import LedgerEntry
 
 FILE = "published.json"
 """The file in this folder that `docs/gallery/build.py` writes: findings without their figures and tables."""
@@ -20,6 +20,6 @@ def published() -> tuple[Findings, ...]:
 
 
 @cache
-def published_entries() -> dict[str, Entry]:
+def published_entries() -> dict[str, LedgerEntry]:
     """Return the published evidence for every claim, by its id, strongest first."""
     return {entry.claim.id: entry for entry in ledger(published())}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line, provenance
-from anchorlab.lens import Circuit, Patching, PathPatching, Record, Steering, Sweep
+from anchorlab.lens import Circuit, Effects, Patching, PathPatching, Record, Steering
 from anchorlab.lens.grids import layers_of
 from anchorlab.report.figures import draw
 from anchorlab.spec import unknown_name
@@ -60,9 +60,9 @@ def _record(record: Record, site: str, tokens: Sequence[str] | None, index: Mapp
 
 
 @plot.register
-def _sweep(sweep: Sweep, metric: str, member: int | None) -> Drawing:
-    figure = _places(sweep, len(sweep.change(metric)), member, lambda one: sweep.map(metric, one))
-    title = f"Change of {metric}, {_pattern(sweep.sites)}"
+def _effects(effects: Effects, metric: str, member: int | None) -> Drawing:
+    figure = _places(effects, len(effects.change(metric)), member, lambda one: effects.map(metric, one))
+    title = f"Change of {metric}, {_pattern(effects.sites)}"
     caption = "The metric under each intervention minus the metric without."
     return draw(replace(figure, title=title, caption=caption, value_label=f"change of {metric}", signed=True))
 
@@ -140,7 +140,7 @@ def _circuit(circuit: Circuit, title: str) -> Drawing:
 
 
 def _places(
-    grid_of: Sweep | Patching, members: int, member: int | None, heat_map: Callable[[int], Tensor]
+    grid_of: Effects | Patching, members: int, member: int | None, heat_map: Callable[[int], Tensor]
 ) -> MapFigure:
     """Return a figure, without title, with a heat map over sites and places for each member, or only for `member`."""
     shown = range(members) if member is None else [member]
@@ -148,7 +148,7 @@ def _places(
         raise SpecError("member", f"{len(shown)} maps do not fit into a figure", "choose one, as in member=0")
     layers = layers_of(grid_of.sites)
     by_layer = len(set(layers)) == len(layers)
-    values = grid_of.values[0] if isinstance(grid_of, Sweep) else grid_of.difference
+    values = grid_of.values[0] if isinstance(grid_of, Effects) else grid_of.difference
     rows = [[str(layer) for layer in layers] if by_layer else list(grid_of.sites)]
     rows += [
         [f"{axis} {at}" for at in range(size)] for axis, size in zip(grid_of.over[:-1], values.shape[2:], strict=False)

@@ -66,6 +66,8 @@ def read_study(path: Path) -> StudyFile:
         raise SpecError(f"{path}: study", "is missing", "name the study that is varied; a file of a task is for train")
     try:
         found = StudyFile.parse(data)
+        if "seeds" in found.members:
+            raise SpecError("members.seeds", "is not set here", "write seeds at the top of the file")
         _ = found.chosen_seeds
     except SpecError as error:
         raise SpecError(f"{path}: {error.field}", error.problem, error.remedy) from None

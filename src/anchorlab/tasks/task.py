@@ -72,7 +72,8 @@ class Task(Spec, Drawable):
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences of a split; the same seed gives the same bytes.
 
-        Errors: `SpecError` for an unknown split, and for an `n` that is negative, no whole number or beyond the memory.
+        Errors: `SpecError` for an unknown split, for an `n` that is negative, no whole number or beyond the memory, and
+        for a seed that is no whole number.
         """
 
     @abstractmethod
@@ -86,15 +87,15 @@ class Task(Spec, Drawable):
         """
         return batch
 
-    def check_draw(self, split: str, n: int | float) -> None:
-        """Raise `SpecError` for an unknown split, and for a number of sequences that cannot be drawn."""
+    def check_draw(self, split: str, n: int | float, seed: object = 0) -> None:
+        """Raise `SpecError` for an unknown split, a number of sequences that cannot be drawn, and no whole seed."""
         if split not in self.splits:
             raise unknown_name("split", split, self.splits, "split")
         if not isinstance(n, Integral) or n < 0:
             raise SpecError("n", f"cannot draw {n!r} sequences", "ask for a whole number, 0 or more")
-        shape = self.shape
-        least = 8 * n * shape.length if shape.inputs == "tokens" else 4 * n * shape.length * shape.input_size
-        if least > memory():
+        if not isinstance(seed, Integral):
+            raise SpecError("seed", f"{seed!r:.60} is not a seed", "give a whole number")
+        if n > _ROWS_AT_ONCE and n * _bytes(self.sample(split, 1, 0)) > memory():
             problem = f"{n:,} sequences take more than the {memory() / 1e9:.0f} GB of this machine's memory"
             raise SpecError("n", problem, "draw fewer at a time")
 
@@ -167,6 +168,12 @@ class Task(Spec, Drawable):
             )
             for row, sequence in enumerate(inputs.cpu())
         ]
+
+
+def _bytes(batch: Batch) -> int:
+    """Return the bytes of a batch; what is kept under two names counts once."""
+    kept = (batch.inputs, batch.targets, batch.answers, *batch.latents.values(), *batch.rivals.values())
+    return sum({one.data_ptr(): one.nbytes for one in kept}.values())
 
 
 def _text(value: Tensor, text_of: Callable[[int], str]) -> str:

@@ -1,7 +1,7 @@
 """Training: recipes, ensembles, and the loop that trains them."""
 
 from anchorlab.training.checkpoint import ChunkKeeper, merge
-from anchorlab.training.cost import memory_per_member, work_per_step
+from anchorlab.training.cost import check_memory, memory_per_member, work_per_step
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.members import Gamma, Members

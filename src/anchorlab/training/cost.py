@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec
 from anchorlab.models.model import predict
 from anchorlab.tasks import Task
@@ -63,19 +64,36 @@ def memory_per_member(experiment: Experiment) -> int:
 
     The estimate of the activations is an upper bound.
     """
-    task, recipe = experiment.task, experiment.recipe
     weights = [*experiment.template.parameters(), *experiment.template.buffers()]
-    number = _bytes_per_number(experiment)
     widest = max((value.shape[-1] for value in weights if value.ndim), default=1)
-    activations = recipe.batch * task.shape.length * widest * len(weights)
-    sequences = len(task.splits) * recipe.evaluation.size
-    if recipe.data.kind == "sample":
-        sequences += max(experiment.members.data_size or (recipe.data.size,))
-    else:
-        sequences += max(STREAM_DRAW, recipe.batch)
+    activations = experiment.recipe.batch * experiment.task.shape.length * widest * len(weights)
+    return _bytes_per_number(experiment) * activations + sum(_held(experiment).values())
+
+
+def check_memory(experiment: Experiment, available: int) -> None:
+    """Raise `SpecError` if one member's weights or sequences alone are larger than the available bytes."""
+    for field, needed in _held(experiment).items():
+        if needed > available:
+            problem = f"takes {needed / 1e9:,.2f} GB for one member, and there are {available / 1e9:,.2f} GB"
+            raise SpecError(field, problem, "make it smaller")
+
+
+def _held(experiment: Experiment) -> dict[str, int]:
+    """Return the bytes that one member holds all along, by the field that decides on them."""
+    task, recipe, number = experiment.task, experiment.recipe, _bytes_per_number(experiment)
     trained = parameter_count(experiment) * (1 + len(slots(recipe.optimiser)))
-    numbers = sum(value.numel() for value in weights) + trained + activations
-    return number * numbers + sequences * _bytes_per_sequence(task, number)
+    weights = sum(value.numel() for value in (*experiment.template.parameters(), *experiment.template.buffers()))
+    if recipe.data.kind == "sample":
+        field, drawn = "recipe.data.size", max(experiment.members.data_size or (recipe.data.size,))
+    else:
+        field, drawn = "recipe.batch", max(STREAM_DRAW, recipe.batch)
+    sequence = _bytes_per_sequence(task, number)
+    evaluated = len(task.splits) * recipe.evaluation.size
+    return {
+        "model": number * (weights + trained),
+        field: drawn * sequence,
+        "recipe.evaluation.size": evaluated * sequence,
+    }
 
 
 def checkpoint_bytes(experiment: Experiment) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from anchorlab.errors import SpecError
 from anchorlab.runs import flat
+from anchorlab.spec import unknown_name
 from anchorlab.training.experiment import Experiment
 
 Value = str | int | float | bool | None | tuple["Value", ...] | list["Value"]
@@ -37,7 +38,7 @@ def value_at(experiment: Experiment, path: str) -> Any:
     """Return the value of a field as plain data. Errors: `SpecError` for a path that names no field."""
     place, name = _place(experiment.to_json(), path)
     if name not in place:
-        raise SpecError(path, "names nothing in an experiment", "name a field as the spec writes it")
+        raise unknown_name(path, name, place, "field")
     return place[name]
 
 
@@ -51,7 +52,12 @@ def with_values(experiment: Experiment, values: Mapping[str, Value], label: str,
     for path, value in values.items():
         place, name = _place(data, path, at)
         place[name] = [value] * len(experiment.members) if path.startswith("members.") else value
-    return Experiment.from_json(data, label)
+    try:
+        return Experiment.from_json(data, label)
+    except SpecError as error:
+        if error.field in values:
+            raise SpecError(at + error.field, error.problem, error.remedy) from None
+        raise
 
 
 def _place(data: dict[str, Any], path: str, at: str = "") -> tuple[dict[str, Any], str]:
@@ -61,7 +67,9 @@ def _place(data: dict[str, Any], path: str, at: str = "") -> tuple[dict[str, Any
         raise SpecError(at + path, "names nothing in an experiment", f"begin with {', '.join(PARTS)}")
     place: Any = data
     for part in (first, *rest[:-1]):
-        inner = place.get(part)
+        if part not in place:
+            raise unknown_name(at + path, part, place, "field")
+        inner = place[part]
         if not isinstance(inner, dict):
             raise SpecError(at + path, f"{part!r} has nothing below it", "name a field as the spec writes it")
         place = inner

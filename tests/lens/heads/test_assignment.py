@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import detect, look, match_heads, sweep
+from anchorlab.lens import detect, effects, look, match_heads
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import initialise
@@ -79,7 +79,7 @@ def test_similarity_is_the_mean_cosine_of_sequences(hand_built):
 def test_reordered_values_agree_between_members(hand_built):
     record = look(hand_built, INPUTS, PATTERNS, output=False)
     zero = Intervention(site="blocks.*.attn.hook_z", rule="zero")
-    change = sweep(hand_built, INPUTS, KEYS, zero, "head").change("logit")
+    change = effects(hand_built, INPUTS, KEYS, zero, "head").change("logit")
     assert not torch.allclose(change, change[:1].expand_as(change), atol=1e-2)
     same = match_heads(record).reorder(change)
     assert torch.allclose(same, same[:1].expand_as(same), atol=1e-5)

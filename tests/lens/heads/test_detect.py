@@ -17,7 +17,7 @@ LAST = torch.tensor([LENGTH - 1])
 
 @pytest.fixture(scope="module")
 def frame(solvers):
-    record = look(solvers, INPUTS, record=[PATTERNS, "*.hook_attn_scores"])
+    record = look(solvers, INPUTS, record=[PATTERNS, "**.hook_attn_scores"])
     return detect(record, anchors=ANCHORS, keys=ANCHORS + 1)
 
 
@@ -213,3 +213,10 @@ def test_what_is_no_record_is_told_to_be_looked_at(given):
     remedy = r"record patterns first: al\.look\(run, batch, record=\['blocks\.\*\.attn\.hook_pattern'\]\)"
     with pytest.raises(SpecError, match=rf"^record: is of type \w+, not a record of attention; {remedy}$"):
         detect(given)
+
+
+@pytest.mark.untyped
+def test_sequences_alone_are_no_batch(solvers):
+    record = look(solvers, INPUTS, record=[PATTERNS])
+    with pytest.raises(SpecError, match=r"^batch: is of type Tensor; give what task\.sample returned$"):
+        detect(record, INPUTS)

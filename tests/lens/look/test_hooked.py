@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SiteError, SpecError
-from anchorlab.lens import Intervention, detect, look, sweep
+from anchorlab.lens import Intervention, detect, effects, look
 from anchorlab.models import Remove, Truncate
 
 library = pytest.importorskip("transformer_lens")
@@ -80,14 +80,14 @@ class TestBoth:
         model = opened(name)
         with torch.no_grad():
             logits, cache = model.run_with_cache(INPUTS)
-        record = look(model, INPUTS, ["*"])
+        record = look(model, INPUTS, ["**"])
         assert set(record) - {"output"} == set(cache.keys())
         assert torch.equal(record["output"][0], logits)
         for site in cache.keys():  # noqa: SIM118 (not a dict)
             assert torch.equal(record[site][0], cache[site]), site
 
     def test_names_the_axes(self, name):
-        record = look(opened(name), INPUTS, ["*"])
+        record = look(opened(name), INPUTS, ["**"])
         per_head = ("member", "batch", "position", "head", "head_width")
         expected = {
             "hook_embed": ("member", "batch", "position", "width"),
@@ -108,7 +108,7 @@ class TestBoth:
 
     def test_intervenes_as_run_with_hooks_does_at_every_site(self, name):
         model = opened(name)
-        record = look(model, INPUTS, ["*"])
+        record = look(model, INPUTS, ["**"])
         for site in record:
             value = record[site]
             off_path = not THIRD and site.endswith("hook_resid_mid")
@@ -139,7 +139,7 @@ class TestBoth:
     def test_sweeps_heads(self, name):
         model, targets = opened(name), INPUTS[:, -1:]
         zero = Intervention(site="blocks.*.attn.hook_z", rule="zero")
-        found = sweep(model, INPUTS, targets, zero, over=("head",))
+        found = effects(model, INPUTS, targets, zero, over=("head",))
 
         def without_head_2(value, hook):
             value = value.clone()
@@ -151,7 +151,7 @@ class TestBoth:
         right = theirs.gather(1, targets).mean().double()
         assert torch.allclose(found.values[found.metrics.index("logit"), 0, 1, 2], right, atol=1e-5)
         with pytest.raises(SpecError, match=r"^mapped: "):
-            sweep(model, INPUTS, targets, zero, over=("head",), mapped=True)
+            effects(model, INPUTS, targets, zero, over=("head",), mapped=True)
 
     def test_detects(self, name):
         model = opened(name)
@@ -170,7 +170,7 @@ class TestBoth:
             before = model(INPUTS)
         model.train()
         weights = {key: value.clone() for key, value in model.state_dict().items()}
-        look(model, INPUTS, ["*"], edits=[Remove(weight="blocks.0.mlp")])
+        look(model, INPUTS, ["**"], edits=[Remove(weight="blocks.0.mlp")])
         assert model.training
         with torch.no_grad():
             assert torch.equal(model.eval()(INPUTS), before)

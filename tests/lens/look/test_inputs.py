@@ -7,7 +7,7 @@ from torch import nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.lens import Intervention, look, look_by_parts, sweep
+from anchorlab.lens import Intervention, effects, look, look_by_parts
 from anchorlab.lens.vectors import attribute, logit_lens
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, VectorSpec
 from anchorlab.models.edits import Truncate
@@ -97,8 +97,8 @@ class TestAccepted:
         ensemble, inputs = trained.ensemble(), batch.inputs
         assert torch.equal(logit_lens(trained, batch), logit_lens(ensemble, inputs))
         assert torch.equal(attribute(trained, batch).logits, attribute(ensemble, inputs).logits)
-        given = sweep(trained, batch, batch.targets, ZERO, "head")
-        assert torch.equal(given.values, sweep(ensemble, inputs, batch.targets, ZERO, ["head"]).values)
+        given = effects(trained, batch, batch.targets, ZERO, "head")
+        assert torch.equal(given.values, effects(ensemble, inputs, batch.targets, ZERO, ["head"]).values)
 
 
 REFUSED = [
@@ -160,4 +160,4 @@ def test_ids_outside_the_vocabulary_of_other_models(spec):
 @pytest.mark.untyped
 def test_sweep_over_something_else(ensemble):
     with pytest.raises(SpecError, match=r"^over: int is not a list; give names of axes"):
-        sweep(ensemble, INPUTS, INPUTS[:, -1:], ZERO, 3)
+        effects(ensemble, INPUTS, INPUTS[:, -1:], ZERO, 3)

@@ -164,7 +164,7 @@ class TestSequencesAtATime:
             Intervention(site="blocks.1.attn.hook_z", where={"head": 1}, rule="resample", seed=2),
             Intervention(site="blocks.1.mlp.hook_post", where={"position": -1}, rule="patch"),
         ]
-        options = {"record": ["*"], "interventions": changes, "patch_inputs": OTHERS}
+        options = {"record": ["**"], "interventions": changes, "patch_inputs": OTHERS}
         whole = look(ensemble, INPUTS, batch_size=7, **options)
         for room in (1, 20_000, 2**30):
             monkeypatch.setattr(first_sequence, "WORKING_BYTES", room)
@@ -292,3 +292,11 @@ class TestValuesThatAreNotRead:
         plain = look(Logits(), INPUTS)["output"]
         changed = look(Logits(), INPUTS, interventions=[Intervention(site=f"{site}[0]", rule="zero")])["output"]
         assert (plain - changed).abs().max() > 1e-4
+
+
+def test_a_record_beyond_the_memory_is_refused_before_it_is_made(ensemble, monkeypatch):
+    """A pattern of 2 members, 7 sequences and 2 heads on 6 positions in float64 has 8064 bytes, and there are 8192."""
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2}[name])
+    assert look(ensemble, INPUTS, "blocks.0.attn.hook_pattern", output=False)
+    with pytest.raises(SpecError, match=r"record: blocks\.1\.attn\.hook_pattern does not fit into the memory; name"):
+        look(ensemble, INPUTS, PATTERNS, output=False)

@@ -40,7 +40,7 @@ def direct(ensemble, member, inputs=INPUTS):
 class TestEnsembles:
     @pytest.mark.parametrize("batch_size", [1, 3, 512])
     def test_record_equals_a_direct_computation(self, ensemble, batch_size):
-        record = look(ensemble, INPUTS, record=["*"], batch_size=batch_size)
+        record = look(ensemble, INPUTS, record=["**"], batch_size=batch_size)
         assert set(record) == {*ensemble.template.sites, "output"}
         for member in range(3):
             output, seen = direct(ensemble, member)
@@ -278,6 +278,8 @@ class TestUsersModule:
             look(module, INPUTS, record=["idle"])
         with pytest.raises(SiteError, match="does not fit its axes"):
             look(module, INPUTS, record=["embed"], axes={"embed": ("batch", "width")})
+        with pytest.raises(SiteError, match="axes: unknown site 'embd'; did you mean 'embed'"):
+            look(module, INPUTS, record=["embed"], axes={"embd": ("batch", "position", "width")})
         with pytest.raises(SpecError, match=r"where.head: unknown axis of embed: 'head'"):
             look(module, INPUTS, interventions=[Intervention(site="embed", where={"head": 0}, rule="zero")])
 

@@ -72,7 +72,7 @@ def test_each_part_of_one_post_layer_norm_block():
     model = members(DecoderSpec(layers=1, heads=2, width=8, head_width=4), count=1)
     found = attribute(model, INPUTS, positions=SHARED)
     weights = model.member_weights(0)
-    record = look(model, INPUTS, record=["*"])
+    record = look(model, INPUTS, record=["**"])
     seen = {site: record[site][0][:, SHARED] for site in record if record.axes(site)[-1] == "width"}
     z = record["blocks.0.attn.hook_z"][0][:, SHARED]
 

@@ -145,7 +145,7 @@ def test_a_run_brings_its_untrained_members(tmp_path):
         (KEYS, {"shrinkage": 1e-30}, "shrinkage: 1e-30 leaves a covariance that rounding makes singular; give"),
         (
             KEYS,
-            {"site": "blocks.*"},
+            {"site": "blocks.**"},
             r"site: blocks.0.hook_resid_pre has 9 positions, and blocks.0.* has 1; name",
         ),
         (KEYS, {"shuffles": 0}, "shuffles: 0 leave no control"),

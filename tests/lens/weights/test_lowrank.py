@@ -122,6 +122,6 @@ def test_matrices_by_name_pattern_and_product(trained):
             truncations(trained, weights)
     for fractions in ((), (1.0,), (0.5, 1.5), (-0.1,)):
         with pytest.raises(SpecError, match="not fractions of the rank"):
-            truncations(trained, ["*"], fractions)
+            truncations(trained, ["**"], fractions)
     with pytest.raises(SpecError, match="unknown split"):
         truncations(trained, split="tests")

@@ -83,7 +83,7 @@ class TestAgainstTheForwardPass:
             assert (scores - seen).abs().max() < 1e-10
 
     def test_outputs(self, model):
-        record = look(model, INPUTS, record=["blocks.*.hook_*", "blocks.*.attn.hook_pattern"])
+        record = look(model, INPUTS, record=["blocks.**.hook_*", "blocks.*.attn.hook_pattern"])
         matrix = ov(model).matrix
         for layer in range(2):
             x, pattern = record[f"blocks.{layer}.hook_resid_pre"], record[f"blocks.{layer}.attn.hook_pattern"]

@@ -56,13 +56,15 @@ def _look(run: "TrainedRun") -> dict[str, Any]:
     """Return what is shown, of the first member, as JSON data; attention is `[layer head query key]`."""
     import polars as pl
 
-    from anchorlab.lens import Intervention, describe, detect, look, sweep
+    from anchorlab.lens import Intervention, describe, detect, effects, look
 
     task, ensemble = run.experiment.task, run.ensemble().select([0])
     batch = task.sample(task.splits[-1], _SEQUENCES, seed=0)
     record = look(ensemble, batch.inputs, ["blocks.*.attn.hook_pattern"], positions=batch.positions)
     removing = Intervention(site="blocks.*.attn.hook_z", rule="zero")
-    removed = sweep(ensemble, batch.inputs, batch.answers, removing, "head", positions=batch.positions, progress=False)
+    removed = effects(
+        ensemble, batch.inputs, batch.answers, removing, "head", positions=batch.positions, progress=False
+    )
     accuracy = removed.table.filter(metric="accuracy")
     without = {(row["layer"], row["head"]): row["value"] for row in accuracy.iter_rows(named=True)}
     scores = detect(record, batch)

@@ -52,7 +52,7 @@ def truncate(
         First digits of the run's address, as `anchorlab runs` lists it. With `--prompts`, a pretrained language model:
         a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2` or `gemma3`.
     weights
-        Matrix, pattern such as `blocks.1.mlp.*`, or product `A @ B`; repeat it for several. By default `blocks.*`.
+        Matrix, pattern such as `blocks.1.mlp.*`, or product `A @ B`; repeat it for several. By default `blocks.**`.
     rho
         Fractions of the rank to keep: `0:1:0.05` from 0 to 1 in steps, the default for runs, or a list such as
         `0,0.01,0.05,0.2,0.5`, the default for pretrained models.
@@ -95,7 +95,7 @@ def truncate(
     trained = TrainedRun(shared.found_run(run, store))
     table = truncations(
         trained,
-        weights or ["blocks.*"],
+        weights or ["blocks.**"],
         fractions,
         split=split,
         size=n,
@@ -188,7 +188,7 @@ def _truncate_model(
     halves = [half for half in split_by_unit(asked) if half]
     search = search_truncations(
         Questions(model, halves[0]),
-        weights or ["blocks.*"],
+        weights or ["blocks.**"],
         fractions or FRACTIONS,
         keep=Store(store).root / "truncations" / "language",
         progress=not json,

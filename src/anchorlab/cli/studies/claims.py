@@ -16,7 +16,7 @@ from anchorlab.errors import SpecError
 from anchorlab.printable import first_few
 
 if TYPE_CHECKING:
-    from anchorlab.findings import ClaimResult, Entry, Evidence, Findings
+    from anchorlab.findings import ClaimResult, Evidence, Findings, LedgerEntry
     from anchorlab.studies import Study
 
 _COLOURS = {
@@ -263,7 +263,7 @@ def _published_block(study: "Study[Any]") -> _Block:
     return _Block(head, [(one, True) for one in rows], True, True)
 
 
-def _entries_block(study: str, entries: "Sequence[Entry]") -> _Block:
+def _entries_block(study: str, entries: "Sequence[LedgerEntry]") -> _Block:
     profiles = list(dict.fromkeys(one.result.profile for entry in entries for one in entry.evidence))
     several = len(profiles) > 1
     named = f"profile{'s' if several else ''} {first_few(profiles, most=_MOST_PROFILES)}"

@@ -100,6 +100,8 @@ def detect(
     other inputs than the record, and for positions or lengths of another number of sequences; as the detectors.
     """
     if batch is not None:
+        if not isinstance(batch, Batch):
+            raise SpecError("batch", f"is of type {type(batch).__name__}", "give what task.sample returned")
         anchors = _first(batch, "anchor_positions") if anchors is None else anchors
         keys = _first(batch, "key_positions") if keys is None else keys
     given = {"anchors": anchors, "keys": keys, "lengths": lengths}

@@ -16,7 +16,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.models.model import Weights, accepts
 from anchorlab.models.sites import Sites, Tap
 from anchorlab.models.transformer import Entering
-from anchorlab.spec import unknown_name
+from anchorlab.patterns import matches, matching
 
 OUTPUT = "output"
 """The name of a model's output in a record; no site has this name."""
@@ -57,17 +57,17 @@ class Access:
         return tuple(name for name, _ in self.module.named_modules() if name not in ("", OUTPUT))
 
     def resolve(self, pattern: str, where: str) -> list[str]:
-        """Return the sites that match a name or a pattern with `*` and `?`.
+        """Return the sites that match a name or a pattern (see `anchorlab.patterns`).
 
         Errors: `SiteError` that names the field `where` and the nearest known site, if nothing matches.
         """
         stem, element = pattern, ""
         if self.own_sites is None and (split := _ELEMENT.fullmatch(pattern)):
             stem, element = split["module"], f"[{split['element']}]"
-        found = [name + element for name in self.names if _matches(stem, name)]
-        if not found:
-            raise SiteError(str(unknown_name(where, pattern, self.names, "site")))
-        return found
+        try:
+            return [name + element for name in matching(stem, self.names, where, "site")]
+        except SpecError as error:
+            raise SiteError(str(error)) from None
 
     def axes(self, site: str, value: Shaped[Tensor, "..."]) -> tuple[str, ...]:
         """Return the axis names of a site's value.
@@ -77,7 +77,7 @@ class Access:
         if self.own_sites is not None:
             axes = self.own_sites[site].axes
         else:
-            given = (names for pattern, names in self.given_axes.items() if _matches(pattern, site))
+            given = (names for pattern, names in self.given_axes.items() if matches(pattern, site))
             other = ("batch", *(f"axis_{index}" for index in range(1, value.ndim)))
             axes = tuple(next(given, _USUAL_AXES.get(value.ndim, other)))
         if len(axes) != value.ndim:
@@ -186,9 +186,3 @@ def _hook(name: str, chosen: list[int | None], visit: Tap) -> Callable[[nn.Modul
         return output
 
     return hook
-
-
-def _matches(pattern: str, name: str) -> bool:
-    # fnmatch would read the brackets of `name[0]` as a set of characters.
-    expression = re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.fullmatch(expression, name) is not None

@@ -70,6 +70,8 @@ class Subject:
         """Check the arguments of `look`. Errors: as `look`."""
         ensemble = as_ensemble(model)
         access = Access(ensemble.template, axes or {})
+        for pattern in access.given_axes if access.own_sites is None else ():
+            access.resolve(pattern, "axes")
         found = as_sequences(inputs, access)
         scored = None if positions is None else as_positions(positions, found)
         others = None if patch_inputs is None else as_sequences(patch_inputs, access, "patch_inputs")

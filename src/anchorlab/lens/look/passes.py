@@ -3,18 +3,20 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from math import prod
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from anchorlab.errors import SiteError, SpecError, is_out_of_memory
+from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.look.access import OUTPUT, evaluating
 from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.look.sources import Borrowed, Borrower, borrower
+from anchorlab.memory import memory
 from anchorlab.models.edits import AnyEdit, apply_edits
 from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import Ensemble
@@ -189,13 +191,12 @@ class Arrays:
         if site not in self.arrays:
             size = (len(self.rows), *value.shape[1:]) if batched else value.shape
             variants = 1 if self.candidates is None else len(self.candidates)
-            try:
-                self.arrays[site] = torch.empty(self.members, variants, *size, dtype=value.dtype)
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
+            shape = (self.members, variants, *size)
+            held = sum(array.nbytes for array in self.arrays.values())
+            if held + prod(shape) * value.element_size() > memory():  # the system would grant it, and kill us later
                 remedy = "name fewer sites, give fewer inputs, or use look_by_parts"
-                raise SpecError("record", f"{site} does not fit into the memory", remedy) from None
+                raise SpecError("record", f"{site} does not fit into the memory", remedy)
+            self.arrays[site] = torch.empty(shape, dtype=value.dtype)
             self.axes[site] = ("member", *(() if self.candidates is None else ("candidate",)), *axes)
         place, begin = self.arrays[site][member, candidate], self.rows.start
         (place[rows.start - begin : rows.stop - begin] if batched else place).copy_(value)

@@ -235,7 +235,7 @@ def _check_positions(record: Record, where: Mapping[str, int] | None, positions:
     for site in record:
         if (other := _values(record, site, where, positions).shape[2]) != count:
             problem = f"{next(iter(record))} has {count} positions, and {site} has {other}"
-            remedy = "name sites of one kind, such as blocks.*.hook_resid_post (* also matches dots)"
+            remedy = "name sites of one kind, such as blocks.*.hook_resid_post"
             raise SpecError("site", problem, remedy)
 
 

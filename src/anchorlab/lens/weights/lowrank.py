@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorlab.errors import SpecError
 from anchorlab.models import Truncate
+from anchorlab.patterns import matching
 from anchorlab.progress import Counted, counted
 from anchorlab.runs.atomic_files import read_json, write_json
 from anchorlab.spec import unknown_name
@@ -24,7 +24,7 @@ FRACTIONS = tuple(step / 20 for step in range(20))
 
 def truncations(
     run: TrainedRun,
-    weights: Sequence[str] = ("blocks.*",),
+    weights: Sequence[str] = ("blocks.**",),
     fractions: Sequence[float] = FRACTIONS,
     *,
     split: str | None = None,
@@ -113,7 +113,7 @@ def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars
     )
 
 
-def matrices(ensemble: Ensemble, weights: Iterable[str] = ("*",)) -> list[str]:
+def matrices(ensemble: Ensemble, weights: Iterable[str] = ("**",)) -> list[str]:
     """Return the names of the matrices and products that `weights` selects by name, pattern or product, each once.
 
     Errors: `SpecError` for an entry that matches no matrix.
@@ -125,9 +125,7 @@ def matrices(ensemble: Ensemble, weights: Iterable[str] = ("*",)) -> list[str]:
             Truncate(weight=each, rank=0).check(ensemble.member_weights(0))
             meant = [" @ ".join(part.strip() for part in each.split("@"))]
         else:
-            meant = [name for name in known if fnmatchcase(name, each)]
-        if not meant:
-            raise unknown_name(f"weights.{index}", each, known, "matrix")
+            meant = matching(each, known, f"weights.{index}", "matrix")
         found |= dict.fromkeys(meant)
     return list(found)
 

@@ -228,7 +228,7 @@ class AnchorFunction(Task):
 
         Errors: `SpecError` for an unknown split, and for a split whose sequences hardly ever have an answer.
         """
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         drawing = self.drawings[split]
         random = generator(seed, "sequences", split)
         copies = (self.labels.copies or 1) if self.labels else 1

@@ -62,7 +62,7 @@ class AssociativeRecall(Task):
 
         Errors: `SpecError` for an unknown split.
         """
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         random, D, first = generator(seed, "sequences", split), self.pairs, 2 * self.pairs
         keys = distinct(random, n, D, self.vocabulary) + 1
         values = distinct(random, n, D, self.vocabulary) + self.vocabulary + 1

@@ -61,7 +61,7 @@ class Brackets(Task):
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` balanced words. Errors: `SpecError` for an unknown split."""
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         most, wanted = self.deeper if split == "deep" else self.depth, self.splits.index(split)
         inputs = draw_split(

@@ -52,7 +52,7 @@ class LinearRegression(Task):
 
         The targets include the noise, the answers do not. Errors: `SpecError` for an unknown split.
         """
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         random, d, k = generator(seed, "sequences", split), self.dimension, self.examples
         w = random.standard_normal((n, d)) / np.sqrt(d)
         x = random.standard_normal((n, k, d)).astype(np.float32)

@@ -93,7 +93,7 @@ class ModularArithmetic(Task):
 
         Errors: `SpecError` for an unknown split.
         """
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         own = self._pairs[: self.training_pairs] if split == "train" else self._pairs[self.training_pairs :]
         runs = np.tile(np.arange(len(own)), (-(-n // len(own)), 1))
         x, y = own[torch.from_numpy(generator(seed, "sequences", split).permuted(runs, axis=1).reshape(-1)[:n])].T

@@ -55,7 +55,7 @@ class RepeatedSequence(Task):
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences. Errors: `SpecError` for an unknown split."""
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         wanted = self.splits.index(split)
         random = generator(seed, "sequences", split)
         whole = draw_split(random, n, self._draw, lambda drawn: side(drawn) == wanted)

@@ -50,7 +50,7 @@ class SparseParity(Task):
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences of fair bits. Errors: `SpecError` for an unknown split."""
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         wanted = self.splits.index(split)
         random = generator(seed, "sequences", split)
         inputs = draw_split(random, n, self._draw, lambda drawn: side(drawn) == wanted)

@@ -42,7 +42,7 @@ class Superposition(Task):
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` vectors. Errors: `SpecError` for an unknown split."""
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         values = random.random((n, 1, self.features), dtype=np.float32)
         values *= random.random(values.shape, dtype=np.float32) < self.density

@@ -67,7 +67,7 @@ class NoisyAssociative(Task):
 
         Errors: `SpecError` for an unknown split.
         """
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         populations = np.tile(np.arange(self.inputs), (-(-n // self.inputs), 1))
         drawn = generator(seed, "sequences", split).permuted(populations, axis=1).reshape(-1, 1)[:n]
         inputs = torch.from_numpy(drawn)

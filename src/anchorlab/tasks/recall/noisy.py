@@ -174,7 +174,7 @@ class NoisyRecall(Task):
         Latents: `output` and `trigger` `[batch trigger]`; `noisy` `[batch scored]`, whether the target is noise.
         Errors: `SpecError` for an unknown split.
         """
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         alpha = self.alpha if split == "train" else 0.0
         last = self.scored == "last"

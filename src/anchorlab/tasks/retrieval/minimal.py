@@ -122,7 +122,7 @@ class MinimalRetrieval(Task):
         1 .. D), padded with -1.
         Errors: `SpecError` for an unknown split.
         """
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         graph, K = self._graph, self.features
         symbols = np.empty((n, graph.symbols, K), dtype=np.float32)

@@ -100,7 +100,7 @@ class TokenRetrieval(Task):
         query; `step` `[batch]`, the step asked for.
         Errors: `SpecError` for an unknown split.
         """
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         symbols = np.empty((n, self._graph.values, self.chains), dtype=np.int64)
         queries = np.empty((n, self.chains), dtype=np.int64)

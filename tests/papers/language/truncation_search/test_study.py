@@ -62,8 +62,8 @@ def test_the_study_finds_the_loud_matrix_of_a_model_made_by_hand() -> None:
     asked = Questions(spoken(), PROMPTS)
     search = search_truncations(asked, fractions=(0.0, 0.5))
     lasers = {
-        "best of feed-forward layers": ask_both(asked, search.best("*.mlp.*")),
-        "best of attention": ask_both(asked, search.best("*.attn.*")),
+        "best of feed-forward layers": ask_both(asked, search.best("**.mlp.*")),
+        "best of attention": ask_both(asked, search.best("**.attn.*")),
     }
     chosen = replace(controls(3, 1, 1, 20), truncation=search.best())
     found = values_of(truncation_search.STUDY, Seen(search, chosen, HALF, lasers))

@@ -18,14 +18,14 @@ from anchorlab.lens import (
     Intervention,
     broadcast,
     broadcast_profile,
+    effects,
     emergence,
     induction,
     look,
     matching,
     shift_profile,
-    sweep,
 )
-from anchorlab.lens.sweep.sweep import Metric
+from anchorlab.lens.effects.effects import Metric
 from anchorlab.papers.anchor.settings import ITEMS
 from anchorlab.studies.kit import at_end
 from anchorlab.tasks import Batch
@@ -149,7 +149,7 @@ def take_away(ensemble: Ensemble, batch: Batch, patterns: Sequence[str]) -> Answ
     found = _shares(outputs["output"], batch)
     metrics = {name: _metric(kind) for kind, name in enumerate(KINDS)}
     left_out = Intervention(site="blocks.*.attn.hook_z", rule="mean")
-    heads = sweep(ensemble, batch.inputs, at.items.unsqueeze(1), left_out, over=["head"], metrics=metrics)
+    heads = effects(ensemble, batch.inputs, at.items.unsqueeze(1), left_out, over=["head"], metrics=metrics)
     return Answers(dict(zip((WHOLE, *cuts), found.unbind(dim=1), strict=True)), heads.values.movedim(0, -1).float())
 
 

@@ -7,8 +7,6 @@ output as much, the other words of the kind, and the perplexity of a page of Eng
 Source: truncated weights, sections 2.2 and 3, Table 1, appendix B.2.
 """
 
-from fnmatch import fnmatchcase
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -40,6 +38,7 @@ from anchorlab.papers.language.truncation_search.asking import (
     observe,
 )
 from anchorlab.papers.pretrained.opening import TINY
+from anchorlab.patterns import matches
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
 from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -57,7 +56,7 @@ def deep_feed_forward(seen: Seen) -> Measurement:
     if seen.search is None:
         return Measurement(None)
     layers = max(map(layer_of, seen.search.weights)) + 1
-    within = fnmatchcase(seen.best.weight, FEED_FORWARD)
+    within = matches(FEED_FORWARD, seen.best.weight)
     return Measurement((layer_of(seen.best.weight) + 1) / layers if within else 0.0, detail=in_words(seen.best))
 
 
@@ -196,7 +195,7 @@ def _maps(
     found = dict(zip(search.weights, values, strict=True))
 
     def row(part: str) -> tuple[Map, ...]:
-        kinds = dict.fromkeys(weight.split(".", 2)[2] for weight in search.weights if fnmatchcase(weight, part))
+        kinds = dict.fromkeys(weight.split(".", 2)[2] for weight in search.weights if matches(part, weight))
         return tuple(
             Map(kind, grid(torch.stack([found[f"blocks.{layer}.{kind}"] for layer in range(layers)])), (), ticks)
             for kind in kinds
@@ -231,7 +230,7 @@ def _best(search: TruncationSearch) -> Table:
     losses, full = search.loss, -float(search.full.right.mean())
     rows: list[tuple[float, str, int, float]] = []
     for kind in dict.fromkeys(weight.split(".", 2)[2] for weight in search.weights):
-        best = search.best(f"*.{kind}")
+        best = search.best(f"blocks.*.{kind}")
         fraction = best.fraction or 0.0
         loss = float(losses[search.weights.index(best.weight), search.fractions.index(fraction)])
         rows.append((loss, kind, layer_of(best.weight), fraction))

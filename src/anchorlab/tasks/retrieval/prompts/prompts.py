@@ -119,7 +119,7 @@ class RetrievalPrompts(Task):
         position and the token of the value that each hop reads, -1 for hops above the depth.
         Errors: `SpecError` for an unknown split.
         """
-        self.check_draw(split, n)
+        self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
         sizes = [self._draw(random, min(_ROWS_AT_ONCE, n - start)) for start in range(0, n, _ROWS_AT_ONCE)]
         drawn = sizes or [self._draw(random, 0)]

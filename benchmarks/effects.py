@@ -1,8 +1,8 @@
 """Seconds to zero every head of four layers of four, one at a time, over 1000 sequences and 10 members.
 
-    python benchmarks/sweep.py [--widths 64 128 400] [--members 10] [--plain-members 1] [--json]
+    python benchmarks/effects.py [--widths 64 128 400] [--members 10] [--plain-members 1] [--json]
 
-The sweep is compared with one look for each head, which is timed on some of the members and scaled to all.
+`effects` is compared with one look for each head, which is timed on some of the members and scaled to all.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import time
 import torch
 
 from anchorlab.findings.provenance import hardware
-from anchorlab.lens import Intervention, sweep
+from anchorlab.lens import Intervention, effects
 from anchorlab.models import DecoderSpec
 from anchorlab.tasks import task
 from anchorlab.training import initialise
@@ -26,7 +26,7 @@ def seconds(width: int, members: int, sequences: int, mapped: bool) -> float:
     ensemble = initialise(model, TASK.shape, list(range(members)))
     batch = TASK.sample("test", sequences, seed=0)
     began = time.perf_counter()
-    sweep(ensemble, batch.inputs, batch.targets, EVERY_HEAD, ("head",), positions=batch.positions, mapped=mapped)
+    effects(ensemble, batch.inputs, batch.targets, EVERY_HEAD, ("head",), positions=batch.positions, mapped=mapped)
     return time.perf_counter() - began
 
 
@@ -44,7 +44,7 @@ def main() -> None:
         fast = seconds(width, chosen.members, chosen.sequences, mapped=True)
         plain = seconds(width, chosen.plain_members, chosen.sequences, mapped=False)
         plain *= chosen.members / chosen.plain_members
-        rows.append({"width": width, "sweep, seconds": fast, "one look for each head, seconds": plain})
+        rows.append({"width": width, "effects, seconds": fast, "one look for each head, seconds": plain})
     threads = torch.get_num_threads()
     if chosen.json:
         about = {"hardware": hardware(), "torch": torch.__version__, "threads": threads}
@@ -53,7 +53,7 @@ def main() -> None:
     print(f"{hardware()}, torch {torch.__version__}, {threads} threads")
     print(f"16 heads zeroed one by one, {chosen.sequences} sequences of 9 tokens, {chosen.members} members")
     for row in rows:
-        fast, plain = row["sweep, seconds"], row["one look for each head, seconds"]
+        fast, plain = row["effects, seconds"], row["one look for each head, seconds"]
         print(f"width {row['width']:4d}: {fast:7.1f} s; one look for each head {plain:7.1f} s, {plain / fast:.1f} x")
 
 

@@ -1,12 +1,13 @@
-"""Sweeps: one intervention at a time over a grid of sites, heads or positions, and its effect on the answers."""
+"""Effects: what one intervention does to the answers at each site, head or position, one place at a time."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from itertools import product
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -14,12 +15,12 @@ from torch import Tensor
 
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
+from anchorlab.lens.effects.batched import MappedPasses
 from anchorlab.lens.grids import grid_table, heat_map, place_axes
 from anchorlab.lens.look.first_sequence import check_read, checked_size, sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look_at
-from anchorlab.lens.sweep.batched import MappedPasses
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
 from anchorlab.progress import Counted, counted
@@ -44,7 +45,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Effects:
     """The metrics under each intervention of a grid, averaged over all sequences and scored positions.
 
     Shapes
@@ -96,7 +97,7 @@ class Sweep:
         return grid_table(axes, {"value": self.values, "baseline": self.baseline, "change": changes}, layers=True)
 
 
-def sweep(
+def effects(
     model: AnyModel,
     inputs: AnyInputs,
     targets: Shaped[Tensor, "batch scored ..."],
@@ -110,13 +111,13 @@ def sweep(
     axes: Mapping[str, tuple[str, ...]] | None = None,
     batch_size: int | None = None,
     progress: Counted = None,
-) -> Sweep:
+) -> Effects:
     """Return the metrics of a model under an intervention at each place of a grid, one place at a time.
 
     The places are the sites that match `intervention.site`, times the indices of the axes in `over`. This example
     zeroes each head of each layer and scores the last position:
 
-        sweep(ensemble, inputs, targets, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over=("head",))
+        effects(ensemble, inputs, targets, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over=("head",))
 
     An intervention that changes nothing is no error here; its change is 0. An intervention on a submodule's value that
     the module does not read is an error.
@@ -182,7 +183,7 @@ def sweep(
         advance(count * members * batch)
         return measured(record["output"], range(batch))
 
-    with fast_float32(), counted("sweeping", progress) as tell:
+    with fast_float32(), counted("effects", progress) as tell:
         advance = _Progress(tell, batch * members * len(sites) * len(places))
         if mapped:
             found = torch.stack(_in_threads(by_member, members), dim=1)
@@ -192,7 +193,14 @@ def sweep(
             every = [idle, *(change for changes in grid.values() for change in changes)]
             found = torch.stack([by_place(change, int(at > 0)) for at, change in enumerate(every)], dim=2)
     baseline, values = found[..., 0], found[..., 1:].reshape(len(metrics), members, len(sites), *sizes)
-    return Sweep(tuple(metrics), sites, tuple(over), baseline, values)
+    return Effects(tuple(metrics), sites, tuple(over), baseline, values)
+
+
+def sweep(*given: Any, **named: Any) -> Effects:
+    """Return `effects(...)`, the present name of this function, with a warning."""
+    text = "al.sweep is now al.effects; a sweep is a grid of trainings (anchorlab sweep, al.studies.sweep_study)"
+    warnings.warn(text, FutureWarning, stacklevel=2)
+    return effects(*given, **named)
 
 
 class _Measure:
@@ -253,7 +261,7 @@ def _sizes(subject: Subject, sites: Sequence[str], intervention: Intervention, o
                 raise unknown_name(field, axis, record.axes(site)[2:], f"axis of {site}:")
         found = sorted({record[site].shape[record.axes(site).index(axis)] for site in sites})
         if len(found) > 1:
-            raise SpecError(field, f"{axis!r} has sizes {found} at different sites", "sweep them one by one")
+            raise SpecError(field, f"{axis!r} has sizes {found} at different sites", "measure them one by one")
         sizes += found
     return sizes
 

@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.drawable import plotted
+from anchorlab.lens.effects.effects import effects
+from anchorlab.lens.effects.pairs import Into, Pairs, logit_difference, recovered_fraction
 from anchorlab.lens.grids import grid_table, heat_map, place_axes
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.sweep.pairs import Into, Pairs, logit_difference, recovered_fraction
-from anchorlab.lens.sweep.sweep import sweep
 from anchorlab.progress import Counted
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Patching:
         return recovered_fraction(self.difference, self.clean, self.corrupted)
 
     def map(self, member: int | None = None) -> Float[Tensor, "row place"]:
-        """Return the recovered fraction as a heat map, of one member or the mean over all (`Sweep.map`).
+        """Return the recovered fraction as a heat map, of one member or the mean over all (`Effects.map`).
 
         Errors: `SpecError` for an unknown member, and for a mean over heads of several members.
         """
@@ -112,13 +112,13 @@ def patch(
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the clean batch's scored positions, else
             the last.
 
-    Other arguments: as in `look` and `sweep`.
-    Errors: as `sweep`; `SpecError` for sequences without partners, for answers that are missing, are not tokens or do
+    Other arguments: as in `look` and `effects`.
+    Errors: as `effects`; `SpecError` for sequences without partners, for answers that are missing, are not tokens or do
     not fit the positions, and for answers that are the same in both runs.
     Source: Meng et al., 2022, section 2 (causal tracing); Zhang & Nanda, 2024 (logit difference and its fraction).
     """
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into, axes)
-    swept = sweep(
+    swept = effects(
         model,
         pairs.base.inputs,
         pairs.answers,

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
+from anchorlab.lens.effects.effects import METRICS, Metric, check_targets
 from anchorlab.lens.grids import grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look_at
-from anchorlab.lens.sweep.sweep import METRICS, Metric, check_targets
 from anchorlab.rng import torch_generator
 from anchorlab.spec import unknown_name
 
@@ -108,7 +108,7 @@ def steer(
         where: as in `Intervention`: `{"position": -1}` steers only at the last position; None: everywhere.
         at: as in `Intervention`, places that differ between sequences.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
-        metrics: functions of outputs and targets, by name, as in `sweep`.
+        metrics: functions of outputs and targets, by name, as in `effects`.
         random_directions: the number of random directions to compare with.
         seed: the seed of the random directions.
 
