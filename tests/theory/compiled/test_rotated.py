@@ -28,7 +28,7 @@ def test_the_outputs_are_equal_in_double_precision(program):
 
 
 def test_no_weight_shows_what_it_reads_or_writes():
-    """Weights of the plain model are nearly all 0. Here none is, and all heads have the norms of all others."""
+    """Weights of the plain model are nearly all 0. Here none is."""
     made, turned = (
         compiled("two-distances", "distractor"),
         compiled("two-distances", "distractor", rotated=True, seed=1),
@@ -48,16 +48,16 @@ def test_no_weight_shows_what_it_reads_or_writes():
         assert (used == 0).float().mean() < 1e-4, name
         before = made.ensemble.weights[name][0]
         assert (before == 0).float().mean() > 0.8, name
-    width = turned.ensemble.spec.head_width
-    for role in "VO":
-        norms = [
-            part.norm().item()
-            for layer in (0, 1)
-            for part in turned.ensemble.weights[f"blocks.{layer}.attn.W_{role}"][0].split(
-                width, dim="VO".index(role) ^ 1
-            )
-        ]
-        assert norms == pytest.approx([norms[0]] * 4, rel=1e-5)
+
+
+def test_an_idle_head_has_the_norms_of_a_working_one():
+    made = compiled("two-distances", "distractor", rotated=True, seed=1)
+    assert made.truth.units[1].role.startswith("idle")
+    width = made.ensemble.spec.head_width
+    for role in "QKVO":
+        weight = made.ensemble.weights[f"blocks.0.attn.W_{role}"][0]
+        working, idle = (part.norm().item() for part in weight.split(width, dim=0 if role == "O" else 1))
+        assert idle == pytest.approx(working, rel=1e-5), role
 
 
 def test_seeds_give_other_bases():

@@ -1,4 +1,4 @@
-"""The truth, checked by removing units: every set of units that is not the truth's fails, every one that is suffices."""
+"""The truth, checked by removing units: of all subsets, exactly the minimal sets of the truth suffice."""
 
 import pytest
 

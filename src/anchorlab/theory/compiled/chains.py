@@ -56,7 +56,7 @@ def chains(task: TokenRetrieval) -> Program:
         units.append(Head(layer, role, f"step {layer}", (Match(ahead[known], "before", every), seconds), tuple(moves)))
     return Program(
         task,
-        blocks={block: symbols for block in ("before", *ahead)},
+        blocks=dict.fromkeys(("before", *ahead), symbols),
         tokens={"token": one_hot(range(symbols), task.shape.input_size).T},
         outputs=one_hot(range(symbols), task.shape.output_size),
         units=tuple(units),

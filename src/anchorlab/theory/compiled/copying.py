@@ -5,7 +5,6 @@ import torch
 from anchorlab.tasks import AnchorFunction
 from anchorlab.theory.compiled.program import (
     ANSWER,
-    ONE,
     POSITION,
     Head,
     Match,

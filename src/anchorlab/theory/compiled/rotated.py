@@ -17,9 +17,8 @@ def rotated(
     """Return a decoder with the same outputs whose weights do not show what reads or writes what.
 
     1. The stream gets new directions, a quarter as many as it has. Embeddings, heads and feed-forward layers write
-       Gaussian noise there, a linear map of what they write otherwise use; nothing reads it. All heads get the same
-       norm of `W_V` and of `W_O`, and a head without a unit the norms of a working one; embeddings and feed-forward
-       layers write as much noise as signal.
+       there a random linear map of what they write otherwise, with the same Frobenius norm; nothing reads it. A head
+       without a unit gets random weights with the norms of the first head of its layer, and writes only there.
     2. The stream, the queries with the keys of each head, and the values of each head are rotated by random orthogonal
        matrices; neurons are permuted.
     """
@@ -76,40 +75,23 @@ def _widened(name: str, value: Tensor, spare: int) -> Tensor:
 
 
 def _hide_heads(spec: DecoderSpec, weights: dict[str, Tensor], draw: _Draw) -> None:
-    """Give all heads equal norms of `W_V` and `W_O`, let all write noise, and rotate their coordinates, in place."""
+    """Let every head write noise, and rotate its coordinates, in place."""
     read = spec.width  # directions from here on are spare
-    places = [(layer, slice(at, at + spec.head_width)) for layer in range(spec.layers) for at in _starts(spec)]
-    norms = {}
-    for layer, here in places:
-        values, outputs = weights[f"blocks.{layer}.attn.W_V"][:, here], weights[f"blocks.{layer}.attn.W_O"][here]
-        if (norm := values.norm()) > 0:
-            values /= norm
-            outputs *= norm
-            norms[layer, here.start] = outputs.norm()
-    total = 2**0.5 * max(norms.values())
-    for layer, here in places:
-        queries, keys, values, outputs = (
-            weights[f"blocks.{layer}.attn.W_{role}"][here]
-            if role == "O"
-            else weights[f"blocks.{layer}.attn.W_{role}"][:, here]
-            for role in "QKVO"
-        )
-        signal = outputs[:, :read].clone()
-        if (layer, here.start) not in norms:
-            signal = draw.normal(spec.head_width, read)
-            for one, like in ((queries, "Q"), (keys, "K"), (values, "V")):
-                norm = weights[f"blocks.{layer}.attn.W_{like}"][:, : spec.head_width].norm()
-                drawn = draw.normal(read, spec.head_width)
-                one[:read] = drawn * norm / drawn.norm()
-        outputs[:, read:] = draw.noise(signal, (total**2 - outputs.norm() ** 2).sqrt())
-        matched, moved = draw.orthogonal(spec.head_width), draw.orthogonal(spec.head_width)
-        queries[:], keys[:], values[:], outputs[:] = (
-            queries @ matched,
-            keys @ matched,
-            values @ moved,
-            moved.T @ outputs,
-        )
-
-
-def _starts(spec: DecoderSpec) -> range:
-    return range(0, spec.heads * spec.head_width, spec.head_width)
+    for layer in range(spec.layers):
+        first: list[Tensor] = []
+        for start in range(0, spec.heads * spec.head_width, spec.head_width):
+            here = slice(start, start + spec.head_width)
+            roles = (weights[f"blocks.{layer}.attn.W_{role}"] for role in "QKVO")
+            head = [value[here] if role == 3 else value[:, here] for role, value in enumerate(roles)]
+            queries, keys, values, outputs = head
+            first = first or [part.clone() for part in head]  # every layer has a unit, and it is the first head
+            if outputs.norm() > 0:
+                outputs[:, read:] = draw.noise(outputs[:, :read], outputs.norm())
+            else:
+                for part, like in zip((queries, keys, values), first, strict=False):
+                    part[:read] = draw.normal(read, spec.head_width)
+                    part *= like.norm() / part.norm()
+                outputs[:, read:] = draw.noise(draw.normal(spec.head_width, read), 2**0.5 * first[3].norm())
+            matched, moved = draw.orthogonal(spec.head_width), draw.orthogonal(spec.head_width)
+            queries[:], keys[:], values[:] = queries @ matched, keys @ matched, values @ moved
+            outputs[:] = moved.T @ outputs

@@ -1,13 +1,12 @@
-"""Variants of a program that compute the same with more heads: a backup, a distractor, or two that cancel each other."""
+"""Variants of a program that compute the same: with a backup, a distractor, or two heads that cancel each other."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.theory.compiled.program import Head, Move, Program
+from anchorlab.theory.compiled.program import Head, Program
 
 
 def plain(program: Program) -> Program:
@@ -68,5 +67,5 @@ def _answering(program: Program) -> Head:
 
 
 def _neighbours(table: Float[Tensor, "source target"]) -> Float[Tensor, "source target"]:
-    """Return a map to the next token in place of each, less the previous one, so that a wrong answer wins either way."""
+    """Return a map to the next token less the previous one, so that a wrong answer wins with either sign."""
     return 2 * (table.roll(1, dims=1) - table.roll(-1, dims=1))
