@@ -96,6 +96,14 @@ def test_softer_attention_still_answers():
     assert margins(made, inputs, made.task.positions, found.answers).min() > 14.9
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILED)
+def test_softer_attention_answers_in_every_model(name):
+    made = compiled(name, sharpness=8)
+    batch = made.task.sample(made.task.splits[-1], 200, seed=0)
+    assert margins(made, batch.inputs, batch.positions, batch.answers).min() > 5
+
+
 @pytest.mark.parametrize("rotated", [False, True])
 def test_heads_do_what_they_are_for(rotated):
     made = compiled("identity", rotated=rotated)

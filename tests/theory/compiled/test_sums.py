@@ -25,7 +25,7 @@ def test_other_amounts_and_items():
     [
         (
             "anchor/composite",
-            {"operations": ("*2", "+1", "-2", "-8"), "size": 301},
+            {"operations": ("*2", "+1", "-2", "-8"), "size": 501},
             "operations.1: is no addition; use",
         ),
         ("anchor/two-distances", {}, "rules: `3 x` is no sum that is compiled; use x A B or A x"),

@@ -5,9 +5,8 @@ import pytest
 from anchorlab.theory.compiled import COMPILED, VARIANTS, Truth, compiled
 from tests.theory.compiled.removed import accuracies, subsets
 
-QUICK = ("identity", "composite")
 CASES = [
-    pytest.param(name, variant, rotated, marks=() if name in QUICK else pytest.mark.slow)
+    pytest.param(name, variant, rotated, marks=() if name == "identity" else pytest.mark.slow)
     for name in COMPILED
     for variant in VARIANTS
     for rotated in (False, True)

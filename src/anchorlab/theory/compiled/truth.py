@@ -22,7 +22,8 @@ class Unit(Spec):
 class Truth(Spec):
     """All units of a model, and the sets of them that suffice when every other unit is removed.
 
-    A unit is removed if its output is replaced by zero, or by its mean over sequences at the same position.
+    A unit is removed if its output is replaced by zero, or by its mean over sequences at the same position. The output
+    of another sequence would not do: beside a head that brings a wrong answer, its backup's right one is a tie.
 
     units: by layer, heads first
     minimal: the minimal sufficient sets: the task is solved by each, and no longer if one of its units is removed, too

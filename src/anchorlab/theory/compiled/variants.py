@@ -10,19 +10,19 @@ from anchorlab.theory.compiled.program import Head, Program
 
 
 def plain(program: Program) -> Program:
-    """No further head."""
+    """Return the program itself: one head in each layer."""
     return program
 
 
 def backup(program: Program) -> Program:
-    """A second head that does the same as one of the heads: either suffices."""
+    """Return a program with a second head that does the same as one of the heads: either suffices."""
     first = program.units[program.doubled]
     assert isinstance(first, Head)
     return replace(program, units=(*program.units, replace(first, role=f"backup: {first.role}")))
 
 
 def distractor(program: Program) -> Program:
-    """A head that attends as the one that brings the answer does, and writes the same where nothing reads it."""
+    """Return a program with a head that attends as the one that brings the answer, and writes where nothing reads."""
     answer = _answering(program)
     moves = tuple(replace(move, target=f"unread {move.target}") for move in answer.moves)
     blocks = {move.target: move.table.shape[1] for move in moves}
@@ -35,7 +35,7 @@ def distractor(program: Program) -> Program:
 
 
 def cancelling(program: Program) -> Program:
-    """Two heads that attend as the one that brings the answer, and write wrong answers that add up to zero."""
+    """Return a program with two heads that attend as the one that brings the answer, and write opposite errors."""
     answer = _answering(program)
     pair = (
         replace(
