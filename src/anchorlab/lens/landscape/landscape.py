@@ -165,7 +165,7 @@ class Landscape(Drawable):
                 "minimal_sets": [len(sets) for sets in found],
                 "smallest": [" ".join(sets[0]) for sets in found],
                 "disjoint": self.redundancy(share).tolist(),
-                "indispensable": [" ".join(one for (one, *more) in sets if not more) for sets in necessary],
+                "indispensable": [" ".join(one[0] for one in sets if len(one) == 1) for sets in necessary],
             },
             schema_overrides={"member": polars.Int64},
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.func import vmap
 
@@ -27,9 +27,9 @@ _ROWS = 256  # sequences per pass without interventions
 
 @dataclass(frozen=True)
 class _Rows:
-    """Some rows of the batch: their number, their scored positions, and the values that replace units, by site."""
+    """Some rows of the batch: their inputs, their scored positions, and the values that replace units, by site."""
 
-    count: int
+    inputs: Shaped[Tensor, "row position *feature"]
     positions: Int[Tensor, "*row scored"]
     borrowed: Borrowed
 
@@ -65,7 +65,7 @@ class SubsetPasses:
         positions = positions_of(self.subject.scored, rows)
         assert positions is not None
         with evaluating(self.module):
-            present = _Rows(len(rows), positions.to(inputs.device), self.borrow(rows))
+            present = _Rows(inputs, positions.to(inputs.device), self.borrow(rows))
             entering = self._entering(inputs).unsqueeze(0)
         yield from self._from(self.first, torch.zeros(1, dtype=torch.int64), entering, 0, present, most)
 
@@ -120,7 +120,7 @@ class SubsetPasses:
                 return torch.where(kept[site], value, others[site].to(value)) if site in others else value
 
             if last:
-                output: Tensor = self.module(None, rows.positions, tap=tap, entering=(block.layer, stream))
+                output: Tensor = self.module(rows.inputs, rows.positions, tap=tap, entering=(block.layer, stream))
                 return output
             places = torch.arange(stream.shape[1], device=stream.device)
             mask = causal_mask(places, places, stream.dtype)
@@ -137,5 +137,5 @@ class SubsetPasses:
         """Return the values that replace a site's, at the scored positions in the last block, else everywhere."""
         if site not in rows.borrowed:
             return torch.zeros(())
-        values = rows.borrowed[site].expand(rows.count, *rows.borrowed[site].shape[1:])
+        values = rows.borrowed[site].expand(len(rows.inputs), *rows.borrowed[site].shape[1:])
         return gather_positions(values, rows.positions) if last else values
