@@ -194,7 +194,7 @@ class Landscape(Drawable):
         Args:
             what: `sizes`, `shapley` or `minimal`.
             share: sets the threshold.
-            member: the only member to draw; None: all of them, or the first for `minimal`.
+            member: the only member to draw; None: all.
 
         Errors: as `sufficient`; `SpecError` for an unknown drawing or member.
         """
