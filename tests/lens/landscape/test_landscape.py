@@ -4,16 +4,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import Landscape
-
-UNITS = ("0.0", "0.1", "1.0", "1.1", "1.2")
-
-
-def made(*worths, units=UNITS):
-    """The landscape of members whose loss falls from 1 by the worth of the kept units."""
-    sets = [{name for place, name in enumerate(units) if subset >> place & 1} for subset in range(2 ** len(units))]
-    loss = torch.tensor([[1 - float(worth(one)) for one in sets] for worth in worths], dtype=torch.float64)
-    return Landscape(units, loss, 1 - loss)
+from tests.lens.landscape.hand_made import UNITS, made, parallel, two_of_three
 
 
 def majority(kept):
@@ -21,36 +12,26 @@ def majority(kept):
     return len(kept) >= 3
 
 
-def layers(kept):
-    """Layer 0 needs its head 0.1; of layer 1 any two of three heads suffice."""
-    return "0.1" in kept and len(kept & {"1.0", "1.1", "1.2"}) >= 2
-
-
 def harmed(kept):
     """Head 0.0 suffices alone, but 1.2 spoils it unless 1.1 repairs."""
     return "0.0" in kept and ("1.2" not in kept or "1.1" in kept)
 
 
-def parallel(kept):
-    """0.0 with 1.0, or 0.1 with 1.1, or 1.2 alone."""
-    return {"0.0", "1.0"} <= kept or {"0.1", "1.1"} <= kept or "1.2" in kept
-
-
-FOUND = made(majority, layers, harmed, parallel)
+FOUND = made(majority, two_of_three, harmed, parallel)
 
 
 def test_minimal_sets():
-    every, two_of_three, alone, ways = FOUND.minimal()
+    every, pairs, alone, ways = FOUND.minimal()
     assert len(every) == 10 and {len(one) for one in every} == {3} and len({*every}) == 10
-    assert two_of_three == (("0.1", "1.0", "1.1"), ("0.1", "1.0", "1.2"), ("0.1", "1.1", "1.2"))
+    assert pairs == (("0.1", "1.0", "1.1"), ("0.1", "1.0", "1.2"), ("0.1", "1.1", "1.2"))
     assert alone == (("0.0",),)
     assert ways == (("1.2",), ("0.0", "1.0"), ("0.1", "1.1"))
 
 
 def test_necessary_sets():
-    every, two_of_three, harm, ways = FOUND.necessary()
+    every, pairs, harm, ways = FOUND.necessary()
     assert len(every) == 10 and {len(one) for one in every} == {3}
-    assert two_of_three == (("0.1",), ("1.0", "1.1"), ("1.0", "1.2"), ("1.1", "1.2"))
+    assert pairs == (("0.1",), ("1.0", "1.1"), ("1.0", "1.2"), ("1.1", "1.2"))
     assert harm == (("0.0",), ("1.1",))  # without 1.1, 1.2 spoils it
     assert {frozenset(one) for one in ways} == {
         frozenset({"1.2", one, other}) for one in ("0.0", "1.0") for other in ("0.1", "1.1")
@@ -121,7 +102,7 @@ def test_tables():
     assert [row["indispensable"] for row in summary] == ["", "0.1", "0.0 1.1", ""]
     assert [row["smallest"] for row in summary][1:] == ["0.1 1.0 1.1", "0.0", "1.2"]
     assert summary[1]["without"] == 1 and summary[1]["loss"] == 0 and summary[1]["threshold"] == pytest.approx(0.1)
-    assert "member 3: loss 0, without units 1; 3 minimal sets, 3 without a common unit" in str(FOUND)
+    assert "member 3: loss 0, without units 1; minimal sets: 3, 3 of them disjoint" in str(FOUND)
 
 
 @pytest.mark.parametrize(

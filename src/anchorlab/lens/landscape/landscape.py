@@ -130,7 +130,7 @@ class Landscape(Drawable):
         return tuple(self._named(sets) for sets in minimal(~self.sufficient(share).flip(-1)))
 
     def redundancy(self, share: float = SHARE) -> Int[Tensor, "member"]:
-        """Return the largest number of sufficient sets without a common unit; 0 if no unit is needed at all.
+        """Return the largest number of pairwise disjoint sufficient sets; 0 if no unit is needed at all.
 
         Errors: as `sufficient`.
         """
@@ -207,7 +207,7 @@ class Landscape(Drawable):
     def __str__(self) -> str:
         lines = [f"{self.loss.shape[1]} subsets of {', '.join(self.units)}; sets within {SHARE:.0%} of the effect:"]
         for row in self.summary().rows(named=True):
-            count = f"{row['minimal_sets']} minimal sets, {row['disjoint']} without a common unit"
+            count = f"minimal sets: {row['minimal_sets']}, {row['disjoint']} of them disjoint"
             losses = f"loss {row['loss']:.4g}, without units {row['without']:.4g}"
             lines.append(f"  member {row['member']}: {losses}; {count}; the smallest {row['smallest'] or 'empty'}")
         return "\n".join(lines)
