@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 import pytest
 import torch
+from pydantic import Field
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import Answer, Batch, Task, TaskShape, check_task, generator, task, task_names
@@ -94,7 +95,7 @@ class Weighed(Copy):
     """The first token, drawn by weights."""
 
     family: Literal["test-weighed"] = "test-weighed"
-    weights: dict[str, float] = {"5": 0.9, "2": 0.1}
+    weights: dict[str, float] = Field(default_factory=lambda: {"5": 0.9, "2": 0.1})
 
     def sample(self, split, n, seed):
         tokens, shares = [int(token) for token in self.weights], list(self.weights.values())

@@ -51,6 +51,7 @@ from anchorlab.lens.heads import (
     uniform,
     uniform_attention,
 )
+from anchorlab.lens.landscape import Landscape, landscape
 from anchorlab.lens.look import (
     Intervention,
     Operand,
