@@ -1,7 +1,5 @@
 """A hand-written transformer that follows retrieval chains in the least number of layers."""
 
-from typing import cast
-
 from anchorlab.models.transformer import Transformer
 from anchorlab.tasks import TokenRetrieval
 from anchorlab.theory.compiled import assemble, chains
@@ -17,6 +15,6 @@ def retrieval_circuit(task: TokenRetrieval) -> Transformer:
     Errors: `SpecError` for a task with parents, and for a task that asks for several numbers of steps.
     """
     spec, weights = assemble(chains(task), sharpness=_SHARP, gap=1.0)
-    module = cast(Transformer, spec.build(task.shape))
+    module = spec.build(task.shape)
     module.load_state_dict(weights)
     return module

@@ -55,13 +55,14 @@ class _Draw:
 
     def noise(self, signal: Float[Tensor, "row width"], norm: Tensor) -> Float[Tensor, "row spare"]:
         """Return a random linear map of what is written, with a given Frobenius norm."""
-        drawn = signal @ self.normal(signal.shape[1], self.spare)
-        return drawn * norm / drawn.norm()
+        drawn: Tensor = signal @ self.normal(signal.shape[1], self.spare)
+        scale: Tensor = norm / drawn.norm()
+        return drawn * scale
 
     def orthogonal(self, size: int) -> Float[Tensor, "row column"]:
         """Return a uniformly distributed orthogonal matrix. Source: Mezzadri (2007), arXiv math-ph/0609050."""
-        q, r = torch.linalg.qr(self.normal(size, size))
-        return q * r.diagonal().sign()
+        parts: tuple[Tensor, Tensor] = torch.linalg.qr(self.normal(size, size))
+        return parts[0] * parts[1].diagonal().sign()
 
 
 def _widened(name: str, value: Tensor, spare: int) -> Tensor:
