@@ -50,6 +50,17 @@ from anchorlab.lens.look import (
     with_sites,
 )
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
+from anchorlab.lens.scoring import (
+    Edge,
+    Passes,
+    Scores,
+    other_members,
+    prune_edges,
+    random_scores,
+    score_edges,
+    score_units,
+    weight_norms,
+)
 from anchorlab.lens.sweep import METRICS, Patching, PathPatching, Steering, Sweep, patch, patch_paths, steer, sweep
 from anchorlab.lens.vectors import (
     TSNE,
