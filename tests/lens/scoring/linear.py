@@ -13,7 +13,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import Ensemble
 
-GAINS = ((2.0, 3.0), (-1.0, 0.5))
+GAINS = ((2.0, 3.0), (-0.5, 0.5))
 """a and b of both members."""
 
 EMBEDDINGS = torch.tensor([[1.0, 0.0], [3.0, 1.0], [-2.0, 4.0], [0.5, -1.0]])

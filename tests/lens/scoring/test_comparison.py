@@ -23,7 +23,7 @@ def test_parts_of_the_batch_add_up(method):
     assert whole.abs().max() > 0.01
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["units", "edges"])
 def test_scored_positions_may_differ_between_sequences(method):
     """Two scored positions of a sequence weigh the same; each sequence alone gives the same mean."""
     clean, corrupted, *answers = pairs(2)
@@ -31,9 +31,6 @@ def test_scored_positions_may_differ_between_sequences(method):
     places = torch.tensor([[1, 4], [5, 2]])
     metric = lambda output, asked: output.gather(-1, asked[..., :1]).squeeze(-1)  # noqa: E731
     found = METHODS[method](drawn(BASE, 1), clean, corrupted, *both, positions=places, metric=metric)
-    if method == "pruned":
-        assert found.shape == (1, 48)
-        return
     alone = [
         METHODS[method](
             drawn(BASE, 1),

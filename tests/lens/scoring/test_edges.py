@@ -164,10 +164,10 @@ def test_integrated_gradients_of_the_embedding_tend_to_the_whole_change():
 def test_saturated_attention_is_seen_by_integrated_gradients_alone(steps, expected):
     """The broadcasting head's scores are 60 where the anchor was brought: its softmax is flat but half way.
 
-    With the anchor moved and y the token after it, the difference of the logits is a - b, for the attention a to the
-    clean and b to the corrupted place. Half way both scores are 30 and a = b = 1/2, so that the difference changes by
-    60 a b 2 = 30 for each unit of what was brought; the run at either end has a derivative of 0. One moves by -1 and the
-    other by 1: -60 in the one step of `steps` that is half way.
+    With the anchor moved, the difference of the logits is a - b, for the attention a to the clean and b to the
+    corrupted place. Half way both scores are 30 and a = b = 1/2, so that the difference changes by 2 a b 60 = 30 with
+    each of both marks; at either end its derivative is 0. One mark changes by -1 and the other by 1, which gives -60 in
+    the one of all steps that is half way.
     """
     clean, corrupted, right, wrong, _ = other_anchor()
     found = score_edges(stacked(identity_solver(), identity_solver()), clean, corrupted, right, wrong, steps=steps)

@@ -63,10 +63,8 @@ OTHERS = {
 
 @pytest.mark.parametrize("form", [*FORMS, *OTHERS])
 def test_none_removed_is_the_clean_run_and_all_removed_the_corrupted_one(form):
-    if form in FORMS:
-        ensemble = drawn(FORMS[form])
-    else:
-        ensemble = initialise(OTHERS[form], SHAPE, [0, 1], dtype=torch.float64)
+    others = {name: initialise(spec, SHAPE, [0, 1], dtype=torch.float64) for name, spec in OTHERS.items()}
+    ensemble = others[form] if form in others else drawn(FORMS[form])
     every = edges_of(ensemble.template)
     clean, corrupted = (ensemble(inputs, LAST) for inputs in (CLEAN, CORRUPTED))
     assert (clean - corrupted).abs().mean() > 0.01

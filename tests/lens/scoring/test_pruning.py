@@ -6,7 +6,16 @@ import torch
 from anchorlab.lens import Edge, prune_edges
 from anchorlab.tasks import TokenRetrieval
 from anchorlab.theory import retrieval_circuit
-from tests.lens.hand_built import INPUTS, KEYS, identity_solver, other_anchor, stacked, turned_solver
+from tests.lens.hand_built import (
+    ANCHOR,
+    INPUTS,
+    KEYS,
+    VOCABULARY,
+    identity_solver,
+    other_anchor,
+    stacked,
+    turned_solver,
+)
 from tests.lens.scoring.reference import BASE, Written, drawn, pairs
 
 
@@ -25,7 +34,10 @@ def test_finds_the_edges_that_a_solver_was_built_from():
     for member, head in enumerate((0, 2)):
         needed = edges(f"embed→0.{head}.v 0.{head}→1.{head}.k 1.{head}→logits")
         assert {*anchor.circuit(0.1, member)} == needed
-    everything = prune_edges(both, INPUTS, INPUTS.roll(1, dims=0), KEYS, KEYS.roll(1, dims=0), threshold=0.1)
+    others = torch.tensor([token for token in range(VOCABULARY) if token != ANCHOR])
+    renamed = torch.arange(VOCABULARY).scatter(0, others, others.roll(4))
+    inputs = renamed[INPUTS.roll(1, dims=0)]  # another place of the anchor, and other tokens around it
+    everything = prune_edges(both, INPUTS, inputs, KEYS, renamed[KEYS], threshold=0.1)
     for member, head in enumerate((0, 2)):
         needed = edges(f"embed→0.{head}.v embed→1.{head}.v 0.{head}→1.{head}.k 1.{head}→logits")
         assert {*everything.circuit(0.1, member)} == needed
@@ -72,22 +84,22 @@ def written_out(ensemble, member, order, threshold):
 
 def test_equals_the_algorithm_written_out():
     ensemble = drawn(BASE)
-    found = prune_edges(ensemble, *pairs(), threshold=0.02)
-    kept = found.edge_values >= 0.02
+    found = prune_edges(ensemble, *pairs(), threshold=0.005)
+    kept = found.edge_values >= 0.005
     assert (kept.sum(dim=1) > 5).all() and ((~kept).sum(dim=1) > 5).all()
     assert not torch.equal(*kept)
     order = [(edge.sender, edge.receiver) for edge in found.edges]
     for member in range(2):
-        expected = written_out(ensemble, member, order, 0.02)
+        expected = written_out(ensemble, member, order, 0.005)
         assert found.edge_values[member].tolist() == pytest.approx([expected[edge] for edge in order], abs=1e-9)
 
 
 def test_every_member_keeps_the_edges_that_it_keeps_alone():
     ensemble = drawn(BASE)
-    together = prune_edges(ensemble, *pairs(), threshold=0.02, batch_size=2)
+    together = prune_edges(ensemble, *pairs(), threshold=0.005, batch_size=2)
     for member in range(2):
-        alone = prune_edges(ensemble.select([member]), *pairs(), threshold=0.02)
-        assert alone.circuit(0.02) == together.circuit(0.02, member)
+        alone = prune_edges(ensemble.select([member]), *pairs(), threshold=0.005)
+        assert alone.circuit(0.005) == together.circuit(0.005, member)
         torch.testing.assert_close(alone.edge_values, together.edge_values[[member]], rtol=0, atol=1e-9)
 
 

@@ -44,13 +44,16 @@ def test_tables():
     assert FOUND.table.rows()[:2] == [(0, "embed", 0.5), (0, "0.0", 3.0)]
     assert FOUND.table.shape == (8, 3)
     assert FOUND.edge_table.rows()[8] == (1, "0.0 → logits", 0.0)
-    assert Scores("hand", UNITS, VALUES[:, :4], Passes(0, 0)).edge_table.shape == (0, 3)
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: FOUND.of(["0.0", "0.2"]), r"^units\.1: '0\.2' is no known unit; did you mean '0\.\d'\?"),
+        (
+            lambda: Scores("random", UNITS, VALUES[:, :4], Passes(0, 0)).edge_table,
+            r"^edges: random scores no edges; use score_edges or prune_edges$",
+        ),
+        (lambda: FOUND.of(["0.0", "0.2"]), r"^units\.1: unknown unit '0\.2'; did you mean '0\.\d'\?$"),
         (lambda: FOUND.circuit(1.0, member=2), r"^member: there is no member 2; choose from 0 to 1$"),
         (
             lambda: Scores("weight norms", UNITS, VALUES[:, :4], Passes(0, 0)).circuit(1.0),

@@ -101,11 +101,10 @@ class Scores:
 
         Errors: `SpecError` for scores without edges, and for an unknown member.
         """
-        if self.edge_values is None:
-            raise SpecError("edges", f"{self.method} scores no edges", "use score_edges or prune_edges")
-        if not 0 <= member < len(self.edge_values):
-            raise SpecError("member", f"there is no member {member}", f"choose from 0 to {len(self.edge_values) - 1}")
-        kept = self.edge_values[member].abs() >= threshold
+        values = self._of_edges()
+        if not 0 <= member < len(values):
+            raise SpecError("member", f"there is no member {member}", f"choose from 0 to {len(values) - 1}")
+        kept = values[member].abs() >= threshold
         return tuple(edge for edge, keep in zip(self.edges, kept.tolist(), strict=True) if keep)
 
     @property
@@ -115,7 +114,12 @@ class Scores:
 
     @property
     def edge_table(self) -> "polars.DataFrame":
-        """One row per member and edge: member, edge, score; no row for scores without edges."""
+        """One row per member and edge, with its score. Errors: `SpecError` for scores without edges."""
+        values = self._of_edges()
         names = [str(edge) for edge in self.edges]
-        values = self.values[:, :0] if self.edge_values is None else self.edge_values
         return grid_table({"member": range(len(values)), "edge": names}, {"score": values})
+
+    def _of_edges(self) -> Tensor:
+        if self.edge_values is None:
+            raise SpecError("edges", f"{self.method} scores no edges", "use score_edges or prune_edges")
+        return self.edge_values
