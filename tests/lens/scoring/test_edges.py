@@ -138,6 +138,7 @@ def test_edges_that_leave_a_unit_add_up_to_its_score(form, steps):
         torch.testing.assert_close(edges.edge_values[:, leaving].sum(dim=1), units.values[:, place])
 
 
+@pytest.mark.slow
 def test_integrated_gradients_of_the_embedding_tend_to_the_whole_change():
     """The fundamental theorem: the mean gradient along a straight path, times its length, is the change at its end.
 
