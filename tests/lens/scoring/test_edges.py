@@ -142,9 +142,9 @@ def test_edges_that_leave_a_unit_add_up_to_its_score(form, steps):
 def test_integrated_gradients_of_the_embedding_tend_to_the_whole_change():
     """The fundamental theorem: the mean gradient along a straight path, times its length, is the change at its end.
 
-    A sum over m points on one side of their intervals misses it by a term in 1 / m.
+    A sum over m points on one side of their intervals misses it by a term in 1 / m, which two sums show and remove.
     """
-    ensemble = drawn(BASE)
+    ensemble = drawn(FORMS["pre"])  # GELU, as the corners of ReLU would blur the law
     clean, corrupted, right, wrong = PAIRS
     models = [Written(ensemble, member) for member in range(2)]
     near, far = (
@@ -156,7 +156,8 @@ def test_integrated_gradients_of_the_embedding_tend_to_the_whole_change():
         found = score_edges(ensemble, *PAIRS, steps=steps)
         leaving = [at for at, edge in enumerate(found.edges) if edge.sender == "embed"]
         errors[steps] = found.edge_values[:, leaving].sum(dim=1) - (far - near)
-    assert (errors[128].abs() < 0.01 * (far - near).abs()).all()
+    assert (errors[128].abs() < 0.02 * (far - near).abs()).all()
+    assert ((4 * errors[128] - errors[32]).abs() / 3 < 0.002 * (far - near).abs()).all()
     torch.testing.assert_close(errors[32] / errors[128], torch.full((2,), 4.0).double(), rtol=0.2, atol=0)
     assert (errors[4].abs() > 10 * errors[128].abs()).all()
 

@@ -65,7 +65,7 @@ def prune_edges(
     removed = torch.zeros(compared.ensemble.size, len(units), len(receivers))
     whole = [part.outputs(removed) for part in parts]
 
-    def measured(outputs: Sequence[Float[Tensor, "member row scored output"]]) -> Float[Tensor, "member"]:
+    def measured(outputs: Sequence[Tensor]) -> Tensor:
         references = whole if metric is None else [None] * len(parts)
         triples = zip(parts, outputs, references, strict=True)
         return torch.stack([part.metric(found, reference) for part, found, reference in triples]).sum(dim=0)
