@@ -546,6 +546,17 @@ def test_the_pages_of_instruments_print_what_they_say(page, printed, store_of_pa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+def test_scores_of_edges_are_what_the_page_says(tmp_path):
+    """Within 0.1, as rounding differs between machines."""
+    said, shown = run_page("score_edges", tmp_path), "".join(blocks(DOCS / "how_to" / "score_edges.md", "text"))
+    number = r"-?\d+\.\d(?![.\d])(?=[,\]\n])"
+    assert re.sub(number, "", said) == re.sub(number, "", shown)
+    found, printed = ([float(each) for each in re.findall(number, text)] for text in (said, shown))
+    assert found == pytest.approx(printed, abs=0.11)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.usefixtures("smollm2")
 def test_opening_a_language_model_finds_what_the_page_says(tmp_path):
     said = run_page("language_models", tmp_path)
