@@ -8,6 +8,7 @@ import sys
 import tomllib
 from dataclasses import replace
 from importlib import import_module
+from importlib.metadata import version
 from math import inf
 from pathlib import Path
 from pkgutil import walk_packages
@@ -95,6 +96,15 @@ def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
     said = run_page("modern_decoder", tmp_path)
     assert said == "".join(blocks(DOCS / "how_to" / "modern_decoder.md", "text"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-llama", "runs"]
+
+
+@pytest.mark.slow
+def test_a_member_opens_in_transformer_lens(tmp_path):
+    pytest.importorskip("transformer_lens")
+    if version("transformer-lens").startswith("3."):
+        pytest.skip("needs TransformerLens 4, whose weights the page names")
+    run_page("transformer_lens", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 @pytest.mark.slow
