@@ -21,7 +21,7 @@ from anchorlab.models.block import Block
 _ALIASES = {"hook_resid_mid": "ln1.hook_in", "hook_resid_post": "ln2.hook_in"}  # the sums, before their norms
 
 
-def transformer_bridge(weights: Mapping[str, Tensor], layers: Sequence[Block]) -> TransformerBridge:
+def transformer_bridge(weights: Mapping[str, Float[Tensor, "..."]], layers: Sequence[Block]) -> TransformerBridge:
     """Return a bridge with the weights of `transformer_lens_weights`, whose blocks have the form of `layers`."""
     embedding = weights["embed.W_E"]
     normed = any(block.ln1 is not None for block in layers)
@@ -50,7 +50,8 @@ def transformer_bridge(weights: Mapping[str, Tensor], layers: Sequence[Block]) -
 class _Attention(NativeAttention):  # type: ignore[misc] # the library is optional and not typed here
     def forward(self, *inputs: Any, **options: Any) -> tuple[Float[Tensor, "batch position width"]]:
         """Return the output alone; the bridge would hand on a pattern beside it as `hook_attn_scores`."""
-        return super().forward(*inputs, **options)[:1]
+        alone: tuple[Tensor] = super().forward(*inputs, **options)[:1]
+        return alone
 
 
 class _SumsThenNorms(nn.Module):
@@ -79,9 +80,11 @@ class _SumsThenNorms(nn.Module):
 class _Norm(NormalizationBridge):  # type: ignore[misc]
     def forward(self, hidden_states: Float[Tensor, "batch position width"], **options: Any) -> Tensor:
         """Return the normalised stream, or the stream itself in the place of a missing norm."""
-        if isinstance(self.original_component, nn.Identity):
-            return self.hook_out(self.hook_in(hidden_states))
-        return super().forward(hidden_states, **options)
+        missing = isinstance(self.original_component, nn.Identity)
+        normed: Tensor = (
+            self.hook_out(self.hook_in(hidden_states)) if missing else super().forward(hidden_states, **options)
+        )
+        return normed
 
 
 def _norms_after_sums(adapter: ArchitectureAdapter) -> None:

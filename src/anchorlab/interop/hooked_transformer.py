@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 from transformer_lens.components.bert_block import BertBlock
@@ -13,7 +14,7 @@ from anchorlab.interop.weights import sizes
 from anchorlab.models.block import Block
 
 
-def hooked_transformer(weights: Mapping[str, Tensor], layers: Sequence[Block]) -> HookedTransformer:
+def hooked_transformer(weights: Mapping[str, Float[Tensor, "..."]], layers: Sequence[Block]) -> HookedTransformer:
     """Return a model with the weights of `transformer_lens_weights`, whose blocks have the form of `layers`."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "HookedTransformer", DeprecationWarning)  # the version is known to be 3

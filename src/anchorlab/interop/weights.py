@@ -65,7 +65,7 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
     return held
 
 
-def sizes(weights: Mapping[str, Tensor], layers: Sequence[Block]) -> dict[str, Any]:
+def sizes(weights: Mapping[str, Float[Tensor, "..."]], layers: Sequence[Block]) -> dict[str, Any]:
     """Return what both versions' configurations say of the result of `transformer_lens_weights`."""
     heads, width, head_width = weights["blocks.0.attn.W_Q"].shape
     hidden = weights["blocks.0.mlp.W_in"].shape[1] if "blocks.0.mlp.W_in" in weights else None
