@@ -115,14 +115,14 @@ def see(runs: Sequence[TrainedRun]) -> Recalled:
     pairs = tuple(dict.fromkeys(run.experiment.task.pairs for run in runs))  # type: ignore[attr-defined]
     widths = tuple(dict.fromkeys(run.experiment.model.width for run in runs))  # type: ignore[attr-defined]
     found = torch.stack([_best(run) for run in runs], dim=-1)
-    attention, recurrent = found.unflatten(-1, (2, len(pairs), len(widths))).unbind(dim=1)
+    attention, recurrent = found.reshape(-1, 2, len(pairs), len(widths)).unbind(dim=1)
     return Recalled(pairs, widths, attention, recurrent)
 
 
 def _best(run: TrainedRun) -> Float[Tensor, "seed"]:
     """Return each seed's highest final test accuracy over the learning rates."""
     rates = len(set(run.experiment.members.learning_rate or (None,)))
-    return at_end(run, "test", "accuracy").unflatten(0, (rates, -1)).amax(dim=0)
+    return at_end(run, "test", "accuracy").reshape(rates, -1).amax(dim=0)
 
 
 def needed(widths: Sequence[int], accuracy: Float[Tensor, "seed pairs width"]) -> Float[Tensor, "seed pairs"]:
