@@ -211,7 +211,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     widths = {name: needed(seen.widths, accuracy) for name, accuracy in names.items()}
     return Analysis(
         seen,
-        figures=[*(_by_width(name, seen, accuracy) for name, accuracy in names.items()), _needed(seen.pairs, widths)],
+        figures=[*(_by_width(name, seen, accuracy) for name, accuracy in names.items()), _needed(seen, widths)],
         tables=[
             mean_table(
                 "Test accuracy by model, number of pairs and width",
@@ -244,17 +244,16 @@ def _by_width(name: str, seen: Recalled, accuracy: Float[Tensor, "seed pairs wid
     )
 
 
-def _needed(pairs: Sequence[int], widths: dict[str, Float[Tensor, "seed pairs"]]) -> LineFigure:
+def _needed(seen: Recalled, widths: dict[str, Float[Tensor, "seed pairs"]]) -> LineFigure:
     return curves_against(
         "Width needed against number of pairs",
-        pairs,
-        widths,
+        seen.pairs,
+        {name: found.nan_to_num(nan=seen.widths[-1]) for name, found in widths.items()},
         x_label="key-value pairs",
         y_label="smallest width that suffices",
-        caption=f"{MEAN_AND_RANGE} A width suffices at a test accuracy of {SOLVED:g}; a curve ends where some seed has "
-        "no such width.",
-        log_x=True,
-        log_y=True,
+        caption=f"{MEAN_AND_RANGE} A width suffices at a test accuracy of {SOLVED:g}; where none does, the largest "
+        "width counts.",
+        y_range=(0, None),
     )
 
 
