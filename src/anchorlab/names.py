@@ -78,6 +78,7 @@ STUDIES = (
     "language/noise",
     "language/truncation-search",
     "language/along-training",
+    "classics/associative-recall",
     "classics/grokking",
 )
 """The studies, by paper."""

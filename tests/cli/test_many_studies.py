@@ -134,6 +134,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         "anchor/open-questions",
         "anchor/order",
         "anchor/phase-diagram",
+        "classics/associative-recall",
         "classics/grokking",
         "language/heads",
         "language/noise",

@@ -35,6 +35,7 @@ PRECONDITIONS = {
     "anchor/recitation": {"learns": ALL},
     "anchor/two-distances": {"learned": ALL},
     "anchor/working-memory": {"learns": ALL},
+    "classics/associative-recall": {"learns": ("width-grows", "overflows", "wider-knows-more", "attention-ahead")},
     "classics/grokking": {"memorised": ALL},
     "retrieval/circuits": {"solved": ALL},
     "retrieval/depth": {"second-step-retrieved": ("chain-order", "later-is-harder", "least-layers")},
