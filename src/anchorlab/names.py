@@ -79,6 +79,7 @@ STUDIES = (
     "language/truncation-search",
     "language/along-training",
     "classics/grokking",
+    "classics/in-context-regression",
 )
 """The studies, by paper."""
 

@@ -135,6 +135,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         "anchor/order",
         "anchor/phase-diagram",
         "classics/grokking",
+        "classics/in-context-regression",
         "language/heads",
         "language/noise",
         "retrieval/emergence",

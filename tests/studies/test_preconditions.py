@@ -36,6 +36,7 @@ PRECONDITIONS = {
     "anchor/two-distances": {"learned": ALL},
     "anchor/working-memory": {"learns": ALL},
     "classics/grokking": {"memorised": ALL},
+    "classics/in-context-regression": {"learned": ALL},
     "retrieval/circuits": {"solved": ALL},
     "retrieval/depth": {"second-step-retrieved": ("chain-order", "later-is-harder", "least-layers")},
     "retrieval/emergence": {"solved": ALL},
