@@ -328,9 +328,9 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: two coordinates and six pairs, three layers of two heads, width 32, initial scale 0.2, 3000 "
-            "steps of 64 fresh sequences, Adam with learning rate 5e-3; noise of standard deviation 0.5. Garg et al. have "
-            "20 coordinates and 41 pairs, twelve layers of eight heads, width 256, and 500,000 steps.",
+            "Quick profile: two coordinates and six pairs, three layers of two heads, width 32, initial scale 0.2, "
+            "3000 steps of 64 fresh sequences, Adam with learning rate 5e-3; noise of standard deviation 0.5. Garg et "
+            "al. have 20 coordinates and 41 pairs, twelve layers of eight heads, width 256, and 500,000 steps.",
         ),
         "paper": Profile(
             PAPER,
