@@ -130,7 +130,7 @@ def _errors(predictions: Float[Tensor, "*member batch example"], batch: Batch) -
 
 @precondition(
     "With twice as many examples as coordinates the error is less than half of the zero estimator's",
-    at="Fig 2",
+    at="Garg et al., Fig 2",
     paper="near 0",
     band=at_most(0.5),
 )
