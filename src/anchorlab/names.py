@@ -80,6 +80,7 @@ STUDIES = (
     "language/along-training",
     "classics/associative-recall",
     "classics/grokking",
+    "classics/in-context-regression",
 )
 """The studies, by paper."""
 

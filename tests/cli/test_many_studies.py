@@ -136,6 +136,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         "anchor/phase-diagram",
         "classics/associative-recall",
         "classics/grokking",
+        "classics/in-context-regression",
         "language/heads",
         "language/noise",
         "retrieval/emergence",
