@@ -42,7 +42,7 @@ _NAMES = {
     "runs": ("Store",),
     "engine": ("compare", "train"),
     "trained": ("zoo",),
-    "lens": ("Intervention", "detect", "look", "sweep"),
+    "lens": ("Intervention", "detect", "landscape", "look", "sweep"),
     "language": ("pretrained",),
     "studies": ("Analysis", "Profile", "Study", "at_end", "claim", "curves_against", "run_study", "study"),
     "findings": ("at_least", "at_most", "within"),
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from anchorlab.engine import compare, train
     from anchorlab.findings import at_least, at_most, within
     from anchorlab.language import pretrained
-    from anchorlab.lens import Intervention, detect, look, sweep
+    from anchorlab.lens import Intervention, detect, landscape, look, sweep
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
     from anchorlab.report import attention, show, write_report
     from anchorlab.runs import Store
