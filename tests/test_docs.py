@@ -544,6 +544,14 @@ def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
     assert numbers["positions alone"] < 0.3 < numbers["tokens alone"]
 
 
+@pytest.mark.slow
+def test_the_page_on_every_circuit_finds_several(tmp_path):
+    said = run_page("every_circuit", tmp_path)
+    assert said.count("minimal sets: 1, 1 of them disjoint; the smallest 0.0 0.mlp 1.0") == 3
+    found = re.findall(r"│ \d +┆ 0\.0\d+ +┆ (\d+) +┆ [^│]* ┆ 1 +┆ (0\.\d) +│", said)
+    assert len(found) == 4 and min(int(count) for count, _ in found) > 3
+
+
 @pytest.fixture(scope="module")
 def store_of_pages(tmp_path_factory) -> Path:
     """A store that several pages share, as they train the same run."""

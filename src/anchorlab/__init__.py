@@ -42,7 +42,7 @@ _NAMES = {
     "runs": ("Store",),
     "engine": ("compare", "train"),
     "trained": ("zoo",),
-    "lens": ("Intervention", "detect", "effects", "look"),
+    "lens": ("Intervention", "detect", "effects", "landscape", "look"),
     "language": ("pretrained",),
     "studies": ("Analysis", "Profile", "Study", "at_end", "claim", "curves_against", "run_study", "study"),
     "findings": ("at_least", "at_most", "within"),
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from anchorlab.engine import compare, train
     from anchorlab.findings import at_least, at_most, within
     from anchorlab.language import pretrained
-    from anchorlab.lens import Intervention, detect, effects, look
+    from anchorlab.lens import Intervention, detect, effects, landscape, look
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
     from anchorlab.report import attention, show, write_report
     from anchorlab.runs import Store

@@ -60,7 +60,7 @@ def landscape(
     kind = "heads" if units is None else units[0] if units in (["heads"], ["all"]) else units
     found = measure(
         trained.ensemble(step),
-        kind,  # type: ignore[arg-type]
+        kind,
         replace,
         task=trained.experiment.task,
         split=split,

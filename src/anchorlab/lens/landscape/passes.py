@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -12,11 +12,12 @@ from torch.func import vmap
 from anchorlab.lens.landscape.subsets import membership
 from anchorlab.lens.landscape.units import BlockUnits
 from anchorlab.lens.look.access import Access, evaluating
-from anchorlab.lens.look.inputs import Subject, fitting, positions_of
+from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.sources import Borrowed, borrower
 from anchorlab.models.attention import causal_mask
 from anchorlab.models.model import gather_positions
+from anchorlab.models.transformer import Transformer
 from anchorlab.training.executions.member import member_module
 
 Replacement = Literal["mean", "resample", "zero"]
@@ -46,7 +47,7 @@ class SubsetPasses:
         self, subject: Subject, member: int, units: Sequence[BlockUnits], replacement: Replacement, seed: int
     ) -> None:
         self.weights = subject.ensemble.member_weights(member)
-        self.module = member_module(subject.ensemble, member)
+        self.module = cast(Transformer, member_module(subject.ensemble, member))
         self.subject, self.units = replace(subject, access=Access(self.module)), units
         self.first = next(block.layer for block in units if block.count)
         seeded = {"seed": seed} if replacement == "resample" else {}
@@ -90,9 +91,11 @@ class SubsetPasses:
         """
         block, last = self.units[layer], layer == len(self.units) - 1
         feed_forward = torch.arange(1 + block.feed_forward)
-        for heads in torch.arange(2 ** len(block.heads)).split(max(1, most // len(feed_forward))):
+        for chosen in row_ranges(range(2 ** len(block.heads)), max(1, most // len(feed_forward))):
+            heads = torch.arange(chosen.start, chosen.stop)
             own = (heads + (feed_forward << len(block.heads)).unsqueeze(-1)) << shift
-            for part in torch.arange(len(below)).split(max(1, most // own.numel())):
+            for some in row_ranges(range(len(below)), max(1, most // own.numel())):
+                part = slice(some.start, some.stop)
                 with evaluating(self.module):
                     outputs = self._block(block, heads, streams[part], rows, last).flatten(0, 2)
                 sets = (own.unsqueeze(-1) + below[part]).flatten()

@@ -111,7 +111,7 @@ def exchangeable(
 
 def _halves(table: Tensor, unit: int) -> tuple[Tensor, Tensor]:
     """Return views of a table's subsets without and with a unit, `[... above below]`."""
-    split = table.unflatten(-1, (-1, 2, 2**unit))
+    split = table.view(*table.shape[:-1], -1, 2, 2**unit)
     return split[..., 0, :], split[..., 1, :]
 
 
