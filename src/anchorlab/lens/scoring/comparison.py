@@ -8,12 +8,12 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.effects.pairs import Into, Pairs, logit_difference
 from anchorlab.lens.look.first_sequence import checked_size, sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, fitting, positions_of, row_ranges
 from anchorlab.lens.scoring.graph import receivers_of
 from anchorlab.lens.scoring.passes import ENTERING
-from anchorlab.lens.sweep.pairs import Into, Pairs, logit_difference
-from anchorlab.lens.sweep.sweep import Metric
 from anchorlab.lens.vectors.attribution import transformer
 from anchorlab.models.transformer import Transformer
 from anchorlab.training.ensemble import Ensemble

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.effects.pairs import Into
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison, Rows, checked_steps, entering_streams
 from anchorlab.lens.scoring.graph import edges_of, receivers_of, units_of
 from anchorlab.lens.scoring.passes import embedded, mapped, split_pass, unit_outputs
 from anchorlab.lens.scoring.scores import Passes, Scores
-from anchorlab.lens.sweep.pairs import Into
-from anchorlab.lens.sweep.sweep import Metric
 from anchorlab.models.transformer import Transformer
 
 

@@ -8,12 +8,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.effects.effects import Metric
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison, Rows
 from anchorlab.lens.scoring.graph import LOGITS, edges_of, receivers_of, units_of
 from anchorlab.lens.scoring.passes import embedded, mapped, split_pass, unit_outputs
 from anchorlab.lens.scoring.scores import Edge, Passes, Scores
-from anchorlab.lens.sweep.sweep import Metric
 from anchorlab.progress import Counted, counted
 
 

@@ -8,13 +8,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.effects.pairs import Into
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison, Rows, checked_steps, entering_streams
 from anchorlab.lens.scoring.graph import units_of
 from anchorlab.lens.scoring.passes import Values, embedded, mapped, no_change, plain_pass
 from anchorlab.lens.scoring.scores import Passes, Scores
-from anchorlab.lens.sweep.pairs import Into
-from anchorlab.lens.sweep.sweep import Metric
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
 
