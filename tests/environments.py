@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.documents import ROOT
-from tests.extras import PROJECT
+from tests.extras import EXTRAS, PROJECT
 
 VERSIONS = ("3.11", "3.12", "3.13")
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
 BUILD = ROOT / "build" / "environments"
+DECLARED = [*PROJECT["dependencies"], *EXTRAS["tsne"]]
 TESTERS = ("pytest", "pytest-xdist", "hypothesis", "beartype", "pyyaml")
 # every dependency is called by one of these; together they take less than a minute
 SMOKE = (
@@ -37,7 +38,7 @@ SMOKE = (
     "tests/cli/test_commands.py",
     "tests/cli/test_bad_input.py",
     "tests/lens/vectors/test_projections.py",
-    # none of these environments has an extra: what needs one skips
+    # of the extras, these environments have `tsne` alone: what needs another skips
     "tests/language",
     "tests/papers/language",
     "tests/papers/retrieval/language_models/test_study.py",
@@ -106,7 +107,7 @@ def under(version: str) -> int:
     settings = {**os.environ, "PYTHONPYCACHEPREFIX": str(BUILD / "compiled")}
     if subprocess.run([python, *compiled], cwd=ROOT, env=settings, check=False).returncode:
         return 1
-    made = environment(python, version, PROJECT["dependencies"], constrained=True)
+    made = environment(python, version, DECLARED, constrained=True)
     if made is None:
         print(f"Python {version}: the source compiles; left out, pip cannot install {build()} for it; {REMEDY}")
         return 0
@@ -133,8 +134,8 @@ def main(which: str) -> int:
         here = "{}.{}".format(*sys.version_info)
         codes = [under(version) for version in VERSIONS if version != here]  # all of them; below 0 for a signal
         return int(any(codes))
-    declared = PROJECT["dependencies"]
-    made = environment(sys.executable, which, lowest(declared) if which == "lowest" else declared, constrained=False)
+    wanted = lowest(DECLARED) if which == "lowest" else DECLARED
+    made = environment(sys.executable, which, wanted, constrained=False)
     if made is None:
         raise SystemExit(f"pip cannot install {build()}; {REMEDY}")
     return smoke(made)

@@ -9,9 +9,18 @@ import pytest
 from tests.documents import ROOT
 from tests.extras import EXTRAS, PROJECT, packages
 
-FOR_PEOPLE = ("inspect", "interop", "language", "lm-eval", "ray")  # the others are for those who build anchorlab
-# these stand upon an extra: a harness imports them by anchorlab's entry point
+FOR_PEOPLE = (
+    "inspect",
+    "interop",
+    "language",
+    "lm-eval",
+    "ray",
+    "tsne",
+)  # the others are for those who build anchorlab
+# these stand upon an extra: a harness imports them by anchorlab's entry point, or a function once the extra is there
 LOADED_LATE = (
+    "interop/bridge.py",
+    "interop/hooked_transformer.py",
     "language/harness/inspect_tasks.py",
     "language/harness/inspect_protocol.py",
 )

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from dataclasses import replace
 from importlib import import_module
+from importlib.metadata import version
 from math import inf
 from pathlib import Path
 from pkgutil import walk_packages
@@ -15,10 +16,11 @@ from types import ModuleType
 
 import pytest
 import torch
+from matplotlib.image import imread
 
 import anchorlab.cli
 from anchorlab.cli import main
-from anchorlab.findings import Claim, Control, Findings, LineFigure, Provenance, Table, line
+from anchorlab.findings import Claim, Control, Findings, LineFigure, Map, MapFigure, Provenance, Table, line
 from anchorlab.papers import UNPUBLISHED
 from anchorlab.papers.published import published_entries
 from anchorlab.runs import Store
@@ -95,6 +97,15 @@ def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
     said = run_page("modern_decoder", tmp_path)
     assert said == "".join(blocks(DOCS / "how_to" / "modern_decoder.md", "text"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-llama", "runs"]
+
+
+@pytest.mark.slow
+def test_a_member_opens_in_transformer_lens(tmp_path):
+    pytest.importorskip("transformer_lens")
+    if version("transformer-lens").startswith("3."):
+        pytest.skip("needs TransformerLens 4, whose weights the page names")
+    run_page("transformer_lens", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 @pytest.mark.slow
@@ -297,6 +308,18 @@ def made_findings() -> Findings:
     heights = Table("Heights", "By width.", ("width", "height"), ((1, 0.5), (2, None)))
     judged = claim.judge(0.98765, "quick")
     return Findings("anchor/identity", "Made", "By hand.", "quick", source, (judged,), (figure,), (heights,))
+
+
+def test_the_picture_beside_links_shows_attention_in_the_size_that_sites_ask_for(extensions, tmp_path):
+    maps = MapFigure("Attention", "Made by hand.", ((Map("layer 0", ((1.0, 0.0), (0.5, 1.0))),),))
+    (tmp_path / "findings.json").write_text(replace(made_findings(), figures=(maps,)).to_json(), "utf-8")
+    import_module("social_picture").draw(tmp_path / "findings.json", tmp_path / "social.png")
+    pixels = imread(tmp_path / "social.png")[..., :3]
+    assert pixels.shape == (630, 1200, 3)
+    brightness = pixels[[[245], [384]], [657, 795]].mean(axis=-1)  # at the middle of each cell of the map
+    assert brightness[0, 1] == 1
+    assert brightness[0, 0] == brightness[1, 1] < brightness[1, 0] < 0.8
+    assert pixels[:, :500].min() < 0.2  # the name
 
 
 def test_gallery_is_written_from_findings(tmp_path):
@@ -543,6 +566,17 @@ def store_of_pages(tmp_path_factory) -> Path:
 def test_the_pages_of_instruments_print_what_they_say(page, printed, store_of_pages, tmp_path):
     said = run_page(page, tmp_path, store_of_pages)
     assert re.search(printed, said), said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_scores_of_edges_are_what_the_page_says(tmp_path):
+    """Within 0.1, as rounding differs between machines."""
+    said, shown = run_page("score_edges", tmp_path), "".join(blocks(DOCS / "how_to" / "score_edges.md", "text"))
+    number = r"-?\d+\.\d(?![.\d])(?=[,\]\n])"
+    assert re.sub(number, "", said) == re.sub(number, "", shown)
+    found, printed = ([float(each) for each in re.findall(number, text)] for text in (said, shown))
+    assert found == pytest.approx(printed, abs=0.11)
     assert not list(tmp_path.iterdir())
 
 

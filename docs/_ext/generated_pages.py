@@ -22,6 +22,7 @@ PACKAGES = (
     "language.asking",
     "language.endpoint",
     "theory",
+    "theory.compiled",
     "interop",
     "engine",
     "findings",

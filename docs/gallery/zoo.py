@@ -1,10 +1,15 @@
 """Make the zoo, the trained models that the package ships, from runs of the published studies.
 
     python docs/gallery/zoo.py --store runs
+    python docs/gallery/zoo.py --store runs anchor/identity classics/brackets
+    python docs/gallery/zoo.py --store runs --paper
 
+The second makes these runs alone and keeps the others as they are. The third makes a second store, of models in the
+papers' own settings, which is not in the package.
 A study's quick run is taken from the store, with its first members; where the store has none, these members alone are
-trained, from where an earlier call stopped. No setting is searched here. The classics have no study to take runs from:
-they get the recipe of the retrieval studies' quick profiles, and the anchor studies' quick model at half its width.
+trained, from where an earlier call stopped. No setting is searched here. Classics without a study of their own get the
+recipe of the retrieval studies' quick profiles, and the anchor studies' quick model at half its width, or a network
+like that of the source.
 """
 
 import argparse
@@ -22,7 +27,7 @@ from torch import Tensor
 
 from anchorlab.engine import run
 from anchorlab.lens import look
-from anchorlab.models import ModelSpec
+from anchorlab.models import FNNSpec, ModelSpec
 from anchorlab.models.superposition import SuperpositionSpec
 from anchorlab.papers.retrieval import settings
 from anchorlab.progress import reported
@@ -36,13 +41,14 @@ from anchorlab.studies import study
 from anchorlab.studies.quick import quick_model
 from anchorlab.studies.seeds import fresh
 from anchorlab.tasks import Batch, Task, task
-from anchorlab.trained.zoo import FILE, ROOT
+from anchorlab.trained.zoo import ROOT
 from anchorlab.training import Ensemble, Evaluation, Experiment, Members, Times, TrainedRun
 
 STEPS = 2000  # of the classics
 SMALL_DECODER = quick_model(width=32)
 SMALL = 50_000  # bytes of weights that stay in float32, since nothing would be gained
-LARGEST = 12_000_000  # bytes of the zoo
+PAPER = Path(__file__).parent / "paper-models"
+LARGEST = {ROOT: 12_000_000, PAPER: 25_000_000}  # bytes of a store
 CHECKED = 2000  # sequences of each split whose answers must not change by rounding the weights
 
 
@@ -56,23 +62,23 @@ class Cell:
     checkpoints: int = 1
 
 
-def of_study(name: str, label: str, members: int = 3, checkpoints: int = 1) -> Cell:
-    """Return a cell of a study's quick profile by its label."""
-    (found,) = (one for one in study(name).experiments_of("quick") if one.label == label)
+def of_study(name: str, label: str, members: int = 3, checkpoints: int = 1, profile: str = "quick") -> Cell:
+    """Return a cell of a study's profile by its label."""
+    (found,) = (one for one in study(name).experiments_of(profile) if one.label == label)
     return Cell(found, name, members, checkpoints)
 
 
-def classic(name: str, model: ModelSpec = SMALL_DECODER, members: int = 3) -> Cell:
+def classic(name: str, model: ModelSpec = SMALL_DECODER, members: int = 3, checkpoints: int = 8) -> Cell:
     """Return a training of one of the classics, on a stream, with its weights along it."""
     every = STEPS // 8
     recipe = settings.quick(1, 1, STEPS, seeds=3).recipe.replace(
         evaluation=Evaluation(every=every), checkpoints=Times(every=every)
     )
-    return Cell(Experiment(task(name), model, recipe, Members(seeds=fresh(3)), name), None, members, checkpoints=8)
+    return Cell(Experiment(task(name), model, recipe, Members(seeds=fresh(3)), name), None, members, checkpoints)
 
 
 def cells() -> dict[str, Cell]:
-    """Return the runs of the zoo by name, which is that of their task."""
+    """Return the runs of the zoo by name, that of their task."""
     found = [
         of_study("anchor/identity", "identity, 2000 sequences"),
         of_study("anchor/nine-tasks", "reading comprehension"),
@@ -89,27 +95,49 @@ def cells() -> dict[str, Cell]:
         of_study("truncation/associative-memory", "d = 12"),
         of_study("retrieval/circuits", "six layers", members=2),
         classic("classics/associative-recall", members=2),
+        classic("classics/brackets", checkpoints=1),
         classic("classics/repeated-sequence"),
+        classic("classics/sparse-parity", FNNSpec(layers=1, width=4, hidden=64)),
         classic("classics/superposition", SuperpositionSpec()),
     ]
-    return {one.experiment.task.name: one for one in found}
+    grokked = of_study("classics/grokking", "weight decay")  # whose task was made without its name
+    return {one.experiment.task.name: one for one in found} | {"classics/modular-arithmetic": grokked}
+
+
+def paper_cells() -> dict[str, Cell]:
+    """Return the runs in the papers' own settings."""
+    return {
+        f"associative memory, d = {width}": of_study(
+            "truncation/associative-memory", f"d = {width}", members=20, profile="paper"
+        )
+        for width in (8, 12)
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what the store lacks, and write the zoo."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="runs to make; by default all")
+    parser.add_argument("--paper", action="store_true", help="make the store of models in the papers' own settings")
     parser.add_argument("--store", type=Path, default=None, help="the folder of runs")
     parser.add_argument("--workers", type=int, default=None, help="processes that train")
     chosen = parser.parse_args(arguments)
-    wanted = cells()
+    root, known = (PAPER, paper_cells()) if chosen.paper else (ROOT, cells())
+    if unknown := [name for name in chosen.names if name not in known]:
+        parser.error(f"the zoo has no {unknown[0]!r}; it has {', '.join(known)}")
+    wanted = {name: known[name] for name in chosen.names or known}
     runs = trained(list(wanted.values()), Store(chosen.store), chosen.workers)
-    shutil.rmtree(ROOT, ignore_errors=True)
-    entries = [write(name, cell, found) for (name, cell), found in zip(wanted.items(), runs, strict=True)]
-    make_directory(ROOT)
-    write_file(ROOT, READ_ONLY, [b"anchorlab writes nothing into this folder.\n"])
-    FILE.write_text(json.dumps(entries, indent=1) + "\n", "utf-8")
-    if (size := sum(path.stat().st_size for path in ROOT.rglob("*") if path.is_file())) > LARGEST:
-        raise SystemExit(f"the zoo has {size} bytes, more than {LARGEST}")
+    listed = root.with_suffix(".json")
+    before = json.loads(listed.read_text("utf-8")) if listed.exists() else []
+    kept = {one["name"]: one for one in before if one["name"] in known.keys() - wanted.keys()}
+    for gone in {path.name for path in root.glob("*/")} - {one["run"] for one in kept.values()}:
+        shutil.rmtree(root / gone)
+    made = {name: write(root, name, cell, found) for (name, cell), found in zip(wanted.items(), runs, strict=True)}
+    write_file(root, READ_ONLY, [b"anchorlab writes nothing into this folder.\n"])
+    entries = [(kept | made)[name] for name in known if name in kept | made]
+    listed.write_text(json.dumps(entries, indent=1) + "\n", "utf-8")
+    if (size := sum(path.stat().st_size for path in root.rglob("*") if path.is_file())) > LARGEST[root]:
+        raise SystemExit(f"the zoo has {size} bytes, more than {LARGEST[root]}")
 
 
 def trained(wanted: Sequence[Cell], store: Store, workers: int | None) -> list[TrainedRun]:
@@ -121,10 +149,10 @@ def trained(wanted: Sequence[Cell], store: Store, workers: int | None) -> list[T
         return run(experiments, store, workers, report=show)
 
 
-def write(name: str, cell: Cell, found: TrainedRun) -> dict[str, Any]:
+def write(root: Path, name: str, cell: Cell, found: TrainedRun) -> dict[str, Any]:
     """Write what the zoo keeps of a run, and return its line of the list."""
     experiment = found.experiment.take(range(cell.members))
-    folder = ROOT / experiment.cell.address
+    folder = root / experiment.cell.address
     make_directory(folder / "checkpoints")
     files: dict[str, Fingerprint] = {}
     dtype = weight_type(found.ensemble().select(range(cell.members)), experiment.task)

@@ -78,7 +78,9 @@ STUDIES = (
     "language/noise",
     "language/truncation-search",
     "language/along-training",
+    "classics/associative-recall",
     "classics/grokking",
+    "classics/in-context-regression",
 )
 """The studies, by paper."""
 

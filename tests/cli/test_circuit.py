@@ -111,8 +111,8 @@ def solved(workplace) -> str:
     module = retrieval_circuit(chains)
     weights = {name: torch.stack([weight.detach()] * 2) for name, weight in module.named_parameters()}
     weights["blocks.1.attn.W_Q"] *= 0.2
-    width = len(module.embed.W_E[0])
-    spec = DecoderSpec(layers=2, heads=1, width=width, head_width=width, layer_norm=False, feed_forward=False)
+    width, head_width = module.blocks[0].attn.W_Q.shape
+    spec = DecoderSpec(layers=2, heads=1, width=width, head_width=head_width, layer_norm=False, feed_forward=False)
     recipe = Recipe(data=FixedSample(size=10), optimiser=AdamW(), batch=10, duration=4)
     cell = Experiment(chains, spec, recipe, Members(seeds=(0, 1))).cell
     with Store(workplace / "runs").open(cell) as run:

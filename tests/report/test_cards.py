@@ -14,6 +14,7 @@ from anchorlab.lens import Record
 from anchorlab.runs import Run, Store
 from anchorlab.tasks.task import Proof
 from anchorlab.training import Evaluation, TrainedRun
+from tests.lens.landscape.hand_made import made, parallel, two_of_three
 from tests.papers.hand_made_circuits import FIRST, JOIN, circuit, path
 from tests.report.hand_made_findings import make_findings
 from tests.small_experiments import experiment
@@ -231,3 +232,10 @@ def test_cards_can_be_read_in_every_theme(every, browser, theme, width):
         assert page.evaluate(aligned) == ["left"]
     finally:
         page.close()
+
+
+def test_a_landscape_shows_the_circuits_of_each_member():
+    shown = read(made(two_of_three, parallel))
+    assert "32 subsets" in shown.words
+    assert "0 | 0 | 1 | 0.1 | 3 | 0.1 1.0 1.1 | 1 | 0.1" in shown.text
+    assert "1 | 0 | 1 | 0.1 | 3 | 1.2 | 3" in shown.text

@@ -10,6 +10,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Effects, Patching, PathPatching, Record, Steering
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation
+from tests.lens.landscape.hand_made import UNITS, made, parallel, two_of_three
 from tests.papers.hand_made_circuits import FIRST, JOIN, circuit, path
 from tests.report.hand_made_findings import PROVENANCE
 from tests.small_experiments import experiment
@@ -259,6 +260,48 @@ class TestCircuits:
         assert drawing.get_suptitle() == "how it follows"
         assert {"0.51", "0.25"} <= {text.get_text() for text in axes.texts}
         assert ticks(axes.yaxis) == ["layer 0", "layer 2"]
+
+
+class TestLandscapes:
+    FOUND = made(two_of_three, parallel)
+
+    def test_best_loss_by_number_of_units(self):
+        """Three units are needed in the first member, one in the second; the effect is 1."""
+        axes = self.FOUND.plot(share=0.2).axes[0]
+        np.testing.assert_allclose(axes.lines[0].get_ydata(), [1, 1, 1, 0, 0, 0])
+        np.testing.assert_allclose(axes.lines[1].get_ydata(), [1, 0, 0, 0, 0, 0])
+        assert list(axes.lines[2].get_ydata()) == [0.2, 0.2]
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("units kept", "rise of the loss / effect")
+        assert len(self.FOUND.plot(member=1).axes[0].lines) == 2
+
+    def test_shapley_values(self):
+        axes = self.FOUND.plot("shapley").axes[0]
+        np.testing.assert_allclose(axes.images[0].get_array()[0], [0, 1 / 2, 1 / 6, 1 / 6, 1 / 6], atol=1e-12)
+        assert (ticks(axes.xaxis), ticks(axes.yaxis)) == ([*UNITS], ["0", "1"])
+
+    def test_minimal_sets(self):
+        drawing = self.FOUND.plot("minimal")
+        shown, nan = maps(drawing), np.nan
+        np.testing.assert_allclose(shown["member 0: 3 sets"], [
+            [nan, 1, 1, 1, nan],
+            [nan, 1, 1, nan, 1],
+            [nan, 1, nan, 1, 1],
+        ])  # fmt: skip
+        np.testing.assert_allclose(shown["member 1: 3 sets"], [
+            [nan, nan, nan, nan, 1],
+            [1, nan, 1, nan, nan],
+            [nan, 1, nan, 1, nan],
+        ])  # fmt: skip
+        assert ticks(drawing.axes[0].yaxis) == ["0", "0", "0"]
+        assert [*maps(self.FOUND.plot("minimal", member=1))] == ["member 1: 3 sets"]
+
+    def test_unknown_drawings_and_members(self):
+        with pytest.raises(SpecError, match=r"^what: unknown drawing 'shaply'; did you mean 'shapley'"):
+            self.FOUND.plot("shaply")
+        with pytest.raises(SpecError, match=r"^member: there is no member 2; choose from 0..1"):
+            self.FOUND.plot(member=2)
+        with pytest.raises(SpecError, match=r"^member: 33 maps do not fit into a figure"):
+            made(*[two_of_three] * 33).plot("minimal")
 
 
 def test_a_drawing_shows_itself_without_pyplot(findings):

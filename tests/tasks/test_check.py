@@ -4,6 +4,7 @@ from typing import ClassVar, Literal
 
 import pytest
 import torch
+from pydantic import Field
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import Answer, Batch, Task, TaskShape, check_task, generator, task, task_names
@@ -87,3 +88,21 @@ def test_the_method_at_fault_is_named(method, other, problem, monkeypatch):
 @pytest.mark.parametrize("name", [name for name in task_names() if name.startswith("classics/")])
 def test_the_classics_pass(name):
     check_task(task(name))
+
+
+@task_family("test-weighed")
+class Weighed(Copy):
+    """The first token, drawn by weights."""
+
+    family: Literal["test-weighed"] = "test-weighed"
+    weights: dict[str, float] = Field(default_factory=lambda: {"5": 0.9, "2": 0.1})
+
+    def sample(self, split, n, seed):
+        tokens, shares = [int(token) for token in self.weights], list(self.weights.values())
+        inputs = torch.from_numpy(generator(seed, split).choice(tokens, p=shares, size=(n, 3)))
+        return Batch(inputs, inputs[:, :1], inputs[:, :1], torch.tensor([2]), split)
+
+
+def test_draws_must_not_depend_on_the_order_of_keys():
+    with pytest.raises(SpecError, match="sample: draws other sequences after the task was written and read back"):
+        check_task(Weighed())

@@ -48,6 +48,7 @@ commands = {
     "truncate": ("inspect", "Find the best rank truncation of a run's matrices."),
     "memory": ("inspect", "Show which tokens or positions the weights associate."),
     "circuit": ("inspect", "Find the attention paths that suffice for the task."),
+    "landscape": ("inspect", "Measure every subset of the heads: all circuits of a run."),
     "report": ("studies", "Write one HTML page with all findings in the store."),
     "browse": ("studies", "Write or serve one page over the store: runs, curves, claims."),
 }

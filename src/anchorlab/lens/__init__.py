@@ -51,6 +51,7 @@ from anchorlab.lens.heads import (
     uniform,
     uniform_attention,
 )
+from anchorlab.lens.landscape import Landscape, landscape
 from anchorlab.lens.look import (
     Intervention,
     Operand,
@@ -62,6 +63,17 @@ from anchorlab.lens.look import (
     with_sites,
 )
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
+from anchorlab.lens.scoring import (
+    Edge,
+    Passes,
+    Scores,
+    other_members,
+    prune_edges,
+    random_scores,
+    score_edges,
+    score_units,
+    weight_norms,
+)
 from anchorlab.lens.vectors import (
     TSNE,
     Alignment,

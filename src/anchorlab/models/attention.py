@@ -91,7 +91,7 @@ class Attention(_WithSites):
         k = self._split(affine(x, self.W_K, self.b_K))
         v = self._split(affine(x, self.W_V, self.b_V))
         if self.shift_values:
-            v = _shift(v, self.shift_values)
+            v = shifted(v, self.shift_values)
         places = None
         if self.rotary:
             keys = torch.arange(x.shape[1], device=x.device)
@@ -244,8 +244,8 @@ def causal_mask(
     return mask if queries.ndim == 1 else mask.unsqueeze(1)
 
 
-def _shift(v: Tensor, by: int) -> Tensor:
-    """Return values `[batch key head head_width]`, shifted: position s gets value s + `by`, or zero beyond the ends."""
+def shifted(v: Float[Tensor, "batch key head head_width"], by: int) -> Float[Tensor, "batch key head head_width"]:
+    """Return values shifted along the keys: position s gets value s + `by`, or zero beyond the ends."""
     length = v.shape[1]
     by = max(-length, min(length, by))
     if by > 0:

@@ -9,7 +9,8 @@ from markupsafe import Markup
 
 from anchorlab.errors import AnchorlabError
 from anchorlab.findings import MARKS, SYMBOLS, Findings
-from anchorlab.lens import Circuit, Record
+from anchorlab.lens import Circuit, Landscape, Record
+from anchorlab.lens.landscape import SHARE
 from anchorlab.lens.look.record import sites_by_layer
 from anchorlab.report.page import environment
 from anchorlab.runs.metrics import last_metrics
@@ -211,6 +212,21 @@ def _circuit(circuit: Circuit) -> Card:
     ]
     columns = ("layer.head", "from", "to", "attention", "loss when cut")
     return Card("circuit", count, facts=facts, table=Rows("Attention paths", columns, rows) if rows else None)
+
+
+@card.register
+def _landscape(found: Landscape) -> Card:
+    facts = {
+        "units": ", ".join(found.units),
+        "replaced by": {"mean": "the mean", "resample": "another sequence's", "zero": "zero"}[found.replace],
+        "threshold": f"the model's loss plus {SHARE:.0%} of the effect of all units",
+    }
+    rows = found.summary().rows()
+    columns = ("member", "loss", "without units", "threshold", "minimal sets", "smallest", "disjoint", "indispensable")
+    drawn = Markup("Draw with <code>plot(what)</code>: <code>sizes</code>, <code>shapley</code>, <code>minimal</code>")
+    return Card(
+        "landscape", f"{found.loss.shape[1]:,} subsets", facts=facts, table=Rows("Members", columns, rows), after=drawn
+    )
 
 
 def _fields(spec: Spec, without: Sequence[str]) -> dict[str, str]:

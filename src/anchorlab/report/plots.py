@@ -13,12 +13,13 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Findings, LineFigure, Map, MapFigure, grid, line, provenance
-from anchorlab.lens import Circuit, Effects, Patching, PathPatching, Record, Steering
+from anchorlab.lens import Circuit, Effects, Landscape, Patching, PathPatching, Record, Steering
 from anchorlab.lens.grids import layers_of
 from anchorlab.report.figures import draw
 from anchorlab.spec import unknown_name
 from anchorlab.studies.circuit_panel import circuit_figure
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along_units
+from anchorlab.studies.landscape_figures import minimal_figure, shapley_figure, sizes_figure
 from anchorlab.training import TrainedRun
 
 _MOST_MAPS = 32  # in a figure
@@ -137,6 +138,16 @@ def _findings(findings: Findings, title: str | None) -> Drawing:
 @plot.register
 def _circuit(circuit: Circuit, title: str) -> Drawing:
     return draw(circuit_figure(title, circuit))
+
+
+@plot.register
+def _landscape(found: Landscape, what: str, share: float, member: int | None) -> Drawing:
+    members = range(len(found.loss)) if member is None else [member]
+    if what == "shapley":
+        return draw(shapley_figure("Shapley values of the loss", found, members))
+    figure = sizes_figure if what == "sizes" else minimal_figure
+    title = "Best loss by number of units" if what == "sizes" else f"Minimal sets within {share:.0%} of the effect"
+    return draw(figure(title, found, share, members))
 
 
 def _places(

@@ -226,7 +226,7 @@ def as_control(claim: Claim, measured: Measured) -> Control:
     """
     result = judge(claim, measured, "")
     if result.value is None:
-        return Control(None)
+        return Control(None, result.detail)
     if isnan(result.value):
         return Control(None, "not a number")
     return Control(result.value, result.spread or "")

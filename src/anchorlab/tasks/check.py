@@ -25,12 +25,16 @@ def check_task(one: Task, n: int = 300) -> None:
 
     Errors: `SpecError` that names the method at fault and says what it should do.
     """
-    if parse_task(json.loads(json.dumps(one.model_dump(mode="json")))) != one:
+    read_back = parse_task(json.loads(json.dumps(one.model_dump(mode="json"), sort_keys=True)))
+    if read_back != one:
         raise SpecError("family", "another task comes back from the task's own fields", "keep all choices in fields")
     for side, split in enumerate(one.splits):
         batch = one.sample(split, n, seed=5)
         _check_shapes(one, batch, n)
         _check_seeds(one, batch, n)
+        if not torch.equal(read_back.sample(split, n, seed=5).inputs, batch.inputs):
+            problem = "draws other sequences after the task was written and read back"
+            raise SpecError("sample", problem, "let no draw depend on the order of a mapping's keys")
         found = one.split_of(batch.inputs)
         if not ((found == side) if one.separated else (found >= 0)).all():
             wanted = f"{side}, its index in `splits`" if one.separated else "0 or more"

@@ -51,9 +51,7 @@ class TestAnotherKey:
 
     def test_the_stream_carries_it_at_the_key_and_then_at_the_end(self):
         corrupted, answers = other_key()
-        stream = patch(
-            identity_solver(), CLEAN, corrupted, KEYS, answers, site="blocks.*.hook_resid_*", over="position"
-        )
+        stream = patch(identity_solver(), CLEAN, corrupted, KEYS, answers, site="**.hook_resid_*", over="position")
         assert stream.sites == tuple(
             f"blocks.{layer}.hook_resid_{end}" for layer in (0, 1) for end in ("pre", "mid", "post")
         )
@@ -62,7 +60,7 @@ class TestAnotherKey:
         expected = torch.stack([*[shares] * 4, last, last])
         assert torch.allclose(stream.recovered[0], expected, atol=1e-5)
         keys = {"position": (ANCHORS + 1).unsqueeze(1)}
-        own = patch(identity_solver(), CLEAN, corrupted, KEYS, answers, site="blocks.*.hook_resid_*", over=(), at=keys)
+        own = patch(identity_solver(), CLEAN, corrupted, KEYS, answers, site="**.hook_resid_*", over=(), at=keys)
         in_last = shares[-1]  # where the key is the last token, patching the end patches the key
         assert torch.allclose(own.recovered, torch.tensor([[1, 1, 1, 1, in_last, in_last]]).double(), atol=1e-5)
 

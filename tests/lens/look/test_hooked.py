@@ -182,7 +182,7 @@ class TestBoth:
             look(opened(name), INPUTS, ["blocks.0.attn.hook_patern"])
 
 
-@pytest.mark.skipif(not THIRD, reason="needs TransformerLens 3")
+@pytest.mark.skipif(not THIRD, reason="needs TransformerLens 3 (make test-transformer-lens-3)")
 class TestHookedTransformer:
     @pytest.mark.parametrize("weight", ["blocks.0.mlp.W_in", "unembed.W_U"])
     def test_edits_weights_by_name(self, weight):

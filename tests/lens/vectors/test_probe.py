@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import anchorlab as al
 from anchorlab.axes import TaskShape
@@ -98,6 +97,7 @@ def test_roles_and_single_heads():
 
 def test_agrees_with_scikit_learn():
     """Fold by fold, with hardly any shrinkage, on values of full rank."""
+    discriminant = pytest.importorskip("sklearn.discriminant_analysis").LinearDiscriminantAnalysis
     shape = TaskShape("tokens", LENGTH, VOCABULARY, VOCABULARY)
     model = initialise(DecoderSpec(layers=1, heads=2, width=8, head_width=4, hidden=9), shape, [0, 1, 2])
     labels = KEYS % 3
@@ -108,7 +108,7 @@ def test_agrees_with_scikit_learn():
         right = 0
         for row in rows:  # leaving one sequence out does not depend on how folds are drawn
             others = rows != row
-            fitted = LinearDiscriminantAnalysis(solver="lsqr").fit(values[member, others, place], labels[others])
+            fitted = discriminant(solver="lsqr").fit(values[member, others, place], labels[others])
             right += int(fitted.predict(values[member, [row], place])[0] == labels[row])
         assert found.accuracy[member, 0, place].item() == pytest.approx(right / len(rows))
 

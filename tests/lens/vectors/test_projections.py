@@ -1,7 +1,8 @@
+import sys
+
 import numpy as np
 import pytest
 import torch
-from sklearn.decomposition import PCA
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import look, principal_components, tsne
@@ -15,6 +16,7 @@ CLOUDS = torch.randn(3, 4, 10, 6, generator=GENERATOR, dtype=torch.float64) * SC
 
 class TestPrincipalComponents:
     def test_against_scikit_learn(self):
+        PCA = pytest.importorskip("sklearn.decomposition").PCA
         found = principal_components(CLOUDS, components=3)
         assert found.coordinates.shape == (3, 4, 10, 3)
         for member, cloud in enumerate(CLOUDS):
@@ -101,6 +103,18 @@ def neighbourhoods(points, perplexity):
     return (one_way + one_way.T) / (2 * len(points))
 
 
+def test_without_scikit_learn_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(SpecError, match=r"^scikit-learn: is not installed; run pip install 'anchorlab\[tsne\]'$"):
+        tsne(clusters().unsqueeze(0))
+
+
+@pytest.fixture(scope="module")
+def library():
+    return pytest.importorskip("sklearn")
+
+
+@pytest.mark.usefixtures("library")
 class TestTsne:
     def test_divergence_is_that_of_the_definition(self):
         points = clusters()

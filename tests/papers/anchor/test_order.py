@@ -1,5 +1,6 @@
 """The order of embeddings, on points placed by hand."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -101,6 +102,7 @@ def test_chance_by_hand():
 
 
 def test_the_picture_keeps_what_is_near_and_is_the_same_each_time():
+    pytest.importorskip("sklearn")
     points = curve(noise=0.05)[::4].unsqueeze(0)
     drawn = tsne(points).coordinates
     assert drawn.shape == (1, 21, 2)
@@ -140,7 +142,7 @@ def test_the_order_is_judged_only_where_the_task_is_learned():
     assert {name for name, value in values.items() if value is not None} == {"learned", "not-given"}
 
 
-def test_embeddings_are_read_at_the_start_and_the_end():
+def run_that_orders_the_items():
     """Ordered items after training and shuffled ones before it; the other tokens are somewhere else."""
     (experiment,) = experiments(replace(QUICK, seeds=2))
     ordered = curve(noise=0.05).float()
@@ -150,8 +152,28 @@ def test_embeddings_are_read_at_the_start_and_the_end():
         embedding = torch.full((2, 201, 64), 50.0)
         embedding[:, 20:101] = items
         ensembles[step] = Ensemble(nn.Identity(), {"embed.W_E": embedding}, ())
-    seen = see(run_ending(experiment, (0.96, 0.9), (0.1, 0.2), ensembles))
+    return run_ending(experiment, (0.96, 0.9), (0.1, 0.2), ensembles)
+
+
+def test_embeddings_are_read_at_the_start_and_the_end():
+    pytest.importorskip("sklearn")
+    seen = see(run_that_orders_the_items())
     assert seen.accuracy.tolist() == pytest.approx([0.96, 0.9]) and seen.learned
     assert seen.after.order.min() > 0.99 and seen.before.order.max() < 0.5
     assert seen.after.neighbours.min() > 0.95 and seen.before.neighbours.max() < 0.2
     assert near_neighbours(seen.picture).min() > 0.9 and seen.picture.shape == (2, ITEMS, 2)
+
+
+def test_without_scikit_learn_the_picture_alone_is_left_out(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    run, why = run_that_orders_the_items(), "run pip install 'anchorlab[tsne]'"
+    analysis = STUDY.analyse([run], replace(QUICK, seeds=2))
+    verdicts = verdicts_of(STUDY, analysis.seen)
+    assert verdicts.pop("picture") == "not measured"
+    assert verdicts.keys() == {"learned", "along-the-curve", "neighbours", "not-given"}
+    assert set(verdicts.values()) == {"agrees at small scale"}
+    (picture,) = (one for one in STUDY.judge(analysis.seen, "quick", analysis.seen) if one.claim.id.endswith("picture"))
+    assert why in picture.detail and why in picture.untrained.note
+    place, _ = analysis.figures
+    assert place.title.startswith("Place along the curve") and why in place.caption
+    assert "neighbours in the picture" not in analysis.tables[0].columns

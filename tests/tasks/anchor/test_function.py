@@ -95,10 +95,18 @@ def test_two_distances_reads_the_key_after_next() -> None:
     two_distances = task("anchor/two-distances")
     assert two_distances.oracle(sequences).answers.tolist() == [[41], [52]]
     batch = two_distances.sample("train", 60_000, 0)
-    assert batch.groups == ("near", "far")
+    assert batch.groups == ("far", "near")
     assert stats.chisquare(np.bincount(batch.group.numpy())).pvalue > 1e-3  # anchors uniform
-    starts = batch.latents["anchor_positions"][batch.group == 1, 0]
+    starts = batch.latents["anchor_positions"][batch.group == batch.groups.index("far"), 0]
     assert int(starts.max()) == 6 and stats.chisquare(np.bincount(starts.numpy())).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("field", ["rules", "operations", "shares"])
+def test_the_order_of_keys_changes_neither_address_nor_draw(field: str) -> None:
+    one = task("anchor/two-distances").replace(shares={"near": 0.25, "far": 0.75})
+    turned = one.replace(**{field: dict(reversed(getattr(one, field).items()))})
+    assert turned == one and turned.model_dump_json() == one.model_dump_json()
+    assert torch.equal(turned.sample("train", 500, 0).inputs, one.sample("train", 500, 0).inputs)
 
 
 @pytest.mark.parametrize(("first", "second", "answer", "swapped"), [(1, 2, 103, 106), (2, 1, 106, 103)])

@@ -22,7 +22,8 @@ def export_(
 ) -> None:
     """Write the metrics of finished runs for other programs: one table, or TensorBoard's event files.
 
-    Trackio imports event files with `trackio.import_tf_events`.
+    Trackio imports event files with `trackio.import_tf_events`. For Weights & Biases, see the
+    how-to about runs.
 
     Parameters
     ----------

@@ -10,13 +10,10 @@ from anchorlab.lens.circuits.explanation import EVERYWHERE, RESERVED, RESTS, Att
 from anchorlab.lens.circuits.hypotheses import FOLLOWED, hypotheses, resolved, rule_attention
 from anchorlab.lens.circuits.losses import AttentionLosses, attention_site
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
-from anchorlab.lens.look.look import look
+from anchorlab.lens.own_task import check_fits, own_task
 from anchorlab.progress import Phased, phased
 from anchorlab.rng import child_seed
-from anchorlab.tasks.build import as_task
 from anchorlab.tasks.task import Task
-from anchorlab.training.ensemble import Ensemble
-from anchorlab.training.trained_run import TrainedRun
 
 _ALIKE = 0.02
 """Two rests count as equally good if their losses differ by at most this share of threshold minus model loss."""
@@ -81,7 +78,7 @@ def find_circuit(
     shape, a model whose loss is above the threshold or not finite, and a role with a reserved name; `SiteError` for a
     model without attention.
     """
-    ensemble, task = as_ensemble(model), _own_task(model, task)
+    ensemble, task = as_ensemble(model), own_task(model, task)
     members = ensemble.size if ensemble.weights else 1
     if not 0 <= member < members:
         raise SpecError("member", f"there is no member {member}", f"choose from 0..{members - 1}")
@@ -90,7 +87,7 @@ def find_circuit(
     if sequences < 1:
         raise SpecError("sequences", f"{sequences} are too few", "give at least 1")
     one = ensemble.select([member]) if ensemble.weights else ensemble
-    _check_task(one, task)
+    check_fits(one, task)
     search, fresh = (
         AttentionLosses(one, task, task.sample(split or task.splits[-1], sequences, child_seed(seed, part)))
         for part in ("search", "fresh")
@@ -115,36 +112,6 @@ def find_circuit(
         found = _by_roles(search, found, threshold)
         found = _pruned(search, found, own, threshold, tell)
     return _measured(fresh, found, threshold)
-
-
-def _own_task(model: AnyModel, task: Task | str | None) -> Task:
-    """Return the task to explain. Errors: `SpecError` without a task, and for a task that differs from the run's."""
-    given = None if task is None else as_task(task)
-    if isinstance(model, TrainedRun):
-        own = model.experiment.task
-        if given is None or given == own:
-            return own
-        learned, other = (one.name or type(one).__name__ for one in (own, given))
-        problem = f"is {other}, and the run learned {learned}{' with other settings' * (other == learned)}"
-        raise SpecError("task", problem, "leave it out, or give run.ensemble() to explain the model on another task")
-    if given is None:
-        raise SpecError("task", "is missing", "give the task that the model was trained on")
-    return given
-
-
-def _check_task(model: Ensemble, task: Task) -> None:
-    """Raise `SpecError` if the model cannot read the task's sequences, or has another number of outputs."""
-    remedy = "give the task that the model was trained on"
-    batch = task.sample(task.splits[-1], 1, seed=0)
-    try:
-        output = look(model, batch, positions=batch.positions)["output"]
-    except SpecError as error:
-        if error.field != "inputs":
-            raise
-        raise SpecError("task", f"has sequences that {error.problem}", remedy) from None
-    if output.shape[-1] != task.shape.output_size:
-        problem = f"has {task.shape.output_size} outputs, and the model {output.shape[-1]}"
-        raise SpecError("task", problem, remedy)
 
 
 def _allowance(search: AttentionLosses, own: float) -> float:

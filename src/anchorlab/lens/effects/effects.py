@@ -2,11 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from itertools import product
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +18,7 @@ from anchorlab.lens.look.first_sequence import check_read, checked_size, sequenc
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look_at
+from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
 from anchorlab.progress import Counted, counted
@@ -184,9 +182,9 @@ def effects(
         return measured(record["output"], range(batch))
 
     with fast_float32(), counted("effects", progress) as tell:
-        advance = _Progress(tell, batch * members * len(sites) * len(places))
+        advance = Tally(tell, batch * members * len(sites) * len(places))
         if mapped:
-            found = torch.stack(_in_threads(by_member, members), dim=1)
+            found = torch.stack(in_threads(by_member, members), dim=1)
         else:
             # The first changes nothing, so that the baseline is computed at the same positions as the others.
             idle = single.replace(site=sites[0], rule="scale", operand=1.0, seed=None)
@@ -218,31 +216,6 @@ class _Measure:
         each = [metric(output.flatten(0, 1), targets) for metric in self.metrics.values()]
         sums = [value.reshape(len(output), -1).sum(dim=1, dtype=torch.float64) for value in each]
         return (torch.stack(sums) / scored).cpu()
-
-
-class _Progress:
-    """Counts the work done in any thread, and reports it to a callback."""
-
-    def __init__(self, tell: Callable[[int, int], None], count: int) -> None:
-        self.tell, self.count, self.done, self.lock = tell, count, 0, Lock()
-
-    def __call__(self, more: int) -> None:
-        with self.lock:
-            self.done += more
-            if more:
-                self.tell(self.done, self.count)
-
-
-def _in_threads(by_member: Callable[[int], Tensor], members: int) -> list[Tensor]:
-    """Return the result of each member, computed in as many threads as PyTorch uses."""
-    threads = torch.get_num_threads()
-    workers = min(threads, members)
-    contexts = [copy_context() for _ in range(members)]  # tell a notebook which cell the progress belongs to
-    try:
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,)) as pool:
-            return list(pool.map(lambda member: contexts[member].run(by_member, member), range(members)))
-    finally:
-        torch.set_num_threads(threads)  # setting it in a thread also sets the default of later threads
 
 
 def _sizes(subject: Subject, sites: Sequence[str], intervention: Intervention, over: Sequence[str]) -> list[int]:

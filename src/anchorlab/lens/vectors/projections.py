@@ -106,11 +106,13 @@ def tsne(
         exact: whether to compute all forces; False approximates distant ones (Barnes-Hut), for thousands of rows.
 
     Errors: `SpecError` for too few or too narrow vectors, rows that are all equal, and a perplexity or number of
-    neighbours out of range.
+    neighbours out of range; and if scikit-learn, the extra `tsne`, is not installed.
     Source: anchor functions, 4.3, Fig 5; van der Maaten & Hinton, 2008.
     """
-    from sklearn import manifold
-
+    try:
+        from sklearn import manifold
+    except ImportError as error:
+        raise SpecError("scikit-learn", "is not installed", "run pip install 'anchorlab[tsne]'") from error
     rows = vectors.detach().flatten(1, -2).cpu()
     count, width = rows.shape[1:]
     if count < 4 or width < 2:

@@ -8,6 +8,7 @@ Source: anchor functions, section 4.3 and Figure 5; settings in its appendix A.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from jaxtyping import Float
@@ -18,7 +19,7 @@ from anchorlab.findings import LineFigure, Scatter, ScatterFigure, Table, at_mos
 from anchorlab.lens import tsne
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import ITEMS, Setting, paper_recipe
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
 from anchorlab.studies.kit import MEAN_AND_RANGE, at_end, curves_against, seed_table, split_curves
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.seeds import SEARCHED
@@ -29,6 +30,7 @@ from anchorlab.training import Experiment, Times, TrainedRun
 NEIGHBOURS, NEAR = 2, 3  # nearest embeddings compared for each item; the largest near difference in value
 LINKED = 6  # neighbours that the graph along the curve links each item to, at least
 LEARNED = 0.9  # mean test accuracy from which the order is judged
+NO_PICTURE = "scikit-learn, which draws it, is not installed; run pip install 'anchorlab[tsne]'"
 
 QUICK = Setting(quick_model(), quick_recipe(30_000, steps=6000, batch=100, evaluations=20, checkpoints=1), seeds=4)
 PAPER = Setting(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at=(0,))), seeds=5)
@@ -62,7 +64,7 @@ class Seen:
     accuracy: Float[Tensor, "member"]  # test accuracy at the end
     before: Order
     after: Order
-    picture: Float[Tensor, "member item 2"]  # t-SNE of the embeddings after training
+    picture: Float[Tensor, "member item 2"] | None  # t-SNE of the embeddings after training; None without the extra
 
     @property
     def learned(self) -> bool:
@@ -76,7 +78,8 @@ def see(run: TrainedRun) -> Seen:
         Order.of(run.ensemble(step).weights["embed.W_E"][:, ITEMS.start : ITEMS.stop])
         for step in (run.checkpoints[0], run.checkpoints[-1])
     )
-    return Seen(at_end(run, "test", "accuracy"), before, after, tsne(after.embeddings).coordinates)
+    picture = tsne(after.embeddings).coordinates if find_spec("sklearn") else None
+    return Seen(at_end(run, "test", "accuracy"), before, after, picture)
 
 
 def distances(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item item"]:
@@ -180,9 +183,11 @@ def neighbours(seen: Seen) -> Float[Tensor, "seed"] | None:
     paper="obvious; no value in the text",
     band=within(0.8, 1.0),
 )
-def picture(seen: Seen) -> Float[Tensor, "seed"] | None:
+def picture(seen: Seen) -> Float[Tensor, "seed"] | Measurement | None:
     """Share of each item's {NEIGHBOURS} nearest points in the picture whose value is within {NEAR} of its own, mean
     over seeds; {_JUDGED}."""
+    if seen.picture is None:
+        return Measurement(None, detail=NO_PICTURE)
     return near_neighbours(seen.picture) if seen.learned else None
 
 
@@ -210,12 +215,12 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
         caption=f"{MEAN_AND_RANGE} A quarter is what naming any of the four anchors gives.",
     )
     seeds = run.experiment.members.seeds
-    drawn = (_picture_figure(seen, seeds[0]), _place_figure(seen), learning)
-    return Analysis(seen, figures=drawn, tables=[_table(seen, seeds)])
+    pictures = [] if seen.picture is None else [_picture_figure(seen, seen.picture, seeds[0])]
+    return Analysis(seen, figures=[*pictures, _place_figure(seen), learning], tables=[_table(seen, seeds)])
 
 
-def _picture_figure(seen: Seen, seed: int) -> ScatterFigure:
-    planes = {"before training": tsne(seen.before.embeddings[:1]).coordinates, "after training": seen.picture}
+def _picture_figure(seen: Seen, picture: Float[Tensor, "member item 2"], seed: int) -> ScatterFigure:
+    planes = {"before training": tsne(seen.before.embeddings[:1]).coordinates, "after training": picture}
     return ScatterFigure(
         title="Embeddings of the items (Fig 5)",
         caption=f"t-SNE of the token embeddings of seed {seed}, coloured by the item's value. The axes of t-SNE have "
@@ -239,7 +244,8 @@ def _place_figure(seen: Seen) -> LineFigure:
         x_label="item",
         y_label="place along the curve",
         caption="Place in the order of a coordinate along the curve, measured on the embeddings themselves. "
-        f"{MEAN_AND_RANGE} Where the embeddings are ordered by value, this is the diagonal.",
+        f"{MEAN_AND_RANGE} Where the embeddings are ordered by value, this is the diagonal."
+        + ("" if seen.picture is not None else f" The t-SNE picture of Fig 5 is left out: {NO_PICTURE}."),
         y_range=(0.0, 1.0),
     )
 
@@ -256,8 +262,8 @@ def _table(seen: Seen, seeds: Sequence[int]) -> Table:
             "order, untrained": seen.before.order,
             "neighbours": seen.after.neighbours,
             "neighbours, untrained": seen.before.neighbours,
-            "neighbours in the picture": near_neighbours(seen.picture),
-        },
+        }
+        | ({} if seen.picture is None else {"neighbours in the picture": near_neighbours(seen.picture)}),
     )
 
 

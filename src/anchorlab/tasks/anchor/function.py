@@ -90,6 +90,11 @@ class AnchorFunction(Task):
             raise SpecError("", f"are given by name, got {given!r:.80}", f"write {{'rule': {rule!r}}}")
         return given
 
+    @field_validator("operations", "exceptions", "rules", "rivals", "shares")
+    @classmethod
+    def _in_one_order(cls, given: dict[Any, Any]) -> dict[Any, Any]:
+        return dict(sorted(given.items()))  # equal tasks draw equal sequences; files keep keys sorted
+
     @model_validator(mode="after")
     def _fits(self) -> "AnchorFunction":
         self._check_operations()

@@ -72,7 +72,7 @@ class LinearRegression(Task):
 
         The answers at all points are known if the pairs determine w: at least d + 1 of them lie on one linear function.
         """
-        x, seen = self._pairs(inputs)
+        x, seen = self.pairs(inputs)
         w = torch.linalg.lstsq(x, seen.unsqueeze(-1)).solution
         answers = x @ w
         exact = (answers.squeeze(-1) - seen).abs().amax(dim=1) < 1e-4 * (1 + seen.abs().amax(dim=1))
@@ -81,7 +81,7 @@ class LinearRegression(Task):
         step = TraceStep("last value", torch.where(self.split_of(inputs) == 0, last, -1), seen[:, -1].float())
         return Answer(answers.float(), determined.unsqueeze(1).expand(len(x), self.examples), (step,))
 
-    def _pairs(
+    def pairs(
         self, inputs: Float[Tensor, "batch position feature"]
     ) -> tuple[Float[Tensor, "batch example coordinate"], Float[Tensor, "batch example"]]:
         """Return the points and the values of a sequence, in double precision."""
@@ -103,7 +103,7 @@ class LinearRegression(Task):
 
         No prediction has a smaller squared error. With few noiseless pairs it is the least-norm solution.
         """
-        x, seen = self._pairs(inputs)
+        x, seen = self.pairs(inputs)
         d = self.dimension
         found = torch.zeros_like(seen)
         for count in range(1, self.examples):

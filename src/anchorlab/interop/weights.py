@@ -1,8 +1,7 @@
-"""Convert a trained member to TransformerLens: its weights in that library's layout, or a `HookedTransformer`."""
+"""A trained member's weights in TransformerLens's layout."""
 
-import warnings
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,67 +17,6 @@ from anchorlab.models.embedding import TokenEmbedding
 from anchorlab.models.feedforward import FeedForward, LinearFeedForward
 from anchorlab.models.transformer import Transformer
 from anchorlab.training.ensemble import Ensemble
-
-if TYPE_CHECKING:
-    import transformer_lens
-
-__all__ = ["to_transformer_lens", "transformer_lens_weights"]
-
-
-def to_transformer_lens(model: Ensemble | nn.Module, member: int = 0) -> "transformer_lens.HookedTransformer":
-    """Copy one member into TransformerLens's `HookedTransformer`, which computes the same values at the same hooks.
-
-    The copy keeps the weights' device and precision. A hook has the name of the site here, such as
-    `blocks.0.attn.hook_pattern`, with these exceptions:
-
-    - `hook_logits` is called `unembed.hook_out`;
-    - the scores before the mask have no hook;
-    - a layer norm's `hook_normalized` is its value before weight and bias;
-    - a model without feed-forward layers has no `hook_resid_mid`, which equals its `hook_resid_post`.
-
-    A block with layer norms after its sums becomes the library's `BertBlock`; a model with unscaled scores gets
-    `use_attn_scale=False`. Needs TransformerLens 3. Version 4 has no `HookedTransformer`; its own small model has only
-    norms before the layers, and exposes the pattern under the name of the scores.
-
-    Errors: `SpecError` for a part that is not converted (see `transformer_lens_weights`), for a member that does not
-    exist, and if the library is missing or is not version 3.
-    """
-    weights = transformer_lens_weights(model, member)
-    layers = blocks(transformer(as_ensemble(model)))
-    hooked_transformer, config, bert_block = _library()
-    heads, width, head_width = weights["blocks.0.attn.W_Q"].shape
-    positions, outputs = len(weights["pos_embed.W_pos"]), weights["unembed.W_U"].shape[1]
-    hidden = weights["blocks.0.mlp.W_in"].shape[1] if "blocks.0.mlp.W_in" in weights else None
-    embedding = weights["embed.W_E"]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "HookedTransformer", DeprecationWarning)  # the version is known to be 3
-        hooked = hooked_transformer(
-            config(
-                n_layers=len(layers),
-                d_model=width,
-                n_heads=heads,
-                d_head=head_width,
-                d_mlp=hidden,
-                d_vocab=len(embedding),
-                d_vocab_out=outputs,
-                n_ctx=positions,
-                act_fn="relu",
-                attn_only=hidden is None,
-                attention_dir="causal" if layers[0].causal else "bidirectional",
-                normalization_type=None,
-                use_attn_scale=_scaled(layers[0]),
-                init_weights=False,
-                device=str(embedding.device),
-                dtype=embedding.dtype,
-            )
-        )
-    for layer, block in enumerate(layers):
-        if block.ln1 is not None:
-            hooked.blocks[layer] = bert_block(hooked.cfg).to(embedding.device)
-            hooked.blocks[layer].register_forward_pre_hook(_stream_alone, with_kwargs=True)
-    hooked.setup()  # gives the replaced blocks' hooks their names
-    hooked.load_state_dict({**dict(hooked.named_buffers()), **weights})
-    return hooked
 
 
 def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> dict[str, Float[Tensor, "..."]]:
@@ -127,15 +65,27 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
     return held
 
 
-def _library() -> tuple[Any, Any, Any]:
-    """Return `HookedTransformer`, its configuration and `BertBlock`. Errors: `SpecError` without version 3."""
-    try:
-        from transformer_lens import HookedTransformer, HookedTransformerConfig
-        from transformer_lens.components.bert_block import BertBlock
-    except ImportError as error:  # version 4 has no HookedTransformer
-        remedy = "run pip install 'transformer-lens>=3,<4'"
-        raise SpecError("transformer_lens", "a HookedTransformer needs version 3", remedy) from error
-    return HookedTransformer, HookedTransformerConfig, BertBlock
+def sizes(weights: Mapping[str, Float[Tensor, "..."]], layers: Sequence[Block]) -> dict[str, Any]:
+    """Return what both versions' configurations say of the result of `transformer_lens_weights`."""
+    heads, width, head_width = weights["blocks.0.attn.W_Q"].shape
+    hidden = weights["blocks.0.mlp.W_in"].shape[1] if "blocks.0.mlp.W_in" in weights else None
+    return {
+        "n_layers": len(layers),
+        "d_model": width,
+        "n_heads": heads,
+        "d_head": head_width,
+        "d_mlp": hidden,
+        "d_vocab": len(weights["embed.W_E"]),
+        "d_vocab_out": weights["unembed.W_U"].shape[1],
+        "n_ctx": len(weights["pos_embed.W_pos"]),
+        "act_fn": "relu",
+        "attn_only": hidden is None,
+        "attention_dir": "causal" if layers[0].causal else "bidirectional",
+        "use_attn_scale": scaled(layers[0]),
+        "init_weights": False,
+        "device": str(weights["embed.W_E"].device),
+        "dtype": weights["embed.W_E"].dtype,
+    }
 
 
 def _check(template: Transformer) -> None:
@@ -154,7 +104,7 @@ def _check(template: Transformer) -> None:
             ("parallel", block.parallel, "parallel layers are not converted"),
             ("shift_values", getattr(block.attn, "shift_values", 0), "a HookedTransformer does not shift values"),
             ("mask", block.causal != first.causal, "a HookedTransformer masks all blocks or none"),
-            ("scale_scores", _scaled(block) != _scaled(first), "a HookedTransformer scales all scores or none"),
+            ("scale_scores", scaled(block) != scaled(first), "a HookedTransformer scales all scores or none"),
             ("layer_norm", block.norm_first or template.ln_final, "norms before their layers are not converted"),
             ("layer_norm", block.ln1 and not block.mlp, "a BertBlock with norms needs a feed-forward layer"),
             ("feed_forward", perceptron and perceptron.activation != "relu", "only ReLU is converted"),
@@ -163,7 +113,7 @@ def _check(template: Transformer) -> None:
                 raise SpecError(f"model.{part}", f"{block.name}: {problem}", "use anchorlab.look instead")
 
 
-def _scaled(block: Block) -> bool:
+def scaled(block: Block) -> bool:
     """Return whether scores are divided by sqrt(head_width)."""
     return block.attn.scaled if isinstance(block.attn, MergedAttention) else True
 
@@ -205,12 +155,3 @@ def _perceptron(
         W_out = weights.get(f"{name}.W_out", identity[:0])
     b_in = weights.get(f"{name}.b_in", W_in.new_zeros(W_in.shape[1]))
     return W_in, b_in, W_out, weights.get(f"{name}.b_out", identity.new_zeros(len(identity)))
-
-
-def _stream_alone(block: nn.Module, streams: tuple[Tensor, ...], options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Drop the arguments that a `HookedTransformer` passes to its blocks and a `BertBlock` does not accept."""
-    if given := [name for name, value in options.items() if value is not None]:
-        raise SpecError(
-            given[0], "blocks with layer norms after the sums do not accept it", "pass whole sequences only"
-        )
-    return streams, {}

@@ -1,0 +1,4 @@
+"""Landscapes: the loss of a model with every subset of its units, and all circuits that follow from it."""
+
+from anchorlab.lens.landscape.landscape import SHARE, Landscape
+from anchorlab.lens.landscape.measure import landscape

@@ -1,0 +1,124 @@
+"""Measure the landscape of a model: its loss and accuracy with every subset of its units."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.func import vmap
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.landscape.landscape import Landscape
+from anchorlab.lens.landscape.passes import Replacement, SubsetPasses
+from anchorlab.lens.landscape.units import Kind, chosen_units
+from anchorlab.lens.look.first_sequence import sequences_at_a_time
+from anchorlab.lens.look.inputs import AnyModel, Subject, as_ensemble, row_ranges
+from anchorlab.lens.own_task import check_fits, own_task
+from anchorlab.lens.threads import Tally, in_threads
+from anchorlab.models.cpu import fast_float32
+from anchorlab.models.transformer import Transformer
+from anchorlab.progress import Counted, counted
+from anchorlab.rng import child_seed
+from anchorlab.spec import unknown_name
+from anchorlab.tasks.batch import Batch
+from anchorlab.tasks.metrics import loss_per_position
+from anchorlab.tasks.task import Task
+from anchorlab.training.feed import map_batch
+
+_ROWS, _AT_A_TIME = 64, 4096
+
+
+def landscape(
+    model: AnyModel,
+    units: Kind | Sequence[str] = "heads",
+    replace: Replacement = "mean",
+    *,
+    task: Task | str | None = None,
+    split: str | None = None,
+    sequences: int = 256,
+    seed: int = 0,
+    progress: Counted = None,
+) -> Landscape:
+    """Measure the loss and the accuracy of every member with every subset of its units.
+
+        found = al.landscape(run, units="all")
+        found.minimal(0.1)  # for each member, all smallest sets that suffice
+
+    All units outside of the subset are replaced; what is no unit stays as it is. So subset 0 has all units replaced,
+    and the last is the model itself. The replacement of a head takes the place of its mixed values (`hook_z`), and that
+    of a feed-forward layer the place of its output (`hook_mlp_out`), as in an `Intervention`.
+
+    Nothing is searched or approximated: 2^n subsets of n units are computed. What precedes the first unit is computed
+    once, a block once for every subset of the units below it.
+
+    Args:
+        model: a run, an ensemble or a module of a transformer.
+        units: `heads`; `all`, heads and feed-forward layers; or the names of some, such as `["0.0", "0.1", "1.mlp"]`.
+        replace: `mean`, the unit's mean over all sequences at the same position; `resample`, its value in another
+            sequence; or `zero`.
+        task: gives the sequences and the loss; a task or its name. A run knows its own.
+        split: the split to draw sequences from; None: the last.
+        sequences: the number of sequences.
+        seed: the seed from which sequences and resampling are drawn.
+        progress: called, from any thread, with the number of subsets times sequences done and their total; None shows
+            it on a terminal and in a notebook, False nowhere.
+
+    Errors: `SpecError` for an unknown unit, replacement or split, more units than can be enumerated, a model that is no
+    transformer of this package, a task that does not fit the model, and a member whose loss is not finite.
+    """
+    if replace not in get_args(Replacement):
+        raise unknown_name("replace", replace, get_args(Replacement), "replacement")
+    least = 2 if replace == "resample" else 1
+    if sequences < least:
+        raise SpecError("sequences", f"{sequences} are too few", f"give at least {least}")
+    ensemble, task = as_ensemble(model), own_task(model, task)
+    if not isinstance(ensemble.template, Transformer):
+        kind = type(ensemble.template).__name__
+        raise SpecError("model", f"a {kind} has no blocks of heads", "give a decoder or another transformer")
+    names, blocks = chosen_units(ensemble.template, units)
+    check_fits(ensemble, task)
+    batch = task.sample(split or task.splits[-1], sequences, child_seed(seed, "landscape"))
+    subject = Subject.of(ensemble, batch.inputs, batch.positions)
+    size = sequences_at_a_time(subject, passes=min(torch.get_num_threads(), ensemble.size), most=_AT_A_TIME)
+    at_a_time = min(size, _ROWS)
+
+    def by_member(member: int) -> Float[Tensor, "metric subset"]:
+        """Return the loss and the accuracy of one member with each subset."""
+        passes = SubsetPasses(subject, member, blocks, replace, seed)
+        found = torch.zeros(2, 2 ** len(names), dtype=torch.float64)
+        for rows in row_ranges(range(sequences), at_a_time):
+            for sets, outputs in passes(rows, max(1, size // len(rows))):
+                found[:, sets] += _sums(task, batch, rows, outputs).cpu()
+                tally(len(sets) * len(rows))
+        return found / (batch.targets.shape[:2].numel() if batch.weights is None else batch.weights.sum())
+
+    with fast_float32(), counted("measuring subsets", progress) as tell:
+        tally = Tally(tell, ensemble.size * sequences * 2 ** len(names))
+        loss, accuracy = torch.stack(in_threads(by_member, ensemble.size), dim=1)
+    if not bool(loss.isfinite().all()):
+        member = int((~loss.isfinite()).any(dim=1).nonzero()[0])
+        raise SpecError(
+            "model", f"member {member} has a loss that is not finite", "choose others, or a checkpoint before"
+        )
+    return Landscape(names, loss, accuracy, replace)
+
+
+def _sums(
+    task: Task, batch: Batch, rows: range, outputs: Float[Tensor, "set row scored output"]
+) -> Float[Tensor, "metric set"]:
+    """Return the sums of loss and accuracy over the scored positions of some rows; without an accuracy, NaN."""
+
+    def part(value: Tensor) -> Tensor:
+        shared = value is batch.positions and value.ndim == 1
+        return value.to(outputs.device) if shared else value[rows.start : rows.stop].to(outputs.device)
+
+    some = map_batch(batch, part)
+
+    def sums(output: Tensor) -> Tensor:
+        loss = loss_per_position(task.loss, output, some.targets)
+        accuracy = task.metrics(output, some).get("accuracy", torch.full_like(loss, torch.nan))
+        both = torch.stack([loss.double(), accuracy.double()])
+        return (both if some.weights is None else both * some.weights).sum(dim=(1, 2))
+
+    return vmap(sums, out_dims=1)(outputs)

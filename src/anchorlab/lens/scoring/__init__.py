@@ -1,0 +1,7 @@
+"""Score the units of a model, and the edges between them, by their effect on a metric."""
+
+from anchorlab.lens.scoring.controls import other_members, random_scores, weight_norms
+from anchorlab.lens.scoring.edges import score_edges
+from anchorlab.lens.scoring.pruning import prune_edges
+from anchorlab.lens.scoring.scores import Edge, Passes, Scores
+from anchorlab.lens.scoring.units import Times, score_units

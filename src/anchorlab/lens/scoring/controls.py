@@ -1,0 +1,73 @@
+"""Scores that know nothing of what a unit does here: controls for methods that should."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.look.inputs import AnyModel, as_ensemble
+from anchorlab.lens.scoring.graph import EMBED, units_of
+from anchorlab.lens.scoring.scores import Passes, Scores
+from anchorlab.lens.vectors.attribution import transformer
+from anchorlab.rng import torch_generator
+
+
+def weight_norms(model: AnyModel) -> Scores:
+    """Score every unit by the Euclidean norm of all its weights together: sqrt of the sum of their squares.
+
+    A head has its columns of W_Q, W_K and W_V with their biases, and its rows of W_O; a feed-forward layer all its
+    matrices and biases; `embed` the embeddings of tokens and positions. With a merged key-query matrix, W_KQ takes the
+    place of W_Q and W_K.
+
+    Errors: `SpecError` for a model that is not one of this package's transformers.
+    """
+    ensemble = as_ensemble(model)
+    template = transformer(ensemble)
+    squares: dict[str, Tensor] = {
+        name: value.double().square().cpu() for name, value in ensemble.weights.items() if value.is_floating_point()
+    }
+    scores = []
+    for unit in units_of(template):
+        layer, _, part = unit.partition(".")
+        if unit == EMBED:
+            own = [value for name, value in squares.items() if name.startswith(("embed.", "pos_embed."))]
+        elif part == "mlp":
+            own = [value for name, value in squares.items() if name.startswith(f"blocks.{layer}.mlp.")]
+        else:
+            heads = sum(name.startswith(f"{layer}.") and not name.endswith(".mlp") for name in units_of(template))
+            own = [
+                value.chunk(heads, dim=1 if name.endswith("W_O") else -1)[int(part)]
+                for name, value in squares.items()
+                if name.startswith(f"blocks.{layer}.attn.") and not name.endswith("b_O")
+            ]
+        scores.append(torch.stack([value.flatten(1).sum(dim=1) for value in own]).sum(dim=0).sqrt())
+    return Scores("weight norms", units_of(template), torch.stack(scores, dim=1), Passes(0, 0))
+
+
+def random_scores(model: AnyModel, seed: int = 0) -> Scores:
+    """Score every unit by a uniform random number in [0, 1), drawn for each member from `seed`.
+
+    Errors: `SpecError` for a model that is not one of this package's transformers.
+    """
+    ensemble = as_ensemble(model)
+    units = units_of(transformer(ensemble))
+    drawn = [
+        torch.rand(len(units), dtype=torch.float64, generator=torch_generator(seed, "random scores", member))
+        for member in range(ensemble.size)
+    ]
+    return Scores("random", units, torch.stack(drawn), Passes(0, 0))
+
+
+def other_members(scores: Scores) -> Scores:
+    """Return scores in which each member has those of the member before it, and the first those of the last.
+
+    They tell how much of an agreement comes from what all seeds of a task share, such as early layers that matter more.
+
+    Errors: `SpecError` for a single member.
+    """
+    if len(scores.values) < 2:
+        raise SpecError("scores", "are of a single member", "give scores of at least two")
+    edges = None if scores.edge_values is None else scores.edge_values.roll(1, dims=0)
+    method = f"{scores.method} of another member"
+    return replace(scores, method=method, values=scores.values.roll(1, dims=0), edge_values=edges)

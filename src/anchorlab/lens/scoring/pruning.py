@@ -1,0 +1,133 @@
+"""ACDC: remove edges one at a time, from the logits to the embedding, if the metric hardly changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
+from anchorlab.lens.scoring.comparison import Comparison, Rows
+from anchorlab.lens.scoring.graph import LOGITS, edges_of, receivers_of, units_of
+from anchorlab.lens.scoring.passes import embedded, mapped, split_pass, unit_outputs
+from anchorlab.lens.scoring.scores import Edge, Passes, Scores
+from anchorlab.progress import Counted, counted
+
+
+def prune_edges(
+    model: AnyModel,
+    clean: AnyInputs,
+    corrupted: AnyInputs,
+    answers: Int[Tensor, "batch scored"] | None = None,
+    corrupted_answers: Int[Tensor, "batch scored"] | None = None,
+    *,
+    threshold: float,
+    metric: Metric | None = None,
+    positions: AnyPositions | None = None,
+    batch_size: int | None = None,
+    progress: Counted = None,
+) -> Scores:
+    """Remove every edge whose removal changes the metric by less than a threshold, one at a time, as ACDC does.
+
+    A receiver reads, along a removed edge, the sender's output in the corrupted run. Edges are tried from the logits
+    back to the embedding, each on top of all earlier removals, so that what an edge contributes only together with a
+    removed one goes with it. All members are tried at once, and each keeps edges of its own.
+
+        found = prune_edges(run, clean, corrupted, threshold=0.05)
+        found.circuit(0.05, member=0)  # the edges that member 0 keeps
+
+    The score of an edge is the change of the metric when it was tried; an edge is kept if its score is at least the
+    threshold. Edges into a unit that nothing reads any more are removed without a pass, with score 0.
+
+    Args:
+        threshold: the source's τ.
+        metric: as in `score_units`; the score of an edge is the size of its change. None: the divergence of the outputs
+            from the whole model's, KL(whole, pruned) in nats, as in the source; the score of an edge is the rise of the
+            divergence, or 0 if it falls.
+        progress: called with the number of edges tried and their total; None shows it on a terminal and in a notebook,
+            False nowhere.
+
+    Other arguments: as in `score_units`.
+    Errors: as `score_units`; `SpecError` for a threshold that is not positive.
+    Source: Conmy et al., 2023, arXiv 2304.14997, algorithm 1.
+    """
+    if not threshold > 0:
+        raise SpecError("threshold", f"{threshold} removes no edge", "give a positive number")
+    compared = Comparison.of(
+        model, clean, corrupted, answers, corrupted_answers, metric, "clean", positions, batch_size
+    )
+    edges = edges_of(compared.template)
+    units, receivers = units_of(compared.template), receivers_of(compared.template)
+    parts = [_Part.of(compared, rows) for rows in compared.rows()]
+    removed = torch.zeros(compared.ensemble.size, len(units), len(receivers))
+    whole = [part.outputs(removed) for part in parts]
+
+    def measured(outputs: Sequence[Tensor]) -> Tensor:
+        references = whole if metric is None else [None] * len(parts)
+        triples = zip(parts, outputs, references, strict=True)
+        return torch.stack([part.metric(found, reference) for part, found, reference in triples]).sum(dim=0)
+
+    current = measured(whole)
+    scores = torch.zeros(len(removed), len(edges), dtype=torch.float64)
+    passes = 2  # of the corrupted sequences, and of the whole model
+    with counted("pruning", progress) as tell:
+        for at, edge in reversed([*enumerate(edges)]):
+            tried = removed.clone()
+            tried[:, units.index(edge.sender), receivers.index(edge.receiver)] = 1
+            if edge.receiver == LOGITS or not _removed_everywhere(edge.receiver, removed, edges, units, receivers):
+                found = measured([part.outputs(tried) for part in parts])
+                passes += 1
+                scores[:, at] = (found - current).clamp(min=0) if metric is None else (found - current).abs()
+                current = torch.where(scores[:, at] < threshold, found, current)
+            removed = torch.where((scores[:, at] < threshold)[:, None, None], tried, removed)
+            tell(len(edges) - at, len(edges))
+    return Scores.of_edges("ACDC", units, edges, scores, Passes(passes, 0))
+
+
+def _removed_everywhere(
+    receiver: str,
+    removed: Float[Tensor, "member unit receiver"],
+    edges: Sequence[Edge],
+    units: Sequence[str],
+    receivers: Sequence[str],
+) -> bool:
+    """Return whether, in every member, nothing reads the unit to which an input belongs."""
+    unit = receiver if receiver in units else receiver.rpartition(".")[0]
+    readers = [receivers.index(edge.receiver) for edge in edges if edge.sender == unit]
+    return bool((removed[:, units.index(unit), readers] == 1).all())
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some pairs, the streams of the clean run that enter block 0, and what the units write in the corrupted run."""
+
+    compared: Comparison
+    rows: Rows
+    stream: Float[Tensor, "member row position width"]
+    others: Float[Tensor, "member unit row position width"]
+
+    @classmethod
+    def of(cls, compared: Comparison, rows: Rows) -> "_Part":
+        stream, end = (mapped(compared.ensemble, embedded, shared=[each]) for each in (rows.base, rows.source))
+        return cls(compared, rows, stream, mapped(compared.ensemble, unit_outputs, [end]))
+
+    def outputs(self, removed: Float[Tensor, "member unit receiver"]) -> Float[Tensor, "member row scored output"]:
+        """Return every member's outputs with some of its edges removed."""
+        stacked = [self.stream, removed.to(self.stream), self.others]
+        found: Tensor = mapped(self.compared.ensemble, split_pass, stacked, [self.rows.positions])[0]
+        return found
+
+    def metric(
+        self,
+        outputs: Float[Tensor, "member row scored output"],
+        whole: Float[Tensor, "member row scored output"] | None,
+    ) -> Float[Tensor, "member"]:
+        """Return the share of these pairs in each member's metric, or in the divergence from the whole model."""
+        if whole is None:
+            return torch.stack([self.compared.measure(each.double(), self.rows.answers) for each in outputs]).cpu()
+        pruned, own = (each.double().log_softmax(dim=-1) for each in (outputs, whole))
+        divergence = (own.exp() * (own - pruned)).sum(dim=(1, 2, 3))
+        return divergence.cpu() / self.compared.count

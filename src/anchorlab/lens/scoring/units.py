@@ -1,0 +1,116 @@
+"""Scores of units by gradients: attribution patching, and gradient times activation."""
+
+from functools import partial
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from anchorlab.errors import SpecError
+from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.effects.pairs import Into
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
+from anchorlab.lens.scoring.comparison import Comparison, Rows, checked_steps, entering_streams
+from anchorlab.lens.scoring.graph import units_of
+from anchorlab.lens.scoring.passes import Values, embedded, mapped, no_change, plain_pass
+from anchorlab.lens.scoring.scores import Passes, Scores
+from anchorlab.models.model import gather_positions
+from anchorlab.models.transformer import Transformer
+
+Times = Literal["change", "activation"]
+"""What multiplies the gradient: the change of a unit's output from one run to the other, or the output itself."""
+
+
+def score_units(
+    model: AnyModel,
+    clean: AnyInputs,
+    corrupted: AnyInputs,
+    answers: Int[Tensor, "batch scored"] | None = None,
+    corrupted_answers: Int[Tensor, "batch scored"] | None = None,
+    *,
+    times: Times = "change",
+    steps: int = 1,
+    metric: Metric | None = None,
+    into: Into = "clean",
+    positions: AnyPositions | None = None,
+    batch_size: int | None = None,
+) -> Scores:
+    """Score every unit by the gradient of a metric with respect to its output, for all members at once.
+
+    Attribution patching estimates, from one backward pass, what `patch` measures with one forward pass per unit:
+
+        score = (output in the other run - output) . gradient of the metric with respect to the output
+
+    summed over positions and averaged over sequences. It is exact if the metric is linear in the output of the unit.
+    With `steps`, the gradient is the mean over runs whose embeddings lie between both runs, at k / steps from the other
+    run for k = 1 .. steps. The score of `embed` then tends to the whole change of the metric as steps grow.
+
+    Args:
+        clean, corrupted, answers, corrupted_answers, positions: as in `patch`.
+        times: `change`, or `activation` for gradient times activation: minus the estimated effect of setting the output
+            to zero. Corrupted sequences then only give the answers to compare with.
+        steps: the number of runs whose gradients are averaged; 1 takes the gradient of the plain run.
+        metric: a differentiable function of outputs `[sequence scored output]` and both answers `[sequence scored 2]`,
+            clean first; it returns `[sequence scored]`. None: the difference of both answers' logits, as in `patch`.
+        into: the run that is changed, whose gradient is used.
+        batch_size: the number of sequences that run at a time, in all members; None: as many as fit into 512 MiB.
+
+    Errors: as `patch`; `SpecError` for a model that is not one of this package's transformers, for fewer than one step
+    or several steps with `activation`, and for a metric without a derivative.
+    Source: Nanda, 2023; Syed, Rager & Conmy, 2023 (attribution patching); Hanna, Pezzelle & Belinkov, 2024 (steps).
+    """
+    if times not in ("change", "activation"):
+        raise SpecError("times", f"{times!r} is no factor of a gradient", "choose 'change' or 'activation'")
+    if checked_steps(steps) > 1 and times == "activation":
+        raise SpecError("steps", "lead from one run to the other", "use times='change', or one step")
+    compared = Comparison.of(model, clean, corrupted, answers, corrupted_answers, metric, into, positions, batch_size)
+    units = units_of(compared.template)
+    values = torch.zeros(compared.ensemble.size, len(units), dtype=torch.float64)
+    for rows in compared.rows():
+        values += _scores_of(compared, rows, times, steps).cpu()
+    passes = Passes(steps + (times == "change"), steps)
+    return Scores(_method(times, steps), units, values, passes)
+
+
+def _method(times: Times, steps: int) -> str:
+    if times == "activation":
+        return "gradient times activation"
+    return "attribution patching" + (f", {steps} steps" if steps > 1 else "")
+
+
+def _scores_of(compared: Comparison, rows: Rows, times: Times, steps: int) -> Tensor:
+    """Return the scores `[member unit]` of some pairs."""
+    ensemble = compared.ensemble
+    stream, end = (mapped(ensemble, embedded, shared=[each]) for each in (rows.base, rows.source))
+    others = mapped(ensemble, _written, [end]) if times == "change" else None
+    factors: Values = {}
+    total: Tensor | float = 0.0
+    for entering in entering_streams(steps, stream, end):
+        gradients, present = mapped(ensemble, partial(_gradients, compared, rows), [entering])
+        if not factors:  # the first step is the plain run
+            factors = present if others is None else {site: others[site] - value for site, value in present.items()}
+        total = total + torch.cat([_by_unit(factors[site] * gradients[site], site) for site in factors], dim=1)
+    assert isinstance(total, Tensor)
+    return total / steps
+
+
+def _by_unit(product: Tensor, site: str) -> Tensor:
+    """Sum `[member batch position ...]` over all but members and heads: `[member unit]`."""
+    by_head = product.sum(dim=(1, 2), dtype=torch.float64)
+    return by_head.sum(dim=-1) if site.endswith(".hook_z") else by_head.sum(dim=-1, keepdim=True)
+
+
+def _written(model: Transformer, stream: Tensor) -> Values:
+    return plain_pass(model, stream)[1]
+
+
+def _gradients(compared: Comparison, rows: Rows, model: Transformer, stream: Tensor) -> tuple[Values, Values]:
+    """Return the gradients of the metric with respect to the values of `plain_pass`, and these values."""
+
+    def measured(added: Values) -> tuple[Tensor, Values]:
+        output, values = plain_pass(model, stream, added)
+        return compared.measure(gather_positions(output, rows.positions), rows.answers), values
+
+    found: tuple[Values, Values] = torch.func.grad(measured, has_aux=True)(no_change(model, stream))
+    return found

@@ -1,0 +1,354 @@
+"""Associative recall: a recurrent model needs more width for more pairs, attention does not.
+
+Several key-value pairs are followed by their keys again, each a query for its value. Attention looks the pair up; a
+recurrent model must keep all pairs in its state, whose size grows only with its width.
+
+Source: Arora et al., Zoology: measuring and improving recall in efficient language models (2023), section 4, Figure 2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Reference, Table, at_least, within
+from anchorlab.models import DecoderSpec, LSTMSpec
+from anchorlab.papers.anchor.settings import repeated
+from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, mean_table, seed_table
+from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks.classics.associative_recall import AssociativeRecall
+from anchorlab.training import (
+    AdamW,
+    Evaluation,
+    Experiment,
+    FixedSample,
+    Members,
+    Recipe,
+    Stop,
+    Stream,
+    TrainedRun,
+    WarmupCosine,
+)
+
+SOLVED = 0.9  # a width suffices at this test accuracy
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A kind of model and the learning rates that it is trained at, of which each seed's best counts."""
+
+    name: str
+    model: DecoderSpec | LSTMSpec
+    rates: tuple[float, ...]
+
+    def at(self, width: int) -> DecoderSpec | LSTMSpec:
+        """Return the model at a width, which is also that of an attention head."""
+        own = {"width": width, "head_width": width} if isinstance(self.model, DecoderSpec) else {"width": width}
+        return self.model.replace(**own)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a profile trains: both learners on every task at every width.
+
+    Fields
+        tasks: by rising number of pairs
+        batches: the batch on each task
+        widths: in rising order
+        attention, recurrent: the learners
+        recipe: how both learn, apart from the batch and the learning rate
+        seeds: the number of members at each learning rate
+    """
+
+    tasks: tuple[AssociativeRecall, ...]
+    batches: tuple[int, ...]
+    widths: tuple[int, ...]
+    attention: Learner
+    recurrent: Learner
+    recipe: Recipe
+    seeds: int
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return attention's trainings, then the recurrent model's, each by rising number of pairs and rising width."""
+    return [
+        Experiment(
+            task,
+            learner.at(width),
+            setting.recipe.replace(batch=batch),
+            Members(
+                seeds=fresh(setting.seeds) * len(learner.rates), learning_rate=repeated(learner.rates, setting.seeds)
+            ),
+            f"{learner.name}, {task.pairs} pairs, width {width}",
+        )
+        for learner in (setting.attention, setting.recurrent)
+        for task, batch in zip(setting.tasks, setting.batches, strict=True)
+        for width in setting.widths
+    ]
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """The test accuracy of both learners at the end, each seed at its best learning rate."""
+
+    pairs: tuple[int, ...]
+    widths: tuple[int, ...]
+    attention: Float[Tensor, "seed pairs width"]
+    recurrent: Float[Tensor, "seed pairs width"]
+
+    @property
+    def known(self) -> Float[Tensor, "seed pairs width"]:
+        """The share of queries that the recurrent model knows, if it guesses among a sequence's values otherwise.
+
+        An accuracy of 1 / D, for D pairs, is a share of 0.
+        """
+        guessed = 1 / torch.tensor(self.pairs).unsqueeze(1)
+        return (self.recurrent - guessed) / (1 - guessed)
+
+
+def see(runs: Sequence[TrainedRun]) -> Recalled:
+    """Read the accuracies of runs in the order of `experiments`."""
+    pairs = tuple(dict.fromkeys(run.experiment.task.pairs for run in runs))  # type: ignore[attr-defined]
+    widths = tuple(dict.fromkeys(run.experiment.model.width for run in runs))  # type: ignore[attr-defined]
+    found = torch.stack([_best(run) for run in runs], dim=-1)
+    attention, recurrent = found.reshape(-1, 2, len(pairs), len(widths)).unbind(dim=1)
+    return Recalled(pairs, widths, attention, recurrent)
+
+
+def _best(run: TrainedRun) -> Float[Tensor, "seed"]:
+    """Return each seed's highest final test accuracy over the learning rates."""
+    rates = len(set(run.experiment.members.learning_rate or (None,)))
+    return at_end(run, "test", "accuracy").reshape(rates, -1).amax(dim=0)
+
+
+def needed(widths: Sequence[int], accuracy: Float[Tensor, "seed pairs width"]) -> Float[Tensor, "seed pairs"]:
+    """Return the smallest width at which each seed solves the task; NaN if it does at none."""
+    there = accuracy >= SOLVED
+    first = torch.tensor(widths, dtype=torch.float64)[there.int().argmax(dim=-1)]
+    return torch.where(there.any(dim=-1), first, torch.nan)
+
+
+@claim(
+    "Attention solves the task at every width, however many pairs there are",
+    at="section 4 and Fig 2",
+    paper="about 1 at every width from 64 on, for 4 to 64 pairs",
+    band=within(0.95, 1.0),
+)
+def attention_solves(seen: Recalled) -> Float[Tensor, "seed"]:
+    """Test accuracy of attention, each seed's lowest over all widths and numbers of pairs, mean over seeds."""
+    return seen.attention.flatten(1).amin(dim=1)
+
+
+@claim(
+    "A model with a state of fixed size needs more width for more pairs",
+    at="section 4 and Fig 2",
+    paper="the width needed grows with the length, and the pairs with it",
+    band=at_least(2),
+)
+def width_grows(seen: Recalled) -> Float[Tensor, "seed"] | None:
+    """Smallest width at which the LSTM answers {SOLVED:g} of the queries, ratio of the most to the fewest pairs; if no
+    width suffices for the most pairs, the largest one counts, so that the ratio is then a lower bound."""
+    widths = needed(seen.widths, seen.recurrent)
+    fewest, most = widths[:, 0], widths[:, -1].nan_to_num(nan=seen.widths[-1])
+    return None if bool(fewest.isnan().any()) else most / fewest
+
+
+@claim(
+    "A model with a state of fixed size knows fewer of its pairs the more there are",
+    at="section 4 and Fig 2",
+    paper="at one width the accuracy falls as the length and the pairs grow",
+    band=at_least(0.2),
+)
+def overflows(seen: Recalled) -> Float[Tensor, "seed"]:
+    """Share of queries that the LSTM knows beyond guessing among a sequence's values, fewest minus most pairs, mean
+    over widths."""
+    return (seen.known[:, 0] - seen.known[:, -1]).mean(dim=1)
+
+
+@claim(
+    "A wider model with a state of fixed size knows more of its pairs",
+    at="section 4 and Fig 2",
+    paper="the accuracy rises with the width",
+    band=at_least(0.2),
+)
+def wider_knows_more(seen: Recalled) -> Float[Tensor, "seed"]:
+    """Share of queries that the LSTM knows beyond guessing among a sequence's values, widest minus narrowest, mean over
+    numbers of pairs."""
+    return (seen.known[:, :, -1] - seen.known[:, :, 0]).mean(dim=1)
+
+
+@claim(
+    "With little width and many pairs, attention recalls more than a model with a state of fixed size",
+    at="section 4 and Fig 2",
+    paper="attention about 1, the others far below on long sequences",
+    band=at_least(0.3),
+)
+def attention_ahead(seen: Recalled) -> Float[Tensor, "seed"]:
+    """Test accuracy at the smallest width with the most pairs, attention minus LSTM."""
+    return (seen.attention - seen.recurrent)[:, -1, 0]
+
+
+@precondition(
+    "The widest LSTM solves the task with the fewest pairs",
+    at="Fig 2",
+    paper="about 1 for wide models on short sequences",
+    band=within(SOLVED, 1.0),
+    of=("width-grows", "overflows", "wider-knows-more", "attention-ahead"),
+)
+def learns(seen: Recalled) -> Float[Tensor, "seed"]:
+    """Test accuracy of the widest LSTM with the fewest pairs, mean over seeds."""
+    return seen.recurrent[:, 0, -1]
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the accuracy against the width by number of pairs, and the width needed against the number of pairs."""
+    seen = see(runs)
+    names = {setting.attention.name: seen.attention, setting.recurrent.name: seen.recurrent}
+    widths = {name: needed(seen.widths, accuracy) for name, accuracy in names.items()}
+    return Analysis(
+        seen,
+        figures=[*(_by_width(name, seen, accuracy) for name, accuracy in names.items()), _needed(seen, widths)],
+        tables=[
+            mean_table(
+                "Test accuracy by model, number of pairs and width",
+                "Mean over seeds.",
+                "model",
+                {
+                    f"{name}, {pairs} pairs": {
+                        f"width {width}": accuracy[:, row, column] for column, width in enumerate(seen.widths)
+                    }
+                    for name, accuracy in names.items()
+                    for row, pairs in enumerate(seen.pairs)
+                },
+            ),
+            _seeds(seen, widths),
+        ],
+    )
+
+
+def _by_width(name: str, seen: Recalled, accuracy: Float[Tensor, "seed pairs width"]) -> LineFigure:
+    return curves_against(
+        f"Accuracy against width: {name} (Fig 2)",
+        seen.widths,
+        {f"{pairs} pairs": accuracy[:, row] for row, pairs in enumerate(seen.pairs)},
+        x_label="width",
+        y_label="test accuracy",
+        caption=f"{MEAN_AND_RANGE} Guessing among the values of a sequence with D pairs gives 1 / D.",
+        log_x=True,
+        y_range=ACCURACY,
+        references=[Reference("solved", SOLVED)],
+    )
+
+
+def _needed(seen: Recalled, widths: dict[str, Float[Tensor, "seed pairs"]]) -> LineFigure:
+    return curves_against(
+        "Width needed against number of pairs",
+        seen.pairs,
+        {name: found.nan_to_num(nan=seen.widths[-1]) for name, found in widths.items()},
+        x_label="key-value pairs",
+        y_label="smallest width that suffices",
+        caption=f"{MEAN_AND_RANGE} A width suffices at a test accuracy of {SOLVED:g}; where none does, the largest "
+        "width counts.",
+        y_range=(0, None),
+    )
+
+
+def _seeds(seen: Recalled, widths: dict[str, Float[Tensor, "seed pairs"]]) -> Table:
+    return seed_table(
+        "Width needed, seed by seed",
+        f"Smallest width with a test accuracy of {SOLVED:g}; a dash where no width has it.",
+        fresh(len(seen.attention)),
+        {
+            f"{name}, {pairs} pairs": found[:, row]
+            for name, found in widths.items()
+            for row, pairs in enumerate(seen.pairs)
+        },
+    )
+
+
+QUICK = Setting(
+    tasks=tuple(AssociativeRecall(pairs=pairs, length=3 * pairs, vocabulary=8) for pairs in (2, 3, 4)),
+    batches=(64,) * 3,
+    widths=(16, 32, 64, 128),
+    attention=Learner("attention", DecoderSpec(layers=2, heads=1, feed_forward=False, norm="pre"), (1e-3, 3e-3)),
+    recurrent=Learner("LSTM", LSTMSpec(layers=1), (1e-2,)),
+    recipe=Recipe(
+        data=Stream(),
+        optimiser=AdamW(weight_decay=0.0),
+        schedule=WarmupCosine(warmup=50, horizon=2000, end=0.1),
+        duration=2000,
+        clip=1.0,
+        evaluation=Evaluation(every=100, size=500, splits=("test",)),
+        stop=Stop(metric="accuracy", value=0.99),
+    ),
+    seeds=3,
+)
+RATES = (1e-4, 4.64e-4, 2.15e-3, 1e-2)  # numpy.logspace(-4, -2, 4)
+PAPER = Setting(
+    tasks=tuple(
+        AssociativeRecall(pairs=pairs, length=length, vocabulary=4096)
+        for pairs, length in ((4, 64), (8, 128), (16, 256), (64, 512))
+    ),
+    batches=(512, 512, 256, 128),
+    widths=(64, 128, 256, 512),
+    attention=Learner(
+        "attention",
+        DecoderSpec(layers=2, heads=1, feed_forward=False, norm="pre", biases=True, tied=True, initialisation="gpt2"),
+        RATES,
+    ),
+    recurrent=Learner("LSTM", LSTMSpec(layers=4), RATES),
+    recipe=Recipe(
+        data=FixedSample(size=100_000),
+        unit="epochs",
+        schedule=WarmupCosine(horizon=64),
+        batch=512,
+        duration=64,
+        evaluation=Evaluation(every=1, size=3000, splits=("test",)),
+        stop=Stop(metric="accuracy", value=0.99),
+    ),
+    seeds=1,
+)
+
+STUDY = Study(
+    name="classics/associative-recall",
+    paper="Zoology",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: 2, 3 and 4 pairs of 8 keys and 8 values, no blanks between queries. A decoder of two "
+            "layers of one head without feed-forward layers, and an LSTM of one layer; widths 16 to 128, at most 2000 "
+            "steps of batch 64 on new sequences, AdamW without weight decay; attention at the better of 1e-3 and 3e-3 "
+            "for each seed, the LSTM at 1e-2; a member stops at a test accuracy of 0.99. The source has 4 to 64 pairs "
+            "of 4096 keys and values in 64 to 512 positions, and no LSTM: its models with a state of fixed size are "
+            "gated convolutions and RWKV.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the source's lengths, pairs, widths and batches, 100,000 sequences, at most 64 epochs of "
+            "AdamW with PyTorch's weight decay; of four learning rates the best counts. The source's attention has a "
+            "dropout of 0.1, and its models with a state of fixed size are other ones, so that outside a band nothing "
+            "is contradicted.",
+        ),
+    },
+    smoke=replace(
+        QUICK,
+        tasks=QUICK.tasks[:2],
+        batches=QUICK.batches[:2],
+        widths=(4, 8),
+        recipe=QUICK.recipe.replace(
+            duration=20,
+            schedule=WarmupCosine(warmup=2, horizon=20),
+            evaluation=Evaluation(every=10, size=100, splits=("test",)),
+        ),
+        seeds=2,
+    ),
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,350 @@
+"""In-context regression: a transformer fits a linear function to the examples before it.
+
+Each sequence has its own linear function, shown by pairs of a point and its value. A transformer trained on such
+sequences predicts the value at a new point as least squares does; with noisy values, as ridge regression does, which is
+then the optimum.
+
+Source: Garg et al., What can transformers learn in-context? A case study of simple function classes (2022), Figure 2;
+for noisy values Akyürek et al., What learning algorithm is in-context learning? (2022), section 4.3.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure, Reference, at_least, at_most
+from anchorlab.lens import look
+from anchorlab.models import VectorSpec
+from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against, seed_table, training_curves
+from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import Batch, LinearRegression
+from anchorlab.training import Adam, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun, WarmupCosine
+
+EXACT, NOISY = "exact values", "noisy values"
+LEAST_SQUARES, RIDGE, AVERAGING = "least squares", "ridge", "averaging"
+LOOKED_AT = 4096  # fresh sequences
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a profile trains.
+
+    Fields
+        model: the transformer
+        dimension, examples: coordinates of a point, and pairs in a sequence: more than twice as many
+        noise: the standard deviation of the noise in the second experiment
+        recipe: how it learns
+        seeds: the number of members
+    """
+
+    model: VectorSpec
+    dimension: int
+    examples: int
+    noise: float
+    recipe: Recipe
+    seeds: int
+
+    def experiment(self, label: str, noise: float) -> Experiment:
+        """Return the experiment that trains on values with this noise."""
+        task = LinearRegression(dimension=self.dimension, examples=self.examples, noise=noise)
+        return Experiment(task, self.model, self.recipe, Members(seeds=fresh(self.seeds)), label)
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the trainings on exact and on noisy values."""
+    return [setting.experiment(EXACT, 0.0), setting.experiment(NOISY, setting.noise)]
+
+
+def baselines(
+    task: LinearRegression, inputs: Float[Tensor, "batch position feature"]
+) -> dict[str, Float[Tensor, "batch example"]]:
+    """Return what each estimator predicts at every point from the pairs before it.
+
+    `least squares` has the least norm among equal fits; `ridge` has the penalty d noise², the optimum for this task;
+    `averaging` takes the mean of y x as the weights.
+    """
+    x, y = task.pairs(inputs)
+    before = torch.arange(task.examples)
+    sums = (x * y.unsqueeze(-1)).cumsum(dim=1).roll(1, dims=1)  # the roll puts all pairs first, where none is known
+    weights = sums * (before > 0).unsqueeze(-1) / before.clamp(min=1).unsqueeze(-1)
+    return {
+        LEAST_SQUARES: task.replace(noise=0.0).ideal(inputs).squeeze(-1),
+        RIDGE: task.ideal(inputs).squeeze(-1),
+        AVERAGING: (x * weights).sum(dim=-1).float(),
+    }
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Mean squared distances of predictions from w . x, by the number of examples before the point."""
+
+    dimension: int  # d
+    exact: Float[Tensor, "member example"]  # trained and measured on exact values
+    noisy: Float[Tensor, "member example"]  # trained and measured on noisy values
+    moved: Float[Tensor, "member example"]  # trained on exact values, measured on noisy ones
+    of_exact: Mapping[str, Float[Tensor, "example"]]  # the baselines, on exact values
+    of_noisy: Mapping[str, Float[Tensor, "example"]]  # the baselines, on noisy values
+    nearer_ridge: Float[Tensor, "member"]  # share of noisy sequences with d examples nearer to ridge than least squares
+
+
+def see(runs: Sequence[TrainedRun]) -> Errors:
+    """Measure the members on fresh sequences, from the runs in the order of `experiments`.
+
+    Sequences with exact and with noisy values have the same functions and points.
+    """
+    exact, noisy = runs
+    tasks = [_task_of(run) for run in runs]
+    plain, noised = (one.sample("test", LOOKED_AT, seed=0) for one in tasks)
+    of_plain, of_noised = (baselines(*both) for both in zip(tasks, (plain.inputs, noised.inputs), strict=True))
+    predicted, d = _predictions(noisy, noised), tasks[0].dimension
+    ridge, least_squares = ((predicted - of_noised[name])[..., d].abs() for name in (RIDGE, LEAST_SQUARES))
+    return Errors(
+        d,
+        exact=_errors(_predictions(exact, plain), plain),
+        noisy=_errors(predicted, noised),
+        moved=_errors(_predictions(exact, noised), noised),
+        of_exact={name: _errors(one, plain) for name, one in of_plain.items()},
+        of_noisy={name: _errors(one, noised) for name, one in of_noised.items()},
+        nearer_ridge=(ridge < least_squares).double().mean(dim=1),
+    )
+
+
+def _task_of(run: TrainedRun) -> LinearRegression:
+    chosen = run.experiment.task
+    assert isinstance(chosen, LinearRegression)
+    return chosen
+
+
+def _predictions(run: TrainedRun, batch: Batch) -> Float[Tensor, "member batch example"]:
+    return look(run.ensemble(), batch.inputs, positions=batch.positions)["output"].squeeze(-1)
+
+
+def _errors(predictions: Float[Tensor, "*member batch example"], batch: Batch) -> Float[Tensor, "*member example"]:
+    return (predictions - batch.answers.squeeze(-1)).double().square().mean(dim=-2)
+
+
+@precondition(
+    "With twice as many examples as coordinates the error is less than half of the zero estimator's",
+    at="Garg et al., Fig 2",
+    paper="near 0",
+    band=at_most(0.5),
+)
+def learned(seen: Errors) -> Float[Tensor, "seed"]:
+    """Squared error with 2d examples, exact values; the zero estimator's is 1."""
+    return seen.exact[:, 2 * seen.dimension]
+
+
+@claim(
+    "With fewer examples than coordinates the error falls as that of least squares",
+    at="Garg et al., Fig 2",
+    paper="1 - k/d after k examples",
+    band=at_most(0.1),
+)
+def falls_as_least_squares(seen: Errors) -> Float[Tensor, "seed"]:
+    """Largest distance of the squared error from 1 - k/d, over k from 0 to d - 1, exact values."""
+    optimum = 1 - torch.arange(seen.dimension) / seen.dimension
+    return (seen.exact[:, : seen.dimension] - optimum).abs().amax(dim=1)
+
+
+@claim(
+    "Once the examples determine the function, the error is near that of least squares",
+    at="Garg et al., Fig 2",
+    paper="near 0, as that of least squares",
+    band=at_most(0.05),
+)
+def fits_the_function(seen: Errors) -> Float[Tensor, "seed"]:
+    """Squared error over d + 1 examples and more, minus that of least squares, exact values; mean over the numbers."""
+    beyond = slice(seen.dimension + 1, None)
+    return (seen.exact - seen.of_exact[LEAST_SQUARES])[:, beyond].mean(dim=1)
+
+
+@claim(
+    "A single example lowers the error below the zero estimator's",
+    at="Garg et al., Fig 2",
+    paper="1 - 1/d",
+    band=at_most(0.9),
+)
+def one_example_helps(seen: Errors) -> Float[Tensor, "seed"]:
+    """Squared error after one example; the zero estimator's is 1."""
+    return seen.exact[:, 1]
+
+
+@claim(
+    "The model is better than averaging the products of points and values",
+    at="Garg et al., Fig 2",
+    paper="far below",
+    band=at_most(0.5),
+)
+def below_averaging(seen: Errors) -> Float[Tensor, "seed"]:
+    """Squared error over that of the averaging estimator, largest over 1 example and more, exact values."""
+    return (seen.exact / seen.of_exact[AVERAGING])[:, 1:].amax(dim=1)
+
+
+@claim(
+    "With noisy values the error is that of ridge regression, the least possible",
+    at="Akyürek et al., section 4.3",
+    paper="matches the minimum Bayes risk",
+    band=at_most(1.25),
+)
+def as_low_as_ridge(seen: Errors) -> Float[Tensor, "seed"]:
+    """Squared error over that of ridge regression with penalty d noise², mean over 1 example and more."""
+    return (seen.noisy / seen.of_noisy[RIDGE])[:, 1:].mean(dim=1)
+
+
+@claim(
+    "With noisy values predictions are nearer to ridge regression than to least squares",
+    at="Akyürek et al., section 4.3",
+    paper="nearest to ridge with the variance of the noise",
+    band=at_least(0.75),
+)
+def nearer_to_ridge(seen: Errors) -> Float[Tensor, "seed"]:
+    """Share of noisy sequences whose prediction after d examples is nearer to ridge than to least squares."""
+    return seen.nearer_ridge
+
+
+@claim(
+    "Trained on exact values alone, a model's error rises to a peak at d noisy examples, as that of least squares",
+    at="Garg et al., section 4",
+    paper="double descent, peak at d",
+    band=at_least(1.0),
+)
+def inherits_the_peak(seen: Errors) -> Float[Tensor, "seed"]:
+    """Squared error after d noisy examples over that after d - 1; that of ridge regression falls."""
+    return seen.moved[:, seen.dimension] / seen.moved[:, seen.dimension - 1]
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the errors by the number of examples, with exact and with noisy values, and along training."""
+    seen, d = see(runs), setting.dimension
+    zero = Reference("zero estimator", 1.0)
+    along_training = training_curves(
+        "The error along training",
+        {run.experiment.label: run for run in runs},
+        "test",
+        "loss",
+        y_label="squared error",
+        caption=f"{MEAN_AND_RANGE} Mean over the points of a sequence; the values' noise counts. Dashed: the optimum.",
+        references=[
+            Reference(f"optimum, {label}", float(errors[RIDGE].mean()) + noise**2)
+            for label, errors, noise in ((EXACT, seen.of_exact, 0.0), (NOISY, seen.of_noisy, setting.noise))
+        ],
+    )
+    return Analysis(
+        seen,
+        figures=[
+            _by_examples(
+                "Error by the number of examples (Garg et al., Fig 2)",
+                {"transformer": seen.exact, **_rows(seen.of_exact, LEAST_SQUARES, AVERAGING)},
+                [zero],
+            ),
+            _by_examples(
+                f"Error with noisy values, standard deviation {setting.noise:g}",
+                {
+                    "transformer": seen.noisy,
+                    "trained on exact values": seen.moved,
+                    **_rows(seen.of_noisy, RIDGE, LEAST_SQUARES),
+                },
+                [zero],
+            ),
+            along_training,
+        ],
+        tables=[
+            seed_table(
+                "Squared errors, seed by seed",
+                f"After d = {d} and 2d examples. The zero estimator's error is 1.",
+                runs[0].experiment.members.seeds,
+                {
+                    f"{name}, {count} examples": errors[:, count]
+                    for name, errors in ((EXACT, seen.exact), (NOISY, seen.noisy), ("exact, then noisy", seen.moved))
+                    for count in (d, 2 * d)
+                },
+            )
+        ],
+    )
+
+
+def _rows(errors: Mapping[str, Float[Tensor, "example"]], *names: str) -> dict[str, Float[Tensor, "one example"]]:
+    return {name: errors[name].unsqueeze(0) for name in names}
+
+
+def _by_examples(
+    title: str, curves: Mapping[str, Float[Tensor, "member example"]], references: Sequence[Reference]
+) -> LineFigure:
+    return curves_against(
+        title,
+        range(next(iter(curves.values())).shape[1]),
+        curves,
+        x_label="examples before the point",
+        y_label="squared error",
+        caption=f"{MEAN_AND_RANGE} Squared distance from w . x; a curve may leave the picture at its top.",
+        y_range=(0.0, 1.5),
+        references=references,
+    )
+
+
+QUICK = Setting(
+    model=VectorSpec(layers=3, heads=2, width=32, initial_scale=0.2),
+    dimension=2,
+    examples=6,
+    noise=0.5,
+    recipe=Recipe(
+        data=Stream(),
+        optimiser=Adam(learning_rate=5e-3),
+        schedule=WarmupCosine(warmup=100, horizon=3000, end=0.02),
+        batch=64,
+        duration=3000,
+        clip=1.0,
+        evaluation=Evaluation(every=100, size=512, splits=("test",)),
+    ),
+    seeds=4,
+)
+PAPER = Setting(
+    model=VectorSpec(layers=12, heads=8, width=256),
+    dimension=20,
+    examples=41,
+    noise=1.0,
+    recipe=Recipe(
+        data=Stream(),
+        optimiser=Adam(learning_rate=1e-4),
+        batch=64,
+        duration=500_000,
+        evaluation=Evaluation(every=1000, size=1280, splits=("test",)),
+    ),
+    seeds=3,
+)
+
+STUDY = Study(
+    name="classics/in-context-regression",
+    paper="In-context learning",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: two coordinates and six pairs, three layers of two heads, width 32, initial scale 0.2, "
+            "3000 steps of 64 fresh sequences, Adam with learning rate 5e-3; noise of standard deviation 0.5. Garg et "
+            "al. have 20 coordinates and 41 pairs, twelve layers of eight heads, width 256, and 500,000 steps.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: 20 coordinates and 41 pairs, twelve layers of eight heads, width 256, 500,000 steps of "
+            "batch 64, Adam with learning rate 1e-4 (Garg et al., appendix A). The source begins with five "
+            "coordinates and 11 pairs and adds to both along training, which is not done here; it draws w with "
+            "variance 1 and divides errors by d, which is the same. The noise, of the same variance as the values, is "
+            "ours.",
+        ),
+    },
+    smoke=replace(
+        QUICK,
+        recipe=QUICK.recipe.replace(duration=20, evaluation=Evaluation(every=10, size=64, splits=("test",))),
+        seeds=2,
+    ),
+    chosen_on=SEARCHED,
+)

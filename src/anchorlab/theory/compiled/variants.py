@@ -1,0 +1,71 @@
+"""Variants of a program that compute the same: with a backup, a distractor, or two heads that cancel each other."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.theory.compiled.program import Head, Program
+
+
+def plain(program: Program) -> Program:
+    """Return the program itself: one head in each layer."""
+    return program
+
+
+def backup(program: Program) -> Program:
+    """Return a program with a second head that does the same as one of the heads: either suffices."""
+    first = program.units[program.doubled]
+    assert isinstance(first, Head)
+    return replace(program, units=(*program.units, replace(first, role=f"backup: {first.role}")))
+
+
+def distractor(program: Program) -> Program:
+    """Return a program with a head that attends as the one that brings the answer, and writes where nothing reads."""
+    answer = _answering(program)
+    moves = tuple(replace(move, target=f"unread {move.target}") for move in answer.moves)
+    blocks = {move.target: move.table.shape[1] for move in moves}
+    role = "distractor: attends as the head that brings the answer, and writes where nothing reads"
+    return replace(
+        program,
+        blocks={**program.blocks, **blocks},
+        units=(*program.units, replace(answer, role=role, job=None, moves=moves)),
+    )
+
+
+def cancelling(program: Program) -> Program:
+    """Return a program with two heads that attend as the one that brings the answer, and write opposite errors."""
+    answer = _answering(program)
+    pair = (
+        replace(
+            answer,
+            role=f"cancelling: writes {sign} the neighbours of the answer, which the other head takes back",
+            job=None,
+            moves=tuple(replace(move, table=factor * _neighbours(move.table)) for move in answer.moves),
+            cancels=True,
+        )
+        for sign, factor in (("plus", 1.0), ("minus", -1.0))
+    )
+    return replace(program, units=(*program.units, *pair))
+
+
+VARIANTS: dict[str, Callable[[Program], Program]] = {
+    "plain": plain,
+    "backup": backup,
+    "distractor": distractor,
+    "cancelling": cancelling,
+}
+"""The variants of a compiled model by name."""
+
+
+def _answering(program: Program) -> Head:
+    """Return the head that brings the answer."""
+    answer = program.units[-1]
+    assert isinstance(answer, Head)
+    return answer
+
+
+def _neighbours(table: Float[Tensor, "source target"]) -> Float[Tensor, "source target"]:
+    """Return a map to the next token less the previous one, so that a wrong answer wins with either sign."""
+    return 2 * (table.roll(1, dims=1) - table.roll(-1, dims=1))

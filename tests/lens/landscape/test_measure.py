@@ -1,0 +1,264 @@
+"""Landscapes of hand-built networks, by their arithmetic in numpy, and of random ones, by interventions one by one."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from anchorlab.errors import SpecError
+from anchorlab.lens import Intervention, effects, landscape, look
+from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec
+from anchorlab.rng import child_seed
+from anchorlab.tasks import task
+from anchorlab.training.ensemble import initialise
+from tests.lens.hand_built import (
+    ANCHOR,
+    BROUGHT,
+    HEADS,
+    LENGTH,
+    SHARP,
+    TOKEN,
+    VOCABULARY,
+    blank,
+    carrying,
+    drawn,
+    everywhere,
+    identity_solver,
+    matching,
+    shifting,
+    stacked,
+)
+from tests.lens.hand_built import PREDICTED as PREDICTION
+from tests.lens.hand_built import where as holding
+
+IDENTITY = task("anchor/identity", length=LENGTH, anchors=(ANCHOR,), items=(4, 11), size=VOCABULARY)
+MEASURE = import_module("anchorlab.lens.landscape.measure")
+UNITS = ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")
+LOUD = 8.0
+
+
+def with_backup():
+    """The identity solver with a backup: heads 0.0 and 0.2 both bring the token before; 1.0 finds the anchor by it."""
+    module = blank(layers=2)
+    for head in (0, 2):
+        shifting(module, 0, head, 1)
+        carrying(module, 0, head, TOKEN, BROUGHT)
+    shifting(module, 0, 1, 2)
+    matching(module, 1, 0, everywhere(), holding(BROUGHT, ANCHOR))
+    carrying(module, 1, 0, TOKEN, PREDICTION)
+    shifting(module, 1, 2, 0)
+    with torch.no_grad():
+        module.unembed.W_U *= LOUD
+    return module
+
+
+def sequences(one, count):
+    return one.sample(one.splits[-1], count, child_seed(0, "landscape"))
+
+
+def by_hand(batch, replace):
+    """The loss and the accuracy of `with_backup` with each subset of its units, `[subset]`, by numpy."""
+    tokens = np.eye(VOCABULARY)[batch.inputs.numpy()]
+    before = np.concatenate([tokens[:, :1], tokens[:, :-1]], axis=1)
+
+    def removed(value):
+        return np.zeros_like(value) if replace == "zero" else np.broadcast_to(value.mean(0, keepdims=True), value.shape)
+
+    def answered(brought):
+        weights = np.exp(SHARP * brought[:, :, ANCHOR])
+        return np.einsum("bp,bpt->bt", weights / weights.sum(1, keepdims=True), tokens)
+
+    rows, answers = np.arange(len(batch)), batch.answers[:, 0].numpy()
+    losses, accuracies = [], []
+    for subset in range(64):
+        kept = [bool(subset >> unit & 1) for unit in range(6)]
+        brought = sum(before if kept[head] else removed(before) for head in (0, 2))
+        logits = LOUD * (answered(brought) if kept[3] else removed(answered(2 * before)))
+        losses.append((np.log(np.exp(logits).sum(1)) - logits[rows, answers]).mean())
+        accuracies.append((logits.argmax(1) == answers).mean())
+    return torch.tensor(np.array([losses, accuracies]))
+
+
+@pytest.mark.parametrize("replace", ["zero", "mean"])
+@pytest.mark.parametrize("at_a_time", [None, 7])
+def test_every_subset_of_a_network_with_known_heads(monkeypatch, replace, at_a_time):
+    if at_a_time:  # several parts of rows, of subsets of a block and of streams
+        monkeypatch.setattr(MEASURE, "_AT_A_TIME", at_a_time)
+        monkeypatch.setattr(MEASURE, "_ROWS", 3)
+    found = landscape(with_backup(), replace=replace, task=IDENTITY, sequences=20, progress=False)
+    loss, accuracy = by_hand(sequences(IDENTITY, 20), replace)
+    assert found.units == UNITS and found.loss.shape == (1, 64)
+    assert torch.allclose(found.loss[0], loss, atol=1e-4)
+    assert replace == "mean" or torch.equal(found.accuracy[0], accuracy)  # with means, logits tie within rounding
+    assert len(loss.round(decimals=3).unique()) == 3
+
+
+def test_a_planted_backup_shows():
+    """Removing either head alone costs nothing, so that one by one only head 1.0 counts; the landscape finds both."""
+    solver, batch = with_backup(), sequences(IDENTITY, 20)
+    one_by_one = effects(
+        solver,
+        batch.inputs,
+        batch.answers,
+        Intervention(site="blocks.*.attn.hook_z", rule="zero"),
+        over="head",
+        metrics={"loss": lambda output, answers: cross_entropy(output.mT, answers, reduction="none")},
+    ).change("loss")[0]
+    assert (one_by_one.abs() > 1e-3).tolist() == [[False] * HEADS, [True, False, False]]
+    found = landscape(stacked(solver, solver), replace="zero", task=IDENTITY, sequences=20, progress=False)
+    assert found.minimal(0.1)[1] == (("0.0", "1.0"), ("0.2", "1.0"))
+    assert found.necessary(0.1)[1] == (("1.0",), ("0.0", "0.2"))
+    assert found.redundancy(0.1).tolist() == [1, 1]
+    assert found.backups(0.1)[1].nonzero().tolist() == [[0, 2], [2, 0]]
+    none, alone, both = found.loss[1, [0, found.subset("1.0"), -1]].tolist()
+    # the pair adds none - alone - ... only with 1.0: v = (none - alone) [1.0] + (alone - both) [1.0 and either]
+    expected = [(alone - both) / 6, 0, (alone - both) / 6, (none - alone) + (alone - both) * 2 / 3, 0, 0]
+    assert found.shapley[1].tolist() == pytest.approx(expected, abs=1e-4)
+    assert found.interactions[1, 0, 2].item() == pytest.approx(-(alone - both) / 2, abs=1e-4)
+
+
+FORMS = {
+    "post": {},
+    "pre": {"norm": "pre", "biases": True, "activation": "gelu", "tied": True},
+    "rms": {"norm": "rms", "positions": "rotary", "activation": "swiglu"},
+    "without residual": {"residual": False, "layer_norm": False},
+    "some feed-forward": {"feed_forward": (True, False, True), "mask": (True, True, False)},
+}
+
+
+def cut(found, subset, seed=0):
+    """The interventions that replace all units outside of a subset, one by one."""
+    chosen = {"seed": seed} if found.replace == "resample" else {}
+    for place, name in enumerate(found.units):
+        if not subset >> place & 1:
+            layer, part = name.split(".")
+            site, where = f"blocks.{layer}.attn.hook_z", {"head": part}
+            if part == "mlp":
+                site, where = f"blocks.{layer}.hook_mlp_out", {}
+            where = {axis: int(at) for axis, at in where.items()}
+            yield Intervention(site=site, where=where, rule=found.replace, may_do_nothing=True, **chosen)
+
+
+@pytest.mark.parametrize("replace", ["mean", "resample", "zero"])
+@pytest.mark.parametrize("form", FORMS)
+def test_equals_interventions_one_by_one(form, replace):
+    spec = DecoderSpec(layers=3, heads=2, width=12, head_width=6, hidden=9, **FORMS[form])
+    model = drawn(initialise(spec, IDENTITY.shape, [3, 4], dtype=torch.float64))
+    found = landscape(model, "all", replace, task=IDENTITY, sequences=11, progress=False)
+    assert len(found.units) == (8 if form == "some feed-forward" else 9)
+    batch = sequences(IDENTITY, 11)
+    last = found.loss.shape[1] - 1
+    some = [0, 6, 77, last - 66, last - 25, last - 8, last - 1, last]
+    for subset in some:
+        output = look(model, batch, interventions=[*cut(found, subset)], positions=batch.positions)["output"]
+        expected = torch.stack([cross_entropy(one.flatten(0, 1), batch.targets.flatten()) for one in output])
+        right = (output.argmax(-1) == batch.answers).double().mean((1, 2))
+        assert torch.allclose(found.loss[:, subset], expected, atol=1e-12, rtol=0)
+        assert torch.equal(found.accuracy[:, subset], right)
+    distinct = 5 if form == "without residual" else 8  # without it, a replaced layer cuts all that is below
+    assert len(found.loss[0, some].round(decimals=9).unique()) == distinct
+    assert torch.allclose(found.shapley.sum(1), found.effect, atol=1e-12, rtol=0)
+
+
+def test_equals_a_sweep_over_heads():
+    spec = DecoderSpec(layers=2, heads=3, width=12, head_width=4, hidden=9)
+    model = drawn(initialise(spec, IDENTITY.shape, [3, 4], dtype=torch.float64))
+    found, batch = landscape(model, task=IDENTITY, sequences=30, progress=False), sequences(IDENTITY, 30)
+    swept = effects(
+        model,
+        batch,
+        batch.targets,
+        Intervention(site="blocks.*.attn.hook_z", rule="mean"),
+        over="head",
+        positions=batch.positions,
+        metrics={"loss": lambda output, targets: cross_entropy(output.mT, targets, reduction="none")},
+    )
+    without = [found.loss.shape[1] - 1 - (1 << unit) for unit in range(6)]
+    assert torch.allclose(found.loss[:, without], swept.values[0].flatten(1), atol=1e-12, rtol=0)
+    assert torch.allclose(found.loss[:, -1], swept.baseline[0], atol=1e-12, rtol=0)
+    assert swept.change("loss").abs().min() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("recall/noisy", RecallSpec(width=16, hidden=20)),
+        ("classics/associative-recall", DecoderSpec(layers=2, heads=2, width=12, head_width=6)),
+    ],
+)
+def test_several_scored_positions_with_weights(name, spec):
+    """One merged head a layer, and scored positions that differ between sequences."""
+    one = task(name)
+    model = initialise(spec, one.shape, [0], dtype=torch.float64)
+    found, batch = landscape(model, "all", task=one, sequences=9, progress=False), sequences(one, 9)
+    weights = torch.ones(batch.targets.shape) if batch.weights is None else batch.weights
+    for subset in (1, 2, len(found.loss[0]) - 1):
+        output = look(model, batch, interventions=[*cut(found, subset)], positions=batch.positions)["output"][0]
+        losses = cross_entropy(output.mT, batch.targets, reduction="none")
+        expected = float((losses * weights).sum() / weights.sum())
+        assert found.loss[0, subset].item() == pytest.approx(expected, abs=1e-7)
+
+
+def test_named_units_leave_all_others_as_they_are():
+    spec = DecoderSpec(layers=2, heads=3, width=12, head_width=4, hidden=9)
+    model = drawn(initialise(spec, IDENTITY.shape, [3], dtype=torch.float64))
+    every = landscape(model, "all", task=IDENTITY, sequences=10, progress=False)
+    some = landscape(model, ["1.mlp", "0.1", "1.2"], task=IDENTITY, sequences=10, progress=False)
+    assert some.units == ("0.1", "1.2", "1.mlp")
+    kept = {*every.units} - {*some.units}
+    for subset in range(8):
+        same = every.loss[0, every.subset(*kept, *some.names(subset))]
+        assert some.loss[0, subset].item() == pytest.approx(same.item(), abs=1e-12)
+
+
+def test_progress_counts_subsets_times_sequences():
+    told = []
+    landscape(
+        stacked(with_backup(), identity_solver()), task=IDENTITY, sequences=10, progress=lambda *at: told.append(at)
+    )
+    assert told[-1] == (2 * 64 * 10, 2 * 64 * 10)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+
+
+def many(heads):
+    return initialise(DecoderSpec(layers=1, heads=heads, width=4, head_width=1), IDENTITY.shape, [0])
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        (
+            many(17),
+            {},
+            r"^units: 17 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in units=\[",
+        ),
+        (many(2), {"units": ["0.0", "0.2"]}, r"^units.1: unknown unit '0.2'; did you mean '0.[01]'"),
+        (many(2), {"units": "head"}, r"^units: unknown kind of units 'head'; did you mean 'heads'\?"),
+        (many(2), {"units": []}, r"^units: are none; name some of 0.0, 0.1, 0.mlp$"),
+        (many(2), {"replace": "means"}, r"^replace: unknown replacement 'means'; did you mean 'mean'\?"),
+        (many(2), {"split": "tests"}, r"^split: unknown split 'tests'; did you mean 'test'\?"),
+        (many(2), {"sequences": 0}, r"^sequences: 0 are too few; give at least 1$"),
+        (many(2), {"sequences": 1, "replace": "resample"}, r"^sequences: 1 are too few; give at least 2$"),
+        (many(2), {"task": None}, r"^task: is missing; give the task that the model was trained on$"),
+        (many(2), {"task": "anchor/identity"}, r"^task: has .*; give the task that the model was trained on$"),
+        (initialise(LSTMSpec(), IDENTITY.shape, [0]), {}, r"^model: a \w*LSTM\w* has no blocks of heads; give a "),
+    ],
+)
+def test_bad_input_is_one_line(model, arguments, message):
+    with pytest.raises(SpecError, match=message) as raised:
+        landscape(model, **{"task": IDENTITY, "progress": False, **arguments})
+    assert "\n" not in str(raised.value)
+
+
+def test_members_that_diverged():
+    bad = many(2)
+    bad = stacked_weights(bad, bad.with_weights({name: value * torch.nan for name, value in bad.weights.items()}))
+    with pytest.raises(SpecError, match=r"^model: member 1 has a loss that is not finite"):
+        landscape(bad, task=IDENTITY, progress=False)
+
+
+def stacked_weights(*models):
+    weights = {name: torch.cat([one.weights[name] for one in models]) for name in models[0].weights}
+    return models[0].with_weights(weights)

@@ -1,0 +1,188 @@
+"""Compiled models: right on every sequence, in any basis, as files, in other instruments."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from anchorlab import load_pretrained
+from anchorlab.errors import SpecError
+from anchorlab.lens import detect, find_circuit, look
+from anchorlab.tasks import AnchorFunction
+from anchorlab.tasks.anchor.proof import every_latent
+from anchorlab.theory.compiled import COMPILED, VARIANTS, Truth, compiled
+
+QUICK = ("identity", "composite")
+ADDING = ("composite", "synonym", "multi-anchor")
+COUNTED = ("identity", "two-distances", "composite", "synonym", "multi-anchor")
+LATENTS = {  # frames (places of the pattern, anchors) times 81 items
+    "identity": 8 * 81,
+    "two-distances": (8 + 7) * 81,
+    "composite": 7 * 16 * 81,
+    "synonym": 7 * 25 * 81,
+    "multi-anchor": 8 * 10 * 81,
+}
+
+
+def all_sequences(task: AnchorFunction) -> torch.Tensor:
+    """One sequence of every latent, in random noise."""
+    latents, frames = every_latent(task.reader)
+    first, last = task.vocabulary.items
+    noise = np.random.default_rng(0).integers(first, last + 1, (len(latents), task.placement.length))
+    task.layout.write(noise, frames, latents)
+    return torch.from_numpy(noise)
+
+
+def margins(made, inputs, positions, answers) -> torch.Tensor:
+    """How far the right logit is above the next."""
+    outputs = made.model(inputs, positions).detach()
+    right = outputs.gather(-1, answers.unsqueeze(-1)).squeeze(-1)
+    return right - outputs.scatter(-1, answers.unsqueeze(-1), -torch.inf).amax(dim=-1)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_every_latent_is_answered(name):
+    """The oracle reads the answer off the sequence."""
+    made = compiled(name)
+    inputs = all_sequences(made.task)
+    assert len(inputs) == LATENTS[name]
+    found = made.task.oracle(inputs)
+    assert found.known.all()
+    assert margins(made, inputs, made.task.positions, found.answers).min() > 14.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in COMPILED if name not in COUNTED])
+def test_a_hundred_thousand_sequences_are_answered(name):
+    made = compiled(name)
+    for part in range(20):
+        batch = made.task.sample(made.task.splits[part % 2], 5000, seed=part)
+        found = made.task.oracle(batch.inputs)
+        assert found.known.all()
+        assert margins(made, batch.inputs, batch.positions, found.answers).min() > 14.99
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in COMPILED]
+)
+def test_variants_and_bases_compute_the_same(name):
+    """The logits are 15 for the answer and 0 elsewhere; a second head that brings the answer doubles them.
+
+    In a random basis, float32 keeps a millionth of each sum in the stream. Models that add numbers multiply them by 64.
+    """
+    rounding = 1e-3 if name in ADDING else 5e-6
+    for variant in VARIANTS:
+        made, turned = compiled(name, variant), compiled(name, variant, rotated=True, seed=7)
+        twice = 2 if variant == "backup" and "1.1" in made.truth.useful else 1
+        for split in made.task.splits:
+            batch = made.task.sample(split, 40, seed=2)
+            right = torch.nn.functional.one_hot(batch.answers, made.task.shape.output_size) * twice * 15.0
+            assert (made.model(batch.inputs, batch.positions) - right).abs().max() < 1e-4
+            error = (turned.model(batch.inputs, batch.positions) - right).abs().max()
+            assert error < rounding * twice * 15
+
+
+def test_softer_attention_still_answers():
+    """A gap of 8 between scores leaves a wrong key exp(-8) of the right one's weight."""
+    made = compiled("identity", sharpness=8)
+    inputs = all_sequences(made.task)
+    pattern = look(made.ensemble, inputs, ["blocks.1.attn.hook_pattern"])["blocks.1.attn.hook_pattern"][0, :, 0, -1]
+    largest, second = pattern.sort(dim=-1, descending=True).values[:, :2].unbind(dim=1)
+    assert (second / largest).max() < np.exp(-7.9) and largest.max() < 0.9999
+    found = made.task.oracle(inputs)
+    assert margins(made, inputs, made.task.positions, found.answers).min() > 14.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPILED)
+def test_softer_attention_answers_in_every_model(name):
+    made = compiled(name, sharpness=8)
+    batch = made.task.sample(made.task.splits[-1], 200, seed=0)
+    assert margins(made, batch.inputs, batch.positions, batch.answers).min() > 5
+
+
+@pytest.mark.parametrize("rotated", [False, True])
+def test_heads_do_what_they_are_for(rotated):
+    made = compiled("identity", rotated=rotated)
+    heads = detect(look(made.ensemble, made.task.sample("test", 64, seed=0), ["blocks.*.attn.hook_pattern"]))
+    found = heads.filter(layer=0, head=0, detector="previous_token")
+    assert found["value"].item() > 0.99
+
+
+@pytest.mark.slow
+def test_a_found_circuit_has_the_heads_of_the_truth():
+    made = compiled("identity", "distractor", rotated=True, sharpness=8)
+    assert find_circuit(made.ensemble, made.task, sequences=64).heads == ((0, 0), (1, 0))
+
+
+def test_a_folder_holds_the_model_and_its_truth(tmp_path):
+    made = compiled("multi-anchor", "backup", rotated=True, seed=5)
+    folder = made.write(tmp_path / "one")
+    assert sorted(path.name for path in folder.iterdir()) == ["model.json", "model.safetensors", "truth.json"]
+    batch = made.task.sample("test", 20, seed=0)
+    assert torch.equal(load_pretrained(folder)(batch.inputs), made.model(batch.inputs))
+    assert Truth.parse(json.loads((folder / "truth.json").read_text())) == made.truth
+    origin = json.loads((folder / "model.json").read_text())["origin"]
+    assert (origin["name"], origin["variant"], origin["seed"]) == ("multi-anchor", "backup", 5)
+    with pytest.raises(SpecError, match="overwrite"):
+        made.write(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "variant", "rounding"),
+    [("identity", "cancelling", 5e-6), ("composite", "plain", 1e-3), ("retrieval", "backup", 5e-6)],
+)
+def test_transformer_lens_computes_the_same(name, variant, rounding):
+    pytest.importorskip("transformer_lens")
+    from anchorlab.interop import to_transformer_lens
+
+    made = compiled(name, variant, rotated=True)
+    batch = made.task.sample(made.task.splits[-1], 20, seed=0)
+    theirs = to_transformer_lens(made.ensemble)(batch.inputs)[:, batch.positions]
+    assert torch.allclose(theirs, made.model(batch.inputs, batch.positions), atol=rounding * 15)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("identty",), "name: unknown compiled model 'identty'; did you mean 'identity'?"),
+        (("identity", "backups"), "variant: unknown variant 'backups'; did you mean 'backup'?"),
+    ],
+)
+def test_unknown_names_are_one_line(given, message):
+    with pytest.raises(SpecError, match=f"^{re.escape(message)}$"):
+        compiled(*given)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "compiled_models.md"
+
+
+def test_the_page_lists_every_model_with_its_units():
+    rows = [
+        [cell.strip(" `") for cell in line.strip("|").split("|")]
+        for line in PAGE.read_text("utf-8").splitlines()
+        if line.startswith("| `")
+    ]
+    shown = []
+    for name in COMPILED:
+        made, doubled = compiled(name), compiled(name, "backup").truth
+        parts = [unit.name.partition(".")[2] for unit in made.truth.units]
+        feed_forward = parts.count("mlp")
+        (added,) = {*doubled.useful} - {*made.truth.useful}
+        assert len(doubled.minimal) == 2
+        layers = str(made.ensemble.spec.layers)
+        shown.append([name, made.task.name, layers, str(len(parts) - feed_forward), str(feed_forward), added])
+    assert rows == shown
+
+
+def test_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL))
+    held = {}
+    exec(compile(code, str(PAGE), "exec"), held)
+    assert (tmp_path / "identity-backup" / "truth.json").exists() and (tmp_path / "identity.html").exists()
+    assert held["made"].truth.minimal == (("0.0", "1.0"), ("0.1", "1.0"))
