@@ -94,14 +94,17 @@ def cells() -> dict[str, Cell]:
         of_study("truncation/feedforward-noise", "noisy recall", members=1),
         of_study("truncation/associative-memory", "d = 12"),
         of_study("retrieval/circuits", "six layers", members=2),
-        classic("classics/associative-recall", members=2),
         classic("classics/brackets", checkpoints=1),
         classic("classics/repeated-sequence"),
         classic("classics/sparse-parity", FNNSpec(layers=1, width=4, hidden=64)),
         classic("classics/superposition", SuperpositionSpec()),
     ]
-    grokked = of_study("classics/grokking", "weight decay")  # whose task was made without its name
-    return {one.experiment.task.name: one for one in found} | {"classics/modular-arithmetic": grokked}
+    nameless = {  # studies that make their tasks without a name
+        "classics/associative-recall": of_study("classics/associative-recall", "attention, 4 pairs, width 64"),
+        "classics/linear-regression": of_study("classics/in-context-regression", "exact values"),
+        "classics/modular-arithmetic": of_study("classics/grokking", "weight decay"),
+    }
+    return {one.experiment.task.name: one for one in found} | nameless
 
 
 def paper_cells() -> dict[str, Cell]:
