@@ -90,6 +90,7 @@ def test_a_name_of_another_home_is_named_with_it(name, home):
         getattr(al, name)
 
 
+@pytest.mark.untyped  # in place of the effects, what was handed on
 def test_the_former_name_of_effects_warns_and_works(monkeypatch):
     module = import_module("anchorlab.lens.effects.effects")
     monkeypatch.setattr(module, "effects", lambda *given, **named: (given, named))

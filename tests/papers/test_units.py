@@ -15,6 +15,7 @@ NUMBERS = {
 
 BARE = {
     **NUMBERS,
+    "anchor/order/picture": "without scikit-learn there is no value; with it, one for each seed",
     "retrieval/language-models/better-than-guessing": "the five formulations are all there are, each with an interval",
     "retrieval/language-models/known-by-likelihood": "likewise",
     "truncation/associative-memory/wider-steadier": "a single run has no quartiles; the ratio's interval resamples all",

@@ -295,9 +295,12 @@ class TestLandscapes:
         assert ticks(drawing.axes[0].yaxis) == ["0", "0", "0"]
         assert [*maps(self.FOUND.plot("minimal", member=1))] == ["member 1: 3 sets"]
 
-    def test_unknown_drawings_and_members(self):
+    @pytest.mark.untyped
+    def test_unknown_drawings(self):
         with pytest.raises(SpecError, match=r"^what: unknown drawing 'shaply'; did you mean 'shapley'"):
             self.FOUND.plot("shaply")
+
+    def test_unknown_members(self):
         with pytest.raises(SpecError, match=r"^member: there is no member 2; choose from 0..1"):
             self.FOUND.plot(member=2)
         with pytest.raises(SpecError, match=r"^member: 33 maps do not fit into a figure"):

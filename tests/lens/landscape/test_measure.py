@@ -237,7 +237,6 @@ def many(heads):
         (many(2), {"units": ["0.0", "0.2"]}, r"^units.1: unknown unit '0.2'; did you mean '0.[01]'"),
         (many(2), {"units": "head"}, r"^units: unknown kind of units 'head'; did you mean 'heads'\?"),
         (many(2), {"units": []}, r"^units: are none; name some of 0.0, 0.1, 0.mlp$"),
-        (many(2), {"replace": "means"}, r"^replace: unknown replacement 'means'; did you mean 'mean'\?"),
         (many(2), {"split": "tests"}, r"^split: unknown split 'tests'; did you mean 'test'\?"),
         (many(2), {"sequences": 0}, r"^sequences: 0 are too few; give at least 1$"),
         (many(2), {"sequences": 1, "replace": "resample"}, r"^sequences: 1 are too few; give at least 2$"),
@@ -262,3 +261,9 @@ def test_members_that_diverged():
 def stacked_weights(*models):
     weights = {name: torch.cat([one.weights[name] for one in models]) for name in models[0].weights}
     return models[0].with_weights(weights)
+
+
+@pytest.mark.untyped
+def test_an_unknown_replacement_is_one_line():
+    with pytest.raises(SpecError, match=r"^replace: unknown replacement 'means'; did you mean 'mean'\?"):
+        landscape(many(2), replace="means", task=IDENTITY)
