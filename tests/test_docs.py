@@ -588,6 +588,16 @@ def test_scores_of_edges_are_what_the_page_says(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
+def test_methods_score_what_the_page_says(tmp_path):
+    said, shown = run_page("score_a_method", tmp_path), "".join(blocks(DOCS / "how_to" / "score_a_method.md", "text"))
+    number = r"-?\d\.\d+"
+    assert re.sub(number, "", said).split() == re.sub(number, "", shown).split()
+    found, printed = ([float(each) for each in re.findall(number, text)] for text in (said, shown))
+    assert found == pytest.approx(printed, abs=0.021)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.usefixtures("smollm2")
 def test_opening_a_language_model_finds_what_the_page_says(tmp_path):
     said = run_page("language_models", tmp_path)

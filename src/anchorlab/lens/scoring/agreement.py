@@ -1,0 +1,144 @@
+"""How far the scores of units agree with what is known of them: sets that suffice, exact values, losses of subsets."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy.stats import rankdata
+from torch import Tensor
+
+from anchorlab.lens.landscape import SHARE, Landscape
+from anchorlab.lens.scoring.scores import Scores
+from anchorlab.rng import torch_generator
+
+if TYPE_CHECKING:
+    import polars
+
+
+def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int = 0) -> "polars.DataFrame":
+    """Compare the scores that a method gives to units with a landscape of the same members.
+
+    Scores and Shapley values count by their size, since a unit that harms also does something.
+
+    Args:
+        scores: of any units; the landscape's must be among them
+        truth: the landscape
+        share: sets the threshold of minimal sets, as in `Landscape.minimal`
+        seed: of the random rankings for `area_by_chance`
+
+    Returns: one row per member, with the columns
+
+    | column | |
+    |---|---|
+    | `method`, `member` | whose scores |
+    | `area` | the area under the ROC curve against the minimal set that fits best: `nearest_area` |
+    | `area_by_chance` | its mean over random rankings |
+    | `correlation` | Spearman's, of scores with Shapley values: `rank_correlation` |
+    | `size` | the units in the smallest minimal set |
+    | `recovered` | the share of the effect that as many units recover, the highest by their scores: `recovered_at` |
+    | `forward`, `backward` | passes of the method |
+
+    Errors: `SpecError` for a unit without a score; as `Landscape.sufficient`.
+    """
+    import polars
+
+    values = scores.of(truth.units).abs().double()
+    sets = [_membership(own, truth.units) for own in truth.minimal(share)]
+    size = torch.tensor([int(own[0].sum()) for own in sets])
+    chance = nearest_area_by_chance(sets, torch_generator(seed, "rankings"))
+    return polars.DataFrame(
+        {
+            "method": [scores.method] * len(values),
+            "member": range(len(values)),
+            "area": nearest_area(values, sets).tolist(),
+            "area_by_chance": chance.tolist(),
+            "correlation": rank_correlation(values, truth.shapley.abs().round(decimals=9)).tolist(),
+            "size": size.tolist(),
+            "recovered": recovered_at(values, truth.loss, size).tolist(),
+            "forward": [scores.passes.forward] * len(values),
+            "backward": [scores.passes.backward] * len(values),
+        },
+        schema_overrides={"member": polars.Int64},
+    )
+
+
+def _membership(sets: Sequence[Sequence[str]], units: Sequence[str]) -> Bool[Tensor, "set unit"]:
+    """Return which units each set holds."""
+    return torch.tensor([[unit in one for unit in units] for one in sets])
+
+
+def area_under_curve(
+    scores: Float[Tensor, "*member unit"], positive: Bool[Tensor, "*member unit"]
+) -> Float[Tensor, "*member"]:
+    """Return the area under the ROC curve: the chance that a positive unit has a higher score than a negative one.
+
+    Ties count half, so that equal scores give 0.5. NaN without a positive or without a negative unit.
+    """
+    ranks, many = _ranks(scores), positive.sum(dim=-1).double()
+    above = (ranks * positive).sum(dim=-1) - many * (many + 1) / 2
+    return above / (many * (positive.shape[-1] - many))
+
+
+def nearest_area(
+    scores: Float[Tensor, "member unit"], sets: Sequence[Bool[Tensor, "set unit"]]
+) -> Float[Tensor, "member"]:
+    """Return the area under the ROC curve against the set that a member's ranking fits best.
+
+    A model may have many minimal circuits, and a method that finds any of them is right. This favours rankings by
+    chance, too: compare with `nearest_area_by_chance`. NaN for a member without a set that splits the units.
+
+    Args:
+        scores: the score of every unit; high for units of the circuit
+        sets: for each member its minimal sets, as membership by unit
+    """
+    found = []
+    for member, own in zip(scores, sets, strict=True):
+        areas = area_under_curve(member.expand(len(own), -1), own)
+        areas = areas[~areas.isnan()]
+        found.append(areas.max() if len(areas) else torch.tensor(torch.nan, dtype=torch.float64))
+    return torch.stack(found)
+
+
+def nearest_area_by_chance(
+    sets: Sequence[Bool[Tensor, "set unit"]], generator: torch.Generator, draws: int = 2000
+) -> Float[Tensor, "member"]:
+    """Return the mean of `nearest_area` over random rankings of each member's units."""
+    found = []
+    for own in sets:
+        random = torch.rand((draws, own.shape[-1]), generator=generator, dtype=torch.float64)
+        found.append(nearest_area(random, [own] * draws).mean())
+    return torch.stack(found)
+
+
+def rank_correlation(
+    scores: Float[Tensor, "*member unit"], values: Float[Tensor, "*member unit"]
+) -> Float[Tensor, "*member"]:
+    """Return Spearman's rank correlation over units; ties have their mean rank. NaN if either is constant."""
+    first, second = (_ranks(one) - (one.shape[-1] + 1) / 2 for one in (scores, values))
+    return (first * second).sum(dim=-1) / (first.norm(dim=-1) * second.norm(dim=-1))
+
+
+def recovered_at(
+    scores: Float[Tensor, "member unit"], loss: Float[Tensor, "member subset"], size: Int[Tensor, "member"]
+) -> Float[Tensor, "member"]:
+    """Return the share of the whole effect that the `size` units with the highest scores recover.
+
+    0 is the loss with every unit replaced, 1 the model's own; more than 1 if a removed unit harmed. Of units with equal
+    scores the first are taken.
+
+    Args:
+        scores: the score of every unit
+        loss: the loss of every subset, as in a `Landscape`: bit i of a subset's number says that unit i is kept
+        size: the number of units that a member keeps, 0 to all
+    """
+    order = scores.argsort(dim=-1, descending=True, stable=True)
+    kept = torch.arange(scores.shape[-1]) < size.unsqueeze(1)
+    subset = torch.where(kept, 2**order, 0).sum(dim=1, keepdim=True)
+    none, every = loss[:, 0], loss[:, -1]
+    return (none - loss.gather(1, subset).squeeze(1)) / (none - every)
+
+
+def _ranks(values: Float[Tensor, "*member unit"]) -> Float[Tensor, "*member unit"]:
+    """Return the ranks of the units from 1, the lowest value, with the mean rank for ties."""
+    return torch.from_numpy(rankdata(values.double().cpu().numpy(), axis=-1))
