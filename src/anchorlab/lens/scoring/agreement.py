@@ -116,7 +116,8 @@ def rank_correlation(
 ) -> Float[Tensor, "*member"]:
     """Return Spearman's rank correlation over units; ties have their mean rank. NaN if either is constant."""
     first, second = (_ranks(one) - (one.shape[-1] + 1) / 2 for one in (scores, values))
-    return (first * second).sum(dim=-1) / (first.norm(dim=-1) * second.norm(dim=-1))
+    found: Tensor = (first * second).sum(dim=-1) / (first.norm(dim=-1) * second.norm(dim=-1))
+    return found
 
 
 def recovered_at(
