@@ -9,7 +9,14 @@ import pytest
 from tests.documents import ROOT
 from tests.extras import EXTRAS, PROJECT, packages
 
-FOR_PEOPLE = ("inspect", "interop", "language", "lm-eval", "ray", "tsne")  # the others are for those who build anchorlab
+FOR_PEOPLE = (
+    "inspect",
+    "interop",
+    "language",
+    "lm-eval",
+    "ray",
+    "tsne",
+)  # the others build anchorlab
 # these stand upon an extra: a harness imports them by anchorlab's entry point, or a function once the extra is there
 LOADED_LATE = (
     "interop/bridge.py",
