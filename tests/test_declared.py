@@ -16,7 +16,7 @@ FOR_PEOPLE = (
     "lm-eval",
     "ray",
     "tsne",
-)  # the others are for those who build anchorlab
+)  # the others build anchorlab
 # these stand upon an extra: a harness imports them by anchorlab's entry point, or a function once the extra is there
 LOADED_LATE = (
     "interop/bridge.py",
