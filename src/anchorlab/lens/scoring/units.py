@@ -54,7 +54,8 @@ def score_units(
         metric: a differentiable function of outputs `[sequence scored output]` and both answers `[sequence scored 2]`,
             clean first; it returns `[sequence scored]`. None: the difference of both answers' logits, as in `patch`.
         into: the run that is changed, whose gradient is used.
-        batch_size: the number of sequences that run at a time, in all members; None: as many as fit into 512 MiB.
+        batch_size: the number of sequences that run at a time, in all members; None: at most 512, such that the streams
+            of all receivers take about 512 MiB. Gradients can take twice as much on top.
 
     Errors: as `patch`; `SpecError` for a model that is not one of this package's transformers, for fewer than one step
     or several steps with `activation`, and for a metric without a derivative.
