@@ -92,12 +92,7 @@ def nearest_area(
         scores: the score of every unit; high for units of the circuit
         sets: for each member its minimal sets, as membership by unit
     """
-    found = []
-    for member, own in zip(scores, sets, strict=True):
-        areas = area_under_curve(member.expand(len(own), -1), own)
-        areas = areas[~areas.isnan()]
-        found.append(areas.max() if len(areas) else torch.tensor(torch.nan, dtype=torch.float64))
-    return torch.stack(found)
+    return torch.stack([_nearest(member, own) for member, own in zip(scores, sets, strict=True)])
 
 
 def nearest_area_by_chance(
@@ -107,8 +102,15 @@ def nearest_area_by_chance(
     found = []
     for own in sets:
         random = torch.rand((draws, own.shape[-1]), generator=generator, dtype=torch.float64)
-        found.append(nearest_area(random, [own] * draws).mean())
+        found.append(_nearest(random, own).mean())
     return torch.stack(found)
+
+
+def _nearest(scores: Float[Tensor, "*ranking unit"], sets: Bool[Tensor, "set unit"]) -> Float[Tensor, "*ranking"]:
+    """Return the largest area of each ranking against any of the sets, NaN if none splits the units."""
+    areas = area_under_curve(scores.unsqueeze(-2).expand(*scores.shape[:-1], *sets.shape), sets)
+    best = areas.nan_to_num(nan=-1.0).amax(dim=-1)
+    return torch.where(best < 0, torch.nan, best)
 
 
 def rank_correlation(
