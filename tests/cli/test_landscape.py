@@ -79,3 +79,9 @@ def test_a_model_of_the_zoo(anchorlab):
 def test_bad_input_is_one_line(anchorlab, options, message):
     said = anchorlab("landscape", ZOO, *options)
     assert said.code == 2 and message in said.err and said.err.count("\n") == 1
+
+
+def test_a_share_of_everything_is_refused_before_anything_is_measured(anchorlab):
+    """Before the run is looked for, even."""
+    said = anchorlab("landscape", "no-such-run", "--share=1")
+    assert said.code == 2 and "share: 1.0 lets all of the effect be lost; give less than 1" in said.err

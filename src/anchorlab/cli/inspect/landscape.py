@@ -53,8 +53,10 @@ def landscape(
     check_file(figure, "figure")
 
     from anchorlab.lens import landscape as measure
+    from anchorlab.lens.landscape.landscape import checked_share
     from anchorlab.training import TrainedRun
 
+    checked_share(share)
     began, trained = time.monotonic(), TrainedRun(shared.found_run(run, store))
     step = trained.checkpoints[-1] if step is None else step
     kind = "heads" if units is None else units[0] if units in (["heads"], ["all"]) else units

@@ -35,6 +35,13 @@ SHARE = 0.1
 """The default rise of the loss within which a set suffices, as a share of the whole effect of the units."""
 
 
+def checked_share(share: float) -> float:
+    """Return the share unchanged. Errors: `SpecError` from 1 on, for which the empty set would suffice."""
+    if not share < 1:
+        raise SpecError("share", f"{share} lets all of the effect be lost", "give less than 1")
+    return share
+
+
 @dataclass(frozen=True)
 class Landscape(Drawable):
     """The loss and the accuracy of every member with every subset of its units, all other units replaced.
@@ -102,8 +109,7 @@ class Landscape(Drawable):
 
         Errors: `SpecError` for a share from 1 on, which needs no unit, and for a threshold that no set reaches.
         """
-        if not share < 1:
-            raise SpecError("share", f"{share} lets all of the effect be lost", "give less than 1")
+        checked_share(share)
         enough = self.loss <= self.threshold(share).unsqueeze(1)
         lost = (~enough.any(dim=1)).nonzero().flatten().tolist()
         if lost:
