@@ -1,4 +1,4 @@
-"""The picture beside links to these pages, 1200 x 630 pixels: the name, and the attention of a published model."""
+"""The preview picture of links to these pages, 1200 x 630 pixels: the name, and the attention of a published model."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 def write_picture(app: Sphinx, failure: Exception | None) -> None:
-    """Write the picture beside the pages' other files, in HTML alone."""
+    """Write the picture into the folder of the HTML pages; other builders get none."""
     if failure is None and app.builder.format == "html":
         findings = Path(app.srcdir) / "gallery" / STUDY / "findings.json"
         draw(findings, Path(app.outdir) / app.config.ogp_image)
 
 
 def draw(findings: Path, out: Path) -> None:
-    """Draw the first attention maps of published findings beside the name."""
+    """Draw the name, and next to it the first attention maps of published findings."""
     maps = next(one for one in Findings.from_json(findings.read_text("utf-8")).figures if isinstance(one, MapFigure))
     colours = LinearSegmentedColormap.from_list("attention", SEQUENTIAL)
     with matplotlib.rc_context(dict(DRAWING)):

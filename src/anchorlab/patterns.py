@@ -1,4 +1,4 @@
-"""Patterns of dotted names, those of sites and of weights: `*` stays within one part of a name, `**` crosses dots."""
+"""Patterns of dotted names, of sites and weights: `*` stays within one part of a name, `**` crosses dots."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -49,7 +49,7 @@ def transformer_bridge(weights: Mapping[str, Float[Tensor, "..."]], layers: Sequ
 
 class _Attention(NativeAttention):  # type: ignore[misc] # the library is optional and not typed here
     def forward(self, *inputs: Any, **options: Any) -> tuple[Float[Tensor, "batch position width"]]:
-        """Return the output alone; the bridge would hand on a pattern beside it as `hook_attn_scores`."""
+        """Return the output alone: the bridge would pass a pattern on as `hook_attn_scores`."""
         alone: tuple[Tensor] = super().forward(*inputs, **options)[:1]
         return alone
 

@@ -219,7 +219,7 @@ class Landscape(Drawable):
         return "\n".join(lines)
 
     def _named(self, sets: Bool[Tensor, "subset"], loss: Sequence[float] | None = None) -> Sets:
-        """Return the names of the sets: the smallest first, and those of one size by their loss or their units."""
+        """Return the names of the sets: by size, then by loss if given, else by their units."""
         found = sets.nonzero().flatten().tolist()
         order = sorted(found, key=lambda subset: (subset.bit_count(), subset if loss is None else loss[subset]))
         return tuple(self.names(subset) for subset in order)

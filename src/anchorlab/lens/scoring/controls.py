@@ -60,7 +60,7 @@ def random_scores(model: AnyModel, seed: int = 0) -> Scores:
 
 
 def other_members(scores: Scores) -> Scores:
-    """Return scores in which each member has those of the member before it, and the first those of the last.
+    """Return scores shifted by one member: each gets the previous member's, and the first the last one's.
 
     They tell how much of an agreement comes from what all seeds of a task share, such as early layers that matter more.
 

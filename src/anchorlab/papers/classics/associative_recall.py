@@ -39,14 +39,14 @@ SOLVED = 0.9  # a width suffices at this test accuracy
 
 @dataclass(frozen=True)
 class Learner:
-    """A kind of model and the learning rates that it is trained at, of which each seed's best counts."""
+    """A kind of model and its learning rates; the best rate of each seed counts."""
 
     name: str
     model: DecoderSpec | LSTMSpec
     rates: tuple[float, ...]
 
     def at(self, width: int) -> DecoderSpec | LSTMSpec:
-        """Return the model at a width, which is also that of an attention head."""
+        """Return the model at a width; an attention head has the same width."""
         own = {"width": width, "head_width": width} if isinstance(self.model, DecoderSpec) else {"width": width}
         return self.model.replace(**own)
 

@@ -94,7 +94,7 @@ def _write_head(weights: Weights, name: str, start: int, head: Head, slices: Map
 
 
 def _split(table: Float[Tensor, "row column"]) -> tuple[Float[Tensor, "row inner"], Float[Tensor, "inner column"]]:
-    """Return two factors of a table, of which the one on its smaller side is the identity."""
+    """Split a table into two factors; the factor on its smaller side is the identity."""
     rows, columns = table.shape
     if rows <= columns:
         return torch.eye(rows, dtype=table.dtype), table

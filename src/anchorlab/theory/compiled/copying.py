@@ -55,8 +55,8 @@ def next_token(task: AnchorFunction) -> Program:
 def address(task: AnchorFunction) -> Program:
     """Return the program of `anchor/two-distances`: compute the key's position from the anchor, read the token there.
 
-    Layer 0 adds the anchor's position and its distance to t. Layer 1 scores position s by `2 s t - s²`, which is
-    largest at s = t, and 1 lower at the next positions.
+    Layer 0 computes the key's position t, the anchor's position plus its distance. Layer 1 scores position s by
+    `2 s t - s²`, which is largest at s = t and 1 lower at its neighbours.
     """
     (first, last), size, length = task.vocabulary.items, task.vocabulary.size, task.placement.length
     distances = {}

@@ -89,13 +89,13 @@ def compiled(
 
     Args:
         name: a name of `COMPILED`
-        variant: a name of `VARIANTS`, all of which compute the same
+        variant: a name of `VARIANTS`, which all compute the same
 
             | | |
             |---|---|
             | `plain` | one head in each layer |
             | `backup` | a second head does the same as one of the heads, and either suffices |
-            | `distractor` | a head attends as the one that brings the answer, and writes where nothing reads |
+            | `distractor` | a head attends like the answer head, and writes where nothing reads |
             | `cancelling` | two heads write wrong answers that add up to zero |
         rotated: put the stream, and the inside of each head, in a random basis, and add noise of equal norm in
             directions that nothing reads

@@ -76,10 +76,10 @@ class Program:
 
     Fields
         task: the task that it solves
-        blocks: the size of each block, apart from those of `ONE` and `POSITION`; one is `ANSWER`
+        blocks: the size of each block, `ANSWER` among them; `ONE` and `POSITION` are left out
         tokens: the embedding of tokens, by block
         outputs: the map from the block `ANSWER` to the outputs, with entries 0 and 1
-        units: heads and feed-forward layers, by layer; the last is the head that brings the answer
+        units: heads and feed-forward layers, by layer; the last is the answer head
         doubled: the index in `units` of a head that may be there twice, because only the largest of what it writes
             counts
     """

@@ -22,8 +22,8 @@ class Unit(Spec):
 class Truth(Spec):
     """All units of a model, and the sets of them that suffice when every other unit is removed.
 
-    A unit is removed if its output is replaced by zero, or by its mean over sequences at the same position. The output
-    of another sequence would not do: beside a head that brings a wrong answer, its backup's right one is a tie.
+    A unit is removed if its output is replaced by zero, or by its mean over sequences at the same position. Another
+    sequence's output would not remove it: the wrong answer that it brings would tie with its backup's right answer.
 
     units: by layer, heads first
     minimal: the minimal sufficient sets: the task is solved by each, and no longer if one of its units is removed, too

@@ -15,18 +15,18 @@ def plain(program: Program) -> Program:
 
 
 def backup(program: Program) -> Program:
-    """Return a program with a second head that does the same as one of the heads: either suffices."""
+    """Add a copy of one of the heads, so that either suffices."""
     first = program.units[program.doubled]
     assert isinstance(first, Head)
     return replace(program, units=(*program.units, replace(first, role=f"backup: {first.role}")))
 
 
 def distractor(program: Program) -> Program:
-    """Return a program with a head that attends as the one that brings the answer, and writes where nothing reads."""
+    """Add a head that attends like the answer head, and writes where nothing reads."""
     answer = _answering(program)
     moves = tuple(replace(move, target=f"unread {move.target}") for move in answer.moves)
     blocks = {move.target: move.table.shape[1] for move in moves}
-    role = "distractor: attends as the head that brings the answer, and writes where nothing reads"
+    role = "distractor: attends like the answer head, and writes where nothing reads"
     return replace(
         program,
         blocks={**program.blocks, **blocks},
@@ -35,7 +35,7 @@ def distractor(program: Program) -> Program:
 
 
 def cancelling(program: Program) -> Program:
-    """Return a program with two heads that attend as the one that brings the answer, and write opposite errors."""
+    """Add two heads that attend like the answer head and write opposite errors."""
     answer = _answering(program)
     pair = (
         replace(
@@ -60,7 +60,7 @@ VARIANTS: dict[str, Callable[[Program], Program]] = {
 
 
 def _answering(program: Program) -> Head:
-    """Return the head that brings the answer."""
+    """Return the answer head."""
     answer = program.units[-1]
     assert isinstance(answer, Head)
     return answer
