@@ -158,7 +158,7 @@ def falls_as_least_squares(seen: Errors) -> Float[Tensor, "seed"]:
     band=at_most(0.05),
 )
 def fits_the_function(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error over d + 1 examples and more, minus the least-squares error, exact values; mean over the numbers."""
+    """Squared error over d + 1 examples and more, minus that of least squares, exact values; mean over the numbers."""
     beyond = slice(seen.dimension + 1, None)
     return (seen.exact - seen.of_exact[LEAST_SQUARES])[:, beyond].mean(dim=1)
 
@@ -181,18 +181,18 @@ def one_example_helps(seen: Errors) -> Float[Tensor, "seed"]:
     band=at_most(0.5),
 )
 def below_averaging(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error divided by the averaging estimator's error, largest over 1 example and more, exact values."""
+    """Squared error over that of the averaging estimator, largest over 1 example and more, exact values."""
     return (seen.exact / seen.of_exact[AVERAGING])[:, 1:].amax(dim=1)
 
 
 @claim(
-    "With noisy values the error matches ridge regression's error, the least possible",
+    "With noisy values the error matches ridge regression, the least possible",
     at="Akyürek et al., section 4.3",
     paper="matches the minimum Bayes risk",
     band=at_most(1.25),
 )
 def as_low_as_ridge(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error divided by ridge regression's error with penalty d noise², mean over 1 example and more."""
+    """Squared error over that of ridge regression with penalty d noise², mean over 1 example and more."""
     return (seen.noisy / seen.of_noisy[RIDGE])[:, 1:].mean(dim=1)
 
 
@@ -208,13 +208,13 @@ def nearer_to_ridge(seen: Errors) -> Float[Tensor, "seed"]:
 
 
 @claim(
-    "Trained on exact values alone, a model's error rises to a peak at d noisy examples, like the least-squares error",
+    "Trained on exact values alone, a model's error rises to a peak at d noisy examples, like least squares",
     at="Garg et al., section 4",
     paper="double descent, peak at d",
     band=at_least(1.0),
 )
 def inherits_the_peak(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error after d noisy examples divided by the error after d - 1; ridge regression's error falls."""
+    """Squared error after d noisy examples over that after d - 1; that of ridge regression falls."""
     return seen.moved[:, seen.dimension] / seen.moved[:, seen.dimension - 1]
 
 
