@@ -45,7 +45,7 @@ test-bytes: .venv/installed-dev
 test-transformer-lens-3: .venv/installed-all
 	rm -rf build/transformer-lens-3
 	$(BIN)/python -m pip install --quiet --no-deps --target build/transformer-lens-3 transformer-lens==3.9.0 better-abc==0.0.3
-	PYTHONPATH=build/transformer-lens-3 $(BIN)/python -m pytest -n 2 tests/interop tests/lens/look/test_hooked.py
+	PYTHONPATH=build/transformer-lens-3 $(BIN)/python -m pytest -n 2 tests/interop tests/lens/look/test_hooked.py tests/lens/scoring/test_edges.py
 
 # what the README, the quickstart and the journeys say, on the wheel with its declared dependencies alone
 test-installed: .venv/installed-dev

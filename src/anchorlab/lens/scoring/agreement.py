@@ -69,7 +69,7 @@ def _membership(sets: Sequence[Sequence[str]], units: Sequence[str]) -> Bool[Ten
 
 
 def area_under_curve(
-    scores: Float[Tensor, "*member unit"], positive: Bool[Tensor, "*member unit"]
+    scores: Float[Tensor, "*member unit"], positive: Bool[Tensor, "*#member unit"]
 ) -> Float[Tensor, "*member"]:
     """Return the area under the ROC curve: the chance that a positive unit has a higher score than a negative one.
 
@@ -81,7 +81,7 @@ def area_under_curve(
 
 
 def nearest_area(
-    scores: Float[Tensor, "member unit"], sets: Sequence[Bool[Tensor, "set unit"]]
+    scores: Float[Tensor, "member unit"], sets: Sequence[Bool[Tensor, "_ unit"]]
 ) -> Float[Tensor, "member"]:
     """Return the area under the ROC curve against the set that a member's ranking fits best.
 
@@ -96,7 +96,7 @@ def nearest_area(
 
 
 def nearest_area_by_chance(
-    sets: Sequence[Bool[Tensor, "set unit"]], generator: torch.Generator, draws: int = 2000
+    sets: Sequence[Bool[Tensor, "_ unit"]], generator: torch.Generator, draws: int = 2000
 ) -> Float[Tensor, "member"]:
     """Return the mean of `nearest_area` over random rankings of each member's units."""
     found = []
