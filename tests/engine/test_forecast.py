@@ -140,6 +140,23 @@ def test_wider_models_take_longer():
     assert narrow.steps > wide.steps > 2 and wide.step > 3 * narrow.step and wide.evaluate > narrow.evaluate
 
 
+@pytest.mark.parametrize(("most", "sequences"), [(1.0, 64), (2000 * 3.0, 64), (1e12, 1000)])
+def test_a_long_evaluation_is_measured_on_some_of_its_sequences(monkeypatch, most, sequences):
+    """By a clock that counts a millisecond for each sequence of each member."""
+    clock, seen = [0.0], []
+
+    def measure(self, ensemble, step):
+        seen.append(self.size)
+        clock[0] += 1e-3 * self.size * ensemble.size
+
+    monkeypatch.setattr("anchorlab.training.evaluation.Evaluator.measure", measure)
+    monkeypatch.setattr("anchorlab.training.step_timing._EVALUATED_WORK", most)
+    monkeypatch.setattr("anchorlab.training.step_timing.time.perf_counter", lambda: clock[0])
+    whole = replace(ONE, recipe=SMALL.replace(evaluation=Evaluation(every=3, size=1000)))
+    found = measure_pace(whole, execution="member", seconds=0.0)
+    assert found.evaluate == pytest.approx(1.0) and {*seen} == {sequences}
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_all_members_are_measured_at_once_on_cuda(tmp_path):

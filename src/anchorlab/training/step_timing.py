@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -19,6 +19,8 @@ MEASURED_MEMBERS = 2
 
 _WARM_UP = 2  # steps; the first ones allocate memory and choose kernels
 _FEWEST = 3  # the least number of measured steps
+_EVALUATED_WORK = 2e10  # operations of one member's measured evaluation of a split; larger ones are scaled up
+_FEWEST_EVALUATED = 64  # sequences of each split
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ def measure_pace(
 
     On a CPU up to `MEASURED_MEMBERS` members are measured, or `MOST_TOGETHER` if they are mapped; on CUDA all members,
     since they train at once. The first steps, and if possible the first evaluation, are a warm-up and do not count.
+    A long evaluation is measured on some of its sequences.
 
     Args:
         experiment: the experiment to measure; one with a `start` is measured on initial weights
@@ -82,6 +85,7 @@ def measure_pace(
     with fast_float32():
         began = time.perf_counter()
         some = experiment if count == len(experiment.members) else experiment.take(range(count))
+        some, share = _with_shorter_evaluation(some)
         session = Session(some, found, execution)
         session.feed.at(0)  # a stream draws its first sequences here
         begin = _since(began, found)
@@ -109,7 +113,16 @@ def measure_pace(
         session.feed.at(session.feed.steps_per_draw)
         draw = _since(began, found) / session.feed.steps_per_draw
     each = 0.0 if not steps else trained / steps + draw
-    return Pace(begin / count, each / count, evaluation / count, steps)
+    return Pace(begin / count, each / count, evaluation / share / count, steps)
+
+
+def _with_shorter_evaluation(experiment: Experiment) -> tuple[Experiment, float]:
+    """Return an experiment that evaluates no more sequences than its pace needs, and their share of all."""
+    recipe = experiment.recipe
+    each = work_per_step(experiment) / (3 * recipe.batch)
+    size = min(recipe.evaluation.size, max(_FEWEST_EVALUATED, int(_EVALUATED_WORK / each)))
+    shorter = recipe.replace(evaluation=recipe.evaluation.replace(size=size))
+    return replace(experiment, recipe=shorter), size / recipe.evaluation.size
 
 
 def _repeated(act: Callable[[int], None], seconds: float, device: torch.device) -> tuple[int, float]:
