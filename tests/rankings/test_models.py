@@ -23,7 +23,10 @@ def test_there_are_three_of_each_of_nine():
     assert len(MODELS) == 27
 
 
-@pytest.mark.parametrize(("pattern", "told"), [("identiy", "did you mean 'identity'"), ("identity/plain", "unknown")])
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [("identiy", "did you mean 'identity'"), ("identity/plain", "plain ones need all of their units; choose among")],
+)
 def test_no_such_model(pattern, told):
     """A plain model needs every unit, so that no ranking of its units is wrong."""
     with pytest.raises(SpecError, match=told):

@@ -36,13 +36,14 @@ def export_models(
 
     Args:
         folder: a new folder, or an empty one
-        pattern: the models, as for `chosen`
+        pattern: the models: `*` for all, `identity`, `identity/backup`, `*/backup`
         pairs: the number of pairs of sequences for each model; the corrupted sequence of a pair is the next pair's
             clean one, with an answer of its own
         rotated: put each model in a random basis, as `compiled`
         seed: decides the basis, the order of heads, the ids and the sequences
 
-    Errors: as `chosen`; `SpecError` for fewer than two pairs, and for a folder that holds files or cannot be written.
+    Errors: `SpecError` for a pattern that matches no model, for fewer than two pairs, and for a folder that holds files
+    or cannot be written.
     """
     chosen(pattern)
     if not 2 <= pairs <= _MOST:

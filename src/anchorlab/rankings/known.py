@@ -67,7 +67,7 @@ def measured(made: Compiled) -> Known:
 
 
 def known_models(folder: Path | str | None = None) -> dict[str, Known]:
-    """Return what is known of each model, by id.
+    """Return what is known of each model, by id, in the order of the ids.
 
     Args:
         folder: the truth that `export_models` wrote; None measures that of all models of seed 0, in about half a minute
@@ -75,7 +75,7 @@ def known_models(folder: Path | str | None = None) -> dict[str, Known]:
     Errors: `SpecError` for a folder without truths, and for a damaged file.
     """
     if folder is None:
-        return {name: measured(made) for name, made in handed_out()}
+        return {name: measured(made) for name, made in sorted(handed_out(), key=lambda one: one[0])}
     paths = sorted(Path(folder).glob("*.json"))
     if not paths:
         raise SpecError("truth", f"{folder} holds no truth", "name the folder `truth` that `anchorlab export` wrote")

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from anchorlab.errors import SpecError
 from anchorlab.rng import generator, torch_generator
 from anchorlab.spec import unknown_name
 from anchorlab.theory.compiled import COMPILED, VARIANTS, Compiled, compiled, reordered
 
 SHARPNESS = 8.0
 """Softens the attention, so that its scores have gradients; every answer stays right."""
+
+_SHOWN = 60  # characters of an unknown name
 
 RANKED = tuple(variant for variant in VARIANTS if variant != "plain")
 """The variants whose units a ranking can tell apart; a plain model needs all of its units."""
@@ -22,9 +25,11 @@ def chosen(pattern: str) -> tuple[str, ...]:
 
     A name without a variant means all variants of it.
 
-    Errors: `SpecError` for a pattern that matches none.
+    Errors: `SpecError` for a pattern that matches none, and for plain models.
     """
     whole = pattern if "/" in pattern or pattern == "*" else f"{pattern}/*"
+    if whole.endswith("/plain"):
+        raise SpecError("models", "plain ones need all of their units", f"choose among {', '.join(RANKED)}")
     found = tuple(model for model in MODELS if fnmatchcase(model, whole))
     if not found:
         raise unknown_name("models", pattern[:_SHOWN], (*COMPILED, *MODELS), "compiled model to rank")
@@ -46,6 +51,3 @@ def handed_out(pattern: str = "*", *, rotated: bool = True, seed: int = 0) -> It
             if f"{name}/{variant}" in found:
                 made = compiled(name, variant, rotated=rotated, seed=seed, sharpness=SHARPNESS)
                 yield f"{name}-{number}", reordered(made, torch_generator(seed, "heads", name, variant))
-
-
-_SHOWN = 60

@@ -23,7 +23,7 @@ def score(file: Path, /, *, truth: Path | None = None, json: shared.Json = False
     """
     from anchorlab.rankings import known_models, means, read_rankings, score_rankings
 
-    with waiting("reading the truth" if truth else "measuring every subset of the units", quiet=json):
+    with waiting("measuring every subset of the units", quiet=json or truth is not None):
         known = known_models(truth)
     rankings = read_rankings(file, {name: one.units for name, one in known.items()})
     scored = score_rankings(rankings, known)

@@ -12,10 +12,14 @@ from anchorlab.cli.terminal.output import counted, print_json, print_text, waiti
 from anchorlab.errors import SpecError
 
 _COMPILED = "compiled:"
+_WHAT = (
+    "Name from `anchorlab tasks`, or a TOML file that declares a task; or `compiled:identity`,"
+    " `compiled:identity/backup` or, in quotes, `compiled:*`."
+)
 
 
 def export(
-    task: shared.TaskName,
+    task: Annotated[shared.TaskName, Parameter(help=_WHAT)],
     /,
     *,
     out: Path,
@@ -35,9 +39,6 @@ def export(
 
     Parameters
     ----------
-    task
-        Name from `anchorlab tasks`, or a TOML file that declares a task; or compiled models: `compiled:identity`,
-        `compiled:identity/backup` or, in quotes, `compiled:*`.
     out
         Folder to write: a new one, or an earlier export of the same task.
     format
@@ -79,8 +80,9 @@ def export(
 def _export_models(pattern: str, out: Path, n: int, rotated: bool, seed: int, json: bool) -> None:
     from anchorlab.rankings import export_models
 
-    doing, short = "writing models, and measuring every subset of their units", {"out": "folder", "n": "pairs"}
-    with waiting(doing, quiet=json), as_written(["out", "n"], short):
+    doing = "writing models, and measuring every subset of their units"
+    short = {"out": "folder", "n": "pairs", "task": "models"}
+    with waiting(doing, quiet=json), as_written([*short], short):
         ids = export_models(out, pattern, pairs=n, rotated=rotated, seed=seed)
     folder = out.absolute()
     if json:
