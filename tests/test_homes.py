@@ -13,7 +13,7 @@ from tests.documents import ROOT, pages
 
 HOMES = (
     *("tasks", "models", "training", "trained", "runs", "engine", "lens", "language", "theory"),
-    *("findings", "viewer", "studies", "report", "errors"),
+    *("findings", "viewer", "studies", "rankings", "report", "errors"),
 )
 WITHIN = ("lens.circuits", "language.asking", "language.endpoint")
 """Packages within others with names of their own."""

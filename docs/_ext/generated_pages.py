@@ -28,6 +28,7 @@ PACKAGES = (
     "findings",
     "viewer",
     "studies",
+    "rankings",
     "report",
     "errors",
 )

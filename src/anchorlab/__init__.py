@@ -50,7 +50,7 @@ _NAMES = {
 }
 _FACE = {name: package for package, names in _NAMES.items() for name in names}
 _FORMER = {"sweep": "lens"}  # it warns, and names its present spelling
-_SUBPACKAGES = {*_NAMES, "cli", "errors", "interop", "papers", "theory", "viewer"}
+_SUBPACKAGES = {*_NAMES, "cli", "errors", "interop", "papers", "rankings", "theory", "viewer"}
 
 __all__ = ["__version__", *_FACE]
 

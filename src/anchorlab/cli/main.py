@@ -33,7 +33,7 @@ commands = {
     "models": ("tasks", "List the kinds of models, or the fields of one."),
     "show": ("tasks", "Show examples of a task and how their answers follow."),
     "check": ("tasks", "Check that the splits of a task are separate."),
-    "export": ("tasks", "Export a task as data files with a data card."),
+    "export": ("tasks", "Export a task as data files, or models to rank the units of."),
     "table": ("tasks", "Count a text's character pairs, for recall/noisy."),
     "train": ("train", "Train one model per seed on a task, and keep the run."),
     "studies": ("studies", "List the studies: one for each figure or question."),
@@ -49,6 +49,7 @@ commands = {
     "memory": ("inspect", "Show which tokens or positions the weights associate."),
     "circuit": ("inspect", "Find the attention paths that suffice for the task."),
     "landscape": ("inspect", "Measure every subset of the heads: all circuits of a run."),
+    "score": ("inspect", "Score a file of rankings of the units of known models."),
     "report": ("studies", "Write one HTML page with all findings in the store."),
     "browse": ("studies", "Write or serve one page over the store: runs, curves, claims."),
 }

@@ -9,10 +9,17 @@ from anchorlab.cli.options import shared
 from anchorlab.cli.options.experiment import read_task
 from anchorlab.cli.options.fields import as_written
 from anchorlab.cli.terminal.output import counted, print_json, print_text, waiting
+from anchorlab.errors import SpecError
+
+_COMPILED = "compiled:"
+_WHAT = (
+    "Name from `anchorlab tasks`, or a TOML file that declares a task; or `compiled:identity`,"
+    " `compiled:identity/backup` or, in quotes, `compiled:*`."
+)
 
 
 def export(
-    task: shared.TaskName,
+    task: Annotated[shared.TaskName, Parameter(help=_WHAT)],
     /,
     *,
     out: Path,
@@ -21,10 +28,14 @@ def export(
     split: Annotated[list[str] | None, Parameter(negative="")] = None,
     seed: int = 0,
     text: shared.Flag = False,
+    unrotated: shared.Flag = False,
     task_fields: shared.TaskFields = None,
     json: shared.Json = False,
 ) -> None:
     """Export a task as data: one file per split, a data card, and the specification that generates it again.
+
+    `compiled:NAME` exports compiled models instead, for others to rank their units: models with pairs of sequences, and
+    the truth in a folder of its own, by which `anchorlab score` scores the rankings.
 
     Parameters
     ----------
@@ -34,14 +45,24 @@ def export(
         `parquet`, `jsonl`, `hf` (a folder that `datasets.load_dataset` reads), or `lm-eval` (questions in words with
         tasks for lm-evaluation-harness; for `retrieval/equations` and the other formulations).
     n
-        Number of sequences per split.
+        Number of sequences per split, or of pairs of sequences for each compiled model.
     split
         Export only this split; repeat the option for several. By default all.
     seed
-        Seed of the sequences.
+        Seed of the sequences; of compiled models also the seed of their basis, ids and order of heads.
     text
         Add each sequence, its answer and the derivation of the answer in words.
+    unrotated
+        Leave compiled models in the basis in which their weights are written, instead of a random one.
     """
+    if task.startswith(_COMPILED):
+        given = {"format": format != "parquet", "split": split, "text": text, "task": task_fields}
+        for option in (name for name, value in given.items() if value):
+            raise SpecError(option, "has no effect on compiled models", "leave it out")
+        _export_models(task.removeprefix(_COMPILED), out, n, not unrotated, seed, json)
+        return
+    if unrotated:
+        raise SpecError("unrotated", "has no effect on a task", "leave it out")
     from anchorlab.tasks import export as write
 
     chosen = read_task(task, task_fields)
@@ -54,3 +75,18 @@ def export(
         return
     print_text(f"{counted(n, 'sequence')} each of {', '.join(splits)} in {folder}", wrapped=False)
     print_text(f"data card: {folder / 'README.md'}", wrapped=False)
+
+
+def _export_models(pattern: str, out: Path, n: int, rotated: bool, seed: int, json: bool) -> None:
+    from anchorlab.rankings import export_models
+
+    doing = "writing models, and measuring every subset of their units"
+    short = {"out": "folder", "n": "pairs", "task": "models"}
+    with waiting(doing, quiet=json), as_written([*short], short):
+        ids = export_models(out, pattern, pairs=n, rotated=rotated, seed=seed)
+    folder = out.absolute()
+    if json:
+        print_json({"folder": str(folder), "models": ids, "pairs": n, "rotated": rotated, "seed": seed})
+        return
+    print_text(f"{counted(len(ids), 'model')} with {counted(n, 'pair')} each in {folder / 'models'}", wrapped=False)
+    print_text(f"truth, to keep apart: {folder / 'truth'}", wrapped=False)
