@@ -309,9 +309,11 @@ def test_one_that_cannot_be_kept_fails_alone(tmp_path, alone, refused):
 def test_the_forecast_is_of_runs_trained_together(tmp_path):
     """By themselves, members of five experiments take a few times as long as in one ensemble."""
     long = [replace(one, recipe=one.recipe.replace(duration=10**5)) for one in SWEEP]
-    joint, apart = (forecast(long, tmp_path, 1, execution=execution) for execution in ("auto", "member"))
-    assert (joint.paces, joint.workers) == (1, 1)
-    assert joint.seconds < apart.seconds
+    rounds = [[forecast(long, tmp_path, 1, execution=one) for one in ("auto", "member")] for _ in range(3)]
+    joint, apart = zip(*rounds, strict=True)
+    assert {(one.paces, one.workers) for one in joint} == {(1, 1)}
+    # a pause of the machine only makes a forecast longer: the shortest of three says how fast each can be
+    assert min(one.seconds for one in joint) < min(one.seconds for one in apart)
     assert not any(tmp_path.iterdir())
 
 
