@@ -49,7 +49,7 @@ def found_at(name):
 
 def test_what_is_known_of_the_methods_on_compiled_models():
     """Neither of two heads with the same job is missed alone; a head that writes where nothing reads is no circuit."""
-    made, backup = written("identity", "backup")
+    _, backup = written("identity", "backup")
     rise = dict(zip(backup.truth.units, backup.scores[ABLATION].values[0].tolist(), strict=True))
     assert rise["0.0"] < 0.01 * rise["1.0"] and rise["0.1"] < 0.01 * rise["1.0"]
     assert backup.skill[0, found_at(INTEGRATED)] == pytest.approx(1.0)

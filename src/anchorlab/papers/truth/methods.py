@@ -351,7 +351,7 @@ def _cost(seen: Scored) -> ScatterFigure:
 
 def _methods(seen: Scored) -> Table:
     correlation, recovered = (seen.column(name).nanmean(dim=1) for name in ("correlation", "recovered"))
-    rows = []
+    rows: list[tuple[str | int | float | None, ...]] = []
     for place, name in enumerate(ALL):
         passes = [one.scores[name].passes for one in seen.trained]
         rows.append(
@@ -384,7 +384,7 @@ def _with_interval(values: Float[Tensor, "unit"]) -> tuple[float | None, float |
 
 
 def _failures(seen: Scored) -> Table:
-    rows = [
+    rows: list[tuple[str | int | float | None, ...]] = [
         (
             name,
             *(float(_of_variant(seen, variant)[place]) for variant in VARIANTS),
