@@ -132,7 +132,7 @@ docs: .venv/installed-all
 # the published results: run every study and write what the docs and the README show of them. The published runs took
 # fourteen hours on two cores with other work beside them: six for quick, five for scaled, three for paper-start
 gallery: language language-2
-	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' 'classics/*' --profile quick
+	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' 'classics/*' 'truth/*' --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick --model gemma3
 	$(BIN)/anchorlab study $(SCALED) --profile scaled

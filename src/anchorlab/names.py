@@ -81,6 +81,7 @@ STUDIES = (
     "classics/associative-recall",
     "classics/grokking",
     "classics/in-context-regression",
+    "truth/methods",
 )
 """The studies, by paper."""
 

@@ -141,6 +141,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         "language/noise",
         "retrieval/emergence",
         "retrieval/plateau",
+        "truth/methods",
     }
     total = sum(not one.apart for one in results)
     whole = json.loads(anchorlab("claims", "--counts", "--json").out)

@@ -42,6 +42,7 @@ PRECONDITIONS = {
     "retrieval/depth": {"second-step-retrieved": ("chain-order", "later-is-harder", "least-layers")},
     "retrieval/emergence": {"solved": ALL},
     "retrieval/plateau": {"curriculum-learns": ("without-it-fails",)},
+    "truth/methods": {"learns": ALL},
     "truncation/noise-first": {"tuning-knew": ("tuning-peak", "tuning-settles")},
 }
 """The preconditions of each study, and the claims that presuppose them; `ALL` for all of the study."""
