@@ -232,8 +232,11 @@ def source_text(source: Provenance) -> str:
 
 
 def settings_text(chosen: Study, profile: str) -> str:
-    """Return every setting of the published profile beside the paper's, what differs first, and each profile's note."""
-    profiles = tuple(dict.fromkeys((profile, "paper")))
+    """Return every setting of the published profile, with the paper's if there is one, and each profile's note.
+
+    What differs comes first.
+    """
+    profiles = tuple(name for name in dict.fromkeys((profile, "paper")) if name in (profile, *chosen.profiles))
     settings = {name: all_settings(chosen, name) for name in profiles}
     fields = dict.fromkeys(field for found in settings.values() for field in found)
     rows = [(f"`{field}`", *(settings[name].get(field, "not set") for name in profiles)) for field in fields]
@@ -243,8 +246,9 @@ def settings_text(chosen: Study, profile: str) -> str:
     notes = "".join(f"- {chosen.profile(name).note}\n" for name in profiles)
     if not fields:  # a study that trains nothing
         return notes
-    hidden = f"<details>\n<summary>What is the same in both</summary>\n\n{table(head, same)}\n</details>\n"
-    return f"{notes}\n{table(head, other)}\n{hidden}"
+    summary = "All settings" if len(profiles) == 1 else "What is the same in both"
+    hidden = f"<details>\n<summary>{summary}</summary>\n\n{table(head, same)}\n</details>\n"
+    return f"{notes}\n{table(head, other) if other else ''}\n{hidden}"
 
 
 def all_settings(chosen: Study, profile: str) -> dict[str, str]:

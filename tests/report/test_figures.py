@@ -25,7 +25,7 @@ from anchorlab.findings import (
 from anchorlab.report import draw, save
 from anchorlab.report.figures import page_svg
 from anchorlab.report.lines import _apart, _spread
-from anchorlab.report.style import INK, MARKERS, PAPER
+from anchorlab.report.style import INK, MARKERS, PAPER, colour_and_marker
 from tests.report.hand_made_findings import PROVENANCE
 
 TENS = [10.0, 10.0]
@@ -344,3 +344,8 @@ def test_unknown_ending(findings, tmp_path):
     with pytest.raises(SpecError, match=r"figure\.path"):
         save(findings.figures[0], PROVENANCE, tmp_path / "figure.gif")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_kinds_differ_in_colour_or_marker():
+    assert len({colour_and_marker(kind) for kind in range(49)}) == 49
+    assert colour_and_marker(0)[0] == colour_and_marker(7)[0] and colour_and_marker(0)[1] != colour_and_marker(7)[1]

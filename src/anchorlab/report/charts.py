@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from anchorlab.findings import BarFigure, DotFigure, Dots, ScatterFigure, TimelineFigure
-from anchorlab.report.style import INK, LINES, MARKERS, MUTED, POINTS
+from anchorlab.report.style import INK, LINES, MUTED, POINTS, colour_and_marker
 
 # Lengths are in inches.
 _BARS_HEIGHT, _BAR_WIDTH = 3.5, 0.32
@@ -113,8 +113,8 @@ def _kinds(drawing: Drawing, figure: ScatterFigure, grid: Any) -> None:
         kinds = np.array(one.values)
         for kind, name in enumerate(figure.value_names):
             x, y = np.array(one.x)[kinds == kind], np.array(one.y)[kinds == kind]
-            look = {"color": LINES[kind % len(LINES)], "marker": MARKERS[kind % len(MARKERS)]}
-            axes.scatter(x, y, s=16, linewidths=0, alpha=0.75, label=name, **look)
+            colour, marker = colour_and_marker(kind)
+            axes.scatter(x, y, s=16, linewidths=0, alpha=0.75, label=name, color=colour, marker=marker)
     names = grid[0, 0].get_legend_handles_labels()
     drawing.legend(*names, title=figure.value_label, loc="outside right upper", frameon=False, fontsize=8)
 
@@ -130,8 +130,7 @@ def draw_timeline(drawing: Drawing, figure: TimelineFigure, margin: float) -> No
     drawing.set_size_inches(6.4, _ROW * len(figure.events) + _AXIS + above + margin)
     axes = drawing.add_subplot()
     for row, event in enumerate(figure.events):
-        index = groups.index(event.group)
-        colour, marker = LINES[index % len(LINES)], MARKERS[index % len(MARKERS)]
+        colour, marker = colour_and_marker(groups.index(event.group))
         at = np.array(event.at, dtype=np.float64)
         happened = at[np.isfinite(at)]
         axes.axhline(row, color=colour, linewidth=0.6, alpha=0.3, zorder=0)

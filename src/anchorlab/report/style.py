@@ -60,3 +60,8 @@ DRAWING: MappingProxyType[Any, Any] = MappingProxyType(
     }
 )
 """matplotlib's settings for every figure: SVG keeps text as text, and the same figure gives the same bytes."""
+
+
+def colour_and_marker(kind: int) -> tuple[str, str]:
+    """Return the look of points of a kind, from 0. Where colours begin anew, markers are shifted: 49 kinds differ."""
+    return LINES[kind % len(LINES)], MARKERS[(kind + kind // len(LINES)) % len(MARKERS)]
