@@ -32,6 +32,7 @@ TASKS = (
     "retrieval/lives-with",
     "retrieval/minimal",
     "retrieval/relatives",
+    "retrieval/steps",
     "retrieval/tokens",
 )
 """The registered tasks."""
@@ -74,6 +75,7 @@ STUDIES = (
     "retrieval/emergence",
     "retrieval/language-models",
     "retrieval/known-depth",
+    "retrieval/buffers",
     "language/heads",
     "language/noise",
     "language/truncation-search",

@@ -139,6 +139,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         "classics/in-context-regression",
         "language/heads",
         "language/noise",
+        "retrieval/buffers",
         "retrieval/emergence",
         "retrieval/plateau",
         "truth/methods",

@@ -38,6 +38,7 @@ PRECONDITIONS = {
     "classics/associative-recall": {"learns": ("width-grows", "overflows", "wider-knows-more", "attention-ahead")},
     "classics/grokking": {"memorised": ALL},
     "classics/in-context-regression": {"learned": ALL},
+    "retrieval/buffers": {"learned": ALL},
     "retrieval/circuits": {"solved": ALL},
     "retrieval/depth": {"second-step-retrieved": ("chain-order", "later-is-harder", "least-layers")},
     "retrieval/emergence": {"solved": ALL},

@@ -2,4 +2,5 @@
 
 from anchorlab.tasks.retrieval.minimal import MinimalRetrieval
 from anchorlab.tasks.retrieval.prompts import Question, RetrievalPrompts
+from anchorlab.tasks.retrieval.steps import StepRetrieval
 from anchorlab.tasks.retrieval.tokens import TokenRetrieval
