@@ -248,7 +248,8 @@ def settings_text(chosen: Study, profile: str) -> str:
         return notes
     summary = "All settings" if len(profiles) == 1 else "What is the same in both"
     hidden = f"<details>\n<summary>{summary}</summary>\n\n{table(head, same)}\n</details>\n"
-    return f"{notes}\n{table(head, other) if other else ''}\n{hidden}"
+    differ = f"{table(head, other)}\n" if other else ""
+    return f"{notes}\n{differ}{hidden}"
 
 
 def all_settings(chosen: Study, profile: str) -> dict[str, str]:
