@@ -166,7 +166,7 @@ def test_the_page_lists_every_seed_and_the_hand_written_model():
     run = run_ending(small, (0.5, 0.6), (0.7, 0.8), {0: small.initial_ensemble()})
     found = analyse([run], small)
     (table,) = found.tables
-    assert [row[0] for row in table.rows] == ["1000", "1001", "by hand"]
+    assert [row[0] for row in table.rows] == ["seed 1000", "seed 1001", "by hand"]
     of_hand = dict(zip(table.columns, table.rows[-1], strict=True))
     assert of_hand["matches x_0"] == of_hand["x_1 at the end"] == of_hand["moved"] == of_hand["kept"] == 1
     assert hand_written().moved.tolist() == [1] and found.seen.tested.tolist() == pytest.approx([0.5, 0.6])

@@ -202,7 +202,7 @@ def generalises(seen: Read) -> Float[Tensor, "seed"]:
 @claim(
     "Each step of the chain enters the query's stream in a layer of its own",
     at="section 4",
-    paper="x_1 after the second layer, x_2 after the third",
+    paper="x_1 in layer 1, x_2 in layer 2, counted from 0",
     band=at_least(0.5),
 )
 def one_layer_each(seen: Read) -> Float[Tensor, "seed"]:
@@ -318,7 +318,7 @@ def _numbers(seen: Read, seeds: Sequence[int]) -> Table:
         "dimensions of these; and the shares of answers that move with the buffer of head 1, and that stay right "
         "if all else is exchanged.",
         {
-            "seed": [*(str(one) for one in seeds), "by hand"],
+            "model": [*(f"seed {one}" for one in seeds), "by hand"],
             **stages,
             "matches x_0": joined([one.matched[:, 0] for one in both]),
             "matches x_1": joined([one.matched[:, 1] for one in both]),
