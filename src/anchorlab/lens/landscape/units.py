@@ -61,10 +61,9 @@ class BlockUnits:
     def owners(self, cells: Int[Tensor, "*cell"] | None) -> Int[Tensor, "*cell head"]:
         """Return the index in `heads` of the unit that each head belongs to, -1 for none.
 
-        `cells` are the roles of positions; the result has them only if a unit has a role.
+        `cells` are the roles of positions; None if no unit has one.
         """
-        by_role = cells is not None and any(role is not None for role in self.roles)
-        cells = cells if by_role and cells is not None else torch.zeros(())
+        cells = torch.zeros(()) if cells is None else cells
         owners = torch.full((*cells.shape, self.heads_in_all), -1, device=cells.device)
         for unit, (head, role) in enumerate(zip(self.heads, self.roles, strict=True)):
             owners[..., head] = unit if role is None else torch.where(cells == role, unit, owners[..., head])
@@ -132,8 +131,7 @@ def _by_role(module: Transformer, roles: RoleMap) -> list[str]:
 
 
 def _block_units(layer: int, block: nn.Module, wanted: Sequence[str], roles: Sequence[str]) -> BlockUnits:
-    parts = [
-        (head, name) for head in range(_heads(block)) for name in wanted if name.partition("@")[0] == f"{layer}.{head}"
-    ]
-    at = tuple(roles.index(name.partition("@")[2]) if "@" in name else None for _, name in parts)
-    return BlockUnits(layer, tuple(head for head, _ in parts), at, _heads(block), f"{layer}.mlp" in wanted)
+    own = [name.partition(".")[2].partition("@") for name in wanted if name.startswith(f"{layer}.")]
+    parts = [(int(head), roles.index(role) if role else None) for head, _, role in own if head != "mlp"]
+    heads, at = tuple(head for head, _ in parts), tuple(role for _, role in parts)
+    return BlockUnits(layer, heads, at, _heads(block), f"{layer}.mlp" in wanted)
