@@ -31,7 +31,7 @@ class RoleMap:
 
     def occurring(self, cells: Int[Tensor, "batch _"]) -> list[str]:
         """Return the names of the roles among some cells."""
-        return [self.names[index] for index in cells.unique().tolist()]
+        return [self.names[index] for index in torch.unique(cells).tolist()]
 
 
 def role_map(task: Task, batch: Batch) -> RoleMap:
@@ -46,7 +46,7 @@ def role_map(task: Task, batch: Batch) -> RoleMap:
     for index, places in reversed([*enumerate(roles.values())]):
         row, instance = (places >= 0).nonzero(as_tuple=True)
         cells[row, places[row, instance].to(cells.device)] = index
-    if len(cells.unique()) == 1:
+    if len(torch.unique(cells)) == 1:
         raise SpecError(
             "task", "has no roles that tell positions apart", "define `roles` on it, or choose units='heads'"
         )
