@@ -37,7 +37,8 @@ def test_prints_the_circuits_of_each_member(anchorlab, asked):
 
 
 @pytest.mark.parametrize(
-    ("words", "units"), [(("all",), "all"), (("0.0", "1.mlp"), ["0.0", "1.mlp"]), (("0.0",), ["0.0"])]
+    ("words", "units"),
+    [(("all",), "all"), (("roles",), "roles"), (("0.0", "1.mlp"), ["0.0", "1.mlp"]), (("0.0",), ["0.0"])],
 )
 def test_json_has_every_number(anchorlab, asked, words, units):
     options = ("--replace=zero", "--share=0.2", "--split=train", "--sequences=7", "--seed=3", "--json")

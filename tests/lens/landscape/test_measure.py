@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import Intervention, effects, landscape, look
+from anchorlab.lens import Intervention, Operand, effects, landscape, look
 from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import task
@@ -58,8 +58,11 @@ def sequences(one, count):
     return one.sample(one.splits[-1], count, child_seed(0, "landscape"))
 
 
-def by_hand(batch, replace):
-    """The loss and the accuracy of `with_backup` with each subset of its units, `[subset]`, by numpy."""
+def by_hand(batch, replace, units, kept_at):
+    """The loss and the accuracy of a solver with each subset of its units, `[subset]`, by numpy.
+
+    `kept_at` gives where each head that brings the token before is kept, and whether the head that answers is.
+    """
     tokens = np.eye(VOCABULARY)[batch.inputs.numpy()]
     before = np.concatenate([tokens[:, :1], tokens[:, :-1]], axis=1)
 
@@ -72,10 +75,10 @@ def by_hand(batch, replace):
 
     rows, answers = np.arange(len(batch)), batch.answers[:, 0].numpy()
     losses, accuracies = [], []
-    for subset in range(64):
-        kept = [bool(subset >> unit & 1) for unit in range(6)]
-        brought = sum(before if kept[head] else removed(before) for head in (0, 2))
-        logits = LOUD * (answered(brought) if kept[3] else removed(answered(2 * before)))
+    for subset in range(2**units):
+        bringing, answering = kept_at([bool(subset >> unit & 1) for unit in range(units)])
+        brought = sum(np.where(where, before, removed(before)) for where in bringing)
+        logits = LOUD * (answered(brought) if answering else removed(answered(len(bringing) * before)))
         losses.append((np.log(np.exp(logits).sum(1)) - logits[rows, answers]).mean())
         accuracies.append((logits.argmax(1) == answers).mean())
     return torch.tensor(np.array([losses, accuracies]))
@@ -88,11 +91,41 @@ def test_every_subset_of_a_network_with_known_heads(monkeypatch, replace, at_a_t
         monkeypatch.setattr(MEASURE, "_AT_A_TIME", at_a_time)
         monkeypatch.setattr(MEASURE, "_ROWS", 3)
     found = landscape(with_backup(), replace=replace, task=IDENTITY, sequences=20, progress=False)
-    loss, accuracy = by_hand(sequences(IDENTITY, 20), replace)
+    loss, accuracy = by_hand(sequences(IDENTITY, 20), replace, 6, lambda kept: ((kept[0], kept[2]), kept[3]))
     assert found.units == UNITS and found.loss.shape == (1, 64)
     assert torch.allclose(found.loss[0], loss, atol=1e-4)
     assert replace == "mean" or torch.equal(found.accuracy[0], accuracy)  # with means, logits tie within rounding
     assert len(loss.round(decimals=3).unique()) == 3
+
+
+@pytest.mark.parametrize("replace", ["zero", "mean"])
+@pytest.mark.parametrize("at_a_time", [None, 7])
+def test_every_subset_by_role_of_a_network_with_known_heads(monkeypatch, replace, at_a_time):
+    """The answer needs the token before the key, there alone; some keys are at the end, where the asked position is."""
+    if at_a_time:
+        monkeypatch.setattr(MEASURE, "_AT_A_TIME", at_a_time)
+        monkeypatch.setattr(MEASURE, "_ROWS", 3)
+    solver, batch = identity_solver(), sequences(IDENTITY, 30)
+    with torch.no_grad():
+        solver.unembed.W_U *= LOUD
+    units = ("0.0@asked", "0.0@anchor-1", "0.0@key-1", "0.0@other", "1.0@asked")
+    found = landscape(solver, [*reversed(units)], replace, task=IDENTITY, sequences=30, progress=False)
+    anchor = batch.inputs.numpy() == ANCHOR
+    key = np.roll(anchor, 1, axis=1)
+    asked = np.zeros_like(key)
+    asked[:, -1], key[:, -1] = True, False
+    assert 0 < (~key.any(1)).sum() < 30
+    roles = [asked, anchor, key, ~(asked | anchor | key)]
+
+    def kept_at(kept):
+        where = sum(role * one for role, one in zip(roles, kept, strict=False))
+        return (where.astype(bool)[:, :, None],), kept[4]
+
+    loss, _ = by_hand(batch, replace, 5, kept_at)
+    assert found.units == units and found.loss.shape == (1, 32)
+    assert torch.allclose(found.loss[0], loss, atol=1e-4)
+    needed = {one for one in found.minimal(0.1)[0][0] if one[:3] == "0.0"}
+    assert "0.0@key-1" in needed and not needed & {"0.0@anchor-1", "0.0@other"}
 
 
 def test_a_planted_backup_shows():
@@ -162,6 +195,82 @@ def test_equals_interventions_one_by_one(form, replace):
     assert torch.allclose(found.shapley.sum(1), found.effect, atol=1e-12, rtol=0)
 
 
+def places_by_role(one, batch):
+    """The positions of each role in each sequence, `[(name, rows of positions)]`: a position has its first role."""
+    first = [{} for _ in range(len(batch))]
+    for name, places in one.roles(batch).items():
+        for row, own in zip(first, places.tolist(), strict=True):
+            for place in own:
+                row.setdefault(place, name.replace(" ", "-"))
+    every = range(batch.inputs.shape[1])
+    return [[row.get(place, "other") for place in every] for row in first]
+
+
+ROLE_TASKS = (IDENTITY, task("classics/associative-recall", length=14, pairs=3))
+
+
+@pytest.mark.parametrize("replace", ["mean", "resample", "zero"])
+@pytest.mark.parametrize("one", ROLE_TASKS, ids=["one scored", "several scored"])
+def test_units_by_role_equal_interventions_one_by_one(one, replace):
+    """Each sequence is read alone, since the number of positions of a role differs between sequences."""
+    spec = DecoderSpec(layers=2, heads=2, width=12, head_width=6, hidden=9)
+    model, batch = drawn(initialise(spec, one.shape, [3, 4], dtype=torch.float64)), sequences(one, 4)
+    units = ["0.0@asked", "0.0@other", f"0.1@{'key-1' if one is IDENTITY else 'value-1'}", "0.1@other", "1.1@asked"]
+    found = landscape(model, units, replace, task=one, sequences=4, progress=False)
+    rule = {"rule": replace} | ({"seed": 0} if replace == "resample" else {})
+    sites = [f"blocks.{layer}.attn.hook_z" for layer in range(2)]
+    removed = {
+        site: look(model, batch, record=[site], interventions=[Intervention(site=site, **rule)])[site] for site in sites
+    }
+    names, losses = places_by_role(one, batch), []
+    positions = batch.positions.expand(4, -1)
+    for subset in range(32):
+        total = 0
+        for row in range(4):
+            changes = []
+            for name in {*units} - {*found.names(subset)}:
+                layer, head, role = int(name[0]), int(name[2]), name[4:]
+                places = [place for place, own in enumerate(names[row]) if own == role]
+                values = removed[sites[layer]][:, row, places, head].unsqueeze(1)
+                changes += [
+                    Intervention(
+                        site=sites[layer],
+                        where={"head": head},
+                        at={"position": [places]},
+                        rule="replace",
+                        operand=Operand(values=values, axes=("member", "batch", "position", "head_width")),
+                        may_do_nothing=True,
+                    )
+                ] * bool(places)
+            output = look(model, batch.inputs[row : row + 1], interventions=changes)["output"][:, 0, positions[row]]
+            total += torch.stack([cross_entropy(own, batch.targets[row]) for own in output])
+        losses.append(total / 4)
+    assert torch.allclose(found.loss, torch.stack(losses, dim=1), atol=1e-12, rtol=0)
+    assert len(found.loss[0].round(decimals=9).unique()) == 32
+
+
+@pytest.mark.parametrize("replace", ["mean", "resample", "zero"])
+def test_the_roles_of_a_head_together_are_the_head(replace):
+    spec = DecoderSpec(layers=2, heads=2, width=12, head_width=6, hidden=9)
+    model = drawn(initialise(spec, IDENTITY.shape, [3, 4], dtype=torch.float64))
+    options = {"replace": replace, "task": IDENTITY, "sequences": 12, "progress": False}
+    heads, roles = landscape(model, "heads", **options), landscape(model, "roles", **options)
+    mixed = landscape(model, ["0.0", "0.1@key-1", "1.0", "1.1"], **options)
+    at = ("asked", "anchor-1", "key-1", "other")
+    assert roles.units == (*(f"0.{head}@{role}" for head in (0, 1) for role in at), "1.0@asked", "1.1@asked")
+
+    def by_role(kept):
+        return roles.subset(*(unit for unit in roles.units if unit[:3] in kept or unit in kept))
+
+    same = [by_role(heads.names(subset)) for subset in range(16)]
+    assert torch.allclose(heads.loss, roles.loss[:, same], atol=1e-12, rtol=0)
+    rest = {unit for unit in roles.units if unit[:3] == "0.1"} - {"0.1@key-1"}
+    same = [by_role({*mixed.names(subset), *rest}) for subset in range(16)]
+    assert torch.allclose(mixed.loss, roles.loss[:, same], atol=1e-12, rtol=0)
+    # without a head in layer 1, those of layer 0 count at the asked position alone
+    assert len(roles.loss[0].round(decimals=9).unique()) == 3 * 2**8 + 2**2
+
+
 def test_equals_a_sweep_over_heads():
     spec = DecoderSpec(layers=2, heads=3, width=12, head_width=4, hidden=9)
     model = drawn(initialise(spec, IDENTITY.shape, [3, 4], dtype=torch.float64))
@@ -222,8 +331,8 @@ def test_progress_counts_subsets_times_sequences():
     assert [done for done, _ in told] == sorted({done for done, _ in told})
 
 
-def many(heads):
-    return initialise(DecoderSpec(layers=1, heads=heads, width=4, head_width=1), IDENTITY.shape, [0])
+def many(heads, layers=1):
+    return initialise(DecoderSpec(layers=layers, heads=heads, width=4, head_width=1), IDENTITY.shape, [0])
 
 
 @pytest.mark.parametrize(
@@ -235,6 +344,18 @@ def many(heads):
             r"^units: 17 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in units=\[",
         ),
         (many(2), {"units": ["0.0", "0.2"]}, r"^units.1: unknown unit '0.2'; did you mean '0.[01]'"),
+        (many(2), {"units": ["0.1@askd"]}, r"^units.0: unknown unit '0.1@askd'; did you mean '0.1@asked'\?$"),
+        (
+            many(2),
+            {"units": ["0.1@key-1", "0.1"]},
+            r"^units.0: '0.1@key-1' is part of '0.1'; name the head or its roles$",
+        ),
+        (
+            many(4, layers=2),
+            {"units": "roles"},
+            r"^units: 20 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in "
+            r"units=\['0.0@asked', '0.0@anchor-1'\]; all others stay as they are$",
+        ),
         (many(2), {"units": "head"}, r"^units: unknown kind of units 'head'; did you mean 'heads'\?"),
         (many(2), {"units": []}, r"^units: are none; name some of 0.0, 0.1, 0.mlp$"),
         (many(2), {"split": "tests"}, r"^split: unknown split 'tests'; did you mean 'test'\?"),

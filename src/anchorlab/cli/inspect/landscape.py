@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from cyclopts import Parameter
 
@@ -34,7 +34,8 @@ def landscape(
     Parameters
     ----------
     units
-        `heads`, the default; `all` for heads and feed-forward layers; or names of some, such as `0.0 0.1 1.mlp`.
+        `heads`, the default; `all` for heads and feed-forward layers; `roles` for every head at the positions of every
+        role; or names of some, such as `0.0 0.1@anchor-1 1.mlp`.
     replace
         What replaces all other units: their mean over sequences, another sequence's value, or zero.
     share
@@ -54,12 +55,13 @@ def landscape(
 
     from anchorlab.lens import landscape as measure
     from anchorlab.lens.landscape.landscape import checked_share
+    from anchorlab.lens.landscape.units import Kind
     from anchorlab.training import TrainedRun
 
     checked_share(share)
     began, trained = time.monotonic(), TrainedRun(shared.found_run(run, store))
     step = trained.checkpoints[-1] if step is None else step
-    kind = "heads" if units is None else units[0] if units in (["heads"], ["all"]) else units
+    kind = "heads" if units is None else units[0] if len(units) == 1 and units[0] in get_args(Kind) else units
     found = measure(
         trained.ensemble(step),
         kind,

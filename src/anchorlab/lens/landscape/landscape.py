@@ -51,7 +51,8 @@ class Landscape(Drawable):
     any unit minus the model's loss. Sufficiency need not grow with the set, since a unit can also harm.
 
     Fields
-        units: the names of the units: `layer.head` for heads, `layer.mlp` for feed-forward layers
+        units: the names of the units: `layer.head` for heads, `layer.head@role` for heads at the positions of one role,
+            `layer.mlp` for feed-forward layers
         loss, accuracy: `[member subset]`; the accuracy is NaN for a task without
         replace: what replaces a unit
     """

@@ -11,7 +11,8 @@ from torch.func import vmap
 from anchorlab.errors import SpecError
 from anchorlab.lens.landscape.landscape import Landscape
 from anchorlab.lens.landscape.passes import Replacement, SubsetPasses
-from anchorlab.lens.landscape.units import Kind, chosen_units
+from anchorlab.lens.landscape.roles import role_map
+from anchorlab.lens.landscape.units import Kind, chosen_units, have_roles
 from anchorlab.lens.look.first_sequence import sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyModel, Subject, as_ensemble, row_ranges
 from anchorlab.lens.own_task import check_fits, own_task
@@ -49,12 +50,19 @@ def landscape(
     and the last is the model itself. The replacement of a head takes the place of its mixed values (`hook_z`), and that
     of a feed-forward layer the place of its output (`hook_mlp_out`), as in an `Intervention`.
 
+    A head may be several units, one for each role of positions: `0.1@anchor-1` is head 0.1 at the positions of the role
+    `anchor 1` in each sequence (`Task.roles`), and `0.1@other` at positions without a role, so that the units of a head
+    together are the head. A position with several roles has the first. Its replacement is that of the head at the same
+    position, not at the same role's: values of one role have in common what a head does for the role, such as bringing
+    the anchor to every key, and the mean of them would leave just that in place.
+
     Nothing is searched or approximated: 2^n subsets of n units are computed. What precedes the first unit is computed
     once, a block once for every subset of the units below it.
 
     Args:
         model: a run, an ensemble or a module of a transformer.
-        units: `heads`; `all`, heads and feed-forward layers; or the names of some, such as `["0.0", "0.1", "1.mlp"]`.
+        units: `heads`; `all`, heads and feed-forward layers; `roles`, every head at every role, without those that can
+            change nothing; or the names of some, such as `["0.0", "0.1@anchor-1", "1.mlp"]`.
         replace: `mean`, the unit's mean over all sequences at the same position; `resample`, its value in another
             sequence; or `zero`.
         task: gives the sequences and the loss; a task or its name. A run knows its own.
@@ -64,8 +72,9 @@ def landscape(
         progress: called, from any thread, with the number of subsets times sequences done and their total; None shows
             it on a terminal and in a notebook, False nowhere.
 
-    Errors: `SpecError` for an unknown unit, replacement or split, more units than can be enumerated, a model that is no
-    transformer of this package, a task that does not fit the model, and a member whose loss is not finite.
+    Errors: `SpecError` for an unknown unit, replacement or split, a head both whole and by role, more units than can be
+    enumerated, units by role on a task without roles, a model that is no transformer of this package, a task that does
+    not fit the model, and a member whose loss is not finite.
     """
     if replace not in get_args(Replacement):
         raise unknown_name("replace", replace, get_args(Replacement), "replacement")
@@ -76,16 +85,17 @@ def landscape(
     if not isinstance(ensemble.template, Transformer):
         kind = type(ensemble.template).__name__
         raise SpecError("model", f"a {kind} has no blocks of heads", "give a decoder or another transformer")
-    names, blocks = chosen_units(ensemble.template, units)
     check_fits(ensemble, task)
     batch = task.sample(split or task.splits[-1], sequences, child_seed(seed, "landscape"))
+    roles = role_map(task, batch) if have_roles(units) else None
+    names, blocks = chosen_units(ensemble.template, units, roles)
     subject = Subject.of(ensemble, batch.inputs, batch.positions)
     size = sequences_at_a_time(subject, passes=min(torch.get_num_threads(), ensemble.size), most=_AT_A_TIME)
     at_a_time = min(size, _ROWS)
 
     def by_member(member: int) -> Float[Tensor, "metric subset"]:
         """Return the loss and the accuracy of one member with each subset."""
-        passes = SubsetPasses(subject, member, blocks, replace, seed)
+        passes = SubsetPasses(subject, member, blocks, replace, seed, None if roles is None else roles.cells)
         found = torch.zeros(2, 2 ** len(names), dtype=torch.float64)
         for rows in row_ranges(range(sequences), at_a_time):
             for sets, outputs in passes(rows, max(1, size // len(rows))):

@@ -28,11 +28,12 @@ _ROWS = 256  # sequences per pass without interventions
 
 @dataclass(frozen=True)
 class _Rows:
-    """Some rows of the batch: their inputs, their scored positions, and the values that replace units, by site."""
+    """Some rows of the batch: their inputs and scored positions, the values that replace units by site, and roles."""
 
     inputs: Shaped[Tensor, "row position *feature"]
     positions: Int[Tensor, "*row scored"]
     borrowed: Borrowed
+    cells: Int[Tensor, "row position"] | None
 
 
 class SubsetPasses:
@@ -40,15 +41,22 @@ class SubsetPasses:
 
     A block depends only on the units in it and below. So the passes form a tree: a block runs once for each subset of
     the units below it. `vmap` computes what precedes a replaced value, such as the attention of all heads, once for all
-    subsets of the block's own units. The last block is computed only at the scored positions.
+    subsets of the block's own units. The last block is computed only at the scored positions. `cells` are the roles of
+    the positions, if units have roles.
     """
 
     def __init__(
-        self, subject: Subject, member: int, units: Sequence[BlockUnits], replacement: Replacement, seed: int
+        self,
+        subject: Subject,
+        member: int,
+        units: Sequence[BlockUnits],
+        replacement: Replacement,
+        seed: int,
+        cells: Int[Tensor, "batch position"] | None = None,
     ) -> None:
         self.weights = subject.ensemble.member_weights(member)
         self.module = cast(Transformer, member_module(subject.ensemble, member))
-        self.subject, self.units = replace(subject, access=Access(self.module)), units
+        self.subject, self.units, self.cells = replace(subject, access=Access(self.module)), units, cells
         self.first = next(block.layer for block in units if block.count)
         seeded = {"seed": seed} if replacement == "resample" else {}
         changes = {site: Intervention(site=site, rule=replacement, **seeded) for block in units for site in block.sites}
@@ -65,8 +73,9 @@ class SubsetPasses:
         inputs = fitting(self.subject.inputs[rows.start : rows.stop], self.weights)
         positions = positions_of(self.subject.scored, rows)
         assert positions is not None
+        cells = None if self.cells is None else self.cells[rows.start : rows.stop].to(inputs.device)
         with evaluating(self.module):
-            present = _Rows(inputs, positions.to(inputs.device), self.borrow(rows))
+            present = _Rows(inputs, positions.to(inputs.device), self.borrow(rows), cells)
             entering = self._entering(inputs).unsqueeze(0)
         yield from self._from(self.first, torch.zeros(1, dtype=torch.int64), entering, 0, present, most)
 
@@ -112,12 +121,14 @@ class SubsetPasses:
         `heads` are subsets of the heads that are units. A feed-forward layer that is a unit is replaced, then kept.
         """
         others = {site: self._other(site, rows, last) for site in block.sites}
-        heads_kept = torch.ones(len(heads), block.heads_in_all, 1, dtype=torch.bool)
-        heads_kept[:, list(block.heads), 0] = membership(len(block.heads)).T[heads]
+        cells = gather_positions(rows.cells, rows.positions) if last and rows.cells is not None else rows.cells
+        owners = block.owners(cells).to(streams.device)
+        units_kept = torch.ones(len(heads), len(block.heads) + 1, dtype=torch.bool)  # the last: heads without a unit
+        units_kept[:, :-1] = membership(len(block.heads)).T[heads]
         feed_forward_kept = torch.arange(1 + block.feed_forward) == int(block.feed_forward)
 
         def run(feed_forward: Tensor, heads: Tensor, stream: Tensor) -> Tensor:
-            kept = {block.mixed: heads, block.written: feed_forward}
+            kept = {block.mixed: heads[owners].unsqueeze(-1), block.written: feed_forward}
 
             def tap(site: str, value: Tensor) -> Tensor:
                 return torch.where(kept[site], value, others[site].to(value)) if site in others else value
@@ -133,7 +144,7 @@ class SubsetPasses:
         by_stream = vmap(run, (None, None, 0))
         by_heads = vmap(by_stream, (None, 0, None))
         by_feed_forward = vmap(by_heads, (0, None, None))
-        outputs: Tensor = by_feed_forward(feed_forward_kept.to(streams.device), heads_kept.to(streams.device), streams)
+        outputs: Tensor = by_feed_forward(feed_forward_kept.to(streams.device), units_kept.to(streams.device), streams)
         return outputs
 
     def _other(self, site: str, rows: _Rows, last: bool) -> Tensor:

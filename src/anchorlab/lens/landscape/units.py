@@ -1,17 +1,20 @@
-"""The units of a landscape: heads and feed-forward layers of a transformer's blocks, by name."""
+"""The units of a landscape by name: heads of a transformer's blocks, heads at one role, and feed-forward layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from torch import nn
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.landscape.roles import RoleMap
 from anchorlab.models.transformer import Transformer
 from anchorlab.spec import unknown_name
 
-Kind = Literal["heads", "all"]
-"""All heads; or all heads and all feed-forward layers."""
+Kind = Literal["heads", "all", "roles"]
+"""All heads; all heads and all feed-forward layers; or every head at the positions of each role."""
 
 MOST = 16
 """The largest number of units, which have 65,536 subsets."""
@@ -19,17 +22,19 @@ MOST = 16
 
 @dataclass(frozen=True)
 class BlockUnits:
-    """The units of one block: some of its heads, then its feed-forward layer if that is a unit.
+    """The units of one block: some of its heads, each whole or by roles, then its feed-forward layer if that is a unit.
 
     Fields
         layer: the index of the block
-        heads: the heads that are units, ascending
+        heads: the head of each unit but the feed-forward layer, ascending
+        roles: the index of the role at whose positions each of these units is its head; None: at all positions
         heads_in_all: the number of heads of the block
         feed_forward: whether the feed-forward layer is a unit
     """
 
     layer: int
     heads: tuple[int, ...]
+    roles: tuple[int | None, ...]
     heads_in_all: int
     feed_forward: bool
 
@@ -53,39 +58,80 @@ class BlockUnits:
         """The sites of the units."""
         return (self.mixed,) * bool(self.heads) + (self.written,) * self.feed_forward
 
+    def owners(self, cells: Int[Tensor, "*cell"] | None) -> Int[Tensor, "*cell head"]:
+        """Return the index in `heads` of the unit that each head belongs to, -1 for none.
 
-def chosen_units(module: Transformer, units: Kind | Sequence[str]) -> tuple[tuple[str, ...], tuple[BlockUnits, ...]]:
+        `cells` are the roles of positions; None if no unit has one.
+        """
+        cells = torch.zeros(()) if cells is None else cells
+        owners = torch.full((*cells.shape, self.heads_in_all), -1, device=cells.device)
+        for unit, (head, role) in enumerate(zip(self.heads, self.roles, strict=True)):
+            owners[..., head] = unit if role is None else torch.where(cells == role, unit, owners[..., head])
+        return owners
+
+
+def have_roles(units: Kind | Sequence[str]) -> bool:
+    """Return whether some units are heads at one role."""
+    return units == "roles" if isinstance(units, str) else any("@" in name for name in units)
+
+
+def chosen_units(
+    module: Transformer, units: Kind | Sequence[str], roles: RoleMap | None = None
+) -> tuple[tuple[str, ...], tuple[BlockUnits, ...]]:
     """Return the names of the units in the model's order, and the units of each block.
 
-    Errors: `SpecError` for an unknown unit, for none, and for more than can be enumerated.
+    `roles` is needed if `have_roles`. The kind `roles` leaves out units that can change nothing: roles without
+    positions and, in the last block, without scored positions.
+
+    Errors: `SpecError` for an unknown unit, for none, for a head both whole and by role, and for more units than can
+    be enumerated.
     """
-    known = {name: None for layer, block in enumerate(module.blocks) for name in _names(layer, block)}
+    every = () if roles is None else roles.names
+    known = {name: None for layer, block in enumerate(module.blocks) for name in _names(layer, block, every)}
     if isinstance(units, str):
         if units not in get_args(Kind):
             raise unknown_name("units", units, get_args(Kind), "kind of units")
         wanted = [name for name in known if units == "all" or not name.endswith("mlp")]
+        if roles is not None:
+            wanted = _by_role(module, roles)
     else:
         for place, name in enumerate(units):
             if name not in known:
                 raise unknown_name(f"units.{place}", name, known, "unit")
+            if (head := name.partition("@")[0]) != name and head in units:
+                raise SpecError(f"units.{place}", f"{name!r} is part of {head!r}", "name the head or its roles")
         wanted = [name for name in known if name in units]
     if not wanted:
         raise SpecError("units", "are none", f"name some of {', '.join(known)}")
     if len(wanted) > MOST:
         remedy = f"name {MOST} or fewer, as in units={wanted[:2]}; all others stay as they are"
         raise SpecError("units", f"{len(wanted)} have too many subsets; {MOST} units can be enumerated", remedy)
-    return tuple(wanted), tuple(_block_units(layer, block, wanted) for layer, block in enumerate(module.blocks))
+    return tuple(wanted), tuple(_block_units(layer, block, wanted, every) for layer, block in enumerate(module.blocks))
 
 
-def _names(layer: int, block: nn.Module) -> list[str]:
-    return [f"{layer}.{head}" for head in range(_heads(block))] + [f"{layer}.mlp"] * (block.mlp is not None)
+def _names(layer: int, block: nn.Module, roles: Sequence[str]) -> list[str]:
+    heads = [f"{layer}.{head}" for head in range(_heads(block))]
+    by_role = [name for head in heads for name in (head, *(f"{head}@{role}" for role in roles))]
+    return by_role + [f"{layer}.mlp"] * (block.mlp is not None)
 
 
 def _heads(block: nn.Module) -> int:
     return getattr(block.attn, "heads", 1)  # merged attention is a single head
 
 
-def _block_units(layer: int, block: nn.Module, wanted: Sequence[str]) -> BlockUnits:
-    every = _heads(block)
-    heads = tuple(head for head in range(every) if f"{layer}.{head}" in wanted)
-    return BlockUnits(layer, heads, every, f"{layer}.mlp" in wanted)
+def _by_role(module: Transformer, roles: RoleMap) -> list[str]:
+    """Return every head at every role that has positions where the head's block is computed."""
+    last = len(module.blocks) - 1
+    return [
+        f"{layer}.{head}@{role}"
+        for layer, block in enumerate(module.blocks)
+        for head in range(_heads(block))
+        for role in roles.occurring(roles.scored if layer == last else roles.cells)
+    ]
+
+
+def _block_units(layer: int, block: nn.Module, wanted: Sequence[str], roles: Sequence[str]) -> BlockUnits:
+    own = [name.partition(".")[2].partition("@") for name in wanted if name.startswith(f"{layer}.")]
+    parts = [(int(head), roles.index(role) if role else None) for head, _, role in own if head != "mlp"]
+    heads, at = tuple(head for head, _ in parts), tuple(role for _, role in parts)
+    return BlockUnits(layer, heads, at, _heads(block), f"{layer}.mlp" in wanted)
