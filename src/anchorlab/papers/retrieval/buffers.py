@@ -73,7 +73,7 @@ class Buffers:
 
     Fields
         decoded: how often a linear probe reads x_0, x_1 and x_2 from the query's stream, `[member stage value]`
-        matched: how far the second and the third head match equal symbols, `[member head]`
+        matched: how far the second and the third head match equal symbols, `[member reader]`
         overlap: between what heads 0 and 1, 0 and 2, 1 and 2 write: the mean squared cosine of the principal angles,
             `[member pair]`
         dimensions: of the subspace that each head writes to, `[member head]`
@@ -82,7 +82,7 @@ class Buffers:
     """
 
     decoded: Float[Tensor, "member stage value"]
-    matched: Float[Tensor, "member head"]
+    matched: Float[Tensor, "member reader"]
     overlap: Float[Tensor, "member pair"]
     dimensions: Float[Tensor, "member head"]
     moved: Float[Tensor, "member"]
@@ -110,7 +110,7 @@ def buffers(model: AnyModel, asked: Queries) -> Buffers:
     )
 
 
-def matching(model: AnyModel) -> Float[Tensor, "member head"]:
+def matching(model: AnyModel) -> Float[Tensor, "member reader"]:
     """Return the matching scores of the second and the third head: the mean attention of a symbol to its equal.
 
     Keys hold their symbol in the buffer of head 0, queries theirs as embedded, and in the buffer of head 1:
