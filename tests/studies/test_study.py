@@ -288,7 +288,7 @@ def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
     assert [result.claim for result in findings.claims] == [found.claim(measure) for measure in found.claims]
     assert {result.profile for result in findings.claims} == {"smoke"}
     for result, measure in zip(findings.claims, found.claims, strict=True):
-        own = measure.own or found.own
+        own = measure.own or found.has_own_claims
         assert result.scope == ("precondition" if measure.precondition else "own" if own else "other"), measure.name
     assert Findings.from_json(findings.to_json()) == findings
     trains = bool(found.experiments_of("smoke"))
