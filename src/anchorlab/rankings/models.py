@@ -6,17 +6,11 @@ from fnmatch import fnmatchcase
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator, torch_generator
 from anchorlab.spec import unknown_name
-from anchorlab.theory.compiled import COMPILED, VARIANTS, Compiled, compiled, reordered
-
-SHARPNESS = 8.0
-"""Softens the attention, so that its scores have gradients; every answer stays right."""
+from anchorlab.theory.compiled import COMPILED, SELECTIVE, SOFT, Compiled, compiled, reordered
 
 _SHOWN = 60  # characters of an unknown name
 
-RANKED = tuple(variant for variant in VARIANTS if variant != "plain")
-"""The variants whose units a ranking can tell apart; a plain model needs all of its units."""
-
-MODELS = tuple(f"{name}/{variant}" for name in COMPILED for variant in RANKED)
+MODELS = tuple(f"{name}/{variant}" for name in COMPILED for variant in SELECTIVE)
 """All models of the benchmark, as name and variant."""
 
 
@@ -29,7 +23,7 @@ def chosen(pattern: str) -> tuple[str, ...]:
     """
     whole = pattern if "/" in pattern or pattern == "*" else f"{pattern}/*"
     if whole.endswith("/plain"):
-        raise SpecError("models", "plain ones need all of their units", f"choose among {', '.join(RANKED)}")
+        raise SpecError("models", "plain ones need all of their units", f"choose among {', '.join(SELECTIVE)}")
     found = tuple(model for model in MODELS if fnmatchcase(model, whole))
     if not found:
         raise unknown_name("models", pattern[:_SHOWN], (*COMPILED, *MODELS), "compiled model to rank")
@@ -46,8 +40,8 @@ def handed_out(pattern: str = "*", *, rotated: bool = True, seed: int = 0) -> It
     """
     found = chosen(pattern)
     for name in COMPILED:
-        variants = generator(seed, "variants", name).permutation(RANKED).tolist()
+        variants = generator(seed, "variants", name).permutation(SELECTIVE).tolist()
         for number, variant in enumerate(variants, start=1):
             if f"{name}/{variant}" in found:
-                made = compiled(name, variant, rotated=rotated, seed=seed, sharpness=SHARPNESS)
+                made = compiled(name, variant, rotated=rotated, seed=seed, sharpness=SOFT)
                 yield f"{name}-{number}", reordered(made, torch_generator(seed, "heads", name, variant))

@@ -28,6 +28,9 @@ from anchorlab.training.saved_model import save_model
 SHARPNESS, GAP = 25.0, 15.0
 """exp(-25) is 1e-11, so that all other keys together get less than float32 resolves next to 1; the logit gap."""
 
+SOFT = 8.0
+"""A sharpness at which attention has a gradient; every answer stays right."""
+
 TRUTH = "truth.json"
 
 

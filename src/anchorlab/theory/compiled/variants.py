@@ -58,6 +58,9 @@ VARIANTS: dict[str, Callable[[Program], Program]] = {
 }
 """The variants of a compiled model by name."""
 
+SELECTIVE = tuple(variant for variant in VARIANTS if variant != "plain")
+"""The variants with units that are not needed; a plain model needs all of its units, so that no ranking is wrong."""
+
 
 def _answering(program: Program) -> Head:
     """Return the answer head."""

@@ -6,18 +6,19 @@ import pytest
 import torch
 
 from anchorlab.lens import Landscape, Passes, Scores
-from anchorlab.papers.truth.methods import (
-    ALL,
-    QUICK,
-    STUDY,
-    Scored,
-    distance,
-    early_weight,
-    experiments,
-    half_way,
-    sorted_by_size,
+from anchorlab.papers.truth.methods.drawing import early_weight
+from anchorlab.papers.truth.methods.ranking import (
+    ABLATION,
+    EDGES,
+    INTEGRATED,
+    INTEGRATED_EDGES,
+    METHODS,
+    RANDOM,
+    WRONG,
+    Ranked,
 )
-from anchorlab.papers.truth.ranking import ABLATION, EDGES, INTEGRATED, INTEGRATED_EDGES, METHODS, RANDOM, WRONG, Ranked
+from anchorlab.papers.truth.methods.scored import ALL, Scored, half_way
+from anchorlab.papers.truth.methods.study import QUICK, STUDY, distance, experiments, sorted_by_size
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 UNITS = ("0.0", "0.1", "1.0", "1.1")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anchorlab.lens import Landscape, Passes, Scores
-from anchorlab.papers.truth.ranking import (
+from anchorlab.papers.truth.methods.ranking import (
     ABLATION,
     CONTROLS,
     INTEGRATED,

@@ -1,0 +1,119 @@
+"""Figures and tables of how well methods rank units."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import Map, MapFigure, Scatter, ScatterFigure, Table, grid, numbers
+from anchorlab.papers.truth.methods.ranking import METHODS, Ranked, shares
+from anchorlab.papers.truth.methods.scored import ALL, Scored
+from anchorlab.studies.interval import bootstrap
+from anchorlab.theory.compiled import SELECTIVE
+
+SKILL = "Skill: the area under the ROC curve against the nearest minimal circuit, 0 as by chance and 1 if all is right."
+
+
+def _of_variant(seen: Scored, variant: str) -> Float[Tensor, "method"]:
+    of = [place for place, (_, own) in enumerate(seen.models) if own == variant]
+    return seen.skill_of_compiled[of].nanmean(dim=0)
+
+
+def skill_figure(seen: Scored) -> MapFigure:
+    """Draw the skill of every method and control on every task and on every kind of compiled model."""
+    columns = [*seen.skill.nanmean(dim=0), *(_of_variant(seen, variant) for variant in SELECTIVE)]
+    names = (*seen.tasks, *(f"compiled, {variant}" for variant in SELECTIVE))
+    return MapFigure(
+        "Skill of each method and control on each task",
+        f"{SKILL} Mean over seeds, and over compiled models; empty for a control that one member cannot have.",
+        ((Map("", grid(torch.stack(columns, dim=1)), row_ticks=ALL, column_ticks=names),),),
+        x_label="",
+        y_label="",
+        value_label="skill",
+        value_range=(-1.0, 1.0),
+        signed=True,
+    )
+
+
+def cost_figure(seen: Scored) -> ScatterFigure:
+    """Draw the skill of every method against its passes."""
+
+    def scatter(title: str, of: Sequence[Ranked], skill: Float[Tensor, "method"]) -> Scatter:
+        passes = [
+            torch.tensor([sum(one.scores[name].passes) for one in of], dtype=torch.float64).mean() for name in METHODS
+        ]
+        return Scatter(title, numbers(passes), numbers(skill[: len(METHODS)]), numbers(range(len(METHODS))))
+
+    return ScatterFigure(
+        "Skill against cost",
+        f"{SKILL} Mean over seeds and tasks, or over compiled models; passes forward and backward of all sequences.",
+        (
+            scatter("trained", seen.trained, seen.skill.nanmean(dim=(0, 1))),
+            scatter("compiled", seen.written, seen.skill_of_compiled.nanmean(dim=0)),
+        ),
+        x_label="passes",
+        y_label="skill",
+        value_label="method",
+        value_names=METHODS,
+    )
+
+
+def method_table(seen: Scored) -> Table:
+    """Return every measure of agreement with its interval, for every method and control."""
+    correlation, recovered = (seen.column(name).nanmean(dim=1) for name in ("correlation", "recovered"))
+    rows: list[tuple[str | int | float | None, ...]] = []
+    for place, name in enumerate(ALL):
+        passes = [one.scores[name].passes for one in seen.trained]
+        rows.append(
+            (
+                name,
+                *_with_interval(seen.of(name)),
+                *_with_interval(seen.skill_of_compiled[:, place]),
+                *_with_interval(correlation[:, place]),
+                *_with_interval(recovered[:, place]),
+                *(round(sum(each) / len(passes)) for each in zip(*passes, strict=True)),
+            )
+        )
+    return Table(
+        "Agreement of each method and control with the truth",
+        f"{SKILL} Correlation: Spearman's, with the sizes of exact Shapley values. Recovered: the share of the effect "
+        "that the highest units recover, as many as the smallest circuit has. Means with 95 % intervals over seeds, "
+        "each the mean over tasks, and over compiled models; passes are means over tasks.",
+        (
+            *("ranking", "skill, trained", "from", "to", "skill, compiled", "from", "to"),
+            *("correlation", "from", "to", "recovered", "from", "to", "forward", "backward"),
+        ),
+        tuple(rows),
+    )
+
+
+def _with_interval(values: Float[Tensor, "unit"]) -> tuple[float | None, float | None, float | None]:
+    own = values[values.isfinite()]
+    interval = bootstrap(own) or (None, None)
+    return (float(own.mean()), *interval) if len(own) else (None, None, None)
+
+
+def failure_table(seen: Scored) -> Table:
+    """Return what makes each method fail: kinds of compiled models, and early layers."""
+    rows: list[tuple[str | int | float | None, ...]] = [
+        (
+            name,
+            *(float(_of_variant(seen, variant)[place]) for variant in SELECTIVE),
+            float(torch.stack([early_weight(one, name) for one in seen.trained]).mean()),
+        )
+        for place, name in enumerate(METHODS)
+    ]
+    return Table(
+        "Where methods fail",
+        f"{SKILL} Skill on compiled models by what makes them hard; and the share of a method's scores in layer 0 "
+        "minus the share of Shapley values there, mean over trained members: below 0, early layers are underrated.",
+        ("method", *SELECTIVE, "weight of layer 0"),
+        tuple(rows),
+    )
+
+
+def early_weight(one: Ranked, method: str) -> Float[Tensor, "member"]:
+    """Return the share of a method's scores that units of layer 0 have, minus their share of Shapley values."""
+    early = torch.tensor([unit.startswith("0.") for unit in one.truth.units])
+    return (one.shares(method) - shares(one.truth.shapley))[:, early].sum(dim=1)

@@ -1,0 +1,240 @@
+"""Methods of interpretability, scored against every circuit of a model.
+
+Each method ranks the heads and feed-forward layers of small trained models and of models whose weights are written by
+hand. The loss of every subset of these units says which rankings are right.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from anchorlab.findings import at_least, at_most, within
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.truth.methods.drawing import cost_figure, failure_table, method_table, skill_figure
+from anchorlab.papers.truth.methods.ranking import (
+    ABLATION,
+    EDGES,
+    INTEGRATED,
+    INTEGRATED_EDGES,
+    METHODS,
+    PLAIN,
+    RANDOM,
+    WRONG,
+    Ranked,
+    shares,
+)
+from anchorlab.papers.truth.methods.scored import Scored, Setting, label_of, see
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks import task
+from anchorlab.theory.compiled import COMPILED
+from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, Times, TrainedRun, WarmupCosine
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return a training on each task."""
+    members = Members(seeds=fresh(setting.seeds))
+    return [Experiment(one, setting.model, setting.recipe, members, label_of(one)) for one in setting.tasks]
+
+
+QUESTION = "our own question"
+NO_PAPER = "no paper"
+
+
+@claim(
+    "Gradients integrated along a path find circuits better than the gradient at its end",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_least(0.02),
+)
+def integrated_gradients(seen: Scored) -> Float[Tensor, "seed"]:
+    """Skill of attribution patching, with five integrated steps minus one, mean over units and edges and over tasks."""
+    return (seen.of(INTEGRATED) - seen.of(PLAIN) + seen.of(INTEGRATED_EDGES) - seen.of(EDGES)) / 2
+
+
+@claim(
+    "Replacing one unit at a time misses units that have a backup, in compiled models",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_most(0.1),
+)
+def backups_missed(seen: Scored) -> Measurement:
+    """Rise of the loss if a head with a backup is replaced alone, as a share of the largest rise of any unit, mean over
+    such heads and over compiled models with a backup."""
+    found = []
+    for (_, variant), one in zip(seen.models, seen.written, strict=True):
+        if variant == "backup":
+            rise = one.scores[ABLATION].values[0]
+            found.append((rise[with_backup(one)[0]] / rise.max()).mean())
+    return over(torch.stack(found), of="models")
+
+
+@claim(
+    "Replacing one unit at a time misses units that have a backup, in trained models",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_most(0.5),
+)
+def backups_missed_when_trained(seen: Scored) -> Float[Tensor, "seed"] | None:
+    """Rise of the loss if one unit alone is replaced over its Shapley value, both summed over units with a backup and
+    over tasks, relative to the same ratio of units without one."""
+    rise = torch.cat([one.scores[ABLATION].values for one in seen.trained], dim=1)
+    value = torch.cat([one.truth.shapley for one in seen.trained], dim=1)
+    backup = torch.cat([with_backup(one) for one in seen.trained], dim=1)
+    some, others = ((rise * which).sum(dim=1) / (value * which).sum(dim=1) for which in (backup, ~backup))
+    found = some / others
+    return found if bool(found.isfinite().all()) else None
+
+
+def with_backup(one: Ranked) -> Bool[Tensor, "member unit"]:
+    """Return which units another can replace, in some minimal circuit."""
+    return one.truth.backups().any(dim=1)
+
+
+@claim(
+    "Every method is worse on trained models than on compiled ones",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_least(0.0),
+)
+def worse_when_trained(seen: Scored) -> Float[Tensor, "seed"]:
+    """Skill on compiled models minus skill on trained ones, both means over models, lowest over methods."""
+    trained = torch.stack([seen.of(method) for method in METHODS], dim=1)
+    return (seen.skill_of_compiled[:, : len(METHODS)].nanmean(dim=0) - trained).amin(dim=1)
+
+
+@claim(
+    "Circuits of two seeds of one task differ more than what two methods say of one seed",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_least(0.0),
+)
+def seeds_differ(seen: Scored) -> Float[Tensor, "seed"]:
+    """Distance between the Shapley values of a seed and the next, minus the mean distance between the scores of two
+    methods on one seed, mean over tasks. The distance is half the sum of differences of their sizes, as shares;
+    between seeds, heads of one layer are matched by size, as their order means nothing."""
+    found = []
+    for one in seen.trained:
+        own = sorted_by_size(shares(one.truth.shapley), one.truth.units)
+        methods = [one.shares(name) for name in METHODS]
+        between = torch.stack([distance(*pair) for pair in combinations(methods, 2)]).mean(dim=0)
+        found.append(distance(own, own.roll(-1, dims=0)) - between)
+    return torch.stack(found).mean(dim=0)
+
+
+def distance(one: Float[Tensor, "member unit"], other: Float[Tensor, "member unit"]) -> Float[Tensor, "member"]:
+    """Return the total variation distance of two distributions over units."""
+    return (one - other).abs().sum(dim=1) / 2
+
+
+def sorted_by_size(values: Float[Tensor, "member unit"], units: Sequence[str]) -> Float[Tensor, "member unit"]:
+    """Return values with the heads of each layer in order of size, the largest first."""
+    found = values.clone()
+    for layer in dict.fromkeys(unit.partition(".")[0] for unit in units):
+        heads = [place for place, unit in enumerate(units) if unit.startswith(f"{layer}.") and unit != f"{layer}.mlp"]
+        found[:, heads] = values[:, heads].sort(dim=1, descending=True).values
+    return found
+
+
+@claim(
+    "What matters at the end of training mattered when half of the loss had gone",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_least(0.8),
+)
+def there_when_learned(seen: Scored) -> Float[Tensor, "seed"]:
+    """Rank correlation of the sizes of Shapley values, at the first checkpoint at which half of the loss that training
+    removes had gone, with those at its end, mean over tasks."""
+    return seen.early.nanmean(dim=1)
+
+
+@claim("A random ranking is as good as chance", at=QUESTION, paper=NO_PAPER, band=within(-0.25, 0.25))
+def random_at_chance(seen: Scored) -> Float[Tensor, "seed"]:
+    """Skill of a random ranking, mean over tasks."""
+    return seen.of(RANDOM)
+
+
+@claim("A wrong circuit is worse than chance", at=QUESTION, paper=NO_PAPER, band=at_most(-0.25))
+def wrong_fails(seen: Scored) -> Float[Tensor, "seed"]:
+    """Skill of the units ranked from the smallest Shapley value to the largest, mean over tasks."""
+    return seen.of(WRONG)
+
+
+@precondition("The trained models solve their tasks", at=QUESTION, paper=NO_PAPER, band=at_least(0.95))
+def learns(seen: Scored) -> Float[Tensor, "seed"]:
+    """Test accuracy, lowest over tasks, mean over seeds."""
+    return seen.accuracy.amin(dim=1)
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw the skill of every method on every task, and skill against cost."""
+    seen = see(runs, setting)
+    return Analysis(
+        seen, figures=[skill_figure(seen), cost_figure(seen)], tables=[method_table(seen), failure_table(seen)]
+    )
+
+
+QUICK = Setting(
+    tasks=(
+        task("anchor/identity"),
+        task("anchor/two-distances"),
+        task("anchor/reading-comprehension"),
+        task("anchor/frequency"),
+        task("classics/associative-recall", pairs=2, length=6, vocabulary=8),
+        task("classics/repeated-sequence", length=16, vocabulary=20, periods=(3, 6)),
+        task("classics/brackets", length=12),
+        task("retrieval/tokens", steps=1, symbols=12),
+    ),
+    model=DecoderSpec(layers=2, heads=4, width=32, head_width=8, norm="pre"),
+    recipe=Recipe(
+        data=Stream(),
+        batch=64,
+        optimiser=AdamW(learning_rate=4e-3, weight_decay=0.0),
+        schedule=WarmupCosine(warmup=50, horizon=1000, end=0.1),
+        duration=1000,
+        clip=1.0,
+        evaluation=Evaluation(every=50, size=300),
+        checkpoints=Times(every=50),
+    ),
+    compiled=COMPILED,
+    pairs=48,
+    sequences=200,
+    seeds=8,
+)
+
+STUDY = Study(
+    name="truth/methods",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: eight tasks of eight members, decoders of two layers of four heads with feed-forward "
+            "layers, width 32, 1000 steps of batch 64 on new sequences; 27 compiled models, rotated, with soft "
+            "attention. Methods see 48 pairs of sequences; units are replaced by their mean over 200.",
+        ),
+    },
+    smoke=replace(
+        QUICK,
+        tasks=QUICK.tasks[:1] + QUICK.tasks[-1:],
+        model=QUICK.model.replace(heads=2),
+        recipe=QUICK.recipe.replace(
+            duration=20,
+            schedule=WarmupCosine(warmup=2, horizon=20, end=0.1),
+            evaluation=Evaluation(every=10, size=50),
+            checkpoints=Times(every=10),
+        ),
+        compiled=COMPILED[:1],
+        pairs=8,
+        sequences=20,
+        seeds=2,
+    ),
+    chosen_on=SEARCHED,
+)
