@@ -112,3 +112,13 @@ def test_export_of_models_as_json(anchorlab, workplace):
     assert found == {"folder": str(workplace / "out"), "pairs": 3, "rotated": False, "seed": 2}
     kept = json.loads((workplace / "out" / "truth" / f"{model}.json").read_text())
     assert (kept["variant"], kept["rotated"], kept["seed"]) == ("backup", False, 2)
+
+
+def test_a_bad_file_is_refused_before_anything_is_measured(anchorlab, workplace, monkeypatch):
+    def measure(*given, **named):
+        raise AssertionError("measures")
+
+    monkeypatch.setattr("anchorlab.rankings.known.measured", measure)
+    (workplace / "mine.json").write_text('{"method": "my method", "rankings": {"identity-1": {"0.0": true}}}')
+    said = anchorlab("score", "mine.json")
+    assert (said.code, said.err) == (2, "anchorlab: rankings.composite-1: is missing; give every model\n")

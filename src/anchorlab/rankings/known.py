@@ -70,16 +70,30 @@ def known_models(folder: Path | str | None = None) -> dict[str, Known]:
     """Return what is known of each model, by id, in the order of the ids.
 
     Args:
-        folder: the truth that `export_models` wrote; None measures that of all models of seed 0, in about half a minute
+        folder: the truth that `export_models` wrote; None measures all models of seed 0, in about half a minute
 
     Errors: `SpecError` for a folder without truths, and for a damaged file.
     """
     if folder is None:
-        return {name: measured(made) for name, made in sorted(handed_out(), key=lambda one: one[0])}
+        return {name: measured(made) for name, made in sorted(handed_out(), key=_id)}
     paths = sorted(Path(folder).glob("*.json"))
     if not paths:
         raise SpecError("truth", f"{folder} holds no truth", "name the folder `truth` that `anchorlab export` wrote")
     return {path.stem: _read(path) for path in paths}
+
+
+def units_to_rank(folder: Path | str | None = None) -> dict[str, tuple[str, ...]]:
+    """Return the units of each model, by id, as `known_models` has them, without measuring anything.
+
+    Errors: as `known_models`.
+    """
+    if folder is None:
+        return {name: tuple(unit.name for unit in made.truth.units) for name, made in sorted(handed_out(), key=_id)}
+    return {name: one.units for name, one in known_models(folder).items()}
+
+
+def _id(handed: tuple[str, Compiled]) -> str:
+    return handed[0]
 
 
 def _read(path: Path) -> Known:

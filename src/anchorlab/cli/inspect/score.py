@@ -19,13 +19,13 @@ def score(file: Path, /, *, truth: Path | None = None, json: shared.Json = False
     file
         The rankings.
     truth
-        Folder `truth` of the export; by default that of all models with seed 0, measured anew in about half a minute.
+        Folder `truth` of the export; by default the truth of all models of seed 0, measured anew in about half a minute.
     """
-    from anchorlab.rankings import known_models, means, read_rankings, score_rankings
+    from anchorlab.rankings import known_models, means, read_rankings, score_rankings, units_to_rank
 
+    rankings = read_rankings(file, units_to_rank(truth))  # before anything is measured
     with waiting("measuring every subset of the units", quiet=json or truth is not None):
         known = known_models(truth)
-    rankings = read_rankings(file, {name: one.units for name, one in known.items()})
     scored = score_rankings(rankings, known)
     mean = means(scored)
     if json:

@@ -32,8 +32,7 @@ class StepRetrieval(Task):
     modulus, training: the difference of the two symbols of a pair, second minus first, modulo this; a pair belongs to
         training if the remainder is in `training`, to the test otherwise, and a sequence has pairs of one split only
 
-    No pair of symbols occurs in both splits. Each symbol is drawn uniformly from the unused ones that
-    fit the one before.
+    No pair of symbols occurs in both splits. Each symbol is drawn uniformly from the unused symbols that may follow.
     Source: Wang et al., The buffer mechanism for multi-step information reasoning in language models, 2024.
     """
 
