@@ -149,6 +149,18 @@ def test_render_shows_the_answer(one: Task) -> None:
         json.dumps(example_data(example))
 
 
+@every_task
+def test_one_sequence_in_place_of_a_batch_is_refused(one: Task) -> None:
+    batch = one.sample(one.splits[0], 2, 0)
+    for name in ("oracle", "split_of", "ideal", "render"):
+        if getattr(type(one), name) is not getattr(Task, name):
+            with pytest.raises(SpecError) as refused:
+                getattr(one, name)(batch.inputs[0])
+            said = "inputs: are one sequence without a batch axis; give a batch of one, inputs[None]"
+            assert str(refused.value) == said
+    assert len(one.oracle(batch.inputs[:1]).answers) == 1
+
+
 @pytest.mark.untyped
 @every_task
 def test_bad_draws_are_refused(one: Task) -> None:
