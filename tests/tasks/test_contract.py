@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import Batch, Task, example_data, loss_per_position, parse_task
+from anchorlab.tasks import Batch, Task, example_data, parse_task
 from tests.tasks.examples import TASKS
 
 N = 300
@@ -117,7 +117,7 @@ def test_loss_and_metrics_are_finite(one: Task) -> None:
     batch = one.sample(one.splits[0], N, 4)
     scored = batch.positions.shape[-1]
     outputs = torch.randn(N, scored, one.shape.output_size, generator=torch.Generator().manual_seed(0))
-    loss = loss_per_position(one.loss, outputs, batch.targets)
+    loss = one.losses(outputs, batch.targets)
     assert loss.shape == (N, scored) and loss.isfinite().all()
     metrics = one.metrics(outputs, batch)
     assert metrics

@@ -3,7 +3,6 @@
 import torch
 
 from anchorlab.tasks import Task
-from anchorlab.tasks.metrics import loss_per_position
 
 
 def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[str, float]:
@@ -17,7 +16,7 @@ def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[s
     batch = task.sample(split, n, seed)
     law = task.ideal(batch.inputs)
     logits = law.clamp(min=torch.finfo(law.dtype).tiny).log()  # finite: zero probabilities contribute 0, not NaN
-    measured = {"loss": loss_per_position(task.loss, logits, batch.targets), **task.metrics(logits, batch)}
+    measured = {"loss": task.losses(logits, batch.targets), **task.metrics(logits, batch)}
     weights = torch.ones_like(measured["loss"]) if batch.weights is None else batch.weights
     scored = weights > 0
     means = {name: float((value * weights)[scored].sum() / weights.sum()) for name, value in measured.items()}

@@ -17,7 +17,7 @@ from anchorlab.errors import SpecError, one_sequence
 from anchorlab.memory import memory
 from anchorlab.spec import Spec, unknown_name
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
-from anchorlab.tasks.metrics import LossKind, correct, probability
+from anchorlab.tasks.metrics import LossKind, correct, loss_per_position, probability
 
 _ROWS_AT_ONCE = 100_000
 _READERS = ("oracle", "split_of", "ideal", "render")
@@ -146,6 +146,15 @@ class Task(Spec, Drawable):
     def proof(self) -> Proof:
         """Return a proof that the splits are separate; by default `prove_by_samples`."""
         return prove_by_samples(self, self.proof_samples)
+
+    def losses(
+        self, outputs: Float[Tensor, "batch scored output"], targets: Shaped[Tensor, "batch scored *output"]
+    ) -> Float[Tensor, "batch scored"]:
+        """Return the loss at each scored position, which training minimises; by default of the kind `loss`.
+
+        As in `metrics`, implementations use only plain torch operations.
+        """
+        return loss_per_position(self.loss, outputs, targets)
 
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch
