@@ -1,6 +1,6 @@
 # make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, in ten
 # minutes.   make test-all: every test, with a browser, harnesses and a language model, as CI runs them.
-# make test-transformer-lens-3: members in that library's version 3; the other tests take version 4.
+# make test-transformer-lens-3: members in that library's version 3; the other tests take version 4.   make test-nnsight: in nnsight.
 # make test-installed: the pages' commands on the wheel alone.   make test-versions: other Pythons.   make test-bounds: the
 # lowest dependencies and the newest.   make test-bytes: equal bytes under other settings of the numerical libraries.   make release:
 # all that precedes a release.   make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on
@@ -20,8 +20,8 @@ SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structu
 	anchor/working-memory retrieval/circuits retrieval/emergence
 PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step rank-one-noise)
 
-.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-transformer-lens-3 test-versions test-bounds \
-	release faults lint types imports docs gallery zoo gallery-again check bench browser clean
+.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-nnsight test-transformer-lens-3 test-versions \
+	test-bounds release faults lint types imports docs gallery zoo gallery-again check bench browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
@@ -46,6 +46,12 @@ test-transformer-lens-3: .venv/installed-all
 	rm -rf build/transformer-lens-3
 	$(BIN)/python -m pip install --quiet --no-deps --target build/transformer-lens-3 transformer-lens==3.9.0 better-abc==0.0.3
 	PYTHONPATH=build/transformer-lens-3 $(BIN)/python -m pytest -n 2 tests/interop tests/lens/look/test_hooked.py tests/lens/scoring/test_edges.py
+
+# members in nnsight, which adds methods to every object of Python: in a process of its own
+test-nnsight: .venv/installed-all
+	rm -rf build/nnsight
+	$(BIN)/python -m pip install --quiet --no-deps --target build/nnsight nnsight==0.8.1 websocket-client==1.9.2
+	PYTHONPATH=build/nnsight $(BIN)/python -m pytest -n 0 tests/language/test_nnsight.py
 
 # what the README, the quickstart and the journeys say, on the wheel with its declared dependencies alone
 test-installed: .venv/installed-dev

@@ -57,7 +57,7 @@ class Learner:
         optimiser = StackedOptimiser(RECIPE, one.members, trainable)
         self.parameters = ensemble.parameter_count
         self.feed = make_feed(TASK, RECIPE, one.members, torch.device("cpu"), torch.float32)
-        self.execution = MemberExecution(ensemble, optimiser, TASK.loss, mixed=False)
+        self.execution = MemberExecution(ensemble, optimiser, TASK.losses, mixed=False)
         self.done = 0
         self.take(WARM_UP)
 

@@ -71,7 +71,7 @@ def activations(experiment: Experiment) -> int:
             predict(ensemble.template, batch.inputs, batch.positions, weights),
             batch.targets,
             None,
-            experiment.task.loss,
+            experiment.task.losses,
         )
     assert loss.requires_grad
     return sum(kept.values())

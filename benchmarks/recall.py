@@ -157,14 +157,14 @@ class Ours:
         self.names, self.batches, self.done = ensemble.trainable, batches, 0
         trainable = {name: ensemble.weights[name] for name in ensemble.trainable}
         optimiser = StackedOptimiser(one.recipe, one.members, trainable)
-        self.execution = MemberExecution(ensemble, optimiser, one.task.loss, mixed=False)
+        self.execution = MemberExecution(ensemble, optimiser, one.task.losses, mixed=False)
 
     def gradients(self) -> tuple[Tensor, dict[str, Tensor]]:
         batches, execution = self.batches, self.execution
         positions = batches.positions if batches.shared_positions else batches.positions[0]
         scored = None if batches.weights is None else batches.weights[0]
         loss = forward_loss(
-            execution.modules[0], batches.inputs[0], batches.targets[0], positions, scored, execution.loss, False
+            execution.modules[0], batches.inputs[0], batches.targets[0], positions, scored, execution.losses, False
         )
         found = torch.autograd.grad(loss, execution.parameters[0])
         return loss.detach(), dict(zip(self.names, found, strict=True))

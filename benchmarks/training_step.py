@@ -54,7 +54,7 @@ class Member:
         ensemble = initialise(one.model, one.task.shape, seeds)
         optimiser = StackedOptimiser(one.recipe, one.members, {n: ensemble.weights[n] for n in ensemble.trainable})
         self.feed = make_feed(one.task, one.recipe, one.members, device, dtype)
-        self.execution = MemberExecution(ensemble, optimiser, one.task.loss, precision == "bfloat16")
+        self.execution = MemberExecution(ensemble, optimiser, one.task.losses, precision == "bfloat16")
         self.members, self.done = members, 0
         self.take(WARM_UP)
 

@@ -103,7 +103,7 @@ KINDS = {
     "lstm": (IDENTITY, LSTMSpec(layers=2, width=8)),
     "fnn": (IDENTITY, FNNSpec(layers=2, width=3, hidden=10)),
     "associative": (NoisyAssociative(), AssociativeSpec(width=6)),
-    "superposition": (Superposition(features=6), SuperpositionSpec(hidden=2)),
+    "superposition": (Superposition(features=6, importance=0.7), SuperpositionSpec(hidden=2)),
     "own module with tied weights": (IDENTITY, tied()),
     "own recurrent module": (IDENTITY, recurrent()),
 }

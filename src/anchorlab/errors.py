@@ -33,6 +33,11 @@ class SpecError(AnchorlabError, ValueError):
         return type(self), (self.field, self.problem, self.remedy)
 
 
+def one_sequence(field: str) -> SpecError:
+    """Return the error for a single sequence in place of a batch."""
+    return SpecError(field, "are one sequence without a batch axis", "give a batch of one, inputs[None]")
+
+
 @contextmanager
 def below(field: str) -> Iterator[None]:
     """Prefix the field of a `SpecError` raised inside `with`: below `placement`, `length` is `placement.length`."""

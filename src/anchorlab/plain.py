@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
@@ -49,8 +50,8 @@ def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
     return content
 
 
-def parse_json(content: bytes | str) -> Any:
-    """Parse JSON. Errors: `ValueError` if it is invalid or nested too deeply."""
+def parse_json(content: bytes | str, *, once: bool = False) -> Any:
+    """Parse JSON. Errors: `ValueError` if it is invalid or nested too deeply or, if `once`, names a field twice."""
     text = content.encode() if isinstance(content, str) else content
     said = text.decode()  # UTF-8 only: `json.loads` also accepts UTF-16, which the patterns below would miss
     if text.count(b"[") + text.count(b"{") > MOST_DEPTH:
@@ -59,7 +60,16 @@ def parse_json(content: bytes | str) -> Any:
             brackets = brackets.replace(b"[]", b"")
         if brackets:
             raise ValueError(TOO_DEEP)
-    return json.loads(said)
+    return json.loads(said, object_pairs_hook=_named_once if once else None)
+
+
+def _named_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON. Errors: `ValueError` for a name that it has twice, of which JSON keeps the last."""
+    found = dict(fields)
+    if len(found) < len(fields):
+        (name, _), *_ = Counter(name for name, _ in fields).most_common(1)
+        raise ValueError(f"names {name[:60]!r} twice")
+    return found
 
 
 def is_plain_folder(path: Path) -> bool:

@@ -8,6 +8,7 @@ import torch
 
 import anchorlab as al
 from tests.documents import README, all_blocks
+from tests.trained.test_zoo import nothing_is_written  # noqa: F401 - of the zoo's folder, as root too
 
 
 @pytest.fixture

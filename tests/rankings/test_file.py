@@ -72,6 +72,12 @@ BAD = {
     "text": (changed('{"0.0": 1, "0.1": "2"}'), "rankings.identity-3.0.1: should be a number, got text; give"),
     "null": (changed('{"0.0": 1, "0.1": null}'), "rankings.identity-3.0.1: should be a number, got null; give"),
     "deep": (changed('{"0.0": 1, "0.1": [[2]]}'), "rankings.identity-3.0.1: should be a number, got a list; give"),
+    "a model twice": (
+        json.dumps(RIGHT).replace('"rankings": {', '"rankings": {"identity-3": {"0.0": 5, "0.1": 1}, '),
+        r"file: .*mine.json names 'identity-3' twice; write {",
+    ),
+    "a unit twice": (changed('{"0.0": 1, "0.1": 2, "0.0": 3}'), "file: .* names '0.0' twice; write {"),
+    "a field twice": ('{"method": "a", "method": "b", "rankings": {}}', "file: .* names 'method' twice; write {"),
     "a long name": (json.dumps(RIGHT | {"x" * 500_000: 1}), "x{60}: unknown field 'x{60}'; known: method, rankings"),
 }
 

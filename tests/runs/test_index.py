@@ -1,7 +1,6 @@
 """The index gives what the run directories say, whatever happens to its file."""
 
 import json
-import os
 import random
 import shutil
 import sqlite3
@@ -14,7 +13,7 @@ from multiprocessing import get_context
 import pytest
 
 from anchorlab.errors import StoreError
-from anchorlab.runs import Cell, Index, Store, index, metrics_frame
+from anchorlab.runs import Cell, Index, index, metrics_frame
 from anchorlab.runs.atomic_files import write_json
 from anchorlab.runs.curves import Curve
 from tests.runs.tiny_trainer import contents, train
@@ -302,20 +301,6 @@ def test_a_damaged_table_of_metrics_gives_nothing(filled):
     listing = Index(filled.root)
     found = listing.ends(listing.entries())
     assert set(found) == {cell_of(at).address for at in (0, 2, 3)}
-
-
-def test_a_store_without_permission_to_write_keeps_its_index(filled):
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    listed(filled)
-    (filled.root / "index").chmod(0o500)
-    (filled.root / "index" / "runs.sqlite").chmod(0o400)
-    try:
-        train(filled, cell_of(7))
-        assert truth(filled) == listed(filled)
-    finally:
-        (filled.root / "index").chmod(0o700)
-        Store(filled.root).remove(cell_of(7).address)
 
 
 def test_a_store_selects_runs_and_their_metrics_as_one_table(filled):

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from anchorlab.errors import StoreError
-from anchorlab.runs import Cell, Store
-from tests.runs.tiny_trainer import train
+from anchorlab.runs import Cell, Index, Store
+from tests.runs.tiny_trainer import contents, train
 
 NOBODY = 65534
 
@@ -70,6 +70,24 @@ def test_one_run_that_cannot_be_read_hides_no_other(store, cell):
                 assert run.size >= 0 and run.modified > 0
         finally:
             other.path.chmod(0o755)
+
+
+def test_a_list_of_a_store_that_cannot_be_written_is_of_today_and_leaves_its_index(store, cell):
+    train(store, cell)
+    index = store.root / "index"
+    assert [one.address for one in Index(store.root).entries()] == [cell.address]
+    later = train(store, Cell({"members": [7, 8, 9]}, label="later"))
+    index.chmod(0o555)
+    (index / "runs.sqlite").chmod(0o444)
+    before = contents(store.root)
+    try:
+        with nobody():
+            with pytest.raises(PermissionError):
+                (index / "new").touch()
+            assert {one.address for one in Index(store.root).entries()} == {cell.address, later.address}
+        assert contents(store.root) == before
+    finally:
+        index.chmod(0o755)
 
 
 def test_a_run_of_another_version_is_named(store, cell):

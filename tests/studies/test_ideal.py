@@ -31,6 +31,13 @@ def test_recall_in_clean_sequences(alpha):
     assert found["loss"] == pytest.approx(-log(1 - alpha) + (1 - told) * log(7), rel=1e-5)
 
 
+def test_least_squares_in_a_task_of_vectors():
+    """The least-norm fit of k of d exact pairs leaves 1 - k/d of a variance of 1."""
+    one = task("classics/linear-regression", dimension=4, examples=6)
+    found = ideal_scores(one, "train", n=20_000)
+    assert found == pytest.approx(dict.fromkeys(("loss", "error"), (1 + 0.75 + 0.5 + 0.25) / 6), rel=0.03)
+
+
 def test_no_prediction_beats_it_on_its_own_law():
     recall = task("recall/noisy", source="uniform", tokens=5, length=12, alpha=0.5)
     batch = recall.sample("train", 4096, seed=0)

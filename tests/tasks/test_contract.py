@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import Batch, Task, example_data, loss_per_position, parse_task
+from anchorlab.tasks import Batch, Task, example_data, parse_task
 from tests.tasks.examples import TASKS
 
 N = 300
@@ -117,7 +117,7 @@ def test_loss_and_metrics_are_finite(one: Task) -> None:
     batch = one.sample(one.splits[0], N, 4)
     scored = batch.positions.shape[-1]
     outputs = torch.randn(N, scored, one.shape.output_size, generator=torch.Generator().manual_seed(0))
-    loss = loss_per_position(one.loss, outputs, batch.targets)
+    loss = one.losses(outputs, batch.targets)
     assert loss.shape == (N, scored) and loss.isfinite().all()
     metrics = one.metrics(outputs, batch)
     assert metrics
@@ -147,6 +147,18 @@ def test_render_shows_the_answer(one: Task) -> None:
         assert example.answer and example.trace and all(token.text for token in example.tokens)
         assert example.split in one.splits
         json.dumps(example_data(example))
+
+
+@every_task
+def test_one_sequence_in_place_of_a_batch_is_refused(one: Task) -> None:
+    batch = one.sample(one.splits[0], 2, 0)
+    for name in ("oracle", "split_of", "ideal", "render"):
+        if getattr(type(one), name) is not getattr(Task, name):
+            with pytest.raises(SpecError) as refused:
+                getattr(one, name)(batch.inputs[0])
+            said = "inputs: are one sequence without a batch axis; give a batch of one, inputs[None]"
+            assert str(refused.value) == said
+    assert len(one.oracle(batch.inputs[:1]).answers) == 1
 
 
 @pytest.mark.untyped

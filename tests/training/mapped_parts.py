@@ -19,7 +19,7 @@ def parts(one, device="cpu", dtype=torch.float64, graphs=None):
     ensemble = ensemble.with_weights({**ensemble.weights, **flat.views})
     optimiser = FlatOptimiser(one.recipe, one.members, flat)
     feed = make_feed(one.task, one.recipe, one.members, flat.values.device, dtype)
-    return ensemble, optimiser, feed, MappedExecution(ensemble, optimiser, one.task.loss, False, graphs)
+    return ensemble, optimiser, feed, MappedExecution(ensemble, optimiser, one.task.losses, False, graphs)
 
 
 def train(one, feed, execution, steps, active=(True, True, True), first=0):

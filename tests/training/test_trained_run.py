@@ -81,6 +81,11 @@ def test_a_member_is_read_from_any_checkpoint_and_from_no_other(decoders):
             decoders.model(member=member)
 
 
+def test_inputs_in_place_of_a_step_are_refused(decoders):
+    with pytest.raises(SpecError, match=r"^step: is a tensor; call run.ensemble\(\)\(inputs\) for predictions$"):
+        decoders.ensemble(torch.tensor([0, 2]))
+
+
 def test_a_member_can_be_saved_and_changed_alone(decoders, tmp_path):
     module = decoders.model(1)
     torch.save(module.state_dict(), tmp_path / "weights.pt")

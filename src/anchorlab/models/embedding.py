@@ -5,13 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import one_sequence
 from anchorlab.models.attention import affine
-
-
-def one_sequence(field: str) -> SpecError:
-    """Return the error for a single sequence in place of a batch."""
-    return SpecError(field, "are one sequence without a batch axis", "give a batch of one, inputs[None]")
 
 
 class TokenEmbedding(nn.Module):

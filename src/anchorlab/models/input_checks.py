@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from anchorlab.errors import SpecError
-from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding, one_sequence
+from anchorlab.errors import SpecError, one_sequence
+from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding
 
 
 def readable(

@@ -8,8 +8,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
-from anchorlab.errors import SpecError
-from anchorlab.models.embedding import one_sequence
+from anchorlab.errors import SpecError, one_sequence
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
 from anchorlab.models.sites import Site, Tap, identity_tap
 from anchorlab.models.transformer import require_inputs

@@ -42,17 +42,18 @@ def read_rankings(path: Path | str, units: Mapping[str, Sequence[str]]) -> Ranki
         units: the units of every model that is to be ranked, as in `models/units.json`
 
     Errors: `SpecError` that names the field, for a file that cannot be read, is too large or no JSON or nested too
-    deeply; for an unknown or missing model or unit; and for a score that is no finite number.
+    deeply; for an unknown or missing model or unit, or one that is named twice; and for a score that is no finite
+    number.
     """
     try:
-        data = parse_json(read_plain(Path(os.path.realpath(path)), MOST_BYTES))
+        data = parse_json(read_plain(Path(os.path.realpath(path)), MOST_BYTES), once=True)
     except OSError as error:
         raise SpecError(
             "file", f"{path} cannot be read: {error.strerror or error}", "name a file of rankings"
         ) from None
     except json.JSONDecodeError as error:
         raise SpecError("file", f"{path} is no JSON: {error}", _FORM) from None
-    except ValueError as error:  # nested too deeply, no UTF-8, or a number of thousands of digits
+    except ValueError as error:  # nested too deeply, no UTF-8, a name twice, or a number of thousands of digits
         problem = "is no text in UTF-8" if isinstance(error, UnicodeDecodeError) else f"{error}".partition(";")[0]
         raise SpecError("file", f"{path} {problem}", _FORM) from None
     top = _table(data, "file", ("method", "rankings"), "field")

@@ -3,7 +3,6 @@
 import torch
 
 from anchorlab.tasks import Task
-from anchorlab.tasks.metrics import loss_per_position
 
 
 def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[str, float]:
@@ -12,12 +11,15 @@ def ideal_scores(task: Task, split: str, n: int = 4096, seed: int = 0) -> dict[s
     The predictor knows the training distribution, so it is wrong on a split with a different one. Metrics of the most
     probable token are left out, since they are meaningless when the likeliest tokens tie.
 
+    The prediction of a task of vectors is the mean of its law, so its scores are those of the least squared error.
+
     Errors: `SpecError` for a task without an exact predictor, or an unknown split.
     """
     batch = task.sample(split, n, seed)
-    law = task.ideal(batch.inputs)
-    logits = law.clamp(min=torch.finfo(law.dtype).tiny).log()  # finite: zero probabilities contribute 0, not NaN
-    measured = {"loss": loss_per_position(task.loss, logits, batch.targets), **task.metrics(logits, batch)}
+    outputs = task.ideal(batch.inputs)
+    if task.loss == "cross_entropy":
+        outputs = outputs.clamp(min=torch.finfo(outputs.dtype).tiny).log()  # finite: a zero contributes 0, not NaN
+    measured = {"loss": task.losses(outputs, batch.targets), **task.metrics(outputs, batch)}
     weights = torch.ones_like(measured["loss"]) if batch.weights is None else batch.weights
     scored = weights > 0
     means = {name: float((value * weights)[scored].sum() / weights.sum()) for name, value in measured.items()}

@@ -6,7 +6,6 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks.batch import Answer, Batch
-from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.tasks.registry import parse_task
 from anchorlab.tasks.task import Task
 
@@ -41,7 +40,7 @@ def check_task(one: Task, n: int = 300) -> None:
             raise SpecError("split_of", f"does not give {wanted}, for sequences of {split!r}", "compare with `sample`")
         _check_answers(batch, one.oracle(batch.inputs))
         outputs = torch.randn((*batch.positions.expand(n, -1).shape, one.shape.output_size))
-        measured = {"loss": loss_per_position(one.loss, outputs, batch.targets), **one.metrics(outputs, batch)}
+        measured = {"loss": one.losses(outputs, batch.targets), **one.metrics(outputs, batch)}
         for name, value in measured.items():
             if value.shape != outputs.shape[:2] or not value.isfinite().all():
                 problem = f"{name!r} is not one finite number for each sequence and scored position"

@@ -1,5 +1,6 @@
 """The loss at each scored position, and the metrics that task families share."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -7,6 +8,11 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 LossKind = Literal["cross_entropy", "mean_squared_error"]
+
+Losses = Callable[
+    [Float[Tensor, "batch scored output"], Shaped[Tensor, "batch scored *output"]], Float[Tensor, "batch scored"]
+]
+"""A task's `losses`: the loss at each scored position from outputs and targets."""
 
 
 def loss_per_position(

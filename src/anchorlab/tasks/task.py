@@ -4,6 +4,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
@@ -12,13 +13,14 @@ from torch import Tensor
 
 from anchorlab.axes import TaskShape
 from anchorlab.drawable import Drawable
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, one_sequence
 from anchorlab.memory import memory
 from anchorlab.spec import Spec, unknown_name
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
-from anchorlab.tasks.metrics import LossKind, correct, probability
+from anchorlab.tasks.metrics import LossKind, correct, loss_per_position, probability
 
 _ROWS_AT_ONCE = 100_000
+_READERS = ("oracle", "split_of", "ideal", "render")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,12 @@ class Task(Spec, Drawable):
     proof_samples: ClassVar[int] = 1_000_000  # number of sequences of each split that a proof by samples draws
     loss: ClassVar[LossKind] = "cross_entropy"
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        for name in vars(cls).keys() & set(_READERS):
+            setattr(cls, name, _of_batches(vars(cls)[name]))
+
     def __eq__(self, other: object) -> bool:
         # Compare fields only: the tables that a task caches for sampling are not part of its value.
         return type(self) is type(other) and all(
@@ -78,7 +86,10 @@ class Task(Spec, Drawable):
 
     @abstractmethod
     def oracle(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Answer:
-        """Return the right answers to inputs `[batch position ...]`, derived from the inputs alone, with a trace."""
+        """Return the right answers to inputs `[batch position ...]`, derived from the inputs alone, with a trace.
+
+        Errors: `SpecError` for one sequence without a batch axis, as in every method that reads inputs.
+        """
 
     def for_training(self, batch: Batch) -> Batch:
         """Return a drawn batch as the training loss scores it; by default unchanged.
@@ -136,6 +147,15 @@ class Task(Spec, Drawable):
         """Return a proof that the splits are separate; by default `prove_by_samples`."""
         return prove_by_samples(self, self.proof_samples)
 
+    def losses(
+        self, outputs: Float[Tensor, "batch scored output"], targets: Shaped[Tensor, "batch scored *output"]
+    ) -> Float[Tensor, "batch scored"]:
+        """Return the loss at each scored position, which training minimises; by default of the kind `loss`.
+
+        As in `metrics`, implementations use only plain torch operations.
+        """
+        return loss_per_position(self.loss, outputs, targets)
+
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch
     ) -> dict[str, Float[Tensor, "batch scored"]]:
@@ -168,6 +188,18 @@ class Task(Spec, Drawable):
             )
             for row, sequence in enumerate(inputs.cpu())
         ]
+
+
+def _of_batches(method: Callable[[Task, Tensor], Any]) -> Callable[[Task, Tensor], Any]:
+    """Return a method of a task that refuses one sequence in place of a batch before it reads it."""
+
+    @wraps(method)
+    def checked(self: Task, inputs: Tensor) -> Any:
+        if inputs.ndim == (2 if self.shape.inputs == "vectors" else 1):
+            raise one_sequence("inputs")
+        return method(self, inputs)
+
+    return checked
 
 
 def _bytes(batch: Batch) -> int:

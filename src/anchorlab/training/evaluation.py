@@ -20,7 +20,6 @@ from anchorlab.models.model import predict
 from anchorlab.models.transformer import Transformer
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch, Task
-from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.loss import autocast
 from anchorlab.training.feed import FixedSampleFeed, first_rows, map_batch
@@ -183,7 +182,7 @@ class Evaluator:
     ) -> dict[str, Shaped[Tensor, "batch scored"]]:
         """Return the loss and the task's metrics at each scored position."""
         output = output.float() if self.mixed else output
-        return {"loss": loss_per_position(self.task.loss, output, batch.targets), **self.task.metrics(output, batch)}
+        return {"loss": self.task.losses(output, batch.targets), **self.task.metrics(output, batch)}
 
 
 class MappedEvaluator(Evaluator):

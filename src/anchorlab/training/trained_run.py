@@ -116,8 +116,10 @@ class TrainedRun(Drawable):
     def ensemble(self, step: int | None = None) -> Ensemble:
         """Return all members at the checkpoint of `step`, or at the end of training when None.
 
-        Errors: `StoreError` for a step without a checkpoint.
+        Errors: `StoreError` for a step without a checkpoint; `SpecError` for inputs in place of a step.
         """
+        if isinstance(step, torch.Tensor):
+            raise SpecError("step", "is a tensor", "call run.ensemble()(inputs) for predictions")
         if not self.experiment.trained:
             return self._initial_ensemble
         weights = self.run.read_checkpoint(self.checkpoints[-1] if step is None else step)

@@ -177,7 +177,7 @@ class Session:
             return False
         if isinstance(self.ensemble.template, Model):
             return True
-        gradients = MappedGradients(self.ensemble, self.experiment.task.loss, self.mixed)
+        gradients = MappedGradients(self.ensemble, self.experiment.task.losses, self.mixed)
         reason = gradients.refusal(self.feed.at(0))
         if reason is None:
             return True
@@ -193,7 +193,7 @@ class Session:
         )
         weights = {name: self.ensemble.weights[name] for name in self.ensemble.trainable}
         optimiser = StackedOptimiser(self.recipe, self.experiment.members, weights)
-        return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.task.loss, self.mixed)
+        return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.task.losses, self.mixed)
 
     def _all_at_once(self, device: torch.device) -> tuple[FlatOptimiser, MappedExecution]:
         """Return the optimiser and execution for mapped training; the trainable weights move into one buffer."""
@@ -201,7 +201,7 @@ class Session:
         self.ensemble = self.ensemble.with_weights({**self.ensemble.weights, **flat.views})
         optimiser = FlatOptimiser(self.recipe, self.experiment.members, flat)
         graphs = Graphs(device) if device.type == "cuda" else None
-        return optimiser, MappedExecution(self.ensemble, optimiser, self.experiment.task.loss, self.mixed, graphs)
+        return optimiser, MappedExecution(self.ensemble, optimiser, self.experiment.task.losses, self.mixed, graphs)
 
     @property
     def all_rest(self) -> bool:

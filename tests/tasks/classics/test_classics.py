@@ -222,6 +222,37 @@ def test_superposed_features_are_sparse():
     assert torch.equal(batch.answers, batch.inputs)
 
 
+def test_errors_count_by_importance_in_the_loss_alone():
+    """The mean over the features of I_i (x_i - x'_i)², I_i = 0.7^i (Elhage et al.)."""
+    one = task("classics/superposition", features=4, importance=0.7)
+    batch, random = one.sample("train", 50, 0), np.random.default_rng(1)
+    outputs = random.random((50, 1, 4))
+    squares = (outputs - batch.targets.numpy()) ** 2
+    weighted = squares @ np.array([1, 0.7, 0.49, 0.343]) / 4
+    np.testing.assert_allclose(one.losses(torch.from_numpy(outputs), batch.targets), weighted, rtol=1e-12)
+    np.testing.assert_allclose(one.metrics(torch.from_numpy(outputs), batch)["error"], squares.mean(2), rtol=1e-12)
+    equal = one.replace(importance=1)
+    np.testing.assert_allclose(equal.losses(torch.from_numpy(outputs), batch.targets), squares.mean(2), rtol=1e-12)
+    assert torch.equal(equal.sample("train", 50, 0).inputs, batch.inputs)
+    assert set(one.model_dump()) - set(equal.model_dump()) == {"importance"}
+    for wrong in (0, 1.5):
+        with pytest.raises(SpecError, match="importance"):
+            task("classics/superposition", importance=wrong)
+
+
+def test_one_neuron_learns_the_most_important_feature(tmp_path):
+    """The least weighted error of rank one: w = ±e_0, whose loss is the others' variance 1/12, by importance."""
+    import anchorlab as al
+    from anchorlab.models import SuperpositionSpec
+
+    dense = task("classics/superposition", features=3, density=1, importance=0.2)
+    recipe = al.Recipe(data=al.Stream(), optimiser=al.AdamW(0.02), batch=256, duration=400)
+    run = al.train(dense, SuperpositionSpec(hidden=1, activation="none"), recipe, seeds=3, store=tmp_path)
+    weight, last = run.ensemble().weights["W"][:, :, 0].abs(), run.metric("loss").filter(step=400)["value"]
+    torch.testing.assert_close(weight, torch.eye(3)[:1].expand(3, -1), atol=0.05, rtol=0)
+    np.testing.assert_allclose(last, (0.2 + 0.04) / 12 / 3, rtol=0.1)
+
+
 def test_an_autoencoder_gives_back_what_its_weights_hold():
     from anchorlab.models import SuperpositionSpec
 

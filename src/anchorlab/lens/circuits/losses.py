@@ -14,7 +14,6 @@ from anchorlab.lens.circuits.resumed import ResumedPasses
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look
 from anchorlab.tasks.batch import Batch
-from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.tasks.task import Task
 from anchorlab.training.ensemble import Ensemble
 
@@ -148,7 +147,7 @@ class AttentionLosses:
         return seen["output"][0]
 
     def _loss(self, outputs: Float[Tensor, "batch scored output"]) -> float:
-        losses = loss_per_position(self.task.loss, outputs, self.batch.targets)
+        losses = self.task.losses(outputs, self.batch.targets)
         weights = torch.ones_like(losses) if self.batch.weights is None else self.batch.weights
         return float((losses * weights).sum() / weights.sum())
 

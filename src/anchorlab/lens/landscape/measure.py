@@ -23,7 +23,6 @@ from anchorlab.progress import Counted, counted
 from anchorlab.rng import child_seed
 from anchorlab.spec import unknown_name
 from anchorlab.tasks.batch import Batch
-from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.tasks.task import Task
 from anchorlab.training.feed import map_batch
 
@@ -126,7 +125,7 @@ def _sums(
     some = map_batch(batch, part)
 
     def sums(output: Tensor) -> Tensor:
-        loss = loss_per_position(task.loss, output, some.targets)
+        loss = task.losses(output, some.targets)
         accuracy = task.metrics(output, some).get("accuracy", torch.full_like(loss, torch.nan))
         both = torch.stack([loss.double(), accuracy.double()])
         return (both if some.weights is None else both * some.weights).sum(dim=(1, 2))

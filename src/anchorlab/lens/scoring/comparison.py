@@ -9,9 +9,9 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Into, Pairs, logit_difference
+from anchorlab.lens.effects.pairs import Pairs, logit_difference
 from anchorlab.lens.look.first_sequence import checked_size, sequences_at_a_time
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, fitting, positions_of, row_ranges
+from anchorlab.lens.look.inputs import fitting, positions_of, row_ranges
 from anchorlab.lens.scoring.graph import receivers_of
 from anchorlab.lens.scoring.passes import ENTERING
 from anchorlab.lens.vectors.attribution import transformer
@@ -38,20 +38,8 @@ class Comparison:
     batch_size: int | None
 
     @classmethod
-    def of(
-        cls,
-        model: AnyModel,
-        clean: AnyInputs,
-        corrupted: AnyInputs,
-        answers: Int[Tensor, "batch scored"] | None,
-        corrupted_answers: Int[Tensor, "batch scored"] | None,
-        metric: Metric | None,
-        into: Into,
-        positions: AnyPositions | None,
-        batch_size: int | None,
-    ) -> "Comparison":
-        """Check the arguments. Errors: as `score_units`."""
-        pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
+    def of(cls, pairs: Pairs, metric: Metric | None, batch_size: int | None) -> "Comparison":
+        """Return a comparison, by the logit difference without a `metric`. Errors: `SpecError` for other models."""
         transformer(pairs.base.ensemble)
         return cls(pairs, logit_difference if metric is None else metric, batch_size)
 

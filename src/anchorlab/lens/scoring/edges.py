@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Into
+from anchorlab.lens.effects.pairs import Into, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison, Rows, checked_steps, entering_streams
 from anchorlab.lens.scoring.graph import edges_of, receivers_of, units_of
@@ -54,7 +54,8 @@ def score_edges(
     Source: Syed, Rager & Conmy, 2023, arXiv 2310.10348; Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
     """
     checked_steps(steps)
-    compared = Comparison.of(model, clean, corrupted, answers, corrupted_answers, metric, into, positions, batch_size)
+    pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
+    compared = Comparison.of(pairs, metric, batch_size)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     values = torch.zeros(compared.ensemble.size, len(units), len(receivers), dtype=torch.float64)
     for rows in compared.rows():

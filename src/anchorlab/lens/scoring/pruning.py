@@ -9,6 +9,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import Metric
+from anchorlab.lens.effects.pairs import Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison, Rows
 from anchorlab.lens.scoring.graph import LOGITS, edges_of, receivers_of, units_of
@@ -56,9 +57,8 @@ def prune_edges(
     """
     if not threshold > 0:
         raise SpecError("threshold", f"{threshold} removes no edge", "give a positive number")
-    compared = Comparison.of(
-        model, clean, corrupted, answers, corrupted_answers, metric, "clean", positions, batch_size
-    )
+    pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, "clean")
+    compared = Comparison.of(pairs, metric, batch_size)
     edges = edges_of(compared.template)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     parts = [_Part.of(compared, rows) for rows in compared.rows()]

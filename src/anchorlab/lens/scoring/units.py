@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Into
+from anchorlab.lens.effects.pairs import Into, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison, Rows, checked_steps, entering_streams
 from anchorlab.lens.scoring.graph import units_of
@@ -65,7 +65,8 @@ def score_units(
         raise SpecError("times", f"{times!r} is no factor of a gradient", "choose 'change' or 'activation'")
     if checked_steps(steps) > 1 and times == "activation":
         raise SpecError("steps", "lead from one run to the other", "use times='change', or one step")
-    compared = Comparison.of(model, clean, corrupted, answers, corrupted_answers, metric, into, positions, batch_size)
+    pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
+    compared = Comparison.of(pairs, metric, batch_size)
     units = units_of(compared.template)
     values = torch.zeros(compared.ensemble.size, len(units), dtype=torch.float64)
     for rows in compared.rows():

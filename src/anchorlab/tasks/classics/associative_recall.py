@@ -30,8 +30,9 @@ class AssociativeRecall(Task):
 
     The keys' second occurrences are scored, in the order of the sequence. Both splits have the same distribution and
     differ in their random streams: `separated` is false.
-    Source: Arora et al., Zoology: measuring and improving recall in efficient language models, 2023, section 4 and
-    appendix E.
+    Source: Arora et al., Zoology: measuring and improving recall in efficient language models, 2023, multi-query
+    associative recall. In the authors' code queries follow the pairs at even distances, and random tokens may replace
+    the blanks.
     """
 
     family: Literal["associative-recall"] = "associative-recall"

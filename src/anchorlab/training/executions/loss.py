@@ -7,21 +7,21 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.models.model import Weights, predict
-from anchorlab.tasks.metrics import LossKind, loss_per_position
+from anchorlab.tasks.metrics import Losses
 
 
 def mean_loss(
     outputs: Float[Tensor, "batch scored output"],
     targets: Shaped[Tensor, "batch scored *output"],
     weights: Float[Tensor, "batch scored"] | None,
-    kind: LossKind,
+    losses: Losses,
 ) -> Float[Tensor, ""]:
     """Return the loss averaged over the scored positions of a batch, weighted by `weights` if given."""
-    losses = loss_per_position(kind, outputs, targets)
+    each = losses(outputs, targets)
     if weights is None:
-        return losses.mean()
+        return each.mean()
     # a batch without scored positions has loss 0, not 0 / 0
-    return (losses * weights).sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
+    return (each * weights).sum() / weights.sum().clamp(min=torch.finfo(weights.dtype).tiny)
 
 
 def forward_loss(
@@ -30,7 +30,7 @@ def forward_loss(
     targets: Shaped[Tensor, "batch scored *output"],
     positions: Int[Tensor, "*batch scored"],
     scored: Float[Tensor, "batch scored"] | None,
-    kind: LossKind,
+    losses: Losses,
     mixed: bool,
     weights: Weights | None = None,
 ) -> Float[Tensor, ""]:
@@ -42,13 +42,13 @@ def forward_loss(
         targets: token ids, distributions or vectors
         positions: where predictions are scored
         scored: the weight of each position in the mean; equal ones when None
-        kind: the loss of one position
+        losses: the task's loss at each position
         mixed: whether matrix products run in bfloat16; the loss is computed in float32
         weights: used in place of the module's own, by name
     """
     with autocast(inputs.device, mixed):
         outputs = predict(module, inputs, positions, weights)
-    return mean_loss(outputs.float() if mixed else outputs, targets, scored, kind)
+    return mean_loss(outputs.float() if mixed else outputs, targets, scored, losses)
 
 
 def autocast(device: torch.device, mixed: bool) -> AbstractContextManager[object]:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.tasks.metrics import LossKind
+from anchorlab.tasks.metrics import Losses
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.loss import forward_loss
 from anchorlab.training.feed import MemberBatches
@@ -28,7 +28,7 @@ class MappedGradients:
     `at_once` is the number of members in one pass, None for all; only their activations take memory at a time.
     """
 
-    def __init__(self, ensemble: Ensemble, loss: LossKind, mixed: bool) -> None:
+    def __init__(self, ensemble: Ensemble, losses: Losses, mixed: bool) -> None:
         self.members = ensemble.size
         self.at_once: int | None = None
         self._trainable = {name: ensemble.weights[name] for name in ensemble.trainable}
@@ -43,7 +43,7 @@ class MappedGradients:
             positions: Tensor,
             scored: Tensor | None,
         ) -> Tensor:
-            return forward_loss(template, inputs, targets, positions, scored, loss, mixed, {**trainable, **fixed})
+            return forward_loss(template, inputs, targets, positions, scored, losses, mixed, {**trainable, **fixed})
 
         self._gradient = torch.func.grad(member_loss)
 
@@ -131,10 +131,10 @@ class MappedExecution:
     """
 
     def __init__(
-        self, ensemble: Ensemble, optimiser: FlatOptimiser, loss: LossKind, mixed: bool, graphs: Graphs | None = None
+        self, ensemble: Ensemble, optimiser: FlatOptimiser, losses: Losses, mixed: bool, graphs: Graphs | None = None
     ) -> None:
         self.optimiser, self.graphs = optimiser, graphs
-        self.gradients = MappedGradients(ensemble, loss, mixed)
+        self.gradients = MappedGradients(ensemble, losses, mixed)
         self.fallback: str | None = None if graphs is not None else "there is no CUDA device"
         self._captured: dict[tuple[torch.Size, ...], _Captured] = {}
         values = optimiser.flat.values

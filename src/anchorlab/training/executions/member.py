@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from anchorlab.tasks.metrics import LossKind
+from anchorlab.tasks.metrics import Losses
 from anchorlab.training.ensemble import Ensemble, refuse_without_weights
 from anchorlab.training.executions.loss import forward_loss
 from anchorlab.training.feed import MemberBatches
@@ -21,8 +21,8 @@ class MemberExecution:
 
     name = "member"
 
-    def __init__(self, ensemble: Ensemble, optimiser: StackedOptimiser, loss: LossKind, mixed: bool) -> None:
-        self.optimiser, self.loss, self.mixed = optimiser, loss, mixed
+    def __init__(self, ensemble: Ensemble, optimiser: StackedOptimiser, losses: Losses, mixed: bool) -> None:
+        self.optimiser, self.losses, self.mixed = optimiser, losses, mixed
         self.modules = [member_module(ensemble, index) for index in range(ensemble.size)]
         self.parameters = [[module.get_parameter(name) for name in ensemble.trainable] for module in self.modules]
 
@@ -38,7 +38,7 @@ class MemberExecution:
                 batches.targets[index],
                 positions,
                 scored,
-                self.loss,
+                self.losses,
                 self.mixed,
             )
             gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
