@@ -2,7 +2,7 @@
 
 A model of three layers with one head each follows two steps of a chain. Each head may write what it finds into a
 subspace of its own, a buffer, that the next head reads: then earlier symbols stay readable, and exchanging one buffer
-between two queries exchanges their answers. The same is asked of the models of `retrieval/circuits`.
+between two queries exchanges their answers. The models of `retrieval/circuits` are read likewise.
 
 Source: Wang et al., The buffer mechanism for multi-step information reasoning in language models (2024).
 """

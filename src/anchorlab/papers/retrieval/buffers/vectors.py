@@ -125,9 +125,10 @@ def nearer_to_other(
     other: Float[Tensor, "batch asked feature"],
 ) -> Float[Tensor, "member asked"]:
     """Return how often the answer to each step is nearer to the other query's than to its own."""
-    answers = outputs.unflatten(-1, own.shape[1:])
+    answers = outputs.reshape(*outputs.shape[:-1], *own.shape[1:])
     to_own, to_other = ((answers - one).square().sum(dim=-1) for one in (own, other))
-    return (to_other < to_own).double().mean(dim=1)
+    share: Tensor = (to_other < to_own).double().mean(dim=1)
+    return share
 
 
 def pair_layers(
@@ -172,4 +173,5 @@ def alignment(
     keys = normed(normed(embedded, joins) @ moves[member, joins], reads)
     kernel = normed(embedded, reads) @ scores[member, reads] @ keys.mT
     trace = kernel.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
-    return trace / (features**0.5 * kernel.square().sum(dim=(1, 2)).sqrt())
+    cosine: Tensor = trace / (features**0.5 * kernel.square().sum(dim=(1, 2)).sqrt())
+    return cosine
