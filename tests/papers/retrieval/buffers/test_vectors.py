@@ -14,6 +14,7 @@ from anchorlab.papers.retrieval.buffers.queries import Queries, token_queries
 from anchorlab.papers.retrieval.buffers.vectors import (
     VectorBuffers,
     alignment,
+    first_then_second,
     nearer_to_other,
     pair_layers,
     share_read,
@@ -122,6 +123,13 @@ def test_the_layers_that_join_and_read_pairs():
     run = al.zoo("retrieval/minimal")
     joins, reads = pair_layers(run.ensemble(), one_head.QUICK.task, 50)
     assert joins.tolist() == [1, 1] and reads.tolist() == [2, 2]
+
+
+def test_pairs_are_read_after_they_are_joined():
+    """Of the second member, 0.5 x 0.9 is more than 0.8 x 0.5 and all else; 0.9 and 0.95 would be in the wrong order."""
+    first = torch.tensor([[0.2, 0.9, 0.1], [0.5, 0.8, 0.9]])
+    second = torch.tensor([[0.95, 0.1, 0.5], [0.95, 0.9, 0.5]])
+    assert [one.tolist() for one in first_then_second(first, second)] == [[1, 0], [2, 1]]
 
 
 KERNELS = {

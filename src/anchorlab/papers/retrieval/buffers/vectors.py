@@ -134,8 +134,8 @@ def nearer_to_other(
 def pair_layers(
     ensemble: Ensemble, task: MinimalRetrieval, n: int
 ) -> tuple[Int[Tensor, "member"], Int[Tensor, "member"]]:
-    """Return the layer in which the first pair's second symbol attends to the first, and the later layer in which
-    queries attend to the former: the two whose mean attentions have the largest product."""
+    """Return the layer in which the second symbol of first pairs attends to the first, and that in which queries attend
+    to the second symbol, as `first_then_second` chooses them by mean attention."""
     batch = task.sample("test", n, seed=1)
     roles = task.roles(batch)
     layers = range(len(ov(ensemble).matrix[0]))
@@ -147,9 +147,17 @@ def pair_layers(
     }
     found = path_attention(batch.inputs, asked)(ensemble)
     joins, reads = (torch.stack([found[f"{name} {layer}"] for layer in layers], dim=1) for name in paths)
-    products = torch.triu(joins.unsqueeze(2) * reads.unsqueeze(1), diagonal=1).flatten(1)
+    return first_then_second(joins, reads)
+
+
+def first_then_second(
+    first: Float[Tensor, "member layer"], second: Float[Tensor, "member layer"]
+) -> tuple[Int[Tensor, "member"], Int[Tensor, "member"]]:
+    """Return the layer and the later one whose `first` and `second`, in this order, have the largest product."""
+    layers = first.shape[1]
+    products = torch.triu(first.unsqueeze(2) * second.unsqueeze(1), diagonal=1).flatten(1)
     best = products.argmax(dim=1)
-    return best // len(layers), best % len(layers)
+    return best // layers, best % layers
 
 
 def alignment(
