@@ -34,7 +34,7 @@ def readable_vectors(found: Chains, seeds: Sequence[int]) -> MapFigure:
     decoded = found.buffers.decoded.clamp(min=0).mT
     values = tuple(f"x_{value}" for value in range(decoded.shape[1]))
     return MapFigure(
-        title="What a linear map reads from the query's stream, models of retrieval/circuits",
+        title="What a linear map reads from the query's stream, models on vectors",
         caption="Share of a symbol's variance that ridge regression explains, on sequences held out: after the "
         "embedding (E) and after each layer, counted from 0. x_0 is the query's symbol.",
         maps=_rows(decoded, seeds, values, ("E", *map(str, range(decoded.shape[2] - 1)))),
@@ -50,7 +50,7 @@ def moved_figure(found: Chains, seeds: Sequence[int]) -> MapFigure:
     moved = found.buffers.moved.mT
     values = tuple(f"x_{step}" for step in found.buffers.asked)
     return MapFigure(
-        title="Answers that move with what a layer writes, models of retrieval/circuits",
+        title="Answers that move with what a layer writes, models on vectors",
         caption="Share of sequences whose answer is nearer to the other query's, once the subspace that a layer writes "
         "to is exchanged after this layer.",
         maps=_rows(moved, seeds, values, tuple(map(str, range(moved.shape[2])))),
