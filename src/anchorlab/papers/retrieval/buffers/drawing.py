@@ -9,22 +9,24 @@ from anchorlab.findings import LineFigure, Map, MapFigure, Table
 from anchorlab.findings.figures import grid
 from anchorlab.papers.retrieval.buffers.seen import Chains, Read
 from anchorlab.papers.retrieval.buffers.subspaces import ENERGY
-from anchorlab.papers.retrieval.buffers.tokens import PAIRS, Buffers, hand_written
+from anchorlab.papers.retrieval.buffers.tokens import PAIRS, hand_written
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, column_table, curves_against, seed_table
 
 STAGES = ("embedding", "layer 0", "layer 1", "layer 2")
 ROW = 4  # maps in a row
 
 
-def readable(found: Buffers) -> LineFigure:
-    """Return the figure of what is read from the query's stream on two steps."""
+def readable(seen: Read) -> LineFigure:
+    """Return the figure of what is read from the query's stream on two steps, by solved models if there are any."""
+    decoded = seen.buffers.decoded[seen.solved if bool(seen.solved.any()) else slice(None)]
     return curves_against(
         "What a linear probe reads from the query's stream",
         range(len(STAGES)),
-        {f"x_{value}": found.decoded[:, :, value] for value in range(3)},
+        {f"x_{value}": decoded[:, :, value] for value in range(3)},
         x_label="after the embedding (0) and each layer (1 to 3)",
         y_label="accuracy of the probe",
-        caption=f"{MEAN_AND_RANGE} Test sequences; x_0 is the query's symbol, x_1 and x_2 follow it.",
+        caption=f"{MEAN_AND_RANGE} Test sequences, models that answer the training sequences; x_0 is the query's "
+        "symbol, x_1 and x_2 follow it.",
         y_range=ACCURACY,
     )
 
@@ -83,13 +85,16 @@ def numbers(seen: Read, seeds: Sequence[int]) -> Table:
     heads = list(enumerate(f"{one}, {other}" for one, other in PAIRS))
     return column_table(
         "Buffers in numbers",
-        "The last row is the model written by hand, with chains as in retrieval/tokens. Accuracy of the probes of x_1 "
-        "and x_2; matching scores of the second and the third head; mean squared cosine of the principal angles "
-        f"between the subspaces that two heads write to, each with {ENERGY:.0%} of what the head writes, this over "
-        "that of random subspaces (“over random”), and the dimensions; the shares of answers that move with the buffer "
-        "of each head, and that stay right if all but the buffer of head 1 is exchanged.",
+        "The last row is the model written by hand, with chains as in retrieval/tokens. Accuracy on training and on "
+        "test sequences, and of the probes of x_1 and x_2; matching scores of the second and the third head; mean "
+        "squared cosine of the principal angles between the subspaces that two heads write to, each with "
+        f"{ENERGY:.0%} of what the head writes, this over that of random subspaces (“over random”), and the "
+        "dimensions; the shares of answers that move with the buffer of each head, and that stay right if all but the "
+        "buffer of head 1 is exchanged.",
         {
             "model": [*(f"seed {one}" for one in seeds), "by hand"],
+            "train": [*seen.trained.tolist(), 1.0],
+            "test": [*seen.tested.tolist(), 1.0],
             **stages,
             "matches x_0": joined([one.matched[:, 0] for one in both]),
             "matches x_1": joined([one.matched[:, 1] for one in both]),

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.papers.retrieval.buffers.tokens import Buffers
 from anchorlab.papers.retrieval.buffers.vectors import VectorBuffers
+
+SOLVED = 0.9  # accuracy on training sequences, from which a model counts as solved
 
 
 @dataclass(frozen=True)
@@ -26,3 +28,8 @@ class Read:
     tested: Float[Tensor, "seed"]
     buffers: Buffers
     chains: Chains
+
+    @property
+    def solved(self) -> Bool[Tensor, "seed"]:
+        """Which models on two steps answer the training sequences."""
+        return self.trained >= SOLVED
