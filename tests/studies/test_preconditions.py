@@ -38,7 +38,16 @@ PRECONDITIONS = {
     "classics/associative-recall": {"learns": ("width-grows", "overflows", "wider-knows-more", "attention-ahead")},
     "classics/grokking": {"memorised": ALL},
     "classics/in-context-regression": {"learned": ALL},
-    "retrieval/buffers": {"learned": ALL},
+    "retrieval/buffers": {
+        "learned": ALL,
+        "chains-solved": (
+            "chains-one-layer-each",
+            "chains-move-answers",
+            "chains-later-follow",
+            "chains-match-start",
+            "chains-apart",
+        ),
+    },
     "retrieval/circuits": {"solved": ALL},
     "retrieval/depth": {"second-step-retrieved": ("chain-order", "later-is-harder", "least-layers")},
     "retrieval/emergence": {"solved": ALL},

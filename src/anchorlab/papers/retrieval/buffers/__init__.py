@@ -1,0 +1,5 @@
+"""Buffers: does each step of a chain keep a subspace of its own?"""
+
+from anchorlab.papers.retrieval.buffers.study import STUDY
+
+__all__ = ["STUDY"]

@@ -1,0 +1,67 @@
+"""Sequences that ask for one chain or for another, and models whose query holds a part of the other's stream."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from anchorlab.lens import Intervention, Operand, look
+from anchorlab.lens.look.inputs import AnyModel
+from anchorlab.tasks import MinimalRetrieval, TokenRetrieval
+from anchorlab.tasks.retrieval import StepRetrieval
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Sequences whose last position is a query, and the same with the query of another chain.
+
+    Shapes
+        inputs, others: `[batch position (feature)]`; they differ at the last position alone
+        chain: `[batch value (feature)]`, the symbols x_0, x_1, .. of the query's chain
+        other_chain: likewise, of the other query's
+    """
+
+    inputs: Shaped[Tensor, "batch position *feature"]
+    others: Shaped[Tensor, "batch position *feature"]
+    chain: Shaped[Tensor, "batch value *feature"]
+    other_chain: Shaped[Tensor, "batch value *feature"]
+
+    @property
+    def last(self) -> Shaped[Tensor, "scored"]:
+        """The position of the query."""
+        return torch.tensor([self.inputs.shape[1] - 1])
+
+
+def token_queries(task: StepRetrieval | TokenRetrieval, n: int) -> Queries:
+    """Draw `n` test sequences of chains of tokens."""
+    batch = task.sample("test", n, seed=1)
+    symbols, asked = batch.latents["symbols"], batch.latents["queries"][:, -1]
+    row = torch.arange(n)
+    chain, other = symbols[row, :, asked], symbols[row, :, (asked + 1) % task.chains]
+    others = batch.inputs.clone()
+    others[:, -1] = other[:, 0]
+    return Queries(batch.inputs, others, chain, other)
+
+
+def vector_queries(task: MinimalRetrieval, n: int) -> Queries:
+    """Draw `n` test sequences of chains of vectors; the other chain is the last but one that is asked for."""
+    batch = task.sample("test", n, seed=1)
+    symbols, order, row = batch.latents["symbols"], batch.latents["order"][:, 0, : task.chains], torch.arange(n)
+    chain, other = symbols[row, order[:, -1]], symbols[row, order[:, -2]]
+    others = batch.inputs.clone()
+    others[:, -1, : task.features] = other[:, 0]
+    return Queries(batch.inputs, others, chain, other)
+
+
+def exchanged(
+    model: AnyModel, asked: Queries, layer: int, projector: Float[Tensor, "member width width"]
+) -> Float[Tensor, "member batch output"]:
+    """Return the outputs at the query once a subspace of its stream after a layer holds what the other query's has."""
+    site, last = f"blocks.{layer}.hook_resid_post", asked.last
+    own, other = (look(model, inputs, site, output=False)[site][:, :, -1:] for inputs in (asked.inputs, asked.others))
+    new = own + ((other - own).double() @ projector.unsqueeze(1)).to(own)
+    values = Operand(values=new, axes=("member", "batch", "position", "width"))
+    # Both queries may have the same there: of what a head writes that attends by position, for example.
+    swap = Intervention(site=site, where={"position": -1}, rule="replace", operand=values, may_do_nothing=True)
+    return look(model, asked.inputs, interventions=swap, positions=last)["output"][:, :, 0]

@@ -1,0 +1,334 @@
+"""Buffers: does each step of a chain keep a subspace of its own?
+
+A model of three layers with one head each follows two steps of a chain. Each head may write what it finds into a
+subspace of its own, a buffer, that the next head reads: then earlier symbols stay readable, and exchanging one buffer
+between two queries exchanges their answers. The models of `retrieval/circuits` are read likewise.
+
+Source: Wang et al., The buffer mechanism for multi-step information reasoning in language models (2024).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from anchorlab.findings import at_least, at_most
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.retrieval import circuits, one_head
+from anchorlab.papers.retrieval.buffers.drawing import moved_figure, numbers, readable, readable_vectors, vector_numbers
+from anchorlab.papers.retrieval.buffers.queries import token_queries, vector_queries
+from anchorlab.papers.retrieval.buffers.seen import SOLVED, Chains, Read
+from anchorlab.papers.retrieval.buffers.tokens import SEQUENCES, buffers
+from anchorlab.papers.retrieval.buffers.vectors import alignment, pair_layers, vector_buffers
+from anchorlab.papers.retrieval.settings import retrieval_of
+from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.studies.kit import at_end
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.shared_seeds import mean_of_known
+from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.tasks.retrieval import StepRetrieval
+from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun, WarmupCosine
+
+FIRST = 1100  # of the seeds on two steps: 1000 to 1004 were published before the principal angles were a hypothesis
+
+ANSWERED = f"with an accuracy of at least {SOLVED:g} on fresh training sequences at the end"
+JUDGED = "of models that answer the training sequences"
+CHAINS = ("chains-one-layer-each", "chains-move-answers", "chains-later-follow", "chains-match-start", "chains-apart")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a profile trains: models on two steps of tokens, and the models on vectors of `retrieval/circuits`."""
+
+    two_steps: Experiment
+    chains: Experiment
+
+
+def experiments(setting: Setting) -> list[Experiment]:
+    """Return the training on two steps, and that of `retrieval/circuits`."""
+    return [setting.two_steps, setting.chains]
+
+
+def see(runs: Sequence[TrainedRun]) -> Read:
+    """Read the buffers of both runs' members on test sequences."""
+    run, vectors = runs
+    task, chains = run.experiment.task, retrieval_of(vectors)
+    assert isinstance(task, StepRetrieval)
+    ensemble = vectors.ensemble()
+    return Read(
+        at_end(run, "train", "accuracy"),
+        at_end(run, "test", "accuracy"),
+        buffers(run.ensemble(), token_queries(task, SEQUENCES)),
+        Chains(
+            at_end(vectors, "test", "loss"),
+            vector_buffers(ensemble, vector_queries(chains, SEQUENCES), chains.asked),
+            alignment(ensemble, chains.features, *pair_layers(ensemble, chains, SEQUENCES)),
+        ),
+    )
+
+
+@precondition("Most models answer the training sequences", at="section 3", paper="accuracy 1", band=at_least(0.5))
+def learned(seen: Read) -> Bool[Tensor, "seed"]:
+    """Share of models {ANSWERED}."""
+    return seen.solved
+
+
+@claim(
+    "Two steps are followed through pairs of symbols that training never had",
+    at="section 3",
+    paper="test accuracy about 1",
+    band=at_least(0.9),
+)
+def generalises(seen: Read) -> Float[Tensor, "seed"]:
+    """Accuracy on test sequences at the end, of all models."""
+    return seen.tested
+
+
+@claim(
+    "Each step of the chain enters the query's stream in a layer of its own",
+    at="section 4",
+    paper="x_1 in layer 1, x_2 in layer 2, counted from 0",
+    band=at_least(0.5),
+)
+def one_layer_each(seen: Read) -> Float[Tensor, "seed"]:
+    """Rise of the accuracy of a linear probe in a layer: of x_1 in layer 1 or of x_2 in layer 2, the smaller one,
+    {JUDGED}."""
+    rise = seen.buffers.decoded[seen.solved].diff(dim=1)
+    return torch.minimum(rise[:, 1, 1], rise[:, 2, 2])
+
+
+@claim(
+    "The second head finds the pair that begins with the query's symbol: its W_QK matches the buffer of head 0",
+    at="section 4",
+    paper="a matching score near 1",
+    band=at_least(0.5),
+)
+def matches_start(seen: Read) -> Float[Tensor, "seed"]:
+    """Mean over symbols of the softmax over keys of E W_QK1 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}."""
+    return seen.buffers.matched[seen.solved, 0]
+
+
+@claim(
+    "The third head finds the pair that begins with the result of the first step: its W_QK matches two buffers",
+    at="section 4",
+    paper="a matching score near 1",
+    band=at_least(0.5),
+)
+def matches_middle(seen: Read) -> Float[Tensor, "seed"]:
+    """Mean over symbols of the softmax over keys of E W_VO1 W_QK2 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}."""
+    return seen.buffers.matched[seen.solved, 1]
+
+
+@claim(
+    "No buffer is overwritten: after the last layer the first step's result is still readable",
+    at="our question: a staircase or a sliding window",
+    paper="implied by separate buffers",
+    band=at_least(0.9),
+    own=True,
+)
+def not_overwritten(seen: Read) -> Float[Tensor, "seed"]:
+    """Accuracy of a linear probe of x_1 in the query's stream after the last layer, {JUDGED}."""
+    return seen.buffers.decoded[seen.solved, -1, 1]
+
+
+@claim(
+    "The third head reads the buffer of head 1: exchanging it between two queries exchanges their answers",
+    at="our question: is the buffer enough?",
+    paper="implied by reading one buffer",
+    band=at_least(0.9),
+    own=True,
+)
+def buffer_moves_answer(seen: Read) -> Float[Tensor, "seed"]:
+    """Share of sequences whose answer is the other query's, once the subspace that head 1 writes to is exchanged after
+    layer 1, {JUDGED}."""
+    return seen.buffers.moved[seen.solved, 1]
+
+
+@claim(
+    "The third head reads nothing else: exchanging all but the buffer of head 1 leaves the answers",
+    at="our question: is only the buffer read?",
+    paper="implied by reading one buffer",
+    band=at_least(0.9),
+    own=True,
+)
+def rest_moves_nothing(seen: Read) -> Float[Tensor, "seed"]:
+    """Share of right answers once everything outside the subspace that head 1 writes to is exchanged after layer 1,
+    {JUDGED}."""
+    return seen.buffers.kept[seen.solved]
+
+
+@claim(
+    "Training sets apart what successive heads write, more than chance would",
+    at="our question: how separate are the buffers?",
+    paper="implied by separate buffers",
+    band=at_most(0.5),
+    own=True,
+)
+def apart(seen: Read) -> Float[Tensor, "seed"]:
+    """Mean squared cosine of the principal angles between the subspaces that heads 0 and 1, and 1 and 2 write to, over
+    that of random subspaces of the same dimensions, mean over both, {JUDGED}."""
+    return seen.buffers.against_random[seen.solved, :2].mean(dim=1)
+
+
+@precondition(
+    "The models of retrieval/circuits solve the problem",
+    at="our question: do they have buffers, too?",
+    paper="loss below 0.01 in retrieval/circuits",
+    band=at_most(one_head.SOLVED),
+    of=CHAINS,
+)
+def chains_solved(seen: Read) -> Float[Tensor, "seed"]:
+    """Loss of the models of retrieval/circuits on fresh sequences at the end."""
+    return seen.chains.loss
+
+
+@claim(
+    "In the models of retrieval/circuits, too, each symbol enters the query's stream in one layer",
+    at="our question: do they have buffers, too?",
+    paper="no paper",
+    band=at_least(0.5),
+    own=True,
+)
+def chains_one_layer_each(seen: Read) -> Float[Tensor, "seed"]:
+    """Largest rise, in a layer, of the share of a symbol's variance that a linear map reads, the smallest over symbols
+    after the query's own."""
+    return seen.chains.buffers.decoded.diff(dim=1)[:, :, 1:].amax(dim=1).amin(dim=1)
+
+
+@claim(
+    "In the models of retrieval/circuits, too, exchanging a buffer between two queries exchanges its answer",
+    at="our question: do they have buffers, too?",
+    paper="no paper",
+    band=at_least(0.9),
+    own=True,
+)
+def chains_move_answers(seen: Read) -> Float[Tensor, "seed"]:
+    """Share of answers nearer to the other query's, once the subspace that the layer which brings the symbol writes to
+    is exchanged after this layer, mean over symbols."""
+    return seen.chains.buffers.moved_own
+
+
+@claim(
+    "In the models of retrieval/circuits, too, later heads read the buffer of the first step",
+    at="our question: do they have buffers, too?",
+    paper="no paper",
+    band=at_least(0.9),
+    own=True,
+)
+def chains_later_follow(seen: Read) -> Measurement:
+    """Share of answers of symbols that later layers bring, nearer to the other query's once the subspace that the layer
+    which brings x_1 writes to is exchanged after this layer; without models in which one layer brings all."""
+    return mean_of_known(seen.chains.buffers.moved_later.unsqueeze(1))
+
+
+@claim(
+    "In the models of retrieval/circuits, too, the scores that find the first pair match what joins pairs",
+    at="our question: do they have buffers, too?",
+    paper="no paper",
+    band=at_least(0.5),
+    own=True,
+)
+def chains_match_start(seen: Read) -> Float[Tensor, "seed"]:
+    """Cosine between the kernel E W_QK W_VOᵀ Eᵀ on the features of symbols, with the norms' gains, and the identity; of
+    the two layers whose attention along these paths is largest."""
+    return seen.chains.matched
+
+
+@claim(
+    "In the models of retrieval/circuits, too, training sets apart what successive layers write",
+    at="our question: how separate are the buffers?",
+    paper="implied by separate buffers",
+    band=at_most(0.5),
+    own=True,
+)
+def chains_apart(seen: Read) -> Measurement:
+    """Mean squared cosine of the principal angles between what successive ones of the layers that bring a symbol
+    write to the query, over that of random subspaces of the same dimensions; without models in which one layer brings
+    all."""
+    return mean_of_known(seen.chains.buffers.successive.unsqueeze(1))
+
+
+def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+    """Draw what can be read after each layer, and list the numbers of every member and of a hand-written model."""
+    seen = see(runs)
+    seeds, others = (one.members.seeds for one in (setting.two_steps, setting.chains))
+    return Analysis(
+        seen,
+        [readable(seen), readable_vectors(seen.chains, others), moved_figure(seen.chains, others)],
+        [numbers(seen, seeds), vector_numbers(seen.chains, others)],
+    )
+
+
+QUICK = Setting(
+    Experiment(
+        StepRetrieval(symbols=30),
+        DecoderSpec(
+            layers=3, heads=1, width=128, head_width=32, feed_forward=False, layer_norm=False, initialisation="gpt2"
+        ),
+        Recipe(
+            data=Stream(),
+            optimiser=AdamW(learning_rate=2e-3, weight_decay=0.1),
+            schedule=WarmupCosine(warmup=100, horizon=4000, end=0.1),
+            batch=64,
+            duration=4000,
+            clip=1.0,
+            evaluation=Evaluation(every=400, size=500),
+        ),
+        Members(seeds=range(FIRST, FIRST + 5)),
+        "two steps",
+    ),
+    one_head.QUICK,
+)
+PAPER = Setting(
+    Experiment(
+        StepRetrieval(),
+        DecoderSpec(layers=3, heads=1, initialisation="gpt2"),
+        QUICK.two_steps.recipe.replace(
+            optimiser=AdamW(learning_rate=1e-4, weight_decay=0.1),
+            schedule=WarmupCosine(warmup=1000, horizon=100_000, end=0.1),
+            batch=100,
+            duration=100_000,
+            evaluation=Evaluation(every=2000, size=1000),
+        ),
+        Members(seeds=range(FIRST, FIRST + 3)),
+        "two steps",
+    ),
+    circuits.PAPER,
+)
+SMOKE = Setting(
+    replace(
+        QUICK.two_steps.take(range(2)),
+        recipe=QUICK.two_steps.recipe.replace(duration=20, evaluation=Evaluation(every=10, size=100)),
+    ),
+    one_head.SMOKE,
+)
+
+STUDY = Study(
+    name="retrieval/buffers",
+    paper="Buffer mechanism",
+    doc=__doc__,
+    claims=measures_in(__name__),
+    experiments=experiments,
+    analyse=analyse,
+    profiles={
+        "quick": Profile(
+            QUICK,
+            "Quick profile: three chains of two steps among 30 symbols, with the source's separation of the pairs, "
+            "three layers of one head, width 128, head width 32, neither feed-forward layers nor norms, GPT-2's "
+            "initial weights, 4000 steps of 64 new sequences with AdamW at 2e-3 after a warm-up, weight decay 0.1; "
+            "and the models of retrieval/circuits under its quick profile, with that study's seeds. The source has 81 "
+            "symbols, width 400, head width 64, feed-forward layers and layer norms.",
+        ),
+        "paper": Profile(
+            PAPER,
+            "Paper profile: the source's symbols and model, with three layers of one head, width 400, feed-forward "
+            "layers and norms after the sums. Its training was not checked: 100,000 steps of 100 new sequences at 1e-4 "
+            "and GPT-2's initial weights are our choice, so that outside a band nothing is contradicted. The "
+            "other models are those of retrieval/circuits under its paper profile.",
+        ),
+    },
+    smoke=SMOKE,
+    chosen_on=SEARCHED,
+)

@@ -1,0 +1,138 @@
+"""The claims of the study on numbers made by hand, and its page."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from anchorlab.papers.retrieval.buffers.seen import Chains, Read
+from anchorlab.papers.retrieval.buffers.study import SMOKE, STUDY, analyse
+from anchorlab.papers.retrieval.buffers.tokens import Buffers
+from anchorlab.papers.retrieval.buffers.vectors import VectorBuffers
+from tests.papers.hand_made_runs import HandMadeRun, ends, run_ending, values_of, verdicts_of
+
+PAIR = torch.tensor([0.9, 1.0], dtype=torch.float64)
+
+
+def both(values):
+    return torch.tensor([values] * 2, dtype=torch.float64)
+
+
+def made(chains=(), matched=(0.7, 0.8), loss=(0.004, 0.008), **changes):
+    """Two members of each kind; every claim reads another number."""
+    decoded = both([[1, 0.1, 0.1], [1, 0.1, 0.2], [1, 0.9, 0.3], [1, 0.94, 0.97]])
+    found = Buffers(
+        decoded,
+        both([0.6, 0.8]),
+        both([0.01, 0.02, 0.03]),
+        both([0.3, 0.5, 9.0]),
+        both([4.0, 5.0, 6.0]),
+        torch.stack([PAIR - 0.8, PAIR, PAIR - 0.7], dim=1),
+        PAIR - 0.01,
+    )
+    stream = both([[1, 0, 0], [1, 0.6, 0.1], [1, 0.7, 0.9], [0.5, 1, 1]])  # x_1 in layer 0, x_2 in layer 1
+    vectors = VectorBuffers(
+        stream,
+        both([[0.0, 0.2, 5.0], [0.2, 0.0, 5.0], [5.0, 5.0, 0.0]]),
+        both([3.0, 4.0, 5.0]),
+        both([[0.98, 0.93], [0.2, 0.96], [0.1, 0.1]]),
+        (1, 2),
+    )
+    return Read(
+        PAIR + 0.03,
+        PAIR - 0.04,
+        replace(found, **changes),
+        Chains(torch.tensor(loss), replace(vectors, **dict(chains)), torch.tensor(matched)),
+    )
+
+
+def test_values_of_buffers_made_by_hand():
+    assert values_of(STUDY, made()) == {
+        "learned": 1,
+        "generalises": pytest.approx(0.91),
+        "one-layer-each": pytest.approx(0.67),  # x_1 rises by 0.8 in layer 1, x_2 by 0.67 in layer 2
+        "matches-start": pytest.approx(0.6),
+        "matches-middle": pytest.approx(0.8),
+        "not-overwritten": pytest.approx(0.94),
+        "buffer-moves-answer": pytest.approx(0.95),
+        "rest-moves-nothing": pytest.approx(0.94),
+        "apart": pytest.approx(0.4),  # heads 0 and 1, and 1 and 2
+        "chains-solved": pytest.approx(0.006),
+        "chains-one-layer-each": pytest.approx(0.6),  # x_1 by 0.6 in layer 0, x_2 by 0.8 in layer 1
+        "chains-move-answers": pytest.approx(0.97),  # x_1 with layer 0, x_2 with layer 1
+        "chains-later-follow": pytest.approx(0.93),  # x_2 with layer 0
+        "chains-match-start": pytest.approx(0.75),
+        "chains-apart": pytest.approx(0.2),  # layers 0 and 1
+    }
+    assert set(verdicts_of(STUDY, made()).values()) == {"agrees at small scale"}
+
+
+def test_a_model_without_buffers_differs():
+    none = made(
+        chains={
+            "decoded": both([[1, 0, 0], [1, 0.3, 0], [1, 0.4, 0.2], [1, 0.5, 0.3]]),
+            "against_random": torch.ones(2, 3, 3),
+            "moved": torch.full((2, 3, 2), 0.5),
+        },
+        matched=(0.1, -0.1),
+        decoded=torch.full((2, 4, 3), 0.1),
+    )
+    none = replace(
+        none,
+        buffers=replace(
+            none.buffers,
+            matched=both([0.05, 0.05]),
+            against_random=both([1.0, 1.0, 0.1]),
+            moved=both([0.1] * 3),
+            kept=both(0.1),
+        ),
+    )
+    found = verdicts_of(STUDY, none)
+    assert found == {
+        **dict.fromkeys(found, "differs at small scale"),
+        **dict.fromkeys(("learned", "generalises", "chains-solved"), "agrees at small scale"),
+    }
+
+
+def test_unsolved_models_are_not_judged():
+    """The second member answers less than 0.9 of the training sequences: only its test accuracy is read."""
+    one = replace(made(), trained=torch.tensor([0.91, 0.89]))
+    expected = values_of(STUDY, one)
+    assert (expected["learned"], expected["generalises"]) == (0.5, pytest.approx(0.91))
+    assert (expected["buffer-moves-answer"], expected["rest-moves-nothing"]) == (0.9, pytest.approx(0.89))
+    unlike = Buffers(*(torch.stack([value[0], value[1] + 9]) for value in vars(one.buffers).values()))
+    assert values_of(STUDY, replace(one, buffers=unlike)) == expected
+    none = values_of(STUDY, replace(one, trained=torch.tensor([0.5, 0.5])))
+    assert none["learned"] == 0 and none["apart"] is None and none["matches-start"] is None
+
+
+def test_models_in_which_one_layer_brings_all_are_left_out():
+    """Of the second member, layer 1 brings both symbols."""
+    sudden = torch.tensor([[1, 0, 0], [1, 0, 0], [1, 1, 1], [1, 1, 1]], dtype=torch.float64)
+    one = made(chains={"decoded": torch.stack([made().chains.buffers.decoded[0], sudden])})
+    found = values_of(STUDY, one)
+    assert (found["chains-later-follow"], found["chains-apart"]) == (pytest.approx(0.93), pytest.approx(0.2))
+    none = values_of(STUDY, made(chains={"decoded": torch.stack([sudden] * 2)}))
+    assert none["chains-later-follow"] is None and none["chains-apart"] is None
+
+
+def test_the_page_lists_every_seed_and_the_hand_written_model():
+    first, second = SMOKE.two_steps, SMOKE.chains
+    losses = {("test", "loss"): ends(0.3, 0.4)}
+    runs = [
+        run_ending(first, (0.5, 0.6), (0.7, 0.8), {0: first.initial_ensemble()}),
+        HandMadeRun(second, [0, second.steps], losses, {0: second.initial_ensemble()}),
+    ]
+    found = analyse(runs, SMOKE)
+    tokens, vectors = found.tables
+    assert [row[0] for row in tokens.rows] == ["seed 1100", "seed 1101", "by hand"]
+    of_hand = dict(zip(tokens.columns, tokens.rows[-1], strict=True))
+    assert of_hand["matches x_0"] == of_hand["x_1 at the end"] == of_hand["moved by 1"] == of_hand["kept"] == 1
+    assert [row[0] for row in vectors.rows] == [1000, 1001]
+    assert [row[vectors.columns.index("loss")] for row in vectors.rows] == pytest.approx([0.3, 0.4])
+    assert found.seen.tested.tolist() == pytest.approx([0.5, 0.6])
+    readable, moved = found.figures[1:]
+    assert [one.title for one in readable.maps[0]] == ["seed 1000", "seed 1001"]
+    decoded, shares = found.seen.chains.buffers.decoded, found.seen.chains.buffers.moved
+    assert readable.maps[0][1].values[1][2] == pytest.approx(float(decoded[1, 2, 1]))  # x_1 after layer 1
+    assert moved.maps[0][1].values[1][0] == pytest.approx(float(shares[1, 0, 1]))  # x_2 with layer 0
