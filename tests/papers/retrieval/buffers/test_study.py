@@ -125,7 +125,7 @@ def test_the_page_lists_every_seed_and_the_hand_written_model():
     ]
     found = analyse(runs, SMOKE)
     tokens, vectors = found.tables
-    assert [row[0] for row in tokens.rows] == ["seed 1100", "seed 1101", "by hand"]
+    assert [row[0] for row in tokens.rows] == ["seed 1200", "seed 1201", "by hand"]
     of_hand = dict(zip(tokens.columns, tokens.rows[-1], strict=True))
     assert of_hand["matches x_0"] == of_hand["x_1 at the end"] == of_hand["moved by 1"] == of_hand["kept"] == 1
     assert [row[0] for row in vectors.rows] == [1000, 1001]
