@@ -134,3 +134,13 @@ def test_skill_is_zero_by_chance_and_one_if_all_is_right():
 def test_shares():
     found = shares(torch.tensor([[1.0, -3.0], [0.0, 0.0]]))
     assert found.tolist() == [[0.25, 0.75], [0.5, 0.5]]
+
+
+def test_skill_is_the_area_of_agreement_from_chance_to_one():
+    loss = torch.tensor([[1.0, 0.0, 0.9, 0.0, 0.3, 0.0, 0.05, 0.0], [2.0, 2.0, 0.1, 0.0, 2.0, 0.0, 2.0, 0.0]]).double()
+    one = Landscape(("0.0", "0.1", "1.0"), loss, torch.full_like(loss, torch.nan))
+    values = torch.tensor([[1.0, -3.0, 2.0], [0.5, 0.4, 0.1]]).double()
+    found = Ranked(one, {"a": Scores("a", one.units, values, Passes(0, 0))})
+    area, chance = found.column("area"), found.column("area_by_chance")
+    torch.testing.assert_close(found.skill, (area - chance) / (1 - chance))
+    assert area[:, 0].tolist() == [1.0, 0.5]

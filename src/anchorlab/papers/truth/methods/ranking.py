@@ -16,6 +16,7 @@ from anchorlab.lens import (
     agreement,
     attribute,
     landscape,
+    nearest_area,
     other_members,
     patch,
     patch_edges,
@@ -25,7 +26,9 @@ from anchorlab.lens import (
     score_units,
     weight_norms,
 )
+from anchorlab.lens.scoring.agreement import nearest_area_by_chance
 from anchorlab.papers.truth.methods.heads import circuit_paths, detected, of_heads
+from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch, Task
 from anchorlab.training import Ensemble
 
@@ -79,14 +82,17 @@ class Ranked:
         """Return a column of `agreement`, for all methods and controls."""
         return torch.tensor([one[name].to_list() for one in self.tables], dtype=torch.float64).T
 
-    @property
+    @cached_property
     def skill(self) -> Float[Tensor, "member method"]:
         """The area under the ROC curve against the nearest minimal circuit: 0 as by chance, 1 if it is all right.
 
         NaN for a member whose only circuits are all units or none.
         """
-        chance = self.column("area_by_chance")
-        return (self.column("area") - chance) / (1 - chance)
+        units = self.truth.units
+        sets = [torch.tensor([[unit in one for unit in units] for one in own]) for own in self.truth.minimal()]
+        chance = nearest_area_by_chance(sets, torch_generator(0, "rankings")).unsqueeze(1)
+        areas = [nearest_area(one.of(units).abs().double(), sets) for one in self.scores.values()]
+        return (torch.stack(areas, dim=1) - chance) / (1 - chance)
 
     def shares(self, name: str) -> Float[Tensor, "member unit"]:
         """Return the sizes of a method's scores, as shares of their sum; equal shares if all are 0."""

@@ -268,8 +268,8 @@ QUICK = Setting(
     populations=(
         *(Population(one, layers=2, heads=4) for one in TASKS.values()),
         *(Population(TASKS[name], layers=3, heads=2) for name in ("identity", "two-distances", "associative-recall")),
-        Population(TASKS["reading-comprehension"], layers=2, heads=3),
-        Population(TASKS["brackets"], layers=2, heads=2),
+        Population(TASKS["associative-recall"], layers=2, heads=3),
+        Population(TASKS["identity"], layers=2, heads=2),
     ),
     model=DecoderSpec(layers=2, heads=4, width=32, head_width=8, norm="pre"),
     recipe=Recipe(
@@ -283,8 +283,8 @@ QUICK = Setting(
         checkpoints=Times(every=50),
     ),
     compiled=COMPILED,
-    pairs=32,
-    sequences=100,
+    pairs=24,
+    sequences=80,
     seeds=8,
 )
 
@@ -300,7 +300,7 @@ STUDY = Study(
             "Quick profile: 13 populations of eight members on eight tasks: decoders of two layers of four heads, and "
             "on some tasks of three layers of two heads, or of two layers of two or three; feed-forward layers, width "
             "32, 1000 steps of batch 64 on new sequences. 27 compiled models, rotated, heads in random order, with "
-            "soft attention. Methods see 32 pairs of sequences, landscapes 100 sequences.",
+            "soft attention. Methods see 24 pairs of sequences, landscapes 80 sequences.",
         ),
     },
     smoke=replace(
