@@ -20,8 +20,10 @@ from anchorlab.papers.truth.methods.ranking import (
     WRONG,
     Ranked,
 )
-from anchorlab.papers.truth.methods.scored import ALL, Population, Scored, half_way
+from anchorlab.papers.truth.methods.scored import ALL, Population, Scored, half_way, see
 from anchorlab.papers.truth.methods.study import QUICK, STUDY, TASKS, distance, experiments, sorted_by_size
+from anchorlab.theory.compiled import SELECTIVE
+from anchorlab.training.ensemble import initialise
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 UNITS = ("0.0", "0.1", "1.0", "1.1")
@@ -190,6 +192,26 @@ def test_shapes_of_the_trained_models():
     assert (deep.layers, deep.heads, deep.head_width) == (3, 2, 16)
     assert {(one.model.layers, one.model.heads) for one in given.values()} == {(2, 4), (3, 2), (2, 3), (2, 2)}
     assert {one.members.seeds for one in given.values()} == {tuple(range(1100, 1108))}
+
+
+def test_what_is_read_of_runs_and_of_compiled_models():
+    """Each truth is where it belongs, and the first head of a layer is not in a minimal set by its place alone."""
+    setting = replace(STUDY.profile("smoke").setting, populations=(Population(TASKS["identity"], 2, 2),))
+    experiment = experiments(setting)[0]
+    seeds = experiment.members.seeds
+    ensembles = {
+        step: initialise(experiment.model, experiment.task.shape, [seed + step for seed in seeds]) for step in (0, 20)
+    }
+    values = {("test", "loss"): [[6.0, 2.0]] * 2, ("test", "accuracy"): [[0.0, 0.25], [0.0, 0.75]]}
+    found = see([HandMadeRun(experiment, (0, 20), values, ensembles)], setting)
+    assert [one.truth.replace for one in (*found.trained, *found.resampled)] == ["mean", "resample"]
+    assert found.heads[0].truth.units == UNITS and found.trained[0].truth.units[2] == "0.mlp"
+    assert found.accuracy.tolist() == [[0.25], [0.75]]
+    assert [variant for _, variant in found.models] == list(SELECTIVE) and len(found.written) == len(SELECTIVE)
+    assert [one.truth.units for one in found.written_heads] == [one.truth.units for one in found.written]
+    assert (*found.written_heads[0].scores,)[-1] == "find_circuit"
+    needed = [{unit for own in one.truth.minimal()[0] for unit in own} for one in found.written]
+    assert not all("1.0" in one for one in needed) and not all("0.0" in one for one in needed)
 
 
 def test_tables_have_a_row_for_each_ranking():
