@@ -71,6 +71,7 @@ from anchorlab.lens.scoring import (
     area_under_curve,
     nearest_area,
     other_members,
+    patch_edges,
     prune_edges,
     random_scores,
     rank_correlation,

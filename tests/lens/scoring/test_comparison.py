@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import prune_edges, score_edges, score_units
+from anchorlab.lens import patch_edges, prune_edges, score_edges, score_units
 from anchorlab.models import LSTMSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens.scoring.reference import BASE, SHAPE, drawn, pairs
@@ -12,18 +12,19 @@ from tests.lens.scoring.reference import BASE, SHAPE, drawn, pairs
 METHODS = {
     "units": lambda *given, **options: score_units(*given, **options).values,
     "edges": lambda *given, **options: score_edges(*given, **options).edge_values,
+    "patched": lambda *given, **options: patch_edges(*given, **options).edge_values,
     "pruned": lambda *given, **options: prune_edges(*given, threshold=0.02, **options).edge_values,
 }
 
 
-@pytest.mark.parametrize("method", ["units", "edges"])
+@pytest.mark.parametrize("method", ["units", "edges", "patched"])
 def test_parts_of_the_batch_add_up(method):
     whole, parts = (METHODS[method](drawn(BASE), *pairs(), batch_size=size) for size in (None, 2))
     torch.testing.assert_close(whole, parts, rtol=0, atol=1e-12)
     assert whole.abs().max() > 0.01
 
 
-@pytest.mark.parametrize("method", ["units", "edges"])
+@pytest.mark.parametrize("method", ["units", "edges", "patched"])
 def test_scored_positions_may_differ_between_sequences(method):
     """Two scored positions of a sequence weigh the same; each sequence alone gives the same mean."""
     clean, corrupted, *answers = pairs(2)

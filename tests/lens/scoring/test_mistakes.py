@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anchorlab.lens import prune_edges, score_edges, score_units
-from anchorlab.lens.scoring import comparison, edges, passes, pruning, units
+from anchorlab.lens.scoring import comparison, edges, parts, passes, pruning, units
 from anchorlab.lens.scoring.graph import edges_of
 from tests.lens.scoring import linear
 from tests.lens.scoring.reference import BASE, drawn, edge_slopes, pairs
@@ -105,7 +105,7 @@ MISTAKES = {
     "units: the heads of another layer": (units_agree, units, "_by_unit", lambda one: lambda p, s: one(p, s).flip(0)),
     "pruning from the embedding on": (pruning_agrees, pruning, "edges_of", from_the_embedding),
     "pruning: clean and corrupted exchanged": (pruning_agrees, comparison.Pairs, "of", swapped),
-    "pruning with the corrupted values of another member": (pruning_agrees, pruning, "mapped", members_turned),
+    "pruning with the corrupted values of another member": (pruning_agrees, parts, "mapped", members_turned),
 }
 """What must notice, what is changed, and how."""
 

@@ -1,7 +1,6 @@
 """ACDC: remove edges one at a time, from the logits to the embedding, if the metric hardly changes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -11,9 +10,9 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import Metric
 from anchorlab.lens.effects.pairs import Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Comparison, Rows
+from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.lens.scoring.graph import LOGITS, edges_of, receivers_of, units_of
-from anchorlab.lens.scoring.passes import embedded, mapped, split_pass, unit_outputs
+from anchorlab.lens.scoring.parts import Part
 from anchorlab.lens.scoring.scores import Edge, Passes, Scores
 from anchorlab.progress import Counted, counted
 
@@ -61,7 +60,7 @@ def prune_edges(
     compared = Comparison.of(pairs, metric, batch_size)
     edges = edges_of(compared.template)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
-    parts = [_Part.of(compared, rows) for rows in compared.rows()]
+    parts = [Part.of(compared, rows) for rows in compared.rows()]
     removed = torch.zeros(compared.ensemble.size, len(units), len(receivers))
     whole = [part.outputs(removed) for part in parts]
 
@@ -98,36 +97,3 @@ def _removed_everywhere(
     unit = receiver if receiver in units else receiver.rpartition(".")[0]
     readers = [receivers.index(edge.receiver) for edge in edges if edge.sender == unit]
     return bool((removed[:, units.index(unit), readers] == 1).all())
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some pairs, the streams of the clean run that enter block 0, and what the units write in the corrupted run."""
-
-    compared: Comparison
-    rows: Rows
-    stream: Float[Tensor, "member row position width"]
-    others: Float[Tensor, "member unit row position width"]
-
-    @classmethod
-    def of(cls, compared: Comparison, rows: Rows) -> "_Part":
-        stream, end = (mapped(compared.ensemble, embedded, shared=[each]) for each in (rows.base, rows.source))
-        return cls(compared, rows, stream, mapped(compared.ensemble, unit_outputs, [end]))
-
-    def outputs(self, removed: Float[Tensor, "member unit receiver"]) -> Float[Tensor, "member row scored output"]:
-        """Return every member's outputs with some of its edges removed."""
-        stacked = [self.stream, removed.to(self.stream), self.others]
-        found: Tensor = mapped(self.compared.ensemble, split_pass, stacked, [self.rows.positions])[0]
-        return found
-
-    def metric(
-        self,
-        outputs: Float[Tensor, "member row scored output"],
-        whole: Float[Tensor, "member row scored output"] | None,
-    ) -> Float[Tensor, "member"]:
-        """Return the share of these pairs in each member's metric, or in the divergence from the whole model."""
-        if whole is None:
-            return torch.stack([self.compared.measure(each.double(), self.rows.answers) for each in outputs]).cpu()
-        pruned, own = (each.double().log_softmax(dim=-1) for each in (outputs, whole))
-        divergence = (own.exp() * (own - pruned)).sum(dim=(1, 2, 3))
-        return divergence.cpu() / self.compared.count

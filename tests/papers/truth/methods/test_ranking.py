@@ -6,20 +6,26 @@ import torch
 from anchorlab.lens import Landscape, Passes, Scores
 from anchorlab.papers.truth.methods.ranking import (
     ABLATION,
+    CIRCUIT,
     CONTROLS,
+    DETECTORS,
     INTEGRATED,
     METHODS,
+    OF_HEADS,
     OTHER,
+    PATHS,
     PLAIN,
     RANDOM,
+    RESAMPLED,
     WRONG,
     Ranked,
+    against,
     paired,
     ranked,
     shares,
 )
 from anchorlab.tasks import task
-from anchorlab.theory.compiled import COMPILED, compiled
+from anchorlab.theory.compiled import COMPILED, compiled, reordered
 
 LOSS = torch.tensor([[4.0, 1.0, 1.0, 0.0], [4.0, 4.0, 4.0, 0.0]]).double()  # either unit nearly suffices; both needed
 TRUTH = Landscape(("0.0", "1.0"), LOSS, torch.full_like(LOSS, torch.nan))
@@ -30,7 +36,7 @@ def of(*values):
 
 
 def written(name, variant, pairs=24):
-    made = compiled(name, variant, rotated=True, sharpness=8)
+    made = reordered(compiled(name, variant, rotated=True, sharpness=8), torch.Generator().manual_seed(2))
     return made, ranked(made.ensemble, made.task, pairs=pairs, sequences=100)
 
 
@@ -38,35 +44,70 @@ def written(name, variant, pairs=24):
 @pytest.mark.parametrize("name", [COMPILED[0], COMPILED[5], COMPILED[-1]])
 def test_the_landscape_of_a_compiled_model_is_its_truth(name, variant):
     made, found = written(name, variant)
-    assert {frozenset(one) for one in found.truth.minimal()[0]} == {frozenset(one) for one in made.truth.minimal}
-    assert (*found.scores,) == (*METHODS, *CONTROLS)
-    assert found.skill[0, found_at(WRONG)] < 0
+    known = {frozenset(one) for one in made.truth.minimal}
+    assert {frozenset(one) for one in found.whole.truth.minimal()[0]} == known
+    assert (*found.whole.scores,) == (*METHODS, *CONTROLS) == (*found.resampled.scores,)
+    assert (*found.heads.scores,) == (*METHODS, *CONTROLS, *OF_HEADS)
+    assert found.resampled.truth.replace == "resample" and found.whole.truth.replace == "mean"
+    assert found.whole.skill[0, found_at(WRONG)] < 0
+    heads = {frozenset(unit for unit in one if not unit.endswith(".mlp")) for one in known}
+    assert {frozenset(one) for one in found.heads.truth.minimal()[0]} == heads
 
 
 def found_at(name):
-    return (*METHODS, *CONTROLS).index(name)
+    return (*METHODS, *CONTROLS, *OF_HEADS).index(name)
+
+
+def values(ranked, method):
+    return dict(zip(ranked.truth.units, ranked.scores[method].of(ranked.truth.units)[0].abs().tolist(), strict=True))
 
 
 def test_what_is_known_of_the_methods_on_compiled_models():
-    """Neither of two heads with the same job is missed alone; a head that writes where nothing reads is no circuit."""
-    _, backup = written("identity", "backup")
-    rise = dict(zip(backup.truth.units, backup.scores[ABLATION].values[0].tolist(), strict=True))
-    assert rise["0.0"] < 0.01 * rise["1.0"] and rise["0.1"] < 0.01 * rise["1.0"]
+    """Neither of two heads with the same job is missed alone; a head that writes where nothing reads is no circuit.
+
+    The heads of layer 1 are exchanged: 1.1 answers.
+    """
+    backup = written("identity", "backup")[1].whole
+    rise = values(backup, ABLATION)
+    assert rise["0.0"] < 0.01 * rise["1.1"] and rise["0.1"] < 0.01 * rise["1.1"]
     assert backup.skill[0, found_at(INTEGRATED)] == pytest.approx(1.0)
-    _, distractor = written("identity", "distractor")
-    assert distractor.skill[0, found_at(ABLATION)] == pytest.approx(1.0)
-    for method in (ABLATION, "activation patching", "direct attribution"):
-        values = dict(zip(distractor.truth.units, distractor.scores[method].values[0].abs().tolist(), strict=True))
-        assert values["1.1"] < 0.01 * values["1.0"], method
-    assert distractor.scores["direct attribution"].values[0, 0].abs() < 1e-3  # layer 0 writes nothing to the logits
+    distractor = written("identity", "distractor")[1].whole
+    for method in (ABLATION, RESAMPLED, PATHS):
+        assert distractor.skill[0, found_at(method)] == pytest.approx(1.0)
+    for method in (ABLATION, RESAMPLED, "activation patching", PATHS, "direct attribution"):
+        assert values(distractor, method)["1.0"] < 0.01 * values(distractor, method)["1.1"], method
+    assert values(distractor, "direct attribution")["0.0"] < 1e-3  # layer 0 writes nothing to the logits
+
+
+def test_what_is_known_of_the_methods_for_heads():
+    """A distractor attends like the answer head, so that a detector recognises it; a cut of its paths costs nothing."""
+    heads = written("identity", "distractor")[1].heads
+    assert values(heads, DETECTORS)["1.0"] > 0.9 > 0.5 > values(heads, DETECTORS)["0.1"]
+    paths = values(heads, CIRCUIT)
+    assert paths["1.0"] == paths["0.1"] == 0.0 and min(paths["0.0"], paths["1.1"]) > 1.0
+    assert heads.skill[0, found_at(CIRCUIT)] == pytest.approx(1.0)
+
+
+def test_a_wrong_circuit_is_wrong_of_its_own_truth():
+    """Unit 1.0 matters most for one truth, and unit 0.0 for the other."""
+    loss = torch.tensor([[4.0, 3.0, 0.0, 0.0]]).double()
+    one, other = (
+        Landscape(("0.0", "1.0"), each, torch.full_like(each, torch.nan)) for each in (loss, loss[:, [0, 2, 1, 3]])
+    )
+    found = [
+        Scores(name, ("0.0", "1.0"), torch.tensor([[1.0, 2.0]]).double(), Passes(0, 0))
+        for name in (*METHODS, *CONTROLS[:-1])
+    ]
+    assert against(one, found).scores[WRONG].values[0].argmax() == 0
+    assert against(other, found).scores[WRONG].values[0].argmax() == 1
+    assert against(one, found).skill[0, 0] == 1.0 and against(other, found).skill[0, 0] == pytest.approx(-1.0, abs=0.1)
 
 
 def test_members_are_ranked_apart():
     of_task = task("anchor/identity")
     one, other = (compiled("identity", "backup", rotated=True, seed=seed, sharpness=8).ensemble for seed in (0, 1))
     ensemble = one.with_weights({name: torch.cat([value, other.weights[name]]) for name, value in one.weights.items()})
-    found = ranked(ensemble, of_task, pairs=16, sequences=40, seed=3)
-    other = ranked(ensemble, of_task, pairs=16, sequences=40, seed=4)
+    found, other = (ranked(ensemble, of_task, pairs=16, sequences=40, seed=seed).whole for seed in (3, 4))
     assert found.skill.shape == (2, len(METHODS) + len(CONTROLS))
     assert torch.equal(found.scores[OTHER].values, found.scores[INTEGRATED].values.roll(1, dims=0))
     assert not torch.equal(found.scores[RANDOM].values, other.scores[RANDOM].values)
@@ -93,3 +134,13 @@ def test_skill_is_zero_by_chance_and_one_if_all_is_right():
 def test_shares():
     found = shares(torch.tensor([[1.0, -3.0], [0.0, 0.0]]))
     assert found.tolist() == [[0.25, 0.75], [0.5, 0.5]]
+
+
+def test_skill_is_the_area_of_agreement_from_chance_to_one():
+    loss = torch.tensor([[1.0, 0.0, 0.9, 0.0, 0.3, 0.0, 0.05, 0.0], [2.0, 2.0, 0.1, 0.0, 2.0, 0.0, 2.0, 0.0]]).double()
+    one = Landscape(("0.0", "0.1", "1.0"), loss, torch.full_like(loss, torch.nan))
+    values = torch.tensor([[1.0, -3.0, 2.0], [0.5, 0.4, 0.1]]).double()
+    found = Ranked(one, {"a": Scores("a", one.units, values, Passes(0, 0))})
+    area, chance = found.column("area"), found.column("area_by_chance")
+    torch.testing.assert_close(found.skill, (area - chance) / (1 - chance))
+    assert area[:, 0].tolist() == [1.0, 0.5]

@@ -6,19 +6,24 @@ import pytest
 import torch
 
 from anchorlab.lens import Landscape, Passes, Scores
-from anchorlab.papers.truth.methods.drawing import early_weight
+from anchorlab.papers.truth.methods.drawing import early_weight, shape_table, truth_table
 from anchorlab.papers.truth.methods.ranking import (
     ABLATION,
+    DETECTORS,
     EDGES,
     INTEGRATED,
     INTEGRATED_EDGES,
     METHODS,
+    OF_HEADS,
+    PATHS,
     RANDOM,
     WRONG,
     Ranked,
 )
-from anchorlab.papers.truth.methods.scored import ALL, Scored, half_way
-from anchorlab.papers.truth.methods.study import QUICK, STUDY, distance, experiments, sorted_by_size
+from anchorlab.papers.truth.methods.scored import ALL, Population, Scored, half_way, see
+from anchorlab.papers.truth.methods.study import QUICK, STUDY, TASKS, distance, experiments, sorted_by_size
+from anchorlab.theory.compiled import SELECTIVE
+from anchorlab.training.ensemble import initialise
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 UNITS = ("0.0", "0.1", "1.0", "1.1")
@@ -38,10 +43,12 @@ GOOD, BAD = (2.0, 1.0, 3.0, 0.0), (2.0, 1.0, 0.0, 3.0)  # the first holds {0.0, 
 MIDDLE = (3.0, 1.0, 0.0, 2.0)
 
 
-def ranking(values=None, members=2, ablation=(0.0, 0.0, 1.0, 0.0)):
+def ranking(values=None, members=2, ablation=(0.0, 0.0, 1.0, 0.0), methods=ALL):
     """Return a `Ranked` in which every method is good but the named ones; random has the middle, a wrong circuit."""
     given = (
-        dict.fromkeys(ALL, GOOD) | {ABLATION: ablation, RANDOM: MIDDLE, WRONG: (0.0, 1.0, 0.0, 3.0)} | (values or {})
+        dict.fromkeys(methods, GOOD)
+        | {ABLATION: ablation, RANDOM: MIDDLE, WRONG: (0.0, 1.0, 0.0, 3.0)}
+        | (values or {})
     )
     return Ranked(
         truth(members),
@@ -52,22 +59,30 @@ def ranking(values=None, members=2, ablation=(0.0, 0.0, 1.0, 0.0)):
     )
 
 
-def seen(trained=None, written=None, early=(0.9, 0.9), accuracy=(1.0, 1.0)):
+def on_heads(detectors=GOOD, members=2):
+    return ranking({DETECTORS: detectors}, members, methods=(*ALL, *OF_HEADS))
+
+
+def seen(trained=None, written=None, early=(0.9, 0.9), accuracy=(1.0, 1.0), deep=None, resampled=None, heads=None):
+    """Two populations on one task, of two layers and of three."""
     one = ranking() if trained is None else trained
     other = ranking(members=1) if written is None else written
     return Scored(
-        ("one", "two"),
-        (one, one),
-        (("identity", "backup"), ("identity", "distractor")),
-        (other, other),
-        torch.tensor([early, early]).double(),
-        torch.tensor([accuracy, accuracy]).double(),
+        populations=(Population(TASKS["identity"], 2, 4), Population(TASKS["identity"], 3, 2)),
+        trained=(one, deep or one),
+        resampled=(resampled or one,) * 2,
+        heads=(heads or on_heads(),) * 2,
+        models=(("identity", "backup"), ("identity", "distractor")),
+        written=(other, other),
+        written_heads=(on_heads(members=1),) * 2,
+        early=torch.tensor([early, early]).double(),
+        accuracy=torch.tensor([accuracy, accuracy]).double(),
     )
 
 
 def skill(area):
-    """Of the nearest of both circuits; its chance was enumerated over the 24 rankings: 5 / 8."""
-    return (area - 0.625) / 0.375
+    """Return the skill of an area against the nearest of both circuits."""
+    return (area - chance()) / (1 - chance())
 
 
 def test_chance_of_the_hand_made_truth():
@@ -101,9 +116,9 @@ def test_values_of_rankings_made_by_hand():
 
 
 def mean_distance():
-    """Eight methods say (2, 1, 3, 0) / 6 and ablation (0, 0, 1, 0): eight of 36 pairs are half apart."""
-    assert len(METHODS) == 9
-    return 8 / 36 * 0.5
+    """Ten methods say (2, 1, 3, 0) / 6 and ablation (0, 0, 1, 0): ten of 55 pairs are half apart."""
+    assert len(METHODS) == 11
+    return 10 / 55 * 0.5
 
 
 def test_integrated_gradients_are_compared_with_plain_ones_in_units_and_in_edges():
@@ -123,6 +138,94 @@ def test_backups():
     assert found["backups-missed-when-trained"] == pytest.approx((0.3 / (1 / 3)) / (1.0 / (2 / 3)))
     assert found["backups-missed"] == pytest.approx(0.2)
     assert verdicts_of(STUDY, seen(one, small))["backups-missed"] != "supported"
+
+
+def loss_of_bad():
+    """By how much the skill of BAD, with an area of 1 / 4, is below the best."""
+    return 1 - skill(0.25)
+
+
+def test_ablation_leads_less_if_the_truth_is_resampled():
+    """By the mean, integrated gradients are all wrong and ablation ties 0.0 with 1.1: an area of 3 / 4."""
+    by_mean = ranking({INTEGRATED: BAD})
+    same = values_of(STUDY, seen(by_mean, resampled=by_mean))["shared-replacement"]
+    gone = values_of(STUDY, seen(by_mean, resampled=ranking()))["shared-replacement"]
+    assert same == pytest.approx(0.0)
+    assert gone == pytest.approx(loss_of_bad(), abs=0.1)  # the skill of ablation is the same in both
+    turned = values_of(STUDY, seen(ranking(), resampled=by_mean))["shared-replacement"]
+    assert turned == pytest.approx(-gone)
+    assert verdicts_of(STUDY, seen(by_mean, resampled=by_mean))["shared-replacement"] == "differs at small scale"
+
+
+def test_paths_are_compared_with_what_gradients_estimate_of_them():
+    found = values_of(STUDY, seen(ranking({EDGES: BAD})))["exact-paths"]
+    assert found == pytest.approx(loss_of_bad(), abs=0.1)
+    assert values_of(STUDY, seen(ranking({PATHS: BAD})))["exact-paths"] == pytest.approx(-found)
+
+
+def test_three_layers_are_compared_with_two_on_one_task():
+    """One of eleven methods is wrong on three layers."""
+    found = values_of(STUDY, seen(deep=ranking({EDGES: BAD})))["worse-when-deeper"]
+    assert found == pytest.approx(loss_of_bad() / 11, abs=0.01)
+    assert values_of(STUDY, seen(ranking({EDGES: BAD}), deep=ranking()))["worse-when-deeper"] == pytest.approx(-found)
+    apart = replace(seen(), populations=(Population(TASKS["brackets"], 2, 4), Population(TASKS["identity"], 3, 2)))
+    assert values_of(STUDY, apart)["worse-when-deeper"] is None
+    first = replace(
+        seen(),
+        populations=tuple(Population(TASKS["identity"], *shape) for shape in ((2, 4), (2, 2), (3, 2))),
+        trained=(ranking(), ranking({EDGES: BAD}), ranking({EDGES: BAD})),
+    )
+    assert values_of(STUDY, first)["worse-when-deeper"] == pytest.approx(found)  # with the first of two layers
+
+
+def test_detectors_are_judged_on_heads():
+    assert values_of(STUDY, seen())["recognised"] == pytest.approx(1.0)
+    found = values_of(STUDY, seen(heads=on_heads(BAD)))["recognised"]
+    assert found == pytest.approx(1 - loss_of_bad(), abs=0.1)
+    assert verdicts_of(STUDY, seen(heads=on_heads(BAD)))["recognised"] == "differs at small scale"
+
+
+def test_shapes_of_the_trained_models():
+    given = {one.label: one for one in experiments(QUICK)}
+    assert len(given) == len(QUICK.populations) == 13 and len({one.task for one in given.values()}) == 8
+    deep = given["identity, 3 x 2"].model
+    assert (deep.layers, deep.heads, deep.head_width) == (3, 2, 16)
+    assert {(one.model.layers, one.model.heads) for one in given.values()} == {(2, 4), (3, 2), (2, 3), (2, 2)}
+    assert {one.members.seeds for one in given.values()} == {tuple(range(1100, 1108))}
+
+
+def test_what_is_read_of_runs_and_of_compiled_models():
+    """Each truth is where it belongs, and the first head of a layer is not in a minimal set by its place alone."""
+    setting = replace(STUDY.profile("smoke").setting, populations=(Population(TASKS["identity"], 2, 2),))
+    experiment = experiments(setting)[0]
+    seeds = experiment.members.seeds
+    ensembles = {
+        step: initialise(experiment.model, experiment.task.shape, [seed + step for seed in seeds]) for step in (0, 20)
+    }
+    values = {("test", "loss"): [[6.0, 2.0]] * 2, ("test", "accuracy"): [[0.0, 0.25], [0.0, 0.75]]}
+    found = see([HandMadeRun(experiment, (0, 20), values, ensembles)], setting)
+    assert [one.truth.replace for one in (*found.trained, *found.resampled)] == ["mean", "resample"]
+    assert found.heads[0].truth.units == UNITS and found.trained[0].truth.units[2] == "0.mlp"
+    assert found.accuracy.tolist() == [[0.25], [0.75]]
+    assert [variant for _, variant in found.models] == list(SELECTIVE) and len(found.written) == len(SELECTIVE)
+    assert [one.truth.units for one in found.written_heads] == [one.truth.units for one in found.written]
+    assert (*found.written_heads[0].scores,)[-1] == "find_circuit"
+    needed = [{unit for own in one.truth.minimal()[0] for unit in own} for one in found.written]
+    assert not all("1.0" in one for one in needed) and not all("0.0" in one for one in needed)
+
+
+def test_tables_have_a_row_for_each_ranking():
+    """Detectors and find_circuit have a skill on heads alone; a shape has the mean of its populations."""
+    found = seen(ranking({EDGES: BAD}), deep=ranking(), heads=on_heads(BAD), resampled=ranking({EDGES: MIDDLE}))
+    rows = {row[0]: row[1:] for row in truth_table(found).rows}
+    assert list(rows) == [*ALL, *OF_HEADS]
+    assert rows[DETECTORS][:6] == (None,) * 6 and rows["find_circuit"][6] == pytest.approx(1.0)
+    assert rows[DETECTORS][6] == pytest.approx(1 - loss_of_bad(), abs=0.1) and rows[DETECTORS][9] == pytest.approx(1.0)
+    assert rows[EDGES][0] == pytest.approx(1 - loss_of_bad() / 2, abs=0.1)  # the mean of both populations
+    assert rows[EDGES][3] == pytest.approx(skill(0.5), abs=0.1)
+    shapes = {row[0]: row[1:] for row in shape_table(found).rows}
+    assert shape_table(found).columns == ("ranking", "2 x 4", "3 x 2")
+    assert shapes[EDGES] == pytest.approx((1 - loss_of_bad(), 1.0), abs=0.1)
 
 
 def test_trained_models_on_which_one_method_is_better_than_on_compiled_ones():

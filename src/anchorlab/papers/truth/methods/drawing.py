@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Scatter, ScatterFigure, Table, grid, numbers
-from anchorlab.papers.truth.methods.ranking import METHODS, Ranked, shares
-from anchorlab.papers.truth.methods.scored import ALL, Scored
+from anchorlab.papers.truth.methods.ranking import METHODS, OF_HEADS, Ranked, shares
+from anchorlab.papers.truth.methods.scored import ALL, ON_HEADS, Scored
 from anchorlab.studies.interval import bootstrap
 from anchorlab.theory.compiled import SELECTIVE
 
@@ -21,12 +21,13 @@ def _of_variant(seen: Scored, variant: str) -> Float[Tensor, "method"]:
 
 
 def skill_figure(seen: Scored) -> MapFigure:
-    """Draw the skill of every method and control on every task and on every kind of compiled model."""
+    """Draw the skill of every method and control on every population and on every kind of compiled model."""
     columns = [*seen.skill.nanmean(dim=0), *(_of_variant(seen, variant) for variant in SELECTIVE)]
-    names = (*seen.tasks, *(f"compiled, {variant}" for variant in SELECTIVE))
+    names = (*(one.label for one in seen.populations), *(f"compiled, {variant}" for variant in SELECTIVE))
     return MapFigure(
-        "Skill of each method and control on each task",
-        f"{SKILL} Mean over seeds, and over compiled models; empty for a control that one member cannot have.",
+        "Skill of each method and control on each population",
+        f"{SKILL} Mean over seeds, and over compiled models; 3 x 2 are three layers of two heads. Empty for a control "
+        "that one member cannot have.",
         ((Map("", grid(torch.stack(columns, dim=1)), row_ticks=ALL, column_ticks=names),),),
         x_label="",
         y_label="",
@@ -47,7 +48,8 @@ def cost_figure(seen: Scored) -> ScatterFigure:
 
     return ScatterFigure(
         "Skill against cost",
-        f"{SKILL} Mean over seeds and tasks, or over compiled models; passes forward and backward of all sequences.",
+        f"{SKILL} Mean over seeds and populations, or over compiled models; passes forward and backward, over all "
+        "sequences.",
         (
             scatter("trained", seen.trained, seen.skill.nanmean(dim=(0, 1))),
             scatter("compiled", seen.written, seen.skill_of_compiled.nanmean(dim=0)),
@@ -79,7 +81,7 @@ def method_table(seen: Scored) -> Table:
         "Agreement of each method and control with the truth",
         f"{SKILL} Correlation: Spearman's, with the sizes of exact Shapley values. Recovered: the share of the effect "
         "that the highest units recover, as many as the smallest circuit has. Means with 95 % intervals over seeds, "
-        "each the mean over tasks, and over compiled models; passes are means over tasks.",
+        "each the mean over populations, and over compiled models; passes are means over populations.",
         (
             *("ranking", "skill, trained", "from", "to", "skill, compiled", "from", "to"),
             *("correlation", "from", "to", "recovered", "from", "to", "forward", "backward"),
@@ -92,6 +94,48 @@ def _with_interval(values: Float[Tensor, "unit"]) -> tuple[float | None, float |
     own = values[values.isfinite()]
     interval = bootstrap(own) or (None, None)
     return (float(own.mean()), *interval) if len(own) else (None, None, None)
+
+
+def truth_table(seen: Scored) -> Table:
+    """Return the skill of every method and control on trained members against other truths."""
+    rows: list[tuple[str | int | float | None, ...]] = []
+    for place, name in enumerate(ON_HEADS):
+        whole = name not in OF_HEADS
+        mean, resampled = (
+            _with_interval(each[..., place].nanmean(dim=1)) if whole else (None, None, None)
+            for each in (seen.skill, seen.skill_if_resampled)
+        )
+        heads = _with_interval(seen.skill_on_heads[..., place].nanmean(dim=1))
+        rows.append(
+            (name, *mean, *resampled, *heads, *_with_interval(seen.skill_on_heads_of_compiled[:, place])),
+        )
+    return Table(
+        "The same against other truths",
+        f"{SKILL} On trained members, if the truth replaces units by their mean or by another sequence's; and on heads "
+        "alone, whose truth keeps every feed-forward layer, trained and compiled. Detectors and find_circuit rank no "
+        "feed-forward layers. Means with 95 % intervals over seeds, each the mean over populations, and over compiled "
+        "models.",
+        (
+            *("ranking", "by the mean", "from", "to", "resampled", "from", "to"),
+            *("heads, trained", "from", "to", "heads, compiled", "from", "to"),
+        ),
+        tuple(rows),
+    )
+
+
+def shape_table(seen: Scored) -> Table:
+    """Return the skill of every method and control on each shape of trained models."""
+    shapes = [*dict.fromkeys((one.layers, one.heads) for one in seen.populations)]
+    of = [[place for place, one in enumerate(seen.populations) if one[1:] == shape] for shape in shapes]
+    rows: list[tuple[str | int | float | None, ...]] = [
+        (name, *(float(seen.skill[:, own, place].nanmean()) for own in of)) for place, name in enumerate(ALL)
+    ]
+    return Table(
+        "Skill by shape",
+        f"{SKILL} Mean over seeds and over the populations of each shape, layers x heads.",
+        ("ranking", *(f"{layers} x {heads}" for layers, heads in shapes)),
+        tuple(rows),
+    )
 
 
 def failure_table(seen: Scored) -> Table:

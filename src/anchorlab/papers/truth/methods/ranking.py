@@ -1,9 +1,9 @@
 """What every method says about the units of a model, and how far it agrees with the model's landscape."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -16,14 +16,19 @@ from anchorlab.lens import (
     agreement,
     attribute,
     landscape,
+    nearest_area,
     other_members,
     patch,
+    patch_edges,
     prune_edges,
     random_scores,
     score_edges,
     score_units,
     weight_norms,
 )
+from anchorlab.lens.scoring.agreement import nearest_area_by_chance
+from anchorlab.papers.truth.methods.heads import circuit_paths, detected, of_heads
+from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch, Task
 from anchorlab.training import Ensemble
 
@@ -33,12 +38,15 @@ if TYPE_CHECKING:
 STEPS = 5  # runs on the path of integrated gradients
 PRUNED = 0.01  # ACDC's threshold, in nats
 
-ABLATION = "ablation, one by one"
+ABLATION, RESAMPLED = "ablation, one by one", "ablation, resampled"
+PATHS = "path patching"
 PLAIN, INTEGRATED = "attribution patching", f"attribution patching, {STEPS} steps"
 EDGES, INTEGRATED_EDGES = "edge attribution patching", f"edge attribution patching, {STEPS} steps"
 METHODS = (
     ABLATION,
+    RESAMPLED,
     "activation patching",
+    PATHS,
     "direct attribution",
     PLAIN,
     INTEGRATED,
@@ -49,6 +57,8 @@ METHODS = (
 )
 RANDOM, WRONG, OTHER = "random", "wrong circuit", "another member"
 CONTROLS = ("weight norms", OTHER, RANDOM, WRONG)
+DETECTORS, CIRCUIT = "detectors", "find_circuit"
+OF_HEADS = (DETECTORS, CIRCUIT)
 
 
 @dataclass(frozen=True)
@@ -72,14 +82,17 @@ class Ranked:
         """Return a column of `agreement`, for all methods and controls."""
         return torch.tensor([one[name].to_list() for one in self.tables], dtype=torch.float64).T
 
-    @property
+    @cached_property
     def skill(self) -> Float[Tensor, "member method"]:
         """The area under the ROC curve against the nearest minimal circuit: 0 as by chance, 1 if it is all right.
 
         NaN for a member whose only circuits are all units or none.
         """
-        chance = self.column("area_by_chance")
-        return (self.column("area") - chance) / (1 - chance)
+        units = self.truth.units
+        sets = [torch.tensor([[unit in one for unit in units] for one in own]) for own in self.truth.minimal()]
+        chance = nearest_area_by_chance(sets, torch_generator(0, "rankings")).unsqueeze(1)
+        areas = [nearest_area(one.of(units).abs().double(), sets) for one in self.scores.values()]
+        return (torch.stack(areas, dim=1) - chance) / (1 - chance)
 
     def shares(self, name: str) -> Float[Tensor, "member unit"]:
         """Return the sizes of a method's scores, as shares of their sum; equal shares if all are 0."""
@@ -104,20 +117,39 @@ def paired(task: Task, count: int) -> tuple[Batch, Batch]:
     return clean, replace(clean, inputs=clean.inputs.roll(1, dims=0), answers=clean.answers.roll(1, dims=0))
 
 
-def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int = 0) -> Ranked:
-    """Apply every method and control to the members of an ensemble, and measure their landscape.
+class Rankings(NamedTuple):
+    """What methods say of the members of one ensemble, against three truths.
+
+    Fields
+        whole: the landscape of all units, replaced by their mean
+        resampled: the same, replaced by another sequence's
+        heads: the landscape of heads, with every feed-forward layer kept; methods for heads alone come last
+    """
+
+    whole: Ranked
+    resampled: Ranked
+    heads: Ranked
+
+
+def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int = 0) -> Rankings:
+    """Apply every method and control to the members of an ensemble, and measure their landscapes.
 
     Args:
         pairs: the number of clean and corrupted sequences that the methods see
-        sequences: the number of sequences behind the landscape; its units are replaced by their mean
+        sequences: the number of sequences behind a landscape
         seed: of the random ranking
     """
-    truth = landscape(ensemble, "all", task=task, split=split_of(task), sequences=sequences, progress=False)
+    truth, resampled = (
+        landscape(ensemble, "all", how, task=task, split=split_of(task), sequences=sequences, progress=False)
+        for how in ("mean", "resample")
+    )
     both = paired(task, pairs)
     integrated = score_units(ensemble, *both, steps=STEPS)
     found = [
-        alone(truth),
+        alone(truth, ABLATION),
+        alone(resampled, RESAMPLED),
         patched(ensemble, *both, truth.units),
+        patch_edges(ensemble, *both, progress=False),
         direct(ensemble, *both, truth.units),
         score_units(ensemble, *both),
         integrated,
@@ -128,17 +160,27 @@ def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int
         weight_norms(ensemble),
         replace(other_members(integrated) if ensemble.size > 1 else nothing(integrated), method=OTHER),
         random_scores(ensemble, seed),
-        reversed_truth(truth),
     ]
-    assert (*METHODS, *CONTROLS) == tuple(one.method for one in found)
-    return Ranked(truth, {one.method: one for one in found})
+    heads = [
+        replace(detected(ensemble, both[0]), method=DETECTORS),
+        replace(circuit_paths(ensemble, task, split_of(task), pairs), method=CIRCUIT),
+    ]
+    return Rankings(against(truth, found), against(resampled, found), against(of_heads(truth), [*found, *heads]))
 
 
-def alone(truth: Landscape) -> Scores:
+def against(truth: Landscape, found: Sequence[Scores]) -> Ranked:
+    """Return scores against a truth, with the wrong circuit after all controls."""
+    scores = {one.method: one for one in found if one.method not in OF_HEADS}
+    scores[WRONG] = reversed_truth(truth)
+    assert (*METHODS, *CONTROLS) == tuple(scores)
+    return Ranked(truth, scores | {one.method: one for one in found if one.method in OF_HEADS})
+
+
+def alone(truth: Landscape, name: str) -> Scores:
     """Return how much the loss rises if one unit alone is replaced."""
     every = truth.loss.shape[1] - 1
     without = [every - (1 << place) for place in range(len(truth.units))]
-    return Scores(ABLATION, truth.units, truth.loss[:, without] - truth.loss[:, [every]], Passes(len(without) + 1, 0))
+    return Scores(name, truth.units, truth.loss[:, without] - truth.loss[:, [every]], Passes(len(without) + 1, 0))
 
 
 def patched(ensemble: Ensemble, clean: Batch, corrupted: Batch, units: tuple[str, ...]) -> Scores:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -12,13 +13,28 @@ from torch import Tensor
 from anchorlab.lens import landscape
 from anchorlab.lens.scoring import rank_correlation
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.truth.methods.ranking import CONTROLS, METHODS, Ranked, ranked, split_of
+from anchorlab.papers.truth.methods.ranking import CONTROLS, METHODS, OF_HEADS, Ranked, Rankings, ranked, split_of
+from anchorlab.rng import torch_generator
 from anchorlab.studies.kit import at_end
 from anchorlab.tasks import Task
-from anchorlab.theory.compiled import SELECTIVE, SOFT, compiled
+from anchorlab.theory.compiled import SELECTIVE, SOFT, compiled, reordered
 from anchorlab.training import Recipe, TrainedRun
 
 ALL = (*METHODS, *CONTROLS)
+ON_HEADS = (*ALL, *OF_HEADS)
+
+
+class Population(NamedTuple):
+    """Members trained on one task, of one shape."""
+
+    task: Task
+    layers: int
+    heads: int
+
+    @property
+    def label(self) -> str:
+        """The task's name without its family, with layers and heads: `identity, 3 x 2`."""
+        return f"{self.task.name.partition('/')[2]}, {self.layers} x {self.heads}"
 
 
 @dataclass(frozen=True)
@@ -26,14 +42,14 @@ class Setting:
     """What a profile trains and ranks.
 
     Fields
-        tasks: the tasks of the trained models
-        model, recipe: of all trained models
+        populations: tasks and shapes of the trained models
+        model, recipe: of all trained models, but for the model's shape
         compiled: the names of the compiled models
         pairs, sequences: of `ranked`
-        seeds: the members on each task
+        seeds: the members of each population
     """
 
-    tasks: tuple[Task, ...]
+    populations: tuple[Population, ...]
     model: DecoderSpec
     recipe: Recipe
     compiled: tuple[str, ...]
@@ -42,70 +58,92 @@ class Setting:
     seeds: int
 
 
-def label_of(task: Task) -> str:
-    """Return a task's name without its family."""
-    return task.name.partition("/")[2]
-
-
 @dataclass(frozen=True)
 class Scored:
     """How well methods and controls, in the order of `ALL`, rank the units of trained and of compiled models.
 
     Fields
-        tasks: of the trained members, `[task]`
-        trained: one `Ranked` for each task, of all members
+        populations: of the trained members
+        trained, resampled: one `Ranked` for each population, against units replaced by their mean, and by resampling
+        heads: the same against heads alone, with the methods of `OF_HEADS` last
         models: the name and the variant of each compiled model
-        written: one `Ranked` for each compiled model
-        early: `[seed task]`, the rank correlation of a member's Shapley values, by size, at the end of training with
-            those when half of its loss had gone
-        accuracy: `[seed task]`, of the trained members at the end
+        written, written_heads: one `Ranked` for each compiled model, of all units and of heads alone
+        early: `[seed population]`, the rank correlation of a member's Shapley values, by size, at the end of training
+            with those when half of its loss had gone
+        accuracy: `[seed population]`, of the trained members at the end
     """
 
-    tasks: tuple[str, ...]
+    populations: tuple[Population, ...]
     trained: tuple[Ranked, ...]
+    resampled: tuple[Ranked, ...]
+    heads: tuple[Ranked, ...]
     models: tuple[tuple[str, str], ...]
     written: tuple[Ranked, ...]
-    early: Float[Tensor, "seed task"]
-    accuracy: Float[Tensor, "seed task"]
+    written_heads: tuple[Ranked, ...]
+    early: Float[Tensor, "seed population"]
+    accuracy: Float[Tensor, "seed population"]
 
     @cached_property
-    def skill(self) -> Float[Tensor, "seed task method"]:
+    def skill(self) -> Float[Tensor, "seed population method"]:
         """`Ranked.skill` of the trained members."""
         return torch.stack([one.skill for one in self.trained], dim=1)
+
+    @cached_property
+    def skill_if_resampled(self) -> Float[Tensor, "seed population method"]:
+        """`Ranked.skill` of the trained members if the truth replaces units by another sequence's."""
+        return torch.stack([one.skill for one in self.resampled], dim=1)
+
+    @cached_property
+    def skill_on_heads(self) -> Float[Tensor, "seed population method"]:
+        """`Ranked.skill` of the trained members on heads alone, in the order of `ON_HEADS`."""
+        return torch.stack([one.skill for one in self.heads], dim=1)
 
     @cached_property
     def skill_of_compiled(self) -> Float[Tensor, "model method"]:
         """`Ranked.skill` of the compiled models."""
         return torch.cat([one.skill for one in self.written])
 
-    def column(self, name: str) -> Float[Tensor, "seed task method"]:
+    @cached_property
+    def skill_on_heads_of_compiled(self) -> Float[Tensor, "model method"]:
+        """`Ranked.skill` of the compiled models on heads alone, in the order of `ON_HEADS`."""
+        return torch.cat([one.skill for one in self.written_heads])
+
+    def column(self, name: str) -> Float[Tensor, "seed population method"]:
         """Return a column of `agreement` for the trained members."""
         return torch.stack([one.column(name) for one in self.trained], dim=1)
 
     def of(self, method: str) -> Float[Tensor, "seed"]:
-        """Return the skill of a method or control on each seed, mean over tasks."""
+        """Return the skill of a method or control on each seed, mean over populations."""
         return self.skill[..., ALL.index(method)].nanmean(dim=1)
 
 
 def see(runs: Sequence[TrainedRun], setting: Setting) -> Scored:
     """Rank the units of the runs' members and of the compiled models."""
     sizes = setting.pairs, setting.sequences
-    trained = [ranked(run.ensemble(), run.experiment.task, *sizes, seed) for seed, run in enumerate(runs)]
+    found = [ranked(run.ensemble(), run.experiment.task, *sizes, seed) for seed, run in enumerate(runs)]
+    written = _written(setting.compiled, *sizes)
     return Scored(
-        tuple(label_of(run.experiment.task) for run in runs),
-        tuple(trained),
-        tuple(product(setting.compiled, SELECTIVE)),
-        _written(setting.compiled, *sizes),
-        torch.stack([_early(run, one, setting) for run, one in zip(runs, trained, strict=True)], dim=1),
-        torch.stack([at_end(run, split_of(run.experiment.task), "accuracy").double() for run in runs], dim=1),
+        populations=setting.populations,
+        trained=tuple(one.whole for one in found),
+        resampled=tuple(one.resampled for one in found),
+        heads=tuple(one.heads for one in found),
+        models=tuple(product(setting.compiled, SELECTIVE)),
+        written=tuple(one.whole for one in written),
+        written_heads=tuple(one.heads for one in written),
+        early=torch.stack([_early(run, one.whole, setting) for run, one in zip(runs, found, strict=True)], dim=1),
+        accuracy=torch.stack([at_end(run, split_of(run.experiment.task), "accuracy").double() for run in runs], dim=1),
     )
 
 
 @lru_cache(maxsize=1)  # the control reads the same
-def _written(names: tuple[str, ...], pairs: int, sequences: int) -> tuple[Ranked, ...]:
-    """Return what is said of every variant of some compiled models."""
-    made = [compiled(*one, rotated=True, sharpness=SOFT) for one in product(names, SELECTIVE)]
-    return tuple(ranked(one.ensemble, one.task, pairs, sequences, seed) for seed, one in enumerate(made))
+def _written(names: tuple[str, ...], pairs: int, sequences: int) -> tuple[Rankings, ...]:
+    """Return what is said of every variant of some compiled models, with the heads of each layer in random order."""
+    found = []
+    for seed, one in enumerate(product(names, SELECTIVE)):
+        made = compiled(*one, rotated=True, sharpness=SOFT)
+        made = reordered(made, torch_generator(seed, "heads", *one))
+        found.append(ranked(made.ensemble, made.task, pairs, sequences, seed))
+    return tuple(found)
 
 
 def half_way(run: TrainedRun) -> list[int]:

@@ -14,32 +14,49 @@ from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.truth.methods.drawing import cost_figure, failure_table, method_table, skill_figure
+from anchorlab.papers.truth.methods.drawing import (
+    cost_figure,
+    failure_table,
+    method_table,
+    shape_table,
+    skill_figure,
+    truth_table,
+)
 from anchorlab.papers.truth.methods.ranking import (
     ABLATION,
+    DETECTORS,
     EDGES,
     INTEGRATED,
     INTEGRATED_EDGES,
     METHODS,
+    PATHS,
     PLAIN,
     RANDOM,
     WRONG,
     Ranked,
     shares,
 )
-from anchorlab.papers.truth.methods.scored import Scored, Setting, label_of, see
+from anchorlab.papers.truth.methods.scored import ALL, ON_HEADS, Population, Scored, Setting, see
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
-from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
 from anchorlab.theory.compiled import COMPILED
 from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, Times, TrainedRun, WarmupCosine
 
+SEEN = (*SEARCHED, *range(1000, 1008))  # eight populations of two layers of four heads were published of these
+FIRST = 1100  # of the seeds of members
+
 
 def experiments(setting: Setting) -> list[Experiment]:
-    """Return a training on each task."""
-    members = Members(seeds=fresh(setting.seeds))
-    return [Experiment(one, setting.model, setting.recipe, members, label_of(one)) for one in setting.tasks]
+    """Return a training of each population."""
+    members = Members(seeds=range(FIRST, FIRST + setting.seeds))
+    found = []
+    for one in setting.populations:
+        width = setting.model.width // one.heads
+        model = setting.model.replace(layers=one.layers, heads=one.heads, head_width=width)
+        found.append(Experiment(one.task, model, setting.recipe, members, one.label))
+    return found
 
 
 QUESTION = "our own question"
@@ -153,6 +170,61 @@ def there_when_learned(seen: Scored) -> Float[Tensor, "seed"]:
     return seen.early.nanmean(dim=1)
 
 
+@claim(
+    "Ablation leads integrated gradients since it replaces units as the truth does",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_least(0.3),
+)
+def shared_replacement(seen: Scored) -> Float[Tensor, "seed"]:
+    """Skill of ablation minus that of attribution patching with five steps, mean over populations, if the truth
+    replaces units by their mean, as ablation does, minus the same difference if it takes another sequence's values."""
+    lead, other = (
+        each[..., ALL.index(ABLATION)] - each[..., ALL.index(INTEGRATED)]
+        for each in (seen.skill, seen.skill_if_resampled)
+    )
+    return lead.nanmean(dim=1) - other.nanmean(dim=1)
+
+
+@claim(
+    "Patching each path finds circuits better than what gradients estimate of it",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_least(0.02),
+)
+def exact_paths(seen: Scored) -> Float[Tensor, "seed"]:
+    """Skill of path patching minus that of edge attribution patching, mean over populations."""
+    return seen.of(PATHS) - seen.of(EDGES)
+
+
+@claim(
+    "Methods rank the units of three layers worse than those of two",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_least(0.05),
+)
+def worse_when_deeper(seen: Scored) -> Float[Tensor, "seed"] | None:
+    """Skill on members of two layers minus that on members of three, mean over methods and over tasks of both."""
+    deep = {one.task.name: place for place, one in enumerate(seen.populations) if one.layers == 3}
+    flat = {one.task.name: place for place, one in reversed([*enumerate(seen.populations)]) if one.layers == 2}
+    both = [(flat[name], place) for name, place in deep.items() if name in flat]
+    if not both:
+        return None
+    methods = seen.skill[..., : len(METHODS)]
+    return torch.stack([methods[:, one] - methods[:, other] for one, other in both]).nanmean(dim=(0, 2))
+
+
+@claim(
+    "Heads that a detector recognises are those that a model needs",
+    at=QUESTION,
+    paper=NO_PAPER,
+    band=at_least(0.25),
+)
+def recognised(seen: Scored) -> Float[Tensor, "seed"]:
+    """Skill on heads alone of a ranking by the strongest detector, mean over populations."""
+    return seen.skill_on_heads[..., ON_HEADS.index(DETECTORS)].nanmean(dim=1)
+
+
 @claim("A random ranking is as good as chance", at=QUESTION, paper=NO_PAPER, band=within(-0.25, 0.25))
 def random_at_chance(seen: Scored) -> Float[Tensor, "seed"]:
     """Skill of a random ranking, mean over tasks."""
@@ -172,15 +244,15 @@ def learns(seen: Scored) -> Float[Tensor, "seed"]:
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the skill of every method on every task, and skill against cost."""
+    """Draw the skill of every method on every population, and skill against cost."""
     seen = see(runs, setting)
-    return Analysis(
-        seen, figures=[skill_figure(seen), cost_figure(seen)], tables=[method_table(seen), failure_table(seen)]
-    )
+    tables = [method_table(seen), truth_table(seen), shape_table(seen), failure_table(seen)]
+    return Analysis(seen, figures=[skill_figure(seen), cost_figure(seen)], tables=tables)
 
 
-QUICK = Setting(
-    tasks=(
+TASKS = {
+    one.name.partition("/")[2]: one
+    for one in (
         task("anchor/identity"),
         task("anchor/two-distances"),
         task("anchor/reading-comprehension"),
@@ -189,6 +261,15 @@ QUICK = Setting(
         task("classics/repeated-sequence", length=16, vocabulary=20, periods=(3, 6)),
         task("classics/brackets", length=12),
         task("retrieval/tokens", steps=1, symbols=12),
+    )
+}
+
+QUICK = Setting(
+    populations=(
+        *(Population(one, layers=2, heads=4) for one in TASKS.values()),
+        *(Population(TASKS[name], layers=3, heads=2) for name in ("identity", "two-distances", "associative-recall")),
+        Population(TASKS["associative-recall"], layers=2, heads=3),
+        Population(TASKS["identity"], layers=2, heads=2),
     ),
     model=DecoderSpec(layers=2, heads=4, width=32, head_width=8, norm="pre"),
     recipe=Recipe(
@@ -202,8 +283,8 @@ QUICK = Setting(
         checkpoints=Times(every=50),
     ),
     compiled=COMPILED,
-    pairs=48,
-    sequences=200,
+    pairs=24,
+    sequences=80,
     seeds=8,
 )
 
@@ -216,15 +297,15 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: eight tasks of eight members, decoders of two layers of four heads with feed-forward "
-            "layers, width 32, 1000 steps of batch 64 on new sequences; 27 compiled models, rotated, with soft "
-            "attention. Methods see 48 pairs of sequences; units are replaced by their mean over 200.",
+            "Quick profile: 13 populations of eight members on eight tasks: decoders of two layers of four heads, and "
+            "on some tasks of three layers of two heads, or of two layers of two or three; feed-forward layers, width "
+            "32, 1000 steps of batch 64 on new sequences. 27 compiled models, rotated, heads in random order, with "
+            "soft attention. Methods see 24 pairs of sequences, landscapes 80 sequences.",
         ),
     },
     smoke=replace(
         QUICK,
-        tasks=QUICK.tasks[:1] + QUICK.tasks[-1:],
-        model=QUICK.model.replace(heads=2),
+        populations=(Population(TASKS["identity"], 2, 2), Population(TASKS["identity"], 3, 2)),
         recipe=QUICK.recipe.replace(
             duration=20,
             schedule=WarmupCosine(warmup=2, horizon=20, end=0.1),
@@ -236,5 +317,5 @@ STUDY = Study(
         sequences=20,
         seeds=2,
     ),
-    chosen_on=SEARCHED,
+    chosen_on=SEEN,
 )
