@@ -5,7 +5,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Into
+from anchorlab.lens.effects.pairs import Into, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.lens.scoring.graph import edges_of, receivers_of, units_of
@@ -42,7 +42,8 @@ def patch_edges(
     Errors: as `score_units`.
     Source: Goldowsky-Dill et al., 2023, arXiv 2304.05969.
     """
-    compared = Comparison.of(model, clean, corrupted, answers, corrupted_answers, metric, into, positions, batch_size)
+    pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
+    compared = Comparison.of(pairs, metric, batch_size)
     edges = edges_of(compared.template)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     parts = [Part.of(compared, rows) for rows in compared.rows()]
