@@ -50,6 +50,11 @@ def test_the_landscape_of_a_compiled_model_is_its_truth(name, variant):
     assert (*found.heads.scores,) == (*METHODS, *CONTROLS, *OF_HEADS)
     assert found.resampled.truth.replace == "resample" and found.whole.truth.replace == "mean"
     assert found.whole.skill[0, found_at(WRONG)] < 0
+    for method, truth in ((ABLATION, found.whole.truth), (RESAMPLED, found.resampled.truth)):
+        without = [truth.subset(*(other for other in truth.units if other != unit)) for unit in truth.units]
+        rises = truth.loss[0, without] - truth.loss[0, -1]
+        torch.testing.assert_close(found.whole.scores[method].values[0], rises)
+    assert not torch.allclose(found.whole.truth.loss, found.resampled.truth.loss, atol=0.1)
     heads = {frozenset(unit for unit in one if not unit.endswith(".mlp")) for one in known}
     assert {frozenset(one) for one in found.heads.truth.minimal()[0]} == heads
 
