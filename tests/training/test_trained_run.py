@@ -81,6 +81,7 @@ def test_a_member_is_read_from_any_checkpoint_and_from_no_other(decoders):
             decoders.model(member=member)
 
 
+@pytest.mark.untyped
 def test_inputs_in_place_of_a_step_are_refused(decoders):
     with pytest.raises(SpecError, match=r"^step: is a tensor; call run.ensemble\(\)\(inputs\) for predictions$"):
         decoders.ensemble(torch.tensor([0, 2]))

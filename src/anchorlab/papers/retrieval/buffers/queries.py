@@ -18,14 +18,14 @@ class Queries:
 
     Shapes
         inputs, others: `[batch position (feature)]`; they differ at the last position alone
-        chain: `[batch value (feature)]`, the symbols x_0, x_1, .. of the query's chain
+        chain: `[batch value (symbol)]`, the symbols x_0, x_1, .. of the query's chain
         other_chain: likewise, of the other query's
     """
 
     inputs: Shaped[Tensor, "batch position *feature"]
     others: Shaped[Tensor, "batch position *feature"]
-    chain: Shaped[Tensor, "batch value *feature"]
-    other_chain: Shaped[Tensor, "batch value *feature"]
+    chain: Shaped[Tensor, "batch value *symbol"]
+    other_chain: Shaped[Tensor, "batch value *symbol"]
 
     @property
     def last(self) -> Shaped[Tensor, "scored"]:
