@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,14 @@ def findings() -> "Findings":
     from tests.report.hand_made_findings import make_findings
 
     return make_findings()
+
+
+def until(holds: Callable[[], object], seconds: float = 30) -> None:
+    """Wait for a condition that is asked from outside: what waits in the page evaluates text, which pages forbid."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
 
 
 @dataclass

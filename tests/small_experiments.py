@@ -218,7 +218,8 @@ def plain_loss(one, module, inputs, targets, positions, weights):
     outputs = module(inputs.to(dtype) if inputs.is_floating_point() else inputs)
     scored = outputs[torch.arange(len(inputs)).unsqueeze(1), positions]
     if one.task.loss == "mean_squared_error":
-        return functional.mse_loss(scored, targets.to(dtype))
+        importances = getattr(one.task, "importance", 1.0) ** torch.arange(scored.shape[-1], dtype=dtype)
+        return ((scored - targets.to(dtype)).square() * importances).mean()
     labels = targets.flatten(0, 1)  # tokens, or distributions over them
     labels = labels.to(dtype) if labels.is_floating_point() else labels
     losses = functional.cross_entropy(scored.flatten(0, 1), labels, reduction="none")

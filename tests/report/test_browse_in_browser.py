@@ -9,6 +9,7 @@ import pytest
 
 from anchorlab.report.browse import StudyRow, browser_page
 from anchorlab.runs import Cell, Entry, Index, Store, metrics_frame
+from tests.browser import until
 from tests.report.hand_made_findings import make_findings
 from tests.report.served_stores import served
 
@@ -90,8 +91,9 @@ def look_for(page, text):
 
 def test_it_is_painted_and_filtered_at_once(opened):
     painted, name = [], "performance.getEntriesByName('first-contentful-paint')"
-    for page in (opened(), opened(), opened()):  # the shortest, as below
-        page.wait_for_function(f"{name}.length")
+    for _ in range(3):  # the shortest, as below
+        page = opened()
+        until(lambda page=page: page.evaluate(f"{name}.length"))
         painted.append(page.evaluate(f"{name}[0].startTime"))
     assert min(painted) < PAINT, painted
     times = page.evaluate(
@@ -115,7 +117,7 @@ def test_only_rows_in_view_are_in_the_document_and_scrolling_reaches_all(opened)
     assert page.locator("#table tbody tr[data-row]").count() < 80
     assert column(page, "run")[0] == ENTRIES[-1].address  # the newest first
     page.locator("#grid").evaluate("grid => { grid.scrollTop = grid.scrollHeight; }")
-    page.wait_for_function(f"document.querySelector('#table tbody').textContent.includes('{ENTRIES[0].address}')")
+    until(lambda: page.evaluate(f"document.querySelector('#table tbody').textContent.includes('{ENTRIES[0].address}')"))
     assert page.locator("#table tbody tr[data-row]").count() < 80
     assert page.locator("#table").get_attribute("aria-rowcount") == str(RUNS + 1)
 
@@ -176,17 +178,17 @@ def test_curves_of_chosen_runs_lie_over_one_another(opened):
     assert labels[0] != labels[1] and labels[0].startswith("task 1, ") and labels[1].startswith("task 0, ")
     over = page.locator(".u-over").bounding_box()
     page.mouse.move(over["x"] + over["width"] / 2, over["y"] + over["height"] / 2)
-    page.wait_for_function("document.getElementById('hint').textContent.includes('step 50')")
+    until(lambda: page.evaluate("document.getElementById('hint').textContent.includes('step 50')"))
     assert page.locator("#chosen strong").nth(1).inner_text() == "0.4999 (0.3999 to 0.5999)"
     with_bands = page.locator("#plot canvas").evaluate("one => one.toDataURL()")
     page.locator("#bands").uncheck()
-    page.wait_for_function("before => document.querySelector('#plot canvas').toDataURL() !== before", arg=with_bands)
+    until(lambda: page.locator("#plot canvas").evaluate("one => one.toDataURL()") != with_bands)
     page.locator("#metric").select_option("metrics.test.loss")
-    page.wait_for_function("document.querySelector('#chosen strong').textContent.startsWith('2 (1 to 3)')")
+    until(lambda: page.evaluate("document.querySelector('#chosen strong').textContent.startsWith('2 (1 to 3)')"))
     page.locator("#chosen button").first.click()
-    page.wait_for_function("document.querySelectorAll('#chosen li').length === 1")
+    until(lambda: page.evaluate("document.querySelectorAll('#chosen li').length === 1"))
     page.locator("#clear").click()
-    page.wait_for_function("!document.querySelector('.uplot') && document.querySelectorAll('#chosen li').length === 0")
+    until(lambda: page.evaluate("!document.querySelector('.uplot, #chosen li')"))
     assert page.locator("#table input:checked").count() == 0
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from anchorlab.report import serving
 from anchorlab.runs import Cell, Store, metrics_frame
+from tests.browser import until
 from tests.report.hand_made_findings import make_findings
 from tests.report.served_stores import REPORT, get, keep_study, served
 
@@ -95,7 +96,7 @@ def test_a_page_of_the_store_cannot_read_the_index(browser, server):
     context.on("response", lambda answer: asked.append(answer.url))
     index.locator(".found summary").click()
     index.locator(".found .links a").click()
-    index.wait_for_function("document.title !== 'waiting'")
+    until(lambda: index.title() != "waiting")
     told = index.title()
     assert told == "; ".join(
         f"{one}: no" for one in ("fetch", "blind", "frame", "cookie", "storage", "window", "image")

@@ -13,6 +13,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.report import Viewer, show
 from anchorlab.training import Times, TrainedRun
 from anchorlab.viewer import view_json, view_patterns, view_run
+from tests.browser import until
 from tests.lens.hand_built import ANCHOR, LENGTH, blank, identity_solver, stacked
 from tests.viewer.viewer_scripts import SOLVED, live_view
 
@@ -247,10 +248,11 @@ def test_draws_itself_in_a_notebook(browser):
     assert frame.locator(".detail h4").inner_text() == "Layer 1, head 0"
     frame.get_by_role("radio", name="switched off").check()
     assert "layer 1, head 0: switched off" in frame.locator(".edits").inner_text()
-    page.wait_for_function("""() => {
+    fits = """() => {
       const frame = document.querySelector('iframe'), inside = frame.contentDocument.documentElement;
       return frame.clientHeight >= inside.scrollHeight && frame.clientHeight < inside.scrollHeight + 40;
-    }""")
+    }"""
+    until(lambda: page.evaluate(fits))
     page.context.close()
 
 

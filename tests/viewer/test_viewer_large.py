@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.browser import until
 from tests.report.hand_made_findings import one_hot_view
 
 HEAD = ".attention-view .head"
@@ -57,9 +58,7 @@ def test_what_is_out_of_sight_is_drawn_once_it_is_scrolled_to(page):
     assert drawn(page, 0) != before[0]
     assert drawn(page, LAST) == before[1]
     page.locator(HEAD).nth(LAST).scroll_into_view_if_needed()
-    page.wait_for_function(
-        "([at, before]) => document.querySelectorAll('.head canvas')[at].toDataURL() !== before", arg=[LAST, before[1]]
-    )
+    until(lambda: drawn(page, LAST) != before[1])
 
 
 def test_a_page_is_printed_with_all_its_heads(page):
