@@ -1,9 +1,18 @@
 """What an experiment costs, against what can be counted by hand."""
 
+import subprocess
+import sys
+
+import pytest
+from torch.utils.flop_counter import FlopCounterMode
+
 from anchorlab.models import DecoderSpec, FNNSpec
+from anchorlab.models.model import predict
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment, FixedSample, Members, Recipe, work_per_step
 from anchorlab.training.cost import memory_per_member
+from anchorlab.training.ensemble import build
+from tests.small_experiments import KINDS, experiment
 
 IDENTITY = task("anchor/identity")  # 9 tokens of 201
 
@@ -45,6 +54,25 @@ def test_the_loss_on_every_token_asks_at_every_position():
     assert work_per_step(every) - work_per_step(alone) == 3 * 10 * 8 * one_more
     sequences = 100 + 2 * recipe.evaluation.size
     assert memory_per_member(every) - memory_per_member(alone) == sequences * 8 * 8  # eight more targets
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_architecture_costs_what_torch_counts(kind):
+    one = experiment(kind)
+    batch = one.task.for_training(one.task.sample("train", 1, seed=0))
+    with FlopCounterMode(display=False) as counter:
+        predict(build(one.model, one.task.shape), batch.inputs, batch.positions)
+    assert work_per_step(one) == 3 * one.recipe.batch * counter.get_total_flops()
+
+
+@pytest.mark.slow
+def test_a_training_imports_neither_torch_s_compiler_nor_what_draws(tmp_path):
+    """Each takes about as long as a small training."""
+    recipe = "al.Recipe(data=al.FixedSample(size=8), batch=8, duration=1)"
+    train = f"al.train('anchor/identity', recipe={recipe}, store={str(tmp_path)!r})"
+    heavy = "{'torch._dynamo', 'matplotlib', 'scipy.stats', 'sympy'}"
+    source = f"import sys, anchorlab as al, anchorlab.lens; {train}; print({heavy} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", source], capture_output=True, text=True).stdout == "set()\n"
 
 
 def test_work_grows_with_the_batch():

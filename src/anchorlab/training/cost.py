@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec
@@ -44,9 +46,31 @@ def estimated_seconds(experiment: Experiment) -> float:
 def _work_per_sequence(model: ModelSpec, task: Task) -> int:
     """Return the floating-point operations of one sequence's forward pass."""
     batch = task.for_training(task.sample("train", 1, seed=0))
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        predict(build(model, task.shape), batch.inputs, batch.positions)
-    return max(1, int(counter.get_total_flops()))
+    module = build(model, task.shape)
+    with torch.no_grad(), _Operations() as counter:
+        predict(module, batch.inputs, batch.positions)
+    return max(1, counter.total)
+
+
+class _Operations(TorchDispatchMode):
+    """Count the floating-point operations of matrix products, by torch's formulas.
+
+    Torch's own `FlopCounterMode` counts the same and imports its compiler, which takes longer than a small training.
+    """
+
+    total = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operation imports the compiler
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.overloadpacket in flop_registry:
+            self.total += int(flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=out))
+        return out
 
 
 def mapping_pays(experiment: Experiment) -> bool:

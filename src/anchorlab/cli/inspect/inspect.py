@@ -37,7 +37,6 @@ def inspect(
     check_file(page, "page")
 
     from anchorlab.lens import detect, look
-    from anchorlab.report import show
     from anchorlab.training import TrainedRun
 
     trained = TrainedRun(shared.found_run(run, store))
@@ -52,7 +51,10 @@ def inspect(
     found = detect(record, batch)
     if member is not None or not json:
         found = found.filter(found["member"] == (member or 0))
-    written = None if page is None else show(trained).save(page)
+    if page is not None:
+        from anchorlab.report import show  # imports matplotlib
+
+        show(trained).save(page)
     if json:
         print_json(found.to_dicts())
         return
@@ -61,5 +63,5 @@ def inspect(
     if count > 1:
         print_text(f"one of {counted(count, 'member')}; --member shows another")
     print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: the head does this and nothing else; @: the offset")
-    if written is not None:
-        print_text(f"attention viewer: {written}", wrapped=False)
+    if page is not None:
+        print_text(f"attention viewer: {page}", wrapped=False)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.stats import rankdata
 from torch import Tensor
 
 from anchorlab.lens.landscape import SHARE, Landscape
@@ -144,4 +143,6 @@ def recovered_at(
 
 def _ranks(values: Float[Tensor, "*member unit"]) -> Float[Tensor, "*member unit"]:
     """Return the ranks of the units from 1, the lowest value, with the mean rank for ties."""
+    from scipy.stats import rankdata  # takes a second to import
+
     return torch.from_numpy(rankdata(values.double().cpu().numpy(), axis=-1))
