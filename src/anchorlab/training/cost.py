@@ -47,18 +47,21 @@ def _work_per_sequence(model: ModelSpec, task: Task) -> int:
     """Return the floating-point operations of one sequence's forward pass."""
     batch = task.for_training(task.sample("train", 1, seed=0))
     module = build(model, task.shape)
-    with torch.no_grad(), _Operations() as counter:
+    counter = _Operations()
+    with torch.no_grad(), counter:
         predict(module, batch.inputs, batch.positions)
     return max(1, counter.total)
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Count the floating-point operations of matrix products, by torch's formulas.
 
     Torch's own `FlopCounterMode` counts the same and imports its compiler, which takes longer than a small training.
     """
 
-    total = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
