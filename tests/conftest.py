@@ -26,7 +26,10 @@ install_import_hook(modules, "tests.checked.checked")
 import torch  # noqa: E402 - after the hook, which checks only what is imported later
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from tests.processes import fork_workers  # noqa: E402
+
 torch.set_num_threads(1)
+fork_workers()
 # how fast a machine is, and what else it does, is no reason to fail
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

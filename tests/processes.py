@@ -2,9 +2,15 @@
 
 Each process of pytest has one server, whichever test starts it first, so it imports what all tests need. A process that
 has trained, or has read a table with polars, cannot be forked.
+
+Trainings with several workers fork them from it, too, as `fork_workers` says; those of the terminal, and of `make faults`,
+start each with an interpreter of its own, as users' trainings do.
 """
 
 import multiprocessing
+from contextlib import nullcontext
+
+from anchorlab.engine import local
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(
@@ -22,6 +28,11 @@ processes.set_forkserver_preload(
         "polars._utils.parquet",
         "rich._emoji_codes",
         "safetensors.torch",
-        "torch._dynamo",
+        "torch._dynamo",  # which torch.func.vmap imports
     ]
 )
+
+
+def fork_workers() -> None:
+    """Let the workers of this process be forked. The server may not ignore interrupts, as the first of them would."""
+    local._CONTEXT, local._interrupts_ignored = processes, nullcontext

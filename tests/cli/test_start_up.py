@@ -1,4 +1,4 @@
-"""Help and the version are shown without importing anything heavy."""
+"""Commands import no more than they need: each of these modules takes a second or more on a small machine."""
 
 import json
 import subprocess
@@ -30,6 +30,23 @@ def test_help_imports_nothing_heavy(arguments):
     said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert json.loads(said.stdout.splitlines()[-1]) == [0, []]
     assert said.stderr == ""
+
+
+TRAIN_AND_INSPECT = """
+import sys
+from pathlib import Path
+from anchorlab.cli import main
+assert main(["train", "anchor/identity", *{small}]) == 0
+assert main(["inspect", next(Path("runs").glob("*/spec.json")).parent.name, "-n", "8"]) == 0
+print([name for name in {heavy} if name in sys.modules])
+"""
+
+
+@pytest.mark.slow
+def test_training_and_inspecting_import_neither_torch_s_compiler_nor_what_draws(small, workplace):
+    text = TRAIN_AND_INSPECT.format(small=small, heavy=("torch._dynamo", "sympy", "scipy.stats", "matplotlib", "jinja2"))
+    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines()[-1] == "[]"
 
 
 def test_every_command_says_what_it_does_and_imports_modules_of_users(anchorlab):

@@ -317,7 +317,7 @@ def test_a_dead_worker_is_an_error_of_one_line(tmp_path, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def _die(connection, parent):
+def _die(connection):
     os._exit(1)
 
 

@@ -107,13 +107,13 @@ def drive(place: Place, on: str, workers: int, moment: Moment | None, of_worker:
     os._exit(bool(said.kind))
 
 
-def _work(place: Place, moment: Moment | None, connection: Any, parent: int) -> None:
+def _work(place: Place, moment: Moment | None, connection: Any) -> None:
     """Do the work of a process that a driver starts; the first one is struck."""
     keep_often()
     if moment is not None and not _is_first(place):
         moment = None
     _watch(place, moment, WORKER)
-    _work_of_a_process(connection, parent)
+    _work_of_a_process(connection)
 
 
 def _is_first(place: Place) -> bool:
@@ -147,7 +147,7 @@ def _begin() -> None:
 
 def end_with_parent() -> None:
     """End this process when its parent has ended."""
-    threading.Thread(target=local._exit_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=local._exit_with_parent, daemon=True).start()
 
 
 def start(target: Callable[..., None], *arguments: Any) -> Any:

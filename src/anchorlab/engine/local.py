@@ -5,7 +5,6 @@ import os
 import pickle
 import signal
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from anchorlab.training import Progress
 _BEGUN = "begun"  # the first message of a worker
 _OUT_OF_MEMORY = AnchorlabError("out of memory; use fewer workers, or reduce the size of the work")
 _SECONDS_TO_EXIT = 20.0  # in which a worker keeps its state; after that it is killed
+_CONTEXT = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,9 @@ class _Worker:
     """A worker process with its device (None: the job's), its connection, and its job (None when idle)."""
 
     def __init__(self, device: str | None) -> None:
-        context = multiprocessing.get_context("spawn")
         self.device, self.begun = device, False
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
+        self.connection, theirs = _CONTEXT.Pipe()
+        self.process = _CONTEXT.Process(target=_work, args=(theirs,), daemon=True)
         with _interrupts_ignored():  # inherited by the process
             self.process.start()
         theirs.close()
@@ -185,11 +184,11 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(connection: "Connection[Any, Any]", parent: int) -> None:
+def _work(connection: "Connection[Any, Any]") -> None:
     """Train the jobs that arrive, until the connection closes; this is a worker's main function."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)  # training delays it until the state is kept
-    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is done, or gone
         connection.send(_BEGUN)
         while True:
@@ -222,8 +221,9 @@ def _sendable(error: Exception) -> Exception:
     return error if isinstance(error, AnchorlabError) else RuntimeError("".join(traceback.format_exception(error)))
 
 
-def _exit_with(parent: int) -> None:
+def _exit_with_parent() -> None:
     """Exit this process once its parent is gone, so that no worker survives when training is killed."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
     os._exit(1)
