@@ -23,6 +23,7 @@ everywhere = os.environ.get("ANCHORLAB_CHECK_TYPES") == "all"
 modules = with_shapes() if everywhere else ["anchorlab.models", "anchorlab.tasks.batch", "anchorlab.tasks.task"]
 install_import_hook(modules, "tests.checked.checked")
 
+import pytest  # noqa: E402
 import torch  # noqa: E402 - after the hook, which checks only what is imported later
 from hypothesis import HealthCheck, settings  # noqa: E402
 
@@ -35,6 +36,13 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 pytest_plugins = ["tests.browser", "tests.installation", "tests.left_out", "tests.serving", "tests.packaged_models"]
+
+
+def pytest_collection_finish(session):
+    """Stop where tests of one group would run in several processes at once, as under pytest 9.2 with xdist 3.8."""
+    grouped = [item for item in session.items if item.get_closest_marker("xdist_group")]
+    if getattr(session.config.option, "loadgroup", False) and not all("@" in item.nodeid for item in grouped):
+        raise pytest.UsageError("--dist loadgroup does not group; install what requirements/constraints.txt says")
 
 
 def pytest_runtest_setup(item):
