@@ -3,8 +3,8 @@
 Each process of pytest has one server, whichever test starts it first, so it imports what all tests need. A process that
 has trained, or has read a table with polars, cannot be forked.
 
-Trainings with several workers fork them from it, too, as `fork_workers` says; those of the terminal, and of `make faults`,
-start each with an interpreter of its own, as users' trainings do.
+Trainings with several workers fork them from it, too, as `fork_workers` says. Those of the terminal, and of `make
+faults`, start each with an interpreter of its own, as users' trainings do.
 """
 
 import multiprocessing

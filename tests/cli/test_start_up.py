@@ -44,7 +44,8 @@ print([name for name in {heavy} if name in sys.modules])
 
 @pytest.mark.slow
 def test_training_and_inspecting_import_neither_torch_s_compiler_nor_what_draws(small, workplace):
-    text = TRAIN_AND_INSPECT.format(small=small, heavy=("torch._dynamo", "sympy", "scipy.stats", "matplotlib", "jinja2"))
+    heavy = ("torch._dynamo", "sympy", "scipy.stats", "matplotlib", "jinja2")
+    text = TRAIN_AND_INSPECT.format(small=small, heavy=heavy)
     said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert said.stdout.splitlines()[-1] == "[]"
 

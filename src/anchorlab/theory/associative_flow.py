@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.integrate import solve_ivp
 
 from anchorlab.errors import SpecError
 from anchorlab.theory.rank_one_flow import Curve, check_alpha, check_times
@@ -62,6 +61,8 @@ def memory_flow(inputs: int, alpha: float, time: Curve) -> MemoryFlow:
     Errors: `SpecError` for fewer than 2 inputs, for an alpha outside (0, 1), and for times that are negative or not
     strictly ascending.
     """
+    from scipy.integrate import solve_ivp  # half a second, which commands that need no flow would wait for
+
     if inputs < 2:
         raise SpecError("inputs", f"{inputs} have no other output to be told from", "give at least 2")
     check_alpha(alpha)

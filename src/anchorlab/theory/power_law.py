@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import stdtrit
 
 from anchorlab.errors import SpecError
 
@@ -43,5 +43,5 @@ def fit_power_law(
     fitted = np.linalg.lstsq(design, np.log(y))[0]
     variance = float(np.square(np.log(y) - design @ fitted).sum()) / free
     error = float(np.sqrt(variance * np.linalg.inv(design.T @ design)[1, 1]))
-    half, slope = float(stats.t.ppf(0.975, free)) * error, float(fitted[1])
+    half, slope = float(stdtrit(free, 0.975)) * error, float(fitted[1])
     return PowerLaw(slope, slope - half, slope + half, float(np.exp(fitted[0])))

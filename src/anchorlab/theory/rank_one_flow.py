@@ -24,7 +24,6 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from scipy.integrate import solve_ivp
 
 from anchorlab.errors import SpecError
 
@@ -67,6 +66,8 @@ def gradient_flow(alpha: float, time: Curve, law: Law = "derived") -> Margins:
 
     Errors: `SpecError` for an alpha outside (0, 1), and for times that are negative or not strictly ascending.
     """
+    from scipy.integrate import solve_ivp  # half a second, which commands that need no flow would wait for
+
     check_alpha(alpha)
     check_times(time)
     speed = _NOISE_SPEED[law]

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.stats import binomtest
-
 from anchorlab.errors import SpecError
 from anchorlab.language.asking.ask import Asked
 
@@ -44,6 +42,8 @@ def accuracy(right: Sequence[bool], guessing: float) -> Accuracy:
     """
     if not right:
         raise SpecError("questions", "there are none", "ask at least one")
+    from scipy.stats import binomtest  # takes a second to import
+
     interval = binomtest(sum(right), len(right)).proportion_ci(0.95, method="wilson")
     return Accuracy(sum(right), len(right), float(interval.low), float(interval.high), guessing)
 
