@@ -1,22 +1,18 @@
 """`anchorlab verify`: a plan within a budget, what is compared with the published values, and kills."""
 
 import json
-import os
 import signal
+import subprocess
+import sys
 import time
-from contextlib import redirect_stdout
-from dataclasses import replace
 
 import pytest
 
-from anchorlab.cli import main
 from anchorlab.cli.studies.verify import agreement, run_until
 from anchorlab.findings import Claim
-from anchorlab.papers import verifying
-from anchorlab.papers.verifying import Candidate, Plan, Step, candidates, experiments_to_run
+from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.runs import Store
 from tests.engine.killed import wait_until
-from tests.processes import processes
 
 FLOW, MEMORY = "retrieval/information-flow", "truncation/associative-memory"
 CLAIM = Claim("own/one", "a statement", "a source", "1", "a value", (0.0, 1.0))
@@ -88,27 +84,26 @@ def test_at_the_end_of_the_budget_training_stops(tmp_path, capsys):
     assert len(list(tmp_path.glob("studies/*/*/findings.json"))) == 1
 
 
-def verify_a_small_study(root):
-    """Print what a verification finds in a store, with the smallest profile in place of the paper's."""
-    (one,) = [each for each in candidates([MEMORY]) if each.profile == "paper"]
-    small = replace(one, profile="smoke", experiments=tuple(experiments_to_run(one.study, "smoke")))
-    verifying.candidates = lambda *_: [small]
-    with (root / "said").open("w") as said, redirect_stdout(said):
-        code = main(["verify", MEMORY, "--budget=2h", "--workers=1", "--json", f"--store={root}"])
-    os._exit(code)
-
-
 @pytest.mark.killed
 def test_a_killed_verification_goes_on(tmp_path):
-    begun = processes.Process(target=verify_a_small_study, args=(tmp_path,))
-    begun.start()
-    wait_until(lambda: any(tmp_path.glob("*/state/plan.json")) or begun.exitcode is not None, seconds=300)
-    begun.kill()
-    begun.join()
-    assert begun.exitcode == -signal.SIGKILL
-    resumed = processes.Process(target=verify_a_small_study, args=(tmp_path,))
-    resumed.start()
-    resumed.join()
-    assert (resumed.exitcode, json.loads((tmp_path / "said").read_text())) == (0, [])  # the smallest settles nothing
-    assert len(list(tmp_path.glob("studies/*/smoke/findings.json"))) == 1
-    assert not list(tmp_path.glob("*/state"))
+    command = [
+        sys.executable,
+        "-m",
+        "anchorlab",
+        "verify",
+        MEMORY,
+        "--budget",
+        "2h",
+        "--json",
+        "--store",
+        str(tmp_path),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: any(tmp_path.glob("*/state/plan.json")) or process.poll() is not None, seconds=300)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = json.loads(done.stdout)
+    assert {one["scope"] for one in rows} == {"exact", "paper"} and len(rows) == 8
+    assert {one["agreement"] for one in rows} <= {"overlap", "same verdict"}
