@@ -34,5 +34,5 @@ processes.set_forkserver_preload(
 
 
 def fork_workers() -> None:
-    """Let the workers of this process be forked. The server may not ignore interrupts, as the first of them would."""
+    """Fork the workers of this process, without ignoring interrupts: the server would inherit that from the first."""
     local._CONTEXT, local._interrupts_ignored = processes, nullcontext

@@ -92,7 +92,7 @@ def test_a_study_that_is_terminated_keeps_the_states_of_its_tasks(cluster, tmp_p
     assert process.returncode == 143
     assert said.splitlines()[-1].startswith("anchorlab: terminated; run the same command again")
     assert "Traceback" not in said
-    # Ray ends the task's process with the study, at times before the task has removed the state before the last
+    # Ray ends the task's process with the study, sometimes before the task has removed its older state
     assert 1 <= len(chunks(tmp_path, "step-*")) <= 2
 
 
