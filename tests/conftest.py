@@ -35,7 +35,14 @@ fork_workers()
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-pytest_plugins = ["tests.browser", "tests.installation", "tests.left_out", "tests.serving", "tests.packaged_models"]
+pytest_plugins = [
+    "tests.browser",
+    "tests.installation",
+    "tests.left_out",
+    "tests.packaged_models",
+    "tests.rest",
+    "tests.serving",
+]
 
 
 def pytest_collection_finish(session):

@@ -11,7 +11,12 @@ import pytest
 from tests.documents import DOCS, ROOT, blocks
 from tests.engine.killed import wait_until
 
-pytestmark = [pytest.mark.killed, pytest.mark.slow, pytest.mark.xdist_group("ray")]  # one cluster at a time
+pytestmark = [
+    pytest.mark.killed,
+    pytest.mark.slow,
+    pytest.mark.nightly,
+    pytest.mark.xdist_group("ray"),  # one cluster at a time
+]
 
 FIRST = blocks(DOCS / "how_to" / "scale.md", "sh")[0]
 ALONE, NODES = [block for block in blocks(DOCS / "how_to" / "scale.md", "sh") if "diff -r" in block]
