@@ -151,8 +151,8 @@ def main(which: str) -> int:
         return int(any([released("lowest"), released("newest")]))
     if which in ("versions", "compile"):
         here = "{}.{}".format(*sys.version_info)
-        # all of them; a code is below 0 for a signal
-        return int(any([under(version, which == "versions") for version in VERSIONS if version != here]))
+        codes = [under(one, which == "versions") for one in VERSIONS if one != here]  # of all; below 0 for a signal
+        return int(any(codes))
     if which == "changed":
         if PASSED.exists() and PASSED.read_text("utf-8") == tried():
             print(f"the lowest dependencies are those of {PASSED.relative_to(ROOT)}, with which the tests passed")

@@ -23,6 +23,7 @@ MARKS = {  # the first that a test has is told
     "untyped": "pass values of the wrong type",
     "cuda": "need a CUDA device",
 }
+END = "`make test-rest` installs what they need and runs them, `make nightly` every test"
 KEY = "left_out"
 
 
@@ -96,7 +97,7 @@ def summary(deselected: Counter[str], files: Counter[str], tests: Counter[str]) 
     for reason, _ in (files + tests).most_common():
         parts = [_number(count[reason], noun) for count, noun in ((tests, "test"), (files, "file")) if count[reason]]
         lines.append(f"{' and '.join(parts)}: {reason}")
-    return [*lines, "`make test-rest` installs what they need and runs them, `make nightly` every test"] if lines else []
+    return [*lines, END] if lines else []
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,8 +1,9 @@
 """Run commands one after the other, whatever becomes of them, and end in one page: what ran, how long, what failed.
 
-`python3 tests/steps.py FOLDER < COMMANDS` reads lines `name: command`. Where a name ends in `!`, the steps after it need
-it and are left out if it fails. Outputs are kept in FOLDER, the page in FOLDER.txt; with `--show` outputs are printed,
-too. The exit code is 1 if a command failed. The gates begin with this file, so it imports nothing but Python's own.
+`python3 tests/steps.py FOLDER < COMMANDS` reads lines `name: command`. Where a name ends in `!`, the steps after it
+need it and are left out if it fails. Outputs are kept in FOLDER, the page in FOLDER.txt; with `--show` outputs are
+printed, too. The exit code is 1 if a command failed. The gates begin with this file, so it imports nothing but Python's
+own.
 """
 
 import os

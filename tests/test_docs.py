@@ -92,6 +92,7 @@ def test_a_trained_model_opens_in_torch(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
     pytest.importorskip("transformers")
     said = run_page("modern_decoder", tmp_path)
@@ -100,6 +101,7 @@ def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_member_opens_in_transformer_lens(tmp_path):
     pytest.importorskip("transformer_lens")
     if version("transformer-lens").startswith("3."):
@@ -546,6 +548,7 @@ def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_page_on_every_circuit_finds_several(tmp_path):
     said = run_page("every_circuit", tmp_path)
     assert said.count("minimal sets: 1, 1 of them disjoint; the smallest 0.0 0.mlp 1.0") == 3
@@ -560,6 +563,7 @@ def store_of_pages(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.xdist_group("instruments")  # one process trains the run for all pages
 @pytest.mark.parametrize(
     ("page", "printed"),
@@ -590,6 +594,7 @@ def test_scores_of_edges_are_what_the_page_says(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_methods_score_what_the_page_says(tmp_path):
     said, shown = run_page("score_a_method", tmp_path), "".join(blocks(DOCS / "how_to" / "score_a_method.md", "text"))
     number = r"-?\d\.\d+"
@@ -607,6 +612,7 @@ def test_opening_a_language_model_finds_what_the_page_says(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("smollm2")
 def test_the_page_on_retrieval_questions_runs(tmp_path):
     said = run_page("retrieval_prompts", tmp_path)
@@ -615,6 +621,7 @@ def test_the_page_on_retrieval_questions_runs(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("smollm2")
 def test_the_page_on_a_hidden_fact_brings_it_out(tmp_path):
     said = run_page("hidden_fact", tmp_path)

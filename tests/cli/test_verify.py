@@ -15,8 +15,8 @@ from anchorlab.cli import main
 from anchorlab.cli.studies import verify
 from anchorlab.cli.studies.verify import agreement, run_until
 from anchorlab.findings import Claim
-from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.papers.truncation import associative_memory
+from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.runs import Store
 from anchorlab.training import trainer
 from tests.engine.killed import wait_until

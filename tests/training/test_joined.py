@@ -83,8 +83,17 @@ def check_bytes(parts):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("data", [SAMPLE.data, STREAM.data], ids=["sample", "stream"])
-@pytest.mark.parametrize("kind", OURS)
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        pytest.param(kind, recipe.data, id=f"{kind}-{name}", marks=() if kind in either else pytest.mark.nightly)
+        for name, recipe, either in (
+            ("sample", SAMPLE, ("decoder", "recall", "lstm")),
+            ("stream", STREAM, ("decoder, modern", "vectors", "associative")),
+        )
+        for kind in OURS
+    ],
+)
 def test_each_ends_with_the_bytes_that_it_has_at_its_place_alone(kind, data):
     """In float32, where another order of the same sums would show."""
     parts = varied(kind, TINY.replace(data=data, batch=8, duration=12))
