@@ -53,7 +53,7 @@ SWEEP = [
     for rate in RATES
 ]
 
-pytestmark = [pytest.mark.equal_bytes, pytest.mark.usefixtures("often")]
+pytestmark = pytest.mark.usefixtures("often")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +96,7 @@ def refused():
 
 
 @pytest.mark.slow
+@pytest.mark.equal_bytes
 def test_a_sweep_is_one_job_and_leaves_the_bytes_of_each_run_by_itself(tmp_path, alone, jobs):
     reports = []
     found = run(SWEEP, tmp_path, workers=1, report=lambda status: reports.append((status.done, status.total)))
@@ -116,6 +117,8 @@ def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):
     assert sorted(jobs) == [5, 5]
 
 
+@pytest.mark.nightly
+@pytest.mark.equal_bytes
 def test_workers_elsewhere_leave_the_same_bytes(tmp_path, alone):
     """One that takes runs together, and one that finds some of them taken."""
     store, said = Store(tmp_path), []
@@ -129,6 +132,8 @@ def test_workers_elsewhere_leave_the_same_bytes(tmp_path, alone):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.equal_bytes
 def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
     store = Store(tmp_path)
     plan(SWEEP, store)
@@ -144,6 +149,8 @@ def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.equal_bytes
 def test_a_run_that_another_takes_first_leaves_the_others_together(tmp_path, alone, monkeypatch):
     """Trained one by one, each would compute the places of all."""
     store, said = Store(tmp_path), []
@@ -187,6 +194,7 @@ def test_what_is_no_plan_is_refused_in_one_line(name, tmp_path):
         Planned.read(store.find(first.address))
 
 
+@pytest.mark.nightly
 def test_a_worker_leaves_what_was_set_aside_out_of_what_it_takes_together(tmp_path):
     store = Store(tmp_path)
     plan(SWEEP, store)
@@ -211,6 +219,8 @@ def test_a_run_that_was_planned_otherwise_is_not_joined(tmp_path, jobs, changes,
     assert jobs == [*[1] * parts, 4]
 
 
+@pytest.mark.nightly
+@pytest.mark.equal_bytes
 def test_the_driver_counts_runs_that_a_worker_takes_together(tmp_path, alone):
     reports = []
     worker = threading.Thread(target=lambda: work_when_planned(tmp_path), daemon=True)
@@ -232,6 +242,7 @@ def test_other_executions_train_each_run_by_itself(tmp_path, jobs):
     assert jobs == [1] * 5
 
 
+@pytest.mark.equal_bytes
 def test_what_was_stopped_goes_on_together(tmp_path, alone, jobs):
     stop_when(SWEEP, tmp_path, count=5)
     run(SWEEP, tmp_path, workers=1)
@@ -240,6 +251,7 @@ def test_what_was_stopped_goes_on_together(tmp_path, alone, jobs):
 
 
 @pytest.mark.slow
+@pytest.mark.equal_bytes
 def test_what_a_kill_has_left_is_still_mapped(tmp_path, alone, jobs):
     """Two members alone would be trained one by one; they have been asked for with eight others."""
     store = Store(tmp_path)
@@ -255,6 +267,7 @@ def test_what_a_kill_has_left_is_still_mapped(tmp_path, alone, jobs):
     assert jobs == [5, 1, 1]
 
 
+@pytest.mark.equal_bytes
 def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatch):
     """As a kill leaves them between the keeping of one and of the next."""
     stop_when(SWEEP, tmp_path, "checkpoints/step-00000030.*", 5)
@@ -274,6 +287,7 @@ def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatc
     assert results(tmp_path) == alone
 
 
+@pytest.mark.equal_bytes
 def test_a_run_that_began_by_itself_goes_on_as_it_was_planned(tmp_path, jobs):
     stop_when(SWEEP[:1], tmp_path)
     run(SWEEP, tmp_path, workers=1)
@@ -283,6 +297,7 @@ def test_a_run_that_began_by_itself_goes_on_as_it_was_planned(tmp_path, jobs):
     assert results(tmp_path / first) == results(tmp_path / "alone" / first)
 
 
+@pytest.mark.equal_bytes
 def test_a_damaged_state_costs_its_own_run_alone(tmp_path, alone, jobs):
     stop_when(SWEEP, tmp_path, count=5)
     state = min(tmp_path.rglob(f"{SWEEP[2].cell.address}/state/chunk-*/step-*.safetensors"))
@@ -295,6 +310,7 @@ def test_a_damaged_state_costs_its_own_run_alone(tmp_path, alone, jobs):
 
 
 @pytest.mark.slow
+@pytest.mark.equal_bytes
 def test_one_that_cannot_be_kept_fails_alone(tmp_path, alone, refused):
     with pytest.raises(IncompleteError) as caught:
         run(SWEEP, tmp_path, workers=1)

@@ -72,8 +72,15 @@ def check_kills(directory, kills, longest, chance, arguments, expected):
 
 
 @pytest.mark.killed
-@pytest.mark.parametrize("data", RECIPES)
-@pytest.mark.parametrize("execution", ["member", "mapped"])
+@pytest.mark.parametrize(
+    ("execution", "data"),
+    [
+        ("member", "sample"),
+        ("mapped", "stream"),
+        pytest.param("member", "stream", marks=pytest.mark.nightly),
+        pytest.param("mapped", "sample", marks=pytest.mark.nightly),
+    ],
+)
 def test_killed_at_any_moment_in_this_process(tmp_path, execution, data):
     arguments = (RECIPES[data], execution, 1)
     expected, duration = trained(tmp_path / "whole", *arguments)
