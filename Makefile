@@ -37,7 +37,7 @@ test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or installed or nightly)" --note-rest $(REST)
 
 test-rest: .venv/installed-everything language language-2 | $(REST)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not (installed or nightly)" --rest $(REST)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not (installed or nightly)" --rest $(REST)
 
 $(REST):
 	$(MAKE) test

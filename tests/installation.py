@@ -31,10 +31,9 @@ class Ran:
     addresses: dict[str, str]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "installation" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.installed)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "installation" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.installed)
 
 
 def shortened(words: list[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """What one run of the suite leaves out, another runs: every test once, and only the files in question are collected.
 
 `--note-rest FILE` notes the tests that marks deselect, and the tests and files that lack what can be installed.
-`--rest FILE` runs those. `make test` notes, `make test-rest` runs them where everything is installed.
+`--rest FILE` runs those, what takes long first, and the tests of a file in one process, which share what they make.
+`make test` notes, `make test-rest` runs them where everything is installed.
 """
 
 import json
@@ -13,6 +14,7 @@ import pytest
 from tests.left_out import can_be_installed, reason
 
 KEY = "rest"
+LONG = ("language", "killed", "slow", "browser")  # the marks of what takes long, the longest first
 
 
 class Noted:
@@ -57,9 +59,21 @@ class Rest:
         is_test = collection_path.is_file() and collection_path.name.startswith("test_")
         return True if is_test and str(collection_path.relative_to(self.root)) not in self.files else None
 
-    @pytest.hookimpl(tryfirst=True)  # a group is added to the names later
+    @pytest.hookimpl(tryfirst=True)  # xdist adds groups to the names later
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if not self.names.isdisjoint((item.nodeid, item.nodeid.partition("::")[0]))]
+        groups: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            file = item.nodeid.partition("::")[0]
+            if not self.names.isdisjoint((item.nodeid, file)):
+                if item.get_closest_marker("xdist_group") is None:
+                    item.add_marker(pytest.mark.xdist_group(file))
+                groups.setdefault(item.get_closest_marker("xdist_group").args[0], []).append(item)
+        items[:] = [item for group in sorted(groups.values(), key=_rank) for item in group]
+
+
+def _rank(group: list[pytest.Item]) -> int:
+    marks = {mark.name for item in group for mark in item.iter_markers()}
+    return next((rank for rank, mark in enumerate(LONG) if mark in marks), len(LONG))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

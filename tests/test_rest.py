@@ -72,7 +72,18 @@ def test_every_test_runs_once_and_nightly_ones_never(tmp_path, processes):
     assert (tmp_path / "ran").read_text().splitlines() == ["here"] and (tmp_path / "collected").exists()
     (tmp_path / "installed").touch()
     (tmp_path / "collected").unlink()
-    run(tmp_path, "-n", processes, "--dist", "loadgroup", "-m", "not nightly", "--rest", str(note))
+    run(
+        tmp_path,
+        "-n",
+        processes,
+        "--dist",
+        "loadgroup",
+        "--no-loadscope-reorder",
+        "-m",
+        "not nightly",
+        "--rest",
+        str(note),
+    )
     ran = (tmp_path / "ran").read_text().splitlines()
     assert sorted(ran) == ["extra", "here", "slow a", "slow b::c"] and (tmp_path / "ray").exists()
     assert not (tmp_path / "collected").exists()  # nothing in that file was left out

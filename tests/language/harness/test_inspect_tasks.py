@@ -187,6 +187,7 @@ def test_the_command_line_finds_the_tasks(tmp_path: Path, smollm2: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     done = command(tmp_path, "anchorlab/retrieval_equations", "--model", "mockllm/model", "-T", "order=x")
     assert done.returncode == 2
