@@ -43,6 +43,7 @@ def written(name, variant, pairs=24):
 IN_GATES = (("identity", "backup"), ("identity", "cancelling"), ("composite", "distractor"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "variant"),
     [
@@ -76,6 +77,7 @@ def values(ranked, method):
     return dict(zip(ranked.truth.units, ranked.scores[method].of(ranked.truth.units)[0].abs().tolist(), strict=True))
 
 
+@pytest.mark.slow
 def test_what_is_known_of_the_methods_on_compiled_models():
     """Neither of two heads with the same job is missed alone; a head that writes where nothing reads is no circuit.
 
@@ -117,6 +119,7 @@ def test_a_wrong_circuit_is_wrong_of_its_own_truth():
     assert against(one, found).skill[0, 0] == 1.0 and against(other, found).skill[0, 0] == pytest.approx(-1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_members_are_ranked_apart():
     of_task = task("anchor/identity")
     one, other = (compiled("identity", "backup", rotated=True, seed=seed, sharpness=8).ensemble for seed in (0, 1))
