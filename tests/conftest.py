@@ -1,7 +1,7 @@
 """Every test computes on one thread. Shapes are checked at run time in models and the task contract.
 
-With `ANCHORLAB_CHECK_TYPES=all`, as in the first part of `make test-all`, they are checked in every module that
-names one. The other modules have plain types, which mypy checks without running them.
+With `ANCHORLAB_CHECK_TYPES=all`, as in `make test-types`, they are checked in every module that names one. The other
+modules have plain types, which mypy checks without running them.
 """
 
 import os

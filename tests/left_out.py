@@ -17,7 +17,7 @@ MARKS = {  # the first that a test has is told
     "nightly": "take long, or repeat for more cases what others check once (make nightly)",
     "language": "compute with SmolLM2-135M (make language)",
     "browser": "drive a headless browser (make browser)",
-    "installed": "run pages in an installation of the wheel (make test-installed)",
+    "installed": "run pages in an installation of the wheel (make test-wheel)",
     "killed": "start processes and kill them",
     "slow": "take more than two seconds each",
     "untyped": "pass values of the wrong type",

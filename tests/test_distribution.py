@@ -22,10 +22,10 @@ SOURCE = ROOT / "src" / "anchorlab"
 
 @pytest.fixture
 def built():
-    """The folder of the built files, beside the installation that `make test-installed` tests."""
+    """The folder of the built files, beside the installation that `make test-wheel` tests."""
     named = os.environ.get("ANCHORLAB_PROGRAMS")
     if named is None:
-        pytest.skip("needs the built files: make test-installed")
+        pytest.skip("needs the built files: make test-wheel")
     return Path(named).parents[1] / "dist"
 
 
