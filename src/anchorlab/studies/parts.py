@@ -53,7 +53,7 @@ def seeds_with_parts(study: Study[Any], profile: str, stores: Sequence[Store]) -
 
 def table_of_parts(runs: Sequence[TrainedRun]) -> Table | None:
     """Return where each part of some runs was trained, as a table; None for runs without parts."""
-    rows = []
+    rows: list[tuple[str | int, ...]] = []
     for run in runs:
         if not isinstance(run.run, AssembledRun) and not any("date" in one for one in run.run.made_by):
             continue

@@ -114,6 +114,11 @@ class TrainedRun(Drawable):
             return self.run.checkpoints()
         return self.experiment.steps_at(self.experiment.recipe.checkpoints)
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether the members can be opened; a part of a paper's own setting keeps readings in their place."""
+        return bool(self.checkpoints)
+
     def reading(
         self, name: str, measure: "Callable[[TrainedRun], Shaped[Tensor, 'member ...']]"
     ) -> Shaped[Tensor, "member ..."]:
@@ -152,7 +157,7 @@ class TrainedRun(Drawable):
             raise SpecError("step", "is a tensor", "call run.ensemble()(inputs) for predictions")
         if not self.experiment.trained:
             return self._initial_ensemble
-        if not self.checkpoints:
+        if not self.has_weights:
             raise StoreError(f"{self.run.path}: kept without weights; train it in another store to look inside")
         weights = self.run.read_checkpoint(self.checkpoints[-1] if step is None else step)
         blank = initialise(self.experiment.model, self.experiment.task.shape, [0])
