@@ -20,7 +20,6 @@ PRECONDITIONS = {
         "learned-at-rates": ("neurons-with-gamma", "heads-with-gamma"),
     },
     "anchor/every-token": {"fits": ALL},
-    "anchor/frequency": {"both-learned": ALL},
     "anchor/identity": {"fits": ("enough-data", "little-data")},
     "anchor/learners": {
         "fits": ("lstm-enough", "lstm-needs-more", "fnn-never"),

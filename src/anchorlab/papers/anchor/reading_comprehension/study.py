@@ -184,7 +184,8 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     seen = see(run)
     accuracy = split_curves("Accuracy along training (Fig 3b)", run, {"train": "train", "test": "test"})
     tables = [_heads(seen, run.experiment.members.seeds), _answers(seen)]
-    return Analysis(seen, [accuracy, _maps(run, seen), _errors(seen)], tables)
+    maps = [_maps(run, seen)] if run.has_weights else []
+    return Analysis(seen, [accuracy, *maps, _errors(seen)], tables)
 
 
 def _maps(run: TrainedRun, seen: Reading) -> MapFigure:
@@ -291,4 +292,5 @@ STUDY = Study(
     smoke=QUICK.shortened(steps=20, size=200),
     chosen_on=SEARCHED,
     other_task=first_pair,
+    reads=lambda run, setting: see(run),
 )
