@@ -192,6 +192,10 @@ def test_make_targets_exist():
             assert words[0] in targets, f"{name(page)}: make {words[0]}"
         for target in re.findall(r"`make ([\w-]+)`", page.read_text("utf-8")):
             assert target in targets, f"{name(page)}: make {target}"
+    for steps in ("gates", "nightly"):
+        for words in re.findall(r"\bmake (.*)", (ROOT / ".ci" / steps).read_text("utf-8")):
+            named = [word for word in words.split() if re.fullmatch(r"[a-z][\w-]*", word)]
+            assert named and set(named) <= set(targets), f".ci/{steps}: make {words}"
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
