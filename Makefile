@@ -174,6 +174,7 @@ bench: .venv/installed-dev
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/tiny_runs.py
 	$(BIN)/python benchmarks/mapped_members.py
+	$(BIN)/python benchmarks/costs.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/effects.py
 	$(BIN)/python benchmarks/detectors.py --out docs/how_to/detectors-roc.svg
