@@ -27,7 +27,7 @@ PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step 
 
 .PHONY: demo notebooks language language-2 test test-rest test-types test-slow test-bytes test-bytes-all test-wheel \
 	test-installed test-nnsight test-versions test-bounds test-lowest nightly release faults lint types imports compile docs \
-	gallery zoo gallery-again check bench browser clean
+	gallery zoo gallery-again check bench gpu browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
@@ -213,9 +213,16 @@ bench: .venv/installed-dev
 	$(BIN)/python benchmarks/recall.py --size paper
 	$(BIN)/python benchmarks/start_up.py
 	$(BIN)/python benchmarks/tiny_runs.py
+	$(BIN)/python benchmarks/mapped_members.py
+	$(BIN)/python benchmarks/costs.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/effects.py
 	$(BIN)/python benchmarks/detectors.py --out docs/how_to/detectors-roc.svg
+
+# for a GPU that is at hand for a quarter of an hour: the tests that need one, the benchmark of mapped members, then trainings in
+# papers' own settings, at most ten minutes in all; build/gpu holds what came of it. DEVICE=cpu SIZE=smoke tries it without a GPU.
+gpu: .venv/installed-dev
+	$(BIN)/python benchmarks/gpu.py --device $(or $(DEVICE),cuda) --size $(or $(SIZE),paper)
 
 # pages are tested in headless Chromium; without it those tests say so and are skipped
 browser:

@@ -480,6 +480,38 @@ def test_the_published_costs_are_those_of_the_settings_of_today():
     assert costs == gallery_build().costs_text(published()), "run docs/gallery/build.py --published"
 
 
+def test_the_settings_of_a_study_give_its_costs():
+    """Written from one source: what a paper's setting costs stands in the study's settings as in the table of all."""
+    build = gallery_build()
+    rows = [
+        line.split(" | ") for line in (GALLERY / "costs.md").read_text("utf-8").splitlines() if line.startswith("| [")
+    ]
+    assert len(rows) > 20
+    for link, profile, _, seeds, hours, each, *_ in rows:
+        if profile == "`paper`":
+            settings = (build.folder_of(link[3 : link.index("`]")], GALLERY) / "settings.md").read_text("utf-8")
+            assert f"{profile} {hours}{f' ({each} a seed)' if seeds != '1' else ''}" in settings, link
+
+
+HOURS = re.compile(r"core-?hours?|\d\s?hours?\b|\b(an?|one|two|three) hours?\b", re.IGNORECASE)
+
+
+def test_hours_of_trainings_are_written_by_no_hand():
+    """Neither on a study's page nor in a profile's note: `build.py` writes them, from one estimate."""
+    written = {
+        path.name: path.read_text("utf-8") for path in [*(DOCS / "studies").glob("*.md"), DOCS / "results.md", README]
+    }
+    written |= {f"{known}, {key}": one.note for known in STUDIES for key, one in study(known).profiles.items()}
+    assert {where: found[0] for where, text in written.items() if (found := HOURS.search(text))} == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["about 12 core-hours", "takes 1.5 hours", "10 000 hours", "half an hour", "about an hour", "an hour of"]
+)
+def test_hours_are_found(text):
+    assert HOURS.search(text)
+
+
 def test_every_study_of_the_ledger_has_a_page():
     build = gallery_build()
     for link in map(build.page_link, STUDIES):

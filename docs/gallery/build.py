@@ -51,7 +51,9 @@ from anchorlab.spec import Spec
 from anchorlab.studies import STUDIES, Study, findings_directory, run_study, study, with_controls
 from anchorlab.studies.parts import seeds_with_parts
 from anchorlab.studies.profile_names import part_name, part_of, profile_name
-from anchorlab.training.cost import estimated_seconds
+from anchorlab.studies.running import experiments_to_run
+from anchorlab.training import Experiment
+from anchorlab.training.cost import BYTES_PER_SECOND, PRODUCTS_PER_SECOND, SECONDS_PER_CALL, estimated_seconds
 
 HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
@@ -263,7 +265,7 @@ def settings_text(chosen: Study, profile: str) -> str:
     summary = "All settings" if len(profiles) == 1 else "What is the same in both"
     hidden = f"<details>\n<summary>{summary}</summary>\n\n{table(head, same)}\n</details>\n"
     differ = f"{table(head, other)}\n" if other else ""
-    return f"{notes}\n{differ}{hidden}"
+    return f"{notes}\n{cost_text(chosen, profiles)}{differ}{hidden}"
 
 
 def all_settings(chosen: Study, profile: str) -> dict[str, str]:
@@ -361,6 +363,17 @@ def ledger_text(found: Sequence[Findings]) -> str:
     )
 
 
+MEASURED = (
+    "Hours of one thread, estimated from counts: the operations that every step and every evaluation calls, "
+    f"{SECONDS_PER_CALL * 1e6:g} µs each; their products, {PRODUCTS_PER_SECOND / 1e9:g} GFLOP/s; and the bytes that "
+    f"they and the optimiser move, {BYTES_PER_SECOND / 1e9:g} GB/s. These speeds were measured on one core of an AMD "
+    "EPYC with AVX-512, beside other programs, in the steps and evaluations of 19 trainings (`benchmarks/costs.py`); "
+    "the estimates of these are 0.76 to 1.36 times the measured times. On cores that reach 100 GFLOP/s trainings took "
+    "1.5 to 3.5 times as long. Sequences to draw, states to keep, untrained controls, analyses and figures come on top."
+)
+"""What the estimates of costs are made of and were measured on."""
+
+
 def costs_text(found: Sequence[Findings]) -> str:
     """Return what every training in a paper's own setting costs, the most claims per hour first."""
     published = {(one.study, one.profile) for one in found}
@@ -368,12 +381,11 @@ def costs_text(found: Sequence[Findings]) -> str:
     for one in candidates(STUDIES):
         trained = [each for each in one.experiments if each.trained]
         if trained and any(one.study.profile(one.profile).is_papers_setting(each.name) for each in one.study.claims):
-            hours = sum(map(estimated_seconds, trained)) / 3600
-            seeds = max(len(each.members) for each in trained)
+            hours, seeds = cost_of(trained)
             shown = "published" if (one.study.name, one.profile) in published else ""
             rows.append((hours / len(one.claims), page_link(one.study.name), one, seeds, hours, shown))
-    return table(
-        ("study", "profile", "claims", "seeds", "core-hours", "a seed", ""),
+    return f"{MEASURED}\n\n" + table(
+        ("study", "profile", "claims", "seeds", "hours", "a seed", ""),
         (
             (
                 link,
@@ -389,8 +401,30 @@ def costs_text(found: Sequence[Findings]) -> str:
     )
 
 
+def cost_of(trained: Sequence[Experiment]) -> tuple[float, int]:
+    """Return the estimated hours of some trainings, and the number of their seeds."""
+    return sum(map(estimated_seconds, trained)) / 3600, max(len(each.members) for each in trained)
+
+
+def cost_text(chosen: Study, profiles: Iterable[str]) -> str:
+    """Return what the trainings of some profiles cost, in one sentence; nothing for a study that trains nothing."""
+    shown = []
+    for profile in profiles:
+        trained = (
+            [] if chosen.observe is not None else [one for one in experiments_to_run(chosen, profile) if one.trained]
+        )
+        if trained:
+            hours, seeds = cost_of(trained)
+            each = f" ({hours_text(hours / seeds)} a seed)" if seeds > 1 else ""
+            shown.append(f"`{profile}` {hours_text(hours)}{each}")
+    how = "[estimated](../results.md#what-the-papers-own-settings-cost)"
+    return f"Hours of one thread for training, {how}: {', '.join(shown)}.\n\n" if shown else ""
+
+
 def hours_text(hours: float) -> str:
     """Return hours with two digits, without an exponent."""
+    if hours < 0.01:
+        return "< 0.01"
     return f"{hours:.2f}" if hours < 1 else f"{hours:.1f}" if hours < 10 else f"{hours:.0f}"
 
 

@@ -97,7 +97,7 @@ def test_a_group_without_sequences_has_no_numbers():
 def test_sequences_in_several_pieces_give_the_same_means(monkeypatch):
     task, spec = KINDS["recall after triggers"]
     _, whole = measured(task, spec, Evaluation(size=30), Members())
-    monkeypatch.setattr("anchorlab.training.evaluation._ROWS", 7)
+    monkeypatch.setattr("anchorlab.training.evaluation.ROWS", 7)
     _, pieces = measured(task, spec, Evaluation(size=30), Members())
     assert pieces == pytest.approx(whole, abs=1e-12)
 

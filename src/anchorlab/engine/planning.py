@@ -15,8 +15,8 @@ from anchorlab.runs import Run
 from anchorlab.runs.atomic_files import damaged
 from anchorlab.runs.environment import cores
 from anchorlab.training import Experiment, check_memory, memory_per_member
-from anchorlab.training.cost import LEAST_MAPPED, estimated_seconds
-from anchorlab.training.joined import MOST_TOGETHER, Group, Places, groups
+from anchorlab.training.cost import LEAST_MAPPED, MOST_TOGETHER, estimated_seconds
+from anchorlab.training.joined import Group, Places, groups
 from anchorlab.training.trainer import ExecutionName, check_device
 
 _MOST_THREADS = 4096

@@ -1,29 +1,37 @@
 """Estimate what an experiment costs before it runs: memory, operations and time."""
 
 from collections.abc import Iterable
-from functools import lru_cache
-from typing import Any
 
-import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from anchorlab.errors import SpecError
-from anchorlab.models import ModelSpec
-from anchorlab.models.model import predict
 from anchorlab.tasks import Task
-from anchorlab.training.ensemble import build
+from anchorlab.training.evaluation import ROWS, first_changed_block
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import STREAM_DRAW
+from anchorlab.training.operations import Operations, forward_operations, forward_products
 from anchorlab.training.optimisers import slots
 
 LEAST_MAPPED = 8
 """The smallest number of members for which mapping them pays on a CPU."""
 
+MOST_TOGETHER = 64
+"""The largest number of members in one ensemble of joined experiments; a larger one would save little more."""
+
+SECONDS_PER_CALL = 2e-5
+"""What each operation of a forward pass adds to a step, forward and backward, however little it computes."""
+
+PRODUCTS_PER_SECOND = 2e11
+"""Floating-point operations of float32 products, on one thread."""
+
+BYTES_PER_SECOND = 2e10
+"""Bytes that other operations, and the optimiser, read and write on one thread."""
+
 _MOST_MAPPED_WORK = 2e7  # operations of one member's step; above, products take longer than the calls to them
-_SECONDS_PER_STEP = 2e-3  # overhead of one member's step for calling operations, however small the model
-_OPERATIONS_PER_SECOND = 1.5e11  # of one CPU core, in float32 products
+_SECONDS_PER_STEP = 1e-4  # of a member's step, however few its operations
+_MAPPED_STEP = 1e-3  # the same, of a mapped step of all members
+_MAPPED_CALL = 3.0  # a mapped call for all members takes so many times as long as a call for one
+_BACKWARD = 2.0  # the backward pass computes twice what the forward pass does
 
 
 def work_per_step(experiment: Experiment) -> int:
@@ -32,48 +40,58 @@ def work_per_step(experiment: Experiment) -> int:
     Counts only matrix products: three times the operations of the forward pass, at least one per sequence. Use it to
     compare experiments and to measure progress.
     """
-    return 3 * experiment.recipe.batch * _work_per_sequence(experiment.model, experiment.task)
+    return 3 * experiment.recipe.batch * forward_products(experiment.model, experiment.task)
 
 
 def estimated_seconds(experiment: Experiment) -> float:
-    """Estimate the seconds that one CPU core needs to train all members, within a factor of about two."""
+    """Estimate the seconds that one thread needs to train all members: all steps, and all evaluations.
+
+    A step and an evaluation take the time of their calls, of their products, and of the bytes that they move, at the
+    speeds `SECONDS_PER_CALL`, `PRODUCTS_PER_SECOND` and `BYTES_PER_SECOND`. These were measured on one core (AMD EPYC
+    with AVX-512, torch 2.13.0) in 19 trainings in the papers' settings (`benchmarks/costs.py`), of which the estimates
+    are 0.76 to 1.36 times the measured times. Cores that reach 100 GFLOP/s took 1.5 to 3.5 times as long. Drawing
+    sequences, and keeping checkpoints and states, take a few percent at most, and are not counted.
+    """
     if not experiment.trained:
         return 0.0
-    return experiment.member_steps * (_SECONDS_PER_STEP + work_per_step(experiment) / _OPERATIONS_PER_SECOND)
+    evaluations = len(set(experiment.steps_at(experiment.recipe.evaluation)))
+    each = experiment.steps * _seconds_of_step(experiment) + evaluations * _seconds_of_evaluation(experiment)
+    return len(experiment.members) * each
 
 
-@lru_cache(maxsize=1024)
-def _work_per_sequence(model: ModelSpec, task: Task) -> int:
-    """Return the floating-point operations of one sequence's forward pass."""
-    batch = task.for_training(task.sample("train", 1, seed=0))
-    module = build(model, task.shape)
-    counter = _Operations()
-    with torch.no_grad(), counter:
-        predict(module, batch.inputs, batch.positions)
-    return max(1, counter.total)
+def _seconds_of_step(experiment: Experiment) -> float:
+    """Estimate the seconds of one member's step: forward, backward, and the optimiser."""
+    recipe = experiment.recipe
+    forward = forward_operations(experiment.model, experiment.task, recipe.batch)
+    read_and_written = 3 + 2 * len(slots(recipe.optimiser))  # weight, gradient and slots; weight and slots
+    optimiser = _bytes_per_number(experiment) * parameter_count(experiment) * read_and_written
+    begin = _MAPPED_STEP / _at_once(experiment) if mapping_pays(experiment) else _SECONDS_PER_STEP
+    return begin + _seconds(forward.times(1 + _BACKWARD), experiment) + optimiser / BYTES_PER_SECOND
 
 
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Count the floating-point operations of matrix products, by torch's formulas.
+def _seconds_of_evaluation(experiment: Experiment) -> float:
+    """Estimate the seconds of one member's evaluation: of all splits, with unedited weights and under all edits."""
+    evaluation, template = experiment.recipe.evaluation, experiment.template
+    known = [name for name, _ in (*template.named_parameters(), *template.named_buffers())]
+    first = [0, *(first_changed_block(template, known, edits) for edits in evaluation.edits.values())]
+    rows = min(ROWS, evaluation.size)
+    passes = [forward_operations(experiment.model, experiment.task, rows, False, block) for block in first]
+    return len(experiment.splits) * evaluation.size / rows * sum(_seconds(one, experiment) for one in passes)
 
-    Torch's own `FlopCounterMode` counts the same and imports its compiler, which takes longer than a small training.
-    """
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0
+def _at_once(experiment: Experiment) -> int:
+    """Return the number of members that a mapped pass computes."""
+    return min(len(experiment.members), MOST_TOGETHER)
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else the first operation imports the compiler
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if func.overloadpacket in flop_registry:
-            self.total += int(flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=out))
-        return out
+def _seconds(operations: Operations, experiment: Experiment) -> float:
+    """Estimate the seconds of operations, of one member."""
+    wide = _bytes_per_number(experiment) / 4
+    call = SECONDS_PER_CALL / (1 + _BACKWARD)
+    if mapping_pays(experiment):
+        call *= _MAPPED_CALL / _at_once(experiment)
+    numbers = operations.products / PRODUCTS_PER_SECOND + operations.bytes / BYTES_PER_SECOND
+    return operations.calls * call + wide * numbers
 
 
 def mapping_pays(experiment: Experiment) -> bool:

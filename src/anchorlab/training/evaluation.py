@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from anchorlab.models.edits import Edit, apply_each
@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 UNEDITED = "none"
 """The value of the `edit` column for metrics of unedited weights."""
 
-_ROWS = 128  # sequences per forward pass, to bound memory
+ROWS = 128
+"""The largest number of sequences in one forward pass, to bound memory."""
 
 
 class Key(NamedTuple):
@@ -123,7 +124,7 @@ class Evaluator:
     def _means(self, ensemble: Ensemble, members: Sequence[int]) -> dict[Key, Float[Tensor, ""]]:
         """Return each metric's mean over each group of sequences, in the order of the rows."""
         variants = apply_each(ensemble.weights, list(self.edits.values()))
-        first = [_first_block(ensemble, edits) for edits in self.edits.values()]
+        first = self._first_blocks(ensemble)
         found: dict[tuple[str, int, str], dict[str, Tensor]] = {}
         for member, split in product(members, self._batches):
             weights = [
@@ -142,6 +143,11 @@ class Evaluator:
             for metric, each in found[edit, member, split].items()
         }
 
+    def _first_blocks(self, ensemble: Ensemble) -> list[int]:
+        """Return the first block that each variant of the weights changes."""
+        known = list(ensemble.weights)
+        return [first_changed_block(ensemble.template, known, edits) for edits in self.edits.values()]
+
     def _measure_member(
         self, ensemble: Ensemble, variants: Sequence[Mapping[str, Tensor]], first: Sequence[int], batch: Batch
     ) -> list[dict[str, Shaped[Tensor, "batch scored"]]]:
@@ -156,8 +162,8 @@ class Evaluator:
         """
         template, outputs = ensemble.template, [list[Tensor]() for _ in variants]
         shared = {f"blocks.{block}.hook_resid_pre" for block in first if block > 0}
-        for start in range(0, len(batch), _ROWS):
-            rows = slice(start, start + _ROWS)
+        for start in range(0, len(batch), ROWS):
+            rows = slice(start, start + ROWS)
             inputs = batch.inputs[rows]
             positions = batch.positions if batch.positions.ndim == 1 else batch.positions[rows]
             streams: dict[str, Tensor] = {}
@@ -214,7 +220,7 @@ class MappedEvaluator(Evaluator):
 
     def _mapped_means(self, ensemble: Ensemble, members: Sequence[int]) -> dict[Key, Float[Tensor, ""]]:
         variants = apply_each(ensemble.weights, list(self.edits.values()))
-        first = [_first_block(ensemble, edits) for edits in self.edits.values()]
+        first = self._first_blocks(ensemble)
         means: dict[tuple[str, str, str], dict[str, Tensor]] = {}
         for split, (example, *_) in self._batches.items():
             tensors, axes = self._tensors[split]
@@ -238,14 +244,13 @@ class MappedEvaluator(Evaluator):
         }
 
 
-def _first_block(ensemble: Ensemble, edits: Sequence[Edit]) -> int:
+def first_changed_block(template: nn.Module, known: Sequence[str], edits: Sequence[Edit]) -> int:
     """Return the index of the first block that edits change; 0 if they change other weights or there are no blocks.
 
-    With 0, nothing is shared with the unedited forward pass.
+    With 0, nothing is shared with the unedited forward pass. `known` are the names of the weights.
     """
-    if not isinstance(ensemble.template, Transformer):
+    if not isinstance(template, Transformer):
         return 0
-    known = list(ensemble.weights)
     names = [name.split(".") for edit in edits for name in edit.names(known)]
     return min((int(parts[1]) if parts[0] == "blocks" else 0 for parts in names), default=0)
 

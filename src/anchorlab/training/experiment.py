@@ -147,7 +147,7 @@ class Experiment:
     @property
     def template(self) -> nn.Module:
         """A module of the architecture without weights, shared by all experiments with this architecture."""
-        return _template(self.model, self.task.shape)
+        return template_of(self.model, self.task.shape)
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropou
 
 
 @lru_cache(maxsize=256)
-def _template(model: ModelSpec, shape: TaskShape) -> nn.Module:
+def template_of(model: ModelSpec, shape: TaskShape) -> nn.Module:
     """Return a module without weights, shared by all experiments with this architecture.
 
     Errors: `SpecError` below `model`, also for a model too large for the memory.

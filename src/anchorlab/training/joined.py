@@ -23,9 +23,6 @@ from anchorlab.training.members import Gamma, Members
 from anchorlab.training.optimisers import Rates
 from anchorlab.training.trainer import Keeper, Trained, TrainingState, fit
 
-MOST_TOGETHER = 64
-"""The largest number of members in one ensemble of joined experiments; a larger one would save little more."""
-
 _GAMMA = "gamma."
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from anchorlab.models import fast_float32
-from anchorlab.training.cost import mapping_pays, work_per_step
+from anchorlab.training.cost import MOST_TOGETHER, mapping_pays, work_per_step
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import StreamFeed
-from anchorlab.training.joined import MOST_TOGETHER
 from anchorlab.training.trainer import ExecutionName, Session, check_device
 
 MEASURED_MEMBERS = 2

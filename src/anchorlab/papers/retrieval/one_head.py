@@ -18,6 +18,9 @@ from anchorlab.viewer.make import view_run
 SOLVED = 0.01
 """The loss below which the paper's models A, B and C solve the problem (section 8.2)."""
 
+FOLLOWED = 0.05
+"""The loss below which a model follows the chains: appendix E calls such a loss low."""
+
 QUICK = quick(3, 6, 1400, seeds=8, checkpoints=20, label="six layers")
 """One setting for both studies, so that its models are trained once."""
 
@@ -46,9 +49,14 @@ class Solution:
         return self.circuit.model_loss < SOLVED
 
     @property
+    def follows(self) -> bool:
+        """Whether the model's own loss is low, so that its circuit can be read."""
+        return self.circuit.model_loss < FOLLOWED
+
+    @property
     def explained(self) -> bool:
-        """Whether the model solves the problem and its circuit has useful heads and explains every head."""
-        return self.solved and bool(self.circuit.useful_heads) and not self.circuit.unexplained
+        """Whether the model follows the chains and its circuit has useful heads and explains every head."""
+        return self.follows and bool(self.circuit.useful_heads) and not self.circuit.unexplained
 
     @property
     def paths(self) -> list[CircuitPath]:

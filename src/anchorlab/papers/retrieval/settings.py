@@ -91,8 +91,12 @@ def paper(steps: int, model: VectorSpec, recipe: Recipe, seeds: int, label: str 
     )
 
 
-def paper_recipe(steps: int, batch: int, size: int = 2**18, checkpoints: int | None = None) -> Recipe:
+def paper_recipe(
+    steps: int, batch: int, evaluation: Evaluation, size: int = 2**18, checkpoints: int | None = None
+) -> Recipe:
     """Return the paper's recipe: a fixed sample, Adam at 1e-3 with a decoupled decay of 0.1.
+
+    When and on how many sequences the losses are measured is our choice.
 
     Source: stacked attention heads, sections 7.1, 8.1 and 9.1.
     """
@@ -102,7 +106,7 @@ def paper_recipe(steps: int, batch: int, size: int = 2**18, checkpoints: int | N
         batch=batch,
         duration=steps,
         clip=1.0,
-        evaluation=Evaluation(every=80, size=4096),
+        evaluation=evaluation,
         checkpoints=Times(every=checkpoints),
     )
 
@@ -120,7 +124,8 @@ def on_fixed_sample(setting: Experiment, seeds: int, label: str = "") -> Experim
 
 def section_7(steps: int) -> Experiment:
     """Return the paper's setting of section 7.1: eight layers of eight heads, width 128, with feed-forward layers."""
-    return paper(steps, VectorSpec(), paper_recipe(10_000, 512, size=2**20), seeds=8)
+    evaluation = Evaluation(every=80, size=4096)  # a guess at 0.75 on 1024 could fall below the claims' 0.7
+    return paper(steps, VectorSpec(), paper_recipe(10_000, 512, evaluation, size=2**20), seeds=8)
 
 
 def smoke(steps: int, seeds: int = 2, label: str = "") -> Experiment:

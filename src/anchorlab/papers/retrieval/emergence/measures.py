@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, isfinite, nan
+from math import inf, isfinite, isnan, nan
 
 import numpy as np
 from jaxtyping import Float
@@ -152,15 +152,18 @@ def distance(one: Growth, end: float) -> float:
     return max(apart, default=nan)
 
 
-def slower(times: Float[Tensor, "symbol"]) -> float:
-    """Return 1 if the last two times are further apart than the two before, else 0; NaN if one is missing.
+def slower(times: Float[Tensor, "symbol"], end: float) -> float:
+    """Return 1 if the last two times are further apart than the two before, else 0; NaN if that is not known.
 
+    An infinite last time is later than `end`, the length of training: 1 if even `end` would be far enough, else NaN.
     Also NaN for fewer than four symbols: the paper's head 24, which emerges late, serves the fourth.
     """
-    if len(times) < 4 or not bool(times[-3:].isfinite().all()):
+    if len(times) < 4 or not bool(times[-3:-1].isfinite().all()):
         return nan
-    before, last = times[-3:].diff().tolist()
-    return float(last > before)
+    first, second, last = times[-3:].tolist()
+    if last == inf:
+        return 1.0 if end - second > second - first else nan
+    return nan if isnan(last) else float(last - second > second - first)
 
 
 def rise(one: Growth, symbol: int) -> float:
@@ -181,12 +184,13 @@ def rise(one: Growth, symbol: int) -> float:
 def pace(one: Growth) -> float:
     """Return the loss's rate of fall until the first symbol is retrieved, divided by the rate from then to the last.
 
-    Counts from the step at which the loss has fallen to `EMPTY`: the fall before comes from our larger initial scale,
-    which makes untrained answers large. Infinite if the loss does not fall in between; NaN if fewer than two symbols
-    are retrieved, all at once, or the first no later than that step.
+    A symbol that is never retrieved comes after the last evaluation, which ends the second time then. Counts from the
+    step at which the loss has fallen to `EMPTY`: the fall before comes from our larger initial scale, which makes
+    untrained answers large. Infinite if the loss does not fall in the second time; NaN if all symbols are retrieved at
+    once or none is, or the first no later than that step.
     """
-    times = [time for time in one.retrieved.values() if isfinite(time)]
-    first, last = min(times, default=inf), max(times, default=-inf)
+    times = [min(time, one.evaluated[-1]) for time in one.retrieved.values()]
+    first, last = min(one.retrieved.values()), max(times)
     start = float(first_crossing(one.evaluated, one.loss.unsqueeze(0), EMPTY, falling=True)[0])
     if not start < first < last:
         return nan
@@ -206,8 +210,9 @@ def behind(
     return ((validation - training).amax(dim=1) / fall)[fall > 0]
 
 
-def reused(one: Growth, symbols: Sequence[int]) -> list[float]:
-    """Return, for each symbol but the last, the share of its paths that the next symbol needs as well."""
+def reused(one: Growth) -> list[float]:
+    """Return, for each retrieved symbol but the last, the share of its paths that the next one needs as well."""
+    symbols = [symbol for symbol, time in one.retrieved.items() if isfinite(time)]
     shares = []
     for symbol, following in pairwise(symbols):
         needed = [following in one.needs[path] for path in one.paths_of(symbol)]
