@@ -1,6 +1,6 @@
 # make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, in ten
 # minutes.   make test-all: every test, with a browser, harnesses and a language model, as CI runs them.
-# make test-transformer-lens-3: members in that library's version 3; the other tests take version 4.   make test-nnsight: in nnsight.
+# make test-nnsight: members in nnsight.
 # make test-installed: the pages' commands on the wheel alone.   make test-versions: other Pythons.   make test-bounds: the
 # lowest dependencies and the newest.   make test-bytes: equal bytes under other settings of the numerical libraries.   make release:
 # all that precedes a release.   make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on
@@ -20,7 +20,7 @@ SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structu
 	anchor/working-memory retrieval/circuits retrieval/emergence
 PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step rank-one-noise)
 
-.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-nnsight test-transformer-lens-3 test-versions \
+.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-nnsight test-versions \
 	test-bounds release faults lint types imports docs gallery zoo gallery-again check bench browser clean
 
 demo: .venv/installed
@@ -40,12 +40,6 @@ test-bytes: .venv/installed-dev
 	ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BYTES)
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=2 $(BYTES)
 	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BYTES)
-
-# what is converted to version 3 of TransformerLens and read from it; its other dependencies are those of version 4
-test-transformer-lens-3: .venv/installed-all
-	rm -rf build/transformer-lens-3
-	$(BIN)/python -m pip install --quiet --no-deps --target build/transformer-lens-3 transformer-lens==3.9.0 better-abc==0.0.3
-	PYTHONPATH=build/transformer-lens-3 $(BIN)/python -m pytest -n 2 tests/interop tests/lens/look/test_hooked.py tests/lens/scoring/test_edges.py
 
 # members in nnsight, which adds methods to every object of Python: in a process of its own
 test-nnsight: .venv/installed-all
