@@ -1,5 +1,6 @@
 """The docs hold together: code compiles, command lines parse, links lead somewhere, published numbers are current."""
 
+import ast
 import importlib.util
 import os
 import re
@@ -8,10 +9,9 @@ import sys
 import tomllib
 from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import version
 from math import inf
 from pathlib import Path
-from pkgutil import walk_packages
+from pkgutil import resolve_name, walk_packages
 from types import ModuleType
 
 import pytest
@@ -71,10 +71,31 @@ def test_there_are_pages():
     assert {"README.md", "docs/index.md", "docs/concepts.md", "docs/decisions.md"} <= set(map(name, pages()))
 
 
+def named(block):
+    """The dotted names of the package that a block imports or reads, with `al` for the package itself."""
+    found = set()
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "anchorlab":
+            found |= {f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {one.name for one in node.names if one.name.split(".")[0] == "anchorlab"}
+        elif isinstance(node, ast.Attribute) and (text := ast.unparse(node)).startswith("al."):
+            found.add(re.match(r"[\w.]+", text)[0].rstrip(".").replace("al.", "anchorlab.", 1))
+    return found
+
+
+def is_there(dotted):
+    try:
+        resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_python_blocks_compile(page):
-    for index, block in enumerate(blocks(page, "python")):
-        compile(block, f"{name(page)}, block {index}", "exec")
+def test_python_blocks_compile_and_name_what_is_there(page):
+    named_here = set().union(*map(named, blocks(page, "python")))
+    assert sorted(one for one in named_here if not is_there(one)) == []
 
 
 @pytest.mark.slow
@@ -104,8 +125,6 @@ def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
 @pytest.mark.nightly
 def test_a_member_opens_in_transformer_lens(tmp_path):
     pytest.importorskip("transformer_lens")
-    if version("transformer-lens").startswith("3."):
-        pytest.skip("needs TransformerLens 4, whose weights the page names")
     run_page("transformer_lens", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 

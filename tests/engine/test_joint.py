@@ -1,9 +1,7 @@
 """Tiny runs that are trained together: each has the bytes of its place, also alone, after kills and after failures."""
 
-import os
 import random
 import threading
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -27,11 +25,10 @@ from anchorlab.training import (
     Members,
     Recipe,
     Times,
-    trainer,
     work_per_step,
 )
-from tests.engine.killed import STATES, contents, results, stop_when, wait_until
-from tests.processes import processes
+from anchorlab.training.executions import MappedExecution, MemberExecution
+from tests.engine.killed import STATES, check_kills, contents, keep_often, results, stop_when, wait_until
 from tests.small_experiments import IDENTITY, experiment
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-4)
@@ -321,16 +318,35 @@ def test_one_that_cannot_be_kept_fails_alone(tmp_path, alone, refused):
     assert results(tmp_path) == alone
 
 
+def test_the_forecast_is_of_runs_trained_together(tmp_path, monkeypatch):
+    """By a clock that counts a second for each step of a member, or of all members at once."""
+    clock = [0.0]
+    monkeypatch.setattr("anchorlab.training.step_timing.time.perf_counter", lambda: clock[0])
+
+    def member_step(self, batches, factor, active, number):
+        clock[0] += sum(active)
+
+    def mapped_step(self, batches, factor, active, number):
+        clock[0] += 1
+
+    monkeypatch.setattr(MemberExecution, "step", member_step)
+    monkeypatch.setattr(MappedExecution, "step", mapped_step)
+    joint, apart = (forecast(SWEEP, tmp_path, 1, execution=one) for one in ("auto", "member"))
+    assert (joint.paces, joint.workers) == (1, 1)
+    assert joint.seconds == pytest.approx(60)  # steps of ten members at once
+    assert apart.seconds == pytest.approx(10 * 60)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.nightly
 @pytest.mark.slow
-def test_the_forecast_is_of_runs_trained_together(tmp_path):
+def test_runs_trained_together_take_less_by_the_forecast(tmp_path):
     """By themselves, members of five experiments take a few times as long as in one ensemble."""
     long = [replace(one, recipe=one.recipe.replace(duration=10**5)) for one in SWEEP]
     rounds = [[forecast(long, tmp_path, 1, execution=one) for one in ("auto", "member")] for _ in range(3)]
     joint, apart = zip(*rounds, strict=True)
-    assert {(one.paces, one.workers) for one in joint} == {(1, 1)}
     # a pause of the machine only makes a forecast longer: the shortest of three says how fast each can be
     assert min(one.seconds for one in joint) < min(one.seconds for one in apart)
-    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -344,47 +360,14 @@ def test_the_forecast_of_what_is_left_of_a_small_group(tmp_path, monkeypatch):
     assert found.seconds > 0
 
 
-def train(root, begun):
-    os.fsync = lambda descriptor: None
-    trainer._REPORT_EVERY = 0.0
-
-    def report(status):
-        if status.done:
-            begun.set()
-
-    run(SWEEP, root, 1, report=report, keep_every=0.0)
-    begun.set()
-
-
-def started(root):
-    """A process that trains the sweep, once it has begun."""
-    begun = processes.Event()
-    child = processes.Process(target=train, args=(root, begun))
-    child.start()
-    assert begun.wait(60)
-    return child, time.monotonic()
+def train(root):
+    keep_often()
+    run(SWEEP, root, 1, keep_every=0.0)
 
 
 @pytest.mark.killed
 def test_killed_at_any_moment(tmp_path, alone):
-    child, began = started(tmp_path / "whole")
-    child.join()
-    duration = time.monotonic() - began
-    chance, kills, with_state = random.Random(3), 0, 0
-    for number in range(100):
-        root, code = tmp_path / str(number), -9
-        while code != 0:
-            child, _ = started(root)
-            child.join(chance.random() * 0.7 * duration)
-            child.kill()
-            child.join()
-            code = child.exitcode
-            kills += code != 0
-            with_state += code != 0 and any(root.rglob(STATES))
-        assert results(root) == alone
-        if kills >= 8:
-            break
-    assert with_state >= 3
+    assert check_kills(tmp_path, 8, RECIPE.duration, random.Random(3), alone, train) >= 3
 
 
 def test_nothing_is_left_beside_the_runs(tmp_path):

@@ -89,6 +89,7 @@ def look_for(page, text):
     return page.inner_text("#status")
 
 
+@pytest.mark.nightly
 def test_it_is_painted_and_filtered_at_once(opened):
     painted, name = [], "performance.getEntriesByName('first-contentful-paint')"
     for _ in range(3):  # the shortest, as below
