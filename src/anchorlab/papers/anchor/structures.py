@@ -295,8 +295,8 @@ STUDY = Study(
         ),
         "paper-claimed": Profile(
             PAPER_CLAIMED,
-            "Profile of the paper's structures that a claim is about, six of fifteen: their setting and seeds are those "
-            "of the paper profile, 4000 epochs on the 1000 sequences of the authors' public code.",
+            "Profile of the paper's structures that a claim is about, six of fifteen; their setting and seeds are "
+            "those of the paper profile, 4000 epochs on the 1000 sequences of the authors' public code.",
             paper=True,
         ),
         "paper-none": Profile(
