@@ -34,10 +34,10 @@ demo: .venv/installed
 
 # without extras, browser, models and kills; at its end it says what that leaves out, and notes it for `make test-rest`
 test: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or installed or nightly)" --note-rest $(REST)
+	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or installed or nightly)" --note-rest=$(REST)
 
 test-rest: .venv/installed-everything language language-2 | $(REST)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not (installed or nightly)" --rest $(REST)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not (installed or nightly)" --rest=$(REST)
 
 $(REST):
 	$(MAKE) test
