@@ -148,7 +148,8 @@ def test_command_lines_are_valid(words, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path / "runs"))
     before = ["", *words[:-1]]
-    words = [str(tmp_path / word) if option == "--out" else word for option, word in zip(before, words, strict=True)]
+    written = ("--figure", "--out")
+    words = [str(tmp_path / word) if option in written else word for option, word in zip(before, words, strict=True)]
 
     def stop(*_: object, **__: object) -> None:
         raise ReachedTrainingError
@@ -508,7 +509,7 @@ def test_the_settings_of_a_study_give_its_costs():
     assert len(rows) > 20
     for link, profile, _, seeds, hours, each, *_ in rows:
         if profile == "`paper`":
-            settings = (build.folder_of(link[3 : link.index("`]")], GALLERY) / "settings.md").read_text("utf-8")
+            settings = (build.folder_of(link[4 : link.index("`]")], GALLERY) / "settings.md").read_text("utf-8")
             assert f"{profile} {hours}{f' ({each} a seed)' if seeds != '1' else ''}" in settings, link
 
 

@@ -6,6 +6,7 @@ members do not interact.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,13 +42,17 @@ def keep_part(study: Study[Any], profile: str, run: TrainedRun, root: Path) -> P
 
 
 def seeds_with_parts(study: Study[Any], profile: str, stores: Sequence[Store]) -> tuple[int, ...]:
-    """Return the seeds of a profile for which the stores have a run of every experiment."""
+    """Return the seeds of a profile for which the stores have a run of every experiment.
+
+    None if the number of seeds is part of the profile's setting.
+    """
     own = sorted({seed for one in study.experiments_of(profile) for seed in one.members.seeds})
     found = []
-    for seed in own:
-        experiments = study.experiments_of(part_name(profile, [seed]))
-        if all(found_in(one, stores) is not None for one in experiments):
-            found.append(seed)
+    with suppress(SpecError):
+        for seed in own:
+            experiments = study.experiments_of(part_name(profile, [seed]))
+            if experiments and all(found_in(one, stores) is not None for one in experiments):
+                found.append(seed)
     return tuple(found)
 
 
