@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-FAILED = re.compile(r"^(?:FAILED|ERROR) \S+\.py.*$", re.MULTILINE)  # as pytest's summary names tests
+# pytest's names of failed tests, mypy's errors and the targets that failed
+FAILED = re.compile(r"^(?:(?:FAILED|ERROR) \S+\.py.*|\S+:\d+: error: .*|make: \*\*\* .*)$", re.MULTILINE)
 END = re.compile(r"^(\d+ (?:failed|passed|skipped|deselected|error).* in [\d.]+s).*$", re.MULTILINE)  # its last line
-TAIL = 20  # lines of a step that failed without a failed test
+TAIL = 20  # lines of a step that failed without any of these
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Step:
 
     @property
     def failed(self) -> list[str]:
-        """The failed tests by their names, or the last lines that it printed."""
+        """The lines that name what failed, or the last ones that it printed."""
         return list(dict.fromkeys(FAILED.findall(self.output))) or self.output.splitlines()[-TAIL:]
 
 

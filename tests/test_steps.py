@@ -40,6 +40,14 @@ def test_a_failure_is_told_at_the_end_and_the_others_run(tmp_path):
     assert (tmp_path / "build" / "gates" / "02-two.txt").read_text().startswith("FAILED")
 
 
+def test_targets_of_make_and_errors_of_types_are_named(tmp_path):
+    (tmp_path / "Makefile").write_text("types:\n\t@echo 'src/a.py:3: error: Wrong  [misc]'; echo beside; exit 1\n")
+    code, _, page = run(tmp_path, ["types: make types"])
+    heading, error, target = page[4:]
+    assert (code, heading, error) == (1, ["types:"], ["src/a.py:3:", "error:", "Wrong  [misc]"])
+    assert target[:2] == ["make:", "***"] and target[2].endswith("types] Error 1")
+
+
 def test_without_what_is_needed_the_others_are_left_out(tmp_path):
     code, _, page = run(tmp_path, ["one!: exit 2", "two: touch here"])
     assert code == 1 and page[2] == ["not", "run", "two"] and not (tmp_path / "here").exists()
