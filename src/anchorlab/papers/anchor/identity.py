@@ -28,6 +28,7 @@ from anchorlab.studies.kit import (
     train_size,
     training_curves,
 )
+from anchorlab.studies.later import Later
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -271,7 +272,9 @@ def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
         found,
         figures=[*found.figures, _maps(run)],
         tables=[*found.tables, _heads(seen.heads, run.experiment.members.seeds)],
-        views=[view_run(run, steps=run.checkpoints, title="Attention of two-layer models along training")],
+        views=Later(
+            lambda: [view_run(run, steps=run.checkpoints, title="Attention of two-layer models along training")]
+        ),
     )
 
 
@@ -361,7 +364,7 @@ STUDY = Study(
             paper=("enough-data", "little-data", "fits"),
         ),
     },
-    smoke=QUICK.shortened(steps=40, sizes=(200, 1000)),
+    smoke=QUICK.shortened(steps=4, sizes=(200, 1000)),
     chosen_on=SEARCHED,
     other_task=other_task,
 )
