@@ -172,6 +172,6 @@ STUDY = Study(
             paper=True,
         ),
     },
-    smoke=QUICK.shortened(steps=40),
+    smoke=QUICK.shortened(steps=8),
     chosen_on=SEARCHED,
 )

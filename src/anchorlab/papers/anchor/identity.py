@@ -29,6 +29,7 @@ from anchorlab.studies.kit import (
     train_size,
     training_curves,
 )
+from anchorlab.studies.later import Later
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -280,8 +281,9 @@ def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
     found = replace(found, tables=[*found.tables, _heads(seen.heads, run.experiment.members.seeds)])
     if not run.has_weights:
         return found
-    view = view_run(run, steps=run.checkpoints, title="Attention of two-layer models along training")
-    return replace(found, figures=[*found.figures, _maps(run)], views=[view])
+    title = "Attention of two-layer models along training"
+    views = Later(lambda: [view_run(run, steps=run.checkpoints, title=title)])
+    return replace(found, figures=[*found.figures, _maps(run)], views=views)
 
 
 def size_figure(title: str, curves: Mapping[str, Curve], reference: str, caption: str = "") -> LineFigure:
@@ -370,7 +372,7 @@ STUDY = Study(
             paper=("enough-data", "little-data", "fits"),
         ),
     },
-    smoke=QUICK.shortened(steps=40, sizes=(200, 1000)),
+    smoke=QUICK.shortened(steps=4, sizes=(200, 1000)),
     chosen_on=SEARCHED,
     other_task=other_task,
     reads=lambda run, setting: heads_of(run),

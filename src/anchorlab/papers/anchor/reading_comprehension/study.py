@@ -7,6 +7,7 @@ Source: anchor functions, section 4.2 and Figure 3, the mechanism section 5.1; s
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -289,7 +290,7 @@ STUDY = Study(
             paper=("learned", "fits"),
         ),
     },
-    smoke=QUICK.shortened(steps=20, size=200),
+    smoke=replace(QUICK.shortened(steps=4, size=100), model=quick_model(heads=2, width=16)),
     chosen_on=SEARCHED,
     other_task=first_pair,
     reads=lambda run, setting: see(run),
