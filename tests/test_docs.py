@@ -85,10 +85,13 @@ def named(block):
 
 
 def is_there(dotted):
+    """Whether a name exists; one whose module needs a package that is not installed counts as existing."""
     try:
         resolve_name(dotted)
-    except (ImportError, AttributeError):
+    except AttributeError:
         return False
+    except ImportError as error:
+        return (error.name or "anchorlab").partition(".")[0] != "anchorlab"
     return True
 
 

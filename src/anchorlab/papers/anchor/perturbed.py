@@ -65,7 +65,7 @@ def rise_in_loss(ensemble: Ensemble, batch: Batch, sizes: Sequence[float]) -> Fl
     return torch.stack([one.mean(dim=0) - before for one in rises])
 
 
-def directions(ensemble: Ensemble, draw: int) -> dict[str, Tensor]:
+def directions(ensemble: Ensemble, draw: int) -> dict[str, Float[Tensor, "..."]]:
     """Return a random direction of norm 1 for each weight tensor, the same for all members; `draw` selects it."""
     found = {}
     for name in ensemble.trainable:
@@ -74,7 +74,7 @@ def directions(ensemble: Ensemble, draw: int) -> dict[str, Tensor]:
     return found
 
 
-def moved(ensemble: Ensemble, size: float, along: Mapping[str, Tensor]) -> Ensemble:
+def moved(ensemble: Ensemble, size: float, along: Mapping[str, Float[Tensor, "..."]]) -> Ensemble:
     """Return members with each weight tensor moved by `size` times its norm along the direction of its name."""
     weights = dict(ensemble.weights)
     for name, direction in along.items():

@@ -185,7 +185,7 @@ PAPER = Choices(
 
 
 SMOKE = Choices(
-    base=QUICK.base.shortened(steps=2),
+    base=QUICK.base.shortened(steps=4),
     amounts={
         HEADS: (1, 4),
         SHARED: (1, 4),
@@ -196,7 +196,7 @@ SMOKE = Choices(
         DECAY: (0.1, 0.3),
         SCALE: (0.3, 1.0, 3.0),
     },
-    speed=QUICK.speed.shortened(steps=2, size=200),
+    speed=QUICK.speed.shortened(steps=4, size=200),
     order=QUICK.order.shortened(steps=4),
     spikes=replace(
         QUICK.spikes,
