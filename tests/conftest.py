@@ -1,7 +1,7 @@
 """Every test computes on one thread. Shapes are checked at run time in models and the task contract.
 
-With `ANCHORLAB_CHECK_TYPES=all`, as in the first part of `make test-all`, they are checked in every module that
-names one. The other modules have plain types, which mypy checks without running them.
+With `ANCHORLAB_CHECK_TYPES=all`, as in `make test-types`, they are checked in every module that names one. The other
+modules have plain types, which mypy checks without running them.
 """
 
 import os
@@ -35,7 +35,14 @@ fork_workers()
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-pytest_plugins = ["tests.browser", "tests.installation", "tests.left_out", "tests.serving", "tests.packaged_models"]
+pytest_plugins = [
+    "tests.browser",
+    "tests.installation",
+    "tests.left_out",
+    "tests.packaged_models",
+    "tests.rest",
+    "tests.serving",
+]
 
 
 def pytest_collection_finish(session):

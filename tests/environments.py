@@ -1,10 +1,11 @@
 """Part of the suite in other environments: under other Pythons, with the lowest dependencies and with the newest.
 
 `python -m tests.environments versions` takes every other Python from 3.11 to 3.13 that is on this machine. The source
-is compiled there, and tests run where pip finds a CPU build of torch, since the one with CUDA has gigabytes. `lowest`
-installs the lower bound of every dependency and `newest` what pip takes within the bounds, without the constraints;
-torch stays the pinned one for the same reason. `released` installs the built wheel alone with each of these two sets,
-and runs there what the pages say.
+is compiled there, and tests run where pip finds a CPU build of torch, since the one with CUDA has gigabytes; `compile`
+compiles alone. `lowest` installs the lower bound of every dependency and `newest` what pip takes within the bounds,
+without the constraints; torch stays the pinned one for the same reason. `lowest` writes what passed to
+requirements/lowest.txt; `changed` is `lowest` where that file names others. `released` installs the built wheel alone
+with each of these two sets, and runs there what the pages say.
 """
 
 import os
@@ -44,7 +45,9 @@ SMOKE = (
     "tests/papers/retrieval/language_models/test_study.py",
 )
 REMEDY = "set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu to run the tests"
-LEFT_OUT = "not (browser or installed or killed or language or slow)"
+LEFT_OUT = "not (browser or installed or killed or language or slow or nightly)"
+PASSED = CONSTRAINTS.with_name("lowest.txt")
+HEAD = "# The lowest dependencies with which a part of the suite has passed. `make test-bounds` writes this file."
 
 
 def lowest(requirements: Sequence[str]) -> list[str]:
@@ -97,8 +100,8 @@ def smoke(python: Path) -> int:
     return subprocess.run(command, cwd=ROOT, env=settings, check=False).returncode
 
 
-def under(version: str) -> int:
-    """Compile the source with another Python, with warnings as errors, and run the part of the suite under it."""
+def under(version: str, tests: bool) -> int:
+    """Compile the source with another Python, with warnings as errors; run the part of the suite under it, if asked."""
     python = interpreter(version)
     if python is None:
         print(f"Python {version}: left out, it is not on this machine")
@@ -107,12 +110,11 @@ def under(version: str) -> int:
     settings = {**os.environ, "PYTHONPYCACHEPREFIX": str(BUILD / "compiled")}
     if subprocess.run([python, *compiled], cwd=ROOT, env=settings, check=False).returncode:
         return 1
-    made = environment(python, version, DECLARED, constrained=True)
-    if made is None:
-        print(f"Python {version}: the source compiles; left out, pip cannot install {build()} for it; {REMEDY}")
-        return 0
-    print(f"Python {version}:")
-    return smoke(made)
+    print(f"Python {version}: the source compiles")
+    made = environment(python, version, DECLARED, constrained=True) if tests else None
+    if tests and made is None:
+        print(f"Python {version}: left out, pip cannot install {build()} for it; {REMEDY}")
+    return smoke(made) if made else 0
 
 
 def released(which: str) -> int:
@@ -127,18 +129,36 @@ def released(which: str) -> int:
     return subprocess.run(command, cwd=ROOT, env=settings, check=False).returncode
 
 
-def main(which: str) -> int:
-    if which == "released":
-        return int(any([released("lowest"), released("newest")]))
-    if which == "versions":
-        here = "{}.{}".format(*sys.version_info)
-        codes = [under(version) for version in VERSIONS if version != here]  # all of them; below 0 for a signal
-        return int(any(codes))
+def bound(which: str) -> int:
+    """Run the part of the suite with the lowest or the newest dependencies; note the lowest that passed."""
     wanted = lowest(DECLARED) if which == "lowest" else DECLARED
     made = environment(sys.executable, which, wanted, constrained=False)
     if made is None:
         raise SystemExit(f"pip cannot install {build()}; {REMEDY}")
-    return smoke(made)
+    code = smoke(made)
+    if which == "lowest" and not code:
+        PASSED.write_text(tried(), "utf-8")
+    return code
+
+
+def tried() -> str:
+    """What the environment of the lowest dependencies is made of."""
+    return "\n".join([HEAD, *sorted([*lowest(DECLARED), *pinned(["torch", *TESTERS])], key=str.lower), ""])
+
+
+def main(which: str) -> int:
+    if which == "released":
+        return int(any([released("lowest"), released("newest")]))
+    if which in ("versions", "compile"):
+        here = "{}.{}".format(*sys.version_info)
+        codes = [under(one, which == "versions") for one in VERSIONS if one != here]  # of all; below 0 for a signal
+        return int(any(codes))
+    if which == "changed":
+        if PASSED.exists() and PASSED.read_text("utf-8") == tried():
+            print(f"the lowest dependencies are those of {PASSED.relative_to(ROOT)}, with which the tests passed")
+            return 0
+        return bound("lowest")
+    return bound(which)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Pages run as a reader runs them: by the programs of an installation, in a folder of the test's own.
 
-The installation is the environment of the tests, or the one whose folder of programs `$ANCHORLAB_PROGRAMS` names. That
-is how `make test-installed` runs the same tests on the wheel with its declared dependencies alone.
+The installation is the environment of the tests, or the one whose folder of programs `$ANCHORLAB_PROGRAMS` names. So
+`make test-wheel` runs the same tests on the wheel, and `make test-installed` with its declared dependencies alone.
 """
 
 import json
@@ -31,10 +31,9 @@ class Ran:
     addresses: dict[str, str]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "installation" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.installed)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "installation" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.installed)
 
 
 def shortened(words: list[str]) -> list[str]:

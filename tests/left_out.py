@@ -14,14 +14,16 @@ import pytest
 from tests.extras import extra_of, install
 
 MARKS = {  # the first that a test has is told
+    "nightly": "take long, or repeat for more cases what others check once (make nightly)",
     "language": "compute with SmolLM2-135M (make language)",
     "browser": "drive a headless browser (make browser)",
-    "installed": "run pages in an installation of the wheel (make test-installed)",
+    "installed": "run pages in an installation of the wheel (make test-wheel)",
     "killed": "start processes and kill them",
-    "slow": "take more than ten seconds each",
+    "slow": "take more than two seconds each",
     "untyped": "pass values of the wrong type",
     "cuda": "need a CUDA device",
 }
+END = "`make test-rest` installs what they need and runs them, `make nightly` every test"
 KEY = "left_out"
 
 
@@ -40,13 +42,13 @@ class LeftOut:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.skipped:
-            self.files[_reason(report)] += 1
+            self.files[reason(report)] += 1
 
     @property
     def tests(self) -> Counter[str]:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         skipped = reporter.stats.get("skipped", ()) if reporter else ()
-        return Counter(_reason(one) for one in skipped if one.when != "collect")
+        return Counter(reason(one) for one in skipped if one.when != "collect")
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(self.config, "workeroutput"):
@@ -67,7 +69,8 @@ class LeftOut:
             terminalreporter.write("\n".join([*lines, ""]))
 
 
-def _reason(report: Any) -> str:
+def reason(report: Any) -> str:
+    """Why a test or a file was skipped."""
     told = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return explained(str(told).removeprefix("Skipped: "))
 
@@ -94,7 +97,7 @@ def summary(deselected: Counter[str], files: Counter[str], tests: Counter[str]) 
     for reason, _ in (files + tests).most_common():
         parts = [_number(count[reason], noun) for count, noun in ((tests, "test"), (files, "file")) if count[reason]]
         lines.append(f"{' and '.join(parts)}: {reason}")
-    return [*lines, "`make test-all` installs everything and runs every test"] if lines else []
+    return [*lines, END] if lines else []
 
 
 def pytest_configure(config: pytest.Config) -> None:

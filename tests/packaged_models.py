@@ -1,4 +1,7 @@
-"""Fixtures of the real language models; every test that uses them has the marker `language`."""
+"""Fixtures of the real language models; every test that uses them has the marker `language`.
+
+All these tests run in one process, which opens each model once and starts one server.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,10 +15,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if not PACKAGED.keys().isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.language)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if not PACKAGED.keys().isdisjoint(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.language)
+        item.add_marker(pytest.mark.xdist_group("language"))
 
 
 @pytest.fixture(scope="session")

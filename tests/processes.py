@@ -9,6 +9,7 @@ faults`, start each with an interpreter of its own, as users' trainings do.
 
 import multiprocessing
 from contextlib import nullcontext
+from multiprocessing import forkserver
 
 from anchorlab.engine import local
 
@@ -36,3 +37,9 @@ processes.set_forkserver_preload(
 def fork_workers() -> None:
     """Fork the workers of this process, without ignoring interrupts: the server would inherit that from the first."""
     local._CONTEXT, local._interrupts_ignored = processes, nullcontext
+
+
+def fork_workers_from_the_same_server() -> None:
+    """Do the same in a process that the server has forked, which would start a server of its own."""
+    forkserver._forkserver.ensure_running = lambda: None
+    fork_workers()

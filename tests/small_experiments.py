@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
@@ -120,6 +121,19 @@ SAMPLE = Recipe(
     evaluation=Evaluation(every=10, size=24),
 )
 STREAM = SAMPLE.replace(data=Stream())
+
+
+def in_turns(*both):
+    """Every kind of model with either recipe, as parameters `kind` and `recipe`.
+
+    The gates take the recipes in turns, and both for the kinds that are named.
+    """
+    return [
+        pytest.param(kind, recipe, id=f"{kind}-{name}", marks=() if in_gates else pytest.mark.nightly)
+        for turn, kind in enumerate(KINDS)
+        for place, (name, recipe) in enumerate((("sample", SAMPLE), ("stream", STREAM)))
+        for in_gates in (kind in both or turn % 2 == place,)
+    ]
 
 
 BREAKING = Experiment(IDENTITY, breaking(), SAMPLE, Members(seeds=(0, 1, 2)), label="breaking")

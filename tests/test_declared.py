@@ -20,7 +20,6 @@ FOR_PEOPLE = (
 # these stand upon an extra: a harness imports them by anchorlab's entry point, or a function once the extra is there
 LOADED_LATE = (
     "interop/bridge.py",
-    "interop/hooked_transformer.py",
     "language/harness/inspect_tasks.py",
     "language/harness/inspect_protocol.py",
 )

@@ -1,5 +1,6 @@
 """The docs hold together: code compiles, command lines parse, links lead somewhere, published numbers are current."""
 
+import ast
 import importlib.util
 import os
 import re
@@ -8,10 +9,9 @@ import sys
 import tomllib
 from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import version
 from math import inf
 from pathlib import Path
-from pkgutil import walk_packages
+from pkgutil import resolve_name, walk_packages
 from types import ModuleType
 
 import pytest
@@ -71,10 +71,31 @@ def test_there_are_pages():
     assert {"README.md", "docs/index.md", "docs/concepts.md", "docs/decisions.md"} <= set(map(name, pages()))
 
 
+def named(block):
+    """The dotted names of the package that a block imports or reads, with `al` for the package itself."""
+    found = set()
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "anchorlab":
+            found |= {f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {one.name for one in node.names if one.name.split(".")[0] == "anchorlab"}
+        elif isinstance(node, ast.Attribute) and (text := ast.unparse(node)).startswith("al."):
+            found.add(re.match(r"[\w.]+", text)[0].rstrip(".").replace("al.", "anchorlab.", 1))
+    return found
+
+
+def is_there(dotted):
+    try:
+        resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_python_blocks_compile(page):
-    for index, block in enumerate(blocks(page, "python")):
-        compile(block, f"{name(page)}, block {index}", "exec")
+def test_python_blocks_compile_and_name_what_is_there(page):
+    named_here = set().union(*map(named, blocks(page, "python")))
+    assert sorted(one for one in named_here if not is_there(one)) == []
 
 
 @pytest.mark.slow
@@ -92,6 +113,7 @@ def test_a_trained_model_opens_in_torch(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
     pytest.importorskip("transformers")
     said = run_page("modern_decoder", tmp_path)
@@ -100,10 +122,9 @@ def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_member_opens_in_transformer_lens(tmp_path):
     pytest.importorskip("transformer_lens")
-    if version("transformer-lens").startswith("3."):
-        pytest.skip("needs TransformerLens 4, whose weights the page names")
     run_page("transformer_lens", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
@@ -127,7 +148,8 @@ def test_command_lines_are_valid(words, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path / "runs"))
     before = ["", *words[:-1]]
-    words = [str(tmp_path / word) if option == "--out" else word for option, word in zip(before, words, strict=True)]
+    written = ("--figure", "--out")
+    words = [str(tmp_path / word) if option in written else word for option, word in zip(before, words, strict=True)]
 
     def stop(*_: object, **__: object) -> None:
         raise ReachedTrainingError
@@ -190,6 +212,10 @@ def test_make_targets_exist():
             assert words[0] in targets, f"{name(page)}: make {words[0]}"
         for target in re.findall(r"`make ([\w-]+)`", page.read_text("utf-8")):
             assert target in targets, f"{name(page)}: make {target}"
+    for steps in ("gates", "nightly"):
+        for words in re.findall(r"\bmake (.*)", (ROOT / ".ci" / steps).read_text("utf-8")):
+            named = [word for word in words.split() if re.fullmatch(r"[a-z][\w-]*", word)]
+            assert named and set(named) <= set(targets), f".ci/{steps}: make {words}"
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
@@ -277,11 +303,18 @@ def test_a_missing_result_stops_the_build_with_a_remedy(extensions, tmp_path):
 
 
 def test_studies_of_models_to_download_need_no_results(extensions, tmp_path):
-    for known in STUDIES:
-        if known not in UNPUBLISHED:
-            (tmp_path / known.replace("/", "-")).mkdir()
-            (tmp_path / known.replace("/", "-") / "claims.md").touch()
-    load(extensions / "generated_pages.py").check_gallery(tmp_path)
+    """Without one other result the build stops, and names that one alone; with all others it goes on."""
+    from sphinx.errors import ConfigError
+
+    check = load(extensions / "generated_pages.py").check_gallery
+    for known in set(STUDIES) - {"language/along-training"}:
+        (tmp_path / known.replace("/", "-")).mkdir()
+        (tmp_path / known.replace("/", "-") / "claims.md").touch()
+    (tmp_path / "anchor-identity" / "claims.md").unlink()
+    with pytest.raises(ConfigError, match=r"no results of anchor/identity; `make gallery`"):
+        check(tmp_path)
+    (tmp_path / "anchor-identity" / "claims.md").touch()
+    check(tmp_path)
 
 
 def test_docstrings_become_restructured_text(extensions):
@@ -477,12 +510,14 @@ def test_the_published_costs_are_those_of_the_settings_of_today():
 def test_the_settings_of_a_study_give_its_costs():
     """Written from one source: what a paper's setting costs stands in the study's settings as in the table of all."""
     build = gallery_build()
-    costs = (GALLERY / "costs.md").read_text("utf-8")
-    rows = re.findall(r"^\| \[`(.*?)`\].*? \| `paper` \| \d+ \| (\d+) \| (.*?) \| (.*?) \|", costs, re.MULTILINE)
+    rows = [
+        line.split(" | ") for line in (GALLERY / "costs.md").read_text("utf-8").splitlines() if line.startswith("| [")
+    ]
     assert len(rows) > 20
-    for known, seeds, hours, each in rows:
-        settings = (build.folder_of(known, GALLERY) / "settings.md").read_text("utf-8")
-        assert f"`paper` {hours}{f' ({each} a seed)' if seeds != '1' else ''}" in settings, known
+    for link, profile, _, seeds, hours, each, *_ in rows:
+        if profile == "`paper`":
+            settings = (build.folder_of(link[4 : link.index("`]")], GALLERY) / "settings.md").read_text("utf-8")
+            assert f"{profile} {hours}{f' ({each} a seed)' if seeds != '1' else ''}" in settings, link
 
 
 HOURS = re.compile(r"core-?hours?|\d\s?hours?\b|\b(an?|one|two|three) hours?\b", re.IGNORECASE)
@@ -576,6 +611,7 @@ def test_taking_a_model_apart_ends_in_a_proof(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_page_on_every_circuit_finds_several(tmp_path):
     said = run_page("every_circuit", tmp_path)
     assert said.count("minimal sets: 1, 1 of them disjoint; the smallest 0.0 0.mlp 1.0") == 3
@@ -590,6 +626,7 @@ def store_of_pages(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.xdist_group("instruments")  # one process trains the run for all pages
 @pytest.mark.parametrize(
     ("page", "printed"),
@@ -620,6 +657,7 @@ def test_scores_of_edges_are_what_the_page_says(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_methods_score_what_the_page_says(tmp_path):
     said, shown = run_page("score_a_method", tmp_path), "".join(blocks(DOCS / "how_to" / "score_a_method.md", "text"))
     number = r"-?\d\.\d+"
@@ -637,6 +675,7 @@ def test_opening_a_language_model_finds_what_the_page_says(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("smollm2")
 def test_the_page_on_retrieval_questions_runs(tmp_path):
     said = run_page("retrieval_prompts", tmp_path)
@@ -645,6 +684,7 @@ def test_the_page_on_retrieval_questions_runs(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("smollm2")
 def test_the_page_on_a_hidden_fact_brings_it_out(tmp_path):
     said = run_page("hidden_fact", tmp_path)

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.documents import DOCS
 
 PAGE = DOCS / "journeys.md"
@@ -16,6 +18,7 @@ def test_none_is_long():
         assert 1 <= len(lines) <= MOST_LINES, title
 
 
+@pytest.mark.nightly
 def test_all_work_one_after_the_other(installation):
     ran = installation.run_page(PAGE)
     made = {path.name for path in installation.folder.iterdir()}

@@ -44,6 +44,7 @@ def test_the_readme_runs(installation):
     assert (installation.folder / "runs" / "report.html").exists()
 
 
+@pytest.mark.nightly
 def test_the_quickstart_runs(installation):
     (text,) = blocks(QUICKSTART, "python")
     assert text.count("seeds=3)") == 1

@@ -48,6 +48,7 @@ def test_its_verdicts_are_those_of_its_claims(notebook):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_its_code_runs(notebook, tmp_path):
     (parameters,) = (cell for cell in code_cells(notebook) if "parameters" in cell.metadata.get("tags", ()))
     assert "steps = 2200" in parameters.source

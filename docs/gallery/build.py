@@ -6,7 +6,8 @@ and the claims that the package ships.
     python docs/gallery/build.py --published
     python docs/gallery/build.py --published --untrained --store FOLDER
 
-The second keeps what is published of the studies that the store has no findings of. The third redraws what is published
+The second keeps what is published of the studies that the store has no findings of. Both judge the papers' own settings
+on the seeds of which `paper-models` has a part of every experiment, too. The third redraws what is published
 and judges it again, by the bands and scopes of today; it needs no runs. The fourth measures every published claim on
 untrained members first, which takes minutes; a run of the study does so by itself.
 No number in the docs about a study is typed by hand: all come from here.
@@ -47,8 +48,9 @@ from anchorlab.report import save
 from anchorlab.report.page import time_text, value_text
 from anchorlab.runs import Store
 from anchorlab.spec import Spec
-from anchorlab.studies import STUDIES, Study, findings_directory, study, with_controls
-from anchorlab.studies.profile_names import part_of, profile_name
+from anchorlab.studies import STUDIES, Study, findings_directory, run_study, study, with_controls
+from anchorlab.studies.parts import seeds_with_parts
+from anchorlab.studies.profile_names import part_name, part_of, profile_name
 from anchorlab.studies.running import experiments_to_run
 from anchorlab.training import Experiment
 from anchorlab.training.cost import BYTES_PER_SECOND, PRODUCTS_PER_SECOND, SECONDS_PER_CALL, estimated_seconds
@@ -58,6 +60,7 @@ README = HERE.parent.parent / "README.md"
 SHIPPED = HERE.parent.parent / "src" / "anchorlab" / "papers" / FILE
 BEGIN, END = "<!-- results: written by docs/gallery/build.py -->", "<!-- end of results -->"
 SHOWN = ("truncation/associative-memory", "truncation/rank-one-noise")  # in the README
+PARTS = HERE / "paper-models"
 SECOND_MODEL = "gemma3"  # published beside the own model of each language study
 LARGEST_SVG = 60_000  # bytes
 
@@ -75,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shipped", type=Path, default=SHIPPED, help="the claims that the package ships")
     chosen = parser.parse_args(arguments)
     store = Store(chosen.store)
+    if not chosen.published:
+        judge_parts(store)
     found = []
     for name in STUDIES:
         for profile in profiles_of(name, chosen.profile):
@@ -105,6 +110,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def judge_parts(store: Store) -> None:
+    """Judge each study's profiles in a paper's own setting on the seeds that were trained as parts."""
+    parts = [Store(PARTS)]
+    for one in map(study, STUDIES):
+        for profile, about in one.profiles.items():
+            if about.paper and (seeds := seeds_with_parts(one, profile, parts)):
+                run_study(one, part_name(profile, seeds), store, parts=parts)
+
+
 def profiles_of(name: str, published: str = "quick") -> tuple[str, ...]:
     """Return the profiles of a study that can be published: one, then its others, then that one of `SECOND_MODEL`."""
     chosen = study(name)
@@ -116,9 +130,9 @@ def profiles_of(name: str, published: str = "quick") -> tuple[str, ...]:
 def kept_at(store: Store, name: str, profile: str) -> Path | None:
     """Return where a store has the findings of a profile, or of the largest part of its seeds; None for nowhere."""
     whole = findings_directory(store, name, profile)
-    parts = {part_of(unquote(path.parent.name)): path for path in whole.parent.glob("*/findings.json")}
-    sizes = [seeds for base, seeds in parts if base == profile and seeds]
-    return parts.get((profile, max(sizes) if sizes and (profile, None) not in parts else None))
+    kept = {part_of(unquote(path.parent.name)): path for path in whole.parent.glob("*/findings.json")}
+    parts = [(base, seeds) for base, seeds in kept if base == profile and seeds]
+    return kept.get((profile, None)) or kept.get(max(parts, key=lambda part: len(part[1]), default=None))
 
 
 def beside_of(profile: str, published: str = "quick") -> str:

@@ -5,7 +5,8 @@
     python docs/gallery/zoo.py --store runs --paper
 
 The second makes these runs alone and keeps the others as they are. The third makes a second store, of models in the
-papers' own settings, which is not in the package.
+papers' own settings, which is not in the package; it has the parts without weights too, which `anchorlab verify --part`
+writes there.
 A study's quick run is taken from the store, with its first members; where the store has none, these members alone are
 trained, from where an earlier call stopped. No setting is searched here. Classics without a study of their own get the
 recipe of the retrieval studies' quick profiles, and the anchor studies' quick model at half its width, or a network
@@ -16,7 +17,7 @@ import argparse
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +32,11 @@ from anchorlab.models import FNNSpec, ModelSpec
 from anchorlab.models.superposition import SuperpositionSpec
 from anchorlab.papers.retrieval import settings
 from anchorlab.progress import reported
-from anchorlab.runs import Store
-from anchorlab.runs.atomic_files import Fingerprint, make_directory, write_file, write_json
+from anchorlab.runs import Run, Store
+from anchorlab.runs.atomic_files import write_file
+from anchorlab.runs.kept import keep
 from anchorlab.runs.lock import READ_ONLY
-from anchorlab.runs.metrics import last_metrics, metrics_bytes
-from anchorlab.runs.names import checkpoint_name
-from anchorlab.runs.tensor_file import tensor_pieces
+from anchorlab.runs.metrics import last_metrics
 from anchorlab.studies import study
 from anchorlab.studies.quick import quick_model
 from anchorlab.studies.seeds import fresh
@@ -133,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     listed = root.with_suffix(".json")
     before = json.loads(listed.read_text("utf-8")) if listed.exists() else []
     kept = {one["name"]: one for one in before if one["name"] in known.keys() - wanted.keys()}
-    for gone in {path.name for path in root.glob("*/")} - {one["run"] for one in kept.values()}:
+    models = {path.parent.name for path in root.glob("*/checkpoints")}  # the others are parts
+    for gone in models - {one["run"] for one in kept.values()}:
         shutil.rmtree(root / gone)
     made = {name: write(root, name, cell, found) for (name, cell), found in zip(wanted.items(), runs, strict=True)}
     write_file(root, READ_ONLY, [b"anchorlab writes nothing into this folder.\n"])
@@ -154,22 +155,14 @@ def trained(wanted: Sequence[Cell], store: Store, workers: int | None) -> list[T
 
 def write(root: Path, name: str, cell: Cell, found: TrainedRun) -> dict[str, Any]:
     """Write what the zoo keeps of a run, and return its line of the list."""
-    experiment = found.experiment.take(range(cell.members))
-    folder = root / experiment.cell.address
-    make_directory(folder / "checkpoints")
-    files: dict[str, Fingerprint] = {}
+    experiment = replace(found.experiment.take(range(cell.members)), label=name)
     dtype = weight_type(found.ensemble().select(range(cell.members)), experiment.task)
-    for step in spread(found.checkpoints, cell.checkpoints):
-        kept = {key: value[: cell.members].to(dtype) for key, value in found.run.read_checkpoint(step).items()}
-        path = folder / checkpoint_name(step)
-        files[checkpoint_name(step)] = write_file(path.parent, path.name, tensor_pieces(kept))[1]
+    checkpoints = (
+        (step, {key: value[: cell.members].to(dtype) for key, value in found.run.read_checkpoint(step).items()})
+        for step in spread(found.checkpoints, cell.checkpoints)
+    )
     metrics = found.run.metrics().filter(pl.col("member") < cell.members)
-    files["metrics.parquet"] = write_file(folder, "metrics.parquet", [metrics_bytes(metrics)])[1]
-    record = {"address": experiment.cell.address, "label": name, "spec": experiment.to_json()}
-    made_by = [{key: one[key] for key in ("device", "torch")} for one in found.run.made_by]  # without the host's name
-    record |= {"environments": found.run.environments, "made_by": made_by}
-    files["spec.json"] = write_json(folder, "spec.json", record)
-    write_json(folder, "manifest.json", {"files": {key: one._asdict() for key, one in files.items()}})
+    folder = keep(root, experiment.cell, found.run, metrics, checkpoints)
     split = experiment.task.splits[-1]
     end = last_metrics(metrics).filter(split=split, group="all", edit="none")
     values = dict(zip(end["metric"], end["mean"], strict=True))
@@ -183,7 +176,7 @@ def write(root: Path, name: str, cell: Cell, found: TrainedRun) -> dict[str, Any
         "accuracy": round(values["accuracy"], 6) if "accuracy" in values else None,
         "loss": values["loss"],
         "weights": str(dtype).removeprefix("torch."),
-        "MB": round(sum(one.size for one in files.values()) / 1e6, 3),
+        "MB": round(Run(folder).size / 1e6, 3),
         "run": experiment.cell.address,
     }
 

@@ -28,7 +28,7 @@ def claims_of(chosen):
 def instant(monkeypatch):
     """Studies that take no time: the first claim has a value in its band, nothing else is measured."""
 
-    def run(chosen, profile, store, *_, on):
+    def run(chosen, profile, store, *_, on, parts):
         first, *others = claims_of(chosen)
         inside = next(end for end in first.band if end is not None)
         results = [first.judge(inside, profile), *(claim.judge(None, profile) for claim in others)]
@@ -82,10 +82,10 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("error", [Stopped, ValueError])
 def test_a_failing_study_does_not_stop_the_others(anchorlab, monkeypatch, instant, error):
-    def failing(chosen, *arguments, on):
+    def failing(chosen, *arguments, **choices):
         if chosen is study("anchor/identity"):
             raise error("it broke\nhere")
-        return instant(chosen, *arguments, on=on)
+        return instant(chosen, *arguments, **choices)
 
     monkeypatch.setattr("anchorlab.studies.run_study", failing)
     said = anchorlab("study", "anchor/identity", "truncation/feedforward-n*", *SMOKE)

@@ -64,7 +64,15 @@ def test_what_cannot_be_written_is_refused(anchorlab, run, words, said):
     assert not {one for one in spoken.new_files if "/index" not in one}
 
 
-def test_without_tensorboard_the_extra_is_named(anchorlab, run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    said = anchorlab("runs", "export", "--out", "events", "--to", "tensorboard")
-    assert "tensorboard: is not installed; run pip install 'anchorlab[tensorboard]'" in said.err
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("events", "tensorboard: is not installed; run pip install 'anchorlab[tensorboard]'"),
+        ("runs", "out: runs exists; give a new folder"),
+    ],
+)
+def test_without_tensorboard_the_extra_is_named_once_the_rest_is_right(anchorlab, run, monkeypatch, out, said):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    spoken = anchorlab("runs", "export", "--out", out, "--to", "tensorboard")
+    assert spoken.code == 2 and said in spoken.err and len(spoken.err.splitlines()) == 1

@@ -16,7 +16,7 @@ def asked(monkeypatch):
     """The studies that were asked for, in order; nothing is trained."""
     found = []
 
-    def run(chosen, profile, store, *_, on):
+    def run(chosen, profile, store, *_, on, parts):
         found.append(chosen)
         claims = tuple(chosen.claim(one).judge(1.0, profile, own=chosen.has_own_claims) for one in chosen.claims)
         findings_directory(store, chosen.name, profile).mkdir(parents=True)

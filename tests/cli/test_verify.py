@@ -1,18 +1,26 @@
 """`anchorlab verify`: a plan within a budget, what is compared with the published values, and kills."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from dataclasses import replace
 
 import pytest
 
+from anchorlab.cli import main
+from anchorlab.cli.studies import verify
 from anchorlab.cli.studies.verify import agreement, run_until
 from anchorlab.findings import Claim
+from anchorlab.papers.truncation import associative_memory
 from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.runs import Store
+from anchorlab.training import trainer
 from tests.engine.killed import wait_until
+from tests.processes import processes
 
 FLOW, MEMORY = "retrieval/information-flow", "truncation/associative-memory"
 CLAIM = Claim("own/one", "a statement", "a source", "1", "a value", (0.0, 1.0))
@@ -84,8 +92,52 @@ def test_at_the_end_of_the_budget_training_stops(tmp_path, capsys):
     assert len(list(tmp_path.glob("studies/*/*/findings.json"))) == 1
 
 
+def verify_in_small(root, dies):
+    """Verify in a process of its own, with the sizes of the smallest profile as the paper's setting.
+
+    One that dies is killed as soon as the first of its runs is finished.
+    """
+    whole = associative_memory.STUDY
+    small = replace(whole.profile("smoke"), paper=True)
+    associative_memory.STUDY = replace(whole, profiles={**whole.profiles, "paper": small})
+    trainer._REPORT_EVERY = 0.0
+
+    def report(status):
+        if any(root.glob("runs/*/manifest.json")):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if dies:
+        verify._until = lambda end, show: report
+    with (root / "rows.json").open("w") as said, redirect_stdout(said):
+        code = main(["verify", MEMORY, "--budget=1h", "--workers=1", "--json", f"--store={root / 'runs'}"])
+    os._exit(code)
+
+
+def verified(root, dies=False):
+    """The exit code and the rows of a verification in a folder of its own."""
+    root.mkdir(exist_ok=True)
+    child = processes.Process(target=verify_in_small, args=(root, dies))
+    child.start()
+    child.join()
+    text = (root / "rows.json").read_text()
+    return child.exitcode, json.loads(text) if text else None
+
+
 @pytest.mark.killed
 def test_a_killed_verification_goes_on(tmp_path):
+    code, rows = verified(tmp_path / "whole")
+    assert code == 0 and len(rows) == 8 and {one["scope"] for one in rows} == {"exact", "paper"}
+    assert verified(tmp_path / "killed", dies=True) == (-signal.SIGKILL, None)
+    store = Store(tmp_path / "killed" / "runs")
+    (kept,) = [run for run in store.runs() if run.finished]
+    assert verified(tmp_path / "killed") == (0, rows)
+    assert len(store.runs()) == len(Store(tmp_path / "whole" / "runs").runs()) > 1
+    assert store.find(kept.address).modified == kept.modified
+
+
+@pytest.mark.killed
+@pytest.mark.nightly
+def test_a_killed_verification_goes_on_in_the_papers_setting(tmp_path):
     command = [
         sys.executable,
         "-m",

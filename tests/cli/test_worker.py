@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 STUDY = ("truncation/feedforward-choices", "--profile", "smoke")
 
 

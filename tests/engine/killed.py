@@ -2,33 +2,93 @@
 
 import multiprocessing
 import os
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from anchorlab.engine import run
+from anchorlab.engine import local, run
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation, Times, trainer
+from tests.processes import fork_workers_from_the_same_server, processes
 from tests.small_experiments import SAMPLE, STREAM, experiment
 
 _OFTEN = {"evaluation": Evaluation(every=20, size=8), "checkpoints": Times(every=30), "precision": "float32"}
-LONGER = SAMPLE.replace(duration=400, **_OFTEN)
 RECIPES = {"sample": SAMPLE.replace(duration=90, **_OFTEN), "stream": STREAM.replace(duration=90, batch=64, **_OFTEN)}
 LONG = experiment(recipe=SAMPLE.replace(duration=10**7, evaluation=Evaluation(every=10**6, size=4)))
 
 
-def train(root, recipe, execution, workers, begun):
-    """Trains to the end, keeping states as often as it can; tells when the first steps are done."""
+def keep_often():
+    """Lets this process keep a state after every step, without waiting for the disk."""
     os.fsync = lambda descriptor: None  # a killed process loses nothing that it has written
-    trainer._REPORT_EVERY = 0.0
+    trainer._LEAST_TRAINING_PER_KEEPING = 0
 
-    def report(status):
-        if status.done:
-            begun.set()
 
-    run([experiment(recipe=recipe)], Store(root), workers, execution=execution, report=report, keep_every=0.0)
-    begun.set()  # there may have been nothing left to do
+_work = local._work
+
+
+def _work_keeping_often(connection):
+    keep_often()
+    _work(connection)
+
+
+def train(root, recipe, execution, workers):
+    """Trains to the end; this process and its workers keep states as often as they can."""
+    keep_often()
+    local._work = _work_keeping_often
+    fork_workers_from_the_same_server()
+    run([experiment(recipe=recipe)], Store(root), workers, execution=execution, keep_every=0.0)
+
+
+def trained(root, train, *arguments):
+    """The bytes of a training in a process of its own without interruption."""
+    child = processes.Process(target=train, args=(root, *arguments))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    return results(root)
+
+
+def check_kills(directory, kills, steps, chance, expected, train, *arguments):
+    """Kills a training of so many steps again and again, at random steps; each run ends with the bytes expected.
+
+    Returns how often one was killed that had a state to go on from.
+    """
+    done = with_state = runs = 0
+    while done < kills:
+        root, finished = directory / f"killed-{runs}", False
+        while not finished and done < kills:
+            child = processes.Process(target=train, args=(root, *arguments))
+            child.start()
+            if chance.random() < 0.2:  # it may not have begun
+                child.join(0.3 * chance.random())
+            else:
+                _wait_for_step(root, chance.randrange(int(1.4 * steps)), child)
+                child.join(0.005 * chance.random())  # at any moment of a step
+            child.kill()
+            child.join()
+            assert child.exitcode in (0, -signal.SIGKILL)
+            finished = child.exitcode == 0
+            done += not finished
+            with_state += not finished and any(root.rglob(STATES))
+        assert trained(root, train, *arguments) == expected
+        runs += 1
+    return with_state
+
+
+def _wait_for_step(root, step, child):
+    """Wait until some chunk has kept a state of a step, or until the process has ended."""
+    while child.is_alive() and step > _newest(root):
+        time.sleep(0.001)
+
+
+def _newest(root):
+    """The step of the newest state, 0 without one."""
+    try:
+        return max((int(path.name.split(".")[0].removeprefix("step-")) for path in root.rglob(STATES)), default=0)
+    except FileNotFoundError:  # a folder is removed meanwhile
+        return 0
 
 
 def train_for_ever(root, workers, progress):

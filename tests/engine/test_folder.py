@@ -17,6 +17,8 @@ from tests.engine.killed import results, wait_until
 from tests.processes import processes
 from tests.small_experiments import BREAKING, SAMPLE, STREAM, experiment
 
+pytestmark = pytest.mark.nightly
+
 OFTEN = {"evaluation": Evaluation(every=20, size=8), "checkpoints": Times(every=40), "precision": "float32"}
 FOUR = [
     experiment(kind, recipe.replace(duration=160, **OFTEN))

@@ -1,9 +1,7 @@
 """Tiny runs that are trained together: each has the bytes of its place, also alone, after kills and after failures."""
 
-import os
 import random
 import threading
-import time
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -27,11 +25,10 @@ from anchorlab.training import (
     Members,
     Recipe,
     Times,
-    trainer,
     work_per_step,
 )
-from tests.engine.killed import STATES, contents, results, stop_when, wait_until
-from tests.processes import processes
+from anchorlab.training.executions import MappedExecution, MemberExecution
+from tests.engine.killed import STATES, check_kills, contents, keep_often, results, stop_when, wait_until
 from tests.small_experiments import IDENTITY, experiment
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-4)
@@ -53,7 +50,7 @@ SWEEP = [
     for rate in RATES
 ]
 
-pytestmark = [pytest.mark.equal_bytes, pytest.mark.usefixtures("often")]
+pytestmark = pytest.mark.usefixtures("often")
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +93,7 @@ def refused():
 
 
 @pytest.mark.slow
+@pytest.mark.equal_bytes
 def test_a_sweep_is_one_job_and_leaves_the_bytes_of_each_run_by_itself(tmp_path, alone, jobs):
     reports = []
     found = run(SWEEP, tmp_path, workers=1, report=lambda status: reports.append((status.done, status.total)))
@@ -116,6 +114,8 @@ def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):
     assert sorted(jobs) == [5, 5]
 
 
+@pytest.mark.nightly
+@pytest.mark.equal_bytes
 def test_workers_elsewhere_leave_the_same_bytes(tmp_path, alone):
     """One that takes runs together, and one that finds some of them taken."""
     store, said = Store(tmp_path), []
@@ -129,6 +129,8 @@ def test_workers_elsewhere_leave_the_same_bytes(tmp_path, alone):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.equal_bytes
 def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
     store = Store(tmp_path)
     plan(SWEEP, store)
@@ -144,6 +146,8 @@ def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.equal_bytes
 def test_a_run_that_another_takes_first_leaves_the_others_together(tmp_path, alone, monkeypatch):
     """Trained one by one, each would compute the places of all."""
     store, said = Store(tmp_path), []
@@ -187,6 +191,7 @@ def test_what_is_no_plan_is_refused_in_one_line(name, tmp_path):
         Planned.read(store.find(first.address))
 
 
+@pytest.mark.nightly
 def test_a_worker_leaves_what_was_set_aside_out_of_what_it_takes_together(tmp_path):
     store = Store(tmp_path)
     plan(SWEEP, store)
@@ -211,6 +216,8 @@ def test_a_run_that_was_planned_otherwise_is_not_joined(tmp_path, jobs, changes,
     assert jobs == [*[1] * parts, 4]
 
 
+@pytest.mark.nightly
+@pytest.mark.equal_bytes
 def test_the_driver_counts_runs_that_a_worker_takes_together(tmp_path, alone):
     reports = []
     worker = threading.Thread(target=lambda: work_when_planned(tmp_path), daemon=True)
@@ -232,6 +239,7 @@ def test_other_executions_train_each_run_by_itself(tmp_path, jobs):
     assert jobs == [1] * 5
 
 
+@pytest.mark.equal_bytes
 def test_what_was_stopped_goes_on_together(tmp_path, alone, jobs):
     stop_when(SWEEP, tmp_path, count=5)
     run(SWEEP, tmp_path, workers=1)
@@ -240,6 +248,7 @@ def test_what_was_stopped_goes_on_together(tmp_path, alone, jobs):
 
 
 @pytest.mark.slow
+@pytest.mark.equal_bytes
 def test_what_a_kill_has_left_is_still_mapped(tmp_path, alone, jobs):
     """Two members alone would be trained one by one; they have been asked for with eight others."""
     store = Store(tmp_path)
@@ -255,6 +264,7 @@ def test_what_a_kill_has_left_is_still_mapped(tmp_path, alone, jobs):
     assert jobs == [5, 1, 1]
 
 
+@pytest.mark.equal_bytes
 def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatch):
     """As a kill leaves them between the keeping of one and of the next."""
     stop_when(SWEEP, tmp_path, "checkpoints/step-00000030.*", 5)
@@ -274,6 +284,7 @@ def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatc
     assert results(tmp_path) == alone
 
 
+@pytest.mark.equal_bytes
 def test_a_run_that_began_by_itself_goes_on_as_it_was_planned(tmp_path, jobs):
     stop_when(SWEEP[:1], tmp_path)
     run(SWEEP, tmp_path, workers=1)
@@ -283,6 +294,7 @@ def test_a_run_that_began_by_itself_goes_on_as_it_was_planned(tmp_path, jobs):
     assert results(tmp_path / first) == results(tmp_path / "alone" / first)
 
 
+@pytest.mark.equal_bytes
 def test_a_damaged_state_costs_its_own_run_alone(tmp_path, alone, jobs):
     stop_when(SWEEP, tmp_path, count=5)
     state = min(tmp_path.rglob(f"{SWEEP[2].cell.address}/state/chunk-*/step-*.safetensors"))
@@ -295,6 +307,7 @@ def test_a_damaged_state_costs_its_own_run_alone(tmp_path, alone, jobs):
 
 
 @pytest.mark.slow
+@pytest.mark.equal_bytes
 def test_one_that_cannot_be_kept_fails_alone(tmp_path, alone, refused):
     with pytest.raises(IncompleteError) as caught:
         run(SWEEP, tmp_path, workers=1)
@@ -305,16 +318,35 @@ def test_one_that_cannot_be_kept_fails_alone(tmp_path, alone, refused):
     assert results(tmp_path) == alone
 
 
+def test_the_forecast_is_of_runs_trained_together(tmp_path, monkeypatch):
+    """By a clock that counts a second for each step of a member, or of all members at once."""
+    clock = [0.0]
+    monkeypatch.setattr("anchorlab.training.step_timing.time.perf_counter", lambda: clock[0])
+
+    def member_step(self, batches, factor, active, number):
+        clock[0] += sum(active)
+
+    def mapped_step(self, batches, factor, active, number):
+        clock[0] += 1
+
+    monkeypatch.setattr(MemberExecution, "step", member_step)
+    monkeypatch.setattr(MappedExecution, "step", mapped_step)
+    joint, apart = (forecast(SWEEP, tmp_path, 1, execution=one) for one in ("auto", "member"))
+    assert (joint.paces, joint.workers) == (1, 1)
+    assert joint.seconds == pytest.approx(60)  # steps of ten members at once
+    assert apart.seconds == pytest.approx(10 * 60)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.nightly
 @pytest.mark.slow
-def test_the_forecast_is_of_runs_trained_together(tmp_path):
+def test_runs_trained_together_take_less_by_the_forecast(tmp_path):
     """By themselves, members of five experiments take a few times as long as in one ensemble."""
     long = [replace(one, recipe=one.recipe.replace(duration=10**5)) for one in SWEEP]
     rounds = [[forecast(long, tmp_path, 1, execution=one) for one in ("auto", "member")] for _ in range(3)]
     joint, apart = zip(*rounds, strict=True)
-    assert {(one.paces, one.workers) for one in joint} == {(1, 1)}
     # a pause of the machine only makes a forecast longer: the shortest of three says how fast each can be
     assert min(one.seconds for one in joint) < min(one.seconds for one in apart)
-    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -328,47 +360,14 @@ def test_the_forecast_of_what_is_left_of_a_small_group(tmp_path, monkeypatch):
     assert found.seconds > 0
 
 
-def train(root, begun):
-    os.fsync = lambda descriptor: None
-    trainer._REPORT_EVERY = 0.0
-
-    def report(status):
-        if status.done:
-            begun.set()
-
-    run(SWEEP, root, 1, report=report, keep_every=0.0)
-    begun.set()
-
-
-def started(root):
-    """A process that trains the sweep, once it has begun."""
-    begun = processes.Event()
-    child = processes.Process(target=train, args=(root, begun))
-    child.start()
-    assert begun.wait(60)
-    return child, time.monotonic()
+def train(root):
+    keep_often()
+    run(SWEEP, root, 1, keep_every=0.0)
 
 
 @pytest.mark.killed
 def test_killed_at_any_moment(tmp_path, alone):
-    child, began = started(tmp_path / "whole")
-    child.join()
-    duration = time.monotonic() - began
-    chance, kills, with_state = random.Random(3), 0, 0
-    for number in range(100):
-        root, code = tmp_path / str(number), -9
-        while code != 0:
-            child, _ = started(root)
-            child.join(chance.random() * 0.7 * duration)
-            child.kill()
-            child.join()
-            code = child.exitcode
-            kills += code != 0
-            with_state += code != 0 and any(root.rglob(STATES))
-        assert results(root) == alone
-        if kills >= 8:
-            break
-    assert with_state >= 3
+    assert check_kills(tmp_path, 8, RECIPE.duration, random.Random(3), alone, train) >= 3
 
 
 def test_nothing_is_left_beside_the_runs(tmp_path):

@@ -16,6 +16,8 @@ from tests.engine.killed import wait_until
 from tests.processes import processes
 from tests.small_experiments import experiment
 
+pytestmark = pytest.mark.nightly
+
 
 def work(root):
     """A worker that waits for work until it is killed."""

@@ -57,6 +57,7 @@ def test_four_experiments_on_three_nodes_of_which_one_dies_leave_the_bytes_of_th
 
 @pytest.mark.killed
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_pieces_that_fail_are_set_aside_with_their_reasons(cluster, tmp_path):
     good, own, store = experiment(), experiment("own recurrent module"), Store(tmp_path)
     with pytest.raises(IncompleteError, match="test-lstm"):  # which no module of ours registers
@@ -69,6 +70,7 @@ def test_pieces_that_fail_are_set_aside_with_their_reasons(cluster, tmp_path):
 
 @pytest.mark.killed
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_tiny_runs_are_one_task(cluster, tmp_path, monkeypatch):
     sent, where = [], Ray._where
     monkeypatch.setattr(Ray, "_where", lambda self, job: sent.append(where(self, job)) or where(self, job))
@@ -80,6 +82,7 @@ def test_tiny_runs_are_one_task(cluster, tmp_path, monkeypatch):
 
 @pytest.mark.killed
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_study_that_is_terminated_keeps_the_states_of_its_tasks(cluster, tmp_path):
     long = ["--recipe.duration", "1000000", "--recipe.unit", "steps", "--model.width", "8", "--seeds", "0"]
     on = ["--on", "ray", "--address", cluster.address, "--store", str(tmp_path)]

@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import polars as pl
@@ -19,13 +18,14 @@ from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Progress, Stop, Times
 from tests.engine.killed import (
     LONG,
-    LONGER,
     RECIPES,
+    check_kills,
     results,
     runs_still,
     stop_when,
     train,
     train_for_ever,
+    trained,
     wait_until,
 )
 from tests.processes import processes
@@ -34,58 +34,27 @@ from tests.small_experiments import BREAKING, KINDS, SAMPLE, STREAM, experiment,
 pytestmark = pytest.mark.usefixtures("often")
 
 
-def trained(root, *arguments):
-    """The bytes of a run trained in a process of its own without interruption, and the seconds it took."""
-    begun = processes.Event()
-    child = processes.Process(target=train, args=(root, *arguments, begun))
-    child.start()
-    assert begun.wait(60)
-    began = time.monotonic()
-    child.join(120)
-    assert child.exitcode == 0
-    return results(root), time.monotonic() - began
-
-
-def check_kills(directory, kills, longest, chance, arguments, expected):
-    """Kills runs after random times up to `longest` and starts them again; each ends with the bytes expected.
-
-    Returns how often one was killed that had a state to go on from.
-    """
-    done = with_state = runs = 0
-    while done < kills:
-        root, finished = directory / f"killed-{runs}", False
-        while not finished and done < kills:
-            begun = processes.Event()
-            child = processes.Process(target=train, args=(root, *arguments, begun))
-            child.start()
-            if chance.random() < 0.8:  # else it may not have begun
-                assert begun.wait(60)
-            child.join(chance.random() * longest)
-            child.kill()
-            child.join()
-            finished = child.exitcode == 0
-            done += not finished
-            with_state += not finished and any(root.rglob("state/chunk-*/step-*.safetensors"))
-        assert trained(root, *arguments)[0] == expected
-        runs += 1
-    return with_state
-
-
 @pytest.mark.killed
-@pytest.mark.parametrize("data", RECIPES)
-@pytest.mark.parametrize("execution", ["member", "mapped"])
+@pytest.mark.parametrize(
+    ("execution", "data"),
+    [
+        ("member", "sample"),
+        ("mapped", "stream"),
+        pytest.param("member", "stream", marks=pytest.mark.nightly),
+        pytest.param("mapped", "sample", marks=pytest.mark.nightly),
+    ],
+)
 def test_killed_at_any_moment_in_this_process(tmp_path, execution, data):
-    arguments = (RECIPES[data], execution, 1)
-    expected, duration = trained(tmp_path / "whole", *arguments)
-    chance = random.Random(f"{execution} {data}")
-    assert check_kills(tmp_path, 8, 0.7 * duration, chance, arguments, expected) >= 3
+    arguments = (train, RECIPES[data], execution, 1)
+    expected, chance = trained(tmp_path / "whole", *arguments), random.Random(f"{execution} {data}")
+    assert check_kills(tmp_path, 8, RECIPES[data].duration, chance, expected, *arguments) >= 3
 
 
 @pytest.mark.killed
 def test_killed_at_any_moment_in_two_processes(tmp_path):
-    arguments = (LONGER, "auto", 2)
-    expected, duration = trained(tmp_path / "whole", *arguments)
-    assert check_kills(tmp_path, 5, 0.5 * duration, random.Random(0), arguments, expected) >= 3
+    arguments = (train, RECIPES["sample"], "auto", 2)
+    expected = trained(tmp_path / "whole", *arguments)
+    assert check_kills(tmp_path, 5, RECIPES["sample"].duration, random.Random(0), expected, *arguments) >= 3
 
 
 EVERY = {"evaluation": Evaluation(every=5, size=8), "checkpoints": Times(every=10)}
@@ -252,7 +221,7 @@ def train_at_once(root, outcome):
 
 @pytest.mark.killed
 def test_two_processes_that_train_the_same(tmp_path):
-    expected, _ = trained(tmp_path / "alone", RECIPES["sample"], "auto", 1)
+    expected = trained(tmp_path / "alone", train, RECIPES["sample"], "auto", 1)
     outcome = processes.Queue()
     children = [processes.Process(target=train_at_once, args=(tmp_path / "both", outcome)) for _ in range(2)]
     for child in children:

@@ -11,7 +11,7 @@ from tests.faults.durable import Account, PowerCut, begin_account, keep_account
 from tests.faults.roles import Place, start
 from tests.runs.tiny_trainer import train
 
-pytestmark = [pytest.mark.killed, pytest.mark.slow]
+pytestmark = [pytest.mark.killed, pytest.mark.slow, pytest.mark.nightly]
 
 CELL = Cell({"task": {"name": "tiny"}, "members": [3, 1, 4], "format": 1}, label="tiny one")
 OTHER = Cell({"task": {"name": "tiny"}, "members": [2, 7, 1], "format": 1}, label="another")

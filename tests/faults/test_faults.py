@@ -20,7 +20,7 @@ from tests.faults.roles import DRIVER, Place, Said, kill_alive, start
 from tests.processes import processes
 from tests.small_disk import NoDiskError
 
-pytestmark = [pytest.mark.killed, pytest.mark.slow]
+pytestmark = [pytest.mark.killed, pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize(("backend", "count"), [("local", 2), ("folder", 1)])

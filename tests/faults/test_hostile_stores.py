@@ -12,7 +12,7 @@ from tests.faults.roles import start
 from tests.hostile.attacks import ATTACKS, Attack
 from tests.hostile.store import COMMANDS, MORE_COMMANDS
 
-pytestmark = [pytest.mark.killed, pytest.mark.slow]
+pytestmark = [pytest.mark.killed, pytest.mark.slow, pytest.mark.nightly]
 
 
 def _well(folder):

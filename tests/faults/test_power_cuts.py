@@ -16,7 +16,7 @@ from tests.faults.play import cases
 from tests.faults.power_cuts import NEWEST, UNSYNCHRONISED, empty_newest, resume, unnoticed, wrong_numbers
 from tests.faults.roles import Place, Said, read_said, start
 
-pytestmark = [pytest.mark.killed, pytest.mark.slow]
+pytestmark = [pytest.mark.killed, pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize("kind", [NEWEST, UNSYNCHRONISED])

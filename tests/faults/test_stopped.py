@@ -9,7 +9,7 @@ from anchorlab.runs.lease import Lease
 from tests.faults import stopped
 from tests.faults.play import cases
 
-pytestmark = [pytest.mark.killed, pytest.mark.slow]
+pytestmark = [pytest.mark.killed, pytest.mark.slow, pytest.mark.nightly]
 
 
 def test_stopped_workers_cost_nothing(expected, tmp_path):

@@ -1,27 +1,20 @@
-"""Members in TransformerLens, of the version that is installed: against the library's own passes."""
+"""Members in TransformerLens: against the library's own passes."""
 
-from importlib.metadata import PackageNotFoundError, version
+import sys
 
 import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.interop import convert, to_transformer_lens
+from anchorlab.interop import to_transformer_lens
 from anchorlab.lens import Intervention, look
 from tests.interop.members import DECODER, INPUTS, PLAIN, SPECS, drawn
 
-try:
-    THIRD = version("transformer-lens").startswith("3.")
-except PackageNotFoundError:
-    THIRD = False
-
 
 def test_without_the_library_the_extra_is_named(monkeypatch):
-    def missing(name):
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(convert, "version", missing)
-    message = r"^transformer-lens: is not installed; run pip install 'anchorlab\[interop\]'$"
+    monkeypatch.setitem(sys.modules, "transformer_lens.config", None)
+    monkeypatch.delitem(sys.modules, "anchorlab.interop.bridge", raising=False)
+    message = r"^transformer-lens: version 4 is not installed; run pip install 'anchorlab\[interop\]'$"
     with pytest.raises(SpecError, match=message):
         to_transformer_lens(drawn(PLAIN))
 
@@ -29,18 +22,6 @@ def test_without_the_library_the_extra_is_named(monkeypatch):
 @pytest.fixture(scope="module")
 def library():
     return pytest.importorskip("transformer_lens")
-
-
-@pytest.fixture
-def third(library):
-    if not THIRD:
-        pytest.skip("needs TransformerLens 3 (make test-transformer-lens-3)")
-
-
-@pytest.fixture
-def fourth(library):
-    if THIRD:
-        pytest.skip("needs TransformerLens 4")
 
 
 @pytest.mark.usefixtures("library")
@@ -63,11 +44,8 @@ class TestLibrary:
             logits, cache = to_transformer_lens(ensemble, member=1).run_with_cache(INPUTS)
         assert logits.dtype == torch.float64
 
-        unhooked = ("_unmasked",) if THIRD else ("_unmasked", "hook_attn_scores")
-        names = {site: site for site in ours if not site.endswith(unhooked)}
+        names = {site: site for site in ours if not site.endswith(("_unmasked", "hook_attn_scores"))}
         names |= {"output": "unembed.hook_out", "hook_logits": "unembed.hook_out"}
-        if THIRD and "blocks.0.mlp.hook_post" not in cache:  # attention alone
-            names |= {f"blocks.{layer}.hook_resid_mid": f"blocks.{layer}.hook_resid_post" for layer in (0, 1)}
         if name == "recall-linear-wider-than-the-perceptron":  # whose spare neurons are zero there
             for site in ("blocks.1.mlp.hook_pre", "blocks.1.mlp.hook_post"):
                 del names[site]
@@ -127,15 +105,8 @@ class TestLibrary:
                 parameter.zero_()
         assert all(torch.equal(ensemble.weights[name], value) for name, value in kept.items())
 
-    @pytest.mark.usefixtures("third")
-    def test_blocks_with_norms_refuse_what_they_cannot_take(self):
-        hooked = to_transformer_lens(drawn(DECODER))
-        with pytest.raises(SpecError, match=r"^attention_mask: "):
-            hooked(INPUTS, attention_mask=torch.ones_like(INPUTS))
-
-    @pytest.mark.usefixtures("fourth")
     @pytest.mark.parametrize("name", ["post-norm", "recall"])
-    def test_padding_of_a_bridge_is_as_if_it_were_absent(self, name):
+    def test_padding_is_as_if_it_were_absent(self, name):
         """Keys that a mask hides count as little as keys that are not there."""
         bridge = to_transformer_lens(drawn(SPECS[name].replace(**({"mask": False} if name == "post-norm" else {}))))
         shown = torch.ones_like(INPUTS)
@@ -144,8 +115,7 @@ class TestLibrary:
             padded, short = bridge(INPUTS, attention_mask=shown), bridge(INPUTS[:, :4])
         assert (padded[:, :4] - short).abs().max() < 1e-5
 
-    @pytest.mark.usefixtures("fourth")
-    def test_the_compatibility_mode_of_a_bridge_leaves_norms_after_sums_as_they_are(self):
+    def test_the_compatibility_mode_leaves_norms_after_sums_as_they_are(self):
         """Folding them into the layers that follow, as for norms before the layers, would change the logits."""
         bridge = to_transformer_lens(drawn(DECODER.replace(width=15)))  # of 12 outputs: the library tells axes by size
         with torch.no_grad():

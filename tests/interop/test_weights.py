@@ -25,7 +25,7 @@ def normalised(x, w, b):
 
 
 def conventional(inputs, W, causal, scaled=True):
-    """The logits of a HookedTransformer: what its documentation says about each weight, for all heads at once."""
+    """The logits of TransformerLens's layout: what its documentation says about each weight, for all heads at once."""
     W = {name: value.double().numpy() for name, value in W.items()}
     x = W["embed.W_E"][inputs.numpy()] + W["pos_embed.W_pos"][: inputs.shape[1]]
     hidden = np.triu(np.full((x.shape[1], x.shape[1]), -np.inf), 1) if causal else 0.0

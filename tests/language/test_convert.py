@@ -166,6 +166,7 @@ def _name(packaged: str) -> str:
     return f"model.layers.{layer}.{parts[part]}.weight"
 
 
+@pytest.mark.nightly
 def test_the_converted_model_writes_english(smollm2: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

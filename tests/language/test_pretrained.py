@@ -118,7 +118,8 @@ def test_arguments_of_attention_that_are_not_understood_are_refused(argument: st
 
 
 def test_arguments_without_a_value_are_no_reason_to_refuse() -> None:
-    refuse_unknown({"softcap": None, "s_aux": None, "use_cache": False})
+    with pytest.raises(SpecError, match="takes 's_aux'"):  # the first that has one
+        refuse_unknown({"softcap": None, "use_cache": False, "s_aux": torch.ones(1)})
 
 
 def test_a_model_with_further_weights_is_refused() -> None:

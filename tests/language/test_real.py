@@ -43,6 +43,7 @@ def test_its_logits_are_those_of_transformers(model: LanguageModel, smollm2: Pat
     assert (len(model.blocks), model.context, model.vocabulary) == (30, 8192, 49152)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of memory from /proc")
 def test_the_patterns_of_all_heads_stay_within_the_memory_bound(smollm2: Path) -> None:
     """270 heads on 64 sequences of 64 tokens in 2 GiB, with the model and the library."""
@@ -62,6 +63,7 @@ def test_heads_of_induction_find_repeated_random_tokens(model: LanguageModel) ->
     assert losses[:, 36:].mean() < 2
 
 
+@pytest.mark.nightly
 def test_a_page_of_all_heads_holds_what_look_gives(model: LanguageModel) -> None:
     """270 heads on two texts of over 50 tokens, within 5 MB."""
     from anchorlab.findings.view import weights_of

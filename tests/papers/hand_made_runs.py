@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
+
+from torch import Tensor
 
 from anchorlab.runs import metrics_frame
 from anchorlab.training import Experiment, TrainedRun
@@ -23,6 +26,8 @@ class HandMadeRun(TrainedRun):
         ensembles: Mapping[int, Ensemble] | None = None,
     ) -> None:
         self._experiment, self._steps, self._values, self._ensembles = experiment, steps, values, ensembles or {}
+
+    _readings: Mapping[str, Tensor] = MappingProxyType({})  # its weights are at hand
 
     def __repr__(self) -> str:
         return f"HandMadeRun({self._experiment.label!r})"

@@ -155,6 +155,7 @@ def server(with_study):
         yield made
 
 
+@pytest.mark.nightly
 def test_it_is_served_on_the_loopback_to_who_has_the_token(server):
     assert server.server_address[0] == "127.0.0.1"
     assert urllib.request.urlopen(server.address).status == 200
@@ -175,6 +176,7 @@ def test_it_is_served_on_the_loopback_to_who_has_the_token(server):
     assert get(server, "/", Host=f"evil.example:{server.server_port}", **kept)[0].status == 403
 
 
+@pytest.mark.nightly
 def test_it_serves_curves_and_pages_and_no_other_files(server, tmp_path):
     token = f"?token={server.token}"
     finished = [run for run in server.store.runs() if run.finished]
@@ -194,12 +196,14 @@ def test_it_serves_curves_and_pages_and_no_other_files(server, tmp_path):
         assert answer.status == 404 and b"secret" not in content, path
 
 
+@pytest.mark.nightly
 def test_the_served_page_is_made_anew(server):
     server.store.remove(server.store.runs()[0].address)
     page = urllib.request.urlopen(server.address).read().decode()
     assert len(table_of(page)) == 3
 
 
+@pytest.mark.nightly
 def test_a_port_in_use_is_named(server):
     with pytest.raises(SpecError, match=rf"^port: {server.server_port} cannot be used"):
         Browser(server.store, server.server_port)

@@ -89,6 +89,7 @@ def look_for(page, text):
     return page.inner_text("#status")
 
 
+@pytest.mark.nightly
 def test_it_is_painted_and_filtered_at_once(opened):
     painted, name = [], "performance.getEntriesByName('first-contentful-paint')"
     for _ in range(3):  # the shortest, as below
@@ -270,6 +271,7 @@ def test_nothing_is_wider_than_the_window(opened, width, scheme):
     assert (bright[0] > bright[1]) is (scheme == "light")
 
 
+@pytest.mark.nightly
 def test_a_served_page_fetches_the_curves_of_a_run_and_hides_its_token(browser, tmp_path):
     store = Store(tmp_path / "store")
     rows = [(0, 0, step, "test", "all", "none", "accuracy", step / 10) for step in (0, 10)]

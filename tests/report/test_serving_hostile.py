@@ -16,6 +16,8 @@ from tests.browser import until
 from tests.report.hand_made_findings import make_findings
 from tests.report.served_stores import REPORT, get, keep_study, served
 
+pytestmark = pytest.mark.nightly
+
 SECRET = "a run's own name"
 
 THIEF = """<!DOCTYPE html><title>waiting</title><script>

@@ -26,6 +26,8 @@ from tests.hostile.store import (
 )
 from tests.processes import processes
 
+pytestmark = pytest.mark.nightly
+
 SECONDS = 60  # for all commands, which take about one on an idle machine; a pipe would be waited for without end
 MEGABYTES = 400
 

@@ -10,6 +10,8 @@ import pytest
 from anchorlab.runs.atomic_files import write_json
 from anchorlab.runs.lease import LEASE, NAME, Lease, Owner, holder
 
+pytestmark = pytest.mark.nightly
+
 
 def test_a_claim_is_renewed_well_within_its_lease(tmp_path):
     claim = Lease(tmp_path, lease=4.0)

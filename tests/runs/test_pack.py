@@ -17,6 +17,8 @@ from anchorlab.runs import Cell, Index, Run, Store, curves, entry_of, metrics, m
 from anchorlab.runs.lock import Lock
 from tests.runs.tiny_trainer import FINISHED, contents, train
 
+pytestmark = pytest.mark.nightly
+
 COUNT = 5
 
 

@@ -1,14 +1,15 @@
-"""Parts of profiles: the same experiments with the first of their seeds."""
+"""Parts of profiles: the same experiments with chosen seeds."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.findings.claims import base_profile
 from anchorlab.papers.verifying import candidates
+from anchorlab.runs import Store
 from anchorlab.studies import findings_directory, run_study, study
-from anchorlab.studies.profile_names import part_name, part_of, with_fewer_seeds
+from anchorlab.studies.profile_names import part_name, part_of, with_number_of_seeds
 from anchorlab.training import Members
 
 
@@ -19,61 +20,99 @@ def seeds_of(name: str, profile: str) -> set[tuple[int, ...]]:
 @pytest.mark.parametrize(
     "name", ["anchor/identity", "anchor/every-token", "retrieval/circuits", "truncation/noise-first"]
 )
-def test_a_part_has_the_first_seeds_and_nothing_else_changed(name):
-    whole, part = (study(name).experiments_of(profile) for profile in ("paper", "paper:2"))
-    assert seeds_of(name, "paper:2") == {(1000, 1001)}
-    for one, fewer in zip(whole, part, strict=True):
-        assert (one.task, one.model, one.recipe) == (fewer.task, fewer.model, fewer.recipe)
+@pytest.mark.parametrize(("part", "seeds"), [("paper:1000:1002", (1000, 1001)), ("paper:1002,1777", (1002, 1777))])
+def test_a_part_has_the_chosen_seeds_and_nothing_else_changed(name, part, seeds):
+    whole, chosen = (study(name).experiments_of(profile) for profile in ("paper", part))
+    assert seeds_of(name, part) == {seeds}
+    for one, other in zip(whole, chosen, strict=True):
+        assert (one.task, one.model, one.recipe) == (other.task, other.model, other.recipe)
 
 
 def test_members_that_differ_in_more_than_seeds_keep_their_values():
-    whole, part = (study("anchor/phase-diagram").experiments_of(profile)[0].members for profile in ("paper", "paper:1"))
-    assert set(whole.gamma.given["all"]) == set(part.gamma.given["all"])
+    whole, part = (
+        study("anchor/phase-diagram").experiments_of(profile)[0].members for profile in ("paper", "paper:1002")
+    )
+    assert set(whole.gamma.given["all"]) == set(part.gamma.given["all"]) and set(part.seeds) == {1002}
     assert len(whole) == 3 * len(part)
-    members = Members(seeds=(5, 6, 7), learning_rate=(0.1, 0.2, 0.3))
-    assert with_fewer_seeds({"all": (members,)}, 2) == {"all": (members.take(range(2)),)}
 
 
-def test_a_part_is_in_the_papers_setting_and_says_how_many_seeds_it_has():
+def test_a_run_that_starts_from_another_takes_the_same_seeds():
+    found = [one for one in study("truncation/feedforward-choices").experiments_of("paper:1004") if one.start]
+    assert all(one.start.members.seeds == one.members.seeds == (1004,) for one in found)
+
+
+@dataclass(frozen=True)
+class Inner:
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    seeds: int
+    few: Inner
+    given: tuple[Members, ...] = ()
+
+
+def test_the_number_of_seeds_of_a_setting():
+    setting = Outer(5, Inner(2), (Members(seeds=(7, 8)), Members(seeds=(5, 6, 7), learning_rate=(0.1, 0.2, 0.3))))
+    one, nine = with_number_of_seeds(setting, 1), with_number_of_seeds(setting, 9)
+    assert (one.seeds, one.few.seeds, nine.seeds, nine.few.seeds) == (1, 1, 9, 2)
+    assert [members.seeds for members in one.given] == [(7,), (5,)]
+    assert [members.seeds for members in nine.given] == [tuple(range(7, 16)), (5, 6, 7)]
+
+
+def test_a_part_is_in_the_papers_setting_and_names_its_seeds():
     identity = study("anchor/identity")
-    whole, part = identity.profile("paper"), identity.profile("paper:2")
+    whole, part, two = (identity.profile(name) for name in ("paper", "paper:1002", "paper:1000:1002"))
     assert part.paper == whole.paper is not False
-    assert part.note == f"{whole.note} Of its seeds the first 2 alone."
+    assert part.note == f"{whole.note} Here seed 1002 alone."
+    assert two.note == f"{whole.note} Here seeds 1000..1001."
 
 
 def test_names():
-    assert part_of("paper:2") == ("paper", 2) and part_of("quick") == ("quick", None)
-    assert base_profile("quick:2") == base_profile("quick@gpt2") == "quick"
-    setting = study("anchor/mechanism").profile("paper").setting  # of five seeds
-    assert [part_name("paper", setting, seeds) for seeds in (4, 5, 6)] == ["paper:4", "paper", "paper"]
+    assert part_of("paper:1002") == ("paper", (1002,)) and part_of("quick") == ("quick", None)
+    assert part_of("paper:1000:1002,1007") == ("paper", (1000, 1001, 1007))
+    assert base_profile("quick:1002") == base_profile("quick@gpt2") == "quick"
+    names = {(1002,): "paper:1002", (1000, 1001): "paper:1000:1002", (1000, 1004): "paper:1000,1004"}
+    assert {seeds: part_name("paper", seeds) for seeds in names} == names
+    assert all(part_of(name) == ("paper", seeds) for seeds, name in names.items())
 
 
-@pytest.mark.parametrize("profile", ["paper:0", "paper:5", "paper:", "paper:x"])
-def test_no_such_part(profile):
+@pytest.mark.parametrize(
+    ("name", "profile", "message"),
+    [
+        ("anchor/mechanism", "paper:", "profile: "),
+        ("anchor/mechanism", "paper:x", "profile: "),
+        ("anchor/mechanism", "paper:3", "seeds: 3 is among the seeds on which the setting was chosen"),
+        ("anchor/mechanism", "paper:1002:1001", "seeds: "),
+        ("anchor/mechanism", "paper:1002,1002", "seeds: name a seed twice"),
+        ("truncation/associative-memory", "paper:1000", "seeds: are 1; this profile trains 20"),
+        ("language/heads", "quick:1000", "seeds: language/heads trains nothing"),
+    ],
+)
+def test_no_such_part(name, profile, message):
     with pytest.raises(SpecError) as caught:
-        study("anchor/mechanism").experiments_of(profile)
-    assert caught.value.field == "profile"
+        study(name).experiments_of(profile)
+    assert str(caught.value).startswith(message)
 
 
-def test_what_is_verified_may_have_fewer_seeds():
+def test_what_is_verified_may_have_chosen_seeds():
     (whole, *_), (part, *_) = (
         [one for one in candidates(["retrieval/circuits"], seeds) if one.profile.startswith("paper")]
-        for seeds in (None, 1)
+        for seeds in (None, (1001,))
     )
-    assert (whole.profile, part.profile) == ("paper", "paper:1")
-    assert {one.members.seeds for one in part.experiments} == {(1000,)}
+    assert (whole.profile, part.profile) == ("paper", "paper:1001")
+    assert {one.members.seeds for one in part.experiments} == {(1001,)}
     assert part.claims == whole.claims
-    (alone,) = [one for one in candidates(["truncation/rank-one-noise"], 1) if one.profile.startswith("paper")]
-    assert alone.profile == "paper"  # of one seed
+    (alone,) = [one for one in candidates(["truncation/associative-memory"], (1000,)) if one.profile == "paper"]
+    assert len(alone.experiments[0].members) == 20  # their number is part of this setting
 
 
 @pytest.mark.slow
 def test_a_part_is_kept_beside_the_whole(tmp_path):
-    findings = run_study(study("anchor/identity"), "smoke:1", tmp_path, workers=1)
-    assert (findings.profile, findings.provenance.seeds) == ("smoke:1", "1000")
-    from anchorlab.runs import Store
-
-    assert (findings_directory(Store(tmp_path), "anchor/identity", "smoke:1") / "findings.json").exists()
+    findings = run_study(study("anchor/identity"), "smoke:1001", tmp_path, workers=1)
+    assert (findings.profile, findings.provenance.seeds) == ("smoke:1001", "1001")
+    assert (findings_directory(Store(tmp_path), "anchor/identity", "smoke:1001") / "findings.json").exists()
 
 
 def test_an_own_profile_is_not_named_like_a_part():

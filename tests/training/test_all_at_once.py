@@ -11,7 +11,7 @@ from anchorlab.training import Evaluation, Experiment, Members, Stop, fit
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.evaluation import Evaluator, MappedEvaluator
 from anchorlab.training.joined import Places, fit_joined
-from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+from tests.small_experiments import KINDS, SAMPLE, experiment, worst
 from tests.training.kernels import Kernels
 from tests.training.mapped_parts import MEMBERS
 
@@ -26,17 +26,6 @@ def agree(left, right):
     assert [row[:-1] for row in left] == [row[:-1] for row in right]
     expected = [row.value for row in right]
     assert [row.value for row in left] == pytest.approx(expected, abs=1e-10, nan_ok=True)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_and_rows_are_those_of_single_members(kind, recipe):
-    one = experiment(kind, recipe, MEMBERS)
-    together, single = at_once(one), fit(one, execution="member")
-    assert worst(together.ensemble.weights, single.ensemble.weights) < 1e-10
-    agree(together.rows, single.rows)
 
 
 def test_samples_of_different_sizes():

@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.training import SGD, fit
 from anchorlab.training.executions import Graphs
-from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+from tests.small_experiments import SAMPLE, experiment, in_turns, worst
 from tests.training import mapped_parts
 from tests.training.fake_cuda import cuda  # noqa: F401 - a fixture
 from tests.training.mapped_parts import MEMBERS, train
@@ -20,8 +20,7 @@ def parts(one, device="cuda:0", graphs=True):
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "recipe"), in_turns())
 def test_replayed_steps_are_those_of_single_members(cuda, kind, recipe):  # noqa: F811
     """A number that Python read at the capture would stay that of the first step."""
     one = experiment(kind, recipe, MEMBERS)

@@ -15,8 +15,6 @@ from anchorlab.training.joined import Group, JoinedKeeper, Places, fit_joined, g
 from anchorlab.training.trainer import TrainingState
 from tests.small_experiments import KINDS, SAMPLE, STREAM, train_plainly, worst
 
-pytestmark = pytest.mark.equal_bytes
-
 TINY = SAMPLE.replace(
     data=FixedSample(size=8), batch=4, precision="float32", evaluation=Evaluation(every=10, size=8), duration=20
 )
@@ -83,8 +81,18 @@ def check_bytes(parts):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("data", [SAMPLE.data, STREAM.data], ids=["sample", "stream"])
-@pytest.mark.parametrize("kind", OURS)
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        pytest.param(kind, recipe.data, id=f"{kind}-{name}", marks=() if kind in either else pytest.mark.nightly)
+        for name, recipe, either in (
+            ("sample", SAMPLE, ("decoder", "recall", "lstm")),
+            ("stream", STREAM, ("decoder, modern", "vectors", "associative")),
+        )
+        for kind in OURS
+    ],
+)
+@pytest.mark.equal_bytes
 def test_each_ends_with_the_bytes_that_it_has_at_its_place_alone(kind, data):
     """In float32, where another order of the same sums would show."""
     parts = varied(kind, TINY.replace(data=data, batch=8, duration=12))
@@ -111,6 +119,7 @@ def products_that_look_at_their_neighbours():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["decoder", "fnn"])
+@pytest.mark.equal_bytes
 def test_no_choice_of_a_library_changes_the_bytes(kind):
     parts = varied(kind)
     with products_that_look_at_their_neighbours():
@@ -132,6 +141,7 @@ RECIPES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.equal_bytes
 def test_every_recipe_gives_each_the_bytes_that_it_has_at_its_place_alone(name):
     """Only one of them decays its weights."""
     recipe = TINY.replace(**RECIPES[name])
@@ -272,6 +282,7 @@ def test_what_is_kept_of_each_is_its_own_part():
     assert [one.checkpoints[9]["a"].tolist() for one in keepers] == [[1, 2, 3], [4, 5]]
 
 
+@pytest.mark.equal_bytes
 def test_samples_of_other_sizes_change_nothing():
     """One is smaller than the evaluation, another larger."""
     task, model = KINDS["decoder"]

@@ -18,8 +18,6 @@ from anchorlab.runs import Run, Store
 from anchorlab.training import Evaluation, Members, Times, TrainedRun, initialise, load_pretrained
 from tests.small_experiments import KINDS, experiment
 
-pytestmark = pytest.mark.equal_bytes
-
 SEEDS = (3, 5)
 
 
@@ -70,6 +68,7 @@ def test_every_kind_of_model_answers_alike(trained):
     assert float((whole[0] - whole[1]).abs().max()) > 1e-3
 
 
+@pytest.mark.equal_bytes
 def test_every_kind_of_model_survives_the_folder(trained, tmp_path):
     inputs = inputs_of(trained)
     for seed in SEEDS:
@@ -121,6 +120,7 @@ def test_a_model_is_plain_torch(decoder):
 
 
 @pytest.mark.slow
+@pytest.mark.equal_bytes
 def test_a_fresh_process_opens_the_folder_to_the_same_bits(decoder, folder):
     inputs = inputs_of(decoder)
     lines = [
@@ -153,6 +153,7 @@ def test_the_folder_says_where_the_weights_come_from(decoder, folder):
     assert al.models.parse_model(data["model"]) == decoder.experiment.model
 
 
+@pytest.mark.equal_bytes
 def test_a_checkpoint_is_saved(decoder, tmp_path):
     opened = load_pretrained(decoder.save_pretrained(tmp_path, seed=5, step=0))
     assert torch.equal(opened(inputs_of(decoder)), decoder.model(5, step=0)(inputs_of(decoder)))

@@ -151,7 +151,7 @@ def test_follows_the_dark_system_and_prints_light(read, findings):
 def test_play_runs_through_training(page):
     page.locator("input[type=range]").fill("0")
     page.get_by_label("Play training").click()
-    page.locator(".attention-view[data-step='2']").wait_for(timeout=5000)
+    page.locator(".attention-view[data-step='2']").wait_for()
 
 
 def test_colour_scale(page):

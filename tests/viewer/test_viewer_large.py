@@ -81,6 +81,7 @@ def test_arrow_keys_bring_far_heads_into_sight(page):
     assert page.locator(HEAD).nth(5 * 8).bounding_box()["y"] >= numbers["y"] + numbers["height"] - 1
 
 
+@pytest.mark.nightly
 def test_it_stays_quick(page):
     """Ten times the bounds of an idle machine, 50 ms and 16 ms of script."""
     took = page.evaluate(TIMES)

@@ -257,6 +257,7 @@ def test_everything_is_reached_by_tab_and_named(page):
     assert all(name and visible for _, _, name, visible in inside), inside
 
 
+@pytest.mark.nightly
 def test_a_typed_sequence_runs_within_fifty_milliseconds(page):
     """Width 45 here; twelve times the bound asked for, since a busy machine may be slow."""
     took = page.evaluate("""() => {

@@ -16,6 +16,7 @@ from anchorlab.runs import ChunkDirectory, Run
 from anchorlab.runs.environment import environment, processor
 from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit
 from anchorlab.training.evaluation import Row
+from anchorlab.training.experiment import ARITHMETIC
 from anchorlab.training.joined import Places, fit_joined, join, share_a_pass
 from anchorlab.training.trainer import ExecutionName, Trained, TrainingState
 
@@ -107,9 +108,10 @@ class Job:
         self.chunk.finish({"rows": [list(row) for row in rows], "made_by": self._made_by()})
 
     def _made_by(self) -> dict[str, str | None]:
-        """Return the host, the device and the version of torch that trained these members."""
+        """Return the host, the device, the version of torch and the arithmetic that trained these members."""
         device = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else processor()
-        return {"host": platform.node(), "device": device, "torch": environment()["torch"]}
+        made_with = {"torch": environment()["torch"], "arithmetic": ARITHMETIC}
+        return {"host": platform.node(), "device": device, **made_with}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.folder import Folder
+from anchorlab.engine.members import held, lacking
 from anchorlab.engine.planning import check_place, for_others, local, unguarded
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.scheduler import Failure, Pieces
@@ -32,6 +33,7 @@ def run(
     report: Report | None = None,
     keep_every: float = 20.0,
     on: On | Backend = "local",
+    parts: Sequence[Store] | None = None,
 ) -> list[TrainedRun]:
     """Train the experiments that the store does not contain yet.
 
@@ -57,6 +59,8 @@ def run(
             any machine that shares the store's folder; `ray` trains on a Ray cluster whose nodes share that folder.
             `Ray(...)` selects a cluster and names user modules. Except for `local`, `workers` is the number of chunks
             into which the members of a run are divided, by default one per member; workers choose their own devices.
+        parts: further stores, which are only read. If given, even without any store, members of an experiment that were
+            trained alone, here or there, are not trained again: the run is assembled from them and the others.
 
     Returns: the finished run of each experiment.
 
@@ -72,6 +76,11 @@ def run(
         raise unknown_name("execution", str(execution), get_args(ExecutionName), "execution")
     if isinstance(on, str) and on not in get_args(On):
         raise unknown_name("on", str(on), get_args(On), "backend")
+    if parts is not None:
+        stores = [store, *parts]
+        run(lacking(experiments, stores), store, workers, device, execution, report, keep_every, on)
+        runs = [held(one, stores) for one in experiments]
+        return [TrainedRun(one) for one in runs if one is not None]
     device = check_place(device, workers)
     if (text := unguarded()) is not None:
         warnings.warn(text, stacklevel=3)

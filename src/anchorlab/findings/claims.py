@@ -57,7 +57,7 @@ SYMBOLS: dict[Verdict, str] = {
 
 
 def base_profile(profile: str) -> str:
-    """Return a profile's name without its pretrained model or number of seeds: `quick` for `quick@gpt2`, `quick:2`."""
+    """Return a profile's name without its pretrained model or chosen seeds: `quick` for `quick@gpt2`, `quick:1002`."""
     return profile.partition("@")[0].partition(":")[0]
 
 

@@ -7,6 +7,7 @@ import torch
 from pydantic.dataclasses import dataclass
 
 from anchorlab.runs import Run
+from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.environment import cores, environment, processor
 from anchorlab.spec import JSON_CONFIG
 from anchorlab.training import TrainedRun
@@ -19,7 +20,7 @@ class Provenance:
     Fields
         profile: the name of the profile
         seeds: the seeds as text, such as `0..9`
-        hardware: the hardware as text, such as `2 CPU cores (Xeon)`
+        hardware: the hardware as text, such as `2 CPU cores (Xeon)`; for a result of several parts, their processors
         commit: the commits that the runs were made with, joined by commas
         torch: the versions of torch that the runs were made with, joined by commas
         seconds: the wall-clock time of training and analysis, without the training of reused runs
@@ -71,7 +72,7 @@ def provenance(
     return Provenance(
         profile=profile,
         seeds=seeds_text(seeds),
-        hardware=hardware(device),
+        hardware=_of_parts([run.run for run in runs]) or hardware(device),
         commit=versions([run.run for run in runs], "commit"),
         torch=versions([run.run for run in runs], "torch"),
         seconds=round(seconds, 1),
@@ -87,11 +88,22 @@ def seeds_text(seeds: Sequence[int]) -> str:
     return ", ".join(f"{run[0]}..{run[-1]}" if len(run) >= least else ", ".join(map(str, run)) for run in runs)
 
 
+def counted_seeds(seeds: Sequence[int]) -> str:
+    """Return seeds in words: `seed 1002 alone`, or `seeds 1000..1002`."""
+    return f"seed {seeds[0]} alone" if len(seeds) == 1 else f"seeds {seeds_text(seeds)}"
+
+
 def hardware(device: str = "cpu") -> str:
     """Return the processor, its usable cores, and the accelerator if one is used."""
     count = cores()
     cuda = "" if device.startswith("cpu") else f", {torch.cuda.get_device_name(device)}"
     return f"{count} CPU core{'s' if count > 1 else ''} ({processor()}){cuda}"
+
+
+def _of_parts(runs: Sequence[Run]) -> str:
+    """Return the processors and accelerators that trained the parts of assembled runs; empty for other runs."""
+    parts = [one for run in runs if isinstance(run, AssembledRun) for one in run.made_by]
+    return ", ".join(sorted({str(one.get("device") or "unknown") for one in parts}))
 
 
 def versions(runs: Sequence[Run], what: str) -> str:

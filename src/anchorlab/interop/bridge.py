@@ -1,4 +1,4 @@
-"""A `TransformerBridge` of TransformerLens 4 around that library's own small model, with the weights of a member."""
+"""A `TransformerBridge` around TransformerLens's own small model, with the weights of a member."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -20,12 +20,12 @@ from anchorlab.training.ensemble import Ensemble
 
 
 def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> dict[str, Float[Tensor, "..."]]:
-    """Return one member's weights under the names and in the shapes of a `HookedTransformer`, without the library.
+    """Return one member's weights in TransformerLens's layout, that of its `HookedTransformer`, without the library.
 
     Parts that the model lacks are filled in: biases with zeros, output maps with the identity, missing feed-forward
     neurons with zeros. A merged key-query matrix becomes the query map, with the identity as the key map. A linear
     feed-forward layer W becomes `relu(x W) - relu(-x W)`. The weights of a model with unscaled scores
-    (`RecallSpec(scale_scores=False)`) belong in a `HookedTransformer` with `use_attn_scale=False`.
+    (`RecallSpec(scale_scores=False)`) belong in a model with `use_attn_scale=False`.
 
     Shapes
         W_Q, W_K, W_V: `[head width head_width]`, with biases `[head head_width]`
@@ -33,10 +33,9 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
         W_in: `[width hidden]`, W_out: `[hidden width]`
         W_E: `[token width]`, W_pos: `[position width]`, W_U: `[width output]`
 
-    Errors: `SpecError` for a model that is not one of this package's transformers on tokens; for a part that no
-    `HookedTransformer` has (no residual path, shifted values, a mask or scaled scores in some blocks only, layer norm
-    without feed-forward); for a part that is not converted (no positions, parallel layers); and for a member that does
-    not exist.
+    Errors: `SpecError` for a model that is not one of this package's transformers on tokens; for a part that is not
+    converted (no residual path, no positions, shifted values, a mask or scaled scores in some blocks only, layer norm
+    without feed-forward, norms before the layers, parallel layers); and for a member that does not exist.
     """
     ensemble = as_ensemble(model)
     template = transformer(ensemble)
@@ -66,7 +65,7 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
 
 
 def sizes(weights: Mapping[str, Float[Tensor, "..."]], layers: Sequence[Block]) -> dict[str, Any]:
-    """Return what both versions' configurations say of the result of `transformer_lens_weights`."""
+    """Return what TransformerLens's configuration says of the result of `transformer_lens_weights`."""
     heads, width, head_width = weights["blocks.0.attn.W_Q"].shape
     hidden = weights["blocks.0.mlp.W_in"].shape[1] if "blocks.0.mlp.W_in" in weights else None
     return {
@@ -89,24 +88,24 @@ def sizes(weights: Mapping[str, Float[Tensor, "..."]], layers: Sequence[Block]) 
 
 
 def _check(template: Transformer) -> None:
-    """Raise `SpecError` for parts that no `HookedTransformer` computes."""
+    """Raise `SpecError` for parts that are not converted."""
     if not isinstance(template.embed, TokenEmbedding):
-        problem = "reads vectors, but a HookedTransformer reads tokens at numbered positions"
+        problem = "reads vectors, but TransformerLens reads tokens at numbered positions"
         raise SpecError("model", problem, "use anchorlab.look instead")
     if template.pos_embed is None:
-        problem = "is missing, but a HookedTransformer reads tokens at numbered positions"
+        problem = "is missing, but TransformerLens reads tokens at numbered positions"
         raise SpecError("model.pos_embed", problem, "use anchorlab.look instead")
     first = blocks(template)[0]
     for block in blocks(template):
         perceptron = block.mlp if isinstance(block.mlp, FeedForward) else None
         for part, refused, problem in (
-            ("residual", not block.residual, "a HookedTransformer always has a residual path"),
+            ("residual", not block.residual, "TransformerLens always has a residual path"),
             ("parallel", block.parallel, "parallel layers are not converted"),
-            ("shift_values", getattr(block.attn, "shift_values", 0), "a HookedTransformer does not shift values"),
-            ("mask", block.causal != first.causal, "a HookedTransformer masks all blocks or none"),
-            ("scale_scores", scaled(block) != scaled(first), "a HookedTransformer scales all scores or none"),
+            ("shift_values", getattr(block.attn, "shift_values", 0), "TransformerLens does not shift values"),
+            ("mask", block.causal != first.causal, "TransformerLens masks all blocks or none"),
+            ("scale_scores", scaled(block) != scaled(first), "TransformerLens scales all scores or none"),
             ("layer_norm", block.norm_first or template.ln_final, "norms before their layers are not converted"),
-            ("layer_norm", block.ln1 and not block.mlp, "a BertBlock with norms needs a feed-forward layer"),
+            ("layer_norm", block.ln1 and not block.mlp, "layer norm without a feed-forward layer is not converted"),
             ("feed_forward", perceptron and perceptron.activation != "relu", "only ReLU is converted"),
         ):
             if refused:

@@ -14,6 +14,7 @@ from anchorlab.models.sites import Site, Tap, identity_tap
 _PER_HEAD = ("batch", "position", "head", "head_width")
 _PER_PAIR = ("batch", "head", "query", "key")
 _ROTARY_BASE = 10000.0
+_LEAST_WIDTH, _LEAST_RATIO = 256, 8  # of the stream, and of it to all heads: where one product for several maps pays
 
 
 class _WithSites(nn.Module):
@@ -43,6 +44,9 @@ class Attention(_WithSites):
     Computes `softmax(Q Kᵀ / sqrt(head_width)) V W_O` with `Q = x W_Q`, `K = x W_K`, `V = x W_V`. Without
     `output_linear` the heads are concatenated. With `shift_values = n`, position s uses the value of position s + n, or
     zero beyond the ends. With `rotary`, scores see positions through rotated queries and keys (see `rotated`).
+
+    In a wide stream with narrow heads and the identity tap, queries, keys and values are one product,
+    `x [W_Q W_K W_V]`: it takes less time than three narrow ones. The result is the same within rounding.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Attention(_WithSites):
         self.rotary = rotary
         self.scale = 1 / math.sqrt(head_width)
         inner = heads * head_width
+        self.joins = width >= max(_LEAST_WIDTH, _LEAST_RATIO * inner)
         self.W_Q = nn.Parameter(torch.empty(width, inner))
         self.W_K = nn.Parameter(torch.empty(width, inner))
         self.W_V = nn.Parameter(torch.empty(width, inner))
@@ -87,9 +92,16 @@ class Attention(_WithSites):
 
         `mask` comes from `causal_mask`; None: no mask.
         """
-        q = self._split(affine(gather_positions(x, positions), self.W_Q, self.b_Q))
-        k = self._split(affine(x, self.W_K, self.b_K))
-        v = self._split(affine(x, self.W_V, self.b_V))
+        to_q, to_k, to_v = (self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V)
+        if not self.joins or tap is not identity_tap:
+            q = affine(gather_positions(x, positions), *to_q)
+            k, v = affine(x, *to_k), affine(x, *to_v)
+        elif positions is None:
+            q, k, v = affine_joined(x, to_q, to_k, to_v)
+        else:
+            q = affine(gather_positions(x, positions), *to_q)
+            k, v = affine_joined(x, to_k, to_v)
+        q, k, v = self._split(q), self._split(k), self._split(v)
         if self.shift_values:
             v = shifted(v, self.shift_values)
         places = None
@@ -229,6 +241,16 @@ def affine(
 ) -> Float[Tensor, "*batch output"]:
     """Return `x W + b`."""
     return x @ weight if bias is None else functional.linear(x, weight.T, bias)
+
+
+def affine_joined(
+    x: Float[Tensor, "*batch input"],
+    *maps: tuple[Float[Tensor, "input output"], Float[Tensor, "output"] | None],
+) -> tuple[Float[Tensor, "*batch output"], ...]:
+    """Return `x W + b` for each of several maps `(W, b)` of one size, all or none with a bias, by one product."""
+    weights, biases = [weight for weight, _ in maps], [bias for _, bias in maps if bias is not None]
+    joined = affine(x, torch.cat(weights, dim=1), torch.cat(biases) if biases else None)
+    return torch.chunk(joined, len(maps), dim=-1)
 
 
 def causal_mask(

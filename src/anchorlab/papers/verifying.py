@@ -72,14 +72,14 @@ class Plan:
         return sum(step.seconds for step in self.within)
 
 
-def candidates(names: Iterable[str], seeds: int | None = None) -> list[Candidate]:
+def candidates(names: Iterable[str], seeds: Sequence[int] | None = None) -> list[Candidate]:
     """Return every profile of the given studies that settles claims, with those claims.
 
     Studies of pretrained models are left out: their models may have to be fetched.
 
     Args:
         names: the names of the studies
-        seeds: the most seeds of each profile to train; None for all
+        seeds: the seeds to train; a profile of fewer takes the first ones; None for each profile's own
 
     Errors: `SpecError` for an unknown study.
     """
@@ -95,9 +95,25 @@ def candidates(names: Iterable[str], seeds: int | None = None) -> list[Candidate
             papers = frozenset(one.claim(each).id for each in counted if chosen.is_papers_setting(each.name))
             settled = papers | exact if papers else exact if profile == "quick" else frozenset()
             if settled:
-                name = profile if seeds is None else part_name(profile, chosen.setting, seeds)
+                name = profile if seeds is None or not one.trains else _of_seeds(one, profile, seeds)
                 found.append(Candidate(one, name, settled, tuple(experiments_to_run(one, name))))
     return found
+
+
+def _of_seeds(study: Study[Any], profile: str, seeds: Sequence[int]) -> str:
+    """Return the name of a profile with the given seeds, or with as many of them as it has.
+
+    Its own name if these are all its seeds, or if its setting fixes their number.
+    """
+    own = sorted({seed for one in study.experiments_of(profile) for seed in one.members.seeds})
+    taken = list(seeds[: len(own)])
+    if taken == own:
+        return profile
+    try:
+        study.experiments_of(name := part_name(profile, taken))
+    except SpecError:
+        return profile
+    return name
 
 
 def settled_in(kept: Sequence[Findings]) -> dict[str, ClaimResult]:

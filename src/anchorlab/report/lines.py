@@ -98,7 +98,7 @@ def _label_directly(drawing: Drawing, axes: Axes, figure: LineFigure) -> None:
         if mark.axis == "x":
             at: dict[str, Any] = {"xycoords": above, "xytext": (0.0, 3.0), "ha": "center", "va": "bottom"}
             axes.annotate(mark.label, (mark.value, 1.0), color=MUTED, **at, **_LABEL)
-    drawing.draw_without_rendering()  # lays out the axes, so that their heights are known
+    drawing.get_layout_engine().execute(drawing)  # type: ignore[union-attr]  # so that the axes' heights are known
     points = 72 / drawing.dpi
     wanted = [float(axes.transData.transform((axes.get_xlim()[0], value))[1]) * points for _, value, _ in labels]
     heights = [10.5 * (text.count("\n") + 1) for text, _, _ in labels]

@@ -10,6 +10,9 @@ from anchorlab.runs.atomic_files import Fingerprint
 MANIFEST = "manifest.json"
 """The file that lists all other files of a finished run."""
 
+READINGS = "readings.safetensors"
+"""The file with what the claims of a study read from the weights of a run that is kept without them."""
+
 _CHECKPOINT = re.compile(r"checkpoints/step-([0-9]{8,18})\.safetensors")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -21,7 +24,7 @@ def is_address(name: str) -> bool:
 
 def is_file_of_run(name: str) -> bool:
     """Return whether a finished run can have a file of this name, manifest included."""
-    return name in (MANIFEST, "spec.json", "metrics.parquet") or step_of(name) is not None
+    return name in (MANIFEST, READINGS, "spec.json", "metrics.parquet") or step_of(name) is not None
 
 
 def checkpoint_name(step: int) -> str:

@@ -23,7 +23,7 @@ from anchorlab.runs.atomic_files import (
 )
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.metrics import read_metrics, scan_metrics
-from anchorlab.runs.names import MANIFEST, checked_record, checkpoint_name, listed_files, step_of
+from anchorlab.runs.names import MANIFEST, READINGS, checked_record, checkpoint_name, listed_files, step_of
 from anchorlab.runs.pack import SMALL, Pack, pack_with, wherever
 from anchorlab.runs.tensor_file import check_tensors, read_tensors
 
@@ -38,6 +38,7 @@ class Run:
 
     The directory contains `spec.json` (the cell and the environments it was computed in), `metrics.parquet`,
     `checkpoints/step-*.safetensors`, and `manifest.json`, which is written last, so a run with a manifest is finished.
+    A part of a paper's own setting is kept without weights: its claims read metrics, and `readings.safetensors`.
     Every file of a finished run is checked against the manifest before it is used.
 
     Errors: `StoreError` from every reader, naming the missing or altered file.
@@ -190,6 +191,16 @@ class Run:
         with damage_in(self.path / checkpoint_name(step), self.address):
             return read_tensors(self._checked(checkpoint_name(step)))
 
+    def readings(self) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
+        """Return what was measured on the members when a part was made of the run, each tensor `[member ...]`.
+
+        Empty for a run that is no part, and for a part whose claims read metrics alone.
+        """
+        if READINGS not in self._files:
+            return {}
+        with damage_in(self.path / READINGS, self.address):
+            return read_tensors(self._checked(READINGS))
+
     def problems(self) -> list[str]:
         """Read every file and return one line per problem; empty if there is none."""
         found: list[str] = []
@@ -214,7 +225,7 @@ class Run:
             checkpoints = map(checkpoint_name, self.checkpoints())
             note(self._read_record)
             note(lambda: self._check_content(self.metrics_path.name, scan_metrics))
-            for name in checkpoints:
+            for name in [*checkpoints, *({READINGS} & self._files.keys())]:
                 note(partial(self._check_content, name, check_tensors))
         elif not self.is_empty:
             files = files_below(self.state_path)

@@ -23,12 +23,12 @@ def write_events(metrics: "polars.DataFrame", folder: Path, names: Mapping[str, 
 
     Errors: `SpecError` if the folder exists, or if TensorBoard is not installed.
     """
+    if folder.exists():
+        raise SpecError("out", f"{folder} exists", "give a new folder")
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise SpecError("tensorboard", "is not installed", "run pip install 'anchorlab[tensorboard]'") from error
-    if folder.exists():
-        raise SpecError("out", f"{folder} exists", "give a new folder")
     found = metrics.partition_by("run", "member", maintain_order=True)
     seeds = metrics.select("run", "member", "seed").unique().group_by("run", "seed").len()
     shared = {(run, seed) for run, seed, members in seeds.iter_rows() if members > 1}

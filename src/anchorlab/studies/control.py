@@ -12,12 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from anchorlab.engine import Status, run
 from anchorlab.errors import StoreError
 from anchorlab.findings import Control, Findings, Table
 from anchorlab.runs import Store
 from anchorlab.studies.claim import Measure, as_control
 from anchorlab.studies.kit import at_end, mean_and_range
+from anchorlab.studies.profile_names import part_of
 from anchorlab.studies.study import Study
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
@@ -60,7 +63,7 @@ def with_controls(
         return findings
     elsewhere = other_experiments(study, findings.profile) if trained else {}
     show = None if report is None else partial(_renamed, report)
-    runs = run([*experiments, *elsewhere.values()], store, device=device, report=show)
+    runs = run([*experiments, *elsewhere.values()], store, device=device, report=show, parts=())
     untrained, others = runs[: len(experiments)], dict(zip(elsewhere, runs[len(experiments) :], strict=True))
     setting = study.profile(findings.profile).setting
     ours = {one.claim.id: Control(one.value, one.spread or "") for one in findings.claims if one.value is not None}
@@ -95,19 +98,19 @@ def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
 
 
 def other_experiments(study: Study[Any], profile: str) -> dict[int, Experiment]:
-    """Return the trainings on another task for a study's controls, by the index of the experiment each controls."""
-    return _on_another_task(study, study.experiments_of(profile))
+    """Return the trainings on another task for a study's controls, by the index of the experiment each controls.
+
+    None for chosen seeds of a paper's own setting: there the copies would cost as much as the seeds.
+    """
+    if part_of(profile)[1] is not None and study.profile(profile).paper:
+        return {}
+    tasks = [(index, one, study.other_task(one)) for index, one in enumerate(study.experiments_of(profile))]
+    return {index: replace(one, task=task, label=f"{one.label}, control") for index, one, task in tasks if task}
 
 
 def trainings(study: Study[Any], profile: str) -> list[Experiment]:
     """Return the trainings of a study: its experiments, then their copies on another task."""
-    own = study.experiments_of(profile)
-    return [*own, *_on_another_task(study, own).values()]
-
-
-def _on_another_task(study: Study[Any], experiments: Sequence[Experiment]) -> dict[int, Experiment]:
-    tasks = [(index, one, study.other_task(one)) for index, one in enumerate(experiments)]
-    return {index: replace(one, task=task, label=f"{one.label}, control") for index, one, task in tasks if task}
+    return [*study.experiments_of(profile), *other_experiments(study, profile).values()]
 
 
 class _Swapped(TrainedRun):
@@ -122,6 +125,10 @@ class _Swapped(TrainedRun):
 
     def ensemble(self, step: int | None = None) -> Ensemble:
         return self._weights.ensemble(step)
+
+    @property
+    def _readings(self) -> dict[str, Tensor]:
+        return self._weights._readings
 
 
 def _table(others: Sequence[TrainedRun]) -> Table:

@@ -46,8 +46,14 @@ def bootstrap(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = No
     random, found = np.random.default_rng(SEED), list[float]()
     at_once = max(1, _AT_ONCE // count)
     for begin in range(0, RESAMPLES, at_once):
-        resampled = values[random.integers(count, size=(min(at_once, RESAMPLES - begin), count))]
-        found += resampled.mean(dim=1).tolist() if taken is None else [float(taken(one)) for one in resampled]
+        drawn = random.integers(count, size=(min(at_once, RESAMPLES - begin), count))
+        if taken is None:
+            found += values[drawn].mean(dim=1).tolist()
+        elif count**count < RESAMPLES:  # few units are drawn in the same order again and again
+            different, which = np.unique(drawn, axis=0, return_inverse=True)
+            found += np.array([float(taken(one)) for one in values[different]])[which.ravel()].tolist()
+        else:
+            found += [float(taken(one)) for one in values[drawn]]
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 

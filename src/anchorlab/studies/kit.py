@@ -1,9 +1,10 @@
 """Common tools of studies: numbers read from runs, curves along training, tables by seed."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache, partial
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -14,6 +15,8 @@ from anchorlab.findings import LineFigure, Map, MapFigure, Reference, Table, gri
 from anchorlab.findings.figures import Range
 from anchorlab.tasks import Batch, Task
 from anchorlab.training import TrainedRun
+
+Values = TypeVar("Values")
 
 MEAN_AND_RANGE = "Mean over seeds; the band reaches from the lowest to the highest."
 """The caption of curves over seeds."""
@@ -39,6 +42,22 @@ def at_end(run: TrainedRun, split: str, metric: str, edit: str = "none", group: 
         problem = f"was measured for {last.height} of {len(run.experiment.members)} members"
         raise SpecError(metric, f"{problem} on {split}, edit {edit}, group {group}", "choose another")
     return torch.tensor(last["value"].to_list())
+
+
+def read(run: TrainedRun, kind: type[Values], measure: Callable[[TrainedRun], Values]) -> Values:
+    """Return what `measure` finds in a run, each field of the result a reading, as `TrainedRun.reading` describes.
+
+    Args:
+        run: a finished run, with weights or kept without them
+        kind: the type of the result, a dataclass of tensors `[member ...]`
+        measure: measures the run's weights, at most once
+    """
+    measured = cache(partial(measure, run))
+
+    def field(name: str) -> Shaped[Tensor, "member ..."]:
+        return run.reading(f"{kind.__name__}.{name}", lambda _: getattr(measured(), name))
+
+    return kind(**{one.name: field(one.name) for one in fields(kind)})  # type: ignore[arg-type]
 
 
 def along(

@@ -1,23 +1,25 @@
-"""Names of changed profiles: `paper:2` is `paper` with its first two seeds, `quick@gpt2` is `quick` with another model.
+"""Names of changed profiles: `paper:1002` is `paper` with seed 1002 alone, `quick@gpt2` is `quick` with another model.
 
-A model may have a revision: `quick@EleutherAI/pythia-160m@step1000`.
+Seeds are written as on the command line: `paper:1000:1003` has the seeds 1000 to 1002, `paper:1000,1004` these two. A
+model may have a revision: `quick@EleutherAI/pythia-160m@step1000`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from anchorlab.errors import SpecError
 from anchorlab.language.endpoint import address_of, is_address, read_address
-from anchorlab.training import Members
+from anchorlab.training import Experiment, Members
+from anchorlab.training.members import read_seeds
 
 SIGN = "@"
 """What separates the names of profile, model and revision."""
 
 Setting = TypeVar("Setting")
 
-_PART = re.compile(r"(?P<base>.*?):(?P<seeds>[0-9]{1,6})")
+_PART = re.compile(r"(?P<base>.*?):(?P<seeds>[0-9,:]+)")
 
 
 def of_model(setting: Setting, model: str | None = None, revision: str | None = None) -> Setting:
@@ -49,38 +51,75 @@ def parts(profile: str) -> tuple[str, str | None, str | None]:
     return base, model or None, revision or None
 
 
-def part_of(profile: str) -> tuple[str, int | None]:
-    """Split a profile's name into the whole profile's and the number of seeds, None for all."""
-    match = _PART.fullmatch(profile)
-    return (profile, None) if match is None else (match["base"], int(match["seeds"]))
+def part_of(profile: str) -> tuple[str, tuple[int, ...] | None]:
+    """Split a profile's name into the whole profile's and the chosen seeds, None for all.
 
-
-def part_name(profile: str, setting: object, seeds: int) -> str:
-    """Return the name of a profile with its first `seeds` seeds, or the profile's own name if it has no more."""
-    return profile if _fewer(setting, seeds) == setting else f"{profile}:{seeds}"
-
-
-def with_fewer_seeds(setting: Setting, seeds: int) -> Setting:
-    """Return a setting cut to its first seeds: in every integer field `seeds`, and in all members.
-
-    Errors: `SpecError` for zero seeds, and for a setting that has no more than `seeds`.
+    Errors: `SpecError` for seeds that cannot be read.
     """
-    if seeds < 1:
-        raise SpecError("profile", "takes no seed", "take one or more, as in paper:2")
-    fewer: Setting = _fewer(setting, seeds)
-    if fewer == setting:
-        raise SpecError("profile", f"has no more than {seeds} seeds", "name it without a number")
-    return fewer
+    match = _PART.fullmatch(profile)
+    return (profile, None) if match is None else (match["base"], read_seeds(match["seeds"]))
 
 
-def _fewer(value: Any, seeds: int) -> Any:
-    if isinstance(value, Members):
-        return value.take(range(min(seeds, len(value))))
+def part_name(profile: str, seeds: Sequence[int]) -> str:
+    """Return the name of a profile with these seeds alone."""
+    first, last = seeds[0], seeds[-1]
+    in_a_row = len(seeds) > 1 and list(seeds) == list(range(first, last + 1))
+    return f"{profile}:{f'{first}:{last + 1}' if in_a_row else ','.join(map(str, seeds))}"
+
+
+def with_number_of_seeds(setting: Setting, number: int) -> Setting:
+    """Return a setting with another number of seeds.
+
+    Integer fields `seeds` become `number`; those below the setting's largest stay where `number` is larger. Members are
+    cut to their first ones, and continued by the next seeds where they differ in nothing else.
+    """
+    counted: Setting = _counted(setting, number, max(_numbers(setting), default=number))
+    return counted
+
+
+def reseeded(experiments: Sequence[Experiment], seeds: Sequence[int]) -> list[Experiment]:
+    """Return experiments with other seeds: the first seed becomes `seeds[0]`, the second `seeds[1]`, and so on.
+
+    All other settings of the members stay. Errors: `SpecError` if the experiments do not have as many different seeds.
+    """
+    own = sorted({seed for one in experiments for seed in one.members.seeds})
+    if len(set(seeds)) != len(seeds):
+        raise SpecError("seeds", "name a seed twice", "name each once")
+    if len(own) != len(seeds):
+        raise SpecError("seeds", f"are {len(seeds)}; this profile trains {len(own)}", f"name {len(own)} of them")
+    new = dict(zip(own, seeds, strict=True))
+
+    def changed(one: Experiment) -> Experiment:
+        start = None if one.start is None else changed(one.start)
+        members = one.members.replace(seeds=tuple(new[seed] for seed in one.members.seeds))
+        return replace(one, members=members, start=start)
+
+    return [changed(one) for one in experiments]
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    """Yield the value of every integer field `seeds` in a setting."""
     if is_dataclass(value) and not isinstance(value, type):
-        new = {one.name: _fewer(getattr(value, one.name), seeds) for one in fields(value) if one.init}
-        if type(new.get("seeds")) is int:
-            new["seeds"] = min(new["seeds"], seeds)
+        for one in fields(value):
+            inner = getattr(value, one.name)
+            yield from (inner,) if one.name == "seeds" and type(inner) is int else _numbers(inner)
+    elif isinstance(value, Mapping | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _numbers(inner)
+
+
+def _counted(value: Any, number: int, largest: int) -> Any:
+    """Return a setting with `number` seeds in place of `largest`, and fewer where it has fewer."""
+    if isinstance(value, Members):
+        if number <= len(value) or value != Members(seeds=value.seeds, hold=value.hold):
+            return value.take(range(min(number, len(value))))
+        after = max(value.seeds) + 1
+        return value.replace(seeds=(*value.seeds, *range(after, after + number - len(value))))
+    if is_dataclass(value) and not isinstance(value, type):
+        new = {one.name: _counted(getattr(value, one.name), number, largest) for one in fields(value) if one.init}
+        if type(seeds := new.get("seeds")) is int:
+            new["seeds"] = number if seeds == largest else min(seeds, number)
         return replace(value, **new)
     if isinstance(value, Mapping):
-        return {name: _fewer(one, seeds) for name, one in value.items()}
-    return tuple(_fewer(one, seeds) for one in value) if type(value) is tuple else value
+        return {name: _counted(one, number, largest) for name, one in value.items()}
+    return tuple(_counted(one, number, largest) for one in value) if type(value) is tuple else value

@@ -1,13 +1,14 @@
 """Run studies: train what the store lacks, keep the findings, read the findings of all studies."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from anchorlab.engine import On, check_place, run
 from anchorlab.engine.backend import Backend
+from anchorlab.engine.members import held
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.findings.seal import seal
@@ -15,11 +16,13 @@ from anchorlab.language.endpoint import Access
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, check_tree, check_way, read_plain
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
+from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.atomic_files import file_name, make_directory, write_file
 from anchorlab.runs.lock import writing
 from anchorlab.runs.references import FILE, record_use, study_files, use_before
 from anchorlab.studies.control import control_experiments, trainings, with_controls
 from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies.parts import table_of_parts
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
@@ -40,8 +43,12 @@ def run_study(
     access: Access | None = None,
     progress: bool | None = None,
     on: On | Backend = "local",
+    parts: Sequence[Store] = (),
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
+
+    Members that were trained alone, on other days or machines, are not trained again: a run of the seeds 1000 to 1004
+    is put together from their runs in this store and in `parts`.
 
     Every claim is also measured on untrained members of the same experiments and, in studies with another task, on
     members trained on that task. A study without experiments measures something else, such as a pretrained model.
@@ -60,6 +67,7 @@ def run_study(
         access: how to reach a model behind a server; by default `Access()`
         progress: whether to show a bar, as for `anchorlab.train`
         on: where to train the runs, as for `anchorlab.engine.run`
+        parts: further stores, which are only read
 
     Errors: `SpecError` for an unknown profile, for a changed study that still has the name of a built-in one, and for a
     download by a study that opens no pretrained model; otherwise as `anchorlab.engine.run`.
@@ -75,8 +83,8 @@ def run_study(
     check_tree(folder)
     check_way(store.root / "answers", store.root)
     experiments = trainings(study, profile)
-    cells = {experiment.cell.address: experiment.cell for experiment in experiments}
-    reused = sum(cell in store for cell in cells.values())
+    stores, cells = [store, *parts], {experiment.cell.address: experiment.cell for experiment in experiments}
+    reused = len({one.cell.address for one in experiments if held(one, stores) is not None})
     trained_before = 0 < reused == len(cells)
     began = time.monotonic()
     behind = _behind(cells.values())
@@ -86,7 +94,9 @@ def run_study(
             before_now = use_before(folder)
             record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
     with reported(report, progress) as show:
-        runs = run(experiments, store, workers, device, report=show, on=on)[: len(study.experiments_of(profile))]
+        trained = run(experiments, store, workers, device, report=show, on=on, parts=parts)
+        runs = trained[: len(study.experiments_of(profile))]
+        behind |= {part.address for one in trained if isinstance(one.run, AssembledRun) for part in one.run.parts}
         if cells and not trained_before:
             show(Status(1, label="reading the runs"))
         observed = None
@@ -96,6 +106,8 @@ def run_study(
             observed = study.observe(study.profile(profile).setting, context)
         findings = study.findings(profile, runs, time.monotonic() - began, device, reused, observed)
         findings = with_controls(study, findings, store, runs, device, show)
+    if (table := table_of_parts(runs)) is not None:
+        findings = replace(findings, tables=(*findings.tables, table))
     path = folder / FINDINGS
     before = _findings_at(path)
     if before is not None and before.study != study.name:

@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar
 from anchorlab.errors import SpecError
 from anchorlab.findings import Claim, ClaimResult, Figure, Findings, Table, provenance
 from anchorlab.findings.claims import SMOKE
-from anchorlab.findings.provenance import seeds_text
+from anchorlab.findings.provenance import counted_seeds, seeds_text
 from anchorlab.findings.view import AttentionView
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.observation_context import ObservationContext
-from anchorlab.studies.profile_names import of_model, part_of, parts, profile_name, with_fewer_seeds
+from anchorlab.studies.profile_names import of_model, part_of, parts, profile_name, reseeded, with_number_of_seeds
 from anchorlab.studies.seeds import check_fresh
 from anchorlab.studies.vary import changed, name_of, words_of
 from anchorlab.tasks import Task
@@ -81,6 +81,10 @@ def no_experiments(setting: object) -> Sequence[Experiment]:
     return ()
 
 
+def no_readings(run: TrainedRun, setting: object) -> None:
+    """Take no readings, for a study whose claims read metrics alone."""
+
+
 def no_other_task(experiment: Experiment) -> Task | None:
     """Return no other task, for a study without a second control."""
     return None
@@ -105,6 +109,8 @@ class Study(Generic[Setting]):
         chosen_on: the seeds used to choose the settings by looking at results; no profile may train them
         other_task: returns, for an experiment on heads or mechanisms, a task of equal shape on which a second control
             trains instead; None for no such control
+        reads: takes every reading (`TrainedRun.reading`) that the claims need of one run's weights, so that a part can
+            be kept without weights
 
     A setting with the fields `model` and `revision` has a profile for every pretrained model, such as
     `quick@gpt2` or `quick@EleutherAI/pythia-160m@step1000`; none of these is the paper's own setting.
@@ -124,6 +130,7 @@ class Study(Generic[Setting]):
     own: bool | None = None
     chosen_on: Sequence[int] = ()
     other_task: Callable[[Experiment], Task | None] = no_other_task
+    reads: Callable[[TrainedRun, Setting], object] = no_readings
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+(/[\w-]+)?", self.name):
@@ -200,9 +207,9 @@ class Study(Generic[Setting]):
         return self.paper_name is None and not any(one.paper for one in self.profiles.values())
 
     def profile(self, name: str) -> Profile[Setting]:
-        """Return a profile by name; a suffix `@gpt2` selects another model, `:2` the first two seeds.
+        """Return a profile by name; a suffix `@gpt2` selects another model, `:1002` that seed alone.
 
-        Errors: `SpecError` for an unknown profile.
+        Errors: `SpecError` for an unknown profile, and for seeds that cannot be read.
         """
         base, model, revision = parts(name)
         base, seeds = part_of(base)
@@ -210,8 +217,8 @@ class Study(Generic[Setting]):
             raise unknown_name("profile", base, self.profiles, "profile")
         found = self.profiles[base]
         if seeds is not None:
-            note = f"{found.note} Of its seeds the first {seeds} alone."
-            found = replace(found, setting=with_fewer_seeds(found.setting, seeds), note=note)
+            note = f"{found.note} Here {counted_seeds(seeds)}."
+            found = replace(found, setting=with_number_of_seeds(found.setting, len(seeds)), note=note)
         if model is None:
             return found
         at = "" if revision is None else f" at {revision}"
@@ -232,9 +239,13 @@ class Study(Generic[Setting]):
     def experiments_of(self, profile: str) -> Sequence[Experiment]:
         """Return the experiments of a profile.
 
-        Errors: `SpecError` for an unknown profile, and for a profile that trains a seed of `chosen_on`.
+        Errors: `SpecError` for an unknown profile, for more seeds than it has, and for a seed of `chosen_on`.
         """
         found = self.experiments(self.profile(profile).setting)
+        if (seeds := part_of(parts(profile)[0])[1]) is not None:
+            if not self.trains:
+                raise SpecError("seeds", f"{self.name} trains nothing", "leave them out")
+            found = reseeded(found, seeds)
         check_fresh(found, self.chosen_on)
         return found
 

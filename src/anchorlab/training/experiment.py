@@ -22,7 +22,13 @@ from anchorlab.training.members import Members
 from anchorlab.training.recipe import Recipe, Times
 
 FORMAT = 1
-"""The `format` in an experiment's JSON; raise it whenever the same specification would give different bytes."""
+"""The `format` in an experiment's JSON; raise it whenever the same specification would give other results."""
+
+ARITHMETIC = "2"
+"""Kept with every run; raise it whenever the same specification gives results that are equal within rounding alone.
+
+1: separate products of queries, keys and values. 2: one product where heads are narrow in a wide stream.
+"""
 
 
 @dataclass(frozen=True)

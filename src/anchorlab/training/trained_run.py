@@ -1,6 +1,7 @@
 """Finished runs, for reading: metrics, and members at every checkpoint."""
 
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,15 +114,51 @@ class TrainedRun(Drawable):
             return self.run.checkpoints()
         return self.experiment.steps_at(self.experiment.recipe.checkpoints)
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether the members can be opened; a part of a paper's own setting keeps readings in their place."""
+        return bool(self.checkpoints)
+
+    def reading(
+        self, name: str, measure: "Callable[[TrainedRun], Shaped[Tensor, 'member ...']]"
+    ) -> Shaped[Tensor, "member ..."]:
+        """Return what `measure` finds in the run; a part kept without weights returns what it kept under `name`.
+
+        Everything that a study measures on weights, and that its claims need, is measured through here. So the claims
+        can be judged on parts, and a part can be made of a run: its study is judged, and `taken` is kept.
+
+        Args:
+            name: the same for the same measure, and for no other of the run
+            measure: returns a number or more for each member
+        """
+        if name in self._readings:
+            return self._readings[name]
+        if name not in self.taken:
+            self.taken[name] = measure(self).detach().cpu()
+        return self.taken[name]
+
+    @cached_property
+    def taken(self) -> dict[str, Shaped[Tensor, "member ..."]]:
+        """The readings that were measured on this object, by name."""
+        return {}
+
+    @cached_property
+    def _readings(self) -> dict[str, Shaped[Tensor, "member ..."]]:
+        """The readings that the run keeps."""
+        return self.run.readings()
+
     def ensemble(self, step: int | None = None) -> Ensemble:
         """Return all members at the checkpoint of `step`, or at the end of training when None.
 
-        Errors: `StoreError` for a step without a checkpoint; `SpecError` for inputs in place of a step.
+        Errors: `StoreError` for a step without a checkpoint, and for a part that is kept without weights; `SpecError`
+        for inputs in place of a step.
         """
         if isinstance(step, torch.Tensor):
             raise SpecError("step", "is a tensor", "call run.ensemble()(inputs) for predictions")
         if not self.experiment.trained:
             return self._initial_ensemble
+        if not self.has_weights:
+            raise StoreError(f"{self.run.path}: kept without weights; train it in another store to look inside")
         weights = self.run.read_checkpoint(self.checkpoints[-1] if step is None else step)
         blank = initialise(self.experiment.model, self.experiment.task.shape, [0])
         return blank.with_weights({name: _computable(weights[name]) for name in blank.weights})

@@ -33,7 +33,12 @@ def kept(journal):
 @pytest.mark.killed
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sent", "count", "kills"), [(signal.SIGKILL, 1000, (150, 400, 800)), (signal.SIGINT, 300, (150,))]
+    ("sent", "count", "kills"),
+    [
+        (signal.SIGKILL, 300, (150,)),
+        pytest.param(signal.SIGKILL, 1000, (150, 400, 800), marks=pytest.mark.nightly),
+        pytest.param(signal.SIGINT, 300, (150,), marks=pytest.mark.nightly),
+    ],
 )
 def test_what_was_answered_is_not_asked_again(journal, tmp_path, sent, count, kills):
     """A tenth of the tries fails, and the process is killed when so many questions are answered.

@@ -16,6 +16,8 @@ from anchorlab.rng import generator
 from tests.language.endpoint.kit import endpoint, question
 from tests.language.endpoint.scripted import served, spoken
 
+pytestmark = pytest.mark.nightly
+
 
 class Clock:
     """A clock that goes on only while somebody sleeps, and wakes late by `late` seconds."""

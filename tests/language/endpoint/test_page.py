@@ -8,6 +8,7 @@ from tests.language.endpoint.scripted import served
 PAGE = DOCS / "how_to" / "endpoints.md"
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("smollm2")
 def test_the_page_on_servers_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

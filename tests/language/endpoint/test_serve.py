@@ -52,6 +52,7 @@ def test_it_says_what_the_weights_say(serving, smollm2, greedy, journal):
     assert (speaker.tally.answered, speaker.tally.remembered) == (6, 6)
 
 
+@pytest.mark.nightly
 def test_it_says_what_a_local_model_says(serving, smollm2, journal):
     """With the tokenizer at hand: conversations and plain text, begun or not, with or without a text that ends them."""
     from anchorlab.language import pretrained

@@ -42,12 +42,13 @@ def metrics(log: EvalLog) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("name", "template", "manner"),
     [
-        ("retrieval_equations", lambda own: own, Manner(examples=1, tokens=4)),
+        pytest.param("retrieval_equations", lambda own: own, Manner(examples=1, tokens=4), marks=pytest.mark.nightly),
         ("retrieval_lives_with", continued, Manner(begun=True)),
-        (
+        pytest.param(
             "retrieval_equations",
             lambda _: "<|endoftext|>{{ messages[0].content }}",
             Manner(chat=False, begun=True, instruction=False, examples=2),
+            marks=pytest.mark.nightly,
         ),
     ],
     ids=["chat", "begun", "plain"],
@@ -174,6 +175,7 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_line_finds_the_tasks(tmp_path: Path, smollm2: Path) -> None:
     model = ("--model", "hf/smollm2", "-M", f"model_path={smollm2}", "-M", "do_sample=false")
     done = command(tmp_path, "anchorlab/retrieval_relatives", *model, "-T", "n=3", "-T", "asked_steps=1,4")
@@ -185,6 +187,7 @@ def test_the_command_line_finds_the_tasks(tmp_path: Path, smollm2: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     done = command(tmp_path, "anchorlab/retrieval_equations", "--model", "mockllm/model", "-T", "order=x")
     assert done.returncode == 2

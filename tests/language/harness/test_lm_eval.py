@@ -49,7 +49,9 @@ def run(model: Any, tasks: Any, name: str, options: dict[str, Any]) -> tuple[dic
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize(("end", "manner", "options"), [CHAT, AFTER_TWO], ids=["chat", "after two"])
+@pytest.mark.parametrize(
+    ("end", "manner", "options"), [CHAT, pytest.param(*AFTER_TWO, marks=pytest.mark.nightly)], ids=["chat", "after two"]
+)
 def test_it_finds_our_likelihoods(
     model: Any, tasks: Any, speaker: LocalSpeaker, end: str, manner: Manner, options: dict[str, Any]
 ) -> None:
@@ -72,7 +74,9 @@ def test_it_finds_our_likelihoods(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize(("end", "manner", "options"), [CHAT, PLAIN], ids=["chat", "plain"])
+@pytest.mark.parametrize(
+    ("end", "manner", "options"), [pytest.param(*CHAT, marks=pytest.mark.nightly), PLAIN], ids=["chat", "plain"]
+)
 def test_it_generates_our_texts(
     model: Any, tasks: Any, speaker: LocalSpeaker, end: str, manner: Manner, options: dict[str, Any]
 ) -> None:

@@ -1,7 +1,6 @@
 """Models of TransformerLens opened by `look`: against that library's own passes, and against Hugging Face's models."""
 
 import copy
-from importlib.metadata import version
 
 import pytest
 import torch
@@ -11,23 +10,9 @@ from anchorlab.lens import Intervention, detect, effects, look
 from anchorlab.models import Remove, Truncate
 
 library = pytest.importorskip("transformer_lens")
-THIRD = version("transformer-lens").startswith("3.")
-pytestmark = pytest.mark.filterwarnings("ignore:HookedTransformer:DeprecationWarning")
 
 INPUTS = torch.randint(29, (5, 7), generator=torch.Generator().manual_seed(0))
-HOOKED = {
-    "norms": {"normalization_type": "LN"},
-    "rotary": {
-        "normalization_type": "RMS",
-        "positional_embedding_type": "rotary",
-        "rotary_dim": 4,
-        "gated_mlp": True,
-        "n_key_value_heads": 1,
-        "use_attn_result": True,
-        "use_hook_mlp_in": True,
-    },
-    "parallel": {"normalization_type": None, "use_split_qkv_input": True, "parallel_attn_mlp": True},
-}
+NAMES = ["gpt2", "llama", "neox"]
 
 
 def drawn(model):
@@ -37,11 +22,6 @@ def drawn(model):
         for weight in model.parameters():
             weight.copy_(0.4 * torch.randn(weight.shape, generator=generator))
     return model
-
-
-def hooked_transformer(name):
-    config = {"n_layers": 2, "d_model": 12, "n_heads": 3, "d_head": 4, "d_mlp": 9, "d_vocab": 29, "n_ctx": 7}
-    return drawn(library.HookedTransformer(library.HookedTransformerConfig(**config, act_fn="relu", **HOOKED[name])))
 
 
 def hugging_face(name):
@@ -67,15 +47,12 @@ def bridge(model):
     return build_bridge_from_module(copy.deepcopy(model), type(model).__name__, hf_config=model.config)
 
 
-NAMES = list(HOOKED) if THIRD else ["gpt2", "llama", "neox"]
-
-
 def opened(name):
-    return hooked_transformer(name) if THIRD else bridge(hugging_face(name))
+    return bridge(hugging_face(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
-class TestBoth:
+class TestEveryBridge:
     def test_records_what_run_with_cache_does(self, name):
         model = opened(name)
         with torch.no_grad():
@@ -111,7 +88,7 @@ class TestBoth:
         record = look(model, INPUTS, ["**"])
         for site in record:
             value = record[site]
-            off_path = not THIRD and site.endswith("hook_resid_mid")
+            off_path = site.endswith("hook_resid_mid")
             unread = site == "rotary_emb.hook_in"
             later = site.startswith("blocks.1.")
             if site == "output" or later or off_path or unread or not value.is_floating_point():
@@ -182,33 +159,6 @@ class TestBoth:
             look(opened(name), INPUTS, ["blocks.0.attn.hook_patern"])
 
 
-@pytest.mark.skipif(not THIRD, reason="needs TransformerLens 3 (make test-transformer-lens-3)")
-class TestHookedTransformer:
-    @pytest.mark.parametrize("weight", ["blocks.0.mlp.W_in", "unembed.W_U"])
-    def test_edits_weights_by_name(self, weight):
-        model = hooked_transformer("norms")
-        ours = look(model, INPUTS, edits=[Truncate(weight=weight, rank=2)])["output"][0]
-        by_hand = copy.deepcopy(model)
-        with torch.no_grad():
-            matrix = by_hand.get_parameter(weight)
-            left, singular, right = torch.linalg.svd(matrix, full_matrices=False)
-            matrix.copy_(left[:, :2] * singular[:2] @ right[:2])
-            theirs = by_hand(INPUTS)
-        assert (ours - theirs).abs().max() < 1e-4
-        assert not torch.allclose(ours, look(model, INPUTS)["output"][0], atol=1e-3)
-
-    def test_a_hook_that_different_values_pass_is_ambiguous(self):
-        config = {"n_layers": 1, "d_model": 12, "n_heads": 3, "d_head": 4, "d_mlp": 9, "d_vocab": 29, "n_ctx": 7}
-        config |= {"act_fn": "relu", "normalization_type": "LN", "use_split_qkv_input": True}
-        model = drawn(library.HookedTransformer(library.HookedTransformerConfig(**config)))
-        site = "blocks.0.ln1.hook_normalized"
-        change = Intervention(site="blocks.0.hook_q_input", rule="scale", operand=0.5)
-        assert torch.isfinite(look(model, INPUTS, [site])[site]).all()
-        with pytest.raises(SiteError, match="visited twice"):
-            look(model, INPUTS, ["blocks.0.ln1.hook_normalized"], [change.replace(rule="add")])
-
-
-@pytest.mark.skipif(THIRD, reason="needs TransformerLens 4")
 class TestBridge:
     @pytest.mark.parametrize("name", NAMES)
     def test_edits_weights_by_name(self, name):
@@ -231,7 +181,7 @@ class TestBridge:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_every_weight_counts(self, name):
-        model = bridge(hugging_face(name))
+        model = opened(name)
         plain = look(model, INPUTS)["output"]
         for weight in model.state_dict():
             if ".ln" in weight or weight.startswith(("ln", "unembed")) or weight.endswith("k.bias"):
@@ -265,7 +215,7 @@ class TestBridge:
     def test_a_value_that_nobody_reads_is_refused(self):
         change = Intervention(site="rotary_emb.hook_in", rule="zero")
         with pytest.raises(SiteError, match="does not read"):
-            look(bridge(hugging_face("llama")), INPUTS, interventions=[change])
+            look(opened("llama"), INPUTS, interventions=[change])
 
     def test_the_library_s_own_model_shows_its_pattern_as_scores_which_may_not_be_changed(self):
         sizes = {"d_model": 12, "d_head": 4, "n_layers": 1, "n_ctx": 7, "n_heads": 3, "d_mlp": 9, "d_vocab": 29}

@@ -1,11 +1,8 @@
-"""Edge attribution patching: exact on a linear model, equal to two references elsewhere, and integrated gradients."""
-
-from importlib.metadata import PackageNotFoundError, version
+"""Edge attribution patching: exact on a linear model, equal to a reference elsewhere, and integrated gradients."""
 
 import pytest
 import torch
 
-from anchorlab.interop import to_transformer_lens
 from anchorlab.lens import score_edges, score_units
 from tests.lens.hand_built import identity_solver, other_anchor, stacked
 from tests.lens.scoring import linear
@@ -40,101 +37,6 @@ def test_equals_derivatives_of_a_decoder_written_out(form, steps):
         expected = edge_slopes(ensemble, member, edges, steps)
         torch.testing.assert_close(found.edge_values[member], expected, rtol=0, atol=1e-10)
     assert found.edge_values[0].abs().median() > 1e-4
-
-
-def hooked_scores(hooked, clean, corrupted, right, wrong):
-    """EAP on a `HookedTransformer` by its own hooks: the change of each sender times the gradient at each receiver."""
-    hooked.set_use_split_qkv_input(True)
-    hooked.set_use_attn_result(True)
-    hooked.set_use_hook_mlp_in(True)
-    layers, heads = hooked.cfg.n_layers, hooked.cfg.n_heads
-    last = f"blocks.{layers - 1}.hook_resid_post"
-    gradients = {}
-
-    def keep(value, hook):
-        gradients[hook.name] = value.detach().clone()
-
-    def reads(name):
-        return name.endswith(("_input", "hook_mlp_in")) or name == last
-
-    def writes(name):
-        return name.endswith(("hook_embed", "hook_result", "hook_mlp_out"))
-
-    with torch.no_grad():
-        _, other = hooked.run_with_cache(corrupted, names_filter=writes)
-    _, own = hooked.run_with_cache(clean, names_filter=writes)
-    with hooked.hooks(bwd_hooks=[(reads, keep)]):
-        difference(hooked(clean), right, wrong).backward()
-    changes = {"embed": other["hook_embed"] - own["hook_embed"]}
-    for layer in range(layers):
-        result = f"blocks.{layer}.attn.hook_result"
-        changes |= {f"{layer}.{head}": (other[result] - own[result])[:, :, head] for head in range(heads)}
-        changes[f"{layer}.mlp"] = other[f"blocks.{layer}.hook_mlp_out"] - own[f"blocks.{layer}.hook_mlp_out"]
-    at = {"logits": gradients[last]}
-    for layer in range(layers):
-        at[f"{layer}.mlp"] = gradients[f"blocks.{layer}.hook_mlp_in"]
-        for role in "qkv":
-            gradient = gradients[f"blocks.{layer}.hook_{role}_input"]
-            at |= {f"{layer}.{head}.{role}": gradient[:, :, head] for head in range(heads)}
-    return {(s, r): float((change * gradient).sum()) for s, change in changes.items() for r, gradient in at.items()}
-
-
-def pre_norm_hooked(ensemble, member):
-    """A decoder with norms before its layers in TransformerLens, which `to_transformer_lens` does not convert."""
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-
-    spec, weights = ensemble.spec, ensemble.member_weights(member)
-    config = HookedTransformerConfig(
-        n_layers=spec.layers,
-        d_model=spec.width,
-        n_heads=spec.heads,
-        d_head=spec.head_width,
-        d_mlp=spec.hidden,
-        d_vocab=11,
-        n_ctx=6,
-        act_fn="gelu_new",
-        normalization_type="LN",
-        dtype=torch.float64,
-        device="cpu",
-    )
-    with pytest.warns(DeprecationWarning):
-        hooked = HookedTransformer(config)
-    state = hooked.state_dict()
-    for name in state:
-        if name in weights:
-            value = weights[name]
-        elif name == "unembed.W_U":
-            value = weights["embed.W_E"].T
-        else:
-            continue
-        shape = state[name].shape
-        by_head = name.endswith(("W_Q", "W_K", "W_V"))
-        state[name] = value.view(len(value), *shape[::2]).transpose(0, 1) if by_head else value.reshape(shape)
-    state["unembed.b_U"] = torch.zeros(11, dtype=torch.float64)
-    hooked.load_state_dict(state)
-    return hooked
-
-
-def third():
-    """Return whether TransformerLens 3 is installed; the models of version 4 have no hooks before the maps of heads."""
-    try:
-        return version("transformer-lens").startswith("3.")
-    except PackageNotFoundError:
-        return False
-
-
-@pytest.mark.skipif(not third(), reason="needs TransformerLens 3 (make test-transformer-lens-3)")
-@pytest.mark.parametrize("form", ["no-norm", "pre"])
-def test_equals_hooks_of_transformer_lens(form):
-    ensemble = drawn(FORMS[form])
-    found = score_edges(ensemble, *PAIRS)
-    for member in range(2):
-        hooked = to_transformer_lens(ensemble, member) if form == "no-norm" else pre_norm_hooked(ensemble, member)
-        torch.testing.assert_close(hooked(PAIRS[0])[:, -1], ensemble(PAIRS[0])[member, :, -1], rtol=0, atol=1e-8)
-        expected = hooked_scores(hooked, *PAIRS)
-        assert max(map(abs, expected.values())) > 0.1
-        for edge, value in zip(found.edges, found.edge_values[member].tolist(), strict=True):
-            assert value == pytest.approx(expected[edge.sender, edge.receiver], abs=1e-4), edge
 
 
 @pytest.mark.parametrize("form", ["post", "pre", "rms", "no-residual"])

@@ -178,6 +178,11 @@ class TestTsne:
         assert not torch.equal(near.coordinates, whole.coordinates)
         assert torch.equal(nearest_group(near.coordinates), torch.arange(36) // 12)
 
+    def test_more_iterations_come_nearer(self):
+        points = clusters().unsqueeze(0)
+        few, more = (tsne(points, perplexity=5.0, iterations=count) for count in (251, 500))
+        assert float(more.divergence) < float(few.divergence) < torch.inf
+
     def test_a_recorded_site(self, solver):
         record = look(solver, INPUTS, ["blocks.1.hook_resid_pre"])
         found = tsne(record["blocks.1.hook_resid_pre"])
@@ -191,6 +196,7 @@ class TestTsne:
             ({"perplexity": 0.0}, "perplexity: 0 does not fit 36 rows"),
             ({"neighbours": 18}, r"neighbours: 18 do not fit 36 rows; give one of 1\.\.17"),
             ({"neighbours": 0}, "neighbours: 0 do not fit 36 rows"),
+            ({"iterations": 250}, "iterations: 250 are too few; give at least 251"),
         ],
     )
     def test_settings_that_do_not_fit_the_rows_are_named(self, change, message):

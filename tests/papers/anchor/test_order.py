@@ -157,7 +157,7 @@ def run_that_orders_the_items():
 
 def test_embeddings_are_read_at_the_start_and_the_end():
     pytest.importorskip("sklearn")
-    seen = see(run_that_orders_the_items())
+    seen = see(run_that_orders_the_items(), QUICK.iterations)
     assert seen.accuracy.tolist() == pytest.approx([0.96, 0.9]) and seen.learned
     assert seen.after.order.min() > 0.99 and seen.before.order.max() < 0.5
     assert seen.after.neighbours.min() > 0.95 and seen.before.neighbours.max() < 0.2

@@ -9,7 +9,7 @@ from torch.nn.functional import softplus
 
 from anchorlab.models.block import STREAM
 from anchorlab.models.sites import Site, identity_tap
-from anchorlab.papers.anchor.perturbed import kept_under_noise, moved, rise_in_loss
+from anchorlab.papers.anchor.perturbed import directions, kept_under_noise, moved, rise_in_loss
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble
 
@@ -77,7 +77,7 @@ def test_every_weight_moves_by_its_share_of_the_norm_and_nothing_else_moves():
     generator = torch.Generator().manual_seed(1)
     weights = {"matrix": torch.randn(2, 30, 40, generator=generator), "bias": torch.zeros(2, 5), "fixed": torch.ones(2)}
     ensemble = Ensemble(Sign(), weights, ("matrix", "bias"))
-    there, back = (moved(ensemble, size, 0).weights for size in (0.2, -0.2))
+    there, back = (moved(ensemble, size, directions(ensemble, 0)).weights for size in (0.2, -0.2))
     change = there["matrix"] - weights["matrix"]
     for member in range(2):
         assert float(change[member].norm() / weights["matrix"][member].norm()) == pytest.approx(0.2)
@@ -85,5 +85,5 @@ def test_every_weight_moves_by_its_share_of_the_norm_and_nothing_else_moves():
     assert torch.equal(there["bias"], weights["bias"]) and there["fixed"] is weights["fixed"]
     units = [one / one.norm() for one in change]
     torch.testing.assert_close(units[0], units[1], atol=1e-5, rtol=1e-4)  # one direction for all members
-    other = moved(ensemble, 0.2, 1).weights["matrix"] - weights["matrix"]
+    other = moved(ensemble, 0.2, directions(ensemble, 1)).weights["matrix"] - weights["matrix"]
     assert abs(float((other[0] / other[0].norm() * units[0]).sum())) < 0.15

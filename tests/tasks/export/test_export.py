@@ -201,6 +201,7 @@ def test_datasets_loads_the_folders(tmp_path):
     assert (lines[0], lines[2]["inputs"]) == ({"train": 4}, [1, 2, 0])
 
 
+@pytest.mark.nightly
 def test_a_hundred_thousand_rows_take_seconds(tmp_path):
     began = time.perf_counter()
     export(TASKS["anchor/identity"], tmp_path / "out", n=100_000)

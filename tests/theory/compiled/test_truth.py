@@ -1,15 +1,29 @@
 """The truth, checked by removing units: of all subsets, exactly the minimal sets of the truth suffice."""
 
+from itertools import product
+
 import pytest
 
 from anchorlab.theory.compiled import COMPILED, VARIANTS, Truth, compiled
 from tests.theory.compiled.removed import accuracies, subsets
 
+IN_GATES = {  # one model in all variants, and the others in turns
+    ("identity", "plain", False),
+    ("identity", "backup", True),
+    ("identity", "distractor", False),
+    ("identity", "cancelling", True),
+    ("two-distances", "backup", True),
+    ("reading-comprehension", "distractor", False),
+    ("induction", "cancelling", True),
+    ("recall", "plain", False),
+    ("composite", "backup", False),
+    ("synonym", "distractor", True),
+    ("multi-anchor", "cancelling", False),
+    ("retrieval", "plain", True),
+}
 CASES = [
-    pytest.param(name, variant, rotated, marks=() if name == "identity" else pytest.mark.slow)
-    for name in COMPILED
-    for variant in VARIANTS
-    for rotated in (False, True)
+    pytest.param(*case, marks=() if case in IN_GATES else pytest.mark.nightly)
+    for case in product(COMPILED, VARIANTS, (False, True))
 ]
 
 

@@ -71,6 +71,7 @@ class _Runner:
     workers: int | None
     device: str
     on: "On | Backend"
+    parts: "Sequence[Store]"
     quiet: bool
 
     def run(self, planned: _Planned, report: Path | None = None) -> _Done:
@@ -82,8 +83,9 @@ class _Runner:
         at = chosen.profile_of(planned.profile, self.model, self.revision)
         with shown(not self.quiet) as show, planned.source.named():
             findings = run_study(
-                chosen, at, self.store, self.workers, self.device, show, self.download, self.access, on=self.on
-            )
+                chosen, at, self.store, self.workers, self.device, show, self.download, self.access, on=self.on,
+                parts=self.parts,
+            )  # fmt: skip
         page = report or findings_directory(self.store, chosen.name, at) / "report.html"
         write_report(findings, page)
         return _Done(planned, findings, page)
@@ -119,6 +121,8 @@ def study(
     dry_run: shared.DryRun = False,
     where: shared.Place = shared.HERE,
     seeds: str | None = None,
+    only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    parts: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     task_fields: Annotated[Fields, part("task")] = None,
     model_fields: shared.ModelFields = None,
     recipe: shared.RecipeFields = None,
@@ -129,9 +133,10 @@ def study(
 
     Studies of pretrained models train nothing; they measure the model named by their profile, or by `--model`.
 
-    Given other seeds or fields, the study is trained and judged with these, under a name that shows the change, such as
-    `anchor/identity-heads-3`; several values, `--model.heads 2,3`, make several such studies. With changed fields its
-    claims are hypotheses, supported or not supported.
+    Given seeds, a built-in study is judged on these alone; the setting stays what it is. Given other fields, a study is
+    trained and judged with these, under a name that shows the change, such as `anchor/identity-heads-3`; several
+    values, `--model.heads 2,3`, make several such studies. With changed fields its claims are hypotheses, supported or
+    not supported.
 
     Each study gets its own page. If one of several fails, the others still run; the error is printed at the end, with
     exit code 2. If pieces of a training fail, the other pieces are still trained, with exit code 1.
@@ -155,7 +160,12 @@ def study(
     json
         Print the claims as JSON: an object for one study, a list for several or a pattern.
     seeds
-        Seeds of all members: `0:10` for 0 to 9, or a list such as `0,3,5`.
+        Seeds of all members: `1000:1003` for 1000 to 1002, or a list such as `1000,1004`.
+    only
+        Labels of experiments to train, such as `"low frequency"`, with neither claims nor a report; `--dry-run` lists
+        the labels.
+    parts
+        Folders of runs that are only read: what was trained there, seed by seed, is not trained again.
     task_fields
         Field of the tasks, such as `--task.placement.length 12`.
     model_fields
@@ -170,22 +180,25 @@ def study(
     from anchorlab.studies.selection import chosen_studies
 
     kept = Store(store)
-    parts = {"task": task_fields, "model": model_fields, "recipe": recipe, "members": members}
+    fields = {"task": task_fields, "model": model_fields, "recipe": recipe, "members": members}
     known = chosen_studies((name, *names))
     single = not names and not is_pattern(name)
     if not single and profile is not None and not any(profile in one.study.profiles for one in known):
         known[0].study.profile(profile)  # raises, and names the profiles that there are
     plan = [
-        _Planned(found, one, profile or one.profile or "quick")
+        _Planned(found, one, at)
         for one in known
-        for found in _varied(one, profile or one.profile or "quick", parts, seeds)
+        for found, at in _varied(one, profile or one.profile or "quick", fields, seeds)
     ]
     check_file(report, "report")
     on = where.backend(device)
     options = at_server or EndpointOptions()
     model = options.address(model, download)
     options.check_used(" ".join([*(one.profile for one in plan), str(model)]))
-    runner = _Runner(kept, model, revision, download, options.access(), workers, device, on, quiet=json)
+    held = [shared.existing_store(folder, "parts") for folder in parts or ()]
+    runner = _Runner(kept, model, revision, download, options.access(), workers, device, on, held, quiet=json)
+    if only:
+        return _train_only(plan, only, runner, json)
     if dry_run:
         _print_forecast(plan, kept, workers, device, json)
         return 0
@@ -211,18 +224,45 @@ def study(
     return max(outcome.code if isinstance(outcome, _Failed) else 0 for outcome in outcomes)
 
 
-def _varied(chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: str | None) -> "list[Study[Any]]":
-    """Return a study with the values of the options, one for each combination where several are listed.
+def _varied(
+    chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: str | None
+) -> "list[tuple[Study[Any], str]]":
+    """Return a study with the values of the options, and its profile, once for each combination of listed values.
 
-    A list is one value where the field itself holds a list. Without options, the study itself.
+    A list is one value where the field itself holds a list. Seeds alone are chosen by the profile's name, unless the
+    study is from a file. Without options, the study itself.
     Errors: `SpecError` that names the field as it was written.
     """
+    from anchorlab.studies.profile_names import part_name
     from anchorlab.training.field_paths import SHORT_PATHS, values_by_path
     from anchorlab.training.members import read_seeds
 
     with as_written([*written(parts), "seeds"], SHORT_PATHS):
         values = values_by_path({part: nested(fields, part) for part, fields in parts.items()})
-        return chosen.studies(profile, values, None if seeds is None else read_seeds(seeds))
+        numbers = None if seeds is None else read_seeds(seeds)
+        if numbers and not values and chosen.source is None and chosen.code is None:
+            at = part_name(profile, numbers)
+            chosen.study.experiments_of(at)  # mistakes show before anything is trained
+            return [(chosen.study, at)]
+        return [(found, profile) for found in chosen.studies(profile, values, numbers)]
+
+
+def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner, json: bool) -> int:
+    """Train the experiments of studies with these labels, and print their addresses."""
+    from anchorlab.engine import run
+    from anchorlab.spec import unknown_name
+
+    every = {one.label: one for planned in plan for one in planned.study.experiments_of(planned.profile)}
+    if strange := [label for label in labels if label not in every]:
+        raise unknown_name("only", strange[0], every, "experiment")
+    chosen = [every[label] for label in labels]
+    with shown(not runner.quiet) as show:
+        runs = run(chosen, runner.store, runner.workers, runner.device, report=show, on=runner.on, parts=runner.parts)
+    rows = [(one.label, found.run.address) for one, found in zip(chosen, runs, strict=True)]
+    print_json([{"experiment": label, "run": address} for label, address in rows]) if json else print_table(
+        ("experiment", "run"), rows
+    )
+    return 0
 
 
 def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None, device: str, json: bool) -> None:

@@ -3,7 +3,11 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from anchorlab.cli.options import shared
 from anchorlab.cli.terminal.forecast import duration
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult
     from anchorlab.papers.verifying import Plan, Step
     from anchorlab.runs import Store
+    from anchorlab.studies import Study
+    from anchorlab.training import Experiment
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -26,7 +32,9 @@ class _OverBudgetError(Exception):
 def verify(
     *names: shared.StudyName,
     budget: str = "10m",
-    seeds: int | None = None,
+    seeds: str | None = None,
+    part: Path | None = None,
+    only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     store: shared.StoreFolder = None,
     workers: shared.Workers = None,
     device: shared.Device = "cpu",
@@ -41,6 +49,9 @@ def verify(
 
     At the end of the budget training stops and keeps its state; the same command resumes from there.
 
+    With `--part`, the given seeds are trained one by one, and each is kept in a folder as a part: its metrics, where it
+    was trained, and what the claims read of its weights. Parts of many people and days make one result.
+
     Parameters
     ----------
     names
@@ -48,7 +59,12 @@ def verify(
     budget
         Time to spend: `90s`, `10m`, `8h`, `1h30m`.
     seeds
-        Most seeds of each study: fewer seeds cost less and give wider intervals; by default all.
+        Seeds to train, such as `1000:1002` or `1003`: fewer cost less and give wider intervals; by default all of each
+        study.
+    part
+        Folder for parts; such as `docs/gallery/paper-models` in a clone. No claim is judged.
+    only
+        Labels of the experiments to make parts of, such as `"low frequency"`; by default all.
     dry_run
         Train nothing: print the order, the time and the claims of every study.
     json
@@ -57,13 +73,20 @@ def verify(
     from anchorlab.papers.verifying import candidates, make_plan, settled_in
     from anchorlab.runs import Store
     from anchorlab.studies import STUDIES, kept_findings, study_names
+    from anchorlab.training.members import read_seeds
 
-    if seeds is not None and seeds < 1:
-        raise SpecError("seeds", f"{seeds} is no number of seeds", "give 1 or more")
     seconds, began = _seconds(budget), time.monotonic()
     kept = Store(store)
     chosen = study_names(names) if names else STUDIES
-    found = candidates(chosen, seeds)
+    numbers = None if seeds is None else read_seeds(seeds)
+    if part is not None:
+        if numbers is None:
+            raise SpecError("seeds", "are missing", "name those to make parts of, as in --seeds 1002")
+        pieces = _pieces(chosen, numbers, only)
+        return _make_parts(pieces, part, kept, workers, device, began + seconds, dry_run, json)
+    if only:
+        raise SpecError("only", "takes experiments of parts", "give --part, or use `anchorlab study`")
+    found = candidates(chosen, numbers)
     if not found:
         raise SpecError("names", "settle no claim", "name studies with exact claims or a profile `paper`")
     before = settled_in(kept_findings(kept))
@@ -83,6 +106,87 @@ def verify(
     else:
         _print_rows(rows, len(known))
     return 2 if failed else 0
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One seed of one experiment of a study's profile."""
+
+    study: "Study[Any]"
+    profile: str
+    experiment: "Experiment"
+
+    @property
+    def words(self) -> tuple[str, str, str, str]:
+        """Study, profile, experiment and seed, for a table."""
+        (seed,) = self.experiment.members.seeds
+        return self.study.name, self.profile, self.experiment.label, str(seed)
+
+
+def _pieces(names: Sequence[str], seeds: Sequence[int], only: Sequence[str] | None) -> list[_Piece]:
+    """Return the pieces of the papers' own settings of some studies, seed by seed.
+
+    Errors: `SpecError` for a label that no experiment has, and for studies without such a setting.
+    """
+    from anchorlab.spec import unknown_name
+    from anchorlab.studies import study
+    from anchorlab.studies.profile_names import part_name
+
+    found = [
+        _Piece(study(name), profile, experiment)
+        for name in names
+        for profile, about in study(name).profiles.items()
+        if about.paper
+        for seed in seeds
+        for experiment in study(name).experiments_of(part_name(profile, [seed]))
+    ]
+    labels = {one.experiment.label for one in found}
+    if strange := [label for label in only or () if label not in labels]:
+        raise unknown_name("only", strange[0], labels, "experiment")
+    chosen = {one.experiment.cell.address: one for one in found if not only or one.experiment.label in only}
+    if not chosen:
+        raise SpecError("names", "train nothing in a paper's own setting", "name studies with a profile `paper`")
+    return list(chosen.values())
+
+
+def _make_parts(
+    pieces: Sequence[_Piece],
+    folder: Path,
+    kept: "Store",
+    workers: int | None,
+    device: str,
+    end: float,
+    dry_run: bool,
+    json: bool,
+) -> int:
+    """Train pieces until the end of the budget, write a part of each that is finished, and print them."""
+    from anchorlab.engine import run
+    from anchorlab.runs import Store
+    from anchorlab.studies.parts import keep_part
+
+    parts, made = Store(folder), []
+    todo = [one for one in pieces if one.experiment.cell not in parts]
+    if dry_run:
+        todo, made = [], todo
+    for piece in todo:
+        try:
+            with shown(not json) as show:
+                (trained,) = run([piece.experiment], kept, workers, device, report=_until(end, show))
+        except _OverBudgetError:
+            if not json:
+                print_text(f"the budget is spent; the same command goes on with {len(todo) - len(made)} of these parts")
+            break
+        keep_part(piece.study, piece.profile, trained, parts.root)
+        made.append(piece)
+    columns = ("study", "profile", "experiment", "seed", "part")
+    rows = [(*one.words, one.experiment.cell.address) for one in made]
+    if json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(columns, rows, title="would be trained" if dry_run else f"new parts in {folder}")
+    else:
+        print_text(f"no new part in {folder}")
+    return 0
 
 
 def _seconds(budget: str) -> float:

@@ -1,4 +1,4 @@
-"""Models with hook points, TransformerLens's `HookedTransformer` and `TransformerBridge`, as modules with sites."""
+"""Models with hook points, such as TransformerLens's `TransformerBridge`, as modules with sites."""
 
 import re
 from collections.abc import Mapping
@@ -57,21 +57,14 @@ class HookedModel(nn.Module):
                 self.paths[name] = paths.pop(weight)
                 _hold(self, name, weight)
         points: Mapping[str, Any] = model.hook_dict
-        self.sites, self.repeated = _probe(model, points)
+        self.sites = _probe(model, points)
         self.branches = {name for name in self.sites if name.endswith("hook_resid_mid") and _off_path(name, points)}
 
     def forward(self, inputs: Int[Tensor, "batch position"], tap: Tap = identity_tap) -> Float[Tensor, "..."]:
         """Return the model's output for tokens, usually logits; `tap` is called at each hook point."""
-        held: dict[str, tuple[Tensor, Tensor]] = {}
 
         def visit(site: str, value: Tensor) -> Tensor | None:
-            # TransformerLens 3 computes a block's first norm for queries, keys and values in turn.
-            if site in held and torch.equal(held[site][0], value):
-                after = held[site][1]
-            else:
-                after = tap(site, value)
-                if site in self.repeated:
-                    held[site] = (value, after)
+            after = tap(site, value)
             if after is value:
                 return None
             if site in self.branches:
@@ -118,25 +111,17 @@ def _hold(module: nn.Module, name: str, weight: Tensor) -> None:
     _hold(module._modules[first], rest, weight)  # type: ignore[arg-type]
 
 
-def _probe(model: Any, points: Mapping[str, Any]) -> tuple[dict[str, Site], frozenset[str]]:
-    """Return the sites that a short pass visits, and the names of the sites that it visits more than once."""
+def _probe(model: Any, points: Mapping[str, Any]) -> dict[str, Site]:
+    """Return the sites that a short pass visits."""
     device = next(model.parameters()).device
     tokens = torch.zeros(_PROBE, dtype=torch.int64, device=device)
-    counts: dict[str, int] = {}
-
-    def count(value: Tensor, hook: Any, site: str) -> None:
-        counts[site] = counts.get(site, 0) + 1
-
     with evaluating(model):
         _, cache = model.run_with_cache(tokens, return_cache_object=False)
-        sites = {
-            name: Site(name, _axes(point, points, cache[name]))
-            for name, point in points.items()
-            if isinstance(cache.get(name), Tensor)
-        }
-        hooks = [(name, lambda value, hook, name=name: count(value, hook, name)) for name in sites]
-        model.run_with_hooks(tokens, fwd_hooks=hooks)
-    return sites, frozenset(name for name, visits in counts.items() if visits > 1)
+    return {
+        name: Site(name, _axes(point, points, cache[name]))
+        for name, point in points.items()
+        if isinstance(cache.get(name), Tensor)
+    }
 
 
 def _axes(point: Any, points: Mapping[str, Any], value: Tensor) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ Vectors = Float[Tensor, "member *row width"]
 """A recorded site, or weights such as embeddings; the axes between member and width are the rows."""
 
 _PERPLEXITY = 30.0
+_FEWEST = 251  # iterations: scikit-learn exaggerates attraction in the first 250, and knows no divergence before
 _START = 1e-4  # standard deviation of random starting points, as in scikit-learn
 
 
@@ -92,6 +93,7 @@ def tsne(
     perplexity: float | None = None,
     neighbours: int = 5,
     exact: bool = True,
+    iterations: int = 1000,
 ) -> TSNE:
     """Return the t-SNE of each member's vectors, computed by scikit-learn.
 
@@ -104,9 +106,10 @@ def tsne(
         perplexity: the effective number of neighbours. None: 30, or (rows - 1) / 3 if that is less.
         neighbours: the number of neighbours that `trustworthiness` compares.
         exact: whether to compute all forces; False approximates distant ones (Barnes-Hut), for thousands of rows.
+        iterations: the most steps of the descent, at least 251.
 
-    Errors: `SpecError` for too few or too narrow vectors, rows that are all equal, and a perplexity or number of
-    neighbours out of range; and if scikit-learn, the extra `tsne`, is not installed.
+    Errors: `SpecError` for too few or too narrow vectors, rows that are all equal, and a perplexity, number of
+    neighbours or of iterations out of range; and if scikit-learn, the extra `tsne`, is not installed.
     Source: anchor functions, 4.3, Fig 5; van der Maaten & Hinton, 2008.
     """
     try:
@@ -124,11 +127,15 @@ def tsne(
         raise SpecError("perplexity", f"{perplexity:g} does not fit {count} rows", f"give one between 0 and {count}")
     if not 1 <= neighbours < count / 2:
         raise SpecError("neighbours", f"{neighbours} do not fit {count} rows", f"give one of 1..{(count - 1) // 2}")
+    if iterations < _FEWEST:
+        raise SpecError("iterations", f"{iterations} are too few", f"give at least {_FEWEST}")
     method = "exact" if exact else "barnes_hut"
     start = "pca" if seed is None else generator(seed, "tsne").normal(scale=_START, size=(count, 2)).astype("float32")
     planes, divergences, trusted = [], [], []
     for one in rows.numpy():
-        fitted = manifold.TSNE(init=start, method=method, perplexity=perplexity, random_state=0).fit(one)
+        fitted = manifold.TSNE(
+            init=start, method=method, perplexity=perplexity, max_iter=iterations, random_state=0
+        ).fit(one)
         planes.append(torch.from_numpy(fitted.embedding_))
         divergences.append(float(fitted.kl_divergence_))
         trusted.append(float(manifold.trustworthiness(one, fitted.embedding_, n_neighbors=neighbours)))

@@ -337,6 +337,11 @@ STUDY = Study(
             "initialisation, the other numbers of heads, the rates γ and five seeds are our choice.",
         ),
     },
-    smoke=replace(QUICK.shortened(steps=2), heads=(2, 3), gammas=(LARGE, SMALL)),
+    smoke=replace(
+        QUICK.shortened(steps=2, size=100),
+        model=quick_model(width=16).replace(head_width=4),
+        heads=(2, MANY),
+        gammas=(LARGE, SMALL),
+    ),
     chosen_on=SEARCHED,
 )

@@ -356,7 +356,9 @@ STUDY = Study(
         ),
     },
     smoke=Tasks(
-        QUICK.identity.shortened(4), (200, 400), replace(QUICK.composite.shortened(4, size=200), model=quick_model())
+        QUICK.identity.shortened(4, seeds=1),
+        (60, 100),
+        replace(QUICK.composite.shortened(4, seeds=1, size=100), model=quick_model()),
     ),
     chosen_on=SEARCHED,
 )

@@ -17,20 +17,22 @@ from anchorlab.findings import LineFigure, Reference, Table, at_least, within
 from anchorlab.lens import first_crossing
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import Setting, paper_recipe
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, seed_table, training_curves
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.training import Evaluation, Experiment, TrainedRun
 
 LEVELS = ("low", "high")
 FITTED, GENERALISED = 0.5, 0.9  # a task is fitted below this training loss, and generalises above this test accuracy
 
 _RECIPE = quick_recipe(2000, steps=1200, evaluations=80)
 QUICK = Setting(quick_model(), _RECIPE.replace(evaluation=_RECIPE.evaluation.replace(size=250)), seeds=6)
-PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000, every=5), seeds=5)
+# both tasks are fitted within the first hundred epochs, of 20 steps: there the loss is measured after each
+_EVALUATION = Evaluation(every=5, at=tuple(range(100)))
+PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(evaluation=_EVALUATION), seeds=5)
 
 
 def experiments(setting: Setting) -> list[Experiment]:
@@ -40,25 +42,37 @@ def experiments(setting: Setting) -> list[Experiment]:
 
 @dataclass(frozen=True)
 class Learned:
-    """The step at which each task passes its level; NaN for a member that never does."""
+    """The step at which each task passes its level; infinite for a member that does not within the training."""
 
     fitted: Mapping[str, Float[Tensor, "member"]]  # step at which the training loss first falls below `FITTED`
     generalised: Mapping[str, Float[Tensor, "member"]]  # at which the test accuracy first rises above `GENERALISED`
     final: Mapping[str, Float[Tensor, "member"]]  # test accuracy at the end
+    steps: int  # of the training
 
 
 def see(runs: Sequence[TrainedRun]) -> Learned:
     """Read when each task is learned, from the runs at low, then at high frequency."""
     by_level = dict(zip(LEVELS, runs, strict=True))
     return Learned(
-        {one: first_crossing(*along(run, "train", "loss"), FITTED, falling=True) for one, run in by_level.items()},
-        {one: first_crossing(*along(run, "test", "accuracy"), GENERALISED) for one, run in by_level.items()},
+        {one: _step(run, "train", "loss", FITTED, falling=True) for one, run in by_level.items()},
+        {one: _step(run, "test", "accuracy", GENERALISED) for one, run in by_level.items()},
         {one: at_end(run, "test", "accuracy") for one, run in by_level.items()},
+        runs[0].experiment.steps,
     )
 
 
-def _all_there(steps: Mapping[str, Tensor]) -> bool:
-    return not any(bool(value.isnan().any()) for value in steps.values())
+def _step(run: TrainedRun, split: str, metric: str, level: float, falling: bool = False) -> Float[Tensor, "member"]:
+    return first_crossing(*along(run, split, metric), level, falling).nan_to_num(nan=torch.inf)
+
+
+def _learned(steps: Mapping[str, Float[Tensor, "member"]]) -> Bool[Tensor, "member"]:
+    """Return which members learn at least one of the tasks; of the others nothing is known about the order."""
+    return steps["low"].isfinite() | steps["high"].isfinite()
+
+
+def _low_first(steps: Mapping[str, Float[Tensor, "member"]]) -> Bool[Tensor, "learned"]:
+    """Return, for members that learn a task, whether the low-frequency task comes first; one never learned is last."""
+    return (steps["low"] < steps["high"])[_learned(steps)]
 
 
 @claim(
@@ -67,9 +81,10 @@ def _all_there(steps: Mapping[str, Tensor]) -> bool:
     paper="the low-frequency task is fitted faster",
     band=within(0.8, 1.0),
 )
-def loss_first(seen: Learned) -> Bool[Tensor, "seed"] | None:
-    """Share of seeds whose low-frequency training loss is the first below {FITTED}."""
-    return seen.fitted["low"] < seen.fitted["high"] if _all_there(seen.fitted) else None
+def loss_first(seen: Learned) -> Bool[Tensor, "seed"]:
+    """Share of seeds whose low-frequency training loss is the first below {FITTED}; a loss that never is counts as
+    later."""
+    return _low_first(seen.fitted)
 
 
 @claim(
@@ -78,10 +93,10 @@ def loss_first(seen: Learned) -> Bool[Tensor, "seed"] | None:
     paper="its test accuracy rises faster",
     band=within(0.8, 1.0),
 )
-def accuracy_first(seen: Learned) -> Bool[Tensor, "seed"] | None:
-    """Share of seeds whose low-frequency test accuracy is the first above {GENERALISED}; judged only if every member of
-    both tasks gets there."""
-    return seen.generalised["low"] < seen.generalised["high"] if _all_there(seen.generalised) else None
+def accuracy_first(seen: Learned) -> Bool[Tensor, "seed"]:
+    """Share of seeds whose low-frequency test accuracy is the first above {GENERALISED}; an accuracy that never is
+    counts as later."""
+    return _low_first(seen.generalised)
 
 
 @claim(
@@ -90,20 +105,11 @@ def accuracy_first(seen: Learned) -> Bool[Tensor, "seed"] | None:
     paper="slower; no value in the text",
     band=at_least(1.05),
 )
-def slower(seen: Learned) -> Float[Tensor, "seed"] | None:
-    """Steps until the training loss is below {FITTED}, ratio of high to low frequency, mean over seeds."""
-    return seen.fitted["high"] / seen.fitted["low"] if _all_there(seen.fitted) else None
-
-
-@precondition(
-    "Both the high-frequency and the low-frequency task are learned in the end",
-    at="Fig 18",
-    paper="test accuracy about 1 for both",
-    band=within(0.9, 1.0),
-)
-def both_learned(seen: Learned) -> Float[Tensor, "seed"]:
-    """Test accuracy of the worse of the two tasks at the end, mean over seeds."""
-    return torch.minimum(seen.final["low"], seen.final["high"])
+def slower(seen: Learned) -> Float[Tensor, "seed"]:
+    """Steps until the training loss is below {FITTED}, ratio of high to low frequency, mean over seeds; a task that is
+    not fitted takes the whole training."""
+    steps = {level: value.clamp(max=seen.steps) for level, value in seen.fitted.items()}
+    return (steps["high"] / steps["low"])[_learned(seen.fitted)]
 
 
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
@@ -137,7 +143,8 @@ def _table(seen: Learned, seeds: Sequence[int]) -> Table:
     return seed_table(
         "When each task is learned, seed by seed",
         "The optimiser step, between two measurements by interpolation, at which the training loss is first "
-        f"below {FITTED} and the test accuracy first above {GENERALISED}; and the test accuracy at the end.",
+        f"below {FITTED} and the test accuracy first above {GENERALISED}, a dash if never; and the test accuracy at "
+        "the end.",
         seeds,
         {f"{what}, {level}": values[level] for what, values in measured.items() for level in LEVELS},
     )
@@ -157,11 +164,14 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: 1000 sequences, batch 50, 1000 epochs, four layers of four heads, width 400. The paper "
-            "gives 1000 to 2000 sequences and 300 to 1000 epochs, and no number of seeds; here 1000, 1000 and five.",
+            "Paper profile: four layers of four heads, width 400, and the learning rates of appendix A, whose schedule "
+            "has 4000 epochs. The text gives neither the number of sequences, nor the length of this training, nor the "
+            "number of seeds, and Figure 18 shows 300 to 1000 epochs; 1000 sequences, 1000 epochs and five seeds are "
+            "ours. The batch of 50 is that of the authors' public code. Measured after every fifth epoch, of 20 steps, "
+            "and after each of the first hundred.",
             paper=True,
         ),
     },
-    smoke=QUICK.shortened(steps=40),
+    smoke=QUICK.shortened(steps=8),
     chosen_on=SEARCHED,
 )

@@ -24,10 +24,12 @@ from anchorlab.studies.kit import (
     attention_maps,
     example,
     mean_and_range,
+    read,
     seed_table,
     train_size,
     training_curves,
 )
+from anchorlab.studies.later import Later
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -153,12 +155,21 @@ class Seen:
 
 def see(runs: Sequence[TrainedRun]) -> Seen:
     """Read the curve, and the heads at the end of the last run if it has two layers."""
-    model = runs[-1].experiment.model
+    heads = heads_of(runs[-1])
+    return Seen(read_curve(runs if heads is None else _of_curve(runs)), heads)
+
+
+def heads_of(run: TrainedRun) -> Heads | None:
+    """Read the heads at the end of a run of two layers; None for other runs."""
+    model = run.experiment.model
     if not isinstance(model, DecoderSpec) or model.layers != FIGURE_13.layers:
-        return Seen(read_curve(runs), None)
-    batch = runs[-1].experiment.task.sample("test", LOOKED_AT, seed=0)
-    record = look(runs[-1].ensemble(), batch.inputs, record=PATTERNS)
-    return Seen(read_curve(_of_curve(runs)), read_heads(record, batch))
+        return None
+    return read(run, Heads, _heads_at_end)
+
+
+def _heads_at_end(run: TrainedRun) -> Heads:
+    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+    return read_heads(look(run.ensemble(), batch.inputs, record=PATTERNS), batch)
 
 
 def _of_curve(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
@@ -267,12 +278,12 @@ def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
     )
     if seen.heads is None:
         return found
-    return replace(
-        found,
-        figures=[*found.figures, _maps(run)],
-        tables=[*found.tables, _heads(seen.heads, run.experiment.members.seeds)],
-        views=[view_run(run, steps=run.checkpoints, title="Attention of two-layer models along training")],
-    )
+    found = replace(found, tables=[*found.tables, _heads(seen.heads, run.experiment.members.seeds)])
+    if not run.has_weights:
+        return found
+    title = "Attention of two-layer models along training"
+    views = Later(lambda: [view_run(run, steps=run.checkpoints, title=title)])
+    return replace(found, figures=[*found.figures, _maps(run)], views=views)
 
 
 def size_figure(title: str, curves: Mapping[str, Curve], reference: str, caption: str = "") -> LineFigure:
@@ -361,7 +372,8 @@ STUDY = Study(
             paper=("enough-data", "little-data", "fits"),
         ),
     },
-    smoke=QUICK.shortened(steps=40, sizes=(200, 1000)),
+    smoke=QUICK.shortened(steps=4, sizes=(200, 1000)),
     chosen_on=SEARCHED,
     other_task=other_task,
+    reads=lambda run, setting: heads_of(run),
 )

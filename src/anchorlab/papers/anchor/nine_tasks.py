@@ -34,7 +34,7 @@ from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import Task, task
-from anchorlab.training import Experiment, Members, Recipe, Times, TrainedRun
+from anchorlab.training import Evaluation, Experiment, Members, Recipe, Times, TrainedRun
 
 NAMES = (
     "identity",
@@ -86,7 +86,8 @@ PAPER = tuple(
     for name, (chosen, recipe) in zip(NAMES, _TRAINED, strict=True)
 )
 _ONE = Members(seeds=fresh(1))
-SMOKE = tuple(replace(one, recipe=quick_recipe(200, steps=2, evaluations=1), members=_ONE) for one in QUICK)
+_TINY = quick_recipe(100, steps=2).replace(evaluation=Evaluation(every=2, size=100))
+SMOKE = tuple(replace(one, recipe=_TINY, members=_ONE) for one in QUICK)
 
 
 def experiments(setting: Sequence[Experiment]) -> Sequence[Experiment]:

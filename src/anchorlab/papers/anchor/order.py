@@ -7,7 +7,7 @@ Source: anchor functions, section 4.3 and Figure 5; settings in its appendix A.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
 import torch
@@ -32,11 +32,19 @@ LINKED = 6  # neighbours that the graph along the curve links each item to, at l
 LEARNED = 0.9  # mean test accuracy from which the order is judged
 NO_PICTURE = "scikit-learn, which draws it, is not installed; run pip install 'anchorlab[tsne]'"
 
-QUICK = Setting(quick_model(), quick_recipe(30_000, steps=6000, batch=100, evaluations=20, checkpoints=1), seeds=4)
-PAPER = Setting(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at=(0,))), seeds=5)
+
+@dataclass(frozen=True)
+class Pictured(Setting):
+    """A setting with the iterations of t-SNE for the picture of Figure 5."""
+
+    iterations: int = 1000
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+QUICK = Pictured(quick_model(), quick_recipe(30_000, steps=6000, batch=100, evaluations=20, checkpoints=1), seeds=4)
+PAPER = Pictured(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at=(0,))), seeds=5)
+
+
+def experiments(setting: Pictured) -> list[Experiment]:
     """Return the only experiment, which saves its weights at the start and the end."""
     return [setting.experiment(task("anchor/classification"), "classification")]
 
@@ -72,13 +80,13 @@ class Seen:
         return float(self.accuracy.mean()) >= LEARNED
 
 
-def see(run: TrainedRun) -> Seen:
+def see(run: TrainedRun, iterations: int) -> Seen:
     """Read the embeddings of the items at the start and the end."""
     before, after = (
         Order.of(run.ensemble(step).weights["embed.W_E"][:, ITEMS.start : ITEMS.stop])
         for step in (run.checkpoints[0], run.checkpoints[-1])
     )
-    picture = tsne(after.embeddings).coordinates if find_spec("sklearn") else None
+    picture = tsne(after.embeddings, iterations=iterations).coordinates if find_spec("sklearn") else None
     return Seen(at_end(run, "test", "accuracy"), before, after, picture)
 
 
@@ -204,10 +212,10 @@ def not_given(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.before.neighbours
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
+def analyse(runs: Sequence[TrainedRun], setting: Pictured) -> Analysis:
     """Draw the picture of Figure 5, and the places along the curve of embeddings."""
     (run,) = runs
-    seen = see(run)
+    seen = see(run, setting.iterations)
     learning = split_curves(
         "Accuracy along training",
         run,
@@ -215,12 +223,13 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
         caption=f"{MEAN_AND_RANGE} A quarter is what naming any of the four anchors gives.",
     )
     seeds = run.experiment.members.seeds
-    pictures = [] if seen.picture is None else [_picture_figure(seen, seen.picture, seeds[0])]
+    pictures = [] if seen.picture is None else [_picture_figure(seen, seen.picture, seeds[0], setting.iterations)]
     return Analysis(seen, figures=[*pictures, _place_figure(seen), learning], tables=[_table(seen, seeds)])
 
 
-def _picture_figure(seen: Seen, picture: Float[Tensor, "member item 2"], seed: int) -> ScatterFigure:
-    planes = {"before training": tsne(seen.before.embeddings[:1]).coordinates, "after training": picture}
+def _picture_figure(seen: Seen, picture: Float[Tensor, "member item 2"], seed: int, iterations: int) -> ScatterFigure:
+    before = tsne(seen.before.embeddings[:1], iterations=iterations).coordinates
+    planes = {"before training": before, "after training": picture}
     return ScatterFigure(
         title="Embeddings of the items (Fig 5)",
         caption=f"t-SNE of the token embeddings of seed {seed}, coloured by the item's value. The axes of t-SNE have "
@@ -287,6 +296,6 @@ STUDY = Study(
             paper=True,
         ),
     },
-    smoke=QUICK.shortened(steps=20, size=200),
+    smoke=replace(QUICK.shortened(steps=4, size=200), iterations=251),
     chosen_on=SEARCHED,
 )

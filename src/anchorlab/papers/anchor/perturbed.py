@@ -4,7 +4,7 @@ Each perturbation is relative to the size of what it changes, and the same for a
 compared whatever the scale of their weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from anchorlab.lens import Intervention, Operand, look
 from anchorlab.models.block import STREAM
+from anchorlab.models.model import predict
 from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch
 from anchorlab.tasks.metrics import loss_per_position
@@ -56,28 +57,37 @@ def rise_in_loss(ensemble: Ensemble, batch: Batch, sizes: Sequence[float]) -> Fl
     the mean over both and over `DIRECTIONS` directions. Averaging both cancels the slope and leaves the curvature.
     """
     before = _loss(ensemble, batch)
+    drawn = [directions(ensemble, draw) for draw in range(DIRECTIONS)]
     rises = [
-        torch.stack([_loss(moved(ensemble, way * size, draw), batch) for draw in range(DIRECTIONS) for way in (1, -1)])
+        torch.stack([_loss(moved(ensemble, way * size, along), batch) for along in drawn for way in (1, -1)])
         for size in sizes
     ]
     return torch.stack([one.mean(dim=0) - before for one in rises])
 
 
-def moved(ensemble: Ensemble, size: float, draw: int) -> Ensemble:
-    """Return members with each weight tensor moved by `size` times its norm along a random direction.
-
-    All members move along the same directions, which `draw` selects.
-    """
-    weights = dict(ensemble.weights)
+def directions(ensemble: Ensemble, draw: int) -> dict[str, Tensor]:
+    """Return a random direction of norm 1 for each weight tensor, the same for all members; `draw` selects it."""
+    found = {}
     for name in ensemble.trainable:
+        drawn = torch.randn(ensemble.weights[name].shape[1:], generator=torch_generator(draw, "direction", name))
+        found[name] = drawn / drawn.norm()
+    return found
+
+
+def moved(ensemble: Ensemble, size: float, along: Mapping[str, Tensor]) -> Ensemble:
+    """Return members with each weight tensor moved by `size` times its norm along the direction of its name."""
+    weights = dict(ensemble.weights)
+    for name, direction in along.items():
         value = weights[name]
-        direction = torch.randn(value.shape[1:], generator=torch_generator(draw, "direction", name))
         norm = value.flatten(1).norm(dim=1).reshape(-1, *[1] * (value.ndim - 1))
-        weights[name] = value + size * norm * (direction / direction.norm())
+        weights[name] = value + size * norm * direction
     return ensemble.with_weights(weights)
 
 
+@torch.no_grad()
 def _loss(ensemble: Ensemble, batch: Batch) -> Float[Tensor, "member"]:
-    outputs = look(ensemble, batch.inputs, positions=batch.positions)["output"]
-    losses = [loss_per_position("cross_entropy", one, batch.targets).mean() for one in outputs]
-    return torch.stack(losses)
+    outputs = [
+        predict(ensemble.template, batch.inputs, batch.positions, ensemble.member_weights(member))
+        for member in range(ensemble.size)
+    ]
+    return torch.stack([loss_per_position("cross_entropy", one, batch.targets).mean() for one in outputs])

@@ -7,7 +7,7 @@ Source: anchor functions, section 4.8, Figure 11.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -228,6 +228,6 @@ STUDY = Study(
             paper=True,
         ),
     },
-    smoke=QUICK.shortened(steps=24),
+    smoke=replace(QUICK.shortened(steps=4, size=200), model=quick_model(width=16)),
     chosen_on=SEARCHED,
 )

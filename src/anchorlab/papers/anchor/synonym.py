@@ -43,17 +43,17 @@ class Sizes:
     plain: tuple[Setting, ...]
 
 
-def _quick(size: int, steps: int, every: int = 75, seeds: int = 4) -> Setting:
+def _quick(size: int, steps: int) -> Setting:
     recipe = quick_recipe(size, steps, batch=100, learning_rate=2e-3)
-    measured = Evaluation(every=every, size=1000)  # each pair is one of ten or sixteen
-    return Setting(quick_model(layers=4), recipe.replace(evaluation=measured), seeds)
+    measured = Evaluation(every=75, size=1000)  # each pair is one of ten or sixteen
+    return Setting(quick_model(layers=4), recipe.replace(evaluation=measured), seeds=4)
 
 
 # A larger sample is trained for more steps, as with the paper's epochs. What is only memorised at the smallest size
 # without synonyms is judged nowhere.
 _LARGER = (_quick(4000, 900), _quick(10_000, 1500))
 QUICK = Sizes((_quick(1000, 450), *_LARGER), plain=_LARGER)
-_TINY = (_quick(1000, 2, every=2, seeds=2),)
+_TINY = (Setting(quick_model(), quick_recipe(1000, 2).replace(evaluation=Evaluation(every=2, size=200)), seeds=2),)
 
 
 def _scaled(size: int, epochs: int = 30) -> Setting:

@@ -8,7 +8,7 @@ Source: anchor functions, section 4.5 and Figure 8; settings in its appendix A.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -295,7 +295,7 @@ STUDY = Study(
             paper=True,
         ),
     },
-    smoke=QUICK.shortened(steps=4, size=500),
+    smoke=replace(QUICK.shortened(steps=2, size=200), model=quick_model(layers=3, heads=2, width=16)),
     chosen_on=SEARCHED,
     other_task=mirrored,
 )

@@ -344,9 +344,9 @@ STUDY = Study(
         batches=QUICK.batches[:2],
         widths=(4, 8),
         recipe=QUICK.recipe.replace(
-            duration=20,
-            schedule=WarmupCosine(warmup=2, horizon=20),
-            evaluation=Evaluation(every=10, size=100, splits=("test",)),
+            duration=4,
+            schedule=WarmupCosine(warmup=2, horizon=4),
+            evaluation=Evaluation(every=2, size=50, splits=("test",)),
         ),
         seeds=2,
     ),

@@ -256,6 +256,6 @@ STUDY = Study(
             "that outside a band nothing is contradicted.",
         ),
     },
-    smoke=replace(QUICK, recipe=QUICK.recipe.replace(duration=60, evaluation=Evaluation(every=10, size=100)), seeds=2),
+    smoke=replace(QUICK, recipe=QUICK.recipe.replace(duration=12, evaluation=Evaluation(every=4, size=100)), seeds=2),
     chosen_on=SEEN,
 )

@@ -343,7 +343,8 @@ STUDY = Study(
     },
     smoke=replace(
         QUICK,
-        recipe=QUICK.recipe.replace(duration=20, evaluation=Evaluation(every=10, size=64, splits=("test",))),
+        model=QUICK.model.replace(layers=1, width=8),
+        recipe=QUICK.recipe.replace(duration=4, evaluation=Evaluation(every=2, size=64, splits=("test",))),
         seeds=2,
     ),
     chosen_on=SEARCHED,

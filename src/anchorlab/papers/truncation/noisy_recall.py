@@ -143,10 +143,11 @@ PAPER = Setting(
 )
 SMOKE = replace(
     QUICK,
+    task=QUICK.task.replace(length=24, max_scored=4),
     model=QUICK.model.replace(width=32, hidden=64),
-    recipe=_recipe(0.03, batch=16, steps=12, every=6, size=32),
+    recipe=_recipe(0.03, batch=16, steps=4, every=2, size=16),
     seeds=2,
-    tuning=8,
+    tuning=2,
 )
 
 

@@ -5,6 +5,7 @@ This is the fastest way on a CPU, except for many members of a tiny model.
 
 import copy
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -22,9 +23,17 @@ class MemberExecution:
     name = "member"
 
     def __init__(self, ensemble: Ensemble, optimiser: StackedOptimiser, losses: Losses, mixed: bool) -> None:
-        self.optimiser, self.losses, self.mixed = optimiser, losses, mixed
-        self.modules = [member_module(ensemble, index) for index in range(ensemble.size)]
-        self.parameters = [[module.get_parameter(name) for name in ensemble.trainable] for module in self.modules]
+        self.ensemble, self.optimiser, self.losses, self.mixed = ensemble, optimiser, losses, mixed
+
+    @cached_property
+    def modules(self) -> list[nn.Module]:
+        """The module of each member; untrained members need none."""
+        return [member_module(self.ensemble, index) for index in range(self.ensemble.size)]
+
+    @cached_property
+    def parameters(self) -> list[list[nn.Parameter]]:
+        """The trainable weights of each member."""
+        return [[module.get_parameter(name) for name in self.ensemble.trainable] for module in self.modules]
 
     def step(self, batches: MemberBatches, factor: float, active: Sequence[bool], step: int) -> None:
         """Take one optimiser step with every active member."""
@@ -48,10 +57,9 @@ class MemberExecution:
 def member_module(ensemble: Ensemble, member: int) -> nn.Module:
     """Return a module for one member, whose parameters and buffers are views of the ensemble's stacked weights."""
     module = copy.deepcopy(ensemble.template)
-    names = _names(module)
+    names, buffers = _names(module), dict(module.named_buffers())
     for name, value in ensemble.member_weights(member).items():
-        is_buffer = name in dict(module.named_buffers())
-        view = value if is_buffer else nn.Parameter(value, requires_grad=name in ensemble.trainable)
+        view = value if name in buffers else nn.Parameter(value, requires_grad=name in ensemble.trainable)
         for alias in names[name]:
             owner, _, leaf = alias.rpartition(".")
             setattr(module.get_submodule(owner), leaf, view)  # torch's recurrent layers track attribute changes

@@ -272,6 +272,7 @@ def test_pieces_of_smollm2_follow_its_token_between_documents(smollm2: Path):
     assert not set(repeated.inputs[:, 1:].flatten().tolist()) & set(model.tokenizer.all_special_ids)
 
 
+@pytest.mark.nightly
 def test_a_language_model_has_induction_heads_behind_heads_that_shift(smollm2: Path):
     """In SmolLM2-135M: heads of layers 17 to 24 induce, the first that shift are in layers 1 and 2."""
     model = pretrained(smollm2)

@@ -116,6 +116,7 @@ def test_models_in_which_one_layer_brings_all_are_left_out():
     assert none["chains-later-follow"] is None and none["chains-apart"] is None
 
 
+@pytest.mark.slow
 def test_the_page_lists_every_seed_and_the_hand_written_model():
     first, second = SMOKE.two_steps, SMOKE.chains
     losses = {("test", "loss"): ends(0.3, 0.4)}

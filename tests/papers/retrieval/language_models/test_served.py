@@ -13,7 +13,7 @@ from anchorlab.papers.retrieval.language_models.answers import PromptSetting, an
 from anchorlab.runs import Store
 from anchorlab.studies import ObservationContext, kept_findings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 LIKELIEST = PromptSetting("smollm2", questions=2, deep=1, steps=(1, 3), chains=(2,), tries=1, conditions=0)
 STUDY = ("study", "retrieval/language-models", "--profile", "smoke", "--json")

@@ -25,7 +25,7 @@ from anchorlab.papers.truth.methods.ranking import (
     shares,
 )
 from anchorlab.tasks import task
-from anchorlab.theory.compiled import COMPILED, compiled, reordered
+from anchorlab.theory.compiled import compiled, reordered
 
 LOSS = torch.tensor([[4.0, 1.0, 1.0, 0.0], [4.0, 4.0, 4.0, 0.0]]).double()  # either unit nearly suffices; both needed
 TRUTH = Landscape(("0.0", "1.0"), LOSS, torch.full_like(LOSS, torch.nan))
@@ -40,8 +40,18 @@ def written(name, variant, pairs=24):
     return made, ranked(made.ensemble, made.task, pairs=pairs, sequences=100)
 
 
-@pytest.mark.parametrize("variant", ["backup", "distractor", "cancelling"])
-@pytest.mark.parametrize("name", [COMPILED[0], COMPILED[5], COMPILED[-1]])
+IN_GATES = (("identity", "backup"), ("identity", "cancelling"), ("composite", "distractor"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [
+        pytest.param(name, variant, marks=() if (name, variant) in IN_GATES else pytest.mark.nightly)
+        for name in ("identity", "composite", "retrieval")
+        for variant in ("backup", "distractor", "cancelling")
+    ],
+)
 def test_the_landscape_of_a_compiled_model_is_its_truth(name, variant):
     made, found = written(name, variant)
     known = {frozenset(one) for one in made.truth.minimal}
@@ -67,6 +77,7 @@ def values(ranked, method):
     return dict(zip(ranked.truth.units, ranked.scores[method].of(ranked.truth.units)[0].abs().tolist(), strict=True))
 
 
+@pytest.mark.slow
 def test_what_is_known_of_the_methods_on_compiled_models():
     """Neither of two heads with the same job is missed alone; a head that writes where nothing reads is no circuit.
 
@@ -108,6 +119,7 @@ def test_a_wrong_circuit_is_wrong_of_its_own_truth():
     assert against(one, found).skill[0, 0] == 1.0 and against(other, found).skill[0, 0] == pytest.approx(-1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_members_are_ranked_apart():
     of_task = task("anchor/identity")
     one, other = (compiled("identity", "backup", rotated=True, seed=seed, sharpness=8).ensemble for seed in (0, 1))

@@ -194,9 +194,11 @@ def test_shapes_of_the_trained_models():
     assert {one.members.seeds for one in given.values()} == {tuple(range(1100, 1108))}
 
 
+@pytest.mark.slow
 def test_what_is_read_of_runs_and_of_compiled_models():
     """Each truth is where it belongs, and the first head of a layer is not in a minimal set by its place alone."""
-    setting = replace(STUDY.profile("smoke").setting, populations=(Population(TASKS["identity"], 2, 2),))
+    smoke = STUDY.profile("smoke").setting
+    setting = replace(smoke, populations=(Population(TASKS["identity"], 2, 2),), variants=SELECTIVE)
     experiment = experiments(setting)[0]
     seeds = experiment.members.seeds
     ensembles = {

@@ -7,6 +7,7 @@ Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from jaxtyping import Float
 from torch import Tensor
@@ -27,6 +28,8 @@ from anchorlab.papers.anchor.mechanism.seen import Mechanism, see
 from anchorlab.papers.anchor.settings import Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import seed_table
+from anchorlab.studies.later import Later
+from anchorlab.studies.quick import quick_model
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.training import Experiment, TrainedRun
@@ -319,13 +322,21 @@ def answer_from_key(seen: Mechanism) -> Float[Tensor, "seed"]:
 def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     """List every number of section 5.1 and appendix B over all seeds, and draw its figures for the first seed."""
     seen = see(runs)
-    numbers = seed_table(
+    (run,) = runs
+    return Analysis(
+        seen,
+        figures=Later(lambda: figures(run, seen)),
+        tables=Later(lambda: [_numbers(seen, run.experiment.members.seeds), _stages(seen.stages)]),
+    )
+
+
+def _numbers(seen: Mechanism, seeds: Sequence[int]) -> Table:
+    return seed_table(
         "Every number, seed by seed",
         f"On {LOOKED_AT} test sequences; columns are named as the claims are.",
-        runs[0].experiment.members.seeds,
+        seeds,
         {measure.name: measure(seen) for measure in STUDY.claims},
     )
-    return Analysis(seen, figures=figures(runs[0], seen), tables=[numbers, _stages(seen.stages)])
 
 
 def _stages(stages: Mapping[str, Stages]) -> Table:
@@ -360,7 +371,7 @@ STUDY = Study(
             "how many sequences it was trained on: five seeds and 2000 here.",
         ),
     },
-    smoke=QUICK.shortened(steps=4, size=200),
+    smoke=replace(QUICK.shortened(steps=2, size=100), model=quick_model(width=16)),
     chosen_on=SEARCHED,
     other_task=mirrored,
 )

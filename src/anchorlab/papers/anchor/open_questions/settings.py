@@ -185,18 +185,18 @@ PAPER = Choices(
 
 
 SMOKE = Choices(
-    base=QUICK.base.shortened(steps=4),
+    base=QUICK.base.shortened(steps=2),
     amounts={
         HEADS: (1, 4),
         SHARED: (1, 4),
         LAYERS: (2, 4),
         WIDTH: (32, 64),
-        RATE: (1e-3, 3e-3, 1e-2),
-        BATCH: (15, 50, 150),
-        DECAY: (0.1, 0.3, 1.0),
+        RATE: (1e-3, 3e-3),
+        BATCH: (15, 50),
+        DECAY: (0.1, 0.3),
         SCALE: (0.3, 1.0, 3.0),
     },
-    speed=QUICK.speed.shortened(steps=4),
+    speed=QUICK.speed.shortened(steps=2, size=200),
     order=QUICK.order.shortened(steps=4),
     spikes=replace(
         QUICK.spikes,

@@ -7,6 +7,7 @@ Source: anchor functions, section 4.2.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,7 +28,7 @@ from anchorlab.lens import (
 )
 from anchorlab.lens.effects.effects import Metric
 from anchorlab.papers.anchor.settings import ITEMS
-from anchorlab.studies.kit import at_end
+from anchorlab.studies.kit import at_end, read
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
 
@@ -38,6 +39,7 @@ WHOLE = "nothing"
 FUSED, OTHER_FUSED = "asked item to its anchor", "another item to its anchor"
 READ, OTHER_READ = "question to asked item", "question to another item"
 MATCHED = "question to the same anchor"
+CUTS = (WHOLE, FUSED, OTHER_FUSED, READ, OTHER_READ, MATCHED)
 """The attention that is cut, in every head: nothing, and from one position to another."""
 
 LOOKED_AT = 500  # test sequences
@@ -150,7 +152,7 @@ def take_away(ensemble: Ensemble, batch: Batch, patterns: Sequence[str]) -> Answ
     metrics = {name: _metric(kind) for kind, name in enumerate(KINDS)}
     left_out = Intervention(site="blocks.*.attn.hook_z", rule="mean")
     heads = effects(ensemble, batch.inputs, at.items.unsqueeze(1), left_out, over=["head"], metrics=metrics)
-    return Answers(dict(zip((WHOLE, *cuts), found.unbind(dim=1), strict=True)), heads.values.movedim(0, -1).float())
+    return Answers(dict(zip(CUTS, found.unbind(dim=1), strict=True)), heads.values.movedim(0, -1).float())
 
 
 def _metric(kind: int) -> Metric:
@@ -175,18 +177,45 @@ class Reading:
 
 def see(run: TrainedRun) -> Reading:
     """Read the members at the end, and their answers at every checkpoint."""
-    batch, ensemble = run.experiment.task.sample("test", LOOKED_AT, seed=0), run.ensemble()
-    record = look(ensemble, batch.inputs, record=[PATTERNS], output=False)
-    pattern = torch.stack([record[site] for site in record], dim=1)
+    shares = run.reading("answers along", _along)
+    return Reading(
+        train=at_end(run, "train", "accuracy"),
+        test=at_end(run, "test", "accuracy"),
+        heads=read(run, Heads, lambda one: read_heads(_patterns(one)[1], _sequences(one))),
+        answers=_answers(run),
+        along=Emergence(
+            tuple(run.checkpoints or run.experiment.steps_at(run.experiment.recipe.checkpoints)),
+            dict(zip(KINDS, shares.unbind(dim=-1), strict=True)),
+        ),
+    )
+
+
+def _sequences(run: TrainedRun) -> Batch:
+    return run.experiment.task.sample("test", LOOKED_AT, seed=0)
+
+
+def _patterns(run: TrainedRun) -> tuple[list[str], Float[Tensor, "member layer batch head query key"]]:
+    """Return the sites of all attention patterns, and the patterns at the end."""
+    record = look(run.ensemble(), _sequences(run).inputs, record=[PATTERNS], output=False)
+    return list(record), torch.stack([record[site] for site in record], dim=1)
+
+
+def _answers(run: TrainedRun) -> Answers:
+    """Return the answers without some attention or heads, from two readings."""
+    measured = cache(lambda: take_away(run.ensemble(), _sequences(run), _patterns(run)[0]))
+    cut = run.reading(
+        "answers without attention", lambda _: torch.stack([measured().cut[name] for name in CUTS], dim=1)
+    )
+    heads = run.reading("answers without a head", lambda _: measured().without_head)
+    return Answers(dict(zip(CUTS, cut.unbind(dim=1), strict=True)), heads)
+
+
+def _along(run: TrainedRun) -> Float[Tensor, "member checkpoint kind"]:
+    batch = _sequences(run)
 
     def answers(of: Ensemble) -> dict[str, PerMember]:
         shares = _shares(look(of, batch.inputs, positions=batch.positions)["output"], batch)
         return dict(zip(KINDS, shares.unbind(dim=-1), strict=True))
 
-    return Reading(
-        train=at_end(run, "train", "accuracy"),
-        test=at_end(run, "test", "accuracy"),
-        heads=read_heads(pattern, batch),
-        answers=take_away(ensemble, batch, list(record)),
-        along=emergence(run, answers),
-    )
+    found = emergence(run, answers)
+    return torch.stack([found.values[name] for name in KINDS], dim=-1)

@@ -7,6 +7,7 @@ Source: anchor functions, section 4.2 and Figure 3, the mechanism section 5.1; s
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -184,7 +185,8 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     seen = see(run)
     accuracy = split_curves("Accuracy along training (Fig 3b)", run, {"train": "train", "test": "test"})
     tables = [_heads(seen, run.experiment.members.seeds), _answers(seen)]
-    return Analysis(seen, [accuracy, _maps(run, seen), _errors(seen)], tables)
+    maps = [_maps(run, seen)] if run.has_weights else []
+    return Analysis(seen, [accuracy, *maps, _errors(seen)], tables)
 
 
 def _maps(run: TrainedRun, seen: Reading) -> MapFigure:
@@ -288,7 +290,8 @@ STUDY = Study(
             paper=("learned", "fits"),
         ),
     },
-    smoke=QUICK.shortened(steps=20, size=200),
+    smoke=replace(QUICK.shortened(steps=4, size=100), model=quick_model(heads=2, width=16)),
     chosen_on=SEARCHED,
     other_task=first_pair,
+    reads=lambda run, setting: see(run),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import torch
 
@@ -48,6 +49,7 @@ class Setting(ModelSetting):
         facts: the number of prompts about facts, evenly spaced among two for each fact
         searched: the number of prompts used to choose the truncation, evenly spaced in the first half
         conditioned: the number of prompts asked in other ways, evenly spaced in the second half
+        ending: the number of prepositions, and of sentences of either kind that end in one, evenly spaced
         swept: the number of sentences, apart from Figure 1's, that are asked under its truncations
         deep: the share of layers, counted from the last, whose input matrices are tried
         fractions: the fractions of the rank to try
@@ -58,6 +60,7 @@ class Setting(ModelSetting):
     facts: int = 1254
     searched: int = 96
     conditioned: int = 256
+    ending: int = 40
     swept: int = 15
     deep: float = 1 / 3
     fractions: tuple[float, ...] = (0.0, 0.01, 0.05, 0.2)
@@ -138,6 +141,7 @@ def in_conditions(model: LanguageModel, asked: Laser, truncation: Truncate, coun
     return found
 
 
+@cache
 def _sets(setting: Setting) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
     return indirect_objects(setting.objects), evenly(facts(relations(), (0, 1)), setting.facts)
 
@@ -155,7 +159,8 @@ def see(model: LanguageModel, chosen: Sequence[Truncate], setting: Setting) -> S
     (objects, objects_cut), (told, told_cut) = (
         _halves(model, prompts, truncation) for prompts, truncation in zip(_sets(setting), chosen, strict=True)
     )
-    sets = (prepositions(), paper_sentences(), sentences(), with_country(told_cut.prompts) or told_cut.prompts)
+    ending = (evenly(prompts, setting.ending) for prompts in (prepositions(), paper_sentences(), sentences()))
+    sets = (*ending, with_country(told_cut.prompts) or told_cut.prompts)
     alone, broken, own, country_of = (ask_both(Questions(model, prompts), chosen[1]) for prompts in sets)
     last = range(max(0, len(model.blocks) - _DRAWN), len(model.blocks))
     asked = Questions(model, [SENTENCE, *evenly(objects_cut.prompts, setting.swept)])

@@ -273,6 +273,6 @@ STUDY = Study(
             "The paper's Pythia-1B at the end of its training; the sentences and facts are our own.",
         ),
     },
-    Setting(TINY, objects=6, facts=16, searched=4, swept=2, fractions=(0.1,), grid=(0.1, 0.5)),
+    Setting(TINY, objects=4, facts=5, searched=2, ending=3, swept=2, fractions=(0.1,), grid=(0.1, 0.5)),
     observe=observe,
 )

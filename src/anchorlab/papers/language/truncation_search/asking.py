@@ -36,7 +36,7 @@ class Setting(ModelSetting):
         fractions: the fractions of the rank to keep, without 1, the full model
         draws: the number of random changes that change the output as much
         checked: the number of random changes under coarser weights, and for an untrained model
-        window: the number of tokens of each piece of the page of English
+        window, pieces: the number of tokens of each piece of the page of English, and of pieces at most
         told: the number of facts whose sentences are shown
         continued: the number of tokens by which these sentences are continued
     """
@@ -47,6 +47,7 @@ class Setting(ModelSetting):
     draws: int = 50
     checked: int = 10
     window: int = 256
+    pieces: int = 100
     told: int = 6
     continued: int = 6
 
@@ -119,7 +120,8 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
     ) -> Seen:
         """Ask a model under the best truncation, under its controls, and under those that it is compared with."""
         asked = Questions(model, second)
-        text = windows(model.tokenizer, english_page().text, min(setting.window, model.context), model.context)
+        window = min(setting.window, model.context)
+        text = windows(model.tokenizer, english_page().text, window, model.context)[: setting.pieces]
         controls = control_truncation(
             asked, best, text, draws, progress=lambda done, total: context.report(Status(total, done, "random changes"))
         )

@@ -294,6 +294,8 @@ STUDY = Study(
             Setting("EleutherAI/pythia-1b"), "The paper's Pythia-1B at the end of its training; the facts are our own."
         ),
     },
-    Setting(TINY, facts=16, searched=4, fractions=(0.0, 0.1), draws=2, checked=1, window=32, told=2, continued=2),
+    Setting(
+        TINY, facts=8, searched=2, fractions=(0.0, 0.1), draws=2, checked=1, window=32, pieces=4, told=2, continued=2
+    ),
     observe=observe,
 )

@@ -301,7 +301,8 @@ PAPER = Setting(
 SMOKE = Setting(
     replace(
         QUICK.two_steps.take(range(2)),
-        recipe=QUICK.two_steps.recipe.replace(duration=20, evaluation=Evaluation(every=10, size=100)),
+        model=QUICK.two_steps.model.replace(width=16, head_width=8),
+        recipe=QUICK.two_steps.recipe.replace(duration=4, evaluation=Evaluation(every=2, size=100)),
     ),
     one_head.SMOKE,
 )

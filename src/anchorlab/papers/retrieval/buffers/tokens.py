@@ -46,8 +46,9 @@ class Buffers:
 
 def buffers(model: AnyModel, asked: Queries) -> Buffers:
     """Read the buffers of models with three layers of one head."""
+    ensemble = as_ensemble(model)  # a run would be compared with its untrained members
     read = [
-        probe(model, asked.inputs, labels, STREAM, positions=asked.last, shuffles=1, untrained=model).accuracy[..., 0]
+        probe(ensemble, asked.inputs, labels, STREAM, positions=asked.last, shuffles=1).accuracy[..., 0]
         for labels in asked.chain.unbind(dim=1)
     ]
     spaces = [[subspace(one) for one in heads] for heads in written(model)]

@@ -17,7 +17,7 @@ from anchorlab.papers.truth.methods.ranking import CONTROLS, METHODS, OF_HEADS, 
 from anchorlab.rng import torch_generator
 from anchorlab.studies.kit import at_end
 from anchorlab.tasks import Task
-from anchorlab.theory.compiled import SELECTIVE, SOFT, compiled, reordered
+from anchorlab.theory.compiled import SOFT, compiled, reordered
 from anchorlab.training import Recipe, TrainedRun
 
 ALL = (*METHODS, *CONTROLS)
@@ -44,7 +44,7 @@ class Setting:
     Fields
         populations: tasks and shapes of the trained models
         model, recipe: of all trained models, but for the model's shape
-        compiled: the names of the compiled models
+        compiled, variants: the names of the compiled models, and the variants of each
         pairs, sequences: of `ranked`
         seeds: the members of each population
     """
@@ -53,6 +53,7 @@ class Setting:
     model: DecoderSpec
     recipe: Recipe
     compiled: tuple[str, ...]
+    variants: tuple[str, ...]
     pairs: int
     sequences: int
     seeds: int
@@ -121,13 +122,14 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Scored:
     """Rank the units of the runs' members and of the compiled models."""
     sizes = setting.pairs, setting.sequences
     found = [ranked(run.ensemble(), run.experiment.task, *sizes, seed) for seed, run in enumerate(runs)]
-    written = _written(setting.compiled, *sizes)
+    made = tuple(product(setting.compiled, setting.variants))
+    written = _written(made, *sizes)
     return Scored(
         populations=setting.populations,
         trained=tuple(one.whole for one in found),
         resampled=tuple(one.resampled for one in found),
         heads=tuple(one.heads for one in found),
-        models=tuple(product(setting.compiled, SELECTIVE)),
+        models=made,
         written=tuple(one.whole for one in written),
         written_heads=tuple(one.heads for one in written),
         early=torch.stack([_early(run, one.whole, setting) for run, one in zip(runs, found, strict=True)], dim=1),
@@ -136,10 +138,10 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Scored:
 
 
 @lru_cache(maxsize=1)  # the control reads the same
-def _written(names: tuple[str, ...], pairs: int, sequences: int) -> tuple[Rankings, ...]:
-    """Return what is said of every variant of some compiled models, with the heads of each layer in random order."""
+def _written(models: tuple[tuple[str, str], ...], pairs: int, sequences: int) -> tuple[Rankings, ...]:
+    """Return what is said of compiled models, by name and variant, with the heads of each layer in random order."""
     found = []
-    for seed, one in enumerate(product(names, SELECTIVE)):
+    for seed, one in enumerate(models):
         made = compiled(*one, rotated=True, sharpness=SOFT)
         made = reordered(made, torch_generator(seed, "heads", *one))
         found.append(ranked(made.ensemble, made.task, pairs, sequences, seed))

@@ -41,7 +41,7 @@ from anchorlab.studies.claim import Measurement, claim, measures_in, over, preco
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.tasks import task
-from anchorlab.theory.compiled import COMPILED
+from anchorlab.theory.compiled import COMPILED, SELECTIVE
 from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, Times, TrainedRun, WarmupCosine
 
 SEEN = (*SEARCHED, *range(1000, 1008))  # eight populations of two layers of four heads were published of these
@@ -283,6 +283,7 @@ QUICK = Setting(
         checkpoints=Times(every=50),
     ),
     compiled=COMPILED,
+    variants=SELECTIVE,
     pairs=24,
     sequences=80,
     seeds=8,
@@ -305,14 +306,15 @@ STUDY = Study(
     },
     smoke=replace(
         QUICK,
-        populations=(Population(TASKS["identity"], 2, 2), Population(TASKS["identity"], 3, 2)),
+        populations=(Population(TASKS["identity"], 2, 1), Population(TASKS["identity"], 3, 1)),
         recipe=QUICK.recipe.replace(
-            duration=20,
-            schedule=WarmupCosine(warmup=2, horizon=20, end=0.1),
-            evaluation=Evaluation(every=10, size=50),
-            checkpoints=Times(every=10),
+            duration=4,
+            schedule=WarmupCosine(warmup=2, horizon=4, end=0.1),
+            evaluation=Evaluation(every=2, size=50),
+            checkpoints=Times(every=2),
         ),
         compiled=COMPILED[:1],
+        variants=SELECTIVE[:1],
         pairs=8,
         sequences=20,
         seeds=2,

@@ -1,0 +1,41 @@
+"""Find the runs of an experiment's members: trained together, or one by one on other days and machines."""
+
+from collections.abc import Sequence
+
+from anchorlab.runs import Run, Store
+from anchorlab.runs.assembled import AssembledRun
+from anchorlab.training import Experiment
+
+
+def one_by_one(experiment: Experiment) -> list[Experiment]:
+    """Return the experiment of each member alone, with its own seed and settings."""
+    return [experiment.take(range(member, member + 1)) for member in range(len(experiment.members))]
+
+
+def found_in(experiment: Experiment, stores: Sequence[Store]) -> Run | None:
+    """Return the finished run of exactly this experiment in the first store that has it."""
+    return next((store.open(experiment.cell) for store in stores if experiment.cell in store), None)
+
+
+def held(experiment: Experiment, stores: Sequence[Store]) -> Run | None:
+    """Return the finished run of an experiment, if need be assembled from the runs of its members.
+
+    None if the stores lack the experiment and one of its members.
+    """
+    if (whole := found_in(experiment, stores)) is not None:
+        return whole
+    members = [found_in(one, stores) for one in one_by_one(experiment)]
+    parts = [one for one in members if one is not None]
+    return AssembledRun(experiment.cell, parts) if len(parts) == len(members) else None
+
+
+def lacking(experiments: Sequence[Experiment], stores: Sequence[Store]) -> list[Experiment]:
+    """Return what has to be trained: experiments as they are, or single members where the stores have other members."""
+    missing = []
+    for experiment in experiments:
+        if found_in(experiment, stores) is not None:
+            continue
+        members = one_by_one(experiment)
+        left = [one for one in members if found_in(one, stores) is None]
+        missing += [experiment] if len(left) == len(members) else left
+    return missing
