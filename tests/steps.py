@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # pytest's names of failed tests, mypy's errors and the targets that failed
-FAILED = re.compile(r"^(?:(?:FAILED|ERROR) \S+\.py.*|\S+:\d+: error: .*|make: \*\*\* .*)$", re.MULTILINE)
+FAILED = re.compile(r"^(?:(?:FAILED|ERROR) \S+\.py.*|\S+:\d+: error: .*|make\S*: \*\*\* .*)$", re.MULTILINE)
 END = re.compile(r"^(\d+ (?:failed|passed|skipped|deselected|error).* in [\d.]+s).*$", re.MULTILINE)  # its last line
 TAIL = 20  # lines of a step that failed without any of these
 
