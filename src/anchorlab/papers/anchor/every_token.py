@@ -356,9 +356,9 @@ STUDY = Study(
         ),
     },
     smoke=Tasks(
-        QUICK.identity.shortened(4, seeds=1),
+        QUICK.identity.shortened(2, seeds=1),
         (60, 100),
-        replace(QUICK.composite.shortened(4, seeds=1, size=100), model=quick_model()),
+        replace(QUICK.composite.shortened(2, seeds=1, size=100), model=quick_model()),
     ),
     chosen_on=SEARCHED,
 )

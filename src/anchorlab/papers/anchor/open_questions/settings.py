@@ -184,24 +184,27 @@ PAPER = Choices(
 )
 
 
+def _tiny(setting: Setting, steps: int, size: int = 100) -> Setting:
+    return replace(setting.shortened(steps, size=size), model=quick_model(width=16))
+
+
 SMOKE = Choices(
-    base=QUICK.base.shortened(steps=2),
+    base=_tiny(QUICK.base, 2),
     amounts={
-        HEADS: (1, 4),
+        HEADS: (1,),
         SHARED: (1, 4),
         LAYERS: (2, 4),
-        WIDTH: (32, 64),
+        WIDTH: (8, 16),
         RATE: (1e-3, 3e-3),
         BATCH: (15, 50),
         DECAY: (0.1, 0.3),
         SCALE: (0.3, 1.0, 3.0),
     },
-    speed=QUICK.speed.shortened(steps=2, size=200),
-    order=QUICK.order.shortened(steps=4),
+    speed=_tiny(QUICK.speed, 2, size=200),
+    order=_tiny(QUICK.order, 4),
     spikes=replace(
-        QUICK.spikes,
+        _tiny(QUICK.base, 4),
         recipe=QUICK.spikes.recipe.replace(duration=4, evaluation=Evaluation(every=2, size=20)),
-        seeds=2,
     ),
     rates=QUICK.rates,
 )

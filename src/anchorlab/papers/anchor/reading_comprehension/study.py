@@ -289,7 +289,7 @@ STUDY = Study(
             paper=("learned", "fits"),
         ),
     },
-    smoke=replace(QUICK.shortened(steps=4, size=100), model=quick_model(heads=2, width=16)),
+    smoke=replace(QUICK.shortened(steps=2, size=100), model=quick_model(heads=2, width=16)),
     chosen_on=SEARCHED,
     other_task=first_pair,
 )
