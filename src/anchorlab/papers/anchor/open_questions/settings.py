@@ -184,23 +184,23 @@ PAPER = Choices(
 )
 
 
-def _tiny(setting: Setting, steps: int, size: int = 100) -> Setting:
-    return replace(setting.shortened(steps, size=size), model=quick_model(width=16))
+def _tiny(setting: Setting, steps: int) -> Setting:
+    return replace(setting.shortened(steps, size=200), model=quick_model(width=16))
 
 
 SMOKE = Choices(
     base=_tiny(QUICK.base, 2),
     amounts={
-        HEADS: (1,),
+        HEADS: (1, 4),
         SHARED: (1, 4),
         LAYERS: (2, 4),
-        WIDTH: (8, 16),
-        RATE: (1e-3, 3e-3),
+        WIDTH: (16, 32),
+        RATE: (3e-3, 1e-2),
         BATCH: (15, 50),
         DECAY: (0.1, 0.3),
         SCALE: (0.3, 1.0, 3.0),
     },
-    speed=_tiny(QUICK.speed, 2, size=200),
+    speed=_tiny(QUICK.speed, 2),
     order=_tiny(QUICK.order, 4),
     spikes=replace(
         _tiny(QUICK.base, 4),
