@@ -35,6 +35,15 @@ def test_what_is_taken_of_the_units():
     assert bootstrap(values)[1] > high or high == 4.0  # the mean follows the outliers, the median does not
 
 
+@pytest.mark.parametrize("count", [2, 3, 5, 6])
+def test_a_mean_that_is_taken_has_the_interval_of_the_mean(count):
+    """With few units each resample is taken once; with six all are."""
+    values, taken = torch.tensor([4.0, 0.5, 2.0, 9.0, 7.5, 1.0])[:count], []
+    found = bootstrap(values, lambda one: taken.append(tuple(one.tolist())) or one.mean())
+    assert found == pytest.approx(bootstrap(values))
+    assert len(set(taken)) == len(taken) <= count**count if count < 6 else len(taken) == 10_000
+
+
 def test_equal_units_have_an_interval_without_width_and_one_has_none():
     assert bootstrap(torch.tensor([0.5, 0.5, 0.5])) == (0.5, 0.5)
     assert bootstrap(torch.tensor([0.5])) is None

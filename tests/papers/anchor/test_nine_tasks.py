@@ -128,5 +128,5 @@ def test_curves_and_table():
     assert accuracy.lines[0].x == (0, 100)
     assert {one.mean[-1] for one in loss.lines} == {5}
     third, fourth = found.tables[0].rows[2:4]
-    assert third == ("classification", 100, 2, 1, *map(pytest.approx, (0.9, 0.51, 0.51)), None)
-    assert fourth == ("composite", 100, 2, 1, *map(pytest.approx, (0.9, 0.6, 0.6, 0.1)))
+    assert third == ("classification", 200, 2, 1, *map(pytest.approx, (0.9, 0.51, 0.51)), None)
+    assert fourth == ("composite", 200, 2, 1, *map(pytest.approx, (0.9, 0.6, 0.6, 0.1)))

@@ -86,7 +86,7 @@ PAPER = tuple(
     for name, (chosen, recipe) in zip(NAMES, _TRAINED, strict=True)
 )
 _ONE = Members(seeds=fresh(1))
-_TINY = quick_recipe(100, steps=2).replace(evaluation=Evaluation(every=2, size=100))
+_TINY = quick_recipe(200, steps=2).replace(evaluation=Evaluation(every=2, size=100))
 SMOKE = tuple(replace(one, recipe=_TINY, members=_ONE) for one in QUICK)
 
 

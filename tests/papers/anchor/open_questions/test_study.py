@@ -111,6 +111,9 @@ ACCURACY = {  # two seeds at each value that is not the base's
     (SCALE, 3.0): (0.01, 0.02),
 }
 BASE = (0.4, 0.45)
+WIDER = replace(
+    SMOKE, amounts={**SMOKE.amounts, RATE: (1e-3, 3e-3, 1e-2), BATCH: (15, 50, 150), DECAY: (0.1, 0.3, 1.0)}
+)
 
 
 def run_of(experiment, accuracy):
@@ -118,9 +121,9 @@ def run_of(experiment, accuracy):
 
 
 def choice_runs():
-    base, *alone, together = experiments(SMOKE)[:-5]
+    base, *alone, together = experiments(WIDER)[:-5]
     found = {f"{choice}: {Value(choice, amount).label}": values for (choice, amount), values in ACCURACY.items()}
-    members = [ACCURACY[one.choice, one.amount] for one in SMOKE.together]
+    members = [ACCURACY[one.choice, one.amount] for one in WIDER.together]
     return [
         run_of(base, BASE),
         *(run_of(one, found[one.label]) for one in alone),
@@ -129,33 +132,33 @@ def choice_runs():
 
 
 def test_outcomes_are_those_of_their_own_runs_and_members():
-    found = outcomes(choice_runs(), SMOKE)
-    assert list(found) == list(SMOKE.amounts)
+    found = outcomes(choice_runs(), WIDER)
+    assert list(found) == list(WIDER.amounts)
     for choice, values in found.items():
         for one in values:
             expected = BASE if one.base else ACCURACY[choice, one.value.amount]
             assert one.test.tolist() == pytest.approx(list(expected)), (choice, one.value)
             assert one.train.tolist() == pytest.approx([1 - value / 10 for value in expected])
-            assert one.steps == 4
-    fast = found[RATE][-1]  # 0.95 and 1 at step 4, 0 at step 2
-    assert fast.times.tolist() == pytest.approx([2 + 2 * 0.9 / 0.95, 2 + 2 * 0.9])
-    assert all(isnan(time) for time in found[HEADS][0].times.tolist()) and found[HEADS][0].until.tolist() == [4, 4]
+            assert one.steps == 2
+    fast = found[RATE][-1]  # 0.95 and 1 at step 2, 0 at step 1
+    assert fast.times.tolist() == pytest.approx([1 + 0.9 / 0.95, 1 + 0.9])
+    assert all(isnan(time) for time in found[HEADS][0].times.tolist()) and found[HEADS][0].until.tolist() == [2, 2]
 
 
 MANY = {(SHARED, 1): (0.92, 1.0), (SHARED, 4): (0.96, 0.98), (LAYERS, 2): (0.92, 1.0), (LAYERS, 4): (0.94, 0.8)}
 
 
 def many_runs():
-    base, heads, layers = experiments(SMOKE)[-5:-2]
+    base, heads, layers = experiments(WIDER)[-5:-2]
     return [run_of(base, MANY[SHARED, 1]), run_of(heads, MANY[SHARED, 4]), run_of(layers, MANY[LAYERS, 4])]
 
 
 def test_times_are_compared_on_many_sequences():
-    found = timed(many_runs(), SMOKE)
+    found = timed(many_runs(), WIDER)
     assert {(one.choice, one.amount): outcome.test.tolist() for one, outcome in found.items()} == {
         key: pytest.approx(list(values)) for key, values in MANY.items()
     }
-    assert found[Value(LAYERS, 4)].until.tolist() == pytest.approx([2 + 2 * 0.9 / 0.94, 4])
+    assert found[Value(LAYERS, 4)].until.tolist() == pytest.approx([1 + 0.9 / 0.94, 2])
     assert [(one.model.layers, one.model.heads) for one in experiments(PAPER)[-5:-2]] == [(4, 4), (4, 1), (2, 4)]
 
 
@@ -173,7 +176,7 @@ def test_an_effect_of_nothing_is_zero_on_average():
 
 
 def constant_run(losses, accuracies):
-    experiment = experiments(replace(SMOKE, rates=(3e-3,)))[-1]
+    experiment = experiments(replace(WIDER, rates=(3e-3,)))[-1]
     steps = range(0, 10 * len(losses[0]), 10)
     values = {("train", "loss"): losses, ("test", "accuracy"): accuracies}
     return HandMadeRun(experiment, steps, {**values, ("test", "loss"): losses[::-1], ("train", "accuracy"): losses})
@@ -355,13 +358,13 @@ def test_heads_are_compared_at_one_total_width():
 
 
 def test_figures_and_tables_of_runs_made_by_hand():
-    constant = experiments(SMOKE)[-1]
+    constant = experiments(WIDER)[-1]
     losses = [[1.0] * 5 + [20.0, 1.0]] * 4
     accuracies = [[0.1 * member] * 6 + [0.5 + 0.1 * member] for member in range(4)]
     values = {("train", "loss"): losses, ("test", "accuracy"): accuracies}
     runs = [*choice_runs(), *many_runs(), order_run(), HandMadeRun(constant, range(0, 70, 10), values)]
-    assert len(see(runs, SMOKE).spikes) == 4
-    made = analyse(runs, SMOKE)
+    assert len(see(runs, WIDER).spikes) == 4
+    made = analyse(runs, WIDER)
     dots, speed, loss, accuracy, order = made.figures
     heads = dots.panels[0]
     assert (heads.title, heads.ticks, heads.marked) == (HEADS, ("1", "4"), 0)
@@ -385,14 +388,14 @@ def test_figures_and_tables_of_runs_made_by_hand():
         *map(pytest.approx, (0.87, 0.8, 0.94, 0.913)),
         2,
         1,
-        pytest.approx(2 + 1.8 / 0.94),
+        pytest.approx(1 + 0.9 / 0.94),
     )
     rows = {row[:2]: row[2:] for row in table.rows}
     assert rows[RATE, "0.01"] == (
         *map(pytest.approx, (0.975, 0.95, 1.0, 0.9025)),
         2,
         2,
-        pytest.approx(2 + 0.9 / 0.95 + 0.9),
+        pytest.approx(1 + (0.9 / 0.95 + 0.9) / 2),
     )
     assert rows[RATE, "3e-3 *"][-3:] == (2, 0, None)
     assert spikes_found.rows[3] == (0.01, 1001, 40, 60, 1.0, 20.0, *map(pytest.approx, (0.3, 0.8, 0.0, 0.5)))

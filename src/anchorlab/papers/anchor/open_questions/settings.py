@@ -184,24 +184,27 @@ PAPER = Choices(
 )
 
 
+def _tiny(setting: Setting, steps: int) -> Setting:
+    return replace(setting.shortened(steps, size=200), model=quick_model(width=16))
+
+
 SMOKE = Choices(
-    base=QUICK.base.shortened(steps=4),
+    base=_tiny(QUICK.base, 2),
     amounts={
         HEADS: (1, 4),
         SHARED: (1, 4),
         LAYERS: (2, 4),
-        WIDTH: (32, 64),
-        RATE: (1e-3, 3e-3, 1e-2),
-        BATCH: (15, 50, 150),
-        DECAY: (0.1, 0.3, 1.0),
+        WIDTH: (16, 32),
+        RATE: (3e-3, 1e-2),
+        BATCH: (15, 50),
+        DECAY: (0.1, 0.3),
         SCALE: (0.3, 1.0, 3.0),
     },
-    speed=QUICK.speed.shortened(steps=4, size=200),
-    order=QUICK.order.shortened(steps=4),
+    speed=_tiny(QUICK.speed, 2),
+    order=_tiny(QUICK.order, 4),
     spikes=replace(
-        QUICK.spikes,
+        _tiny(QUICK.base, 4),
         recipe=QUICK.spikes.recipe.replace(duration=4, evaluation=Evaluation(every=2, size=20)),
-        seeds=2,
     ),
     rates=QUICK.rates,
 )
