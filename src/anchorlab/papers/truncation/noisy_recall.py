@@ -145,7 +145,7 @@ SMOKE = replace(
     QUICK,
     task=QUICK.task.replace(length=24, max_scored=4),
     model=QUICK.model.replace(width=32, hidden=64),
-    recipe=_recipe(0.03, batch=16, steps=2, every=2, size=16),
+    recipe=_recipe(0.03, batch=16, steps=4, every=2, size=16),
     seeds=2,
     tuning=2,
 )

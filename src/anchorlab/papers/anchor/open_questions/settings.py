@@ -184,8 +184,8 @@ PAPER = Choices(
 )
 
 
-def _tiny(setting: Setting, steps: int) -> Setting:
-    return replace(setting.shortened(steps, size=200), model=quick_model(width=16))
+def _tiny(setting: Setting, steps: int, size: int = 200) -> Setting:
+    return replace(setting.shortened(steps, size=size), model=quick_model(width=16))
 
 
 SMOKE = Choices(
@@ -200,7 +200,7 @@ SMOKE = Choices(
         DECAY: (0.1, 0.3),
         SCALE: (0.3, 1.0, 3.0),
     },
-    speed=_tiny(QUICK.speed, 2),
+    speed=_tiny(QUICK.speed, 2, size=300),
     order=_tiny(QUICK.order, 4),
     spikes=replace(
         _tiny(QUICK.base, 4),
