@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 from math import inf
 from pathlib import Path
-from pkgutil import resolve_name, walk_packages
+from pkgutil import walk_packages
 from types import ModuleType
 
 import pytest
@@ -86,10 +86,13 @@ def named(block):
 
 def is_there(dotted):
     """Whether a name exists; one whose module needs a package that is not installed counts as existing."""
+    parts = dotted.split(".")
     try:
-        resolve_name(dotted)
-    except AttributeError:
-        return False
+        found = import_module(parts[0])
+        for n, part in enumerate(parts[1:], 2):
+            if not hasattr(found, part):
+                import_module(".".join(parts[:n]))
+            found = getattr(found, part)
     except ImportError as error:
         return (error.name or "anchorlab").partition(".")[0] != "anchorlab"
     return True
