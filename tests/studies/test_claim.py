@@ -65,6 +65,13 @@ def test_what_a_measure_may_return(measured, value, spread, detail):
     assert (result.value, result.spread, result.detail) == (value, spread, detail)
 
 
+@pytest.mark.parametrize(("passed", "edge"), [(5, 0.025 ** (1 / 5)), (0, 1 - 0.025 ** (1 / 5))])
+def test_the_interval_of_a_share_is_over_its_units(passed, edge):
+    """Clopper and Pearson's closed forms for all units and for none."""
+    low, high = over(torch.arange(5) < passed).interval
+    assert (low, high) == pytest.approx((edge, 1.0) if passed else (0.0, edge))
+
+
 def test_verdicts_of_measures():
     made = is_high.claim("a/b", "")
     assert judge(made, 0.5, "quick").verdict == "agrees at small scale"
