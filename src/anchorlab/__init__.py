@@ -37,7 +37,9 @@ _NAMES = {
         "SGD",
         "Stream",
         "WarmupCosine",
+        "find_runs",
         "load_pretrained",
+        "run",
     ),
     "runs": ("Store",),
     "engine": ("compare", "train"),
@@ -46,7 +48,7 @@ _NAMES = {
     "language": ("pretrained",),
     "studies": ("Analysis", "Profile", "Study", "at_end", "claim", "curves_against", "run_study", "study"),
     "findings": ("at_least", "at_most", "within"),
-    "report": ("attention", "show", "write_report"),
+    "report": ("attention", "plot", "show", "write_report"),
 }
 _FACE = {name: package for package, names in _NAMES.items() for name in names}
 _FORMER = {"sweep": "lens"}  # it warns, and names its present spelling
@@ -62,7 +64,7 @@ def _later(module: str, name: str) -> Callable[..., Any]:
 
 hand_down(
     HandedDown(
-        plot=_later("anchorlab.report.plots", "plot"),
+        plot=_later("anchorlab.report.plots", "draw_value"),
         card=_later("anchorlab.report.cards", "html"),
         study=_later("anchorlab.papers", "study_of"),
         study_title=_later("anchorlab.papers", "title_of"),
@@ -99,7 +101,7 @@ if TYPE_CHECKING:
     from anchorlab.language import pretrained
     from anchorlab.lens import Intervention, detect, effects, landscape, look
     from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, VectorSpec, register_module
-    from anchorlab.report import attention, show, write_report
+    from anchorlab.report import attention, plot, show, write_report
     from anchorlab.runs import Store
     from anchorlab.studies import Analysis, Profile, Study, at_end, claim, curves_against, run_study, study
     from anchorlab.tasks import (
@@ -123,5 +125,7 @@ if TYPE_CHECKING:
         Recipe,
         Stream,
         WarmupCosine,
+        find_runs,
         load_pretrained,
+        run,
     )

@@ -1,10 +1,13 @@
 """`plot` of runs, records, effects, findings and circuits: what is drawn, by numbers known without it."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
+import anchorlab as al
 from anchorlab.engine import run
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Effects, Patching, PathPatching, Record, Steering
@@ -66,6 +69,42 @@ class TestRuns:
         assert drawing.get_suptitle() == "anchor/identity: accuracy"
         assert "seeds 0..2" in drawing.get_supxlabel()
         assert len(drawing.axes[0].lines) == 1
+
+    def test_a_scale_that_is_set_afterwards_shows_powers(self, trained):
+        """matplotlib writes them as formulas, which it must not show as text."""
+        drawing = trained.plot()
+        drawing.axes[0].set_xscale("log")
+        drawing._repr_png_()
+        shown = drawing.axes[0].xaxis.get_majorticklabels()
+        assert any("mathdefault" in one.get_text() for one in shown)
+        assert all(one.get_parse_math() for one in shown)
+
+    def test_a_logarithmic_time(self, trained):
+        axes = trained.plot(log=True).axes[0]
+        assert axes.get_xscale() == "log" and ticks(axes.xaxis) == ["2", "4"]
+
+    def test_several_runs_show_the_last_split_under_their_labels(self, trained, tmp_path):
+        one = experiment(duration=6, evaluation=Evaluation(every=2, size=8))
+        other = run([replace(one, label="other")], Store(tmp_path), workers=1)[0]
+        drawing = al.plot([trained, other], "loss")
+        axes = drawing.axes[0]
+        assert sorted(text.get_text() for text in axes.texts) == ["anchor/identity", "other"]
+        for curve, each in zip(axes.lines, (trained, other), strict=True):
+            assert curve.get_ydata()[-1] == pytest.approx(al.at_end(each, "test", "loss").mean())
+        assert drawing.get_suptitle() == "loss, test"
+
+    def test_runs_of_one_label_have_their_addresses(self, trained):
+        (text,) = al.plot([trained, trained]).axes[0].texts
+        assert text.get_text().split("\n= ") == [f"anchor/identity {trained.run.address[:5]}"] * 2
+
+    def test_what_is_no_run_and_what_differs_in_unit(self, trained, tmp_path):
+        with pytest.raises(SpecError, match=r"^runs: are not runs; give what al\.train"):
+            al.plot([])
+        with pytest.raises(SpecError, match=r"^runs: are not runs"):
+            al.plot([trained.run])
+        one = experiment(unit="epochs", duration=1, evaluation=Evaluation(size=8))
+        with pytest.raises(SpecError, match=r"^runs: count their time in epochs and in steps"):
+            al.plot([trained, *run([one], Store(tmp_path), workers=1)])
 
     def test_a_task_without_accuracy_shows_its_loss(self, tmp_path):
         one = experiment("vectors", duration=1, evaluation=Evaluation(size=4))

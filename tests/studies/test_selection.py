@@ -7,6 +7,7 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
 from anchorlab.studies import run_study, study
+from anchorlab.studies.hypotheses import WithRuns
 from anchorlab.studies.selection import chosen_studies
 from tests.studies.study_file import write
 
@@ -157,25 +158,42 @@ def test_a_hypothesis_is_no_papers_although_the_claims_are(tmp_path):
     assert mine.source == "our own hypothesis" and one.claims[-1].own and not one.has_own_claims
 
 
+class MadeUpRun:
+    """A run that ends with given losses."""
+
+    def __init__(self, experiment, losses):
+        import polars as pl
+
+        self.table = pl.DataFrame({"member": range(len(losses)), "value": losses})
+        self.experiment = experiment
+
+    def metric(self, *_):
+        return self.table
+
+
+def hypothesis_on(folder, seeds, losses, runs="*"):
+    """Judge a hypothesis about the identity study's runs, of which each ends with its own losses."""
+    text = f'{BASE}seeds = {seeds}\n{HYPOTHESIS}metric = "loss"\nruns = "{runs}"\nat_least = 0\n'
+    (one,) = only(toml(folder, text)).studies("smoke", {})
+    experiments = one.experiments_of("smoke")
+    made_up = [MadeUpRun(each, losses(index)) for index, each in enumerate(experiments)]
+    seen = WithRuns(None, made_up, [each.label for each in experiments])
+    return one.claims[-1](seen), len(experiments)
+
+
 @pytest.mark.untyped  # its runs are made up
 def test_a_hypothesis_reads_the_runs_that_it_names(tmp_path):
     """By the labels of this study: the store may know a run under another."""
     label = study("anchor/identity").experiments_of("smoke")[1].label
-    text = f'{BASE}seeds = [2000]\n{HYPOTHESIS}metric = "loss"\nruns = "{label}"\nat_least = 0\n'
-    (one,) = only(toml(tmp_path, text)).studies("smoke", {})
+    found, _ = hypothesis_on(tmp_path, [2000], lambda index: [float(index)], label)
+    assert found.value == 1.0
 
-    class Run:
-        def __init__(self, loss):
-            import polars as pl
 
-            self.table = pl.DataFrame({"member": [0], "value": [loss]})
-            self.experiment = one.experiments_of("smoke")[0]
-
-        def metric(self, *_):
-            return self.table
-
-    from anchorlab.studies.hypotheses import WithRuns
-
-    labels = [each.label for each in one.experiments_of("smoke")]
-    seen = WithRuns(None, [Run(float(index)) for index in range(len(labels))], labels)
-    assert one.claims[-1](seen).value == 1.0
+@pytest.mark.untyped  # its runs are made up
+def test_a_seed_of_several_runs_is_one_unit_of_a_hypothesis(tmp_path):
+    found, count = hypothesis_on(
+        tmp_path, [2000, 2001, 2002], lambda index: [index + each for each in (0.0, 10.0, 30.0)]
+    )
+    middle = (count - 1) / 2  # mean of 0, 1, ..., count - 1
+    assert count > 1 and found.units == pytest.approx((middle, middle + 10, middle + 30))
+    assert found.spread.endswith("over 3 seeds")

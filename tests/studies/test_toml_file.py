@@ -8,7 +8,7 @@ from anchorlab.runs import Store
 from anchorlab.studies import run_study, sweep_study
 from anchorlab.studies.toml_file import read_sweep
 from anchorlab.tasks import load_task, task
-from anchorlab.training import Members
+from anchorlab.training import Evaluation, Members
 from anchorlab.training.recipe import default_recipe
 
 SMALL = """
@@ -36,7 +36,7 @@ def read(folder, text, name="mine", seeds=None):
 def test_the_grid_changes_the_defaults_of_the_task(tmp_path):
     text = 'task = "anchor/identity"\nseeds = "0:2"\n[recipe]\nbatch = 20\n'
     cells = read(tmp_path, f"{text}[grid]\nmodel.heads = [1, 2]\nrecipe.learning_rate = [1e-3, 3e-3, 1e-2]\n")
-    default = default_recipe(task("anchor/identity")).replace(batch=20)
+    default = default_recipe(task("anchor/identity")).replace(batch=20, evaluation=Evaluation(every=100))
     wanted = [
         (DecoderSpec(heads=heads), default.replace(optimiser=default.optimiser.replace(learning_rate=rate)))
         for heads in (1, 2)

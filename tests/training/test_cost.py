@@ -134,7 +134,7 @@ def test_an_evaluation_calls_every_operation_again_for_every_128_sequences(monke
 )
 def test_an_optimiser_moves_weights_gradients_and_its_own_numbers(monkeypatch, optimiser, moved):
     """`moved` numbers a weight; all else of a model of tables alone is one batch long."""
-    recipe = RECIPE.replace(optimiser=optimiser, batch=1, evaluation=Evaluation(size=1, splits=("test",)))
+    recipe = RECIPE.replace(optimiser=optimiser, batch=1, evaluation=Evaluation(every=None, size=1, splits=("test",)))
     one = Experiment(IDENTITY, doubled_table(), recipe, Members())
     speeds(monkeypatch, moved=1.0)
     forward = forward_operations(doubled_table(), IDENTITY, 1).bytes

@@ -18,6 +18,7 @@ from anchorlab.training import (
     Members,
     Recipe,
     Stop,
+    Times,
     fit,
     memory_per_member,
 )
@@ -321,3 +322,32 @@ def test_a_module_with_the_axes_of_its_task_is_accepted(module):
         return module(lambda x: x[..., None].expand(-1, -1, OUTPUTS))
 
     assert Experiment(IDENTITY, answering(), SAMPLE, Members()).steps > 0
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "duration", "times"),
+    [
+        (Evaluation(), 1000, [*range(0, 1000, 50), 1000]),
+        (Evaluation(size=8), 7, [*range(8)]),
+        (Evaluation(every=None), 1000, [1000]),
+        (Evaluation(every=300), 1000, [0, 300, 600, 900, 1000]),
+        (Evaluation(at=(3,)), 1000, [3, 1000]),
+    ],
+)
+def test_members_are_measured_along_the_training_unless_said_otherwise(evaluation, duration, times):
+    one = Experiment(IDENTITY, DECODER, Recipe(duration=duration, evaluation=evaluation), Members())
+    assert one.steps_at(one.recipe.evaluation) == times
+
+
+def test_an_experiment_holds_numbers_and_is_the_one_of_those_numbers():
+    along, said = (
+        Experiment(IDENTITY, DECODER, Recipe(duration=40, evaluation=Evaluation(every=every)), Members())
+        for every in ("auto", 2)
+    )
+    assert along == said and along.cell.address == said.cell.address
+    assert along.cell.spec["recipe"]["evaluation"]["every"] == 2
+
+
+def test_checkpoints_can_be_spread_too():
+    one = Experiment(IDENTITY, DECODER, Recipe(duration=60, checkpoints=Times(every="auto")), Members())
+    assert one.steps_at(one.recipe.checkpoints) == [*range(0, 61, 3)]

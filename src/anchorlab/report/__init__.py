@@ -7,19 +7,21 @@ if TYPE_CHECKING:
     from anchorlab.report.browse import write_browser
     from anchorlab.report.figures import draw, save
     from anchorlab.report.page import write_report
+    from anchorlab.report.plots import plot
     from anchorlab.report.viewing import Viewer, attention, show
 
 _MODULES = {
     "Viewer": "viewing",
     "attention": "viewing",
     "draw": "figures",
+    "plot": "plots",
     "save": "figures",
     "show": "viewing",
     "write_browser": "browse",
     "write_report": "page",
 }
 
-__all__ = ["Viewer", "attention", "draw", "save", "show", "write_browser", "write_report"]
+__all__ = ["Viewer", "attention", "draw", "plot", "save", "show", "write_browser", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -39,7 +39,7 @@ class _ShownDrawing(Drawing):
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
         """Return the image, and its display size, which is smaller than its number of pixels for dense screens."""
         out = io.BytesIO()
-        with matplotlib.rc_context(dict(DRAWING)):
+        with matplotlib.rc_context({**DRAWING, "text.parse_math": True}):  # as when a user saves it
             self.savefig(out, format="png")
         width, height = self.get_size_inches() * self.dpi
         return out.getvalue(), {"width": round(width), "height": round(height)}
@@ -75,7 +75,16 @@ def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = Fals
             drawing.suptitle(fill(figure.title, int(width * 11.5)), x=0.012, ha="left", size=10.5, weight="bold")
             note = fill(footer(figure, provenance), int(width * 20), break_long_words=False)
             drawing.supxlabel(note, x=0.012, ha="left", size=6.5, color=MUTED)
+        _let_scales_change(drawing)
     return drawing
+
+
+def _let_scales_change(drawing: Drawing) -> None:
+    """Let ticks without a dollar sign show formulas: matplotlib writes those of a scale that a user sets as such."""
+    for axis in (one for axes in drawing.axes for one in (axes.xaxis, axes.yaxis)):
+        if not any("$" in label.get_text() for label in axis.get_majorticklabels()):
+            for tick in axis.majorTicks:
+                tick.label1.set_parse_math(True)
 
 
 def footer(figure: Figure, provenance: Provenance | None) -> str:

@@ -15,6 +15,7 @@ from anchorlab.report.style import LINES, MARKERS, MUTED
 
 _LABEL: dict[str, Any] = {"textcoords": "offset points", "size": 8, "linespacing": 1.05, "annotation_clip": False}
 _MOST_MARKERS = 30  # a curve with more points has no markers
+_MOST_TICKS = 12  # a logarithmic axis of fewer values has a tick at each, unless they are too near
 
 
 def draw_lines(drawing: Drawing, figure: LineFigure) -> None:
@@ -51,13 +52,14 @@ def _scale(axes: Axes, figure: LineFigure) -> None:
     x = np.array([value for line in figure.lines for value in line.x if value > 0 or not figure.log_x])
     if figure.log_y:
         axes.set_yscale("log")
-        low, high = axes.get_ylim()
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if log10(high / low) > 2 else (1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_locator(_powers(*axes.get_ylim()))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
     if figure.log_x and x.size:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(_spread(sorted(set(x.tolist())))))
+        values = sorted(set(x.tolist()))
+        few = len(values) <= _MOST_TICKS
+        axes.xaxis.set_major_locator(FixedLocator(_spread(values)) if few else _powers(values[0], values[-1]))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_minor_formatter(NullFormatter())
     elif x.size and (x == x.round()).all():
@@ -69,6 +71,11 @@ def _scale(axes: Axes, figure: LineFigure) -> None:
         margin = 0.025 * (top - bottom)  # keeps curves along an end of the range from being clipped
         bottom, top = bottom - margin, top + margin
     axes.set_ylim(bottom, top)
+
+
+def _powers(low: float, high: float) -> LogLocator:
+    """Return ticks at powers of ten, with twice and five times each between ends that are near."""
+    return LogLocator(subs=(1.0,) if log10(high / low) > 2 else (1.0, 2.0, 5.0))
 
 
 def _spread(values: Sequence[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Draw a value's `plot`: make a figure as a plain value, then `draw` it."""
+"""Draw runs, and a value's `plot`: make a figure as a plain value, then `draw` it."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +21,7 @@ from anchorlab.studies.circuit_panel import circuit_figure
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along_units
 from anchorlab.studies.landscape_figures import minimal_figure, shapley_figure, sizes_figure
 from anchorlab.training import TrainedRun
+from anchorlab.training.evaluation import UNEDITED
 
 _MOST_MAPS = 32  # in a figure
 _IN_A_ROW = 4
@@ -28,39 +29,90 @@ _PANELS = ("candidate", "head")  # axes that become maps rather than rows or col
 _OF_TOKENS = ("position", "query", "key")
 
 
+def plot(
+    runs: TrainedRun | Sequence[TrainedRun],
+    metric: str | None = None,
+    split: str | None = None,
+    *,
+    group: str = "all",
+    edit: str = UNEDITED,
+    log: bool = False,
+) -> Drawing:
+    """Draw a metric of one or more runs along training: the mean over members, with a band from lowest to highest.
+
+    Args:
+        runs: one run, or several that are compared
+        metric: a name such as `loss`; when None, the accuracy, or the loss if a run has no accuracy
+        split: the only split to draw; when None, all splits of one run, and the last split of several
+        group: the group of sequences; `all` for every sequence of the split
+        edit: the name of a weight edit of the recipes' evaluation
+        log: whether the time has a logarithmic axis, which leaves out the start
+
+    Errors: `SpecError` for an unknown name, and for runs that count time in different units.
+
+    >>> plot(runs, "accuracy", log=True)  # doctest: +SKIP
+    """
+    compared = [runs] if isinstance(runs, TrainedRun) else list(runs)
+    if not compared or not all(isinstance(one, TrainedRun) for one in compared):
+        raise SpecError("runs", "are not runs", "give what al.train, al.run or al.zoo(NAME) returned")
+    units = {one.experiment.recipe.unit for one in compared}
+    if len(units) > 1:
+        raise SpecError("runs", "count their time in epochs and in steps", "plot those of each unit")
+    known = [one.metrics["metric"].unique(maintain_order=True).to_list() for one in compared]
+    metric = metric or ("accuracy" if all("accuracy" in one for one in known) else "loss")
+    for one in known:
+        if metric not in one:
+            raise unknown_name("metric", metric, one, "metric")
+    alone, names = len(compared) == 1, _names(compared)
+    lines = [
+        line(one if alone else name, *along_units(run, one, metric, edit, group))
+        for name, run in zip(names, compared, strict=True)
+        for one in (_splits(run, metric)[0 if alone else -1 :] if split is None else [split])
+    ]
+    chosen = [f"group {group}"] * (group != "all") + [f"edit {edit}"] * (edit != "none")
+    chosen += [] if alone else [split or _splits(compared[0], metric)[-1]]
+    figure = LineFigure(
+        title=f"{names[0]}: {', '.join([metric, *chosen])}" if alone else ", ".join([metric, *chosen]),
+        caption=MEAN_AND_RANGE,
+        x_label=units.pop(),
+        y_label=metric,
+        lines=tuple(lines),
+        log_x=log,
+        y_range=ACCURACY if metric == "accuracy" else (None, None),
+    )
+    return draw(figure, provenance("own", compared, 0.0))
+
+
+def _splits(run: TrainedRun, metric: str) -> list[str]:
+    """Return the splits on which a metric was measured, in the task's order."""
+    found = run.metrics.filter(run.metrics["metric"] == metric)["split"].unique()
+    return [one for one in run.experiment.task.splits if one in found]
+
+
+def _names(runs: Sequence[TrainedRun]) -> list[str]:
+    """Return the label of each run, with the beginning of its address if another run has the same."""
+    labels = [one.run.label for one in runs]
+    return [
+        f"{label} {one.run.address[:5]}" if labels.count(label) > 1 else label
+        for label, one in zip(labels, runs, strict=True)
+    ]
+
+
 @singledispatch
-def plot(value: Any, **choices: Any) -> Drawing:
+def draw_value(value: Any, **choices: Any) -> Drawing:
     """Return the drawing of a value; `choices` are the arguments of its class's method `plot`."""
     raise TypeError(f"a {type(value).__name__} has no figure")
 
 
-@plot.register
-def _run(run: TrainedRun, metric: str | None, split: str | None, group: str, edit: str) -> Drawing:
-    measured = run.metrics
-    known = measured["metric"].unique(maintain_order=True).to_list()
-    metric = metric or ("accuracy" if "accuracy" in known else "loss")
-    if metric not in known:
-        raise unknown_name("metric", metric, known, "metric")
-    found = measured.filter(measured["metric"] == metric)["split"].unique()
-    splits = [one for one in run.experiment.task.splits if one in found] if split is None else [split]
-    chosen = [f"group {group}"] * (group != "all") + [f"edit {edit}"] * (edit != "none")
-    figure = LineFigure(
-        title=f"{run.run.label}: {', '.join([metric, *chosen])}",
-        caption=MEAN_AND_RANGE,
-        x_label=run.experiment.recipe.unit,
-        y_label=metric,
-        lines=tuple(line(one, *along_units(run, one, metric, edit, group)) for one in splits),
-        y_range=ACCURACY if metric == "accuracy" else (None, None),
-    )
-    return draw(figure, provenance("own", [run], 0.0))
+draw_value.register(TrainedRun, plot)
 
 
-@plot.register
+@draw_value.register
 def _record(record: Record, site: str, tokens: Sequence[str] | None, index: Mapping[str, int]) -> Drawing:
     return draw(_record_maps(record, site, index, tokens))
 
 
-@plot.register
+@draw_value.register
 def _effects(effects: Effects, metric: str, member: int | None) -> Drawing:
     figure = _places(effects, len(effects.change(metric)), member, lambda one: effects.map(metric, one))
     title = f"Change of {metric}, {_pattern(effects.sites)}"
@@ -68,7 +120,7 @@ def _effects(effects: Effects, metric: str, member: int | None) -> Drawing:
     return draw(replace(figure, title=title, caption=caption, value_label=f"change of {metric}", signed=True))
 
 
-@plot.register
+@draw_value.register
 def _patching(patching: Patching, member: int | None) -> Drawing:
     figure = _places(patching, len(patching.clean), member, patching.map)
     title = f"Recovered by each patch, {_pattern(patching.sites)}"
@@ -76,7 +128,7 @@ def _patching(patching: Patching, member: int | None) -> Drawing:
     return draw(replace(figure, title=title, caption=caption, value_label="recovered fraction", signed=True))
 
 
-@plot.register
+@draw_value.register
 def _path_patching(paths: PathPatching) -> Drawing:
     down, across = (tuple(f"{layer}.{head}" for layer, head in heads) for heads in (paths.senders, paths.receivers))
     shown = [(member, at) for member in range(len(paths.clean)) for at in range(len(paths.inputs))]
@@ -101,7 +153,7 @@ def _path_patching(paths: PathPatching) -> Drawing:
     return draw(figure)
 
 
-@plot.register
+@draw_value.register
 def _steering(steering: Steering, metric: str) -> Drawing:
     values, at = steering.curve(metric), steering.metrics.index(metric)
     lines = [line(site, steering.multiples, values[:, place]) for place, site in enumerate(steering.sites)]
@@ -122,7 +174,7 @@ def _steering(steering: Steering, metric: str) -> Drawing:
     return draw(figure)
 
 
-@plot.register
+@draw_value.register
 def _findings(findings: Findings, title: str | None) -> Drawing:
     figures = {figure.title: figure for figure in findings.figures}
     if not figures:
@@ -135,12 +187,12 @@ def _findings(findings: Findings, title: str | None) -> Drawing:
     return draw(figures[found[0]], findings.provenance)
 
 
-@plot.register
+@draw_value.register
 def _circuit(circuit: Circuit, title: str) -> Drawing:
     return draw(circuit_figure(title, circuit))
 
 
-@plot.register
+@draw_value.register
 def _landscape(found: Landscape, what: str, share: float, member: int | None) -> Drawing:
     members = range(len(found.loss)) if member is None else [member]
     if what == "shapley":

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 
+_OF_TRAINED_RUNS = {"metric", "plot", "experiment", "ensemble", "diverged"}
+
+
 class Run:
     """The directory of a cell, for reading; a finished run may be in a pack of its store instead.
 
@@ -49,6 +52,11 @@ class Run:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_TRAINED_RUNS:
+            raise AttributeError(f"a run of a store is files alone; al.run({self.address!r}, STORE) has .{name}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def address(self) -> str:

@@ -57,6 +57,10 @@ class Store:
         Opening waits up to `wait` seconds (`math.inf`: without limit) for another process that writes the run, then
         raises `InUseError`. A lock on the run, or a lease of a chunk, expires if not renewed within `lease` seconds.
         """
+        if not isinstance(cell, Cell):
+            raise SpecError(
+                "cell", f"should be an experiment's cell, got {cell!r:.60}", "open runs by `al.run(ADDRESS)`"
+            )
         return RunDirectory(self.root / cell.address, cell, wait, lease)
 
     def find(self, prefix: str) -> Run:

@@ -6,7 +6,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from pydantic import model_validator
+from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Band
@@ -19,8 +21,9 @@ from anchorlab.training import TrainedRun
 
 
 class Hypothesis(Spec):
-    """A statement about a metric at the end of training, averaged over the seeds of some runs.
+    """A statement about a metric at the end of training, averaged over the members of some runs.
 
+    A seed is one unit of its interval, whatever the number of runs in which it occurs.
     `runs` selects experiments by their labels, with `*` for any text. Exactly one of `at_least`, `at_most` and `within`
     gives the values that support the statement.
     """
@@ -58,14 +61,22 @@ class Hypothesis(Spec):
 
         def measured(seen: WithRuns) -> Measured:
             chosen = [run for run, label in zip(seen.runs, seen.labels, strict=True) if fnmatchcase(label, self.runs)]
-            values = torch.cat([at_end(run, self.split, self.metric) for run in chosen])
-            return over(values, "seeds" if len(chosen) == 1 else "members")
+            return over(_by_seed(chosen, self.split, self.metric))
 
         where = "" if self.runs == "*" else f" of {self.runs}"
         words = f"{self.metric} on {self.split}{where} at the end, mean over members"
         return Measure(
             self.name, self.statement, "our own hypothesis", "none", words, self.band, False, measured, own=True
         )
+
+
+def _by_seed(runs: Sequence[TrainedRun], split: str, metric: str) -> Float[Tensor, "seed"]:
+    """Return the mean over the members of each seed: members that share a seed are not independent."""
+    found: dict[int, list[Tensor]] = {}
+    for run in runs:
+        for seed, value in zip(run.experiment.members.seeds, at_end(run, split, metric), strict=True):
+            found.setdefault(seed, []).append(value)
+    return torch.stack([torch.stack(values).mean() for values in found.values()])
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ class Experiment:
 
     With `start`, each member continues from the final weights of the corresponding member of another experiment, with a
     new optimiser; its seed then decides only data and order. Without `trained`, no step is taken: the members keep
-    their initial weights at all times of the recipe. `label` is a name for people and not part of the address.
+    their initial weights at all times of the recipe. `label` is a name for people and not part of the address. Times of
+    the recipe that are `auto` become numbers.
 
     Errors: `SpecError` that names the field if the parts do not fit together.
     """
@@ -51,6 +52,7 @@ class Experiment:
     trained: bool = True
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "recipe", self.recipe.with_times())
         self._check_splits()
         self._check_data_sizes()
         self._check_stop()

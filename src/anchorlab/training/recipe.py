@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -114,24 +114,43 @@ class WarmupCosine(Spec):
 Schedule = Annotated[Constant | WarmupCosine, Field(discriminator="kind")]
 
 
-class Times(Spec):
-    """Times at which something happens, in the recipe's unit: every `every` units, at each of `at`, and at the end."""
+Every = Annotated[int, Field(ge=1)] | Literal["auto"] | None
 
-    every: int | None = Field(default=None, ge=1)
+SomeTimes = TypeVar("SomeTimes", bound="Times")
+
+
+class Times(Spec):
+    """Times at which something happens, in the recipe's unit: every `every` units, at each of `at`, and at the end.
+
+    An experiment replaces `every="auto"` by a number that gives about twenty times along its training, or by None if
+    `at` names times.
+    """
+
+    every: Every = None
     at: tuple[Annotated[int, Field(ge=0)], ...] = ()
+
+    def along(self: SomeTimes, duration: int) -> SomeTimes:
+        """Return these times for a training of `duration` units, with a number in place of `auto`."""
+        if self.every != "auto":
+            return self
+        return self.replace(every=None if self.at else max(1, duration // 20))
 
     def due(self, time: int) -> bool:
         """Return whether `time` is one of these times; the caller adds the end."""
+        if self.every == "auto":
+            raise ValueError("times depend on a duration: use `along` first")
         return time in self.at or (self.every is not None and time % self.every == 0)
 
 
 class Evaluation(Times):
     """When to measure the members, on how many sequences of which splits, and under which weight edits.
 
-    `size` sequences of each split are measured; `splits` None means all splits of the task. `edits` maps a name to a
-    list of weight edits; they are applied to a copy of the weights, which is measured too and does not affect training.
+    By default about twenty times along the training; `every=None` measures at the end alone. `size` sequences of each
+    split are measured; `splits` None means all splits of the task. `edits` maps a name to a list of weight edits; they
+    are applied to a copy of the weights, which is measured too and does not affect training.
     """
 
+    every: Every = "auto"
     size: int = Field(default=500, ge=1, le=MOST_SEQUENCES)
     splits: tuple[str, ...] | None = None
     edits: dict[str, tuple[Edit, ...]] = Field(default_factory=dict)
@@ -202,6 +221,13 @@ class Recipe(Spec):
             raise SpecError("batch", f"{self.batch} is more than the {self.data.size} training sequences", "lower it")
         return self
 
+    def with_times(self) -> "Recipe":
+        """Return this recipe with the times that its duration decides; see `Times`."""
+        evaluation, checkpoints = self.evaluation.along(self.duration), self.checkpoints.along(self.duration)
+        if (evaluation, checkpoints) == (self.evaluation, self.checkpoints):
+            return self
+        return self.replace(evaluation=evaluation, checkpoints=checkpoints)
+
     def steps_per_unit(self, size: int) -> int:
         """Return the optimiser steps in one unit of time, for a training set of `size` sequences."""
         return 1 if self.unit == "steps" else -(-size // self.batch)
@@ -219,5 +245,4 @@ def default_recipe(task: Task, duration: int = 2000) -> Recipe:
         batch=50 if task.separated else 64,
         duration=duration,
         clip=1.0,
-        evaluation=Evaluation(every=max(1, duration // 20)),
     )

@@ -94,7 +94,13 @@ class TrainedRun(Drawable):
         return select_metric(self.metrics, metric, split, group, edit)
 
     def plot(
-        self, metric: str | None = None, split: str | None = None, *, group: str = "all", edit: str = UNEDITED
+        self,
+        metric: str | None = None,
+        split: str | None = None,
+        *,
+        group: str = "all",
+        edit: str = UNEDITED,
+        log: bool = False,
     ) -> "Figure":
         """Draw a metric along training: for each split the mean over members, with a band from lowest to highest.
 
@@ -102,10 +108,11 @@ class TrainedRun(Drawable):
             metric: a name such as `loss`; when None, the accuracy, or the loss if there is no accuracy
             split: the only split to draw; all splits when None
             group, edit: as for `metric`
+            log: whether the time has a logarithmic axis
 
-        Errors: as `metric`.
+        `al.plot` draws several runs. Errors: as `metric`.
         """
-        return plotted(self, metric=metric, split=split, group=group, edit=edit)
+        return plotted(self, metric=metric, split=split, group=group, edit=edit, log=log)
 
     @property
     def checkpoints(self) -> list[int]:

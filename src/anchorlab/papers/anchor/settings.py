@@ -8,7 +8,7 @@ from anchorlab.models import ModelSpec
 from anchorlab.studies.seeds import fresh
 from anchorlab.tasks import AnchorFunction, Task
 from anchorlab.tasks.anchor.rule import Rule
-from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, WarmupCosine
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, WarmupCosine
 
 ITEMS = range(20, 101)
 """The items of the paper's vocabulary: what keys are drawn from."""
@@ -66,17 +66,17 @@ def shortened(recipe: Recipe, steps: int, size: int | None = None) -> Recipe:
 
     `size` is the number of training sequences, by default the recipe's. Evaluations measure 100 sequences per split.
     """
-    whole = recipe.duration
 
-    def part(every: int | None) -> int | None:
-        return None if every is None else max(1, steps * every // whole)
+    def part(times: Times) -> int | None:
+        every = times.along(recipe.duration).every
+        return max(1, steps * every // recipe.duration) if isinstance(every, int) else None
 
     return recipe.replace(
         data=recipe.data if size is None else FixedSample(size=size),
         schedule=recipe.schedule.replace(warmup=max(1, steps // 10), horizon=max(2, steps)),
         duration=steps,
-        evaluation=recipe.evaluation.replace(every=part(recipe.evaluation.every), size=100),
-        checkpoints=recipe.checkpoints.replace(every=part(recipe.checkpoints.every)),
+        evaluation=recipe.evaluation.replace(every=part(recipe.evaluation), size=100),
+        checkpoints=recipe.checkpoints.replace(every=part(recipe.checkpoints)),
     )
 
 
