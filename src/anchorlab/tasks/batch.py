@@ -90,6 +90,11 @@ class Example:
     split: str
     separator: str = " "
 
+    def __str__(self) -> str:
+        """Return the sequence, its answer, its split and the trace."""
+        because = f": {'; '.join(self.trace)}" if self.trace else ""
+        return f"{self.text} -> {self.answer} ({self.split}){because}"
+
     @property
     def text(self) -> str:
         """The sequence as text."""

@@ -90,6 +90,13 @@ def test_oracle_reads_the_papers_example() -> None:
     ]
 
 
+def test_an_example_prints_as_its_sequence_answer_split_and_trace() -> None:
+    plus_five = AnchorFunction(name="plus_five", operations={3: "+5"}, placement=Placement(length=4))
+    (example,) = plus_five.render(torch.tensor([[3, 40, 51, 60]]))
+    trace = "anchor 3 at position 0; key 40 at position 1; A(x) = 45 (+5)"
+    assert str(example) == f"3 40 51 60 -> 45 ({example.split}): {trace}"
+
+
 def test_two_distances_reads_the_key_after_next() -> None:
     sequences = torch.tensor([[30, 3, 41, 52, 60, 60, 60, 60, 60], [30, 4, 41, 52, 60, 60, 60, 60, 60]])
     two_distances = task("anchor/two-distances")
