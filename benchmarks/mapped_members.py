@@ -46,7 +46,7 @@ def tiny(model: ModelSpec, batch: int, of: Task | None = None) -> Experiment:
 
 
 def decoder(layers: int, width: int, batch: int) -> Experiment:
-    return tiny(DecoderSpec(layers=layers, heads=1, width=width, hidden=4 * width), batch)
+    return tiny(DecoderSpec(layers=layers, heads=1, width=width, head_width=64, hidden=4 * width), batch)
 
 
 def cases(size: str) -> dict[str, tuple[Experiment, tuple[int, ...]]]:

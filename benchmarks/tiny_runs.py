@@ -49,7 +49,7 @@ def sweeps(runs: int, seeds: int, steps: int) -> list[Sweep]:
     decoder = [
         Experiment(
             task("anchor/identity"),
-            DecoderSpec(layers=1, heads=1, width=8, hidden=32),
+            DecoderSpec(layers=1, heads=1, width=8, head_width=64, hidden=32),
             Recipe(
                 data=FixedSample(size=500),
                 optimiser=AdamW(learning_rate=0.01 * rate),

@@ -43,6 +43,16 @@ def test_commits_of_all_runs():
     assert versions([Kept(None)], "commit") == "unknown"
 
 
+def test_an_installed_package_names_its_version(monkeypatch):
+    monkeypatch.setattr(Kept, "environments", [{"anchorlab": "0.2.0", "commit": one} for one in (None, "a" * 40)])
+    assert versions([Kept()], "commit") == f"{'a' * 40}, version 0.2.0"
+    made = Provenance("quick", "0", "1 CPU core", "version 0.2.0", "2.13.0", 1.0)
+    assert made.line == "profile quick · seeds 0 · 1 CPU core · version 0.2.0"
+    assert Provenance("own", "0", "1 CPU core", f"{'a' * 40}, version 0.2.0", "2.13.0", 1.0).line.endswith(
+        f"commit {'a' * 12}, version 0.2.0"
+    )
+
+
 def test_no_seeds_in_words():
     made = Provenance("quick", "none", "1 CPU core", "a" * 40, "2.13.0", 1.0)
     assert made.line == f"profile quick · no seeds · 1 CPU core · commit {'a' * 12}"

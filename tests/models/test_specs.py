@@ -162,6 +162,9 @@ def test_tied_embeddings_need_as_many_tokens_as_outputs():
         (DecoderSpec, {"positions": "rotary", "head_width": 5}, "head_width"),
         (DecoderSpec, {"tied": True, "projection": False}, "tied"),
         (DecoderSpec, {"norm": "layer"}, "norm"),
+        (DecoderSpec, {"heads": 3}, "heads"),
+        (DecoderSpec, {"heads": 0}, "heads"),
+        (DecoderSpec, {"width": "64"}, "width"),
         (VectorSpec, {"heads": 5}, "heads"),
         (VectorSpec, {"initial_scale": 0.0}, "initial_scale"),
         (RecallSpec, {"feed_forward_1": "mpl"}, "feed_forward_1"),
@@ -181,6 +184,23 @@ def test_impossible_specs_are_refused_at_their_field(spec, changes, field):
         parse_model({"kind": spec().kind, **changes})
     assert refused.value.field == f"model.{field}"
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (4, 400, 64)),  # the paper's
+        ({"layers": 2}, (4, 400, 64)),
+        ({"width": 32}, (4, 32, 8)),
+        ({"heads": 2, "width": 32}, (2, 32, 16)),
+        ({"heads": 5}, (5, 400, 80)),
+        ({"heads": 3, "width": 32, "head_width": 7}, (3, 32, 7)),
+    ],
+)
+def test_heads_share_the_width_unless_theirs_is_given(given, expected):
+    spec = DecoderSpec(**given)
+    assert (spec.heads, spec.width, spec.head_width) == expected
+    assert parse_model({"kind": "decoder", **given}) == spec
 
 
 def test_widths_that_follow_are_accepted():

@@ -21,7 +21,7 @@ class Provenance:
         profile: the name of the profile
         seeds: the seeds as text, such as `0..9`
         hardware: the hardware as text, such as `2 CPU cores (Xeon)`; for a result of several parts, their processors
-        commit: the commits that the runs were made with, joined by commas
+        commit: the commits that the runs were made with, or `version` and a version, joined by commas
         torch: the versions of torch that the runs were made with, joined by commas
         seconds: the wall-clock time of training and analysis, without the training of reused runs
         reused: the number of runs that were already in the store; None if this was not counted
@@ -42,7 +42,8 @@ class Provenance:
     @property
     def line(self) -> str:
         """Profile, pretrained model, seeds, hardware and commit in one line, for printing with every figure."""
-        parts = (f"profile {self.profile}", self.model, self.seeds_text, self.hardware, f"commit {self.short_commit}")
+        made_with = self.short_commit if self.commit.startswith("version") else f"commit {self.short_commit}"
+        parts = (f"profile {self.profile}", self.model, self.seeds_text, self.hardware, made_with)
         return " · ".join(part for part in parts if part)
 
     @property
@@ -53,7 +54,7 @@ class Provenance:
     @property
     def short_commit(self) -> str:
         """The first twelve digits of every commit, with `-dirty` if the working tree had uncommitted changes."""
-        return ", ".join(one[:12] + "-dirty" * one.endswith("-dirty") for one in self.commit.split(", "))
+        return short_commits(self.commit)
 
 
 def provenance(
@@ -77,6 +78,14 @@ def provenance(
         torch=versions([run.run for run in runs], "torch"),
         seconds=round(seconds, 1),
         reused=reused,
+    )
+
+
+def short_commits(commits: str) -> str:
+    """Return the first twelve digits of every commit, with `-dirty` where there were uncommitted changes."""
+    return ", ".join(
+        one if one.startswith("version") else one[:12] + "-dirty" * one.endswith("-dirty")
+        for one in commits.split(", ")
     )
 
 
@@ -109,7 +118,12 @@ def _of_parts(runs: Sequence[Run]) -> str:
 def versions(runs: Sequence[Run], what: str) -> str:
     """Return the different values of an entry, such as `commit`, in the environments of runs, joined by commas.
 
-    A missing entry is `unknown`. Without runs, return the entry of this process.
+    A missing entry is `unknown`, but an installed package has its version in place of a commit. Without runs, return
+    the entry of this process.
     """
     made_with = [one for run in runs for one in run.environments] or [environment()]
-    return ", ".join(sorted({one.get(what) or "unknown" for one in made_with}))
+    return ", ".join(sorted({one.get(what) or _instead_of(what, one.get("anchorlab")) for one in made_with}))
+
+
+def _instead_of(what: str, version: str | None) -> str:
+    return f"version {version}" if what == "commit" and version else "unknown"

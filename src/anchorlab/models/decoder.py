@@ -1,7 +1,7 @@
 """The anchor paper's decoder, with a switch for every component, up to the forms of GPT-2 and Llama."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -27,7 +27,8 @@ _LATER = ("norm", "positions", "activation", "biases", "tied")
 class DecoderSpec(ModelSpec):
     """The anchor paper's post-layer-norm decoder (appendix A and B.1), with a switch for every component (Figure 15).
 
-    The defaults are the paper's model: 5.65 M parameters on its vocabulary of 201. A block computes
+    The defaults are the paper's model: 5.65 M parameters on its vocabulary of 201. Where `width` or `heads` is given,
+    `head_width` is `width / heads` unless it is given too. A block computes
     `y = LN(x + Attn(x) W_O)`, then `LN(y + ReLU(y W_in) W_out)`, without biases; the projection `W_U` has one.
     `residual`, `output_linear`, `layer_norm`, `feed_forward` and `mask` apply to all blocks or are given per block.
 
@@ -45,7 +46,7 @@ class DecoderSpec(ModelSpec):
     layers: int = Field(default=4, gt=0, le=1024)
     heads: PositiveInt = 4
     width: PositiveInt = 400
-    head_width: PositiveInt = 64
+    head_width: PositiveInt = Field(default=64, description="width / heads when unset beside width or heads")
     hidden: PositiveInt | None = Field(default=None, description="neurons per feed-forward layer; 3 x width when unset")
     residual: PerBlock = True
     output_linear: PerBlock = True
@@ -66,6 +67,20 @@ class DecoderSpec(ModelSpec):
     activation: Activation = Field(default="relu", description="swiglu adds a gate, a third matrix")
     biases: bool = Field(default=False, description="of the maps in attention and feed-forward layers")
     tied: bool = Field(default=False, description="the projection is the transposed token embedding")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _heads_share_the_width(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or "head_width" in data or not data.keys() & {"width", "heads"}:
+            return data
+        width, heads = (data.get(name, cls.model_fields[name].default) for name in ("width", "heads"))
+        if type(width) is not int or type(heads) is not int or heads < 1:  # the fields' own errors say more
+            return data
+        if width % heads:
+            raise SpecError(
+                "heads", f"{heads} does not divide the width, {width}", "choose a divisor or set head_width"
+            )
+        return {**data, "head_width": width // heads}
 
     @model_validator(mode="after")
     def _widths_fit(self) -> "DecoderSpec":

@@ -14,7 +14,7 @@ from typing import Any
 from anchorlab.engine.members import found_in
 from anchorlab.errors import SpecError
 from anchorlab.findings import Table
-from anchorlab.findings.provenance import versions
+from anchorlab.findings.provenance import short_commits, versions
 from anchorlab.runs import Run, Store
 from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.kept import keep
@@ -78,7 +78,7 @@ def table_of_parts(runs: Sequence[TrainedRun]) -> Table | None:
 
 def _origin(run: TrainedRun, part: Run, made_by: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the processor, commit, date and arithmetic of a part."""
-    commit = ", ".join(one[:12] for one in versions([part], "commit").split(", "))
+    commit = short_commits(versions([part], "commit"))
     version = made_by.get("arithmetic", "1")  # not recorded by the first runs
     arithmetic = f"{run.experiment.recipe.precision}, torch {made_by.get('torch')}, arithmetic {version}"
     return str(made_by.get("device", "unknown")), commit, str(made_by.get("date", "")), arithmetic

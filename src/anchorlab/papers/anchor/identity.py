@@ -40,7 +40,7 @@ from anchorlab.viewer.make import view_run
 ENOUGH, FEWEST = 600, 200  # training sequences
 FITTED = 0.99  # training accuracy
 LOOKED_AT = 500  # test sequences over which a head's numbers are averaged
-FIGURE_13 = DecoderSpec(layers=2, heads=1)  # the paper's model whose heads are looked at
+FIGURE_13 = DecoderSpec(layers=2, heads=1, head_width=64)  # the paper's model whose heads are looked at
 PATTERNS = ("blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern")
 
 PAPER_SIZES = (*range(200, 801, 50), *range(1000, 2601, 200))

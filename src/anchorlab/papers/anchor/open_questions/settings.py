@@ -171,7 +171,7 @@ PAPER = Choices(
     speed=replace(_FULL, recipe=paper_recipe(1000, every=5)),
     order=replace(
         _FULL,
-        model=DecoderSpec(layers=2, heads=1),
+        model=DecoderSpec(layers=2, heads=1, head_width=64),
         recipe=paper_recipe(1000, epochs=800).replace(checkpoints=Times(at=tuple(range(0, 401, 5)))),
     ),
     spikes=replace(

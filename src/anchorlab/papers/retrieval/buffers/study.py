@@ -285,7 +285,7 @@ QUICK = Setting(
 PAPER = Setting(
     Experiment(
         StepRetrieval(),
-        DecoderSpec(layers=3, heads=1, initialisation="gpt2"),
+        DecoderSpec(layers=3, heads=1, head_width=64, initialisation="gpt2"),
         QUICK.two_steps.recipe.replace(
             optimiser=AdamW(learning_rate=1e-4, weight_decay=0.1),
             schedule=WarmupCosine(warmup=1000, horizon=100_000, end=0.1),
