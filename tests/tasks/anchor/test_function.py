@@ -312,9 +312,12 @@ def build(**changes: object) -> AnchorFunction:
         ({"operations": {"3": "-21 then \\+21"}}, "task.operations.3: cannot read"),
         ({"operations": {"3": "-21 then +21"}}, "task.operations.3: -21 then"),
         ({"operations": {"3": 5}}, "task.operations.3: should be text, got 5"),
-        ({"operations": {"4": "x"}}, r"task.operations.4: is not an anchor of the vocabulary; name it in"),
+        (
+            {"operations": {"4": "x"}, "vocabulary": {"anchors": [3]}},
+            r"task.operations.4: is not an anchor of the vocabulary; name it in",
+        ),
         ({"operations": {}}, r"task.operations: anchor 3 has none; give one for each of \[3\]"),
-        ({"rules": "A x -> x"}, "task.rules: are given by name, got 'A x -> x'; write {'rule': 'A x -> x'}"),
+        ({"rules": ["A x -> x"]}, r"task.rules: are given by name, got \['A x -> x'\]; write {'rule': 'A x"),
         ({"placement": {"length": "9"}}, "task.placement.length: is text, '9'; write it without quotes"),
         ({"placement": {"choices": {"A": [4]}}}, r"task.placement.choices.A: 4 is not an anchor"),
         ({"placement": {"choices": {"C": [3]}}}, r"task.placement.choices.C: is not a slot of any pattern; use A"),
@@ -362,6 +365,18 @@ def test_direct_construction_names_the_field() -> None:
         AnchorFunction(vocabulary={"anchors": (20,)})
     with pytest.raises(SpecError, match=r"^operations.3: \+200 leaves the 201 tokens"):
         AnchorFunction(operations={3: "+200"})
+
+
+def test_anchors_are_by_default_those_of_the_operations() -> None:
+    said = AnchorFunction(operations={3: "+1", 7: "-1"}, vocabulary=Vocabulary(anchors=(3, 7)))
+    assert AnchorFunction(operations={7: "-1", 3: "+1"}) == said
+    assert parse_task({"family": "anchor", "name": said.name, "operations": {"3": "+1", "7": "-1"}}) == said
+    wide = AnchorFunction(operations={3: "+1", 7: "-1"}, vocabulary={"size": 300})
+    assert (wide.vocabulary.size, wide.vocabulary.anchors) == (300, (3, 7))
+
+
+def test_a_single_rule_may_be_text() -> None:
+    assert AnchorFunction(rules="A x -> A(x)").rules == {"rule": Rule.parse("A x -> A(x)")}
 
 
 def test_operations_keep_their_meaning_on_disk() -> None:

@@ -1,6 +1,6 @@
 """Anchor functions: the product of vocabulary, rules with their operations, placement, separation and scoring."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -42,10 +42,11 @@ class AnchorFunction(Task):
     """A function of the keys that its anchors point to; every other token is noise.
 
     operations: the operation of each anchor on a key, as in `{3: "+5"}`
-    rules: the pattern of a sequence and its answer, by name, as in `{"mean": "3 x y -> (x + y) // 2"}`
+    rules: the pattern of a sequence and its answer, by name, as in `{"mean": "3 x y -> (x + y) // 2"}`; a single one as
+        text, which is named `rule`
     exceptions: operations of particular pairs of anchors, which `pair(A, B, x)` applies in place of the anchors' own
     rivals: other rules over the same patterns that might explain a model's answers; agreement with each is measured
-    vocabulary: the token ids, and which of them are items and anchors
+    vocabulary: the token ids, and which of them are items and anchors; its anchors are by default those of `operations`
     placement: the length of sequences, and the anchors that the slots of a pattern may hold
     separation: the assignment of sequences to training and test
     scoring: the positions at which the answer is scored
@@ -85,10 +86,21 @@ class AnchorFunction(Task):
     @field_validator("rules", mode="before")
     @classmethod
     def _rules_have_names(cls, given: Any) -> Any:
-        if isinstance(given, str | list | tuple):
-            rule = given if isinstance(given, str) else "A x -> A(x)"
-            raise SpecError("", f"are given by name, got {given!r:.80}", f"write {{'rule': {rule!r}}}")
-        return given
+        if isinstance(given, list | tuple):
+            raise SpecError("", f"are given by name, got {given!r:.80}", "write {'rule': 'A x -> A(x)'}")
+        return {"rule": given} if isinstance(given, str) else given
+
+    @model_validator(mode="before")
+    @classmethod
+    def _operations_name_anchors(cls, data: Any) -> Any:
+        operations = data.get("operations") if isinstance(data, Mapping) else None
+        if not operations or not isinstance(operations, Mapping):
+            return data
+        vocabulary = data.get("vocabulary", {})
+        named = [str(anchor) for anchor in operations]
+        if not isinstance(vocabulary, Mapping) or "anchors" in vocabulary or not all(map(str.isdecimal, named)):
+            return data
+        return {**data, "vocabulary": {**vocabulary, "anchors": sorted({int(anchor) for anchor in named})}}
 
     @field_validator("operations", "exceptions", "rules", "rivals", "shares")
     @classmethod
