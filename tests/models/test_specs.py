@@ -195,12 +195,16 @@ def test_impossible_specs_are_refused_at_their_field(spec, changes, field):
         ({"heads": 2, "width": 32}, (2, 32, 16)),
         ({"heads": 5}, (5, 400, 80)),
         ({"heads": 3, "width": 32, "head_width": 7}, (3, 32, 7)),
+        ({"heads": 1, "width": 32, "head_width": 64}, (1, 32, 64)),
+        ({"head_width": 100}, (4, 400, 100)),
     ],
 )
 def test_heads_share_the_width_unless_theirs_is_given(given, expected):
     spec = DecoderSpec(**given)
     assert (spec.heads, spec.width, spec.head_width) == expected
     assert parse_model({"kind": "decoder", **given}) == spec
+    assert eval(f"DecoderSpec({', '.join(f'{name}={value}' for name, value in spec.__repr_args__())})") == spec
+    assert len(dict(spec.__repr_args__())) == len(given)
 
 
 def test_widths_that_follow_are_accepted():

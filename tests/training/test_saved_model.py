@@ -219,7 +219,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 def test_an_ensemble_prints_in_two_lines(decoder):
     shape = decoder.experiment.task.shape
     shown = repr(initialise(DecoderSpec(layers=2, heads=1, width=8), shape, seeds=range(40)))
-    embeddings, block = 201 * 8 + 9 * 8, 4 * 8 * 64 + 2 * 8 * 24 + 2 * 16  # attention, feed-forward layer, norms
+    embeddings, block = 201 * 8 + 9 * 8, 4 * 8 * 8 + 2 * 8 * 24 + 2 * 16  # attention, feed-forward layer, norms
     assert shown.splitlines() == [
         "Ensemble of 40 members: DecoderSpec(layers=2, heads=1, width=8)",
         f"{embeddings + 2 * block + 8 * 201 + 201:,} trainable parameters each, float32 on cpu",
@@ -228,7 +228,7 @@ def test_an_ensemble_prints_in_two_lines(decoder):
 
 
 def test_runs_and_batches_print_short(decoder):
-    spec = "DecoderSpec(layers=2, heads=2, width=16, head_width=8, hidden=24)"
+    spec = "DecoderSpec(layers=2, heads=2, width=16, hidden=24)"
     assert repr(decoder) == f"anchor/identity {decoder.run.address}: {spec}, 2 seeds, 2 steps"
     batch = decoder.experiment.task.sample("test", 1000, seed=0)
     assert repr(batch).splitlines() == [

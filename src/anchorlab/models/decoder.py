@@ -1,7 +1,7 @@
 """The anchor paper's decoder, with a switch for every component, up to the forms of GPT-2 and Llama."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -98,6 +98,15 @@ class DecoderSpec(ModelSpec):
         if self.tied and not self.projection:
             raise SpecError("tied", "there is no projection to tie", "use projection=True or tied=False")
         return self
+
+    def __repr_args__(self) -> Iterable[tuple[str, Any]]:
+        """Yield what a user would write: `head_width` only if it does not follow from width and heads."""
+        apart = dict(super().__repr_args__())
+        follows = self.width // self.heads if apart.keys() & {"width", "heads"} else 64
+        return {
+            **{name: value for name, value in apart.items() if name != "head_width"},
+            **({} if self.head_width == follows else {"head_width": self.head_width}),
+        }.items()
 
     @model_serializer(mode="wrap")
     def _written(self, write: Callable[["DecoderSpec"], dict[str, Any]]) -> dict[str, Any]:
