@@ -33,6 +33,11 @@ class SpecError(AnchorlabError, ValueError):
         return type(self), (self.field, self.problem, self.remedy)
 
 
+def too_long(field: str, given: int, longest: int) -> SpecError:
+    """Return the error for sequences with more positions than a model reads."""
+    return SpecError(field, f"have {given} positions, and the model reads {longest}", f"give at most {longest}")
+
+
 def one_sequence(field: str) -> SpecError:
     """Return the error for a single sequence in place of a batch."""
     return SpecError(field, "are one sequence without a batch axis", "give a batch of one, inputs[None]")

@@ -264,3 +264,8 @@ def test_a_kind_is_registered_once():
         @register_model("decoder")
         class Other(DecoderSpec):
             pass
+
+
+def test_a_plain_module_says_how_many_positions_it_reads():
+    with pytest.raises(SpecError, match=r"^inputs: have 10 positions, and the model reads 9; give at most 9"):
+        DecoderSpec(width=8).build(ANCHOR)(torch.zeros(2, 10, dtype=torch.int64))

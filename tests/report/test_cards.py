@@ -57,7 +57,17 @@ def every(trained):
     batch = task.sample("test", 50, seed=0)
     found = circuit(path(0, JOIN, cut=0.51), path(2, FIRST, cut=0.25))
     record = al.look(trained, batch, ["blocks.*.attn.hook_pattern"])
-    return [task, task.proof(), batch, trained, trained.ensemble(), record, found, make_findings()]
+    return [
+        task,
+        task.proof(),
+        batch,
+        trained,
+        Store(trained.run.path.parent),
+        trained.ensemble(),
+        record,
+        found,
+        make_findings(),
+    ]
 
 
 def test_a_task_shows_its_rule_and_examples_in_colour():
@@ -101,9 +111,15 @@ def test_a_run_shows_its_last_metrics(trained):
     shown = read(trained)
     last = trained.metric("loss").filter(step=4)["value"]
     assert trained.run.address in shown.words
-    assert "DecoderSpec(layers=2, heads=2, width=16, head_width=8, hidden=24)" in shown.words
+    assert "DecoderSpec(layers=2, heads=2, width=16, hidden=24)" in shown.words
     assert f"loss | {last.mean():.4g} | {last.min():.4g} | {last.max():.4g}" in shown.text
     assert "3, seeds 0, 1, 2" in shown.words
+
+
+def test_a_store_shows_its_newest_runs(trained):
+    shown = read(Store(trained.run.path.parent))
+    assert "1 run" in shown.words
+    assert f"{trained.run.address[:8]} | anchor/identity | 3 | finished" in shown.text
 
 
 def test_a_damaged_run_says_so(trained, tmp_path):
@@ -117,7 +133,7 @@ def test_a_damaged_run_says_so(trained, tmp_path):
 def test_an_ensemble_shows_its_architecture_and_size(trained):
     shown = read(trained.ensemble())
     assert "3 members" in shown.words
-    assert "DecoderSpec(layers=2, heads=2, width=16, head_width=8, hidden=24)" in shown.words
+    assert "DecoderSpec(layers=2, heads=2, width=16, hidden=24)" in shown.words
     count = sum(one.numel() for one in trained.model(0).parameters())
     assert f"{count:,}" in shown.words
 

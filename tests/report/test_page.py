@@ -298,3 +298,10 @@ def test_values_and_durations_in_words():
         "2 min 21 s, reusing 1 run",
         "2 min 21 s, reusing 2 runs",
     ]
+
+
+@pytest.mark.parametrize("given", ["anchor/identity", 3, [PROVENANCE]])
+def test_what_is_no_findings_has_no_report(tmp_path, given):
+    with pytest.raises(SpecError, match=r"^report\.findings: a (str|int|Provenance) is not findings; give what al\."):
+        write_report(given, tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())

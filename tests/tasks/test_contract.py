@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import Batch, Task, example_data, parse_task
+from anchorlab.tasks import Batch, Task, example_data, parse_task, task
 from tests.tasks.examples import TASKS
 
 N = 300
@@ -200,3 +200,8 @@ def test_proof_is_told_in_words_and_numbers(one: Task, monkeypatch: pytest.Monke
     proof = one.proof()
     assert proof.holds and proof.words and all(line.endswith(".") for line in proof.words)
     json.dumps(proof.numbers)
+
+
+def test_splits_that_share_sequences_have_a_proof_at_once() -> None:
+    one = task("recall/noisy")
+    assert not one.separated and one.proof().numbers["samples"] == 1000

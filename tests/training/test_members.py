@@ -30,6 +30,11 @@ def test_every_stream_of_a_seed_differs_between_members():
         assert not torch.equal(batches.inputs[0], batches.inputs[1])
 
 
+def test_a_negative_number_of_seeds_is_refused():
+    with pytest.raises(SpecError, match=r"^members\.seeds: -1 is no number of seeds; a single seed is a list of one"):
+        Members.of(-1)
+
+
 def test_a_number_of_seeds_counts_them():
     ten = Members(seeds=10)
     assert ten == Members(seeds=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9))

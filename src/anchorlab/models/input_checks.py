@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from anchorlab.errors import SpecError, one_sequence
+from anchorlab.errors import SpecError, one_sequence, too_long
 from anchorlab.models.embedding import TokenEmbedding, VectorEmbedding
 
 
@@ -39,8 +39,7 @@ def readable(
     check_range(inputs, len(embed.W_E), field, "a token", "give tokens of the model's own task")
     longest = None if places is None else len(places.W_pos)
     if longest is not None and inputs.shape[1] > longest:
-        problem = f"have {inputs.shape[1]} positions, and the model reads {longest}"
-        raise SpecError(field, problem, f"give sequences of at most {longest}")
+        raise too_long(field, inputs.shape[1], longest)
     return inputs.long()
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.axes import InputKind, TaskShape
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, too_long
 from anchorlab.models.attention import Embedded, causal_mask
 from anchorlab.models.block import STREAM, Block, LayerNorm, RMSNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding, VectorEmbedding
@@ -92,6 +92,8 @@ class Transformer(Model):
         x = tap("hook_embed", self.embed(inputs))
         places = None if self.pos_embed is None else self.pos_embed.W_pos[: x.shape[1]]
         if places is not None:
+            if len(places) < x.shape[1]:
+                raise too_long("inputs", x.shape[1], len(places))
             x = x + tap("hook_pos_embed", places.expand_as(x))
         return x, Embedded(inputs, self.embed.W_E, places) if isinstance(self.embed, TokenEmbedding) else None
 

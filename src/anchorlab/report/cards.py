@@ -13,6 +13,7 @@ from anchorlab.lens import Circuit, Landscape, Record
 from anchorlab.lens.landscape import SHARE
 from anchorlab.lens.look.record import sites_by_layer
 from anchorlab.report.page import environment
+from anchorlab.runs import Store
 from anchorlab.runs.metrics import last_metrics
 from anchorlab.spec import Spec
 from anchorlab.tasks import Task
@@ -22,6 +23,7 @@ from anchorlab.training import Ensemble, TrainedRun
 from anchorlab.training.evaluation import UNEDITED
 
 _FEW = 4  # sequences shown of a batch
+_NEWEST = 8  # runs shown of a store
 _TOKENS = 40  # tokens shown of a sequence of a batch
 _PLAIN = ("noise", "plain", "token")  # roles without a colour
 _COLOURS = 6
@@ -127,13 +129,28 @@ def _run(run: TrainedRun) -> Card:
         "members": f"{len(one.members)}, seeds {_listed(one.members.seeds)}",
         "training": unit if unit.endswith("steps") or not one.trained else f"{unit}, {one.steps:,} steps",
         **_fields(one.recipe, without=("duration", "unit")),
-        "checkpoints": f"{len(run.checkpoints)}, the last at step {run.checkpoints[-1]:,}",
+        "checkpoints": f"{len(run.checkpoints)}, the last at step {run.checkpoints[-1]:,}"
+        if run.has_weights
+        else "none",
     }
     last = last_metrics(run.metrics)
     usual = {"group": "all", "edit": UNEDITED}
     last = last.drop([name for name, value in usual.items() if set(last[name]) == {value}])
     table = Rows("At the end, over members", last.columns, last.rows())
     return Card("run", run.run.label, facts=facts, table=table)
+
+
+@card.register
+def _store(store: Store) -> Card:
+    entries = store.select()
+    newest = sorted(entries, key=lambda one: one.modified, reverse=True)[:_NEWEST]
+    rows = [(Markup("<code>{}</code>").format(one.address[:8]), one.label, one.members, one.state) for one in newest]
+    facts = {"folder": str(store.root), "size": f"{sum(one.size for one in entries) / 1e6:.1f} MB"}
+    table = Rows("The newest", ("run", "label", "members", "state"), rows) if rows else None
+    opened = Markup("Open one with <code>al.run(address)</code>, some with <code>al.find_runs(conditions)</code>")
+    return Card(
+        "store", f"{len(entries):,} run{'s' if len(entries) != 1 else ''}", facts=facts, table=table, after=opened
+    )
 
 
 @card.register

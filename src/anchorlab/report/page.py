@@ -23,9 +23,12 @@ def write_report(findings: Findings | Sequence[Findings], path: Path | str, titl
     The same findings give the same bytes. `write_page` writes the file. `title` defaults to the title of the study, or
     to `anchorlab report` for several studies.
 
-    Errors: `SpecError` if there are no findings, and if the folder does not exist.
+    Errors: `SpecError` for anything else than findings, if there are none, and if the folder does not exist.
     """
-    studies = (findings,) if isinstance(findings, Findings) else tuple(findings)
+    studies = tuple(findings) if isinstance(findings, Sequence) else (findings,)
+    if strange := [one for one in studies if not isinstance(one, Findings)]:
+        remedy = "give what al.run_study returned; a run draws itself by run.plot()"
+        raise SpecError("report.findings", f"a {type(strange[0]).__name__} is not findings", remedy)
     if not studies:
         raise SpecError("report.findings", "is empty", "run a study first")
     return write_page(render(studies, title or (studies[0].title if len(studies) == 1 else "anchorlab report")), path)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anchorlab.drawable import Drawable
 from anchorlab.errors import InUseError, SpecError, StoreError
 from anchorlab.plain import check_way, discard, is_plain_folder
 from anchorlab.runs.atomic_files import matching, sync_directory
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _REMOVED = ".removed-"
 
 
-class Store:
+class Store(Drawable):
     """The runs in the directory `root`: by default $ANCHORLAB_STORE, else `runs` in the working directory.
 
     Nothing is written outside `root`, and nothing before a run is opened. Several processes may share a store.

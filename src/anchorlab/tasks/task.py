@@ -19,6 +19,7 @@ from anchorlab.spec import Spec, unknown_name
 from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
 from anchorlab.tasks.metrics import LossKind, correct, loss_per_position, probability
 
+_CHECKED = 1000  # sequences of each split of a task without a separation
 _ROWS_AT_ONCE = 100_000
 _READERS = ("oracle", "split_of", "ideal", "render")
 
@@ -144,8 +145,11 @@ class Task(Spec, Drawable):
         raise SpecError("task", f"the {self.family!r} family has no ideal predictor", "use its oracle")
 
     def proof(self) -> Proof:
-        """Return a proof that the splits are separate; by default `prove_by_samples`."""
-        return prove_by_samples(self, self.proof_samples)
+        """Return a proof that the splits are separate; by default `prove_by_samples`.
+
+        Where sequences may recur in several splits, a thousand of each are drawn to check that `split_of` knows them.
+        """
+        return prove_by_samples(self, self.proof_samples if self.separated else _CHECKED)
 
     def losses(
         self, outputs: Float[Tensor, "batch scored output"], targets: Shaped[Tensor, "batch scored *output"]

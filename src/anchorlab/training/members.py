@@ -94,6 +94,8 @@ class Members(Spec):
     def _count(cls, seeds: Any) -> Any:
         if not isinstance(seeds, int) or isinstance(seeds, bool):
             return seeds
+        if seeds < 0:
+            raise ValueError(f"{seeds} is no number of seeds; a single seed is a list of one")
         if seeds > MOST_MEMBERS:
             raise ValueError(f"{seeds} is more than {MOST_MEMBERS} members")
         return tuple(range(seeds))

@@ -104,7 +104,7 @@ class TestAccepted:
 REFUSED = [
     ({"inputs": INPUTS + 5}, r"inputs: hold \d+, a token outside 0\.\.10; give tokens of the model's own task"),
     ({"inputs": INPUTS - 20}, r"inputs: hold -\d+, a token outside 0\.\.10"),
-    ({"inputs": INPUTS.repeat(1, 2)}, "inputs: have 12 positions, and the model reads 6; give sequences of at most 6"),
+    ({"inputs": INPUTS.repeat(1, 2)}, "inputs: have 12 positions, and the model reads 6; give at most 6"),
     ({"inputs": [[1, 2], [3]]}, "inputs: have sequences of 1 to 2 positions; give sequences of one length"),
     ({"inputs": INPUTS.float()}, r"inputs: are float32 of shape \(4, 6\), and the model reads tokens; give integers"),
     ({"inputs": INPUTS[None]}, r"inputs: are integers of shape \(1, 4, 6\), and the model reads tokens"),
