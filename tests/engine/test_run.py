@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from anchorlab.engine import run, train
+from anchorlab.engine.local import _here
 from anchorlab.engine.planning import _choose_workers, _divide, _importable, _plan, unguarded
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.models import DecoderSpec, VectorSpec
@@ -257,16 +258,19 @@ def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):
         ("__main__.py", "", False),
     ],
 )
-def test_a_script_that_processes_could_not_import_is_warned_at_its_first_training(
+def test_a_script_that_processes_could_not_import_is_warned_before_they_start(
     tmp_path, monkeypatch, script, text, warned
 ):
     (tmp_path / script).write_text(text)
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / script), raising=False)
     found = unguarded()
     assert (found is not None) == warned and "\n" not in (found or "")
-    with warnings.catch_warnings(record=True) as caught:
-        train("anchor/identity", DECODER, SAMPLE.replace(duration=1), store=Store(tmp_path / "runs"))
-    assert [str(one.message) for one in caught] == [found] * warned
+    monkeypatch.setattr("anchorlab.engine.local._in_processes", lambda jobs, local, hear, done: _here(jobs, hear, done))
+    for workers, expected in ((1, []), (2, [found] * warned), (2, [])):  # the last reads the run back
+        with warnings.catch_warnings(record=True) as caught:
+            recipe = SAMPLE.replace(duration=workers)
+            train("anchor/identity", DECODER, recipe, seeds=2, store=Store(tmp_path / "runs"), workers=workers)
+        assert [str(one.message) for one in caught] == expected
 
 
 def test_work_beyond_the_memory_ends_in_one_line(tmp_path, monkeypatch):

@@ -232,7 +232,7 @@ def unguarded() -> str | None:
     except OSError:
         return None
     what = "put what it runs below `if __name__ == '__main__':`"
-    return f"{Path(script).name}: {what}; longer trainings use processes that import it"
+    return f"{Path(script).name}: {what}; the processes that train import it"
 
 
 def _importable(experiment: Experiment) -> bool:

@@ -65,7 +65,7 @@ def run(
     Returns: the finished run of each experiment.
 
     Issues one `DivergedWarning` that names the members that diverged in newly trained runs (see `TrainedRun.diverged`),
-    and warns of a script without `if __name__ == "__main__":`.
+    and warns of a script without `if __name__ == "__main__":` that several processes would import.
 
     Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store. If a piece
     fails, all pieces that do not depend on its run are still trained; then `IncompleteError` is raised, or the piece's
@@ -82,8 +82,6 @@ def run(
         runs = [held(one, stores) for one in experiments]
         return [TrainedRun(one) for one in runs if one is not None]
     device = check_place(device, workers)
-    if (text := unguarded()) is not None:
-        warnings.warn(text, stacklevel=3)
     todo = {one.cell.address: one for one in experiments if one.cell not in store}
     failures: list[Failure] = []
     if starts := [one.start for one in todo.values() if one.start is not None]:
@@ -98,6 +96,8 @@ def run(
     backend: Backend
     if on == "local":
         backend, plans = local(todo, workers, device, execution, experiments)
+        if backend.workers > 1 and (text := unguarded()) is not None:
+            warnings.warn(text, stacklevel=3)
     else:
         backend = on if not isinstance(on, str) else Ray(device=device) if on == "ray" else Folder()
         plans = for_others(todo, workers, execution, experiments)
