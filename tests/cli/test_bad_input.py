@@ -80,6 +80,8 @@ TRAIN = ("train", "anchor/identity")
         (("study", "anchor/identity", "--report", "."), "report: . cannot be written"),
         (("study", "anchor/identity", "--report", "none/deep/page.html"), "/none/deep; make it first"),
         (("truncate", "abc", "--figure", "none/cuts.svg"), "/none; make it first, or name another file"),
+        (("claims", "own/mine"), "study: own/mine has not run in this store; run it by `anchorlab study FILE`"),
+        (("claims", "mine.py"), "study: mine.py has not run in this store; run it by `anchorlab study mine.py`"),
         (("inspect", "abc"), "no run begins with 'abc'; `anchorlab runs` lists them"),
         (("inspect", "abc", "-n", "0"), "n: cannot measure on 0 sequences"),
         (("runs", "show", "abc"), "no run begins with 'abc'"),

@@ -91,6 +91,8 @@ def test_train_and_what_follows(anchorlab, small):
     assert all(0 <= row["value"] <= 1 for row in heads)
     table = anchorlab("inspect", address[:6], "-n", "20").out
     assert "0.0" in table and max(map(len, table.splitlines())) <= COLUMNS
+    assert "the one of lowest loss among 2 members; --member shows another" in table
+    assert "one of 2 members; --member shows another" in anchorlab("inspect", address[:6], "--member", "1").out
 
     assert anchorlab("runs", "remove", address[:6], "--yes").out == f"removed {address}\n"
     assert json.loads(anchorlab("runs", "--json").out) == []

@@ -1,5 +1,6 @@
 """Finished runs: metrics picked by name, and members as plain modules."""
 
+import polars as pl
 import pytest
 import torch
 from torch import nn
@@ -50,6 +51,17 @@ def test_a_metric_is_picked_by_name(decoders):
 def test_an_unknown_name_is_an_error_with_the_nearest_one(decoders, arguments, message):
     with pytest.raises(SpecError, match=message):
         decoders.metric(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [([[3, 1], [2, 0.5], [0.1, 2]], 1), ([[1, 1], [1, 1], [1, 1]], 0), ([[0, float("nan")], [9, 8], [9, 9]], 1)],
+)
+def test_the_best_member_has_the_lowest_loss_at_its_end(decoders, monkeypatch, losses, best):
+    rows = [(member, step, value) for member, each in enumerate(losses) for step, value in enumerate(each)]
+    table = pl.DataFrame(rows, schema={"member": int, "step": int, "value": float}, orient="row")
+    monkeypatch.setattr(type(decoders), "metric", lambda run, metric, split: {("loss", "test"): table}[metric, split])
+    assert decoders.best_member == best
 
 
 @pytest.mark.parametrize("name", ["decoders", "tied"])

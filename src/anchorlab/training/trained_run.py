@@ -80,6 +80,13 @@ class TrainedRun(Drawable):
         """
         return {member: step for member, _, step in diverged_members(self.metrics).rows()}
 
+    @property
+    def best_member(self) -> int:
+        """The member with the lowest loss at its end on the last split that was measured; the first of equal ones."""
+        split = self.experiment.splits[-1]
+        ends = self.metric("loss", split).group_by("member", maintain_order=True).last()
+        return int(ends.with_columns(ends["value"].fill_nan(float("inf"))).sort("value", "member")["member"][0])
+
     def metric(self, metric: str, split: str = "test", group: str = "all", edit: str = UNEDITED) -> "pl.DataFrame":
         """Return one metric over training, with columns member, step, value.
 

@@ -27,7 +27,7 @@ def circuit(
     run: shared.AnyRun,
     /,
     *,
-    member: int = 0,
+    member: int | None = None,
     step: shared.Step = None,
     threshold: float | None = None,
     split: str | None = None,
@@ -43,7 +43,7 @@ def circuit(
     Parameters
     ----------
     member
-        Index of the member, from 0.
+        Index of the member, from 0; by default the one with the lowest loss.
     threshold
         Largest loss of the circuit; by default the model's loss plus 4 % of attention's effect on the loss.
     split
@@ -67,6 +67,7 @@ def circuit(
 
     began, trained = time.monotonic(), TrainedRun(shared.found_run(run, store))
     check_member(member, len(trained.experiment.members))
+    member = trained.best_member if member is None else member
     shown = None if step is None else [step]
     step = trained.checkpoints[-1] if step is None else step
     found = find_circuit(

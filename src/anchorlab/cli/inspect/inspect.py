@@ -28,7 +28,7 @@ def inspect(
     n
         Number of sequences of the task's last split.
     member
-        Index of the member, from 0; by default the first, and all of them in JSON.
+        Index of the member, from 0; by default the one with the lowest loss, and all of them in JSON.
     page
         Also write the attention viewer to this HTML file: every head along training. Small models run in the page.
     """
@@ -49,8 +49,9 @@ def inspect(
     batch = task.sample(task.splits[-1], n, seed=0)
     record = look(trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
     found = detect(record, batch)
+    shown = trained.best_member if member is None else member
     if member is not None or not json:
-        found = found.filter(found["member"] == (member or 0))
+        found = found.filter(found["member"] == shown)
     if page is not None:
         from anchorlab.report import show  # imports matplotlib
 
@@ -58,10 +59,11 @@ def inspect(
     if json:
         print_json(found.to_dicts())
         return
-    seed = trained.experiment.members.seeds[member or 0]
-    print_heads(found, f"{trained.run.label}: what each head of member {member or 0} does, seed {seed}")
+    seed = trained.experiment.members.seeds[shown]
+    print_heads(found, f"{trained.run.label}: what each head of member {shown} does, seed {seed}")
     if count > 1:
-        print_text(f"one of {counted(count, 'member')}; --member shows another")
+        which = "the one of lowest loss among" if member is None else "one of"
+        print_text(f"{which} {counted(count, 'member')}; --member shows another")
     print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: the head does this and nothing else; @: the offset")
     if page is not None:
         print_text(f"attention viewer: {page}", wrapped=False)
