@@ -3,7 +3,7 @@
 from math import isfinite
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from anchorlab.studies.claim import Measurement, over, spread
@@ -11,7 +11,7 @@ from anchorlab.studies.interval import Statistic, bootstrap
 
 
 def over_shared(
-    rows: Float[Tensor, "seed *condition"], taken: Statistic, of: str = "seeds", detail: str = ""
+    rows: Shaped[Tensor, "seed *condition"], taken: Statistic, of: str = "seeds", detail: str = ""
 ) -> Measurement:
     """Measure `taken` over several seeds, such as a ratio of the means of two conditions.
 
