@@ -1,9 +1,11 @@
 """What a budget pays for: by hand-made costs, the cheapest claims first."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from anchorlab.engine import ForecastCell
 from anchorlab.errors import SpecError
 from anchorlab.papers.published import published
 from anchorlab.papers.verifying import Candidate, Plan, candidates, make_plan, ordered, settled_in
@@ -76,6 +78,30 @@ def test_a_study_far_beyond_the_budget_is_not_measured(tmp_path):
     (one,) = [each for each in candidates(["anchor/recitation"]) if each.profile == "paper"]
     plan = make_plan([one], 1.0, store=Store(tmp_path))
     assert (plan.within, [step.rough for step in plan.beyond]) == ((), [True])
+
+
+def test_timing_ends_after_a_tenth_of_the_budget_and_begins_with_the_cheapest(tmp_path, monkeypatch):
+    found = [each for each in candidates(["anchor/recitation", "anchor/frequency"]) if each.profile == "paper"]
+    now, timed = iter(range(100)), []  # a clock that a second passes between two looks
+
+    def forecast(experiments, *_, **__):
+        timed.append(experiments[0].task.name)
+        return SimpleNamespace(cells=[ForecastCell(one, False, False, 1.0) for one in experiments])
+
+    monkeypatch.setattr("anchorlab.papers.verifying.forecast", forecast)
+    monkeypatch.setattr("anchorlab.papers.verifying.time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("anchorlab.papers.verifying.estimated_seconds", lambda one: len(one.task.name))
+    plan = make_plan(found, 15.0, store=Store(tmp_path))  # ends at 1.5 s: after one of the two
+    assert timed == ["anchor/frequency"]
+    assert {step.candidate.study.name: step.rough for step in (*plan.within, *plan.beyond)} == {
+        "anchor/frequency": False,
+        "anchor/recitation": True,
+    }
+
+
+def test_a_step_says_whether_an_earlier_one_trains_some_of_its_runs():
+    plan = ordered([candidate("x", 0), candidate("y", 0, 1), candidate("z", 2)], {A: 1.0, B: 2.0, C: 9.0}, budget=100)
+    assert [(step.seconds, step.shared) for step in plan.within] == [(1.0, False), (2.0, True), (9.0, False)]
 
 
 def test_only_exact_values_and_those_of_the_papers_setting_settle_a_claim():

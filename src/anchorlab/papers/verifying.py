@@ -5,6 +5,7 @@ published, others from the profiles that have the paper's setting.
 """
 
 import math
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ SETTLING = ("paper", "exact")
 """The scopes in which a claim is settled."""
 
 _ROUGH = 4.0  # a study is timed only if its rough estimate is below this many budgets
+_PLANNING, _MOST_PLANNING = 0.1, 60.0  # of the budget, and seconds, after which no further study is timed
 _UNKNOWN = 600.0  # seconds of a study that trains nothing and is not published
 
 
@@ -51,12 +53,14 @@ class Step:
         claims: the ids of the claims that it settles and no earlier step does
         seconds: estimated time, without the runs that earlier steps train
         rough: whether the estimate counts operations in place of measuring steps
+        shared: whether an earlier step trains some of its runs
     """
 
     candidate: Candidate
     claims: frozenset[str]
     seconds: float
     rough: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,8 @@ def make_plan(
 ) -> Plan:
     """Return which candidates a budget pays for, in the order of open claims per second.
 
-    Shared runs count once, finished runs cost nothing. On a CPU, candidates far beyond the budget are not timed.
+    Shared runs count once, finished runs cost nothing. On a CPU, candidates far beyond the budget are not timed, and
+    timing ends after a tenth of the budget or a minute; it begins with the cheapest candidates.
 
     Args:
         found: the candidates
@@ -163,14 +168,19 @@ def make_plan(
     counted = {
         address: 0.0 if one.cell in store else estimated_seconds(one) / processes for address, one in every.items()
     }
-    near = [
-        one
-        for each in found
-        if device != "cpu" or sum(counted[one.cell.address] for one in each.experiments) <= _ROUGH * budget
-        for one in each.experiments
-    ]
-    cells = forecast(near, store, workers, device, report=report).cells
-    measured = {cell.experiment.cell.address: cell.seconds / processes for cell in cells}
+
+    def rough_cost(each: Candidate) -> float:
+        return sum(counted[one.cell.address] for one in each.experiments)
+
+    near = sorted((each for each in found if each.experiments), key=rough_cost)
+    near = [each for each in near if device != "cpu" or rough_cost(each) <= _ROUGH * budget]
+    end, measured = time.monotonic() + min(_PLANNING * budget, _MOST_PLANNING), dict[str, float]()
+    for each in near:
+        if device == "cpu" and time.monotonic() > end:
+            break
+        untimed = [one for one in each.experiments if one.cell.address not in measured]
+        cells = forecast(untimed, store, workers, device, report=report).cells if untimed else ()
+        measured |= {cell.experiment.cell.address: cell.seconds / processes for cell in cells}
     return ordered(found, {**counted, **measured}, budget, settled, rough=counted.keys() - measured.keys())
 
 
@@ -210,9 +220,10 @@ def ordered(
 def _step(
     one: Candidate, costs: Mapping[str, float], settled: set[str], paid: set[str], rough: Collection[str]
 ) -> Step:
-    addresses = {each.cell.address for each in one.experiments} - paid
+    every = {each.cell.address for each in one.experiments}
+    addresses = every - paid
     seconds = sum(costs[address] for address in addresses) if one.experiments else _published_seconds(one)
-    return Step(one, one.claims - settled, seconds, any(address in rough for address in addresses))
+    return Step(one, one.claims - settled, seconds, any(one in rough for one in addresses), addresses != every)
 
 
 def _published_seconds(one: Candidate) -> float:

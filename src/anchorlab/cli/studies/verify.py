@@ -291,8 +291,8 @@ def _print_plan(plan: "Plan", budget: str) -> None:
 
 
 def _plan_row(step: "Step") -> tuple[str, str, int, str]:
-    rough = "about " if step.rough else ""
-    return step.candidate.study.name, step.candidate.profile, len(step.claims), rough + duration(step.seconds)
+    time = f"{'about ' * step.rough}{duration(step.seconds)}{' more than those above' * step.shared}"
+    return step.candidate.study.name, step.candidate.profile, len(step.claims), time
 
 
 def _plan_data(plan: "Plan") -> dict[str, Any]:
@@ -303,6 +303,7 @@ def _plan_data(plan: "Plan") -> dict[str, Any]:
             "claims": sorted(step.claims),
             "seconds": step.seconds,
             "rough": step.rough,
+            "shared": step.shared,
         }
 
     return {"within": list(map(data, plan.within)), "beyond": list(map(data, plan.beyond)), "seconds": plan.seconds}
