@@ -228,5 +228,6 @@ def unknown_name(field: str, name: str, known: Iterable[str] | Mapping[str, Any]
     """
     names = sorted(known)
     near = get_close_matches(name, names, n=1, cutoff=0.6)
-    remedy = f"did you mean {near[0]!r}?" if near else (f"known: {', '.join(names)}" if names else "remove it")
+    listed = ", ".join(repr(one) if "," in one else one for one in names)
+    remedy = f"did you mean {near[0]!r}?" if near else (f"known: {listed}" if names else "remove it")
     return SpecError(field, f"unknown {what} {name!r}", remedy)

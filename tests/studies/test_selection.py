@@ -119,7 +119,7 @@ HYPOTHESIS = '[[hypothesis]]\nname = "h"\nstatement = "It is so"\n'
         (BASE + HYPOTHESIS, r"mine\.toml: hypothesis\.0\.h: needs one band"),
         (f"{BASE}{HYPOTHESIS}at_least = 1\nat_most = 2", r"mine\.toml: hypothesis\.0\.h: needs one band"),
         (f"{BASE}{HYPOTHESIS}within = [2, 1]", r"mine\.toml: hypothesis\.0\.h: 2 to 1 accepts no value"),
-        (f'{BASE}{HYPOTHESIS}at_least = 1\nruns = "no *"', r"mine\.toml: hypothesis\.h\.runs: unknown runs 'no \*'"),
+        (f'{BASE}{HYPOTHESIS}at_least = 1\nruns = "no *"', r"mine\.toml: hypothesis\.h\.runs: no run is named 'no \*'"),
         (f'{BASE}{HYPOTHESIS}at_least = 1\nsplit = "tset"', r"hypothesis\.h\.split: .* did you mean 'test'"),
         (f'{BASE}{HYPOTHESIS}at_least = 1\nmetric = "los"', r"hypothesis\.h\.metric: .* did you mean 'loss'"),
         (BASE + 2 * f"{HYPOTHESIS}at_least = 1\n", r"hypothesis\.h: own/mine has a claim of this name"),

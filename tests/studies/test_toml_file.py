@@ -38,7 +38,10 @@ def test_the_grid_changes_the_defaults_of_the_task(tmp_path):
     cells = read(tmp_path, f"{text}[grid]\nmodel.heads = [1, 2]\nrecipe.learning_rate = [1e-3, 3e-3, 1e-2]\n")
     default = default_recipe(task("anchor/identity")).replace(batch=20, evaluation=Evaluation(every=100))
     wanted = [
-        (DecoderSpec(heads=heads), default.replace(optimiser=default.optimiser.replace(learning_rate=rate)))
+        (
+            DecoderSpec(heads=heads, head_width=64),
+            default.replace(optimiser=default.optimiser.replace(learning_rate=rate)),
+        )
         for heads in (1, 2)
         for rate in (1e-3, 3e-3, 1e-2)
     ]
@@ -84,6 +87,21 @@ def test_seeds_and_names(tmp_path):
     assert read_sweep(tmp_path / "mine.toml")[0].name == "own/that"
 
 
+def test_points_are_named_in_the_files_order(tmp_path):
+    grid = "[grid]\nrecipe.weight_decay = [0.1]\nmodel.layers = [2, 1]\nrecipe.data.size = [200]\n"
+    (tmp_path / "mine.toml").write_text(f'task = "anchor/identity"\n{grid}')
+    study, _ = read_sweep(tmp_path / "mine.toml")
+    labels = [one.label for one in study.experiments_of("quick")]
+    assert labels == ["weight decay 0.1, layers 2, size 200", "weight decay 0.1, layers 1, size 200"]
+
+
+def test_an_unknown_point_is_answered_by_the_nearest(tmp_path):
+    hypothesis = '[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "layer 1"\nat_least = 0\n'
+    (tmp_path / "mine.toml").write_text(f'task = "anchor/identity"\n{GRID}{hypothesis}')
+    with pytest.raises(SpecError, match=r"hypothesis\.h\.runs: no run is named 'layer 1'; the nearest is 'layers 1'"):
+        read_sweep(tmp_path / "mine.toml")
+
+
 def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
     both = '[[hypothesis]]\nname = "NAME"\nstatement = "S"\nmetric = "loss"\nruns = "layers NAME"\nat_least = 0\n'
     text = f'task = "anchor/identity"\nseeds = 2\nmetric = "loss"\n{SMALL}{GRID}'
@@ -125,7 +143,7 @@ def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
         ),
         (
             f'task = "anchor/identity"\n{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "x"\nat_least = 0\n',
-            r"mine\.toml: hypothesis\.h\.runs: unknown runs 'x'; known: layers 1, layers 2",
+            r"mine\.toml: hypothesis\.h\.runs: no run is named 'x'; the nearest is 'layers",
         ),
     ],
 )

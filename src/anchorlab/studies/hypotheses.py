@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -122,7 +123,8 @@ def check_runs(study: Study[Any], profile: str, hypotheses: Sequence[Hypothesis]
         at = f"hypothesis.{one.name}"
         chosen = [each for each in experiments if fnmatchcase(each.label, one.runs)]
         if not chosen:
-            raise unknown_name(f"{at}.runs", one.runs, [each.label for each in experiments], "runs")
+            (nearest,) = get_close_matches(one.runs, [each.label for each in experiments], n=1, cutoff=0.0)
+            raise SpecError(f"{at}.runs", f"no run is named {one.runs!r}", f"the nearest is {nearest!r}")
         for experiment in chosen:
             if one.split not in experiment.splits:
                 raise unknown_name(f"{at}.split", one.split, experiment.splits, "split")
