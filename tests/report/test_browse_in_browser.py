@@ -193,6 +193,32 @@ def test_curves_of_chosen_runs_lie_over_one_another(opened):
     assert page.locator("#table input:checked").count() == 0
 
 
+def test_a_curve_of_one_point_is_drawn_as_a_point(browser, tmp_path):
+    point = {"split": "test", "metric": "accuracy", "steps": [100], "mean": [0.5], "low": [0.5], "high": [0.5]}
+    curves = {ENTRIES[0].address: zlib.compress(json.dumps([point]).encode())}
+    path, store = tmp_path / "browse.html", Store(tmp_path / "store")
+    path.write_text(browser_page(store, ENTRIES[:1], Ends(store.root), [], curves))
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.locator("#table tbody tr[data-row]").click()
+    blue = """() => {
+        const canvas = document.querySelector("#plot canvas"), found = canvas.getContext("2d");
+        const data = found.getImageData(0, 0, canvas.width, canvas.height).data;
+        let count = 0;
+        for (let at = 0; at < data.length; at += 4) count += data[at + 2] > data[at] + 100 && data[at + 3] > 200;
+        return count;
+    }"""
+    until(lambda: page.locator("#plot canvas").count())
+    until(lambda: page.evaluate(blue) > 20)  # a disc of nine pixels across
+    page.close()
+
+
+def test_all_columns_of_a_usual_table_can_be_seen(opened):
+    page = opened(1300)
+    grid = page.locator(".grid")
+    assert grid.evaluate("one => one.scrollWidth <= one.clientWidth")
+
+
 def test_a_row_is_chosen_with_the_keyboard_and_keeps_the_focus(opened):
     page = opened()
     page.locator("#table tbody input").nth(3).focus()
