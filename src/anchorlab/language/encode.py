@@ -21,6 +21,9 @@ ABSENT = -1  # stands for a missing answer, and fills the rows of prompts with f
 class TokenisedTexts:
     """Texts as token ids, padded on the right: under a causal mask no token sees the padding behind it.
 
+    Give this value itself to `look` and the other instruments of the lens: they read its `lengths`, so that padding
+    does not count.
+
     Fields
         inputs: token ids
         lengths: the number of tokens of each text; the next token is predicted at position `lengths - 1`
