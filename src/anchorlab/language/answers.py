@@ -14,6 +14,7 @@ from anchorlab.language.model import LanguageModel
 from anchorlab.language.prompts import Prompt, generic_words
 from anchorlab.language.start import start_token
 from anchorlab.models.model import Weights, predict
+from anchorlab.models.precision import at_least_float32
 
 _ENTERING = {
     **dict.fromkeys(("W_Q", "W_K", "W_V"), "ln1.hook_normalized"),
@@ -99,14 +100,17 @@ class Questions:
 
     @torch.no_grad()
     def log_probabilities(self, weights: Weights | None = None) -> Float[Tensor, "prompt token"]:
-        """Return the log-probabilities of the token after each prompt, with some weights replaced."""
+        """Return the log-probabilities of the token after each prompt, with some weights replaced.
+
+        They are computed in float32 also for weights of half precision.
+        """
         first = first_block(weights or {})
         entering = [(first, streams[first]) for streams in self._streams] if first else [None] * len(self._groups)
         rows = [
             predict(self.model, inputs, _last(inputs), weights and dict(weights), entering=entered)[:, 0]
             for inputs, entered in zip(self._groups, entering, strict=True)
         ]
-        return torch.cat(rows).cpu()[self._order.argsort()].log_softmax(-1)
+        return at_least_float32(torch.cat(rows).cpu()[self._order.argsort()]).log_softmax(-1)
 
     @torch.no_grad()
     def entering(self, weight: str) -> Float[Tensor, "token input"]:

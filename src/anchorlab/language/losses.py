@@ -9,6 +9,7 @@ from anchorlab.language.answers import device_of
 from anchorlab.language.encode import TokenisedTexts
 from anchorlab.language.model import LanguageModel
 from anchorlab.models.model import Weights, predict
+from anchorlab.models.precision import at_least_float32
 
 _AT_ONCE = 4  # texts per pass, because their logits are large
 
@@ -18,7 +19,7 @@ def next_token_losses(
 ) -> Float[Tensor, "batch scored"]:
     """Return -log p of the token that follows each position; one text at a time, because logits are large."""
     rows = zip(logits, targets, strict=True)
-    return torch.stack([cross_entropy(row, target, reduction="none") for row, target in rows])
+    return torch.stack([cross_entropy(at_least_float32(row), target, reduction="none") for row, target in rows])
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ from anchorlab.lens.look.padding import counted_from_own_ends
 from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
+from anchorlab.models.precision import at_least_float32
 from anchorlab.progress import Counted, counted
 from anchorlab.spec import unknown_name
 
@@ -38,7 +39,7 @@ scored position, `[sequence scored]`."""
 METRICS: Mapping[str, Metric] = {
     "accuracy": lambda output, targets: output.argmax(dim=-1) == targets,
     "logit": lambda output, targets: _at(output, targets),
-    "probability": lambda output, targets: _at(output.softmax(dim=-1), targets),
+    "probability": lambda output, targets: _at(at_least_float32(output).softmax(dim=-1), targets),
 }
 """`accuracy`: whether the target has the largest logit; `logit`: its logit; `probability`: its probability."""
 

@@ -22,6 +22,7 @@ from anchorlab.lens.look.inputs import (
 )
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.padding import last_places
+from anchorlab.models.precision import at_least_float32
 from anchorlab.tasks.batch import Batch
 
 Into = Literal["corrupted", "clean"]
@@ -46,7 +47,7 @@ def logit_difference(
     output: Float[Tensor, "*sequence scored output"], answers: Int[Tensor, "*sequence scored 2"]
 ) -> Float[Tensor, "*sequence scored"]:
     """Return the logit of the first answer minus the logit of the second."""
-    right, wrong = output.gather(-1, answers).unbind(dim=-1)
+    right, wrong = at_least_float32(output.gather(-1, answers)).unbind(dim=-1)
     return right - wrong
 
 
