@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.language.prompts import Prompt
+from anchorlab.language.start import added_before, begun_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -62,7 +63,7 @@ def tokenise(
 
     Many models use the first token as an attention sink: their predictions hardly depend on which token it is. If the
     tokenizer adds no special token, `start` takes this place, so that the prediction after a one-word text depends on
-    the word.
+    the word. A text that begins with these tokens itself, as a chat template may write it, does not get them twice.
 
     Args:
         tokenizer: a Hugging Face tokenizer
@@ -78,13 +79,14 @@ def tokenise(
     known = _require(tokenizer)
     if not texts:
         raise SpecError(field, "there are none", "give at least one")
-    begun = [] if start is None else [start]
+    added = added_before(known) if special else []
     rows = []
     for place, text in enumerate(texts):
         ids = _ids(known, text, f"{field}[{place}]", special)
         if not ids:
             raise SpecError(f"{field}[{place}]", "has no tokens", "write at least one word")
-        rows.append(row := begun + ids)
+        row = begun_once([] if start is None else [start], begun_once(added, ids[len(added) :]))
+        rows.append(row)
         if len(row) > context:
             raise SpecError(
                 f"{field}[{place}]", f"has {len(row)} tokens, but the model's context holds {context}", "shorten it"

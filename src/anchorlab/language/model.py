@@ -137,12 +137,15 @@ class LanguageModel(nn.Module):
             logits: Tensor = functional_call(running, {**weights, **constants}, (inputs,), arguments, tie_weights=False)
         return tap("hook_logits", logits)
 
-    def tokenise(self, texts: Sequence[str]) -> TokenisedTexts:
+    def tokenise(self, texts: Sequence[str], special: bool = True) -> TokenisedTexts:
         """Return texts as token ids, padded on the right, with their lengths.
+
+        The tokenizer's special tokens are added, such as `<bos>`, but not to a text that begins with them, as chat
+        templates write it. With `special` False nothing is added.
 
         Errors: `SpecError` for a model without a tokenizer, and for a text without tokens or longer than the context.
         """
-        return tokenise(self.tokenizer, texts, self.context)
+        return tokenise(self.tokenizer, texts, self.context, special=special)
 
     def words(self, ids: Int[Tensor, "position"]) -> list[str]:
         """Return each token as text, with its spaces.
