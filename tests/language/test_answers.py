@@ -1,6 +1,7 @@
 """Answers against transformers' own logits and against a model made by hand."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from anchorlab.language.answers import Questions, combine, first_block
 from anchorlab.language.prompts import Prompt
 from anchorlab.lens import look
 from tests.language.spoken import LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
-from tests.language.tiny import hugging_face
+from tests.language.tiny import hugging_face, transformers
 
 LONGER = (  # with one, no and two candidates
     *PROMPTS,
@@ -93,3 +94,70 @@ def test_what_enters_a_matrix_is_what_it_is_multiplied_by() -> None:
         bias = asked.model.get_parameter(f"blocks.1.{weight.replace('W', 'b')}")
         made = entering @ asked.model.get_parameter(f"blocks.1.{weight}") + bias
         torch.testing.assert_close(made.detach(), torch.as_tensor(behind).reshape(made.shape))
+
+
+def _digits() -> Any:
+    """A tokenizer of single bytes: every word begins with a space of its own, as numbers do for many tokenizers."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    made = Tokenizer(models.BPE({letter: place for place, letter in enumerate(letters)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>")
+
+
+def test_numbers_are_scored_by_the_digit_that_tells_them_apart() -> None:
+    """The truth is what transformers gives to each digit behind the prompt and the tokens that the numbers share."""
+    numbers = _digits()
+    config = transformers.GPT2Config(
+        n_embd=32, n_inner=48, n_layer=2, n_head=4, vocab_size=len(numbers), n_positions=64, initializer_range=0.3
+    )
+    torch.manual_seed(3)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    prompts = (
+        Prompt("2 + 2 =", "4", ("5", "6", "7")),
+        Prompt("it is", "to"),
+        Prompt("7 + 7 =", "14", ("15", "16")),
+        Prompt("a"),
+        Prompt("3 + 9 =", "12", ("13", "2")),
+    )
+    asked = Questions(wrap(model, numbers), prompts, words=("the",))
+    found = asked.answers()
+
+    def after(text: str) -> torch.Tensor:
+        with torch.no_grad():
+            ids = torch.tensor([[numbers.eos_token_id, *numbers(text)["input_ids"]]])
+            return model(ids, use_cache=False).logits[0, -1].log_softmax(-1)
+
+    def id_of(letter: str) -> int:
+        (token,) = numbers(letter)["input_ids"]
+        return int(token)
+
+    for row, text, right, wrong in ((0, "2 + 2 = ", "4", "567"), (1, "it is ", "t", ""), (2, "7 + 7 = 1", "4", "56")):
+        p = after(text)
+        torch.testing.assert_close(found.right[row], p[id_of(right)], atol=1e-5, rtol=1e-5)
+        assert found.right_rank[row] == 1 + int((p > p[id_of(right)]).sum())
+        if wrong:
+            others = p[[id_of(letter) for letter in wrong]]
+            torch.testing.assert_close(found.others[row], others.logsumexp(0), atol=1e-5, rtol=1e-5)
+            assert found.right_place[row] == 1 + int((others > p[id_of(right)]).sum())
+    assert found.right[3:].isnan().all()
+    assert "'13' and '12' have the same token, '1', and are not told apart" in found.notes
+    assert found.words.isnan().all() and found.word_ranks.isnan().all()
+    assert "'the' begins with a space of its own, as other words do, and is not scored" in found.notes
+    torch.testing.assert_close(asked.log_probabilities()[2], after("7 + 7 ="), atol=1e-5, rtol=1e-5)
+    edited = asked.answers({"blocks.1.mlp.W_in": torch.zeros(32, 48)})
+    assert not torch.equal(edited.right[:3], found.right[:3])
+    assert combine([found, edited]).notes == found[1:].notes == found.notes
+
+
+def test_words_follow_the_prompt_and_not_what_answers_share() -> None:
+    """Behind "Madrid is", both answers share "located"."""
+    model = wrap(hugging_face("llama"), tokenizer())
+    asked = Questions(model, [Prompt("Madrid is", "located in", ("located to",))], words=("the",))
+    plain = Questions(model, [Prompt("Madrid is")], words=("the",)).answers()
+    behind = Questions(model, [Prompt("Madrid is located", "in", ("to",))]).answers()
+    found = asked.answers()
+    torch.testing.assert_close(found.words, plain.words)
+    torch.testing.assert_close(found.right, behind.right)

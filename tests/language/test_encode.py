@@ -68,19 +68,65 @@ def test_the_first_token_of_an_answer_is_scored_and_a_note_says_so(tokenizer: "P
     prompts = [Prompt("to", "Spain", ("in", "Rus")), Prompt("to in", "in", ("Spain",))]
     made = tokenise_prompts(tokenizer, prompts, context=8)
     assert made.answers.tolist() == _ids("ĠSp", "Ġin")
-    assert made.candidates.tolist() == [_ids("Ġin", "Ġ"), [VOCABULARY["ĠSp"], -1]]
+    assert made.candidates.tolist() == [_ids("Ġin"), _ids("ĠSp")]
+    assert made.shared.tolist() == [0, 0]
     assert made.notes == (
         "'Spain' is 3 tokens; the first, 'Sp', is scored",
-        "'Rus' is 4 tokens; the first, '', is scored",
+        "'Rus' begins with a space of its own, as other words do, and is not scored",
     )
 
 
-def test_candidates_that_cannot_be_told_apart_are_left_out(tokenizer: "PreTrainedTokenizerBase") -> None:
-    prompts = [Prompt("to", "Spain", ("Spa", "in", "ins", "Spain"))]
+def test_words_that_cannot_be_told_apart_are_left_out(tokenizer: "PreTrainedTokenizerBase") -> None:
+    """The token of "Spain" is that of "Spa", too, and its probability would be that of both."""
+    prompts = [Prompt("to", "Spain", ("Spa", "in", "ins", "Spain")), Prompt("to", "in", ("Spa", "Spain"))]
     made = tokenise_prompts(tokenizer, prompts, context=8)
-    assert made.candidates.tolist() == [_ids("Ġin")]
-    assert "'Spa' begins with the same token as 'Spain' and is not compared with it" in made.notes
-    assert "'ins' begins with the same token as 'in' and is not compared with it" in made.notes
+    assert made.answers.tolist() == [-1, *_ids("Ġin")]
+    assert made.candidates.tolist() == [_ids("Ġin"), _ids("ĠSp")]
+    assert made.notes == (
+        "'Spa' and 'Spain' have the same token, 'Sp', and are not told apart",
+        "'ins' and 'in' have the same token, 'in', and are not told apart",
+        "'Spa' is 2 tokens; the first, 'Sp', is scored",
+        "'Spain' and 'Spa' have the same token, 'Sp', and are not told apart",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "candidates", "shared", "scored", "others"),
+    [
+        ("Mn", ("Rr", "su"), ["Ġ"], "M", ["R", "s"]),  # as digits after a space of their own
+        ("Mn", (), ["Ġ"], "M", []),
+        (None, ("Mn", "Rr"), ["Ġ"], None, ["M", "R"]),
+        ("Spain", ("Spa",), ["ĠSp"], "ai", ["a"]),
+        ("MRn", ("MRr", "MRn", "MRs"), ["Ġ", "M", "R"], "n", ["r", "s"]),
+        ("MR", ("MRr",), ["Ġ", "M"], None, []),  # no token says that the word ends with its "R"
+        ("Mn", ("Rr", "in"), [], None, ["Ġin"]),
+        ("in", ("Mn", "Rr"), [], "Ġin", []),
+    ],
+)
+def test_the_first_token_that_tells_words_apart_is_scored(
+    tokenizer: "PreTrainedTokenizerBase",
+    answer: str | None,
+    candidates: tuple[str, ...],
+    shared: list[str],
+    scored: str | None,
+    others: list[str],
+) -> None:
+    made = tokenise_prompts(tokenizer, [Prompt("to", answer, candidates)], context=8)
+    assert made.inputs.tolist() == [_ids("to", *shared)] and made.lengths.tolist() == [1 + len(shared)]
+    assert made.shared.tolist() == [len(shared)]
+    assert made.answers.tolist() == ([-1] if scored is None else _ids(scored))
+    assert made.candidates.tolist() == [_ids(*others)]
+
+
+def test_the_context_holds_the_tokens_that_answers_share(tokenizer: "PreTrainedTokenizerBase") -> None:
+    with pytest.raises(SpecError, match=r"prompts\[0\]: has 2 tokens with 1 of its answer, but .* holds 1; shorten it"):
+        tokenise_prompts(tokenizer, [Prompt("to", "Mn")], context=1)
+
+
+def test_a_word_that_begins_with_a_space_of_its_own_is_not_scored(tokenizer: "PreTrainedTokenizerBase") -> None:
+    made = word_tokens(tokenizer, ["in", "Mn"])
+    assert made.ids.tolist() == [*_ids("Ġin"), -1]
+    assert made.notes == ("'Mn' begins with a space of its own, as other words do, and is not scored",)
 
 
 def test_prompts_without_an_answer(tokenizer: "PreTrainedTokenizerBase") -> None:

@@ -1,7 +1,7 @@
 """Score a model's answers to prompts: the right word, wrong words of the same kind, and words such as "the"."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -26,7 +26,10 @@ _ENTERING = {
 
 @dataclass(frozen=True)
 class Answers:
-    """Log-probabilities and ranks of next words, each word by its first token; NaN if a prompt lacks the word.
+    """Log-probabilities and ranks of next words; NaN if a prompt lacks the word, or if no token tells it from others.
+
+    The right word and the wrong candidates of a prompt are scored by the first token in which they differ, given the
+    tokens before it, which they share; `words` by their first token.
 
     Fields
         right: the log-probability of the right word
@@ -35,6 +38,7 @@ class Answers:
         right_place: the rank of the right word among the right word and the wrong candidates; 1 is the likeliest
         words: the log-probability of each followed word, such as "the"
         word_ranks: their ranks among all tokens
+        notes: which token of a word is scored, for words of several tokens, and why a word is not scored
     """
 
     right: Float[Tensor, "*edit prompt"]
@@ -43,22 +47,23 @@ class Answers:
     right_place: Float[Tensor, "*edit prompt"]
     words: Float[Tensor, "*edit prompt word"]
     word_ranks: Float[Tensor, "*edit prompt word"]
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, which: int | slice | Shaped[Tensor, "index"]) -> "Answers":
         """Return the entries of the first axis."""
-        return Answers(**{name: value[which] for name, value in self.tensors.items()})
+        return replace(self, **{name: value[which] for name, value in self.tensors.items()})
 
     @property
     def tensors(self) -> dict[str, Float[Tensor, "..."]]:
-        """The fields by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The fields by name, without the notes."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "notes"}
 
 
 def combine(
     answers: Sequence[Answers], how: Callable[[list[Float[Tensor, "*axes"]]], Float[Tensor, "*joined"]] = torch.stack
 ) -> Answers:
     """Merge answers about the same words into one: stack them along a new first axis, or join them with `torch.cat`."""
-    return Answers(**{name: how([one.tensors[name] for one in answers]) for name in answers[0].tensors})
+    return replace(answers[0], **{name: how([one.tensors[name] for one in answers]) for name in answers[0].tensors})
 
 
 class Questions:
@@ -91,12 +96,14 @@ class Questions:
         self.model, self.prompts = model, tuple(prompts)
         self.words = generic_words() if words is None else tuple(words)
         self.tokens = tokenise_prompts(model.tokenizer, self.prompts, model.context, start, begun)
-        self.word_ids = word_tokens(model.tokenizer, self.words).ids
+        words_read = word_tokens(model.tokenizer, self.words)
+        self.word_ids, self.notes = words_read.ids, tuple(dict.fromkeys((*self.tokens.notes, *words_read.notes)))
 
     @torch.no_grad()
     def answers(self, weights: Weights | None = None) -> Answers:
         """Return the model's answers with some weights replaced; `weights` are by name, without a member axis."""
-        return read_answers(self.log_probabilities(weights), self.tokens, self.word_ids)
+        after_prompt, after_shared = self._log_probabilities(weights)
+        return replace(read_answers(after_shared, after_prompt, self.tokens, self.word_ids), notes=self.notes)
 
     @torch.no_grad()
     def log_probabilities(self, weights: Weights | None = None) -> Float[Tensor, "prompt token"]:
@@ -104,13 +111,20 @@ class Questions:
 
         They are computed in float32 also for weights of half precision.
         """
+        return self._log_probabilities(weights)[0]
+
+    def _log_probabilities(
+        self, weights: Weights | None
+    ) -> tuple[Float[Tensor, "prompt token"], Float[Tensor, "prompt token"]]:
+        """Return the log-probabilities after each prompt, and after the tokens that its answers share."""
         first = first_block(weights or {})
         entering = [(first, streams[first]) for streams in self._streams] if first else [None] * len(self._groups)
         rows = [
-            predict(self.model, inputs, _last(inputs), weights and dict(weights), entering=entered)[:, 0]
-            for inputs, entered in zip(self._groups, entering, strict=True)
+            predict(self.model, inputs, places, weights and dict(weights), entering=entered)
+            for inputs, places, entered in zip(self._groups, self._places, entering, strict=True)
         ]
-        return at_least_float32(torch.cat(rows).cpu()[self._order.argsort()]).log_softmax(-1)
+        found = at_least_float32(torch.cat(rows).cpu()[self._order.argsort()]).log_softmax(-1)
+        return found[:, 0], found[:, -1]
 
     @torch.no_grad()
     def entering(self, weight: str) -> Float[Tensor, "token input"]:
@@ -144,28 +158,45 @@ class Questions:
         return [inputs[lengths == length, :length] for length in sorted(set(lengths.tolist()))]
 
     @cached_property
+    def _places(self) -> list[Int[Tensor, "*prompt place"]]:
+        """For each group, the last positions of the prompts, and of the tokens that answers share, if any do."""
+        shared = self.tokens.shared[self._order].to(device_of(self.model))
+        if not shared.any():
+            return [_last(inputs) for inputs in self._groups]
+        of_groups = shared.split([len(inputs) for inputs in self._groups])
+        pairs = zip(self._groups, of_groups, strict=True)
+        return [torch.stack([_last(inputs) - own, _last(inputs).expand_as(own)], dim=1) for inputs, own in pairs]
+
+    @cached_property
     def _streams(self) -> list[list[Float[Tensor, "prompt position width"]]]:
         """For each group, the stream that enters each block."""
         return [self._seen(inputs, ".hook_resid_pre") for inputs in self._groups]
 
 
 def read_answers(
-    log_probabilities: Float[Tensor, "prompt token"], prompts: TokenisedPrompts, words: Int[Tensor, "word"]
+    log_probabilities: Float[Tensor, "prompt token"],
+    after_prompt: Float[Tensor, "prompt token"],
+    prompts: TokenisedPrompts,
+    words: Int[Tensor, "word"],
 ) -> Answers:
-    """Score prompts by the log-probabilities of their next tokens; `words` are the token ids of the further words."""
+    """Score prompts by the log-probabilities of their next tokens.
+
+    Those of the further `words`, given as token ids, are read `after_prompt`, before the tokens that answers share.
+    """
     none = prompts.answers == ABSENT
     right = log_probabilities.gather(1, prompts.answers.clamp_min(0)[:, None])
     listed = log_probabilities.gather(1, prompts.candidates.clamp_min(0))
     listed = listed.masked_fill(prompts.candidates == ABSENT, -torch.inf)
-    followed = log_probabilities[:, words]
+    followed = after_prompt[:, words.clamp_min(0)]
+    unscored = words == ABSENT
     no_others = (prompts.candidates == ABSENT).all(dim=1)
     return Answers(
         right=right[:, 0].masked_fill(none, torch.nan),
         right_rank=_ranks(log_probabilities, right)[:, 0].masked_fill(none, torch.nan),
         others=listed.logsumexp(dim=1).masked_fill(no_others, torch.nan),
         right_place=_ranks(listed, right)[:, 0].masked_fill(none | no_others, torch.nan),
-        words=followed,
-        word_ranks=_ranks(log_probabilities, followed),
+        words=followed.masked_fill(unscored, torch.nan),
+        word_ranks=_ranks(after_prompt, followed).masked_fill(unscored, torch.nan),
     )
 
 

@@ -38,14 +38,19 @@ class TokenisedTexts:
 class TokenisedPrompts(TokenisedTexts):
     """Prompts as token ids, with the tokens to score after each.
 
+    An answer and its candidates are compared by the first token in which they differ. The tokens before it, which they
+    share, such as a space before digits or the first digits of numbers, follow the prompt in `inputs`.
+
     Fields
-        answers: the first token of the right answer; -1 without one
-        candidates: the first tokens of the wrong answers, each once and different from the right answer's; -1 fills the
-            rows
-        notes: one line for each word of several tokens, of which only the first is scored, and for each word whose
-            first token also begins another word
+        shared: the number of these shared tokens; further words follow at position `lengths - shared - 1`
+        answers: the scored token of the right answer; -1 without one, and if it tells nothing
+        candidates: the scored tokens of the wrong answers, each once and different from the right answer's; -1 fills
+            the rows
+        notes: one line for each word of several tokens, of which only one is scored, and for each word that is not
+            scored, with the reason
     """
 
+    shared: Int[Tensor, "batch"]
     answers: Int[Tensor, "batch"]
     candidates: Int[Tensor, "batch candidate"]
     notes: tuple[str, ...]
@@ -101,32 +106,53 @@ def tokenise_prompts(
     start: int | None = None,
     special: bool = True,
 ) -> TokenisedPrompts:
-    """Return prompts as token ids, with the first tokens of their answers and candidates.
+    """Return prompts as token ids, with the tokens of their answers and candidates that are scored.
 
-    A candidate that begins with the same token as the answer, or as an earlier candidate, is left out and noted,
-    because its probability could not be told apart.
+    An answer is not scored if its token is that of a candidate, too, or a mere space: its probability would be that of
+    several words. A candidate whose token is that of the answer, of an earlier candidate, or a mere space is left out.
 
     Errors: `SpecError` as `tokenise`, and for a word that the tokenizer does not know.
     """
     texts = tokenise(tokenizer, [prompt.text for prompt in prompts], context, start, "prompts", special)
+    known = _require(tokenizer)
     words = dict.fromkeys(word for prompt in prompts for word in (prompt.answer, *prompt.candidates) if word)
-    tokens = word_tokens(tokenizer, tuple(words))
-    first = dict(zip(words, tokens.ids.tolist(), strict=True))
+    tokens = {word: _word(known, word) for word in words}
+    rows: list[list[int]] = []
+    shared: list[int] = []
     answers: list[int] = []
     candidates: list[list[int]] = []
-    notes = dict.fromkeys(tokens.notes)
-    for prompt in prompts:
-        taken = {first[prompt.answer]: prompt.answer} if prompt.answer else {}
-        answers.append(next(iter(taken), ABSENT))
-        row: list[int] = []
-        for word in prompt.candidates:
-            if (token := first[word]) not in taken:
+    notes: dict[str, None] = {}
+    for place, prompt in enumerate(prompts):
+        wrong = dict.fromkeys(word for word in prompt.candidates if word and word != prompt.answer)
+        own = {word: tokens[word] for word in ((prompt.answer,) if prompt.answer else ()) + (*wrong,)}
+        begin = _shared(known, list(own.values()))
+        before = next(iter(own.values()), [])[:begin]
+        rows.append(row := [*texts.inputs[place, : int(texts.lengths[place])].tolist(), *before])
+        shared.append(begin)
+        if len(row) > context:
+            problem = f"has {len(row)} tokens with {begin} of its answer, but the model's context holds {context}"
+            raise SpecError(f"prompts[{place}]", problem, "shorten it")
+        scored = {word: ids[begin] for word, ids in own.items()}
+        right = scored.get(prompt.answer or "", ABSENT)
+        alike = any(scored[word] == right for word in wrong)
+        taken: dict[int, str] = {}
+        for word, token in scored.items():
+            said = known.decode([token]).strip()
+            if not said:
+                notes[_space(word)] = None
+            elif token in taken:
+                notes[f"'{word}' and '{taken[token]}' have the same token, '{said}', and are not told apart"] = None
+            else:
                 taken[token] = word
-                row.append(token)
-            elif word != taken[token]:
-                notes[f"'{word}' begins with the same token as '{taken[token]}' and is not compared with it"] = None
-        candidates.append(row)
-    return TokenisedPrompts(texts.inputs, texts.lengths, torch.tensor(answers), _pad(candidates, ABSENT), tuple(notes))
+                if len(own[word]) > 1 and not (alike and token == right):
+                    notes[f"'{word}' is {len(own[word])} tokens; {_nth(begin)}, '{said}', is scored"] = None
+        answers.append(right if right in taken and not alike else ABSENT)
+        candidates.append([token for token in taken if token != right])
+    lengths = torch.tensor([len(row) for row in rows])
+    padded = _pad(rows, _padding(known))
+    return TokenisedPrompts(
+        padded, lengths, torch.tensor(shared), torch.tensor(answers), _pad(candidates, ABSENT), tuple(notes)
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +160,7 @@ class WordTokens:
     """Words inside a sentence, each by its first token.
 
     Fields
-        ids: the first token of each word
+        ids: the first token of each word; -1 for a mere space, with which other words begin, too
         notes: one line for each word of more than one token
     """
 
@@ -151,17 +177,12 @@ def word_tokens(tokenizer: "PreTrainedTokenizerBase | None", words: Sequence[str
     known = _require(tokenizer)
     ids, notes = [], []
     for word in words:
-        if not word.strip() or word != word.strip():
-            raise SpecError("answer", f"{word!r} is not a word", "write it without spaces around it")
-        # tokenizers mark the beginning of a word in different ways, so the word is read after another one
-        before = _ids(known, "to", "answer")
-        both = _ids(known, f"to {word}", "answer")
-        own = both[len(before) :]
-        if both[: len(before)] != before or not own:
-            raise SpecError("answer", f"{word!r} has no tokens of its own", "choose another word")
-        ids.append(own[0])
-        if len(own) > 1:
-            beginning = known.decode([own[0]]).strip()
+        own = _word(known, word)
+        beginning = known.decode([own[0]]).strip()
+        ids.append(own[0] if beginning else ABSENT)
+        if not beginning:
+            notes.append(_space(word))
+        elif len(own) > 1:
             notes.append(f"'{word}' is {len(own)} tokens; the first, '{beginning}', is scored")
     return WordTokens(torch.tensor(ids, dtype=torch.int64), tuple(notes))
 
@@ -189,6 +210,40 @@ def _require(tokenizer: "PreTrainedTokenizerBase | None") -> "PreTrainedTokenize
     if tokenizer is None:
         raise SpecError("tokenizer", "the model has none", "save its files with the weights, or give token ids")
     return tokenizer
+
+
+def _word(tokenizer: Any, word: str) -> list[int]:
+    """Return the tokens of a word inside a sentence; tokenizers mark a word's beginning in different ways.
+
+    Errors: as `word_tokens`.
+    """
+    if not word.strip() or word != word.strip():
+        raise SpecError("answer", f"{word!r} is not a word", "write it without spaces around it")
+    before = _ids(tokenizer, "to", "answer")
+    both = _ids(tokenizer, f"to {word}", "answer")
+    if both[: len(before)] != before or len(both) == len(before):
+        raise SpecError("answer", f"{word!r} has no tokens of its own", "choose another word")
+    return both[len(before) :]
+
+
+def _shared(tokenizer: Any, words: Sequence[Sequence[int]]) -> int:
+    """Return how many tokens all words begin with; of a single word, how many of its first tokens are mere spaces."""
+    if not words:
+        return 0
+    most = min(map(len, words)) - 1
+    if len(words) > 1:
+        differ = (place for place, tokens in enumerate(zip(*words, strict=False)) if len(set(tokens)) > 1)
+        return min(most, next(differ, most))
+    return next((place for place, token in enumerate(words[0]) if tokenizer.decode([token]).strip()), most)
+
+
+def _space(word: str) -> str:
+    return f"'{word}' begins with a space of its own, as other words do, and is not scored"
+
+
+def _nth(place: int) -> str:
+    """Return a place in words, such as `the first`."""
+    return f"the {('first', 'second', 'third')[place]}" if place < 3 else f"token {place + 1}"
 
 
 def _ids(tokenizer: Any, text: str, field: str, special: bool = False) -> list[int]:
