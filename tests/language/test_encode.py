@@ -69,7 +69,7 @@ def test_the_first_token_of_an_answer_is_scored_and_a_note_says_so(tokenizer: "P
     made = tokenise_prompts(tokenizer, prompts, context=8)
     assert made.answers.tolist() == _ids("ĠSp", "Ġin")
     assert made.candidates.tolist() == [_ids("Ġin"), _ids("ĠSp")]
-    assert made.shared.tolist() == [0, 0]
+    assert made.following.tolist() == made.shared.tolist() == [0, 0]
     assert made.notes == (
         "'Spain' is 3 tokens; the first, 'Sp', is scored",
         "'Rus' begins with a space of its own, as other words do, and is not scored",
@@ -77,45 +77,51 @@ def test_the_first_token_of_an_answer_is_scored_and_a_note_says_so(tokenizer: "P
 
 
 def test_words_that_cannot_be_told_apart_are_left_out(tokenizer: "PreTrainedTokenizerBase") -> None:
-    """The token of "Spain" is that of "Spa", too, and its probability would be that of both."""
-    prompts = [Prompt("to", "Spain", ("Spa", "in", "ins", "Spain")), Prompt("to", "in", ("Spa", "Spain"))]
+    """The answer of the second prompt begins a candidate: no token says that the word has ended."""
+    prompts = [Prompt("to", "Spain", ("Spa", "in", "ins", "Spain")), Prompt("to", "in", ("ins", "Spa", "Spain"))]
     made = tokenise_prompts(tokenizer, prompts, context=8)
-    assert made.answers.tolist() == [-1, *_ids("Ġin")]
-    assert made.candidates.tolist() == [_ids("Ġin"), _ids("ĠSp")]
+    assert made.answers.tolist() == [*_ids("ai"), -1]
+    assert made.candidates.tolist() == [_ids("a", "Ġin"), [*_ids("ĠSp"), -1]]
+    assert made.places.tolist() == [[1, 0], [0, 0]]
     assert made.notes == (
-        "'Spa' and 'Spain' have the same token, 'Sp', and are not told apart",
-        "'ins' and 'in' have the same token, 'in', and are not told apart",
+        "'Spain' is 3 tokens; the first two, 'Spai', are scored",
+        "'Spa' is 2 tokens; the first two, 'Spa', are scored",
+        "'ins' and 'in' begin with the same tokens, and are not told apart",
+        "'in' begins another of the words, and is not scored",
         "'Spa' is 2 tokens; the first, 'Sp', is scored",
-        "'Spain' and 'Spa' have the same token, 'Sp', and are not told apart",
+        "'Spain' and 'Spa' begin with the same tokens, and are not told apart",
     )
 
 
 @pytest.mark.parametrize(
-    ("answer", "candidates", "shared", "scored", "others"),
+    ("answer", "candidates", "following", "shared", "scored", "others"),
     [
-        ("Mn", ("Rr", "su"), ["Ġ"], "M", ["R", "s"]),  # as digits after a space of their own
-        ("Mn", (), ["Ġ"], "M", []),
-        (None, ("Mn", "Rr"), ["Ġ"], None, ["M", "R"]),
-        ("Spain", ("Spa",), ["ĠSp"], "ai", ["a"]),
-        ("MRn", ("MRr", "MRn", "MRs"), ["Ġ", "M", "R"], "n", ["r", "s"]),
-        ("MR", ("MRr",), ["Ġ", "M"], None, []),  # no token says that the word ends with its "R"
-        ("Mn", ("Rr", "in"), [], None, ["Ġin"]),
-        ("in", ("Mn", "Rr"), [], "Ġin", []),
+        ("Mn", ("Rr", "su"), ["Ġ"], 1, "M", {"R": 1, "s": 1}),  # as digits after a space of their own
+        ("Mn", (), ["Ġ"], 1, "M", {}),
+        (None, ("Mn", "Rr"), ["Ġ"], 1, None, {"M": 1, "R": 1}),
+        ("Spain", ("Spa",), ["ĠSp"], 1, "ai", {"a": 1}),
+        ("MRn", ("MRr", "MRn", "MRs"), ["Ġ", "M", "R"], 3, "n", {"r": 3, "s": 3}),
+        ("MRn", ("MRr", "Mu", "Rr"), ["Ġ", "M", "R"], 1, "n", {"r": 3, "u": 2, "R": 1}),
+        ("MR", ("MRr",), ["Ġ", "M"], 2, None, {}),  # no token says that the word ends with its "R"
+        ("MRr", ("MR", "s"), ["Ġ", "M", "R"], 1, "r", {"s": 1}),
+        ("Mn", ("Rr", "in"), ["Ġ"], 0, "M", {"R": 1, "Ġin": 0}),
+        ("in", ("Mn", "Rr"), [], 0, "Ġin", {}),
     ],
 )
-def test_the_first_token_that_tells_words_apart_is_scored(
+def test_words_are_scored_up_to_the_first_token_that_tells_them_apart(
     tokenizer: "PreTrainedTokenizerBase",
     answer: str | None,
     candidates: tuple[str, ...],
-    shared: list[str],
+    following: list[str],
+    shared: int,
     scored: str | None,
-    others: list[str],
+    others: dict[str, int],
 ) -> None:
     made = tokenise_prompts(tokenizer, [Prompt("to", answer, candidates)], context=8)
-    assert made.inputs.tolist() == [_ids("to", *shared)] and made.lengths.tolist() == [1 + len(shared)]
-    assert made.shared.tolist() == [len(shared)]
+    assert made.inputs.tolist() == [_ids("to", *following)] and made.lengths.tolist() == [1 + len(following)]
+    assert made.following.tolist() == [len(following)] and made.shared.tolist() == [shared]
     assert made.answers.tolist() == ([-1] if scored is None else _ids(scored))
-    assert made.candidates.tolist() == [_ids(*others)]
+    assert made.candidates.tolist() == [_ids(*others)] and made.places.tolist() == [list(others.values())]
 
 
 def test_the_context_holds_the_tokens_that_answers_share(tokenizer: "PreTrainedTokenizerBase") -> None:

@@ -28,12 +28,13 @@ _ENTERING = {
 class Answers:
     """Log-probabilities and ranks of next words; NaN if a prompt lacks the word, or if no token tells it from others.
 
-    The right word and the wrong candidates of a prompt are scored by the first token in which they differ, given the
-    tokens before it, which they share; `words` by their first token.
+    The right word and the wrong candidates of a prompt are scored by their tokens up to the first that tells a word
+    from the others, given what all of them share, such as a space before digits; most words by their first token.
+    `words` are scored by their first token.
 
     Fields
         right: the log-probability of the right word
-        right_rank: its rank among all tokens; 1 is the likeliest
+        right_rank: its rank among all tokens, 1 is the likeliest; of several scored tokens, the largest
         others: the log of the wrong candidates' summed probability
         right_place: the rank of the right word among the right word and the wrong candidates; 1 is the likeliest
         words: the log-probability of each followed word, such as "the"
@@ -102,8 +103,7 @@ class Questions:
     @torch.no_grad()
     def answers(self, weights: Weights | None = None) -> Answers:
         """Return the model's answers with some weights replaced; `weights` are by name, without a member axis."""
-        after_prompt, after_shared = self._log_probabilities(weights)
-        return replace(read_answers(after_shared, after_prompt, self.tokens, self.word_ids), notes=self.notes)
+        return replace(read_answers(self._log_probabilities(weights), self.tokens, self.word_ids), notes=self.notes)
 
     @torch.no_grad()
     def log_probabilities(self, weights: Weights | None = None) -> Float[Tensor, "prompt token"]:
@@ -111,20 +111,17 @@ class Questions:
 
         They are computed in float32 also for weights of half precision.
         """
-        return self._log_probabilities(weights)[0]
+        return self._log_probabilities(weights)[:, 0]
 
-    def _log_probabilities(
-        self, weights: Weights | None
-    ) -> tuple[Float[Tensor, "prompt token"], Float[Tensor, "prompt token"]]:
-        """Return the log-probabilities after each prompt, and after the tokens that its answers share."""
+    def _log_probabilities(self, weights: Weights | None) -> Float[Tensor, "prompt place token"]:
+        """Return the log-probabilities after each prompt, and after each token of its answer that follows it."""
         first = first_block(weights or {})
         entering = [(first, streams[first]) for streams in self._streams] if first else [None] * len(self._groups)
         rows = [
             predict(self.model, inputs, places, weights and dict(weights), entering=entered)
             for inputs, places, entered in zip(self._groups, self._places, entering, strict=True)
         ]
-        found = at_least_float32(torch.cat(rows).cpu()[self._order.argsort()]).log_softmax(-1)
-        return found[:, 0], found[:, -1]
+        return at_least_float32(torch.cat(rows).cpu()[self._order.argsort()]).log_softmax(-1)
 
     @torch.no_grad()
     def entering(self, weight: str) -> Float[Tensor, "token input"]:
@@ -159,13 +156,14 @@ class Questions:
 
     @cached_property
     def _places(self) -> list[Int[Tensor, "*prompt place"]]:
-        """For each group, the last positions of the prompts, and of the tokens that answers share, if any do."""
-        shared = self.tokens.shared[self._order].to(device_of(self.model))
-        if not shared.any():
+        """For each group, the last position of the prompts and of each token that follows; the last one repeats."""
+        following = self.tokens.following[self._order].to(device_of(self.model))
+        if not following.any():
             return [_last(inputs) for inputs in self._groups]
-        of_groups = shared.split([len(inputs) for inputs in self._groups])
+        steps = torch.arange(int(following.max()) + 1, device=following.device)
+        of_groups = following.unsqueeze(1).split([len(inputs) for inputs in self._groups])
         pairs = zip(self._groups, of_groups, strict=True)
-        return [torch.stack([_last(inputs) - own, _last(inputs).expand_as(own)], dim=1) for inputs, own in pairs]
+        return [_last(inputs) - (own - steps).clamp_min(0) for inputs, own in pairs]
 
     @cached_property
     def _streams(self) -> list[list[Float[Tensor, "prompt position width"]]]:
@@ -174,25 +172,35 @@ class Questions:
 
 
 def read_answers(
-    log_probabilities: Float[Tensor, "prompt token"],
-    after_prompt: Float[Tensor, "prompt token"],
-    prompts: TokenisedPrompts,
-    words: Int[Tensor, "word"],
+    log_probabilities: Float[Tensor, "prompt place token"], prompts: TokenisedPrompts, words: Int[Tensor, "word"]
 ) -> Answers:
-    """Score prompts by the log-probabilities of their next tokens.
+    """Score prompts by the log-probabilities after each prompt and after each token of its answer that follows it.
 
-    Those of the further `words`, given as token ids, are read `after_prompt`, before the tokens that answers share.
+    `words` are the token ids of the further words.
     """
-    none = prompts.answers == ABSENT
-    right = log_probabilities.gather(1, prompts.answers.clamp_min(0)[:, None])
-    listed = log_probabilities.gather(1, prompts.candidates.clamp_min(0))
-    listed = listed.masked_fill(prompts.candidates == ABSENT, -torch.inf)
+    after_prompt, rows = log_probabilities[:, 0], torch.arange(len(log_probabilities))
+    none, unscored = prompts.answers == ABSENT, words == ABSENT
+    steps = torch.arange(log_probabilities.shape[1] - 1)
+    begin = prompts.lengths - prompts.following
+    path = prompts.inputs.gather(1, (begin.unsqueeze(1) + steps).clamp_max(prompts.inputs.shape[1] - 1))
+    scored = (steps >= prompts.shared.unsqueeze(1)) & (steps < prompts.following.unsqueeze(1))
+    each = log_probabilities[:, :-1].gather(2, path.unsqueeze(2)).squeeze(2)
+    before = each.where(scored, 0).cumsum(dim=1)
+    before = torch.cat([before.new_zeros(len(before), 1), before], dim=1)
+
+    own = log_probabilities[rows, prompts.following]
+    last = own.gather(1, prompts.answers.clamp_min(0).unsqueeze(1))
+    right = before.gather(1, prompts.following.unsqueeze(1)) + last
+    ranks = [_ranks(log_probabilities[:, step], each[:, [step]]).where(scored[:, [step]], 1) for step in steps.tolist()]
+    right_rank = torch.cat([_ranks(own, last), *ranks], dim=1).amax(dim=1)
+
+    listed = log_probabilities[rows.unsqueeze(1), prompts.places, prompts.candidates.clamp_min(0)]
+    listed = (before.gather(1, prompts.places) + listed).masked_fill(prompts.candidates == ABSENT, -torch.inf)
     followed = after_prompt[:, words.clamp_min(0)]
-    unscored = words == ABSENT
     no_others = (prompts.candidates == ABSENT).all(dim=1)
     return Answers(
         right=right[:, 0].masked_fill(none, torch.nan),
-        right_rank=_ranks(log_probabilities, right)[:, 0].masked_fill(none, torch.nan),
+        right_rank=right_rank.masked_fill(none, torch.nan),
         others=listed.logsumexp(dim=1).masked_fill(no_others, torch.nan),
         right_place=_ranks(listed, right)[:, 0].masked_fill(none | no_others, torch.nan),
         words=followed.masked_fill(unscored, torch.nan),

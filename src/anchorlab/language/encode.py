@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,12 +11,11 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.language.prompts import Prompt
+from anchorlab.language.scored_words import ABSENT, only_a_space, scored_words
 from anchorlab.language.start import added_before, begun_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-ABSENT = -1  # stands for a missing answer, and fills the rows of prompts with fewer candidates
 
 
 @dataclass(frozen=True)
@@ -38,21 +38,25 @@ class TokenisedTexts:
 class TokenisedPrompts(TokenisedTexts):
     """Prompts as token ids, with the tokens to score after each.
 
-    An answer and its candidates are compared by the first token in which they differ. The tokens before it, which they
-    share, such as a space before digits or the first digits of numbers, follow the prompt in `inputs`.
+    A word is scored by its tokens up to the first that tells it from the others. So that one pass reads them all, the
+    tokens of the answer before its last scored one follow the prompt in `inputs`: a candidate leaves them where it
+    begins to differ. What all words share, such as a space before digits, is not scored.
 
     Fields
-        shared: the number of these shared tokens; further words follow at position `lengths - shared - 1`
-        answers: the scored token of the right answer; -1 without one, and if it tells nothing
-        candidates: the scored tokens of the wrong answers, each once and different from the right answer's; -1 fills
-            the rows
-        notes: one line for each word of several tokens, of which only one is scored, and for each word that is not
+        following: the number of the answer's tokens that follow the prompt
+        shared: the number of these that the candidates share
+        answers: the last scored token of the right answer; -1 without one, and if no token tells it from a candidate
+        candidates: the last scored tokens of the wrong answers, each once; -1 fills the rows
+        places: the number of the answer's tokens before each of these
+        notes: one line for each word of several tokens, with those that are scored, and for each word that is not
             scored, with the reason
     """
 
+    following: Int[Tensor, "batch"]
     shared: Int[Tensor, "batch"]
     answers: Int[Tensor, "batch"]
     candidates: Int[Tensor, "batch candidate"]
+    places: Int[Tensor, "batch candidate"]
     notes: tuple[str, ...]
 
 
@@ -108,50 +112,38 @@ def tokenise_prompts(
 ) -> TokenisedPrompts:
     """Return prompts as token ids, with the tokens of their answers and candidates that are scored.
 
-    An answer is not scored if its token is that of a candidate, too, or a mere space: its probability would be that of
-    several words. A candidate whose token is that of the answer, of an earlier candidate, or a mere space is left out.
+    An answer that is the beginning of a candidate is not scored: its probability would be that of both. A candidate is
+    left out if it is the beginning of the answer, begins like an earlier candidate, or begins with a mere space.
 
     Errors: `SpecError` as `tokenise`, and for a word that the tokenizer does not know.
     """
     texts = tokenise(tokenizer, [prompt.text for prompt in prompts], context, start, "prompts", special)
     known = _require(tokenizer)
     words = dict.fromkeys(word for prompt in prompts for word in (prompt.answer, *prompt.candidates) if word)
-    tokens = {word: _word(known, word) for word in words}
-    rows: list[list[int]] = []
-    shared: list[int] = []
-    answers: list[int] = []
-    candidates: list[list[int]] = []
-    notes: dict[str, None] = {}
-    for place, prompt in enumerate(prompts):
-        wrong = dict.fromkeys(word for word in prompt.candidates if word and word != prompt.answer)
-        own = {word: tokens[word] for word in ((prompt.answer,) if prompt.answer else ()) + (*wrong,)}
-        begin = _shared(known, list(own.values()))
-        before = next(iter(own.values()), [])[:begin]
-        rows.append(row := [*texts.inputs[place, : int(texts.lengths[place])].tolist(), *before])
-        shared.append(begin)
+    tokens = {word: tuple(_word(known, word)) for word in words}
+
+    @cache
+    def read(ids: tuple[int, ...]) -> str:
+        return str(known.decode([*ids])).strip()
+
+    scored = [scored_words(prompt, tokens, read) for prompt in prompts]
+    rows = [
+        [*row[:length].tolist(), *one.following]
+        for row, length, one in zip(texts.inputs, texts.lengths.tolist(), scored, strict=True)
+    ]
+    for place, (row, one) in enumerate(zip(rows, scored, strict=True)):
         if len(row) > context:
-            problem = f"has {len(row)} tokens with {begin} of its answer, but the model's context holds {context}"
-            raise SpecError(f"prompts[{place}]", problem, "shorten it")
-        scored = {word: ids[begin] for word, ids in own.items()}
-        right = scored.get(prompt.answer or "", ABSENT)
-        alike = any(scored[word] == right for word in wrong)
-        taken: dict[int, str] = {}
-        for word, token in scored.items():
-            said = known.decode([token]).strip()
-            if not said:
-                notes[_space(word)] = None
-            elif token in taken:
-                notes[f"'{word}' and '{taken[token]}' have the same token, '{said}', and are not told apart"] = None
-            else:
-                taken[token] = word
-                if len(own[word]) > 1 and not (alike and token == right):
-                    notes[f"'{word}' is {len(own[word])} tokens; {_nth(begin)}, '{said}', is scored"] = None
-        answers.append(right if right in taken and not alike else ABSENT)
-        candidates.append([token for token in taken if token != right])
-    lengths = torch.tensor([len(row) for row in rows])
-    padded = _pad(rows, _padding(known))
+            problem = f"has {len(row)} tokens with {len(one.following)} of its answer"
+            raise SpecError(f"prompts[{place}]", f"{problem}, but the model's context holds {context}", "shorten it")
     return TokenisedPrompts(
-        padded, lengths, torch.tensor(shared), torch.tensor(answers), _pad(candidates, ABSENT), tuple(notes)
+        _pad(rows, _padding(known)),
+        texts.lengths + torch.tensor([len(one.following) for one in scored]),
+        torch.tensor([len(one.following) for one in scored]),
+        torch.tensor([one.shared for one in scored]),
+        torch.tensor([one.answer for one in scored]),
+        _pad([[token for _, token in one.candidates] for one in scored], ABSENT),
+        _pad([[place for place, _ in one.candidates] for one in scored], 0),
+        tuple(dict.fromkeys(note for one in scored for note in one.notes)),
     )
 
 
@@ -181,7 +173,7 @@ def word_tokens(tokenizer: "PreTrainedTokenizerBase | None", words: Sequence[str
         beginning = known.decode([own[0]]).strip()
         ids.append(own[0] if beginning else ABSENT)
         if not beginning:
-            notes.append(_space(word))
+            notes.append(only_a_space(word))
         elif len(own) > 1:
             notes.append(f"'{word}' is {len(own)} tokens; the first, '{beginning}', is scored")
     return WordTokens(torch.tensor(ids, dtype=torch.int64), tuple(notes))
@@ -224,26 +216,6 @@ def _word(tokenizer: Any, word: str) -> list[int]:
     if both[: len(before)] != before or len(both) == len(before):
         raise SpecError("answer", f"{word!r} has no tokens of its own", "choose another word")
     return both[len(before) :]
-
-
-def _shared(tokenizer: Any, words: Sequence[Sequence[int]]) -> int:
-    """Return how many tokens all words begin with; of a single word, how many of its first tokens are mere spaces."""
-    if not words:
-        return 0
-    most = min(map(len, words)) - 1
-    if len(words) > 1:
-        differ = (place for place, tokens in enumerate(zip(*words, strict=False)) if len(set(tokens)) > 1)
-        return min(most, next(differ, most))
-    return next((place for place, token in enumerate(words[0]) if tokenizer.decode([token]).strip()), most)
-
-
-def _space(word: str) -> str:
-    return f"'{word}' begins with a space of its own, as other words do, and is not scored"
-
-
-def _nth(place: int) -> str:
-    """Return a place in words, such as `the first`."""
-    return f"the {('first', 'second', 'third')[place]}" if place < 3 else f"token {place + 1}"
 
 
 def _ids(tokenizer: Any, text: str, field: str, special: bool = False) -> list[int]:
