@@ -1,6 +1,7 @@
 """Answers against transformers' own logits and against a model made by hand."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from anchorlab.language.answers import Questions, combine, first_block
 from anchorlab.language.prompts import Prompt
 from anchorlab.lens import look
 from tests.language.spoken import LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
-from tests.language.tiny import hugging_face
+from tests.language.tiny import hugging_face, transformers
 
 LONGER = (  # with one, no and two candidates
     *PROMPTS,
@@ -93,3 +94,78 @@ def test_what_enters_a_matrix_is_what_it_is_multiplied_by() -> None:
         bias = asked.model.get_parameter(f"blocks.1.{weight.replace('W', 'b')}")
         made = entering @ asked.model.get_parameter(f"blocks.1.{weight}") + bias
         torch.testing.assert_close(made.detach(), torch.as_tensor(behind).reshape(made.shape))
+
+
+def _digits() -> Any:
+    """A tokenizer of single bytes: every word begins with a space of its own, as numbers do for many tokenizers."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    made = Tokenizer(models.BPE({letter: place for place, letter in enumerate(letters)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>")
+
+
+def test_numbers_are_scored_by_the_digits_that_tell_them_apart() -> None:
+    """The truth is what transformers gives to each digit behind the prompt and the digits before it."""
+    numbers = _digits()
+    config = transformers.GPT2Config(
+        n_embd=32, n_inner=48, n_layer=2, n_head=4, vocab_size=len(numbers), n_positions=64, initializer_range=0.3
+    )
+    torch.manual_seed(3)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    given = {  # what all words of a prompt share, the scored digits of the answer, and those of the candidates
+        Prompt("2 + 2 =", "4", ("5", "6", "7")): (" ", "4", ("5", "6", "7")),
+        Prompt("it is", "to"): (" ", "t", ()),
+        Prompt("7 + 7 =", "14", ("15", "16")): (" 1", "4", ("5", "6")),
+        Prompt("3 + 9 =", "12", ("13", "2", "25")): (" ", "12", ("13", "2")),
+        Prompt("a"): ("", "", ()),
+        Prompt("1 + 0 =", "1", ("10", "3")): (" ", "", ("3",)),
+    }
+    asked = Questions(wrap(model, numbers), tuple(given), words=("the",))
+    found = asked.answers()
+
+    def after(text: str, word: str) -> tuple[float, int]:
+        """The log-probability of a word behind a text, and the largest rank of its letters."""
+        with torch.no_grad():
+            ids = numbers(word)["input_ids"]
+            read = torch.tensor([[numbers.eos_token_id, *numbers(text)["input_ids"], *ids]])
+            p = model(read, use_cache=False).logits[0, -len(ids) - 1 : -1].log_softmax(-1)
+        own = p.gather(1, torch.tensor(ids).unsqueeze(1))
+        return float(own.sum()), int(1 + (p > own).sum(dim=1).max())
+
+    for row, (prompt, (shared, right, wrong)) in enumerate(given.items()):
+        others = torch.tensor([after(prompt.text + shared, word)[0] for word in wrong])
+        if wrong:
+            assert found.others[row].item() == pytest.approx(float(others.logsumexp(0)), abs=1e-4)
+        if not right:
+            assert found.right[row].isnan() and found.right_rank[row].isnan() and found.right_place[row].isnan()
+            continue
+        value, rank = after(prompt.text + shared, right)
+        assert found.right[row].item() == pytest.approx(value, abs=1e-4)
+        assert found.right_rank[row] == rank
+        if wrong:
+            assert found.right_place[row] == 1 + int((others > value).sum())
+    assert "'1' begins another of the words, and is not scored" in found.notes
+    assert "'25' and '2' begin with the same tokens, and are not told apart" in found.notes
+    assert found.words.isnan().all() and found.word_ranks.isnan().all()
+    assert "'the' begins with a space of its own, as other words do, and is not scored" in found.notes
+    with torch.no_grad():
+        ids = torch.tensor([[numbers.eos_token_id, *numbers("7 + 7 =")["input_ids"]]])
+        expected = model(ids, use_cache=False).logits[0, -1].log_softmax(-1)
+    torch.testing.assert_close(asked.log_probabilities()[2], expected, atol=1e-5, rtol=1e-5)
+    edited = asked.answers({"blocks.1.mlp.W_in": torch.zeros(32, 48)})
+    assert not torch.equal(edited.right[:3], found.right[:3])
+    assert combine([found, edited]).notes == found[1:].notes == found.notes
+
+
+def test_words_follow_the_prompt_and_not_what_answers_share() -> None:
+    """Behind "Madrid is", both answers share "located"."""
+    model = wrap(hugging_face("llama"), tokenizer())
+    asked = Questions(model, [Prompt("Madrid is", "located in", ("located to",))], words=("the",))
+    plain = Questions(model, [Prompt("Madrid is")], words=("the",)).answers()
+    behind = Questions(model, [Prompt("Madrid is located", "in", ("to",))]).answers()
+    found = asked.answers()
+    torch.testing.assert_close(found.words, plain.words)
+    torch.testing.assert_close(found.right, behind.right)

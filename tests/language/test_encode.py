@@ -68,19 +68,71 @@ def test_the_first_token_of_an_answer_is_scored_and_a_note_says_so(tokenizer: "P
     prompts = [Prompt("to", "Spain", ("in", "Rus")), Prompt("to in", "in", ("Spain",))]
     made = tokenise_prompts(tokenizer, prompts, context=8)
     assert made.answers.tolist() == _ids("ĠSp", "Ġin")
-    assert made.candidates.tolist() == [_ids("Ġin", "Ġ"), [VOCABULARY["ĠSp"], -1]]
+    assert made.candidates.tolist() == [_ids("Ġin"), _ids("ĠSp")]
+    assert made.following.tolist() == made.shared.tolist() == [0, 0]
     assert made.notes == (
         "'Spain' is 3 tokens; the first, 'Sp', is scored",
-        "'Rus' is 4 tokens; the first, '', is scored",
+        "'Rus' begins with a space of its own, as other words do, and is not scored",
     )
 
 
-def test_candidates_that_cannot_be_told_apart_are_left_out(tokenizer: "PreTrainedTokenizerBase") -> None:
-    prompts = [Prompt("to", "Spain", ("Spa", "in", "ins", "Spain"))]
+def test_words_that_cannot_be_told_apart_are_left_out(tokenizer: "PreTrainedTokenizerBase") -> None:
+    """The answer of the second prompt begins a candidate: no token says that the word has ended."""
+    prompts = [Prompt("to", "Spain", ("Spa", "in", "ins", "Spain")), Prompt("to", "in", ("ins", "Spa", "Spain"))]
     made = tokenise_prompts(tokenizer, prompts, context=8)
-    assert made.candidates.tolist() == [_ids("Ġin")]
-    assert "'Spa' begins with the same token as 'Spain' and is not compared with it" in made.notes
-    assert "'ins' begins with the same token as 'in' and is not compared with it" in made.notes
+    assert made.answers.tolist() == [*_ids("ai"), -1]
+    assert made.candidates.tolist() == [_ids("a", "Ġin"), [*_ids("ĠSp"), -1]]
+    assert made.places.tolist() == [[1, 0], [0, 0]]
+    assert made.notes == (
+        "'Spain' is 3 tokens; the first two, 'Spai', are scored",
+        "'Spa' is 2 tokens; the first two, 'Spa', are scored",
+        "'ins' and 'in' begin with the same tokens, and are not told apart",
+        "'in' begins another of the words, and is not scored",
+        "'Spa' is 2 tokens; the first, 'Sp', is scored",
+        "'Spain' and 'Spa' begin with the same tokens, and are not told apart",
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "candidates", "following", "shared", "scored", "others"),
+    [
+        ("Mn", ("Rr", "su"), ["Ġ"], 1, "M", {"R": 1, "s": 1}),  # as digits after a space of their own
+        ("Mn", (), ["Ġ"], 1, "M", {}),
+        (None, ("Mn", "Rr"), ["Ġ"], 1, None, {"M": 1, "R": 1}),
+        ("Spain", ("Spa",), ["ĠSp"], 1, "ai", {"a": 1}),
+        ("MRn", ("MRr", "MRn", "MRs"), ["Ġ", "M", "R"], 3, "n", {"r": 3, "s": 3}),
+        ("MRn", ("MRr", "Mu", "Rr"), ["Ġ", "M", "R"], 1, "n", {"r": 3, "u": 2, "R": 1}),
+        ("MR", ("MRr",), ["Ġ", "M"], 2, None, {}),  # no token says that the word ends with its "R"
+        ("MRr", ("MR", "s"), ["Ġ", "M", "R"], 1, "r", {"s": 1}),
+        ("Mn", ("Rr", "in"), ["Ġ"], 0, "M", {"R": 1, "Ġin": 0}),
+        ("in", ("Mn", "Rr"), [], 0, "Ġin", {}),
+    ],
+)
+def test_words_are_scored_up_to_the_first_token_that_tells_them_apart(
+    tokenizer: "PreTrainedTokenizerBase",
+    answer: str | None,
+    candidates: tuple[str, ...],
+    following: list[str],
+    shared: int,
+    scored: str | None,
+    others: dict[str, int],
+) -> None:
+    made = tokenise_prompts(tokenizer, [Prompt("to", answer, candidates)], context=8)
+    assert made.inputs.tolist() == [_ids("to", *following)] and made.lengths.tolist() == [1 + len(following)]
+    assert made.following.tolist() == [len(following)] and made.shared.tolist() == [shared]
+    assert made.answers.tolist() == ([-1] if scored is None else _ids(scored))
+    assert made.candidates.tolist() == [_ids(*others)] and made.places.tolist() == [list(others.values())]
+
+
+def test_the_context_holds_the_tokens_that_answers_share(tokenizer: "PreTrainedTokenizerBase") -> None:
+    with pytest.raises(SpecError, match=r"prompts\[0\]: has 2 tokens with 1 of its answer, but .* holds 1; shorten it"):
+        tokenise_prompts(tokenizer, [Prompt("to", "Mn")], context=1)
+
+
+def test_a_word_that_begins_with_a_space_of_its_own_is_not_scored(tokenizer: "PreTrainedTokenizerBase") -> None:
+    made = word_tokens(tokenizer, ["in", "Mn"])
+    assert made.ids.tolist() == [*_ids("Ġin"), -1]
+    assert made.notes == ("'Mn' begins with a space of its own, as other words do, and is not scored",)
 
 
 def test_prompts_without_an_answer(tokenizer: "PreTrainedTokenizerBase") -> None:

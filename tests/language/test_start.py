@@ -2,7 +2,12 @@
 
 import pytest
 
+from anchorlab.language import Prompt, Questions, continue_text, next_words, wrap
+from anchorlab.language.asking import LocalSpeaker, Request, Turn
+from anchorlab.language.endpoint.server import Server
+from anchorlab.language.endpoint.wire import Writer
 from anchorlab.language.start import beginning, start_token
+from tests.language.asking.bytes import END, byte_model, tokenizer
 
 
 class Words:
@@ -31,3 +36,71 @@ class Words:
 )
 def test_what_a_text_begins_with(tokenizer, begins, between):
     assert (beginning(tokenizer), start_token(tokenizer)) == (begins, between)
+
+
+@pytest.fixture(scope="module")
+def begins():
+    """A model whose tokenizer puts a token before every text, and whose chat template writes the same one."""
+    from tokenizers.processors import TemplateProcessing
+
+    made = tokenizer()
+    inner = made.backend_tokenizer
+    inner.post_processor = TemplateProcessing(single=f"{END} $A", special_tokens=[(END, made.eos_token_id)])
+    made.chat_template = "{{ '" + END + "' }}{% for one in messages %}{{ one['content'] }}{% endfor %}"
+    assert made("to")["input_ids"][0] == made.eos_token_id
+    return wrap(byte_model("llama").hugging_face, made, "begins")
+
+
+@pytest.fixture(scope="module")
+def left_to_others():
+    """A model whose tokenizer adds nothing; `<|endoftext|>` is put before its texts."""
+    return byte_model("llama")
+
+
+def templated(model, text="Hi"):
+    """A text as transformers writes it for a chat, and the ids that transformers itself gives."""
+    chat = [{"role": "user", "content": text}]
+    written = model.tokenizer.apply_chat_template(chat, tokenize=False)
+    return written, model.tokenizer.apply_chat_template(chat, tokenize=True, return_dict=False)
+
+
+def test_a_text_from_a_template_has_one_start(begins):
+    written, expected = templated(begins)
+    assert expected.count(begins.tokenizer.eos_token_id) == 1
+    for special in (True, False):
+        texts = begins.tokenise([written], special=special)
+        assert texts.inputs.tolist() == [expected] and texts.lengths.tolist() == [len(expected)]
+    plain = begins.tokenizer("Hi", add_special_tokens=False)["input_ids"]
+    assert begins.tokenise(["Hi"]).inputs.tolist() == [[begins.tokenizer.eos_token_id, *plain]]
+    assert begins.tokenise(["Hi"], special=False).inputs.tolist() == [plain]
+
+
+@pytest.mark.parametrize("name", ["begins", "left_to_others"])
+def test_a_start_that_a_text_writes_is_not_put_before_it_again(request, name):
+    model = request.getfixturevalue(name)
+    written = [Prompt(f"{END}Hi", "there"), Prompt("Hi", "there")]
+    asked = Questions(model, written, words=())
+    assert asked.tokens.inputs[0].tolist() == asked.tokens.inputs[1].tolist()
+    assert next_words(model, f"{END}Hi") == next_words(model, "Hi")
+    assert continue_text(model, f"{END}Hi", 2) == END + continue_text(model, "Hi", 2)
+    for speaker in (LocalSpeaker(model), LocalSpeaker(model, start=True)):
+        one, other = (speaker.ids(Request((Turn("user", text),), chat=False)) for text in (f"{END}Hi", "Hi"))
+        assert one == other and one[0] == model.tokenizer.eos_token_id
+    bare = LocalSpeaker(model, start=False)
+    assert bare.ids(Request((Turn("user", "Hi"),), chat=False)) == other[1:]
+
+
+def test_a_chat_that_begins_with_the_start_does_not_get_it_twice(begins):
+    expected = templated(begins)[1]
+    for start in (None, True):
+        assert LocalSpeaker(begins, start=start).ids(Request((Turn("user", "Hi"),))) == expected
+
+
+def test_a_server_that_adds_the_start_is_not_sent_it(begins, left_to_others, tmp_path):
+    """The server puts the token before the text where its tokenizer does; elsewhere it comes with the text."""
+    for model, sent in ((begins, "Hi"), (left_to_others, f"{END}Hi")):
+        folder = tmp_path / model.name
+        model.tokenizer.save_pretrained(folder)
+        writer = Writer(Server(url="http://localhost:1/v1", model="m", tokenizer=str(folder)))
+        for text in ("Hi", f"{END}Hi"):
+            assert writer.text(Request((Turn("user", text),), chat=False)) == f"{sent}\n"

@@ -1,7 +1,7 @@
 """Pretrained language models, ready for every instrument of the lens."""
 
 from anchorlab.language.answers import Answers, Questions
-from anchorlab.language.encode import windows
+from anchorlab.language.encode import TokenisedTexts, windows
 from anchorlab.language.losses import text_losses
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.next_words import continue_text, edited_weights, next_words
@@ -19,6 +19,7 @@ __all__ = [
     "LanguageModel",
     "Prompt",
     "Questions",
+    "TokenisedTexts",
     "TruncationControls",
     "TruncationSearch",
     "continue_text",

@@ -1,7 +1,7 @@
 """Score a model's answers to prompts: the right word, wrong words of the same kind, and words such as "the"."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from anchorlab.language.model import LanguageModel
 from anchorlab.language.prompts import Prompt, generic_words
 from anchorlab.language.start import start_token
 from anchorlab.models.model import Weights, predict
+from anchorlab.models.precision import at_least_float32
 
 _ENTERING = {
     **dict.fromkeys(("W_Q", "W_K", "W_V"), "ln1.hook_normalized"),
@@ -25,15 +26,20 @@ _ENTERING = {
 
 @dataclass(frozen=True)
 class Answers:
-    """Log-probabilities and ranks of next words, each word by its first token; NaN if a prompt lacks the word.
+    """Log-probabilities and ranks of next words; NaN if a prompt lacks the word, or if no token tells it from others.
+
+    The right word and the wrong candidates of a prompt are scored by their tokens up to the first that tells a word
+    from the others, given what all of them share, such as a space before digits; most words by their first token.
+    `words` are scored by their first token.
 
     Fields
         right: the log-probability of the right word
-        right_rank: its rank among all tokens; 1 is the likeliest
+        right_rank: its rank among all tokens, 1 is the likeliest; of several scored tokens, the largest
         others: the log of the wrong candidates' summed probability
         right_place: the rank of the right word among the right word and the wrong candidates; 1 is the likeliest
         words: the log-probability of each followed word, such as "the"
         word_ranks: their ranks among all tokens
+        notes: which token of a word is scored, for words of several tokens, and why a word is not scored
     """
 
     right: Float[Tensor, "*edit prompt"]
@@ -42,22 +48,23 @@ class Answers:
     right_place: Float[Tensor, "*edit prompt"]
     words: Float[Tensor, "*edit prompt word"]
     word_ranks: Float[Tensor, "*edit prompt word"]
+    notes: tuple[str, ...] = ()
 
     def __getitem__(self, which: int | slice | Shaped[Tensor, "index"]) -> "Answers":
         """Return the entries of the first axis."""
-        return Answers(**{name: value[which] for name, value in self.tensors.items()})
+        return replace(self, **{name: value[which] for name, value in self.tensors.items()})
 
     @property
     def tensors(self) -> dict[str, Float[Tensor, "..."]]:
-        """The fields by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """The fields by name, without the notes."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "notes"}
 
 
 def combine(
     answers: Sequence[Answers], how: Callable[[list[Float[Tensor, "*axes"]]], Float[Tensor, "*joined"]] = torch.stack
 ) -> Answers:
     """Merge answers about the same words into one: stack them along a new first axis, or join them with `torch.cat`."""
-    return Answers(**{name: how([one.tensors[name] for one in answers]) for name in answers[0].tensors})
+    return replace(answers[0], **{name: how([one.tensors[name] for one in answers]) for name in answers[0].tensors})
 
 
 class Questions:
@@ -90,23 +97,31 @@ class Questions:
         self.model, self.prompts = model, tuple(prompts)
         self.words = generic_words() if words is None else tuple(words)
         self.tokens = tokenise_prompts(model.tokenizer, self.prompts, model.context, start, begun)
-        self.word_ids = word_tokens(model.tokenizer, self.words).ids
+        words_read = word_tokens(model.tokenizer, self.words)
+        self.word_ids, self.notes = words_read.ids, tuple(dict.fromkeys((*self.tokens.notes, *words_read.notes)))
 
     @torch.no_grad()
     def answers(self, weights: Weights | None = None) -> Answers:
         """Return the model's answers with some weights replaced; `weights` are by name, without a member axis."""
-        return read_answers(self.log_probabilities(weights), self.tokens, self.word_ids)
+        return replace(read_answers(self._log_probabilities(weights), self.tokens, self.word_ids), notes=self.notes)
 
     @torch.no_grad()
     def log_probabilities(self, weights: Weights | None = None) -> Float[Tensor, "prompt token"]:
-        """Return the log-probabilities of the token after each prompt, with some weights replaced."""
+        """Return the log-probabilities of the token after each prompt, with some weights replaced.
+
+        They are computed in float32 also for weights of half precision.
+        """
+        return self._log_probabilities(weights)[:, 0]
+
+    def _log_probabilities(self, weights: Weights | None) -> Float[Tensor, "prompt place token"]:
+        """Return the log-probabilities after each prompt, and after each token of its answer that follows it."""
         first = first_block(weights or {})
         entering = [(first, streams[first]) for streams in self._streams] if first else [None] * len(self._groups)
         rows = [
-            predict(self.model, inputs, _last(inputs), weights and dict(weights), entering=entered)[:, 0]
-            for inputs, entered in zip(self._groups, entering, strict=True)
+            predict(self.model, inputs, places, weights and dict(weights), entering=entered)
+            for inputs, places, entered in zip(self._groups, self._places, entering, strict=True)
         ]
-        return torch.cat(rows).cpu()[self._order.argsort()].log_softmax(-1)
+        return at_least_float32(torch.cat(rows).cpu()[self._order.argsort()]).log_softmax(-1)
 
     @torch.no_grad()
     def entering(self, weight: str) -> Float[Tensor, "token input"]:
@@ -140,28 +155,56 @@ class Questions:
         return [inputs[lengths == length, :length] for length in sorted(set(lengths.tolist()))]
 
     @cached_property
+    def _places(self) -> list[Int[Tensor, "*prompt place"]]:
+        """For each group, the last position of the prompts and of each token that follows; the last one repeats."""
+        following = self.tokens.following[self._order].to(device_of(self.model))
+        if not following.any():
+            return [_last(inputs) for inputs in self._groups]
+        steps = torch.arange(int(following.max()) + 1, device=following.device)
+        of_groups = following.unsqueeze(1).split([len(inputs) for inputs in self._groups])
+        pairs = zip(self._groups, of_groups, strict=True)
+        return [_last(inputs) - (own - steps).clamp_min(0) for inputs, own in pairs]
+
+    @cached_property
     def _streams(self) -> list[list[Float[Tensor, "prompt position width"]]]:
         """For each group, the stream that enters each block."""
         return [self._seen(inputs, ".hook_resid_pre") for inputs in self._groups]
 
 
 def read_answers(
-    log_probabilities: Float[Tensor, "prompt token"], prompts: TokenisedPrompts, words: Int[Tensor, "word"]
+    log_probabilities: Float[Tensor, "prompt place token"], prompts: TokenisedPrompts, words: Int[Tensor, "word"]
 ) -> Answers:
-    """Score prompts by the log-probabilities of their next tokens; `words` are the token ids of the further words."""
-    none = prompts.answers == ABSENT
-    right = log_probabilities.gather(1, prompts.answers.clamp_min(0)[:, None])
-    listed = log_probabilities.gather(1, prompts.candidates.clamp_min(0))
-    listed = listed.masked_fill(prompts.candidates == ABSENT, -torch.inf)
-    followed = log_probabilities[:, words]
+    """Score prompts by the log-probabilities after each prompt and after each token of its answer that follows it.
+
+    `words` are the token ids of the further words.
+    """
+    after_prompt, rows = log_probabilities[:, 0], torch.arange(len(log_probabilities))
+    none, unscored = prompts.answers == ABSENT, words == ABSENT
+    steps = torch.arange(log_probabilities.shape[1] - 1)
+    begin = prompts.lengths - prompts.following
+    path = prompts.inputs.gather(1, (begin.unsqueeze(1) + steps).clamp_max(prompts.inputs.shape[1] - 1))
+    scored = (steps >= prompts.shared.unsqueeze(1)) & (steps < prompts.following.unsqueeze(1))
+    each = log_probabilities[:, :-1].gather(2, path.unsqueeze(2)).squeeze(2)
+    before = each.where(scored, 0).cumsum(dim=1)
+    before = torch.cat([before.new_zeros(len(before), 1), before], dim=1)
+
+    own = log_probabilities[rows, prompts.following]
+    last = own.gather(1, prompts.answers.clamp_min(0).unsqueeze(1))
+    right = before.gather(1, prompts.following.unsqueeze(1)) + last
+    ranks = [_ranks(log_probabilities[:, step], each[:, [step]]).where(scored[:, [step]], 1) for step in steps.tolist()]
+    right_rank = torch.cat([_ranks(own, last), *ranks], dim=1).amax(dim=1)
+
+    listed = log_probabilities[rows.unsqueeze(1), prompts.places, prompts.candidates.clamp_min(0)]
+    listed = (before.gather(1, prompts.places) + listed).masked_fill(prompts.candidates == ABSENT, -torch.inf)
+    followed = after_prompt[:, words.clamp_min(0)]
     no_others = (prompts.candidates == ABSENT).all(dim=1)
     return Answers(
         right=right[:, 0].masked_fill(none, torch.nan),
-        right_rank=_ranks(log_probabilities, right)[:, 0].masked_fill(none, torch.nan),
+        right_rank=right_rank.masked_fill(none, torch.nan),
         others=listed.logsumexp(dim=1).masked_fill(no_others, torch.nan),
         right_place=_ranks(listed, right)[:, 0].masked_fill(none | no_others, torch.nan),
-        words=followed,
-        word_ranks=_ranks(log_probabilities, followed),
+        words=followed.masked_fill(unscored, torch.nan),
+        word_ranks=_ranks(after_prompt, followed).masked_fill(unscored, torch.nan),
     )
 
 

@@ -18,7 +18,7 @@ PYTHIA_STEPS = (0, *(2**power for power in range(10)), *range(1000, 143_001, 100
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # files of a checkpoint; pickle files are never read
 
-_CONSTANTS = (".attention.bias", ".attn.bias", ".masked_bias", ".inv_freq")
+CONSTANTS = (".attention.bias", ".attn.bias", ".masked_bias", ".inv_freq")
 """Name endings of constants that older versions of transformers saved: masks and angles, the same at every step."""
 
 
@@ -136,7 +136,7 @@ def _weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
             with safe_open(path, framework="pt") as file:
                 for name in sorted(file.keys()):
                     value = file.get_tensor(name)
-                    if value.is_floating_point() and not name.endswith(_CONSTANTS):
+                    if value.is_floating_point() and not name.endswith(CONSTANTS):
                         yield name, value
         except SafetensorError as error:
             raise SpecError("model", f"{path} is damaged: {error}", "fetch it again") from None

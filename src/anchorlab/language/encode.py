@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,16 +11,19 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.language.prompts import Prompt
+from anchorlab.language.scored_words import ABSENT, only_a_space, scored_words
+from anchorlab.language.start import added_before, begun_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-ABSENT = -1  # stands for a missing answer, and fills the rows of prompts with fewer candidates
 
 
 @dataclass(frozen=True)
 class TokenisedTexts:
     """Texts as token ids, padded on the right: under a causal mask no token sees the padding behind it.
+
+    Give this value itself to `look` and the other instruments of the lens: they read its `lengths`, so that padding
+    does not count.
 
     Fields
         inputs: token ids
@@ -34,16 +38,25 @@ class TokenisedTexts:
 class TokenisedPrompts(TokenisedTexts):
     """Prompts as token ids, with the tokens to score after each.
 
+    A word is scored by its tokens up to the first that tells it from the others. So that one pass reads them all, the
+    tokens of the answer before its last scored one follow the prompt in `inputs`: a candidate leaves them where it
+    begins to differ. What all words share, such as a space before digits, is not scored.
+
     Fields
-        answers: the first token of the right answer; -1 without one
-        candidates: the first tokens of the wrong answers, each once and different from the right answer's; -1 fills the
-            rows
-        notes: one line for each word of several tokens, of which only the first is scored, and for each word whose
-            first token also begins another word
+        following: the number of the answer's tokens that follow the prompt
+        shared: the number of these that the candidates share
+        answers: the last scored token of the right answer; -1 without one, and if no token tells it from a candidate
+        candidates: the last scored tokens of the wrong answers, each once; -1 fills the rows
+        places: the number of the answer's tokens before each of these
+        notes: one line for each word of several tokens, with those that are scored, and for each word that is not
+            scored, with the reason
     """
 
+    following: Int[Tensor, "batch"]
+    shared: Int[Tensor, "batch"]
     answers: Int[Tensor, "batch"]
     candidates: Int[Tensor, "batch candidate"]
+    places: Int[Tensor, "batch candidate"]
     notes: tuple[str, ...]
 
 
@@ -59,7 +72,7 @@ def tokenise(
 
     Many models use the first token as an attention sink: their predictions hardly depend on which token it is. If the
     tokenizer adds no special token, `start` takes this place, so that the prediction after a one-word text depends on
-    the word.
+    the word. A text that begins with these tokens itself, as a chat template may write it, does not get them twice.
 
     Args:
         tokenizer: a Hugging Face tokenizer
@@ -75,13 +88,14 @@ def tokenise(
     known = _require(tokenizer)
     if not texts:
         raise SpecError(field, "there are none", "give at least one")
-    begun = [] if start is None else [start]
+    added = added_before(known) if special else []
     rows = []
     for place, text in enumerate(texts):
         ids = _ids(known, text, f"{field}[{place}]", special)
         if not ids:
             raise SpecError(f"{field}[{place}]", "has no tokens", "write at least one word")
-        rows.append(row := begun + ids)
+        row = begun_once([] if start is None else [start], begun_once(added, ids[len(added) :]))
+        rows.append(row)
         if len(row) > context:
             raise SpecError(
                 f"{field}[{place}]", f"has {len(row)} tokens, but the model's context holds {context}", "shorten it"
@@ -96,32 +110,41 @@ def tokenise_prompts(
     start: int | None = None,
     special: bool = True,
 ) -> TokenisedPrompts:
-    """Return prompts as token ids, with the first tokens of their answers and candidates.
+    """Return prompts as token ids, with the tokens of their answers and candidates that are scored.
 
-    A candidate that begins with the same token as the answer, or as an earlier candidate, is left out and noted,
-    because its probability could not be told apart.
+    An answer that is the beginning of a candidate is not scored: its probability would be that of both. A candidate is
+    left out if it is the beginning of the answer, begins like an earlier candidate, or begins with a mere space.
 
     Errors: `SpecError` as `tokenise`, and for a word that the tokenizer does not know.
     """
     texts = tokenise(tokenizer, [prompt.text for prompt in prompts], context, start, "prompts", special)
+    known = _require(tokenizer)
     words = dict.fromkeys(word for prompt in prompts for word in (prompt.answer, *prompt.candidates) if word)
-    tokens = word_tokens(tokenizer, tuple(words))
-    first = dict(zip(words, tokens.ids.tolist(), strict=True))
-    answers: list[int] = []
-    candidates: list[list[int]] = []
-    notes = dict.fromkeys(tokens.notes)
-    for prompt in prompts:
-        taken = {first[prompt.answer]: prompt.answer} if prompt.answer else {}
-        answers.append(next(iter(taken), ABSENT))
-        row: list[int] = []
-        for word in prompt.candidates:
-            if (token := first[word]) not in taken:
-                taken[token] = word
-                row.append(token)
-            elif word != taken[token]:
-                notes[f"'{word}' begins with the same token as '{taken[token]}' and is not compared with it"] = None
-        candidates.append(row)
-    return TokenisedPrompts(texts.inputs, texts.lengths, torch.tensor(answers), _pad(candidates, ABSENT), tuple(notes))
+    tokens = {word: tuple(_word(known, word)) for word in words}
+
+    @cache
+    def read(ids: tuple[int, ...]) -> str:
+        return str(known.decode([*ids])).strip()
+
+    scored = [scored_words(prompt, tokens, read) for prompt in prompts]
+    rows = [
+        [*row[:length].tolist(), *one.following]
+        for row, length, one in zip(texts.inputs, texts.lengths.tolist(), scored, strict=True)
+    ]
+    for place, (row, one) in enumerate(zip(rows, scored, strict=True)):
+        if len(row) > context:
+            problem = f"has {len(row)} tokens with {len(one.following)} of its answer"
+            raise SpecError(f"prompts[{place}]", f"{problem}, but the model's context holds {context}", "shorten it")
+    return TokenisedPrompts(
+        _pad(rows, _padding(known)),
+        texts.lengths + torch.tensor([len(one.following) for one in scored]),
+        torch.tensor([len(one.following) for one in scored]),
+        torch.tensor([one.shared for one in scored]),
+        torch.tensor([one.answer for one in scored]),
+        _pad([[token for _, token in one.candidates] for one in scored], ABSENT),
+        _pad([[place for place, _ in one.candidates] for one in scored], 0),
+        tuple(dict.fromkeys(note for one in scored for note in one.notes)),
+    )
 
 
 @dataclass(frozen=True)
@@ -129,7 +152,7 @@ class WordTokens:
     """Words inside a sentence, each by its first token.
 
     Fields
-        ids: the first token of each word
+        ids: the first token of each word; -1 for a mere space, with which other words begin, too
         notes: one line for each word of more than one token
     """
 
@@ -146,17 +169,12 @@ def word_tokens(tokenizer: "PreTrainedTokenizerBase | None", words: Sequence[str
     known = _require(tokenizer)
     ids, notes = [], []
     for word in words:
-        if not word.strip() or word != word.strip():
-            raise SpecError("answer", f"{word!r} is not a word", "write it without spaces around it")
-        # tokenizers mark the beginning of a word in different ways, so the word is read after another one
-        before = _ids(known, "to", "answer")
-        both = _ids(known, f"to {word}", "answer")
-        own = both[len(before) :]
-        if both[: len(before)] != before or not own:
-            raise SpecError("answer", f"{word!r} has no tokens of its own", "choose another word")
-        ids.append(own[0])
-        if len(own) > 1:
-            beginning = known.decode([own[0]]).strip()
+        own = _word(known, word)
+        beginning = known.decode([own[0]]).strip()
+        ids.append(own[0] if beginning else ABSENT)
+        if not beginning:
+            notes.append(only_a_space(word))
+        elif len(own) > 1:
             notes.append(f"'{word}' is {len(own)} tokens; the first, '{beginning}', is scored")
     return WordTokens(torch.tensor(ids, dtype=torch.int64), tuple(notes))
 
@@ -184,6 +202,20 @@ def _require(tokenizer: "PreTrainedTokenizerBase | None") -> "PreTrainedTokenize
     if tokenizer is None:
         raise SpecError("tokenizer", "the model has none", "save its files with the weights, or give token ids")
     return tokenizer
+
+
+def _word(tokenizer: Any, word: str) -> list[int]:
+    """Return the tokens of a word inside a sentence; tokenizers mark a word's beginning in different ways.
+
+    Errors: as `word_tokens`.
+    """
+    if not word.strip() or word != word.strip():
+        raise SpecError("answer", f"{word!r} is not a word", "write it without spaces around it")
+    before = _ids(tokenizer, "to", "answer")
+    both = _ids(tokenizer, f"to {word}", "answer")
+    if both[: len(before)] != before or len(both) == len(before):
+        raise SpecError("answer", f"{word!r} has no tokens of its own", "choose another word")
+    return both[len(before) :]
 
 
 def _ids(tokenizer: Any, text: str, field: str, special: bool = False) -> list[int]:

@@ -15,6 +15,7 @@ from anchorlab.language.encode import TokenisedTexts, tokenise
 from anchorlab.language.taps import install, sites
 from anchorlab.language.weight_holders import Heads, Layers, Norm, Output, Part
 from anchorlab.language.weight_names import BASE, Entry, join_all, layout, split_all
+from anchorlab.models.input_checks import lengths_of_mask
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import Sites, Tap, identity_tap
 from anchorlab.models.transformer import Entering
@@ -28,8 +29,8 @@ class LanguageModel(nn.Module):
 
         model = al.pretrained("smollm2")
         texts = model.tokenise(["The capital of France is", "Once upon a time"])  # inputs and lengths
-        record = al.look(model, texts.inputs, ["blocks.*.attn.hook_pattern"], output=False)
-        al.detect(record, lengths=texts.lengths)
+        record = al.look(model, texts, ["blocks.*.attn.hook_pattern"], output=False)
+        al.detect(record)
 
     Its weights have the names and the orientation `[input output]` of this package, such as `blocks.3.attn.W_Q`, and
     share Hugging Face's memory where its layout allows. Input and output embeddings that Hugging Face ties are two
@@ -103,6 +104,7 @@ class LanguageModel(nn.Module):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
         entering: Entering | None = None,
+        attention_mask: Int[Tensor, "batch position"] | None = None,
     ) -> Float[Tensor, "batch scored output"]:
         """Return the logits of the next token at `positions`, or at all positions for None.
 
@@ -115,10 +117,14 @@ class LanguageModel(nn.Module):
                 only these
             tap: called at every site
             entering: a block and the stream that enters it; the pass starts there instead of at the embedding
+            attention_mask: as transformers pads on the right; it changes nothing here
 
-        Errors: `SpecError` for sequences longer than the context and for ids outside the vocabulary.
+        Errors: `SpecError` for sequences longer than the context, for ids outside the vocabulary, and for a mask with
+        padding on the left, which would shift the positions.
         """
         self._check(inputs)
+        if attention_mask is not None:
+            lengths_of_mask(attention_mask, inputs, "attention_mask")
         running: _Running = self.__dict__["_running"]
         architecture = self._architecture
         weights = join_all(self._entries, dict(self.named_parameters(remove_duplicate=False)))
@@ -131,12 +137,15 @@ class LanguageModel(nn.Module):
             logits: Tensor = functional_call(running, {**weights, **constants}, (inputs,), arguments, tie_weights=False)
         return tap("hook_logits", logits)
 
-    def tokenise(self, texts: Sequence[str]) -> TokenisedTexts:
+    def tokenise(self, texts: Sequence[str], special: bool = True) -> TokenisedTexts:
         """Return texts as token ids, padded on the right, with their lengths.
+
+        The tokenizer's special tokens are added, such as `<bos>`, but not to a text that begins with them, as chat
+        templates write it. With `special` False nothing is added.
 
         Errors: `SpecError` for a model without a tokenizer, and for a text without tokens or longer than the context.
         """
-        return tokenise(self.tokenizer, texts, self.context)
+        return tokenise(self.tokenizer, texts, self.context, special=special)
 
     def words(self, ids: Int[Tensor, "position"]) -> list[str]:
         """Return each token as text, with its spaces.

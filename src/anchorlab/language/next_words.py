@@ -13,6 +13,7 @@ from anchorlab.language.model import LanguageModel
 from anchorlab.language.start import start_token
 from anchorlab.models.edits import AnyEdit, apply_edits
 from anchorlab.models.model import predict
+from anchorlab.models.precision import at_least_float32
 
 Edits = Sequence[AnyEdit]
 
@@ -59,4 +60,5 @@ def _ids(model: LanguageModel, text: str) -> Tensor:
 @torch.no_grad()
 def _next(model: LanguageModel, ids: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
     """The logits `[token]` after a sequence `[1 position]`."""
-    return predict(model, ids, torch.tensor([ids.shape[1] - 1], device=ids.device), weights or None)[0, 0]
+    last = torch.tensor([ids.shape[1] - 1], device=ids.device)
+    return at_least_float32(predict(model, ids, last, weights or None)[0, 0])

@@ -11,6 +11,7 @@ import torch
 from anchorlab.errors import SpecError, is_out_of_memory
 from anchorlab.language.architectures import ARCHITECTURES, Architecture
 from anchorlab.language.attention import ATTENTION, register
+from anchorlab.language.loaded_weights import check_loaded, left_in_gguf
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.model_folder import check_files
 from anchorlab.language.packaged import PACKAGED, packaged_folder
@@ -44,8 +45,9 @@ def pretrained(
         model = al.pretrained("EleutherAI/pythia-160m", revision="step1000", download=True)
         model = al.pretrained("smollm2")  # after `make language`
 
-    Only safetensors and GGUF files are read, and no code from the model's repository runs. Before the model is
-    returned, its logits on a few tokens are compared with Hugging Face's own.
+    Only safetensors and GGUF files are read, and no code from the model's repository runs. The files must hold exactly
+    the weights of the model. Before the model is returned, its logits on a few tokens are compared with Hugging Face's
+    own.
 
     Args:
         name: a name on Hugging Face's hub, a local folder, a `.gguf` file, or the name of a packaged model: `smollm2`,
@@ -55,8 +57,8 @@ def pretrained(
         precision: the precision of the weights.
         device: the device of the weights, such as `cpu` or `cuda`.
 
-    Errors: `SpecError` for a missing library, a missing name, revision or file, weights in pickle files only, and an
-    unsupported architecture or setting.
+    Errors: `SpecError` for a missing library, a missing name, revision or file, weights in pickle files only, weights
+    that are missing, have another shape or are left over, and an unsupported architecture or setting.
     """
     try:
         import transformers
@@ -74,14 +76,18 @@ def pretrained(
         _check_adapter(place, revision)
         _check_index(place, revision)
         with _explained(place, revision):
-            model = transformers.AutoModelForCausalLM.from_pretrained(
+            model, report = transformers.AutoModelForCausalLM.from_pretrained(
                 place.source,
                 dtype=getattr(torch, precision),
                 attn_implementation="eager",
                 trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # the check below names them
                 **({} if place.file else {"use_safetensors": True, "config": config}),
                 **options,
             )
+            others = left_in_gguf(Path(place.source, place.file), model) if place.file else []
+        check_loaded(str(name), report, others)
         tokenizer = None
         with suppress(Exception):  # a model is also read without a tokenizer
             tokenizer = transformers.AutoTokenizer.from_pretrained(place.source, trust_remote_code=False, **options)

@@ -1,5 +1,6 @@
 """The start token: the token that a model was trained to read at the beginning of a document."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,5 +28,22 @@ def beginning(tokenizer: "PreTrainedTokenizerBase | None") -> int | None:
     """
     if tokenizer is None:
         return None
+    before = added_before(tokenizer)
+    return before[0] if len(before) == 1 else start_token(tokenizer)
+
+
+def added_before(tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """Return the ids of the special tokens that a tokenizer puts before a text."""
     plain, whole = tokenizer("to", add_special_tokens=False)["input_ids"], tokenizer("to")["input_ids"]
-    return int(whole[0]) if whole[1 : len(plain) + 1] == plain else start_token(tokenizer)
+    for count in range(len(whole) - len(plain) + 1):
+        if whole[count : count + len(plain)] == plain:
+            return [int(token) for token in whole[:count]]
+    return []
+
+
+def begun_once(before: Sequence[int], ids: Sequence[int]) -> list[int]:
+    """Return token ids behind the ids to put before them; ids that begin with these already are left as they are.
+
+    A text from a chat template may write the start token itself, and a model has never read two.
+    """
+    return [*ids] if before and [*ids[: len(before)]] == [*before] else [*before, *ids]

@@ -16,6 +16,7 @@ from anchorlab.language.answers import Answers, Questions, combine
 from anchorlab.language.losses import text_losses
 from anchorlab.language.next_words import edited_weights
 from anchorlab.models.edits import Truncate
+from anchorlab.models.precision import at_least_float32
 from anchorlab.progress import Counted, counted
 from anchorlab.rng import generator
 
@@ -94,9 +95,10 @@ def control_truncation(
     if len(cut) != 1:
         raise SpecError("truncation", f"of {truncation.weight!r} changes {len(cut)} matrices", "cut one of them")
     name, changed = next(iter(cut.items()))
-    whole = model.get_parameter(name).detach()
-    entering, random = questions.entering(name), generator(seed, "language", "random changes")
-    size = float((entering @ (changed - whole)).norm())
+    stored = model.get_parameter(name).detach()
+    whole = at_least_float32(stored)
+    entering, random = at_least_float32(questions.entering(name)), generator(seed, "language", "random changes")
+    size = float((entering @ (changed.to(whole) - whole)).norm())
 
     changes = []
     with counted("random changes", progress) as tell:
@@ -104,7 +106,7 @@ def control_truncation(
             tell(done, draws)
             noise = torch.from_numpy(random.standard_normal(tuple(whole.shape), dtype=np.float32)).to(whole)
             noise *= size / float((entering @ noise).norm())
-            changes.append(questions.answers({name: whole + noise}))
+            changes.append(questions.answers({name: (whole + noise).to(stored)}))
         tell(draws, draws)
     return TruncationControls(
         truncation,

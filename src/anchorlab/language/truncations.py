@@ -121,7 +121,7 @@ def search_truncations(
         for place, name in enumerate(names):
             tell(sum(work[:place]), sum(work))
             path = None if keep is None else keep / hashlib.sha256(f"{setting} {name}".encode()).hexdigest()[:20]
-            kept = None if path is None else _kept(path)
+            kept = None if path is None else _kept(path, questions.notes)
             if kept is None:
                 kept = _cut(questions, name, tried)
                 if path is not None:
@@ -150,11 +150,11 @@ def _cut(questions: Questions, name: str, fractions: Sequence[float]) -> Answers
     return combine([questions.answers({name: weights[name][0]}) for weights in variants])
 
 
-def _kept(path: Path) -> Answers | None:
+def _kept(path: Path, notes: tuple[str, ...]) -> Answers | None:
     """Return the answers that an earlier search stored; None if the file is missing or damaged."""
     for file in path.parent.glob(f"{path.name}.*.safetensors"):
         try:
-            return Answers(**read_tensors(check_named_file(file)))
+            return Answers(**read_tensors(check_named_file(file)), notes=notes)
         except StoreError:
             file.unlink()
     return None
@@ -167,5 +167,5 @@ def _setting(questions: Questions, fractions: Sequence[float]) -> str:
         content.update(name.encode())
         content.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     tokens = questions.tokens
-    asked = [one.tolist() for one in (tokens.inputs, tokens.lengths, tokens.answers, tokens.candidates)]
+    asked = [one.tolist() for name, one in vars(tokens).items() if name != "notes"]
     return json.dumps([content.hexdigest(), asked, questions.word_ids.tolist(), list(fractions)])

@@ -1,7 +1,9 @@
 """Check that a module can read its inputs: tokens of its vocabulary, or vectors of its number of features."""
 
+from typing import Any
+
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.errors import SpecError, one_sequence, too_long
@@ -48,6 +50,24 @@ def check_range(numbers: Shaped[Tensor, "..."], size: int, field: str, what: str
     if numbers.numel() and (int(numbers.min()) < 0 or int(numbers.max()) >= size):
         wrong = int(numbers.min()) if int(numbers.min()) < 0 else int(numbers.max())
         raise SpecError(field, f"hold {wrong}, {what} outside 0..{size - 1}", remedy)
+
+
+def lengths_of_mask(
+    mask: Any, sequences: Shaped[Tensor, "batch position *feature"], field: str
+) -> Int[Tensor, "batch"]:
+    """Return the number of tokens that the `attention_mask` of transformers leaves to each sequence.
+
+    Errors: `SpecError` at `field` for a mask of another shape, and for padding anywhere but on the right: only there
+    does a causal model compute the same as without it.
+    """
+    kept = torch.as_tensor(mask).cpu() != 0
+    if kept.shape != sequences.shape[:2]:
+        raise SpecError(field, f"has shape {tuple(kept.shape)}", f"give shape {tuple(sequences.shape[:2])}")
+    lengths = kept.sum(dim=1)
+    if not torch.equal(kept, torch.arange(kept.shape[1]) < lengths.unsqueeze(1)):
+        problem = "leaves out tokens before others, such as padding on the left"
+        raise SpecError(field, problem, "pad on the right, as model.tokenise(texts) does")
+    return lengths
 
 
 def whole(values: Shaped[Tensor, "..."]) -> bool:

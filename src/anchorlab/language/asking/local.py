@@ -14,7 +14,7 @@ from anchorlab.language.answers import device_of
 from anchorlab.language.asking.chat import chat_text
 from anchorlab.language.asking.request import OnProgress, Request, Said
 from anchorlab.language.model import LanguageModel
-from anchorlab.language.start import beginning, start_token
+from anchorlab.language.start import added_before, beginning, begun_once, start_token
 from anchorlab.rng import torch_generator
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class LocalSpeaker:
         self._read: tuple[Tensor, Cache] | None = None
 
     def ids(self, request: Request) -> list[int]:
-        """Return a request as token ids.
+        """Return a request as token ids, with one start token at most.
 
         Errors: `SpecError` for a chat without a template, and for a request longer than the model's context.
         """
@@ -58,12 +58,13 @@ class LocalSpeaker:
         if request.chat:
             found = self.tokenizer(chat_text(self.tokenizer, request, self.name), add_special_tokens=False)["input_ids"]
         elif self.start is None:
-            start = start_token(self.tokenizer)
-            found = ([] if start is None else [start]) + self.tokenizer(request.text)["input_ids"]
+            start, added = start_token(self.tokenizer), added_before(self.tokenizer)
+            ids: list[int] = self.tokenizer(request.text)["input_ids"]
+            found = begun_once([] if start is None else [start], begun_once(added, ids[len(added) :]))
         else:
             found = self.tokenizer(request.text, add_special_tokens=False)["input_ids"]
         if self.start and (begin := beginning(self.tokenizer)) is not None:
-            found = [begin, *found]
+            found = begun_once([begin], found)
         if len(found) + request.tokens > self.model.context:
             problem = (
                 f"has {len(found)} tokens, and with {request.tokens} more the context of {self.model.context} ends"

@@ -12,7 +12,7 @@ from anchorlab.language.asking.request import Request
 from anchorlab.language.endpoint.server import Server
 from anchorlab.language.model_folder import check_files
 from anchorlab.language.packaged import PACKAGED, packaged_folder
-from anchorlab.language.start import start_token
+from anchorlab.language.start import added_before, start_token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,9 +33,7 @@ class Writer:
         self._tokenizer = None if server.tokenizer is None else open_tokenizer(server.tokenizer)
         self._start = self._added = ""
         if self._tokenizer is not None:
-            plain, whole = (self._tokenizer("to", add_special_tokens=own)["input_ids"] for own in (False, True))
-            before = len(whole) - len(plain)
-            self._added = self._tokenizer.decode(whole[:before]) if before > 0 and whole[before:] == plain else ""
+            self._added = self._tokenizer.decode(added_before(self._tokenizer))
             start = start_token(self._tokenizer)
             self._start = "" if start is None else self._tokenizer.convert_ids_to_tokens(start)
 
@@ -45,7 +43,7 @@ class Writer:
         Errors: `SpecError` for a chat if the tokenizer has no chat template.
         """
         if not request.chat:
-            return self._start + request.text
+            return self._start + request.text.removeprefix(self._added).removeprefix(self._start)
         if self._tokenizer is None:
             return None
         return chat_text(self._tokenizer, request, str(self._server.tokenizer)).removeprefix(self._added)

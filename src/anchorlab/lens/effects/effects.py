@@ -18,9 +18,11 @@ from anchorlab.lens.look.first_sequence import check_read, checked_size, sequenc
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look_at
+from anchorlab.lens.look.padding import counted_from_own_ends
 from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
+from anchorlab.models.precision import at_least_float32
 from anchorlab.progress import Counted, counted
 from anchorlab.spec import unknown_name
 
@@ -37,7 +39,7 @@ scored position, `[sequence scored]`."""
 METRICS: Mapping[str, Metric] = {
     "accuracy": lambda output, targets: output.argmax(dim=-1) == targets,
     "logit": lambda output, targets: _at(output, targets),
-    "probability": lambda output, targets: _at(output.softmax(dim=-1), targets),
+    "probability": lambda output, targets: _at(at_least_float32(output).softmax(dim=-1), targets),
 }
 """`accuracy`: whether the target has the largest logit; `logit`: its logit; `probability`: its probability."""
 
@@ -117,15 +119,15 @@ def effects(
 
         effects(ensemble, inputs, targets, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over=("head",))
 
-    An intervention that changes nothing is no error here; its change is 0. An intervention on a submodule's value that
-    the module does not read is an error.
+    An intervention that changes nothing is no error here; its change is 0. So is that of a position which a shorter
+    sequence does not have. An intervention on a submodule's value that the module does not read is an error.
 
     Args:
         targets: `[batch scored ...]`, the targets that the metrics compare the outputs with.
         intervention: the intervention to apply; its site may be a pattern, and its `where`, `at`, rule and operand are
             the same at every place.
         over: one or several names of axes; every matching site must have these axes, with equal sizes.
-        positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
+        positions: the scored positions, `[scored]` or `[batch scored]`; None: the last of each sequence.
         metrics: functions of outputs and targets, by name.
         mapped: whether to compute all interventions at one site in one pass with `torch.func.vmap`. The pass begins at
             the site's block and computes the last layer only at the scored positions; members run in parallel threads.
@@ -144,6 +146,7 @@ def effects(
     subject = Subject.of(model, inputs, positions, axes, patch_inputs)
     subject = replace(subject, positions=subject.scored)
     sites = tuple(subject.access.resolve(intervention.site, "intervention.site"))
+    intervention = counted_from_own_ends(intervention, subject.lengths, "intervention")
     over = as_list(over, str, "over", "give names of axes")
     check_targets(targets, subject)
     sizes = _sizes(subject, sites, intervention, over)

@@ -18,8 +18,11 @@ from anchorlab.lens.look.inputs import (
     as_ensemble,
     as_positions,
     as_sequences,
+    common_lengths,
 )
 from anchorlab.lens.look.look import look_at
+from anchorlab.lens.look.padding import last_places
+from anchorlab.models.precision import at_least_float32
 from anchorlab.tasks.batch import Batch
 
 Into = Literal["corrupted", "clean"]
@@ -44,7 +47,7 @@ def logit_difference(
     output: Float[Tensor, "*sequence scored output"], answers: Int[Tensor, "*sequence scored 2"]
 ) -> Float[Tensor, "*sequence scored"]:
     """Return the logit of the first answer minus the logit of the second."""
-    right, wrong = output.gather(-1, answers).unbind(dim=-1)
+    right, wrong = at_least_float32(output.gather(-1, answers)).unbind(dim=-1)
     return right - wrong
 
 
@@ -81,9 +84,10 @@ class Pairs:
         if left.shape != right.shape:
             problem = f"have shape {tuple(right.shape)}, and the clean ones {tuple(left.shape)}"
             raise SpecError("corrupted", problem, "give one of the same length for each")
+        lengths = common_lengths({"clean": (clean, left), "corrupted": (corrupted, right)}, ensemble, access)
         if positions is None:
-            positions = clean.positions if isinstance(clean, Batch) else left.shape[1] - 1
-        places = as_positions(positions, left)
+            positions = clean.positions if isinstance(clean, Batch) else last_places(left, lengths)
+        places = as_positions(positions, left, lengths)
         shape = (len(left), places.shape[-1])
         both = [
             _tokens(given if given is not None else getattr(side, "answers", None), shape, field)
@@ -92,7 +96,7 @@ class Pairs:
         if torch.equal(*both):
             raise SpecError("corrupted_answers", "equal the clean answers", "corrupt what the answer rests on")
         inputs = (right, left) if into == "corrupted" else (left, right)
-        base, source = (Subject(ensemble, access, one, places) for one in inputs)
+        base, source = (Subject(ensemble, access, one, places, lengths=lengths) for one in inputs)
         return cls(base, source, torch.stack(both, dim=-1), into)
 
     def difference(self, output: Float[Tensor, "*lead batch scored output"]) -> Float[Tensor, "*lead"]:

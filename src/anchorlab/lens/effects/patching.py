@@ -110,7 +110,7 @@ def patch(
         at: places that differ between sequences, such as the positions of a role: `{"position": keys}`.
         into: the run that receives values; they come from the other run.
         positions: the scored positions, `[scored]` or `[batch scored]`; None: the clean batch's scored positions, else
-            the last.
+            the last of each sequence.
 
     Other arguments: as in `look` and `effects`.
     Errors: as `effects`; `SpecError` for sequences without partners, for answers that are missing, are not tokens or do
@@ -120,13 +120,13 @@ def patch(
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into, axes)
     swept = effects(
         model,
-        pairs.base.inputs,
+        pairs.base,
         pairs.answers,
         Intervention(site=site, rule="patch", where=dict(where or {}), at=dict(at or {})),
         over,
         positions=pairs.base.positions,
         metrics={"difference": logit_difference},
-        patch_inputs=pairs.source.inputs,
+        patch_inputs=pairs.source,
         axes=axes,
         batch_size=batch_size,
         progress=progress,

@@ -107,7 +107,7 @@ def steer(
         multiples: the factors of the direction; 0 is the model itself.
         where: as in `Intervention`: `{"position": -1}` steers only at the last position; None: everywhere.
         at: as in `Intervention`, places that differ between sequences.
-        positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
+        positions: the scored positions, `[scored]` or `[batch scored]`; None: the last of each sequence.
         metrics: functions of outputs and targets, by name, as in `effects`.
         random_directions: the number of random directions to compare with.
         seed: the seed of the random directions.

@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.grids import grid_table
 from anchorlab.lens.heads.detect import pattern_sites
+from anchorlab.lens.look.padding import own_places
 from anchorlab.lens.look.record import Record
 
 if TYPE_CHECKING:
@@ -109,7 +110,11 @@ def _patterns(record: Record) -> Float[Tensor, "member layer batch head width"]:
     if not sites:
         raise SiteError("the record holds no attention pattern; record a site such as 'blocks.*.attn.hook_pattern'")
     _check_heads({record[site].shape[2] for site in sites})
-    return torch.stack([record[site].flatten(3) for site in sites], dim=1)
+    patterns = torch.stack([record[site] for site in sites], dim=1)
+    if record.lengths is not None:
+        own = own_places(record.lengths, patterns.shape[-2])
+        patterns = patterns.where(own[:, None, :, None], 0)  # attention of the padding
+    return patterns.flatten(4)
 
 
 def _scores(table: "polars.DataFrame") -> Float[Tensor, "member layer 1 head width"]:

@@ -94,7 +94,7 @@ def detect(
             `anchor_positions` and `key_positions`, if the batch has them.
         anchors: the position of one anchor in each sequence, in place of the batch's.
         keys: the position of one key in each sequence, in place of the batch's.
-        lengths: the length of each sequence, if shorter ones are padded on the right; None: all are whole.
+        lengths: the length of each sequence, if shorter ones are padded on the right; None: the record's own lengths.
 
     Errors: `SiteError` for a record without attention patterns; `SpecError` for anything but a record, for a batch with
     other inputs than the record, and for positions or lengths of another number of sequences; as the detectors.
@@ -111,7 +111,8 @@ def detect(
         begin, end, candidates = end, end + len(part.inputs), part.candidates
         if batch is not None and not torch.equal(batch.inputs[begin:end].cpu(), part.inputs):
             raise SpecError("batch", "has other inputs than the record", "give the batch that was looked at")
-        here = _Part(part.inputs, *(None if value is None else value[begin:end] for value in given.values()))
+        own = {name: None if value is None else value[begin:end] for name, value in given.items()}
+        here = _Part(part.inputs, **own | ({"lengths": part.lengths} if lengths is None else {}))
         for site in pattern_sites(part):
             pattern = part[site] if candidates is not None else part[site].unsqueeze(1)
             sites.setdefault(site, _Site()).add(pattern, here)

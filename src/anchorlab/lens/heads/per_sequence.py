@@ -19,6 +19,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.lens.heads.chance import uniform_attention
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
+from anchorlab.models.precision import at_least_float32
 
 AttentionPattern = Float[Tensor, "*lead batch head query key"]
 
@@ -109,6 +110,7 @@ def best_source(
     their attention to the first token is left out of the divisor, and the first token is excluded as a source. This is
     for language models: their idle heads attend mostly to the first token, which would look like a broadcast.
     """
+    pattern = at_least_float32(pattern)
     length = pattern.shape[-1]
     first = 1 if besides_first else 0
     later = torch.ones(length, length, dtype=pattern.dtype, device=pattern.device).tril(-1)[:, first : length // 2 + 1]
@@ -189,6 +191,7 @@ def anchor_attending(
 
     Errors: `SpecError` for an anchor outside the sequence, and for a sequence without anchors.
     """
+    pattern = at_least_float32(pattern)
     length = _length(pattern)
     limits = _limits(pattern, lengths)
     positions = anchors.to(pattern.device).reshape(len(anchors), -1)
@@ -221,6 +224,7 @@ def uniform(pattern: AttentionPattern, causal: bool = True, lengths: Lengths = N
     length = _length(pattern)
     if causal and length < 2:
         raise SpecError("pattern", "a single position leaves a causal head no choice", "give longer sequences")
+    pattern = at_least_float32(pattern)
     limits = _limits(pattern, lengths)
     target = uniform_attention(length, causal).to(pattern)
     if lengths is not None:
@@ -261,6 +265,7 @@ def recurrence(
     lengths: Lengths = None,
 ) -> HeadScores:
     """Score `matching` (copies) or `induction` (followers); sequences in which no token occurs twice have weight 0."""
+    pattern = at_least_float32(pattern)
     shape = (pattern.shape[-4], _length(pattern))
     if tokens.shape != shape:
         raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"the pattern needs {shape}")
@@ -279,6 +284,7 @@ def _some(scores: HeadScores) -> HeadScores:
 
 
 def _diagonal(pattern: AttentionPattern, offset: int, lengths: Lengths) -> HeadScores:
+    pattern = at_least_float32(pattern)
     counts = (_limits(pattern, lengths) - abs(offset)).clamp(min=0).to(pattern.dtype)
     sums = torch.diagonal(_cut(pattern, lengths), offset=offset, dim1=-2, dim2=-1).sum(dim=-1)
     return HeadScores(sums / counts.clamp(min=1).unsqueeze(-1), (counts > 0).to(pattern.dtype))
@@ -296,7 +302,8 @@ def _columns(
 
     Sources outside the sequence, and sources without a query, have weight 0.
     """
-    length, limits, pattern = pattern.shape[-1], _limits(pattern, lengths), _cut(pattern, lengths)
+    length, limits = pattern.shape[-1], _limits(pattern, lengths)
+    pattern = _cut(at_least_float32(pattern), lengths)
     place = torch.arange(length, device=pattern.device)
     if queries == "last":
         last = (limits - 1).reshape(-1, 1, 1, 1).expand(*pattern.shape[:-2], 1, length)

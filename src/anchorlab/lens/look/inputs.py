@@ -10,8 +10,9 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.access import Access
+from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.hooked import opened
+from anchorlab.lens.look.padding import check_unread, last_places, lengths_of
 from anchorlab.models.input_checks import check_range, numbers_text, readable, whole
 from anchorlab.models.model import Weights
 from anchorlab.training.ensemble import Ensemble
@@ -20,7 +21,11 @@ from anchorlab.training.trained_run import TrainedRun
 
 @runtime_checkable
 class HasInputs(Protocol):
-    """Any value with sequences in `inputs`: a batch of a task, tokenised texts, a record."""
+    """Any value with sequences in `inputs`: a batch of a task, tokenised texts, a record.
+
+    If it also has `lengths`, as tokenised texts do, shorter sequences are padded on the right, and the padding does not
+    count.
+    """
 
     @property
     def inputs(self) -> Shaped[Tensor, "..."]:
@@ -31,8 +36,9 @@ class HasInputs(Protocol):
 AnyModel = Ensemble | TrainedRun | nn.Module
 """An ensemble; a run, which stands for its members at the end of training; or a module, which counts as one member."""
 
-AnyInputs = Shaped[Tensor, "..."] | HasInputs | np.ndarray | Sequence[Any]
-"""Tokens `[batch position]` or vectors `[batch position feature]`: a tensor, a batch, an array, lists of numbers."""
+AnyInputs = Shaped[Tensor, "..."] | HasInputs | np.ndarray | Sequence[Any] | Mapping[str, Any]
+"""Tokens `[batch position]` or vectors `[batch position feature]`: a tensor, a batch, an array, lists of numbers, texts
+from `LanguageModel.tokenise`, or what a tokenizer of transformers returns, with padding on the right."""
 
 AnyPositions = Shaped[Tensor, "..."] | np.ndarray | Sequence[Any] | int
 """Positions `[scored]` or `[batch scored]`; one number is one position."""
@@ -50,6 +56,7 @@ class Subject:
         inputs: all sequences
         positions: the scored positions, `[scored]` or `[batch scored]`; None: all
         patch_inputs: the sequences that the rule `patch` takes values from, in the shape of `inputs`
+        lengths: how many tokens of each sequence are its own, before the padding; None: all
     """
 
     ensemble: Ensemble
@@ -57,6 +64,7 @@ class Subject:
     inputs: Shaped[Tensor, "batch position *feature"]
     positions: Int[Tensor, "*batch scored"] | None = None
     patch_inputs: Shaped[Tensor, "..."] | None = None
+    lengths: Int[Tensor, "batch"] | None = None
 
     @classmethod
     def of(
@@ -73,9 +81,10 @@ class Subject:
         for pattern in access.given_axes if access.own_sites is None else ():
             access.resolve(pattern, "axes")
         found = as_sequences(inputs, access)
-        scored = None if positions is None else as_positions(positions, found)
         others = None if patch_inputs is None else as_sequences(patch_inputs, access, "patch_inputs")
-        return cls(ensemble, access, found, scored, others)
+        lengths = common_lengths({"inputs": (inputs, found), "patch_inputs": (patch_inputs, others)}, ensemble, access)
+        scored = None if positions is None else as_positions(positions, found, lengths)
+        return cls(ensemble, access, found, scored, others, lengths)
 
     def first(self) -> "Subject":
         """Return the first member with the first sequence."""
@@ -88,8 +97,8 @@ class Subject:
 
     @property
     def scored(self) -> Int[Tensor, "*batch scored"]:
-        """The scored positions; the last position if none were given."""
-        return torch.tensor([self.inputs.shape[1] - 1]) if self.positions is None else self.positions
+        """The scored positions; the last position of each sequence's own if none were given."""
+        return last_places(self.inputs, self.lengths) if self.positions is None else self.positions
 
 
 def as_ensemble(model: AnyModel) -> Ensemble:
@@ -120,24 +129,60 @@ def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Sh
     Errors: `SpecError` for anything but numbers in sequences of equal length, without any sequence, and for sequences
     that the module cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
     """
-    found = _tensor(inputs, field)
+    found = as_tensor(inputs, field)
     if found.ndim == 0 or len(found) == 0:
         raise SpecError(field, "holds no sequence", "give at least one")
     return found if access.own_sites is None else readable(found, access.module, field)
 
 
-def as_positions(positions: AnyPositions, inputs: Shaped[Tensor, "batch ..."]) -> Int[Tensor, "*batch scored"]:
+def common_lengths(
+    given: Mapping[str, tuple[Any, Shaped[Tensor, "batch position *feature"] | None]],
+    ensemble: Ensemble,
+    access: Access,
+) -> Int[Tensor, "batch"] | None:
+    """Return how many tokens are their own in sequences and in their partners; None if all are.
+
+    `given` has, by field, what was given and the sequences in it. Values without lengths have those of the others.
+
+    Errors: `SpecError` for different lengths of partners, as `lengths_of`, and as `check_unread`.
+    """
+    weights = ensemble.member_weights(0)
+
+    def run(one: Tensor) -> Tensor:
+        with evaluating(access.module):
+            return access.run(weights, fitting(one, weights), (), lambda site, value: value)
+
+    common: Tensor | None = None
+    for field, (value, found) in given.items():
+        lengths = None if found is None else lengths_of(value, found, field)
+        if lengths is None or found is None:
+            continue
+        if common is None:
+            check_unread(lengths, found, run, field)
+        elif not torch.equal(lengths, common):
+            raise SpecError(f"{field}.lengths", "differ from those of their partners", "give texts of the same length")
+        common = lengths
+    return common
+
+
+def as_positions(
+    positions: AnyPositions, inputs: Shaped[Tensor, "batch ..."], lengths: Int[Tensor, "batch"] | None = None
+) -> Int[Tensor, "*batch scored"]:
     """Return positions as a tensor `[scored]` or `[batch scored]`; a single number counts as one position.
 
-    Errors: `SpecError` for anything but integers, for another shape, and for a position outside the sequences.
+    Errors: `SpecError` for anything but integers, for another shape, and for a position outside the sequences or in the
+    padding behind one.
     """
-    found = _tensor(positions, "positions")
+    found = as_tensor(positions, "positions")
     found = found.unsqueeze(0) if found.ndim == 0 else found
     if not whole(found) or found.ndim > 2 or (found.ndim == 2 and len(found) != len(inputs)):
         shape = f"{numbers_text(found)} of shape {tuple(found.shape)}"
         raise SpecError("positions", f"are {shape}", f"give integers, [scored] or [{len(inputs)} scored]")
     if inputs.ndim > 1:
         check_range(found, inputs.shape[1], "positions", "a position", "give positions of the sequences, from 0")
+    if lengths is not None and bool((found >= lengths.to(found.device).unsqueeze(1)).any()):
+        problem = f"hold one in the padding; the sequences have {int(lengths.min())} to {int(lengths.max())} tokens"
+        raise SpecError("positions", problem, "leave them out for the last token of each, lengths - 1")
     return found.long()
 
 
@@ -175,9 +220,10 @@ def row_ranges(rows: range, batch_size: int) -> Iterator[range]:
     return (rows[begin : begin + batch_size] for begin in range(0, len(rows), batch_size))
 
 
-def _tensor(given: Any, field: str) -> Tensor:
-    """Return numbers as a tensor."""
+def as_tensor(given: Any, field: str) -> Shaped[Tensor, "..."]:
+    """Return inputs, or other numbers, as a tensor. Errors: `SpecError` for anything but numbers."""
     given = given.inputs if isinstance(given, HasInputs) else given
+    given = given["input_ids"] if isinstance(given, Mapping) and "input_ids" in given else given
     if isinstance(given, Tensor):
         return given
     texts = [given, *given] if isinstance(given, list | tuple) else [given]

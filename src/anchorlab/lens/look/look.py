@@ -48,6 +48,7 @@ def look(
     Args:
         model: an ensemble; a run counts as its members at the end of training, a single module as one member.
         inputs: tokens or vectors, `[batch position *feature]`: a tensor, a batch of a task, an array or lists.
+            Texts from `LanguageModel.tokenise` have lengths, and so has the record; see `Intervention` on padding.
         record: names of sites, or patterns such as `blocks.*.attn.hook_pattern`; one or a list. `*` stays
             within one part between dots, and `**` crosses them: `blocks.**` is every site of every block.
         interventions: changes of values, one or a list, applied in the given order, before the candidate's

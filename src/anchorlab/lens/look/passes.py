@@ -14,6 +14,7 @@ from anchorlab.lens.look.access import OUTPUT, evaluating
 from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import Intervention
+from anchorlab.lens.look.padding import counted_from_own_ends
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.look.sources import Borrowed, Borrower, borrower
 from anchorlab.memory import memory
@@ -63,6 +64,7 @@ def branches_of(
         for at, intervention in named.items():
             if subject.access.resolve(intervention.site, f"{at}.site") != [intervention.site]:
                 raise SiteError(f"{at}.site: {intervention.site!r} is a pattern; name one site for each intervention")
+            named[at] = counted_from_own_ends(intervention, subject.lengths, at)
         branches.append(Branch(edited, named))
     return branches
 
@@ -95,7 +97,7 @@ class Passes:
             arrays = Arrays(self.subject.members, self.candidates, part)
             for rows in row_ranges(part, self.batch_size):
                 self._fill(arrays, rows)
-            yield arrays.record(inputs[part.start : part.stop])
+            yield arrays.record(inputs[part.start : part.stop], self.subject.lengths)
         for branch in self.branches:
             branch.check_changed()
 
@@ -201,7 +203,8 @@ class Arrays:
         place, begin = self.arrays[site][member, candidate], self.rows.start
         (place[rows.start - begin : rows.stop - begin] if batched else place).copy_(value)
 
-    def record(self, inputs: Shaped[Tensor, "batch ..."]) -> Record:
+    def record(self, inputs: Shaped[Tensor, "batch ..."], lengths: Int[Tensor, "all_batch"] | None) -> Record:
         """Return the record of these inputs; the output, if recorded, is its last array."""
+        lengths = None if lengths is None else lengths[self.rows.start : self.rows.stop]
         arrays = {site: value.squeeze(1) if self.candidates is None else value for site, value in self.arrays.items()}
-        return Record(arrays, self.axes, inputs.cpu(), self.candidates)
+        return Record(arrays, self.axes, inputs.cpu(), self.candidates, lengths)

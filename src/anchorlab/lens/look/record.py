@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens.look.inputs import AnyInputs, as_tensor
+from anchorlab.lens.look.padding import PLACES, lengths_of
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -31,12 +33,14 @@ class Record(Drawable):
         axis_names: by site, the names of all axes of its array
         inputs: the sequences that the model read, `[batch position]` or `[batch position feature]`
         candidates: the names of the candidates in the order of their axis; None if none were given
+        lengths: how many tokens of each sequence are its own; the values behind them belong to the padding. None: all
     """
 
     arrays: Mapping[str, Shaped[Tensor, "member ..."]]
     axis_names: Mapping[str, tuple[str, ...]]
     inputs: Shaped[Tensor, "batch ..."]
     candidates: tuple[str, ...] | None = None
+    lengths: Int[Tensor, "batch"] | None = None
 
     def __getitem__(self, site: str) -> Shaped[Tensor, "..."]:
         if site not in self.arrays:
@@ -87,10 +91,11 @@ class Record(Drawable):
 
         Without an index, `member` and `batch` are at 0. The last two of the remaining axes, apart from heads and
         candidates, form the rows and columns. `tokens` are the texts of the sequence's positions; None: its token ids.
+        The padding behind a shorter sequence is left out.
 
         Errors: as `at`; `SpecError` for more maps than fit into a figure, and for a wrong number of texts.
         """
-        return plotted(self, site=site, tokens=tokens, index=index)
+        return plotted(self._own(index.get("batch", 0)), site=site, tokens=tokens, index=index)
 
     def candidate(self, name: str) -> "Record":
         """Return the record of one candidate, without the candidate axis.
@@ -102,7 +107,17 @@ class Record(Drawable):
         index = self.candidates.index(name)
         arrays = {site: self.at(site, candidate=index) for site in self}
         axes = {site: tuple(axis for axis in names if axis != "candidate") for site, names in self.axis_names.items()}
-        return Record(arrays, axes, self.inputs)
+        return Record(arrays, axes, self.inputs, None, self.lengths)
+
+    def _own(self, sequence: int) -> "Record":
+        """Return the record without the padding of one sequence."""
+        if self.lengths is None or not -len(self.lengths) <= sequence < len(self.lengths):
+            return self
+        own = slice(int(self.lengths[sequence]))
+        arrays = {
+            site: self[site][tuple(own if axis in PLACES else slice(None) for axis in self.axes(site))] for site in self
+        }
+        return Record(arrays, self.axis_names, self.inputs[:, own], self.candidates)
 
     def __repr__(self) -> str:
         rows = sites_by_layer(self)
@@ -137,23 +152,25 @@ def _layers(sites: Sequence[str]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def record_patterns(patterns: Sequence[Any], inputs: Shaped[Tensor, "batch position"]) -> Record:
+def record_patterns(patterns: Sequence[Any], inputs: AnyInputs) -> Record:
     """Return a record of the attention patterns of any model, for detectors: one member, one site per layer.
 
     `patterns` has one array `[batch head query key]` per layer, of any type that `torch.as_tensor` accepts, such as
-    the `attentions` of a Hugging Face model. `inputs` are the model's tokens, `[batch position]`. The record's sites
-    are `blocks.0.attn.hook_pattern` and so on.
+    the `attentions` of a Hugging Face model. `inputs` are the model's tokens, `[batch position]`, as in `look`. The
+    record's sites are `blocks.0.attn.hook_pattern` and so on.
 
     Errors: `SpecError` for a layer that is None, and for shapes that do not fit each other or the inputs.
     """
     layers = [_pattern(at, given) for at, given in enumerate(patterns)]
-    wanted = (len(inputs), inputs.shape[-1], inputs.shape[-1])
+    tokens = as_tensor(inputs, "inputs")
+    wanted = (len(tokens), tokens.shape[-1], tokens.shape[-1])
     shapes = sorted({tuple(one.shape) for one in layers})
     if len(shapes) != 1 or len(shapes[0]) != 4 or (shapes[0][0], *shapes[0][2:]) != wanted:
         problem = f"has layers of shape {shapes} for {wanted[0]} sequences of {wanted[1]}"
         raise SpecError("patterns", problem, "give [batch head query key] for each layer")
     sites = {f"blocks.{layer}.attn.hook_pattern": pattern[None] for layer, pattern in enumerate(layers)}
-    return Record(sites, dict.fromkeys(sites, ("member", "batch", "head", "query", "key")), inputs)
+    axes = dict.fromkeys(sites, ("member", "batch", "head", "query", "key"))
+    return Record(sites, axes, tokens, lengths=lengths_of(inputs, tokens, "inputs"))
 
 
 def _pattern(at: int, given: Any) -> Tensor:

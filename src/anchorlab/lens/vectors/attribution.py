@@ -17,6 +17,7 @@ from anchorlab.lens.look.record import Record
 from anchorlab.models.attention import affine
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
+from anchorlab.models.precision import at_least_float32
 from anchorlab.models.sites import identity_tap
 from anchorlab.models.stack import Stack, StackedBlock, StackedNorm
 from anchorlab.models.transformer import Transformer
@@ -74,7 +75,7 @@ def attribute(
     Args:
         model: as in `look`, with a transformer of this package or a pretrained model.
         tokens: the tokens whose logits to attribute, one per scored position; None: all tokens.
-        positions: the scored positions, `[scored]` or `[batch scored]`; None: the last.
+        positions: the scored positions, `[scored]` or `[batch scored]`; None: the last of each sequence.
         batch_size: how many sequences run at a time.
 
     Other arguments: as in `look`.
@@ -98,7 +99,7 @@ def attribute(
             parts = _Parts(template, one.member_weights(0), record, scored)
             asked = None if tokens is None else tokens[here]
             contributions.append(parts.logits(asked))
-            whole = record["output"]  # of one member
+            whole = at_least_float32(record["output"])  # of one member
             logits.append(whole if asked is None else whole.gather(-1, asked[None, ..., None]).squeeze(-1))
     return Attribution(tuple(parts.names), _by_member(contributions, ensemble), _by_member(logits, ensemble).squeeze(1))
 
@@ -188,7 +189,7 @@ class _Parts:
     """The summands of one member's residual stream at the scored positions, followed through the model."""
 
     def __init__(self, template: Stack, weights: dict[str, Tensor], record: Record, positions: Tensor) -> None:
-        self.weights = {name: value.cpu() for name, value in weights.items()}
+        self.weights = {name: at_least_float32(value.cpu()) for name, value in weights.items()}
         self.template, self.record, self.positions = template, record, positions
         embeddings = [site for site in ("hook_embed", "hook_pos_embed") if site in record]
         self.names = [*embeddings, "bias"]
@@ -241,7 +242,7 @@ class _Parts:
         self.values[-1] += self.weights.get(f"{norm.name}.b", 0.0)
 
     def _seen(self, site: str) -> Tensor:
-        return gather_positions(self.record[site][0], self.positions)
+        return at_least_float32(gather_positions(self.record[site][0], self.positions))
 
 
 def _by_member(parts: list[Tensor], ensemble: Ensemble) -> Tensor:

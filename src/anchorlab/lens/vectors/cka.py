@@ -9,6 +9,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import grid_table
+from anchorlab.lens.look.padding import own_places
 from anchorlab.lens.look.record import Record
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def cka(record: Record, other: Record | None = None) -> Alignment:
     """Return the similarity between the values at all sites and in all members, within one record or between two.
 
     Each sequence is a row, or each position of each sequence at a site with positions; all other axes together form the
-    vector. With centred rows X and Y,
+    vector. Padding behind shorter sequences is left out. With centred rows X and Y,
 
         CKA = |Xᵀ Y|² / (|Xᵀ X| |Yᵀ Y|)
 
@@ -115,6 +116,11 @@ def _rows(record: Record, field: str) -> list[Float[Tensor, "member row width"]]
         place = next((axes.index(name) for name in ("position", "scored") if name in axes), None)
         value = value.unsqueeze(2) if place is None else value.movedim(place, 2)
         rows = value.reshape(len(value), value.shape[1] * value.shape[2], -1)
+        if record.lengths is not None and "scored" not in axes:
+            if "position" not in axes:
+                problem = f"has sequences of different lengths, and {site} no axis of positions"
+                raise SpecError(field, problem, "give sequences of one length, or leave the site out")
+            rows = rows[:, own_places(record.lengths, value.shape[2]).flatten()]
         centred = rows - rows.mean(dim=1, keepdim=True)
         varies = centred.norm(dim=(1, 2)) > _ROUNDING * rows.norm(dim=(1, 2))
         found.append(centred * varies.reshape(-1, 1, 1))

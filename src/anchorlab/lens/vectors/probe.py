@@ -13,6 +13,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.grids import grid_table, place_axes
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_positions
 from anchorlab.lens.look.look import look
+from anchorlab.lens.look.padding import PLACES, own_places
 from anchorlab.lens.look.record import Record
 from anchorlab.models.model import gather_positions
 from anchorlab.rng import torch_generator
@@ -95,8 +96,8 @@ def probe(
 
     Args:
         model: as in `look`. A run supplies its own untrained members.
-        labels: integers, `[batch]`, or `[batch position]` (`[batch scored]` with `positions`); labels below 0 are left
-            out.
+        labels: integers, `[batch]`, or `[batch position]` (`[batch scored]` with `positions`); labels below 0
+            and those of padding are left out.
         site: one or several names or patterns, of sites with equally many positions. All axes except `batch` and
             `position` count as the width of the value.
         where: an index for each of some further axes: `{"head": 1}` reads one head.
@@ -125,9 +126,11 @@ def probe(
     sites = [site] if isinstance(site, str) else list(site)
     record = look(model, inputs, sites, output=False, axes=axes)
     if positions is not None:
-        positions = as_positions(positions, record.inputs)
+        positions = as_positions(positions, record.inputs, record.lengths)
     first = _values(record, next(iter(record)), where, positions)
     checked = _checked_labels(labels, first.shape[1:3])
+    if record.lengths is not None and positions is None:
+        checked = _without_padding(checked, record.lengths, first.shape[2], where or {})
     _check_positions(record, where, positions, first.shape[2])
     reading = _Reading(checked, _folds(checked, folds, held_out, seed), folds, shuffles, shrinkage, seed)
     found = reading.of(record, where, positions)
@@ -249,6 +252,19 @@ def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch 
     if len(known) < 2:
         raise SpecError("labels", "are all the same", "give at least two different ones")
     return torch.where(labels < 0, -1, torch.searchsorted(known, labels.clamp(min=0)))
+
+
+def _without_padding(
+    labels: Int[Tensor, "batch *position"], lengths: Int[Tensor, "batch"], count: int, where: Mapping[str, int]
+) -> Int[Tensor, "batch *position"]:
+    """Return labels without those of padding. Errors: `SpecError` where a probe would read padding."""
+    remedy = "give positions, such as those of the last tokens, (texts.lengths - 1).unsqueeze(1)"
+    for axis in where:
+        if axis in PLACES:
+            raise SpecError(f"where.{axis}", "is not the same place in sequences of different lengths", remedy)
+    if labels.ndim == 1 and count > 1:
+        raise SpecError("positions", "are missing, and the sequences have different lengths", remedy)
+    return labels if labels.ndim == 1 else labels.masked_fill(~own_places(lengths, count), -1)
 
 
 def _folds(labels: Tensor, folds: int, held_out: HeldOut, seed: int) -> Int[Tensor, "batch *position"]:
