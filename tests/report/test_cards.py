@@ -8,9 +8,11 @@ import pytest
 import torch
 
 import anchorlab as al
+from anchorlab import lens
 from anchorlab.engine import run
 from anchorlab.findings import Findings
-from anchorlab.lens import Record
+from anchorlab.lens import Patching, Record
+from anchorlab.lens.tabled import Tabled
 from anchorlab.runs import Run, Store
 from anchorlab.tasks.task import Proof
 from anchorlab.training import Evaluation, TrainedRun
@@ -255,3 +257,20 @@ def test_a_landscape_shows_the_circuits_of_each_member():
     assert "32 subsets" in shown.words
     assert "0 | 0 | 1 | 0.1 | 3 | 0.1 1.0 1.1 | 1 | 0.1" in shown.text
     assert "1 | 0 | 1 | 0.1 | 3 | 1.2 | 3" in shown.text
+
+
+def test_a_measurement_prints_short_and_shows_its_table():
+    clean, corrupted = torch.tensor([1.0]), torch.tensor([0.0])
+    difference = torch.arange(10.0).view(1, 1, 10) / 10
+    found = Patching(("blocks.0.attn.hook_z",), ("head",), clean, corrupted, difference)
+    columns = "member, site, layer, head, difference, clean, corrupted, recovered"
+    assert repr(found) == f"Patching with 10 rows in .table: {columns}"
+    shown = read(found)
+    assert "10 rows" in shown.words and "2 more rows in .table" in shown.words
+    assert "0 | blocks.0.attn.hook_z | 0 | 7 | 0.7 | 1 | 0 | 0.7" in shown.text
+
+
+@pytest.mark.parametrize("name", ["Attribution", "Alignment", "Probe", "Steering", "Effects", "PathPatching", "Scores"])
+def test_every_measurement_with_a_table_prints_without_its_tensors(name):
+    kind = getattr(lens, name)
+    assert issubclass(kind, Tabled) and kind.__repr__ is Tabled.__repr__

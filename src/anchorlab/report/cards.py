@@ -12,6 +12,7 @@ from anchorlab.findings import MARKS, SYMBOLS, Findings
 from anchorlab.lens import Circuit, Landscape, Record
 from anchorlab.lens.landscape import SHARE
 from anchorlab.lens.look.record import sites_by_layer
+from anchorlab.lens.tabled import Tabled
 from anchorlab.report.page import environment
 from anchorlab.runs import Store
 from anchorlab.runs.metrics import last_metrics
@@ -23,6 +24,7 @@ from anchorlab.training import Ensemble, TrainedRun
 from anchorlab.training.evaluation import UNEDITED
 
 _FEW = 4  # sequences shown of a batch
+_FIRST = 8  # rows shown of a measurement
 _NEWEST = 8  # runs shown of a store
 _TOKENS = 40  # tokens shown of a sequence of a batch
 _PLAIN = ("noise", "plain", "token")  # roles without a colour
@@ -229,6 +231,15 @@ def _circuit(circuit: Circuit) -> Card:
     ]
     columns = ("layer.head", "from", "to", "attention", "loss when cut")
     return Card("circuit", count, facts=facts, table=Rows("Attention paths", columns, rows) if rows else None)
+
+
+@card.register
+def _tabled(found: Tabled) -> Card:
+    table = found.table
+    rows = table.head(_FIRST).rows()
+    rest = f"{table.height - len(rows):,} more rows in .table" if table.height > len(rows) else ""
+    shown = Rows("The first rows" if rest else "All rows", table.columns, rows)
+    return Card(type(found).__name__, f"{table.height:,} rows", table=shown, after=rest)
 
 
 @card.register

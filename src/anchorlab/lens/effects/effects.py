@@ -19,6 +19,7 @@ from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subjec
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.padding import counted_from_own_ends
+from anchorlab.lens.tabled import Tabled
 from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
@@ -44,8 +45,8 @@ METRICS: Mapping[str, Metric] = {
 """`accuracy`: whether the target has the largest logit; `logit`: its logit; `probability`: its probability."""
 
 
-@dataclass(frozen=True)
-class Effects:
+@dataclass(frozen=True, repr=False)
+class Effects(Tabled):
     """The metrics under each intervention of a grid, averaged over all sequences and scored positions.
 
     Shapes

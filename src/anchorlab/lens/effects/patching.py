@@ -13,6 +13,7 @@ from anchorlab.lens.effects.pairs import Into, Pairs, logit_difference, recovere
 from anchorlab.lens.grids import grid_table, heat_map, place_axes
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention
+from anchorlab.lens.tabled import Tabled
 from anchorlab.progress import Counted
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Patching:
+@dataclass(frozen=True, repr=False)
+class Patching(Tabled):
     """The effect of each patch: the logit difference, and how far it moves from the corrupted to the clean run.
 
     The logit difference is the clean answer's logit minus the corrupted answer's logit, averaged over all sequences and

@@ -16,6 +16,7 @@ from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.record import Record
+from anchorlab.lens.tabled import Tabled
 
 if TYPE_CHECKING:
     import polars
@@ -27,8 +28,8 @@ Head = tuple[int, int]
 HeadInput = Literal["q", "k", "v"]
 
 
-@dataclass(frozen=True)
-class PathPatching:
+@dataclass(frozen=True, repr=False)
+class PathPatching(Tabled):
     """The effect of patching each path from a sender to an input of a receiver, as in `Patching`.
 
     Shapes

@@ -15,6 +15,7 @@ from anchorlab.lens.grids import grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look_at
+from anchorlab.lens.tabled import Tabled
 from anchorlab.rng import torch_generator
 from anchorlab.spec import unknown_name
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Steering:
+@dataclass(frozen=True, repr=False)
+class Steering(Tabled):
     """The metrics under each multiple of a direction, averaged over all sequences and scored positions.
 
     Shapes

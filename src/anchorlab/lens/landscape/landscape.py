@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anchorlab.drawable import Drawable, plotted
+from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.landscape.passes import Replacement
 from anchorlab.lens.landscape.subsets import (
@@ -20,6 +20,7 @@ from anchorlab.lens.landscape.subsets import (
     shapley_values,
     sizes,
 )
+from anchorlab.lens.tabled import Tabled
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def checked_share(share: float) -> float:
     return share
 
 
-@dataclass(frozen=True)
-class Landscape(Drawable):
+@dataclass(frozen=True, repr=False)
+class Landscape(Tabled):
     """The loss and the accuracy of every member with every subset of its units, all other units replaced.
 
     A subset is a number: bit i says that unit i is kept. Subset 0 keeps none, the last all, which is the model itself.

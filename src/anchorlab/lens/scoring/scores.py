@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import grid_table
+from anchorlab.lens.tabled import Tabled
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Passes(NamedTuple):
     backward: int
 
 
-@dataclass(frozen=True)
-class Scores:
+@dataclass(frozen=True, repr=False)
+class Scores(Tabled):
     """The score that a method gives to each unit of each member, with the scores of edges if the method has them.
 
     Units are `embed` (what enters block 0), heads as `layer.head`, and feed-forward layers as `layer.mlp`. A score has

@@ -14,6 +14,7 @@ from anchorlab.lens.grids import grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_ensemble, row_ranges
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.record import Record
+from anchorlab.lens.tabled import Tabled
 from anchorlab.models.attention import affine
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     import polars
 
 
-@dataclass(frozen=True)
-class Attribution:
+@dataclass(frozen=True, repr=False)
+class Attribution(Tabled):
     """The contribution of each component to the logits; all contributions add up to `logits`.
 
     `components` are `hook_embed`, `hook_pos_embed`, `blocks.0.attn.head.0` and so on, `blocks.0.mlp` and so on, and

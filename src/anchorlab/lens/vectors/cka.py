@@ -11,6 +11,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.grids import grid_table
 from anchorlab.lens.look.padding import own_places
 from anchorlab.lens.look.record import Record
+from anchorlab.lens.tabled import Tabled
 
 if TYPE_CHECKING:
     import polars
@@ -19,8 +20,8 @@ _ROUNDING = 1e-6
 """Rows whose spread is below this share of their size count as constant, because float32 resolves no less."""
 
 
-@dataclass(frozen=True)
-class Alignment:
+@dataclass(frozen=True, repr=False)
+class Alignment(Tabled):
     """Linear CKA between the values at sites of two records, and its chance level for unrelated values.
 
     Shapes

@@ -15,6 +15,7 @@ from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_pos
 from anchorlab.lens.look.look import look
 from anchorlab.lens.look.padding import PLACES, own_places
 from anchorlab.lens.look.record import Record
+from anchorlab.lens.tabled import Tabled
 from anchorlab.models.model import gather_positions
 from anchorlab.rng import torch_generator
 from anchorlab.training.trained_run import TrainedRun
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 HeldOut = Literal["sequences", "positions"]
 
 
-@dataclass(frozen=True)
-class Probe:
+@dataclass(frozen=True, repr=False)
+class Probe(Tabled):
     """The accuracy of linear probes on held-out values, and their controls.
 
     The axis `position` exists only if each position has its own probe; it counts the positions that were read.
