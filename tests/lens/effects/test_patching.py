@@ -120,6 +120,13 @@ def test_a_member_that_answers_both_alike_has_no_fraction():
     assert found.recovered[1].isnan().all() and not found.recovered[0].isnan().any()
 
 
+def test_pairs_with_equal_answers_are_counted(solver):
+    corrupted, answers = other_key()
+    answers[:2] = KEYS[:2]
+    with pytest.warns(UserWarning, match=rf"^2 of {len(KEYS)} pairs have equal answers and measure nothing; corrupt"):
+        patch(solver, CLEAN, corrupted, KEYS, answers, over="head")
+
+
 CORRUPTED, OTHER_KEYS = other_key()
 
 
