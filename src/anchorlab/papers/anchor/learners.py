@@ -131,14 +131,15 @@ def lstm_enough(seen: Seen) -> Float[Tensor, "seed"] | None:
     band=at_least(1.5),
 )
 def lstm_needs_more(seen: Seen) -> Measurement | None:
-    """Smallest train size with a mean test accuracy of {GENERALISED:g}, ratio of LSTM to transformer."""
+    """Smallest train size with a mean test accuracy of {GENERALISED:g}, ratio of LSTM to transformer, both over the
+    seeds that both learners have."""
     if not seen.whole:
         return None
     curves = seen.whole["lstm"], seen.whole["decoder"]
-    lstm, transformer = (needed(curve.sizes, curve.test) for curve in curves)
-    if lstm is None or transformer is None:
+    count = min(curve.test.shape[1] for curve in curves)
+    if any(needed(curve.sizes, curve.test[:, :count]) is None for curve in curves):
         return None
-    return replace(_over_both(*curves), value=lstm / transformer)
+    return _over_both(*curves)
 
 
 def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
