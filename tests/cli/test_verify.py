@@ -126,7 +126,7 @@ def verified(root, dies=False):
 @pytest.mark.killed
 def test_a_killed_verification_goes_on(tmp_path):
     code, rows = verified(tmp_path / "whole")
-    assert code == 0 and len(rows) == 8 and {one["scope"] for one in rows} == {"exact", "paper"}
+    assert code == 0 and len(rows) == 8 and {one["scope"] for one in rows} == {"theory", "paper"}
     assert verified(tmp_path / "killed", dies=True) == (-signal.SIGKILL, None)
     store = Store(tmp_path / "killed" / "runs")
     (kept,) = [run for run in store.runs() if run.finished]
@@ -157,5 +157,5 @@ def test_a_killed_verification_goes_on_in_the_papers_setting(tmp_path):
     assert process.returncode == -signal.SIGKILL
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = json.loads(done.stdout)
-    assert {one["scope"] for one in rows} == {"exact", "paper"} and len(rows) == 8
+    assert {one["scope"] for one in rows} == {"theory", "paper"} and len(rows) == 8
     assert {one["agreement"] for one in rows} <= {"overlap", "same verdict"}
