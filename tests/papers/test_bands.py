@@ -28,4 +28,12 @@ def test_every_study_is_here():
 
 def test_only_paper_profiles_are_the_papers_setting():
     profiles = {profile for name in STUDIES for profile in study(name).profiles if study(name).profile(profile).paper}
-    assert profiles <= {"paper", "paper-start", "paper-figure-6", "paper-none", "paper-claimed", "paper-600"}
+    assert profiles <= {
+        "paper",
+        "paper-start",
+        "paper-figure-6",
+        "paper-none",
+        "paper-claimed",
+        "paper-600",
+        "paper-text",
+    }

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anchorlab.findings import Reference, at_most, within
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, column_table, curves_against, split_curves
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -215,13 +215,14 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: the paper's 20000 sequences, three layers of one head, width 64, 2500 steps of batch 100 "
-            "(about 12.5 epochs), learning rate 2e-3, weight decay 1.",
+            "Quick profile: the 20000 sequences of the authors' code, three layers of one head, width 64, 2500 steps "
+            "of batch 100 (about 12.5 epochs), learning rate 2e-3, weight decay 1.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: 20000 sequences, batch 100, 1000 epochs. The paper's code gives batches of 50 to 100 and "
-            "1000 to 4000 epochs, and the paper no number of seeds; 100, 1000 and five are used.",
+            f"Paper profile: the 20000 sequences of the authors' code, 1000 epochs. {BATCH_NOTE_TEXT} The code gives "
+            "50 to 100, and 1000 to 4000 epochs; the paper names no number of sequences, epochs or seeds for this "
+            "task, and five seeds are used.",
             paper=True,
         ),
     },
