@@ -1,5 +1,5 @@
-"""Publish the newest findings of a store: figures, claims and settings for the docs, the ledger, the README's rows,
-and the claims that the package ships.
+"""Publish the newest findings of a store: figures, claims and settings for the docs, the ledger, the README's
+counts, and the claims that the package ships.
 
     python docs/gallery/build.py --store runs
     python docs/gallery/build.py --store runs --rest
@@ -61,7 +61,6 @@ HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
 SHIPPED = HERE.parent.parent / "src" / "anchorlab" / "papers" / FILE
 BEGIN, END = "<!-- results: written by docs/gallery/build.py -->", "<!-- end of results -->"
-SHOWN = ("truncation/associative-memory", "anchor/structures")  # in the README: trained in a paper's printed setting
 PARTS = HERE / "paper-models"
 SECOND_MODEL = "gemma3"  # published beside the own model of each language study
 LARGEST_SVG = 60_000  # bytes
@@ -436,22 +435,15 @@ def page_link(study: str) -> str:
 
 
 def readme_text(found: Sequence[Findings]) -> str:
-    """Return the README's results: the first claim of each shown study in the paper's own setting, and the counts."""
-    entries = ledger(found)
-    rows = []
-    for name in SHOWN:
-        first = next(one.strongest for one in entries if one.study == name and one.strongest.scope == "paper")
-        text = f"{first.claim.statement} ({first.claim.source})"
-        rows.append((f"`{name}`", text, first.claim.paper, value_text(first.value), first.verdict_text))
-    head = ("study", "claim", "paper", "ours", "verdict")
-    strongest = [entry.strongest for entry in entries]
+    """Return the README's results: how many claims of each paper have which verdict, by their strongest evidence."""
+    strongest = [entry.strongest for entry in ledger(found)]
     apart, counted = [result for result in strongest if result.apart], counts(strongest)
     also = (
         f"{counted.also_untrained} of all also hold for untrained models, {counted.also_other_task} for models trained "
         f"on another task. Counted apart are {len(apart)} claims of other works and questions of our own: "
         f"{apart_text(apart)}."
     )
-    return f"{table(head, rows)}\n{counts_table(strongest)}\n{also}\n"
+    return f"{counts_table(strongest)}\n{also}\n"
 
 
 def apart_text(results: Sequence[ClaimResult]) -> str:
@@ -489,7 +481,7 @@ def _counts_row(name: str, counted: Counts) -> tuple[str, ...]:
 
 
 def write_readme(path: Path, found: Sequence[Findings]) -> None:
-    """Put the rows of results between the README's two marks."""
+    """Put the counts of results between the README's two marks."""
     before, _, rest = path.read_text("utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     path.write_text(f"{before}{BEGIN}\n{readme_text(found)}{END}{after}", "utf-8")
