@@ -383,15 +383,15 @@ def of_two_studies() -> list[Findings]:
     One claim in its band in the paper's setting, one outside in another, and one of another work.
     """
     found = []
-    for name in ("anchor/identity", "anchor/order"):
+    for shown in ("anchor/identity", "anchor/order"):
         ends = ("first", "second", "third")
-        first, second, third = (replace(made_findings().claims[0].claim, id=f"{name}/{end}") for end in ends)
+        first, second, third = (replace(made_findings().claims[0].claim, id=f"{shown}/{end}") for end in ends)
         results = (
             first.judge(0.95, "quick", paper_setting=True),
             second.judge(0.1, "quick"),
             replace(third, other_work=True).judge(0.1, "quick"),
         )
-        found.append(replace(made_findings(), study=name, claims=results))
+        found.append(replace(made_findings(), study=shown, claims=results))
     return found
 
 

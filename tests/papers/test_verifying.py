@@ -61,6 +61,7 @@ def test_candidates_are_exact_claims_and_profiles_of_the_papers_setting():
         ("truncation/associative-memory", "quick"),
         ("truncation/associative-memory", "paper"),
         ("anchor/learners", "paper"),
+        ("anchor/learners", "paper-text"),
     }
     exact, whole = (found["truncation/associative-memory", name].claims for name in ("quick", "paper"))
     assert 0 < len(exact) < len(whole) == 8 and exact < whole
