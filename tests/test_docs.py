@@ -197,7 +197,8 @@ def test_the_table_of_claims_is_filtered_by_verdict_paper_and_words(claims_table
     assert sorted(row.get_attribute("id") for row in shown.all()) == sorted(key.replace("/", "-") for key in wrong)
     assert claims_table.locator("#claims-count").inner_text() == f"{len(wrong)} of {len(strongest)} claims"
     claims_table.locator("[name=paper]").select_option("anchor functions")
-    assert shown.count() == 0
+    of_one = [key for key in wrong if strongest[key].claim.source.startswith("anchor functions")]
+    assert shown.count() == len(of_one) < len(wrong)
     claims_table.locator("[name=verdict]").select_option("")
     claims_table.locator("[name=words]").fill("lstm")
     assert 0 < shown.count() < len(strongest) / 4
