@@ -15,6 +15,7 @@ from anchorlab.cli import main
 from anchorlab.cli.studies import verify
 from anchorlab.cli.studies.verify import agreement, run_until
 from anchorlab.findings import Claim
+from anchorlab.papers.published import published_entries
 from anchorlab.papers.truncation import associative_memory
 from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.runs import Store
@@ -79,6 +80,16 @@ def test_exact_claims_are_settled_and_compared(anchorlab):
 )
 def test_values_agree_where_their_intervals_overlap(before, here, words):
     assert agreement(before, here) == words
+
+
+def test_a_check_of_a_theorem_is_compared_at_its_own_sizes():
+    """Values at the sizes of `quick` and of `paper` differ, whatever is strongest."""
+    entry = published_entries()["truncation/one-step/feedforward-margin"]
+    own = {one.result.profile: one.result for one in entry.evidence}
+    assert own.keys() == {"quick", "paper"} and own["quick"].value != own["paper"].value
+    for result in own.values():
+        (row,) = verify._rows({entry.claim.id: result})
+        assert (row["published"], row["agreement"]) == (result.value, "overlap")
 
 
 def test_at_the_end_of_the_budget_training_stops(tmp_path, capsys):
