@@ -12,7 +12,13 @@ PAPERS = {
     "retrieval": "stacked attention heads",
 }
 APART = "other works and our own questions"
-SCOPES = {"paper": "the paper's own setting", "exact": "exact", "other": "small scale", "own": "our own question"}
+SCOPES = {
+    "paper": "the paper's own setting",
+    "exact": "exact",
+    "theory": "numerical check of a theorem",
+    "other": "small scale",
+    "own": "our own question",
+}
 HEAD = ("claim", "paper says", "accepted", "ours", "verdict", "study")
 
 

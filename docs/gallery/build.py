@@ -1,5 +1,5 @@
-"""Publish the newest findings of a store: figures, claims and settings for the docs, the ledger, the README's rows,
-and the claims that the package ships.
+"""Publish the newest findings of a store: figures, claims and settings for the docs, the ledger, the README's
+counts, and the claims that the package ships.
 
     python docs/gallery/build.py --store runs
     python docs/gallery/build.py --store runs --rest
@@ -37,6 +37,7 @@ from anchorlab.findings import (
     Provenance,
     Scope,
     Table,
+    Verdict,
     counts,
     counts_apart,
     ledger,
@@ -52,6 +53,7 @@ from anchorlab.studies import STUDIES, Study, findings_directory, run_study, stu
 from anchorlab.studies.parts import seeds_with_parts
 from anchorlab.studies.profile_names import part_name, part_of, profile_name
 from anchorlab.studies.running import experiments_to_run
+from anchorlab.studies.study import PAPERS
 from anchorlab.training import Experiment
 from anchorlab.training.cost import BYTES_PER_SECOND, PRODUCTS_PER_SECOND, SECONDS_PER_CALL, estimated_seconds
 
@@ -59,7 +61,6 @@ HERE = Path(__file__).parent
 README = HERE.parent.parent / "README.md"
 SHIPPED = HERE.parent.parent / "src" / "anchorlab" / "papers" / FILE
 BEGIN, END = "<!-- results: written by docs/gallery/build.py -->", "<!-- end of results -->"
-SHOWN = ("truncation/associative-memory", "truncation/rank-one-noise")  # in the README
 PARTS = HERE / "paper-models"
 SECOND_MODEL = "gemma3"  # published beside the own model of each language study
 LARGEST_SVG = 60_000  # bytes
@@ -434,18 +435,15 @@ def page_link(study: str) -> str:
 
 
 def readme_text(found: Sequence[Findings]) -> str:
-    """Return the README's results: the first claim of each study shown in the paper's own setting, and counts."""
-    entries = ledger(found)
-    rows = []
-    for name in SHOWN:
-        first = next(one.strongest for one in entries if one.study == name and one.strongest.scope == "paper")
-        text = f"{first.claim.statement} ({first.claim.source})"
-        rows.append((f"`{name}`", text, first.claim.paper, value_text(first.value), first.verdict_text))
-    head = ("study", "claim", "paper", "ours", "verdict")
-    strongest = [entry.strongest for entry in entries]
-    apart = [result for result in strongest if result.apart]
-    also = f"Counted apart are {len(apart)} claims of other works and questions of our own: {apart_text(apart)}."
-    return f"{table(head, rows)}\n{counts_text(counts(strongest))} {also}\n"
+    """Return the README's results: how many claims of each paper have which verdict, by their strongest evidence."""
+    strongest = [entry.strongest for entry in ledger(found)]
+    apart, counted = [result for result in strongest if result.apart], counts(strongest)
+    also = (
+        f"{counted.also_untrained} of all also hold for untrained models, {counted.also_other_task} for models trained "
+        f"on another task. Counted apart are {len(apart)} claims of other works and questions of our own: "
+        f"{apart_text(apart)}."
+    )
+    return f"{counts_table(strongest)}\n{also}\n"
 
 
 def apart_text(results: Sequence[ClaimResult]) -> str:
@@ -453,25 +451,37 @@ def apart_text(results: Sequence[ClaimResult]) -> str:
     return ", ".join(f"{verdict} {number}" for verdict, number in counts_apart(results).items())
 
 
-def counts_text(counted: Counts) -> str:
-    """Return the counts of the papers' claims in one line, the paper's own setting first."""
+def counts_table(results: Sequence[ClaimResult]) -> str:
+    """Return how many claims of each paper have which verdict by scope: one row a paper, and one of all."""
+    named = {paper: [one for one in results if paper_of(one) == paper] for paper in filter(None, PAPERS.values())}
+    head = (
+        "claims of", "all", "in the paper's own setting: reproduced / contradicted", "exact: reproduced / contradicted",
+        "theorem, our sizes: agrees / differs", "small scale: agrees / differs", "undecided", "not measured",
+    )  # fmt: skip
+    rows = [_counts_row(paper, counts(found)) for paper, found in named.items()]
+    return table(head, [*rows, _counts_row("all three", counts(results))])
 
-    def settled(scope: Scope) -> str:
-        each = {verdict: counted.verdicts[verdict][scope] for verdict in ("reproduced", "contradicted")}
-        return f"{each['reproduced']} reproduced and {each['contradicted']} contradicted"
 
-    return (
-        f"Of {counted.total} claims of the three papers, in the papers' own settings {settled('paper')}; exactly "
-        f"{settled('exact')}; "
-        f"{counted.of('agrees at small scale')} agree and {counted.of('differs at small scale')} differ at small "
-        f"scale; {counted.of('undecided')} undecided; {counted.of('not measured')} not measured. "
-        f"{counted.also_untrained} of all also hold for untrained models, {counted.also_other_task} for models trained "
-        "on another task."
-    )
+def paper_of(result: ClaimResult) -> str | None:
+    """Return the short name of the paper that a claim is from, with which its source begins; None if counted apart."""
+    if result.apart:
+        return None
+    return next((paper for paper in PAPERS.values() if paper and result.claim.source.startswith(paper)), None)
+
+
+def _counts_row(name: str, counted: Counts) -> tuple[str, ...]:
+    pairs: dict[Scope, tuple[Verdict, Verdict]] = {
+        "paper": ("reproduced", "contradicted"),
+        "exact": ("reproduced", "contradicted"),
+        "theory": ("agrees at our sizes", "differs at our sizes"),
+        "other": ("agrees at small scale", "differs at small scale"),
+    }
+    each = (" / ".join(str(counted.verdicts[one][scope]) for one in both) for scope, both in pairs.items())
+    return (name, str(counted.total), *each, str(counted.of("undecided")), str(counted.of("not measured")))
 
 
 def write_readme(path: Path, found: Sequence[Findings]) -> None:
-    """Put the rows of results between the README's two marks."""
+    """Put the counts of results between the README's two marks."""
     before, _, rest = path.read_text("utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     path.write_text(f"{before}{BEGIN}\n{readme_text(found)}{END}{after}", "utf-8")

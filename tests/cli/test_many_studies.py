@@ -147,6 +147,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         "retrieval/buffers",
         "retrieval/emergence",
         "retrieval/plateau",
+        "truncation/attention-gradient",
         "truth/methods",
     }
     total = sum(not one.apart for one in results)
@@ -174,16 +175,16 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
     told = json.loads(anchorlab("claims", TRUNCATION, "--counts", "--json").out)
     assert told["claims"] == len(results) and told["also_untrained"] == told["also_other_task"] == 1
     # by the claims of today the third is not exact
-    assert told["verdicts"]["agrees at small scale"] == {"all": 2, "paper": 0, "exact": 0, "other": 2}
+    assert told["verdicts"]["agrees at small scale"] == {"all": 2, "paper": 0, "exact": 0, "theory": 0, "other": 2}
     assert told["verdicts"]["reproduced"]["all"] == 0
-    assert told["verdicts"]["differs at small scale"] == {"all": 1, "paper": 0, "exact": 0, "other": 1}
+    assert told["verdicts"]["differs at small scale"] == {"all": 1, "paper": 0, "exact": 0, "theory": 0, "other": 1}
 
     words = anchorlab("claims", TRUNCATION).out
     assert max(map(len, words.splitlines())) <= 80
     table = words[words.index("counts by verdict and scope") :].splitlines()
-    assert table[1].split() == ["verdict", "claims", "paper", "exact", "other"]
-    assert table[2].split() == ["✓", "reproduced", "0", "0", "0", "0"]
-    assert table[4].split() == ["●", "agrees", "at", "small", "scale", "2", "0", "0", "2"]
+    assert table[1].split() == ["verdict", "claims", "paper", "exact", "theory", "other"]
+    assert table[2].split() == ["✓", "reproduced", "0", "0", "0", "0", "0"]
+    assert table[6].split() == ["●", "agrees", "at", "small", "scale", "2", "0", "0", "0", "2"]
     assert table[-2:] == [f"1 of {len(results)} also hold untrained", "1 also hold for another task"]
     assert anchorlab("claims", TRUNCATION, "--counts").out == words[words.index("counts by verdict and scope") :]
     joined = " ".join(words.split())

@@ -15,6 +15,7 @@ from anchorlab.cli import main
 from anchorlab.cli.studies import verify
 from anchorlab.cli.studies.verify import agreement, run_until
 from anchorlab.findings import Claim
+from anchorlab.papers.published import published_entries
 from anchorlab.papers.truncation import associative_memory
 from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.runs import Store
@@ -81,6 +82,16 @@ def test_values_agree_where_their_intervals_overlap(before, here, words):
     assert agreement(before, here) == words
 
 
+def test_a_check_of_a_theorem_is_compared_at_its_own_sizes():
+    """Values at the sizes of `quick` and of `paper` differ, whatever is strongest."""
+    entry = published_entries()["truncation/one-step/feedforward-margin"]
+    own = {one.result.profile: one.result for one in entry.evidence}
+    assert own.keys() == {"quick", "paper"} and own["quick"].value != own["paper"].value
+    for result in own.values():
+        (row,) = verify._rows({entry.claim.id: result})
+        assert (row["published"], row["agreement"]) == (result.value, "overlap")
+
+
 def test_at_the_end_of_the_budget_training_stops(tmp_path, capsys):
     (one,) = [each for each in candidates([MEMORY]) if each.profile == "paper"]
     step = Step(Candidate(one.study, "smoke", one.claims, ()), one.claims, 1.0)
@@ -126,7 +137,7 @@ def verified(root, dies=False):
 @pytest.mark.killed
 def test_a_killed_verification_goes_on(tmp_path):
     code, rows = verified(tmp_path / "whole")
-    assert code == 0 and len(rows) == 8 and {one["scope"] for one in rows} == {"exact", "paper"}
+    assert code == 0 and len(rows) == 8 and {one["scope"] for one in rows} == {"theory", "paper"}
     assert verified(tmp_path / "killed", dies=True) == (-signal.SIGKILL, None)
     store = Store(tmp_path / "killed" / "runs")
     (kept,) = [run for run in store.runs() if run.finished]
@@ -157,5 +168,5 @@ def test_a_killed_verification_goes_on_in_the_papers_setting(tmp_path):
     assert process.returncode == -signal.SIGKILL
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     rows = json.loads(done.stdout)
-    assert {one["scope"] for one in rows} == {"exact", "paper"} and len(rows) == 8
+    assert {one["scope"] for one in rows} == {"theory", "paper"} and len(rows) == 8
     assert {one["agreement"] for one in rows} <= {"overlap", "same verdict"}

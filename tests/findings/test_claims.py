@@ -53,6 +53,8 @@ def test_the_verdict_comes_from_the_band_and_the_scope(band, value, inside, word
     ):
         assert result.verdict == ("reproduced" if inside else "contradicted")
     for exact in (False, True):
+        theorem = replace(claim(band, exact), theory=True).judge(value, "paper", paper_setting=True)
+        assert theorem.verdict == ("agrees at our sizes" if inside else "differs at our sizes")
         own = claim(band, exact).judge(value, "quick", own=True)
         assert (own.verdict, own.scope_text) == ("supported" if inside else "not supported", "")
 
@@ -111,6 +113,19 @@ def test_scopes():
     assert plain.judge(1, "quick").scope == "other"
     assert plain.judge(1, "paper", paper_setting=True).scope == "paper"
     assert exact.judge(1, "quick").scope == exact.judge(1, "paper", paper_setting=True).scope == "exact"
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_theorem_without_sizes_is_never_in_the_papers_own_setting(exact):
+    """Whatever the profile says, and whether or not the check is an exact computation."""
+    theorem = replace(claim(at_least(0.5), exact=exact), theory=True)
+    assert theorem.judge(1, "quick").scope == theorem.judge(1, "paper", paper_setting=True).scope == "theory"
+    assert theorem.judge(1, "smoke").scope == theorem.judge(1, "smoke", paper_setting=True).scope == "other"
+    assert theorem.judge(1, "quick", own=True).scope == "own"
+    assert replace(theorem, precondition=True).judge(1, "quick").scope == "precondition"
+    assert theorem.judge(1, "quick").verdict_text == "◆ agrees at our sizes (numerical check of a theorem)"
+    assert theorem.judge(0, "quick").verdict_text == "◇ differs at our sizes (numerical check of a theorem)"
+    assert theorem.judge(1, "quick", interval=(0.4, 2), units=(0.4, 2.0)).verdict == "undecided"
 
 
 def findings(profile, *results, study="a/b") -> Findings:
@@ -178,6 +193,18 @@ def test_profiles_that_disagree_leave_a_claim_undecided():
     assert strongest(quick, smoke) == strongest(quick, other) == "agrees at small scale"  # neither is a profile of ours
     assert strongest(quick, scaled, paper) == "contradicted"
     assert strongest(quick, one.judge(None, "scaled")) == "agrees at small scale"
+
+
+def test_checks_of_a_theorem_count_by_the_larger_sizes_and_must_not_disagree():
+    theorem = replace(claim(at_least(0.5)), theory=True)
+    quick, paper, low = theorem.judge(0.7, "quick"), theorem.judge(0.9, "paper"), theorem.judge(0.1, "paper")
+
+    def strongest(*results):
+        (entry,) = ledger(findings(result.profile, result) for result in results)
+        return entry.strongest.profile, entry.strongest.verdict
+
+    assert strongest(theorem.judge(0.1, "smoke"), quick, paper) == ("paper", "agrees at our sizes")
+    assert strongest(quick, low) == ("paper", "undecided")
 
 
 def test_the_ledger_keeps_claims_and_studies_in_order():
@@ -248,6 +275,8 @@ def test_counts_by_verdict_and_scope():
             replace(one.judge(0.6, "paper", paper_setting=True, untrained=Control(0.1)), other_task=Control(0.9)),
             exact.judge(0.6, "quick"),
             exact.judge(0.4, "quick"),
+            replace(one, theory=True).judge(0.6, "paper", paper_setting=True),
+            replace(exact, theory=True).judge(0.4, "quick"),
             one.judge(0.4, "quick", untrained=Control(0.9)),
             one.judge(None, "quick"),
             one.judge(0.6, "quick", untrained=Control(0.9), own=True),  # of no paper
@@ -256,14 +285,16 @@ def test_counts_by_verdict_and_scope():
         ]
     )
     assert found.verdicts == {
-        "reproduced": {"paper": 1, "exact": 1, "other": 0},
-        "contradicted": {"paper": 0, "exact": 1, "other": 0},
-        "agrees at small scale": {"paper": 0, "exact": 0, "other": 1},
-        "differs at small scale": {"paper": 0, "exact": 0, "other": 1},
-        "undecided": {"paper": 0, "exact": 0, "other": 0},
-        "not measured": {"paper": 0, "exact": 0, "other": 1},
+        "reproduced": {"paper": 1, "exact": 1, "theory": 0, "other": 0},
+        "contradicted": {"paper": 0, "exact": 1, "theory": 0, "other": 0},
+        "agrees at our sizes": {"paper": 0, "exact": 0, "theory": 1, "other": 0},
+        "differs at our sizes": {"paper": 0, "exact": 0, "theory": 1, "other": 0},
+        "agrees at small scale": {"paper": 0, "exact": 0, "theory": 0, "other": 1},
+        "differs at small scale": {"paper": 0, "exact": 0, "theory": 0, "other": 1},
+        "undecided": {"paper": 0, "exact": 0, "theory": 0, "other": 0},
+        "not measured": {"paper": 0, "exact": 0, "theory": 0, "other": 1},
     }
-    assert (found.total, found.of("reproduced"), found.also_untrained, found.also_other_task) == (6, 2, 2, 1)
+    assert (found.total, found.of("reproduced"), found.also_untrained, found.also_other_task) == (8, 2, 2, 1)
 
 
 def test_other_works_and_questions_of_ones_own_are_counted_apart():

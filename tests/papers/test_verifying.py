@@ -63,11 +63,22 @@ def test_candidates_are_exact_claims_and_profiles_of_the_papers_setting():
         ("truncation/associative-memory", "quick"),
         ("truncation/associative-memory", "paper"),
         ("anchor/learners", "paper"),
+        ("anchor/learners", "paper-text"),
     }
     exact, whole = (found["truncation/associative-memory", name].claims for name in ("quick", "paper"))
     assert 0 < len(exact) < len(whole) == 8 and exact < whole
     with pytest.raises(SpecError):
         candidates(["anchor/nothing"])
+
+
+def test_checks_of_theorems_are_settled_under_quick_alone():
+    """No profile has the setting of a theorem that names no sizes; a study's own question is of no paper."""
+    names = "truncation/one-step", "truncation/attention-gradient", "truncation/rank-one-noise"
+    found = {(one.study.name, one.profile): len(one.claims) for one in candidates(names)}
+    assert found == {(names[0], "quick"): 16, (names[1], "quick"): 15, (names[2], "quick"): 8}
+    memory = {one.profile: one.claims for one in candidates(["truncation/associative-memory"])}
+    theory = {f"truncation/associative-memory/{name}" for name in ("noise-subspace", "alpha-decides")}
+    assert memory["quick"] == theory < memory["paper"]
 
 
 def test_studies_of_pretrained_models_are_left_out():
@@ -110,7 +121,7 @@ def test_only_exact_values_and_those_of_the_papers_setting_settle_a_claim():
     by_profile = {one.profile: {each.claim.id for each in one.claims} for one in made}
     assert set(settled_in(made)) == by_profile["paper"]
     quick = settled_in([one for one in made if one.profile == "quick"])
-    assert set(quick) == {memory.claim(each).id for each in memory.claims if each.exact}
+    assert set(quick) == {memory.claim(each).id for each in memory.claims if each.theory}
     assert settled_in([]) == {}
 
 

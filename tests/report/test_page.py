@@ -64,6 +64,15 @@ def test_has_claims_values_and_provenance(page):
     assert text.count("1 agrees at small scale") == text.count("1 contradicted") == 1  # the tally
 
 
+def test_a_check_of_a_theorem_says_that_its_sizes_are_ours(findings, page):
+    theorem = replace(findings.claims[0].claim, theory=True)
+    claims = theorem.judge(0.95, "paper", paper_setting=True), theorem.judge(0.1, "quick")
+    text = text_of(render([replace(findings, claims=claims)], findings.title))
+    assert "◆ agrees at our sizes" in text and "◇ differs at our sizes" in text
+    assert "At our sizes: the claim is of a theorem" in text and "At our sizes: " not in text_of(page)
+    assert "reproduced" not in text and "in the paper's own setting" not in text
+
+
 def test_same_findings_give_the_same_bytes(findings, tmp_path):
     pages = [write_report(findings, tmp_path / name).read_bytes() for name in ("one.html", "two.html")]
     assert pages[0] == pages[1]

@@ -70,3 +70,14 @@ def test_the_interval_of_a_share(passed, count, expected):
 
 def test_no_units_have_no_share():
     assert binomial(0, 0) is None
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_over_two_to_four_units_it_is_their_range(count):
+    """Whose chance to hold the median of a continuous law is 1 - 2^(1 - n): all values on one side, or not."""
+    random = np.random.default_rng(5)
+    draws = [torch.from_numpy(random.normal(size=count)) for _ in range(300)]
+    found = [bootstrap(values) for values in draws]
+    assert all(one == pytest.approx((float(v.min()), float(v.max()))) for one, v in zip(found, draws, strict=True))
+    share = 1 - 2 ** (1 - count)
+    assert np.mean([low <= 0 <= high for low, high in found]) == pytest.approx(share, abs=4 * (0.25 / 300) ** 0.5)

@@ -13,14 +13,17 @@ Band = tuple[float | None, float | None]
 
 _ROUNDING = 1e-6  # relative; float32 has 6e-8 in each operation
 
-Scope = Literal["paper", "exact", "other", "own", "precondition"]
-"""How a value was obtained: in the paper's own setting (`paper`), by an exact computation (`exact`), in another setting
-(`other`), or for a study's own hypothesis or setting, about which no paper claims anything (`own`). A precondition of
-claims has a scope of its own (`precondition`) and is not counted."""
+Scope = Literal["paper", "exact", "theory", "other", "own", "precondition"]
+"""How a value was obtained: in the paper's own setting (`paper`), by an exact computation (`exact`), by a numerical
+check of a theorem at sizes that we chose, as the paper gives none (`theory`), in another setting (`other`), or for a
+study's own hypothesis or setting, about which no paper claims anything (`own`). A precondition of claims has a scope of
+its own (`precondition`) and is not counted."""
 
 PaperVerdict = Literal[
     "reproduced",
     "contradicted",
+    "agrees at our sizes",
+    "differs at our sizes",
     "agrees at small scale",
     "differs at small scale",
     "undecided",
@@ -44,6 +47,8 @@ MARKS = {UNTRAINED: "also holds untrained", OTHER_TASK: "also holds for another 
 SYMBOLS: dict[Verdict, str] = {
     "reproduced": "✓",
     "contradicted": "✗",
+    "agrees at our sizes": "◆",
+    "differs at our sizes": "◇",
     "agrees at small scale": "●",
     "differs at small scale": "○",
     "undecided": "◐",
@@ -137,6 +142,8 @@ class Claim:
             reproduce it
         precondition: whether other claims presuppose this one, such as that the task is learned; it is not counted
         other_work: whether the claim is from a work other than the three papers
+        theory: whether the claim is of a theorem or argument that names no sizes, so that a number can only check it at
+            sizes that we chose; with `exact`, no training is needed for the check
     """
 
     id: str
@@ -149,6 +156,7 @@ class Claim:
     always: bool = False
     precondition: bool = False
     other_work: bool = False
+    theory: bool = False
 
     @property
     def band_text(self) -> str:
@@ -180,12 +188,18 @@ class Claim:
             units: one value for each independent unit, such as a seed
             interval: the ends of the value's 95 % interval over units
         """
-        exact = self.exact and base_profile(profile) != SMOKE
-        scope: Scope = "own" if own else "exact" if exact else "paper" if paper_setting else "other"
-        if self.precondition:
-            scope = "precondition"
+        scope = self._scope(profile, paper_setting, own)
         number = None if value is None else float(value)
         return ClaimResult(self, number, profile, spread, detail, scope, untrained, units, interval)
+
+    def _scope(self, profile: str, paper_setting: bool, own: bool) -> Scope:
+        if self.precondition:
+            return "precondition"
+        if own:
+            return "own"
+        if base_profile(profile) != SMOKE and (self.theory or self.exact):
+            return "theory" if self.theory else "exact"
+        return "paper" if paper_setting and not self.theory else "other"
 
 
 PRESUPPOSES = "no member meets what the measure presupposes"
@@ -225,7 +239,7 @@ class ClaimResult:
             weights
         units: one value for each independent unit, such as a seed; empty if none were kept
         interval: the ends of the value's 95 % interval over units; None for a single unit, or if nothing is random
-        disputed: whether two profiles of the study, both in settings other than the paper's, give opposite verdicts
+        disputed: whether two profiles of the study, both in settings or at sizes of ours, give opposite verdicts
     """
 
     claim: Claim
@@ -284,12 +298,13 @@ class ClaimResult:
 
     @property
     def scope_text(self) -> str:
-        """The scope as text; empty unless it is `paper` or `exact`."""
-        return {"paper": "in the paper's own setting", "exact": "exact"}.get(self.scope, "")
+        """The scope as text; empty unless it is `paper`, `exact` or `theory`."""
+        texts = {"paper": "in the paper's own setting", "exact": "exact", "theory": "numerical check of a theorem"}
+        return texts.get(self.scope, "")
 
     @property
     def verdict_text(self) -> str:
-        """The verdict with its sign, a scope of `paper` or `exact`, and the controls that pass too."""
+        """The verdict with its sign, a scope of `paper`, `exact` or `theory`, and the controls that pass too."""
         scope = f" ({self.scope_text})" if self.scope_text and self.verdict != "not measured" else ""
         return ", ".join((f"{SYMBOLS[self.verdict]} {self.verdict}{scope}", *self.marks.values()))
 
@@ -301,6 +316,7 @@ class ClaimResult:
         - `undecided`: the value's interval lies partly inside and partly outside the band, or the result is `disputed`.
         - `supported`, `not supported`: the study's own hypothesis, inside and outside the band.
         - `reproduced`, `contradicted`: in the paper's own setting, or by an exact computation.
+        - `agrees at our sizes`, `differs at our sizes`: a numerical check of a theorem that names no sizes.
         - `agrees at small scale`, `differs at small scale`: in any other setting; neither settles the claim. A single
           trial in the paper's own setting that agrees with a claim about all trials counts as small scale too.
         """
@@ -313,6 +329,8 @@ class ClaimResult:
         accepted = self.agrees
         if self.scope == "own":
             return "supported" if accepted else "not supported"
+        if self.scope == "theory":
+            return "agrees at our sizes" if accepted else "differs at our sizes"
         one_of_all = self.scope == "paper" and self.claim.always and accepted and len(self.units) == 1
         if self.scope == "other" or one_of_all:
             return "agrees at small scale" if accepted else "differs at small scale"

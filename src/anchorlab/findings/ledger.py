@@ -19,8 +19,14 @@ from anchorlab.findings.claims import (
 from anchorlab.findings.findings import Findings
 from anchorlab.findings.provenance import Provenance
 
-SCOPES: tuple[Scope, ...] = ("paper", "exact", "other")
-"""The scopes of the papers' claims."""
+SCOPES: tuple[Scope, ...] = ("paper", "exact", "theory", "other")
+"""The scopes of the papers' claims, from the strongest evidence to the weakest."""
+
+_OPEN: dict[Scope, set[Verdict]] = {
+    "theory": {"agrees at our sizes", "differs at our sizes"},
+    "other": {"agrees at small scale", "differs at small scale"},
+}
+"""The verdicts in settings of ours, in which two profiles can disagree."""
 
 PROFILES = ("paper", "scaled", "quick")
 """Profiles from the strongest evidence to the weakest; other profiles come after these, and `smoke` last."""
@@ -94,9 +100,9 @@ def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
     """Return one entry for every claim in the findings of any number of studies and profiles, in order of appearance.
 
     Preconditions have no entries. Within an entry, profiles called `smoke` come last; then measured results come before
-    unmeasured ones, the paper's own setting and exact computations before other settings, more units (such as seeds)
-    before fewer, and profiles follow the order of `PROFILES`. If profiles in settings other than the paper's disagree,
-    the strongest result is `disputed`.
+    unmeasured ones, the paper's own setting and exact computations before checks of theorems and these before other
+    settings, more units (such as seeds) before fewer, and profiles follow the order of `PROFILES`. If profiles in
+    settings or at sizes of ours disagree, the strongest result is `disputed`.
     """
     found: dict[str, tuple[str, list[Evidence]]] = {}
     for one in findings:
@@ -114,18 +120,17 @@ def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
 
 
 def _disputed(ranked: Sequence[ClaimResult]) -> bool:
-    """Return whether results in settings other than the paper's both agree and differ, with no stronger result.
+    """Return whether results in settings or at sizes of ours both agree and differ, with no stronger result.
 
     Only the study's own profiles count: not `smoke`, and no variant such as `quick@gpt2` or `quick:2`.
     """
-    if ranked[0].scope != "other":
-        return False
-    decided = {"agrees at small scale", "differs at small scale"}
-    own = [one for one in ranked if base_profile(one.profile) == one.profile != SMOKE and one.scope == "other"]
-    return len({one.verdict for one in own} & decided) == 2
+    scope = ranked[0].scope
+    own = [one for one in ranked if base_profile(one.profile) == one.profile != SMOKE and one.scope == scope]
+    return len({one.verdict for one in own} & _OPEN.get(scope, set())) == 2
 
 
-def _rank(result: ClaimResult) -> tuple[bool, bool, bool, int, int]:
+def _rank(result: ClaimResult) -> tuple[bool, bool, int, int, int]:
     place = PROFILES.index(result.profile) if result.profile in PROFILES else len(PROFILES)
-    other, units = result.scope == "other", -len(result.units)
-    return base_profile(result.profile) == SMOKE, result.verdict == "not measured", other, units, place
+    weakness = {"theory": 1, "other": 2}.get(result.scope, 0)
+    unmeasured, units = result.verdict == "not measured", -len(result.units)
+    return base_profile(result.profile) == SMOKE, unmeasured, weakness, units, place

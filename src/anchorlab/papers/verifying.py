@@ -1,7 +1,8 @@
 """Choose the studies to run within a budget, so that many claims of the papers are settled soon.
 
-A claim is settled in the paper's own setting, or by an exact computation. Exact claims come from the profile that is
-published, others from the profiles that have the paper's setting.
+A claim is settled in the paper's own setting, by an exact computation, or, if it is of a theorem that names no sizes,
+by a numerical check at sizes of ours. Exact claims and checks of theorems come from the profile `quick`, others from
+the profiles that have the paper's setting.
 """
 
 import math
@@ -26,7 +27,7 @@ from anchorlab.studies.study import Study
 from anchorlab.training import Experiment
 from anchorlab.training.cost import estimated_seconds
 
-SETTLING = ("paper", "exact")
+SETTLING = ("paper", "exact", "theory")
 """The scopes in which a claim is settled."""
 
 _ROUGH = 4.0  # a study is timed only if its rough estimate is below this many budgets
@@ -92,11 +93,17 @@ def candidates(names: Iterable[str], seeds: Sequence[int] | None = None) -> list
         one = find_study(name)
         if one.observe is not None:
             continue
-        counted = [measure for measure in one.claims if not measure.precondition and not one.claim(measure).other_work]
-        exact = frozenset(one.claim(measure).id for measure in counted if measure.exact)
+        counted = [
+            measure
+            for measure in one.claims
+            if not (measure.precondition or measure.own or one.claim(measure).other_work)
+        ]
+        exact = frozenset(one.claim(each).id for each in counted if each.exact or each.theory)
         for profile in one.profiles:
             chosen = one.profile(profile)
-            papers = frozenset(one.claim(each).id for each in counted if chosen.is_papers_setting(each.name))
+            papers = frozenset(
+                one.claim(each).id for each in counted if chosen.is_papers_setting(each.name) and not each.theory
+            )
             settled = papers | exact if papers else exact if profile == "quick" else frozenset()
             if settled:
                 name = profile if seeds is None or not one.trains else _of_seeds(one, profile, seeds)

@@ -116,7 +116,7 @@ def _kinds(drawing: Drawing, figure: ScatterFigure, grid: Any) -> None:
             colour, marker = colour_and_marker(kind)
             axes.scatter(x, y, s=16, linewidths=0, alpha=0.75, label=name, color=colour, marker=marker)
     names = grid[0, 0].get_legend_handles_labels()
-    drawing.legend(*names, title=figure.value_label, loc="outside right upper", frameon=False, fontsize=8)
+    drawing.legend(*names, title=figure.value_label, loc="outside right center", frameon=False, fontsize=8)
 
 
 def draw_timeline(drawing: Drawing, figure: TimelineFigure, margin: float) -> None:

@@ -53,7 +53,8 @@ class Measure(Generic[Seen]):
     """A claim and the function that measures it; call it as the function.
 
     `name` is the function's, with dashes; `at` is the place in the study's paper. An `own` claim is not the paper's,
-    even in the study of a paper. A `precondition` holds for the claims named in `of`, or for all of the study.
+    even in the study of a paper. A claim of `theory` is checked at sizes of ours. A `precondition` holds for the claims
+    named in `of`, or for all of the study.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Measure(Generic[Seen]):
     always: bool = False
     precondition: bool = False
     of: tuple[str, ...] = ()
+    theory: bool = False
 
     def __call__(self, seen: Seen) -> Measured:
         """Return what the function measures."""
@@ -87,6 +89,7 @@ class Measure(Generic[Seen]):
             always=self.always,
             precondition=self.precondition,
             other_work=other_work,
+            theory=self.theory,
         )
 
     def required_by(self, other: "Measure[Any]") -> bool:
@@ -103,6 +106,7 @@ def claim(
     exact: bool = False,
     always: bool = False,
     own: bool = False,
+    theory: bool = False,
 ) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
     """Return a decorator that makes a function the measure of a claim.
 
@@ -117,12 +121,16 @@ def claim(
         exact: True if derivation, enumeration or exact computation decides, without training
         always: True if the paper says it of every trial, or of their maximum or minimum
         own: True for a question of your own in a study of a paper
+        theory: True for a theorem or argument that names no sizes, checked by a number at sizes that the study chooses
     """
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
         name = claim_name(function.__name__)
         check_band(band, f"claim.{name}.band")
-        return Measure(name, statement, at, paper, _measured_as(name, function), band, exact, function, own, always)
+        measured_as = _measured_as(name, function)
+        return Measure(
+            name, statement, at, paper, measured_as, band, exact, function, own=own, always=always, theory=theory
+        )
 
     return decorate
 

@@ -26,8 +26,9 @@ def bootstrap(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = No
     """Return the bootstrap interval of `taken` of the units, by default their mean; None below two units.
 
     The ends are percentiles of `RESAMPLES` resamples. With few units, the 95 % percentile interval is too short; a
-    higher level compensates, so that the interval of a mean is close to Student's. It cannot leave the range of the
-    resampled values, so it still covers less than 95 % over two or three units.
+    higher level compensates, so that the interval of a mean is close to Student's from six units on. It cannot leave
+    the range of the resampled values, so that it covers less than 95 % over fewer: of normal values 50 % over two
+    units, 75 % over three, 88 % over four and 91 % over five.
 
     Args:
         units: [unit], one finite value for each independent unit, or [unit value] if `taken` reads several of each

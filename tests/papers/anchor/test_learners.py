@@ -73,6 +73,19 @@ def test_a_seed_is_one_unit_of_all_train_sizes():
     assert found["lstm-needs-more"].value == pytest.approx(1000 / 600)
     assert found["lstm-needs-more"].units == pytest.approx((1000 / 600, 600 / 600))  # of the seeds that both have
     assert found["lstm-needs-more"].interval == pytest.approx((1, 1000 / 600))
+
+
+def test_the_ratio_of_sizes_is_of_the_seeds_that_both_have():
+    """Eight more seeds of the transformer, which fail at 600, would make it need 1000, and the ratio 1."""
+    alone = made([[0.1] * 10, [0.92, 1.0, *[0.1] * 8], [1.0] * 10], [[1.0] * 10] * 3)
+    found = results_of(STUDY, three(decoder=alone))["lstm-needs-more"]
+    assert found.value == pytest.approx(1000 / 600)
+    assert found.interval[0] <= found.value <= found.interval[1]
+    late = made([[0.1] * 10, [0.1, 0.1, *[1.0] * 8], [0.1, 0.1, *[1.0] * 8]], [[1.0] * 10] * 3)
+    assert results_of(STUDY, three(decoder=late))["lstm-needs-more"].value is None
+
+
+def test_units_of_the_first_epochs():
     first = results_of(STUDY, start([[0.2, 0.4], [0.9, 1.0], [0.8, 1.0]], [[1.0, 1.0], [0.992, 1.0], [1.0, 1.0]]))
     assert first["start-rises"].units == pytest.approx((-0.1, 0.0))
     assert first["start-fits"].units == pytest.approx((0.992, 1.0))

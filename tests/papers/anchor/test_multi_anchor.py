@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.papers.anchor.multi_anchor import ANCHORS, QUICK, STUDY, Seen, answer_frequency, experiments, see
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, ends, judged, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, ends, judged, results_of, values_of, verdicts_of
 
 
 def test_frequencies_are_those_of_the_sampler():
@@ -40,9 +40,9 @@ def test_values_by_hand():
     assert values_of(STUDY, seen) == {
         "fits": pytest.approx(0.97),
         "operations": 1.0,
-        "boundary": pytest.approx((0.3 - inner[0] + 0.6 - inner[1]) / 2),
+        "boundary": pytest.approx((0.4 - inner[0] + 0.8 - inner[1]) / 2),  # of the anchor 10, the greatest
         "worst": 0.5,
-        "rare-answers": pytest.approx((0.1 + 0.2 + 1.0) / 3 / ((0.3 + 0.9) / 2)),
+        "rare-answers": pytest.approx(1.0 / ((0.3 + 0.9) / 2)),  # of the anchor 10
         "rarity-explains": pytest.approx(correlation),
     }
     assert verdicts_of(STUDY, seen) == {
@@ -50,7 +50,7 @@ def test_values_by_hand():
         "operations": "agrees at small scale",
         "boundary": "agrees at small scale",
         "worst": "differs at small scale",
-        "rare-answers": "reproduced",
+        "rare-answers": "contradicted",
         "rarity-explains": "differs at small scale",
     }
 
@@ -62,9 +62,9 @@ def test_the_opposite_by_hand():
     assert values_of(STUDY, seen) == {
         "fits": pytest.approx(0.96),
         "operations": pytest.approx(0.4),
-        "boundary": pytest.approx(0.9 - 0.4),
+        "boundary": pytest.approx(1.0 - 0.4),
         "worst": 0.0,
-        "rare-answers": pytest.approx(0.9 / 0.4),
+        "rare-answers": pytest.approx(1.0 / 0.4),
         "rarity-explains": pytest.approx(1.0),
     }
     verdicts = verdicts_of(STUDY, seen)
@@ -74,6 +74,28 @@ def test_the_opposite_by_hand():
         "boundary",
         "worst",
     ]
+
+
+def test_each_anchor_at_the_boundary_is_judged():
+    """Two bad ones do not make up for one that is as good, and as frequent, as those within."""
+    accuracy = torch.ones(10, 2)
+    accuracy[[0, 1, 9]] = torch.tensor([[0.2, 0.4], [0.8, 0.6], [0.1, 0.1]])
+    frequency = torch.tensor([0.2, 0.4, *[1.0] * 7, 0.8])
+    found = results_of(STUDY, Seen(accuracy, torch.ones(2), frequency))
+    boundary, rare = found["boundary"], found["rare-answers"]
+    assert (boundary.value, boundary.units) == (pytest.approx(-0.3), pytest.approx((-0.2, -0.4)))
+    assert (boundary.agrees, boundary.detail) == (True, "-0.7 for 1, -0.3 for 2, -0.9 for 10")
+    assert (rare.value, rare.verdict) == (pytest.approx(0.8), "reproduced")
+    assert rare.detail == "0.2 for 1, 0.4 for 2, 0.8 for 10"
+    accuracy[1], frequency[1] = 1.0, 1.0
+    found = results_of(STUDY, Seen(accuracy, torch.ones(2), frequency))
+    assert (found["boundary"].value, found["boundary"].verdict) == (0.0, "differs at small scale")
+    assert (found["rare-answers"].value, found["rare-answers"].verdict) == (1.0, "contradicted")
+
+
+def test_what_the_anchor_2_asks_for_is_as_frequent_as_what_3_asks_for():
+    """By hand: 30 to 37, the answers of 2, each have nine makers in training, all anchors but 2; so have those of 3."""
+    assert answer_frequency()[1:3].tolist() == pytest.approx([9 / 10 / 73] * 2)
 
 
 def test_equally_bad_anchors_have_no_worst_one():

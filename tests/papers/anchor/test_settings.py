@@ -1,11 +1,13 @@
-"""The second control of anchor functions."""
+"""The second control of anchor functions, and what notes say of batches."""
+
+import re
 
 import pytest
 import torch
 
 from anchorlab.papers.anchor.reading_comprehension.study import first_pair
 from anchorlab.papers.anchor.settings import mirrored
-from anchorlab.studies import study
+from anchorlab.studies import STUDIES, study
 from anchorlab.studies.control import other_experiments
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, FixedSample, Members, Recipe
@@ -47,3 +49,47 @@ def test_studies_of_heads_and_mechanisms_train_another_task_beside_their_model(n
         assert (other.model, other.recipe, other.members) == (own.model, own.recipe, own.members)
         assert (other.task.shape, other.task.vocabulary) == (own.task.shape, own.task.vocabulary)
         assert other.task.rules != own.task.rules
+
+
+APPENDIX_A = {"decoder": 100, "lstm": 10, "fnn": 10}
+"""The batches that the paper's appendix A prints, by learner."""
+
+OTHER_SOURCES = {"anchor/phase-diagram", "anchor/every-token", "anchor/open-questions"}
+"""Studies of later works, and of questions in which the batch itself is varied."""
+
+WITHIN = r"(?:[^.]|\.\d)*"
+"""Anything within a sentence, in which a full stop ends no number such as 4.2."""
+
+PAPER_PROFILES = [
+    (name, profile)
+    for name in STUDIES
+    if name.startswith("anchor/") and name not in OTHER_SOURCES
+    for profile in study(name).profiles
+    if profile.startswith("paper")
+]
+
+
+@pytest.mark.parametrize(("name", "profile"), PAPER_PROFILES)
+def test_the_papers_profiles_say_which_batches_they_take_and_why(name, profile):
+    """Where a batch is not that of appendix A, the note names its source and what appendix A has."""
+    note = study(name).profile(profile).note
+    batches = {(one.model.kind, one.recipe.batch) for one in study(name).experiments_of(profile)}
+    for kind, batch in batches:
+        assert re.search(rf"[Bb]atch{WITHIN}\b{batch}\b", note), batch
+        assert "appendix A" in note
+        if batch != APPENDIX_A[kind]:
+            assert re.search(
+                rf"\b{APPENDIX_A[kind]}\b{WITHIN}appendix A|appendix A{WITHIN}\b{APPENDIX_A[kind]}\b", note
+            )
+            assert re.search(rf"\b{batch}\b{WITHIN}(authors' code|authors' logs|section 4\.[23])", note)
+    assert "to the digit" not in note
+
+
+def test_the_learners_are_trained_in_the_batches_of_the_text_and_in_those_of_the_logs():
+    learners = study("anchor/learners")
+    logs, text = (learners.experiments_of(profile) for profile in ("paper", "paper-text"))
+    assert {(one.model.kind, one.recipe.batch) for one in text} == set(APPENDIX_A.items())
+    assert {one.recipe.batch for one in logs} == {50}
+    assert [(one.model, one.task, one.members) for one in logs] == [(one.model, one.task, one.members) for one in text]
+    assert all(own.recipe == other.recipe.replace(batch=50) for own, other in zip(logs, text, strict=True))
+    assert all(learners.profile("paper-text").is_papers_setting(one.name) for one in learners.claims)

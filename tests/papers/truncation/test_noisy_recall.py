@@ -68,3 +68,12 @@ def test_every_layer_that_is_there_is_dropped(first, second):
     assert edits
     assert FULL not in edits
     SMOKE.experiment(feed_forward=(first, second))  # and the edits fit the model
+
+
+@pytest.mark.parametrize("name", [*NAMES, "stability"])
+def test_every_profile_says_that_scores_are_divided(name):
+    """The paper prints x W_KQ xᵀ alone."""
+    found = study(f"truncation/{name}")
+    for profile in {*found.profiles} - {"smoke"}:
+        assert {one.model.scale_scores for one in found.experiments_of(profile)} == {True}
+        assert "divided by the root of the width" in found.profile(profile).note

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _COLOURS = {
     "reproduced": "green",
     "contradicted": "red",
+    "agrees at our sizes": "cyan",
+    "differs at our sizes": "yellow",
     "agrees at small scale": "cyan",
     "differs at small scale": "yellow",
     "undecided": "magenta",
@@ -68,7 +70,8 @@ def claims(
 
     If a claim was measured under several profiles, the strongest evidence comes first: the paper's own setting, then
     `scaled`, then `quick`. A claim is `reproduced` or `contradicted` only in the paper's own setting or by an exact
-    computation; anywhere else it `agrees at small scale` or `differs at small scale`.
+    computation. A theorem that names no sizes `agrees at our sizes` or `differs at our sizes`; anywhere else a claim
+    `agrees at small scale` or `differs at small scale`.
 
     For a study that has not been run in this store the published results are shown; the counts cover only this store.
 

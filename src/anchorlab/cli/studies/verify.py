@@ -240,6 +240,7 @@ def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
             one.result
             for one in (shipped[name].evidence if name in shipped else ())
             if (one.result.scope, one.result.value is None) == (result.scope, False)
+            and (result.scope != "theory" or one.result.profile == result.profile)  # sizes differ between profiles
         ]
         before = same[0] if same else None
         rows.append(

@@ -16,7 +16,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
 from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, at_every_gamma, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, at_every_gamma, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -334,7 +334,7 @@ STUDY = Study(
             PAPER,
             "Paper profile: four layers, width 400, heads of width 64, 4000 epochs on 2000 sequences. The paper shows "
             "one model of 12 heads and names neither its initialisation nor its number of sequences; PyTorch's "
-            "initialisation, the other numbers of heads, the rates γ and five seeds are our choice.",
+            f"initialisation, the other numbers of heads, the rates γ and five seeds are our choice. {BATCH_NOTE}",
         ),
     },
     smoke=replace(

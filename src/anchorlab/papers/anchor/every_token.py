@@ -21,7 +21,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.composite.depths import DATA, SPLITS, TASK, TRAIN, first_reached
 from anchorlab.papers.anchor.identity import PAPER_SIZES, Curve, read_curve
 from anchorlab.papers.anchor.perturbed import kept_under_noise, rise_in_loss
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
 from anchorlab.studies.kit import (
     ACCURACY,
@@ -351,8 +351,9 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "Paper profile: the models, data and schedule of anchor functions, appendix A, as in the studies of its "
-            "identity and composite function, with five seeds. The setting of the source itself is not known to us, so "
-            "that outside a band nothing is contradicted.",
+            "identity and composite function, with five seeds. The setting of the source itself is not known to us, "
+            f"so that outside a band nothing is contradicted. Identity: {BATCH_NOTE[0].lower()}{BATCH_NOTE[1:]} "
+            "Composite: batches of 100, as appendix A says, and the 8000 sequences of the authors' code.",
         ),
     },
     smoke=Tasks(

@@ -16,7 +16,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Reference, Table, at_least, within
 from anchorlab.lens import first_crossing
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, seed_table, training_curves
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -167,8 +167,7 @@ STUDY = Study(
             "Paper profile: four layers of four heads, width 400, and the learning rates of appendix A, whose schedule "
             "has 4000 epochs. The text gives neither the number of sequences, nor the length of this training, nor the "
             "number of seeds, and Figure 18 shows 300 to 1000 epochs; 1000 sequences, 1000 epochs and five seeds are "
-            "ours. The batch of 50 is that of the authors' public code. Measured after every fifth epoch, of 20 steps, "
-            "and after each of the first hundred.",
+            f"ours. {BATCH_NOTE} Measured after every fifth epoch, of 20 steps, and after each of the first hundred.",
             paper=True,
         ),
     },

@@ -15,7 +15,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, MapFigure, Reference, Table, at_least, at_most, line, within
 from anchorlab.lens import Record, broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, mirrored, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import (
     ACCURACY,
@@ -359,16 +359,17 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the setting of appendix A and the reference code. The 22 train sizes are those of the "
+            "Paper profile: the setting of appendix A and the authors' code. The 22 train sizes are those of the "
             "results that the paper's code was published with: 200 to 800 by 50, and 1000 to 2600 by 200. The paper "
             "does not say on how many sequences the two-layer model was trained; here it is 1000. Nor does it give "
-            "AdamW's weight decay; PyTorch's 0.01 is used.",
+            f"AdamW's weight decay; PyTorch's 0.01 is used. {BATCH_NOTE}",
             paper=("enough-data", "little-data", "fits"),
         ),
         "paper-600": Profile(
             Sizes(_FULL, (FEWEST, ENOUGH), two_layers=None),
             f"The paper's setting at {FEWEST} and {ENOUGH} training sequences alone, the sizes of Figure 4 that its "
-            "claims are about: four layers of four heads, 4000 epochs, ten seeds. Nothing is said of heads.",
+            "claims are about: four layers of four heads, 4000 epochs, ten seeds. Nothing is said of heads. "
+            f"{BATCH_NOTE}",
             paper=("enough-data", "little-data", "fits"),
         ),
     },

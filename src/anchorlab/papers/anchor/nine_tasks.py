@@ -214,8 +214,12 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "Paper profile: four layers of four heads, width 400; train sizes, batches and epochs of section 4 and "
-            "appendix A. Of tasks that the paper trains on several sizes (identity, synonym, recitation) one is taken: "
-            "2000, 10000 and 7000. The paper names no seeds (five here) and no weight decay (PyTorch's 0.01).",
+            "appendix A. Of tasks that the paper trains on several sizes (identity, synonym, recitation) one is "
+            "taken: 2000, 10000 and 7000. The numbers of sequences of composite, working memory and multi-anchor are "
+            "those of the authors' code. Batches: 50 for reading comprehension and classification, as sections 4.2 "
+            "and 4.3 say, and for identity and statistical output, as in the authors' code of the identity task; 100 "
+            "for the others, as appendix A says. The paper names no seeds (five here) and no weight decay (PyTorch's "
+            "0.01).",
             paper=True,
         ),
     },

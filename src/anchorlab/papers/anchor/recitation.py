@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least, within
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, at_end, column_table, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -252,9 +252,9 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the setting of appendix A and the reference code, measured at 400 and 4000 epochs of the "
+            "Paper profile: the setting of appendix A and the authors' code, measured at 400 and 4000 epochs of the "
             "same runs. The paper lists neither its train sizes nor its seeds: 500 to 7000 by 500 and five seeds. Nor "
-            "does it give AdamW's weight decay; PyTorch's 0.01 is used.",
+            f"does it give AdamW's weight decay; PyTorch's 0.01 is used. {BATCH_NOTE_TEXT}",
             paper=True,
         ),
     },

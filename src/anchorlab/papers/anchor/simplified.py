@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Table, grid, within
 from anchorlab.lens import Record, look
-from anchorlab.papers.anchor.settings import ITEMS, Setting, mirrored, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, ITEMS, Setting, mirrored, paper_recipe
 from anchorlab.papers.anchor.structures import NONE, structures
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end, attention_maps, example, seed_table
@@ -297,7 +297,7 @@ STUDY = Study(
             PAPER,
             "Paper profile: all sizes 201; 30000 sequences and 10000 epochs, as the model of Figure 16 has in the "
             "authors' public code. The learning rate stays at 2e-5 after epoch 4000, since no other schedule is given; "
-            "five seeds.",
+            f"five seeds. {BATCH_NOTE}",
         ),
     },
     smoke=QUICK.shortened(steps=2),

@@ -16,7 +16,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Reference, Table, at_most, within
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, column_table, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -223,8 +223,8 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: 9000 rows, batch 50, 4000 epochs, four layers of four heads, width 400. The paper gives no "
-            "number of seeds; five are used.",
+            "Paper profile: 9000 rows, 4000 epochs, four layers of four heads, width 400. The paper gives no number of "
+            f"seeds; five are used. {BATCH_NOTE}",
             paper=True,
         ),
     },

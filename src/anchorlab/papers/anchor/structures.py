@@ -17,7 +17,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid, within
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end, mean_and_range
 from anchorlab.studies.quick import quick_recipe
@@ -289,20 +289,20 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "Paper profile: stream 400 and heads 64 wide in the first three and the last two structures, 201 in the "
-            "others; 4000 epochs, five seeds. The number of training sequences, 1000, and the batch, 50, are those of "
-            "the authors' public code; the paper gives neither here.",
+            "others; 4000 epochs, five seeds. The 1000 training sequences are those of the authors' code; the paper "
+            f"gives no number here. {BATCH_NOTE}",
             paper=True,
         ),
         "paper-claimed": Profile(
             PAPER_CLAIMED,
             "Profile of the paper's structures that a claim is about, six of fifteen; their setting and seeds are "
-            "those of the paper profile, 4000 epochs on the 1000 sequences of the authors' public code.",
+            f"those of the paper profile, 4000 epochs on the 1000 sequences of the authors' code. {BATCH_NOTE}",
             paper=True,
         ),
         "paper-none": Profile(
             PAPER_NONE,
             "Profile of the paper's structure without any component alone: its setting and five seeds are those of the "
-            "paper profile, 4000 epochs on the 1000 sequences of the authors' public code.",
+            f"paper profile, 4000 epochs on the 1000 sequences of the authors' code. {BATCH_NOTE}",
             paper=("none",),
         ),
         "subsets": Profile(

@@ -17,7 +17,7 @@ from torch import Tensor
 from anchorlab.findings import Line, LineFigure, Table, at_least, at_most, line, numbers, within
 from anchorlab.lens import first_crossing
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, along_units, at_end, column_table
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -308,9 +308,9 @@ STUDY = Study(
         ),
         "paper": Profile(
             Sizes(_PAPER, plain=_PAPER),
-            "Paper profile: the setting of appendix A and the reference code, batch 100, 4000 epochs. The paper shows "
-            "totals from 1000 to 20000 and does not list them; nine are used here. It names no seeds (five here) and "
-            "no weight decay (PyTorch's 0.01).",
+            "Paper profile: the setting of appendix A and the authors' code, 4000 epochs. The paper shows totals from "
+            "1000 to 20000 and does not list them; nine are used here. It names no seeds (five here) and no weight "
+            f"decay (PyTorch's 0.01). {BATCH_NOTE_TEXT}",
             paper=True,
         ),
     },

@@ -15,7 +15,7 @@ from torch import Tensor
 from anchorlab.findings import Map, MapFigure, Table, at_most, grid, within
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, mirrored, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import at_end, column_table, example
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -235,7 +235,7 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "Paper profile: two layers of two heads, width 400, 2000 sequences, 4000 epochs. The paper names neither "
-            "the seeds (five here) nor the training sequences of this figure.",
+            f"the seeds (five here) nor the number of training sequences of this figure. {BATCH_NOTE}",
         ),
     },
     smoke=QUICK.shortened(steps=2, size=200),

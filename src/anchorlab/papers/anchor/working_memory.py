@@ -18,7 +18,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import Setting, mirrored, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.quick import quick_model, quick_recipe
@@ -278,20 +278,21 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: three layers of two heads, width 64 (0.1 M parameters), on the paper's 40000 sequences in "
-            "batches of 100, but for 1800 steps (4.5 epochs) with learning rate 2e-3 and weight decay 0.1; four seeds. "
-            "The paper trains four layers of four heads, width 400 (5.65 M parameters), for hundreds of epochs.",
+            "Quick profile: three layers of two heads, width 64 (0.1 M parameters), on the 40000 sequences of the "
+            "authors' code in batches of 100, but for 1800 steps (4.5 epochs) with learning rate 2e-3 and weight "
+            "decay 0.1; four seeds. The paper trains four layers of four heads, width 400 (5.65 M parameters), for "
+            "hundreds of epochs.",
         ),
         "scaled": Profile(
             SCALED,
-            "Scaled profile: the paper's model and its 40000 sequences in batches of 100. Its schedule, 2e-5 to 2e-4 "
-            "and back, takes 12 epochs (4800 steps); one seed.",
+            "Scaled profile: the paper's model, the 40000 sequences of the authors' code, batches of 100. The "
+            "schedule, 2e-5 to 2e-4 and back, takes 12 epochs (4800 steps); one seed.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the model and schedule of appendix A, and the 40000 sequences of the reference code, for "
-            "the 300 epochs that its figure shows, so that the learning rate is still rising at the end. The paper "
-            "names no seeds (five here) and no weight decay (PyTorch's 0.01).",
+            "Paper profile: the model and schedule of appendix A, and the 40000 sequences of the authors' code, for "
+            "the 300 epochs that the paper's figure shows, so that the learning rate is still rising at the end. The "
+            f"paper names no seeds (five here) and no weight decay (PyTorch's 0.01). {BATCH_NOTE_TEXT}",
             paper=True,
         ),
     },

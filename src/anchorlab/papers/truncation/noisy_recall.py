@@ -51,6 +51,12 @@ FULL, WITHOUT_F1, WITHOUT_F2 = "none", "without F1", "without F2"
 FIRST = 10
 """The first steps, in which the noise is to be learned: "the first few (~ 5)", "very early"."""
 
+SCORES = (
+    "In every profile attention scores are divided by the root of the width, as in the authors' public code; the paper "
+    "prints them undivided."
+)
+"""What every profile says of attention scores."""
+
 FeedForwards = tuple[FeedForwardKind, FeedForwardKind]
 """The kinds of F_1 and F_2."""
 
@@ -168,7 +174,7 @@ def noisy_study(
     def profile(setting: Setting, note: str, paper: bool = False) -> Profile[Setting]:
         steps = f"{setting.recipe.duration} steps."
         tuning = f"{setting.tuning} steps without noise, and {setting.tuning} of fine-tuning with it."
-        return Profile(setting, f"{note} {steps} {tuning}" if tuned else f"{note} {steps}", paper)
+        return Profile(setting, f"{note} {steps} {tuning} {SCORES}" if tuned else f"{note} {steps} {SCORES}", paper)
 
     profiles = {
         "quick": profile(

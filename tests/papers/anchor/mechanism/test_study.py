@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.mechanism import measures as of
+from anchorlab.papers.anchor.mechanism.figures import directions_figure
 from anchorlab.papers.anchor.mechanism.seen import AnchorMaps, LastRow, Mechanism, see
 from anchorlab.papers.anchor.mechanism.study import QUICK, STUDY, analyse, experiments
 from anchorlab.tasks import task
@@ -289,6 +291,23 @@ def test_the_share_of_pairs_with_a_greater_value():
     assert of.share_greater(left, right).tolist() == pytest.approx([(1.5 + 3) / 8, (2 + 2) / 8])
 
 
+def test_queries_and_keys_lie_in_the_plane_of_their_main_components():
+    """The first position's at 3 and -3 along one direction, the key's at 1 and -1 along another, of five."""
+    queries, keys = torch.full((2, 9, 5), 7.0), torch.full((2, 9, 5), -7.0)  # rows of other positions are not drawn
+    for rows, sign in ((queries, 1.0), (keys, -1.0)):
+        rows[:, [0, of.MIDDLE]] = 0
+        rows[:, 0, 1] = 3 * sign
+        rows[:, of.MIDDLE, 4] = sign
+    figure = directions_figure(1000, queries, keys)
+    (points,) = figure.scatters
+    assert figure.value_names == ("Q, first position", "Q, key", "K, first position", "K, key")
+    assert points.values == (0, 0, 1, 1, 2, 2, 3, 3)
+    turned = np.sign([points.x[0], points.y[2]])  # a direction may be drawn either way
+    assert points.x == pytest.approx(turned[0] * np.array([3, 3, 0, 0, -3, -3, 0, 0]), abs=1e-5)
+    assert points.y == pytest.approx(turned[1] * np.array([0, 0, 1, 1, 0, 0, -1, -1]), abs=1e-5)
+    assert "100% of the variance" in figure.caption
+
+
 def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
     setting = replace(QUICK, seeds=2)
     trained = of_positions(ensemble)
@@ -304,11 +323,11 @@ def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
     assert numbers.rows[1][:2] == (1001, 1.0)
     assert [one.title for row in made.figures[5].maps for one in row] == [f"anchor at {place}" for place in range(8)]
     assert [curve.label for curve in made.figures[3].lines] == ["FNN(X(1))", "FNN(Xpr)"]
-    of_all = [made.figures[place] for place in (3, 7)]  # the others show the first seed
+    of_all = [made.figures[place] for place in (3, 8)]  # the others show the first seed
     assert [one.seeds for one in made.figures] == [None if one in of_all else "1000" for one in made.figures]
     assert made.figures[4].value_names == ("no", "yes")
-    *_, directions = made.figures[6].maps[0]
-    assert (directions.title, directions.x_label, directions.y_label) == ("directions", "", "")  # neither query nor key
+    assert [one.title for one in made.figures[6].maps[0]] == ["scores", "pattern"]
+    assert "(Fig 26)" in made.figures[7].title and len(made.figures[7].scatters[0].x) % 4 == 0
     torch.testing.assert_close(torch.tensor(made.figures[3].lines[1].mean), found.stages[of.ADDED].norms.mean(dim=0))
     assert [row[:2] for row in stages.rows] == [
         (name, pairs) for name in of.INPUTS for pairs in ("others", "key and others")

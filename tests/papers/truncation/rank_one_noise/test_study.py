@@ -79,7 +79,7 @@ class TestDescent:
 
     def test_the_slope_farthest_from_a_half(self):
         value, verdict, detail = measured("descent-slope", *(made_up(1.0, slope=slope) for slope in (-0.505, -0.492)))
-        assert (value, verdict) == (pytest.approx(-0.492), "reproduced")
+        assert (value, verdict) == (pytest.approx(-0.492), "agrees at our sizes")
         assert detail == "-0.4920 at alpha = 0.3"
 
     def test_the_slope_is_that_of_the_limit(self):
@@ -108,18 +108,30 @@ class TestDescent:
         monkeypatch.setattr(rank_one_noise, "gradient_flow", flow)
         value, found, detail = measured("equation-nine", *both)
         assert (value, found) == (pytest.approx(0.021), "contradicted")
-        assert detail.startswith("gradient descent lies ") and detail.endswith(" from the derived flow")
+        assert detail.startswith("0 at alpha = 0.25, 0.021 at alpha = 0.3; gradient descent lies ")
+        assert detail.endswith(" from the derived flow")
+        monkeypatch.setattr(rank_one_noise, "RANGE", (0.2, ALPHA))
+        value, found, detail = measured("equation-nine", *both)
+        assert (value, found) == (0.0, "reproduced")
+        assert detail.startswith("0 at alpha = 0.25; outside the range 0.021 at alpha = 0.3; gradient")
 
     def test_equation_nine_itself(self):
         value, verdict, detail = measured("equation-nine", made_up(0.0))
-        assert (verdict, detail) == ("contradicted", "gradient descent lies 0.01 from the derived flow")
-        assert value > 0.1
+        assert verdict == "contradicted" and value > 0.1
+        assert detail == f"{value:.3g} at alpha = 0.3; gradient descent lies 0.01 from the derived flow"
 
     def test_the_order_between_the_two_smaller_rates(self):
         value, verdict, detail = measured("descent-follows", made_up(1.0, offsets=(0.08, 0.02, 0.01)))
-        assert (value, verdict, detail) == (pytest.approx(1, abs=1e-5), "reproduced", "2 at twice these rates")
+        assert (value, verdict) == (pytest.approx(1, abs=1e-5), "agrees at our sizes")
+        assert detail == "2 at twice these rates"
         found = measured("descent-follows", made_up(1.05), made_up(0.92))
-        assert found[:2] == (pytest.approx(0.92, abs=1e-5), "reproduced")
+        assert found[:2] == (pytest.approx(0.92, abs=1e-5), "agrees at our sizes")
+
+    def test_an_alpha_outside_the_theorems_range_decides_nothing(self):
+        """What lies far off at 0.03, 0.2 and 0.4, ends of the range, leaves the values of 0.3 alone."""
+        far = [replace(made_up(0.5, slope=-0.3), alpha=alpha) for alpha in (0.03, 0.2, 0.4)]
+        for name, value in (("descent-slope", -0.505), ("descent-follows", 1.0)):
+            assert measured(name, *far, made_up(1.0, slope=-0.505))[0] == pytest.approx(value, abs=1e-5)
 
 
 class TestFlow:
@@ -135,6 +147,20 @@ class TestFlow:
         }
         monkeypatch.setattr(rank_one_noise, "late_flow", lambda alpha, law="derived": made[alpha, law])
         return measured(name, *(replace(made_up(1.0), alpha=alpha) for alpha in self.ALPHAS))
+
+    def test_an_alpha_outside_the_range_is_told_and_not_judged(self, monkeypatch):
+        """0.03 is outside the lemma's (0.2, 0.4); its constant is -log 0.97 x 3.94."""
+        ends = {0.03: -log(0.97 * 3.94) + 9.0, 0.25: -log(0.75 * 3.5) + 0.005}
+        made = {alpha: Margins(self.TIME, np.array([0, end - log(1e6)]), np.zeros(2)) for alpha, end in ends.items()}
+        monkeypatch.setattr(rank_one_noise, "late_flow", lambda alpha, law="derived": made[alpha])
+        descents = [replace(made_up(1.0), alpha=alpha) for alpha in ends]
+        value, verdict, detail = measured("a-constant", *descents)
+        assert (value, verdict) == (pytest.approx(0.005), "reproduced")
+        assert detail == "0.005 at alpha = 0.25; outside the range 9 at alpha = 0.03"
+        for name in ("b-limit", "rank-one-forgets"):
+            kept = {0.25: made[0.25]}
+            monkeypatch.setattr(rank_one_noise, "late_flow", lambda alpha, law="derived", kept=kept: kept[alpha])
+            assert measured(name, *descents)[0] is not None  # 0.03 is not even read
 
     def test_noise_at_rank_one(self, monkeypatch):
         """With β₂ = 0 and e^β₁ = x, P(noise) is 1/x over 1 + 1/x + 1/x²."""

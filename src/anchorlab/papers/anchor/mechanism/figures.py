@@ -4,11 +4,11 @@ Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
 """
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.findings import Figure, Map, MapFigure, Reference, Scatter, ScatterFigure, grid, numbers
-from anchorlab.lens import Intervention, cosine_similarity, look, principal_components
+from anchorlab.lens import Intervention, look, principal_components
 from anchorlab.papers.anchor.mechanism.measures import (
     ADDED,
     INPUTS,
@@ -25,6 +25,9 @@ from anchorlab.papers.anchor.mechanism.seen import Mechanism
 from anchorlab.studies.kit import curves_against, example
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
+
+FEW = 40
+"""The number of sequences whose rows are drawn as points."""
 
 
 def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
@@ -65,6 +68,7 @@ def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
             seeds=str(seed),
         ),
         _second_attention(seed, one, inputs, ticks),
+        _second_directions(seed, one, batch),
         curves_against(
             "What a position without the key puts out (Fig 27)",
             range(seen.projection.probabilities.shape[1]),
@@ -116,7 +120,7 @@ def _stages(seed: int, stages: Stages, name: str, figure: int) -> MapFigure:
 
 def _outputs(seed: int, seen: Mechanism, batch: Batch) -> ScatterFigure:
     at = key_positions(batch) == MIDDLE
-    outputs = torch.stack([seen.stages[name].outputs[0, at][:40] for name in INPUTS])  # [input batch position width]
+    outputs = torch.stack([seen.stages[name].outputs[0, at][:FEW] for name in INPUTS])  # [input batch position width]
     found = principal_components(outputs.unsqueeze(0))
     plane = found.coordinates[0].flatten(1, 2)  # [input point component]
     is_key = (torch.arange(outputs.shape[2]) == MIDDLE).float().repeat(outputs.shape[1])
@@ -142,21 +146,50 @@ def _second_attention(seed: int, one: Ensemble, inputs: Int[Tensor, "1 position"
     queries, keys = (record[site][0, 0, :, 0] for site in sites[:2])
     scores = queries @ keys.T / queries.shape[-1] ** 0.5
     reach = float(scores.abs().max())
-    directions = torch.stack([queries[0], queries[MIDDLE], keys[0], keys[MIDDLE]])
-    names = ("Q, other", "Q, key", "K, other", "K, key")
     return MapFigure(
-        title="Layer 1's attention before and after mask and softmax, and its directions (Fig 25 and 26)",
-        caption=f"Seed {seed}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), the "
-        "pattern, and the cosines between the queries and keys of the first position and the key's.",
+        title="Layer 1's attention before and after mask and softmax (Fig 25)",
+        caption=f"Seed {seed}, one test sequence: scores as parts of the greatest absolute one ({reach:.3g}), and the "
+        "pattern.",
         maps=(
             (
                 Map("scores", grid(scores / reach), ticks, ticks),
                 Map("pattern", grid(record[sites[2]][0, 0, 0]), ticks, ticks),
-                Map("directions", grid(cosine_similarity(directions, directions)), names, names, "", ""),
             ),
         ),
-        value_label="scaled score, attention, cosine",
+        value_label="scaled score, attention",
         value_range=(-1.0, 1.0),
         signed=True,
+        seeds=str(seed),
+    )
+
+
+def _second_directions(seed: int, one: Ensemble, batch: Batch) -> ScatterFigure:
+    sites = [f"blocks.1.attn.hook_{name}" for name in "qk"]
+    record = look(one, batch.inputs[key_positions(batch) == MIDDLE][:FEW], record=sites)
+    return directions_figure(seed, *(record[site][0, :, :, 0] for site in sites))
+
+
+def directions_figure(
+    seed: int, queries: Float[Tensor, "batch position width"], keys: Float[Tensor, "batch position width"]
+) -> ScatterFigure:
+    """Return the figure of the main components of queries and keys, those of the first position and of `MIDDLE`."""
+    kinds = {
+        "Q, first position": queries[:, 0],
+        "Q, key": queries[:, MIDDLE],
+        "K, first position": keys[:, 0],
+        "K, key": keys[:, MIDDLE],
+    }
+    found = principal_components(torch.stack([*kinds.values()]).unsqueeze(0))
+    points = found.coordinates[0]  # [kind batch component]
+    which = torch.arange(len(kinds)).repeat_interleave(points.shape[1]).float()
+    return ScatterFigure(
+        title="Layer 1's queries and keys in the plane of their main components (Fig 26)",
+        caption=f"Seed {seed}; queries and keys of the first position and of the key's, of test sequences whose key is "
+        f"at position {MIDDLE}, in one plane, which holds {float(found.explained.sum()):.0%} of the variance.",
+        scatters=(Scatter("", numbers(points[..., 0].flatten()), numbers(points[..., 1].flatten()), numbers(which)),),
+        x_label="first component",
+        y_label="second component",
+        value_label="row of",
+        value_names=tuple(kinds),
         seeds=str(seed),
     )

@@ -25,7 +25,7 @@ from anchorlab.papers.anchor.mechanism.measures import (
     share_of_first,
 )
 from anchorlab.papers.anchor.mechanism.seen import Mechanism, see
-from anchorlab.papers.anchor.settings import Setting, mirrored, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import seed_table
 from anchorlab.studies.later import Later
@@ -368,7 +368,7 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "Paper profile: two layers of one head, width 400, 4000 epochs. The paper shows one model and does not say "
-            "how many sequences it was trained on: five seeds and 2000 here.",
+            f"how many sequences it was trained on: five seeds and 2000 here. {BATCH_NOTE}",
         ),
     },
     smoke=replace(QUICK.shortened(steps=2, size=100), model=quick_model(width=16)),

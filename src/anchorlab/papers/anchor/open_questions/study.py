@@ -57,6 +57,7 @@ from anchorlab.papers.anchor.open_questions.settings import (
     Value,
     experiments,
 )
+from anchorlab.papers.anchor.settings import BATCH_NOTE
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
@@ -291,9 +292,9 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the base setting is that of appendix A and the reference code, four layers of four heads, "
+            "Paper profile: the base setting is that of appendix A and the authors' code, four layers of four heads, "
             "width 400, on 400 sequences; layers are looked at in the two-layer model. Table 1 names no setting, so "
-            "that none is the paper's own.",
+            f"that none is the paper's own. {BATCH_NOTE}",
         ),
     },
     smoke=SMOKE,

@@ -284,9 +284,10 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the setting of section 4.2 and appendix A, with four layers of four heads. The paper names "
-            "no seeds (five here) and no weight decay (PyTorch's 0.01), and explains no heads of this model: what it "
-            "says of two layers on the identity task is measured on layer 0 and the later ones.",
+            "Paper profile: the setting of section 4.2 and appendix A, with four layers of four heads. Batches of 50, "
+            "as section 4.2 says of this task; appendix A says 100 of all, and so do the authors' logs. The paper "
+            "names no seeds (five here) and no weight decay (PyTorch's 0.01), and explains no heads of this model: "
+            "what it says of two layers on the identity task is measured on layer 0 and the later ones.",
             paper=("learned", "fits"),
         ),
     },

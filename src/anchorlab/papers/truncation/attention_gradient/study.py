@@ -38,7 +38,7 @@ SHARES = (0.0, 0.25, 1.0, 3.0)
 """How often the noise takes the place of another token, as a multiple of 1/N, to see what its frequency does."""
 
 PRINTED = UniformRecall(65, 256, ALPHA)
-"""Sequences of the size that the paper trains on."""
+"""Sequences of the size that the paper trains on in section 4, on other text; appendix A.2 does not speak of it."""
 
 LONG = 40
 """T over N² where T is far above N²."""
@@ -80,7 +80,7 @@ def see(setting: Setting) -> Seen:
     return Seen(by_tokens, by_ratio, by_share, measure(PRINTED, setting.batches, setting.batch))
 
 
-@claim("W_KQ moves away from the noise token", at="appendix A.2", paper="below 0", band=at_most(-0.01))
+@claim("W_KQ moves away from the noise token", at="appendix A.2", paper="below 0", band=at_most(-0.01), theory=True)
 def noise_avoided(seen: Seen) -> Measurement:
     """Largest projection on W_E(N+1) W_E(q)ᵀ over N, times N²."""
     rows = torch.stack([one.drawn("noise") * one.law.tokens**2 for one in seen.by_tokens], dim=1)
@@ -92,6 +92,7 @@ def noise_avoided(seen: Seen) -> Measurement:
     at="appendix A.2",
     paper="Θ(1/N²)",
     band=within(-2.1, -1.9),
+    theory=True,
 )
 def noise_order(seen: Seen) -> PowerLaw | None:
     """Power in N of the projection on W_E(N+1) W_E(q)ᵀ, at a fixed T/N."""
@@ -103,6 +104,7 @@ def noise_order(seen: Seen) -> PowerLaw | None:
     at="appendix A.2",
     paper="this, from its (α/N) c (α - 1) with c = ηα/N",
     band=within(0.9, 1.1),
+    theory=True,
 )
 def noise_leading(seen: Seen) -> Measurement:
     """Projection on W_E(N+1) W_E(q)ᵀ divided by -η α² (1 - α) (α - p) / N², at the largest N."""
@@ -114,6 +116,7 @@ def noise_leading(seen: Seen) -> Measurement:
     at="appendix A.2",
     paper="above 0",
     band=at_least(0.01),
+    theory=True,
 )
 def others_attended(seen: Seen) -> Measurement:
     """Mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, times N³, smallest over N."""
@@ -122,10 +125,11 @@ def others_attended(seen: Seen) -> Measurement:
 
 
 @claim(
-    "At the paper's N = 65 and T = 256, too, W_KQ moves towards the other tokens",
-    at="appendix A.2, with the sizes of section 3",
-    paper="above 0",
+    "At the sizes of the Shakespeare experiment, N = 65 and T = 256, W_KQ moves towards the other tokens, too",
+    at="our question; the sizes are of section 4",
+    paper="nothing: appendix A.2 asks for T well above N",
     band=at_least(0.01),
+    own=True,
 )
 def others_attended_as_trained(seen: Seen) -> Measurement | None:
     """Mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, times N³, at N = 65 and T = 256."""
@@ -137,6 +141,7 @@ def others_attended_as_trained(seen: Seen) -> Measurement | None:
     at="appendix A.2",
     paper="Θ(1/N³)",
     band=within(-3.1, -2.9),
+    theory=True,
 )
 def others_order(seen: Seen) -> PowerLaw | None:
     """Power in N of the mean projection on W_E(k) W_E(q)ᵀ, k other than noise and trigger, at a fixed T/N."""
@@ -178,6 +183,7 @@ def uniform_where_long(seen: Seen) -> float:
     at="appendix A.2",
     paper="powers 0, -1 and -2",
     band=at_most(0.1),
+    theory=True,
 )
 def three_speeds(seen: Seen) -> Measurement | None:
     """Largest distance of the powers in N of the moves of W_F, W_V and W_KQ from 0, -1 and -2; those of W_F and W_V
@@ -195,6 +201,7 @@ def three_speeds(seen: Seen) -> Measurement | None:
     at="appendix A.2, observation iii",
     paper="the opposite result",
     band=at_least(1e-3),
+    theory=True,
 )
 def opposite_with_more_noise(seen: Seen) -> Measurement:
     """Projection on W_E(N+1) W_E(q)ᵀ, times N², at the smallest N, when the noise also replaces three tokens in N; the
@@ -279,6 +286,7 @@ def logarithmic_rate(seen: Seen) -> float:
     at="appendix A.2, iv",
     paper="approximately 0, as its update is of order 1/N²",
     band=at_most(0.01),
+    theory=True,
 )
 def attention_stays_uniform(seen: Seen) -> Measurement:
     """Largest change of an attention score in the second step, over tokens and N; attention to a token changes by this
@@ -343,8 +351,8 @@ STUDY = Study(
         "paper": Profile(
             PAPER,
             "Paper profile: the paper's argument asks for N, T ≫ 1 and the gradient of the expected loss, without "
-            "numbers. N from 128 to 1024 with T = 64 N, and N = 128 with T from N to 256 N; 16 384 sequences at each.",
-            paper=True,
+            "numbers. N from 128 to 1024 with T = 64 N, and N = 128 with T from N to 256 N; 16 384 sequences at each. "
+            "All sizes are ours.",
         ),
     },
     smoke=SMOKE,
