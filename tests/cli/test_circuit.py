@@ -57,7 +57,7 @@ def made(monkeypatch):
 
 
 def test_prints_paths_losses_and_scores(anchorlab, address, made):
-    said = anchorlab("circuit", address[:6])
+    said = anchorlab("circuit", address[:6], "--member", "0")
     assert (said.code, said.err, said.new_files) == (0, "", set())
     lines = [line.split() for line in said.out.splitlines()]
     assert ["0", "0", "key", "1", "anchor", "1", "0.9375", "0.75", "0.5"] in lines
@@ -91,7 +91,7 @@ def test_json_has_every_number(anchorlab, address, made):
 
 
 def test_draws_the_circuit(anchorlab, address, made, workplace):
-    said = anchorlab("circuit", address[:6], "--figure", "found.svg")
+    said = anchorlab("circuit", address[:6], "--member=0", "--figure", "found.svg")
     assert said.code == 0 and "figure: found.svg" in said.out
     drawn = (workplace / "found.svg").read_text()
     for text in (">layer 0<", ">layer 1<", ">0.75<", ">0.25<", ">3.50<", "member 0, step 4"):
@@ -191,5 +191,5 @@ def test_a_bad_member_step_split_threshold_or_file_is_one_line(anchorlab, addres
 
 def test_a_model_without_attention_says_so(anchorlab, trained, small):
     address = trained("anchor/identity", "--model.kind=lstm", "--model.width=4", *small[4:])
-    said = anchorlab("circuit", address[:6])
+    said = anchorlab("circuit", address[:6], "--member", "0")
     assert said.code == 2 and "no attention to explain" in said.err

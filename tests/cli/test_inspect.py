@@ -30,11 +30,12 @@ def two_heads(trained, small):
     return trained("anchor/identity", *(option.replace("heads=1", "heads=2") for option in small))
 
 
-def test_one_member_is_shown_since_heads_of_others_are_other_heads(anchorlab, two_heads):
+def test_one_member_is_shown_since_heads_of_others_are_other_heads(anchorlab, two_heads, workplace):
     """Each member's own scores: of a mean over members no head would be any member's."""
     rows = json.loads(anchorlab("inspect", two_heads[:6], "-n", "20", "--json").out)
     assert {row["member"] for row in rows} == {0, 1}
-    for member, words in ((0, ()), (1, ("--member", "1"))):
+    best = TrainedRun(Store(workplace / "runs").find(two_heads)).best_member
+    for member, words in ((best, ()), (0, ("--member", "0")), (1, ("--member", "1"))):
         said = anchorlab("inspect", two_heads[:6], "-n", "20", *words).out
         assert said.startswith(f"anchor/identity: what each head of member {member} does, seed {member}\n")
         for head in range(2):

@@ -83,8 +83,9 @@ class TrainedRun(Drawable):
     @property
     def best_member(self) -> int:
         """The member with the lowest loss at its end on the last split that was measured; the first of equal ones."""
-        split = self.experiment.splits[-1]
-        ends = self.metric("loss", split).group_by("member", maintain_order=True).last()
+        if self.metrics.is_empty():  # weights from elsewhere were never measured
+            return 0
+        ends = self.metric("loss", self.experiment.splits[-1]).group_by("member", maintain_order=True).last()
         return int(ends.with_columns(ends["value"].fill_nan(float("inf"))).sort("value", "member")["member"][0])
 
     def metric(self, metric: str, split: str = "test", group: str = "all", edit: str = UNEDITED) -> "pl.DataFrame":

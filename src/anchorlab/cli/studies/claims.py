@@ -105,11 +105,12 @@ def claims(
     run = {findings.study for findings in kept}
     known = {*STUDIES, *run}
     for name in names:
-        if name.endswith((".py", ".toml")) or (name.startswith(("own/", "sweep/")) and name not in known):
+        if any(fnmatchcase(one, name) for one in known):
+            continue
+        if name.endswith((".py", ".toml")) or name.startswith(("own/", "sweep/")):
             remedy = f"run it by `anchorlab study {name if '.' in name else 'FILE'}`, then list its claims by its name"
             raise SpecError("study", f"{name} has not run in this store", remedy)
-        if not any(fnmatchcase(one, name) for one in known):
-            raise unknown_name("study", name, known, "study")
+        raise unknown_name("study", name, known, "study")
 
     def chosen(study: str) -> bool:
         return not names or any(fnmatchcase(study, name) for name in names)
