@@ -129,12 +129,17 @@ def test_a_model_with_further_weights_is_refused() -> None:
         wrap(model)
 
 
-def test_a_model_whose_logits_would_differ_is_refused() -> None:
-    """A mask that lets one token see the next, registered in place of ours, is found before the model is returned."""
+@pytest.mark.parametrize("where", [(slice(None), slice(None)), (1, slice(None)), (slice(None), 10)])
+def test_a_model_whose_logits_would_differ_is_refused(where: tuple[slice | int, slice | int]) -> None:
+    """An error of the attention in place of transformers' own: everywhere, in a later sequence, at a later token."""
     model = hugging_face("llama")
-    model.base_model.norm.register_forward_hook(
-        lambda module, inputs, output: output + float(model.config._attn_implementation != "eager")
-    )
+
+    def wrong(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
+        changed = output.clone()
+        changed[where] += float(model.config._attn_implementation != "eager")
+        return changed
+
+    model.base_model.norm.register_forward_hook(wrong)
     with pytest.raises(SpecError, match="its logits differ"):
         wrap(model)
 

@@ -29,7 +29,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _REFUSED = ("quantization_config", "transformers_weights")  # quantised weights, or files that nothing checks
-_PROBE = 3  # tokens; enough for a missing mask to show
+_PROBE = (2, 11)  # sequences and tokens: a wrong mask, window, position or layout of shared keys shows
 
 
 def pretrained(
@@ -113,7 +113,8 @@ def wrap(
     if not getattr(type(model), "_supports_attention_backend", False):
         raise SpecError("model", f"{type(model).__name__} does not let its attention be replaced", "open another one")
     model.eval()
-    tokens = torch.arange(_PROBE, device=model.device).unsqueeze(0) % model.config.vocab_size
+    sequences, length = _PROBE[0], min(_PROBE[1], int(model.config.max_position_embeddings))
+    tokens = torch.arange(sequences * length, device=model.device).reshape(sequences, length) % model.config.vocab_size
     with torch.no_grad():
         model.set_attn_implementation("eager")
         expected = model(input_ids=tokens, use_cache=False).logits
