@@ -12,7 +12,7 @@ from anchorlab.errors import SpecError
 from anchorlab.language import LanguageModel, wrap
 from anchorlab.lens import Intervention, attribute, effects, logit_lens, look, ov, qk
 from anchorlab.models import Remove, Truncate
-from tests.language.tiny import CONTEXT, HEADS, LAYERS, NAMES, TOKENS, hugging_face, tokens
+from tests.language.tiny import CONTEXT, HEADS, LAYERS, NAMES, TOKENS, hugging_face, tokens, transformers
 
 OUTPUT_MAP = {"gpt2": "attn.c_proj", "gpt_neox": "attention.dense"}
 HIDDEN_MAP = {"gpt2": "mlp.c_fc", "gpt_neox": "mlp.dense_h_to_4h"}
@@ -38,6 +38,23 @@ def test_logits_patterns_and_streams_are_those_of_transformers(name: str) -> Non
     for layer in range(LAYERS):
         assert torch.equal(record[f"blocks.{layer}.attn.hook_pattern"][0], expected.attentions[layer])
         assert torch.equal(record[f"blocks.{layer}.hook_resid_pre"][0], expected.hidden_states[layer])
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Gemma", "Qwen2"])
+@pytest.mark.parametrize("shape", [(1, 3), (2, 8), (2, 11), (3, 8), (4, 11), (8, 16)])
+def test_one_key_value_head_for_all_gives_the_bits_of_transformers(kind: str, shape: tuple[int, int]) -> None:
+    """A product rounds by the layout of keys in memory, so that a copy for every head would differ in some shapes."""
+    config = getattr(transformers, f"{kind}Config")(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=1,
+        vocab_size=TOKENS, max_position_embeddings=CONTEXT, head_dim=8,
+    )  # fmt: skip
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.3, generator=generator)
+        expected = model(tokens(*shape), use_cache=False).logits
+        assert torch.equal(wrap(model)(tokens(*shape)), expected)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,6 +1,7 @@
 """Opening models: from folders and the hub's cache, without the network, and what is refused."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,57 @@ def test_a_setting_that_no_site_shows_is_refused() -> None:
         wrap(transformers.AutoModelForCausalLM.from_config(config))
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("final_logit_softcapping", 30.0), ("attn_logit_softcapping", 50.0), ("use_bidirectional_attention", True)],
+)
+def test_a_soft_cap_or_another_mask_is_named(tmp_path: Path, setting: str, value: float) -> None:
+    hugging_face("gemma3_text").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {setting: value}))
+    with pytest.raises(SpecError, match=rf"^model\.{setting}: is not understood; open a model without it"):
+        pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("value", [-1, 0])
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("gpt2", "n_layer"), ("gpt2", "n_head"), ("gpt2", "n_embd"), ("gpt2", "n_positions"), ("gpt2", "vocab_size"),
+        ("llama", "num_hidden_layers"), ("llama", "max_position_embeddings"),
+        ("gpt_neox-parallel", "max_position_embeddings"), ("gemma3_text", "num_attention_heads"),
+    ],
+)  # fmt: skip
+def test_a_size_out_of_range_is_named(tmp_path: Path, name: str, setting: str, value: int) -> None:
+    """Weights of no layer would fit -1 layers."""
+    hugging_face(name).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {setting: value}))
+    weights = {key: one for key, one in load_file(tmp_path / "model.safetensors").items() if "layer" not in key}
+    if "layer" in setting:
+        weights = {key: one for key, one in weights.items() if ".h." not in key}
+        save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(SpecError, match=rf"^model(\.{setting}: is {value}, not a number from 1|: .*cannot be opened)"):
+        pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("gpt2", {"n_layer": -1}, r"^model\.n_layer: is -1, not a number from 1"),
+        ("gpt2", {"embd_pdrop": math.nan}, r"^model: model does not run: dropout probability"),
+        ("gemma3_text", {"sliding_window": None}, r"^model: model does not run: .*sliding_window"),
+        ("llama", {"rms_norm_eps": -0.5}, r"^model: the logits of model are NaN"),
+    ],
+)
+def test_a_model_that_does_not_run_is_one_line(name: str, settings: dict[str, object], said: str) -> None:
+    config = type(CONFIGS[name])(**CONFIGS[name].to_diff_dict())
+    for setting, value in settings.items():
+        setattr(config, setting, value)
+    with pytest.raises(SpecError, match=said):
+        wrap(transformers.AutoModelForCausalLM.from_config(config))
+
+
 @pytest.mark.parametrize("argument", ["softcap", "s_aux", "something_new"])
 def test_arguments_of_attention_that_are_not_understood_are_refused(argument: str) -> None:
     with pytest.raises(SpecError, match=f"takes '{argument}'"):
@@ -129,12 +181,17 @@ def test_a_model_with_further_weights_is_refused() -> None:
         wrap(model)
 
 
-def test_a_model_whose_logits_would_differ_is_refused() -> None:
-    """A mask that lets one token see the next, registered in place of ours, is found before the model is returned."""
+@pytest.mark.parametrize("where", [(slice(None), slice(None)), (1, slice(None)), (slice(None), 10)])
+def test_a_model_whose_logits_would_differ_is_refused(where: tuple[slice | int, slice | int]) -> None:
+    """An error of the attention in place of transformers' own: everywhere, in a later sequence, at a later token."""
     model = hugging_face("llama")
-    model.base_model.norm.register_forward_hook(
-        lambda module, inputs, output: output + float(model.config._attn_implementation != "eager")
-    )
+
+    def wrong(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> torch.Tensor:
+        changed = output.clone()
+        changed[where] += float(model.config._attn_implementation != "eager")
+        return changed
+
+    model.base_model.norm.register_forward_hook(wrong)
     with pytest.raises(SpecError, match="its logits differ"):
         wrap(model)
 

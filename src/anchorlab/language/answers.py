@@ -52,7 +52,7 @@ class Answers:
 
     def __getitem__(self, which: int | slice | Shaped[Tensor, "index"]) -> "Answers":
         """Return the entries of the first axis."""
-        return replace(self, **{name: value[which] for name, value in self.tensors.items()})
+        return Answers(**{name: value[which] for name, value in self.tensors.items()}, notes=self.notes)
 
     @property
     def tensors(self) -> dict[str, Float[Tensor, "..."]]:
@@ -64,7 +64,8 @@ def combine(
     answers: Sequence[Answers], how: Callable[[list[Float[Tensor, "*axes"]]], Float[Tensor, "*joined"]] = torch.stack
 ) -> Answers:
     """Merge answers about the same words into one: stack them along a new first axis, or join them with `torch.cat`."""
-    return replace(answers[0], **{name: how([one.tensors[name] for one in answers]) for name in answers[0].tensors})
+    joined = {name: how([one.tensors[name] for one in answers]) for name in answers[0].tensors}
+    return Answers(**joined, notes=answers[0].notes)
 
 
 class Questions:
@@ -161,7 +162,7 @@ class Questions:
         if not following.any():
             return [_last(inputs) for inputs in self._groups]
         steps = torch.arange(int(following.max()) + 1, device=following.device)
-        of_groups = following.unsqueeze(1).split([len(inputs) for inputs in self._groups])
+        of_groups = torch.split(following.unsqueeze(1), [len(inputs) for inputs in self._groups])
         pairs = zip(self._groups, of_groups, strict=True)
         return [_last(inputs) - (own - steps).clamp_min(0) for inputs, own in pairs]
 

@@ -118,6 +118,7 @@ _GEMMA_3 = replace(
         "ln1_post.w": "post_attention_layernorm.weight",
         "ln2_post.w": "post_feedforward_layernorm.weight",
     },
+    refused=("final_logit_softcapping", "attn_logit_softcapping", "use_bidirectional_attention"),
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = {

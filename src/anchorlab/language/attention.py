@@ -117,9 +117,7 @@ def attend(
     rotated = "rot_" if this is not None and this.rotary else ""
     query, key = by_position(f"hook_{rotated}q", query), by_position(f"hook_{rotated}k", key)
     value = by_position("hook_v", value)
-    groups = query.shape[1] // key.shape[1]
-    if groups > 1:
-        key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    key, value = (_for_each_head(shared, query.shape[1]) for shared in (key, value))
     scores = visit("hook_attn_scores_unmasked", torch.matmul(query, key.transpose(2, 3)) * scaling)
     if attention_mask is not None:
         scores = scores + attention_mask
@@ -129,6 +127,17 @@ def attend(
     pattern = visit("hook_pattern", functional.dropout(pattern, p=dropout, training=module.training))
     mixed = visit("hook_z", torch.matmul(pattern, value).transpose(1, 2))
     return mixed.contiguous(), pattern
+
+
+def _for_each_head(
+    shared: Float[Tensor, "batch key_value_head key head_width"], heads: int
+) -> Float[Tensor, "batch head key head_width"]:
+    """Return the keys or values of each query head.
+
+    As in transformers, a single key-value head is a view for all heads: products round by the layout in memory.
+    """
+    batch, groups, *rest = shared.shape
+    return shared.unsqueeze(2).expand(-1, -1, heads // groups, -1, -1).reshape(batch, heads, *rest)
 
 
 def refuse_unknown(others: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from anchorlab.errors import SpecError, is_out_of_memory
+from anchorlab.errors import AnchorlabError, SpecError, is_out_of_memory
 from anchorlab.language.architectures import ARCHITECTURES, Architecture
 from anchorlab.language.attention import ATTENTION, register
 from anchorlab.language.loaded_weights import check_loaded, left_in_gguf
@@ -29,7 +29,8 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _INDEX = "model.safetensors.index.json"
 _ADAPTER = "adapter_config.json"
 _REFUSED = ("quantization_config", "transformers_weights")  # quantised weights, or files that nothing checks
-_PROBE = 3  # tokens; enough for a missing mask to show
+_SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size", "max_position_embeddings")
+_PROBE = (2, 11)  # sequences and tokens: a wrong mask, window, position or layout of shared keys shows
 
 
 def pretrained(
@@ -106,17 +107,21 @@ def wrap(
 
     The given model itself is switched to this package's attention, which computes the same values.
 
-    Errors: `SpecError` for an unsupported architecture, and if the logits here differ from the model's own.
+    Errors: `SpecError` for an unsupported architecture or setting, for a model that does not run, and if the logits
+    here differ from the model's own.
     """
     register()
     architecture = _architecture(model.config) if architecture is None else architecture
     if not getattr(type(model), "_supports_attention_backend", False):
         raise SpecError("model", f"{type(model).__name__} does not let its attention be replaced", "open another one")
     model.eval()
-    tokens = torch.arange(_PROBE, device=model.device).unsqueeze(0) % model.config.vocab_size
-    with torch.no_grad():
+    sequences, length = _PROBE[0], min(_PROBE[1], int(model.config.max_position_embeddings))
+    tokens = torch.arange(sequences * length, device=model.device).reshape(sequences, length) % model.config.vocab_size
+    with torch.no_grad(), _run(name):
         model.set_attn_implementation("eager")
         expected = model(input_ids=tokens, use_cache=False).logits
+        if expected.isnan().any():
+            raise SpecError("model", f"the logits of {name} are NaN", "check its weights and its configuration")
         model.set_attn_implementation(ATTENTION)
         made = LanguageModel(name, model, tokenizer, architecture).eval()
         if not torch.equal(made(tokens), expected):
@@ -165,6 +170,11 @@ def _architecture(config: Any) -> Architecture:
     for setting in (*found.refused, *_REFUSED):
         if getattr(config, setting, False):
             raise SpecError(f"model.{setting}", "is not understood", "open a model without it")
+    for size in _SIZES:
+        value = getattr(config, size, 1)
+        if not isinstance(value, int) or value < 1:
+            setting = config.attribute_map.get(size, size)
+            raise SpecError(f"model.{setting}", f"is {value!r}, not a number from 1", "give another model")
     return found
 
 
@@ -217,6 +227,20 @@ def _explained(place: _Place, revision: str | None) -> Iterator[None]:
             remedy = "check the name and revision, and allow the download (--download)"
             raise SpecError("model", problem, remedy) from None
         raise SpecError("model", f"{at} cannot be opened: {said[:200]}", "give another model") from None
+
+
+@contextmanager
+def _run(name: str) -> Iterator[None]:
+    """Within `with`, turn an error of transformers, such as for a setting out of range, into a `SpecError`."""
+    try:
+        yield
+    except AnchorlabError:
+        raise
+    except Exception as error:  # of any library
+        if is_out_of_memory(error):
+            raise
+        said = printable(" ".join(str(error).split()))
+        raise SpecError("model", f"{name} does not run: {said:.200}", "check its configuration") from None
 
 
 @contextmanager

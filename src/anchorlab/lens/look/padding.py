@@ -17,7 +17,9 @@ PLACES = ("position", "query", "key")
 _AGREE = 1e-4  # largest change of an output, relative to its size, that counts as rounding
 
 
-def lengths_of(given: Any, sequences: Shaped[Tensor, "batch position *feature"], field: str) -> Tensor | None:
+def lengths_of(
+    given: Any, sequences: Shaped[Tensor, "batch position *feature"], field: str
+) -> Int[Tensor, "batch"] | None:
     """Return how many tokens of each sequence are its own, `[batch]`; None if all are.
 
     The lengths come with the value, as in `TokenisedTexts`, or from the `attention_mask` of transformers.
