@@ -3,6 +3,8 @@
 import os
 import shlex
 import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -167,3 +169,11 @@ def test_what_sbatch_says_is_plain(anchorlab, workplace, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: str(sbatch))
     said = anchorlab("submit", *STUDY)
     assert said.code == 0 and "Submitted\\x1b[31m batch job 7" in said.out and "\x1b" not in said.out
+
+
+def test_a_warning_is_printable(anchorlab, monkeypatch, recwarn):
+    monkeypatch.setattr(
+        sys.modules["anchorlab.cli.main"], "_run", lambda words: warnings.warn("Glyph 27 (\x1b)\nlost", stacklevel=1)
+    )
+    anchorlab("runs")
+    assert [str(one.message) for one in recwarn] == ["Glyph 27 (\\x1b)\nlost"]
