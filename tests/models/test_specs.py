@@ -240,3 +240,11 @@ def test_a_kind_is_registered_once():
         @register_model("decoder")
         class Other(DecoderSpec):
             pass
+
+
+@pytest.mark.parametrize(("switches", "has"), [((True, False), False), ((False, True), True), (True, True)])
+@pytest.mark.parametrize("norm", ["pre", "rms"])
+def test_a_last_norm_is_there_if_the_last_block_has_norms(norm, switches, has):
+    made = DecoderSpec(layers=2, norm=norm, layer_norm=switches).build(TaskShape("tokens", 5, 7, 7))
+    assert (made.ln_final is not None) == has
+    assert any(name.startswith("ln_final") for name, _ in made.named_parameters()) == has
