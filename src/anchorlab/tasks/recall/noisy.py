@@ -259,9 +259,8 @@ class NoisyRecall(Task):
         trigger, so only the last column is known. Nothing is known of a sequence with a token outside the vocabulary.
         The trace is for position T.
         """
-        tokens = inputs.cpu().numpy()
-        own = ((tokens >= 0) & (tokens < self.chain.states)).all(axis=1)
-        tokens = np.where(own[:, None], tokens, 0)
+        own = ((inputs >= 0) & (inputs < self.chain.states)).all(dim=1).cpu().numpy()
+        tokens = np.where(own[:, None], inputs.cpu().numpy(), 0)
         rows, every = tokens.shape[0], np.arange(tokens.shape[0])
         last = tokens[:, -1]
         evidence = read_evidence(tokens, self.chain.states, self.noise_token)
