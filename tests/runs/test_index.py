@@ -372,3 +372,13 @@ def test_the_end_is_the_last_step_in_whatever_order_a_table_has(tmp_path):
     ((address, found),) = measure(Tables({cell_of(0).address: path}, {}))
     assert (address, found.ends) == (cell_of(0).address, {"test.loss": 120.0})  # of 70 and 170
     assert [(one.steps, one.mean[-1]) for one in found.curves] == [((0, 10, 20, 30), 120.0)]
+
+
+def test_ends_are_in_the_order_of_their_names(tmp_path):
+    names = [f"m{number:02}" for number in range(30)]
+    rows = [(0, 7, 0, split, "all", "none", name, 1.0) for name in reversed(names) for split in ("train", "test")]
+    path = tmp_path / cell_of(0).address / "metrics.parquet"
+    path.parent.mkdir()
+    pl.DataFrame(rows, schema=metrics_schema(), orient="row").write_parquet(path)
+    ((_, found),) = measure(Tables({cell_of(0).address: path}, {}))
+    assert [*found.ends] == [f"{split}.{name}" for split in ("test", "train") for name in names]
