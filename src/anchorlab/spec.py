@@ -230,4 +230,4 @@ def unknown_name(field: str, name: str, known: Iterable[str] | Mapping[str, Any]
     near = get_close_matches(name, names, n=1, cutoff=0.6)
     listed = ", ".join(repr(one) if "," in one else one for one in names)
     remedy = f"did you mean {near[0]!r}?" if near else (f"known: {listed}" if names else "remove it")
-    return SpecError(field, f"unknown {what} {name!r}", remedy)
+    return SpecError(field, f"unknown {what} {name!r:.80}", remedy)

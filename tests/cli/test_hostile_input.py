@@ -1,10 +1,15 @@
-"""What is nested without end, in files and options, and what is no option of Slurm: one line each."""
+"""What is nested, long or large without end, in files and options, and what is no option of Slurm: one line each."""
 
+import os
 import shlex
 import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
+
+from anchorlab.tasks.build import read_toml
 
 DEEP = 100_000
 NESTED = {
@@ -24,6 +29,64 @@ def test_a_file_nested_deep_is_one_line(anchorlab, case, command):
     said = anchorlab(*command, "mine.toml")
     assert (said.code, said.err.count("\n")) == (2, 1)
     assert "mine.toml: is nested deeper than 64 levels; correct the file" in said.err
+
+
+NUMBERS = {
+    "decimal": "9" * 5000,
+    "negative": "-" + "9" * 5000,
+    "hexadecimal": "0x" + "f" * 5000,
+    "a bit more": str(2**63),
+}
+FIELDS = {
+    "show": ("3 = {0}", '"3" = "+5"\n[placement]\nlength = {0}', '3 = "+5"\nx.y = [{{z = {0}}}]'),
+    "study": ("[model]\nheads = {0}", "seeds = {0}", "[recipe]\nlearning_rate = {0}", "name = {0}"),
+    "sweep": ("[grid]\nmodel.layers = [{0}]", "[grid]\nrecipe.learning_rate = {0}", "metric = {0}"),
+}
+HEADS = {"show": "[operations]\n", "study": 'study = "anchor/identity"\n', "sweep": 'task = "anchor/identity"\n'}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+@pytest.mark.parametrize(("command", "field"), [(name, field) for name, fields in FIELDS.items() for field in fields])
+def test_a_number_beyond_64_bits_is_one_line(anchorlab, command, field, case):
+    Path("mine.toml").write_text(HEADS[command] + field.format(NUMBERS[case]))
+    said = anchorlab(command, "mine.toml")
+    message = "anchorlab: mine.toml: holds a whole number of more than 64 bits; correct the file\n"
+    assert (said.code, said.err) == (2, message)
+
+
+def test_the_largest_number_of_toml_is_read(tmp_path):
+    (tmp_path / "mine.toml").write_text(f"low = {-(2**63)}\nhigh = {2**63 - 1}")
+    assert read_toml(tmp_path / "mine.toml", "file") == {"low": -(2**63), "high": 2**63 - 1}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+@pytest.mark.parametrize("command", ["show", "study", "sweep"])
+def test_a_file_without_an_end_is_not_waited_for(anchorlab, command, make):
+    make(Path("mine.toml"))
+    said = anchorlab(command, "mine.toml")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert said.err.startswith("anchorlab: mine.toml: cannot be read as TOML: is ")
+
+
+def test_a_large_file_is_not_read(anchorlab):
+    Path("mine.toml").write_text("#" * (2**24 + 1))
+    said = anchorlab("show", "mine.toml")
+    assert (said.code, said.err.count("\n")) == (2, 1) and "is larger than 16777216 bytes" in said.err
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("show", 'family = "{}"'),
+        ("study", 'study = "{}"'),
+        ("sweep", 'task = "{}"\n[grid]\nmodel.layers = [1]'),
+        ("sweep", 'task = "anchor/identity"\nmetric = "{}"\n[grid]\nmodel.layers = [1]'),
+    ],
+)
+def test_a_long_name_is_cut(anchorlab, command, text):
+    Path("mine.toml").write_text(text.format("a" * 10**6))
+    said = anchorlab(command, "mine.toml")
+    assert (said.code, said.err.count("\n")) == (2, 1) and len(said.err) < 5000
 
 
 VALUES = {
@@ -106,3 +169,11 @@ def test_what_sbatch_says_is_plain(anchorlab, workplace, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: str(sbatch))
     said = anchorlab("submit", *STUDY)
     assert said.code == 0 and "Submitted\\x1b[31m batch job 7" in said.out and "\x1b" not in said.out
+
+
+def test_a_warning_is_printable(anchorlab, monkeypatch, recwarn):
+    monkeypatch.setattr(
+        sys.modules["anchorlab.cli.main"], "_run", lambda words: warnings.warn("Glyph 27 (\x1b)\nlost", stacklevel=1)
+    )
+    anchorlab("runs")
+    assert [str(one.message) for one in recwarn] == ["Glyph 27 (\\x1b)\nlost"]

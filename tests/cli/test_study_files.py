@@ -29,10 +29,11 @@ def test_a_python_file_takes_the_options_of_any_study(anchorlab, workplace):
 
 def test_a_toml_file_says_the_profile(anchorlab, workplace):
     write(workplace, "cli_base")
-    (workplace / "mine.toml").write_text('study = "cli_base.py"\nprofile = "none"\nseeds = 1\n')
-    said = anchorlab("study", "mine.toml")
+    (workplace / "mine.toml").write_text('profile = "none"\nseeds = 1\n')
+    said = anchorlab("study", "cli_base.py", "--vary", "mine.toml")
     assert (said.code, said.err) == (2, "anchorlab: profile: unknown profile 'none'; known: quick\n")
-    said = anchorlab("study", "mine.toml", "--profile", "quick", "--workers", "1", "--json")
+    words = ("cli_base.py", "--vary", "mine.toml", "--profile", "quick", "--workers", "1", "--json")
+    said = anchorlab("study", *words)
     assert said.code == 0
     found = json.loads(said.out)
     assert (found["study"], found["profile"]) == ("own/mine", "quick")

@@ -83,3 +83,25 @@ def test_a_note_is_told_once_and_metrics_stay_until_there_are_newer_ones(counted
         ("starts over", 21, {"test loss": 2.0}),
         ("", 21, {"test loss": 2.0}),
     ]
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_run_with_a_failed_chunk_is_not_merged_whichever_chunk_ends_last(tmp_path, monkeypatch, last):
+    one = experiment(members=Members(seeds=(0, 1)))
+    plans = Plans({one.cell.address: Plan([[0], [1]], 1, "auto")}, [[one.cell.address]])
+    merged = []
+    monkeypatch.setattr(scheduler, "finish", lambda store, experiment, plan: merged.append(experiment))
+
+    class Failing:
+        def beginning(self, store):
+            return ""
+
+        def train(self, jobs, hear, done):
+            ended = list(jobs)
+            assert len(ended) == 2
+            for index, job in enumerate(ended):
+                done(job, None if index == last else ValueError("lost"))
+
+    with pytest.raises(ValueError, match=r"^lost$"):
+        Pieces(Store(tmp_path), {one.cell.address: one}, plans, "cpu", 20.0, None).train(Failing())
+    assert merged == []

@@ -5,6 +5,7 @@
 `outside` is a folder next to the store, which no command on the store may read, change or add to.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +73,28 @@ NEITHER = "is neither a file nor a folder"
 ALTERED = "altered after it was written"
 NO_FILE = "no file of a run"
 TOO_LARGE = "larger than"
+
+CURVE = {
+    **{"kind": "lines", "title": "t", "caption": "c", "x_label": "x", "y_label": "y"},
+    "lines": [{"label": "\x1b]0;mine\x07", "x": [1, 2], "mean": [1, 2]}],
+}
+CIRCUIT = {
+    **{"kind": "circuits", "title": "t", "caption": "c"},
+    "panels": [{"title": "p", "roles": ["key"], "layers": 10**9, "arrows": []}],
+}
+
+
+def figures(*given: dict[str, object]) -> Change:
+    """A change of the findings, which then have these figures and no checksum."""
+
+    def make(root, outside):
+        path = place(root, str(FINDINGS))
+        data = json.loads(path.read_text())
+        del data["checksum"]
+        path.write_text(json.dumps({**data, "figures": given}))
+
+    return make
+
 
 ATTACKS: dict[str, Attack] = {
     "pack: a member above": Attack(with_member("../../outside/planted"), NO_FILE),
@@ -204,6 +227,9 @@ ATTACKS: dict[str, Attack] = {
     ),
     "studies: findings nested deeply": Attack(text(str(FINDINGS), b"[" * 100_000 + b"]" * 100_000), "damaged", CLAIMS),
     "studies: findings of 4 GB": Attack(huge(str(FINDINGS)), TOO_LARGE, CLAIMS),
+    "studies: an axis without end": Attack(figures({**CURVE, "y_range": [0, "Infinity"]}), "damaged", CLAIMS),
+    "studies: a circuit of a billion layers": Attack(figures(CIRCUIT), "damaged", CLAIMS),
+    "studies: a curve named by escapes": Attack(figures(CURVE), by=("report",)),
     "workers: a link": Attack(linked("workers", "folder"), LINK),
     "answers: a link": Attack(linked("answers", "folder"), LINK),
     "left: a linked run that was removed": Attack(linked(".removed-0123", "folder")),

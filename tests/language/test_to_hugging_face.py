@@ -117,3 +117,11 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(SpecError, match=r"transformers: is not installed; run pip install 'anchorlab\[language\]'"):
         to_hugging_face(drawn(LLAMA))
+
+
+@pytest.mark.parametrize("spec", [GPT2.replace(biases=True), LLAMA])
+def test_a_width_of_neurons_that_is_not_set_is_three_times_the_streams(spec: DecoderSpec) -> None:
+    ensemble = drawn(spec.replace(hidden=None))
+    copied = to_hugging_face(ensemble)
+    with torch.no_grad():
+        torch.testing.assert_close(copied(INPUTS).logits, look(ensemble, INPUTS)["output"][0], atol=1e-5, rtol=1e-5)

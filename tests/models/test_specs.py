@@ -269,3 +269,11 @@ def test_a_kind_is_registered_once():
 def test_a_plain_module_says_how_many_positions_it_reads():
     with pytest.raises(SpecError, match=r"^inputs: have 10 positions, and the model reads 9; give at most 9"):
         DecoderSpec(width=8).build(ANCHOR)(torch.zeros(2, 10, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(("switches", "has"), [((True, False), False), ((False, True), True), (True, True)])
+@pytest.mark.parametrize("norm", ["pre", "rms"])
+def test_a_last_norm_is_there_if_the_last_block_has_norms(norm, switches, has):
+    made = DecoderSpec(layers=2, norm=norm, layer_norm=switches).build(TaskShape("tokens", 5, 7, 7))
+    assert (made.ln_final is not None) == has
+    assert any(name.startswith("ln_final") for name, _ in made.named_parameters()) == has

@@ -44,6 +44,11 @@ def test_a_shared_run_is_paid_once_but_not_by_what_does_not_fit():
     assert (names(plan.within), names(plan.beyond)) == ([], ["xy", "z"])
 
 
+def test_the_budget_pays_for_all_together():
+    plan = ordered([candidate("xy", 0), candidate("z", 1), candidate("u", 2)], {A: 6.0, B: 6.0, C: 4.0}, budget=10)
+    assert (names(plan.within), names(plan.beyond)) == (["xy", "u"], ["z"])
+
+
 def test_settled_claims_are_not_bought_again():
     plan = ordered([candidate("x", 0), candidate("xy", 1)], {A: 1.0, B: 1.0}, budget=10, settled="x")
     assert [(names([step])[0], set(step.claims)) for step in plan.within] == [("xy", {"y"})]
@@ -138,3 +143,11 @@ def test_a_settled_claim_is_judged_by_the_band_of_today():
     old = replace(first, claim=replace(first.claim, band=(-2.0, -1.0)))
     assert (first.verdict, old.verdict) == ("reproduced", "contradicted")
     assert settled_in([replace(paper, claims=(old, *rest))])[first.claim.id].verdict == "reproduced"
+
+
+def test_a_claim_without_a_value_is_not_settled():
+    (paper,) = [one for one in published() if (one.study, one.profile) == ("truncation/associative-memory", "paper")]
+    first, *rest = paper.claims
+    missing = replace(first, value=None, units=(), interval=None)
+    assert missing.verdict == "not measured"
+    assert set(settled_in([replace(paper, claims=(missing, *rest))])) == {one.claim.id for one in rest}

@@ -48,6 +48,9 @@ def test_models_answer_both_sequences_of_each_pair(exported):
             assert torch.equal(task.oracle(inputs).answers, answers)
             found = model(inputs).argmax(dim=-1).gather(1, positions)
             assert torch.equal(found, answers)
+        previous = [PAIRS - 1, *range(PAIRS - 1)]
+        for part in ("", "_answers", "_positions"):
+            assert torch.equal(pairs[f"corrupted{part}"], pairs[f"clean{part}"][previous])
         different = (pairs["clean_answers"] != pairs["corrupted_answers"]).double().mean()
         assert different > 0.9 and not (pairs["clean"] == pairs["corrupted"]).all(dim=1).any()
 

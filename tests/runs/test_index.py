@@ -10,12 +10,15 @@ import warnings
 import zlib
 from multiprocessing import get_context
 
+import polars as pl
 import pytest
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Cell, Index, index, metrics_frame
 from anchorlab.runs.atomic_files import write_json
-from anchorlab.runs.curves import Curve
+from anchorlab.runs.curves import Curve, measure
+from anchorlab.runs.metrics import metrics_schema
+from anchorlab.runs.scan import Tables
 from tests.runs.tiny_trainer import contents, train
 
 
@@ -357,3 +360,25 @@ def test_a_read_only_store_is_listed_and_never_written(filled):
         with pytest.raises(StoreError, match=r"this store is read-only; name another one$"):
             write()
     assert contents(filled.root) == before
+
+
+def test_the_end_is_the_last_step_in_whatever_order_a_table_has(tmp_path):
+    """Tables that others wrote need not be sorted."""
+    rows = [(0, 7, step, "test", "all", "none", "loss", 100.0 - step) for step in (10, 30, 0, 20)]
+    rows += [(1, 8, step, "test", "all", "none", "loss", 200.0 - step) for step in (30, 0)]
+    path = tmp_path / cell_of(0).address / "metrics.parquet"
+    path.parent.mkdir()
+    pl.DataFrame(rows, schema=metrics_schema(), orient="row").write_parquet(path)
+    ((address, found),) = measure(Tables({cell_of(0).address: path}, {}))
+    assert (address, found.ends) == (cell_of(0).address, {"test.loss": 120.0})  # of 70 and 170
+    assert [(one.steps, one.mean[-1]) for one in found.curves] == [((0, 10, 20, 30), 120.0)]
+
+
+def test_ends_are_in_the_order_of_their_names(tmp_path):
+    names = [f"m{number:02}" for number in range(30)]
+    rows = [(0, 7, 0, split, "all", "none", name, 1.0) for name in reversed(names) for split in ("train", "test")]
+    path = tmp_path / cell_of(0).address / "metrics.parquet"
+    path.parent.mkdir()
+    pl.DataFrame(rows, schema=metrics_schema(), orient="row").write_parquet(path)
+    ((_, found),) = measure(Tables({cell_of(0).address: path}, {}))
+    assert [*found.ends] == [f"{split}.{name}" for split in ("test", "train") for name in names]

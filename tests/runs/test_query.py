@@ -6,7 +6,7 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.runs import Condition, Entry, Fields, chosen, differences, ordered, short_names, text_of, words
-from anchorlab.runs.differences import shortest
+from anchorlab.runs.differences import differing, shortest
 
 
 def entry(address, label="tiny", trained=True, **spec):
@@ -191,3 +191,12 @@ def test_the_shortest_set_is_the_shortest(seed):
     least = next(size for size in range(7) for some in combinations(names, size) if groups(some) == groups(names))
     assert groups(found) == groups(names)
     assert len(found) == least if least <= 2 else len(found) <= least + 1
+
+
+def test_true_and_one_are_different_values():
+    """And whole numbers and others, alone and in lists: each has an address of its own."""
+    two = [entry("a", model={"mask": True}), entry("b", model={"mask": 1})]
+    assert differences(two) == {"a": {"model.mask": True}, "b": {"model.mask": 1}}
+    first = {"one": True, "list": [True, 2], "whole": 1, "same": [1, 2.0]}
+    second = {"one": 1, "list": [1, 2], "whole": 1.0, "same": [1, 2.0]}
+    assert [*differing(first, second)] == ["list", "one", "whole"]

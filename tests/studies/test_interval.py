@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
+from anchorlab.studies import interval
 from anchorlab.studies.interval import binomial, bootstrap
 
 
@@ -81,3 +82,20 @@ def test_over_two_to_four_units_it_is_their_range(count):
     assert all(one == pytest.approx((float(v.min()), float(v.max()))) for one, v in zip(found, draws, strict=True))
     share = 1 - 2 ** (1 - count)
     assert np.mean([low <= 0 <= high for low, high in found]) == pytest.approx(share, abs=4 * (0.25 / 300) ** 0.5)
+
+
+def test_the_level_makes_up_for_few_units(monkeypatch):
+    """Hesterberg's level for eight units, by the printed quantile 2.365 of Student's t with seven degrees of freedom.
+
+    The ends are set against the exact law of the resampled mean, the eightfold convolution of the units' law.
+    """
+    monkeypatch.setattr(interval, "RESAMPLES", 1_000_000)
+    units = np.array([3, 10, 24, 31, 55, 58, 76, 97])
+    one, law = np.bincount(units) / 8, np.ones(1)
+    for _ in range(8):
+        law = np.convolve(law, one)
+    below = law.cumsum()
+    tail = stats.norm.cdf(-2.365 * (8 / 7) ** 0.5)
+    low, high = bootstrap(torch.from_numpy(units))
+    assert below[round(8 * low)] == pytest.approx(tail, rel=0.1)
+    assert 1 - below[round(8 * high) - 1] == pytest.approx(tail, rel=0.1)

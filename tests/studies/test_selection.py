@@ -1,6 +1,7 @@
 """Studies by name, by pattern and by file, and what a TOML file changes in them."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from anchorlab.runs import Store
 from anchorlab.studies import run_study, study
 from anchorlab.studies.hypotheses import WithRuns
 from anchorlab.studies.selection import chosen_studies
+from anchorlab.studies.toml_file import read_sweep
 from tests.studies.study_file import write
 
 
@@ -80,11 +82,70 @@ def test_options_come_before_the_file(tmp_path):
     assert one.title.endswith("with model.heads = 4 and seeds 7, 8")
 
 
-def test_a_study_in_a_python_file_beside_it(tmp_path):
-    write(tmp_path, "chosen_beside")
-    chosen = only(toml(tmp_path, 'study = "chosen_beside.py"\nprofile = "quick"\n[recipe]\nduration = 3\n'))
+def test_changes_to_a_study_of_ones_own(tmp_path):
+    mine = write(tmp_path, "chosen_changed")
+    changes = toml(tmp_path, 'profile = "quick"\n[recipe]\nduration = 3\n')
+    (chosen,) = chosen_studies([str(mine)], Path(changes))
     (one,) = chosen.studies("quick", {})
-    assert chosen.profile == "quick" and one.experiments_of("quick")[0].recipe.duration == 3
+    assert (one.name, chosen.profile) == ("own/mine", "quick")
+    assert one.experiments_of("quick")[0].recipe.duration == 3
+
+
+def test_changes_to_a_registered_study(tmp_path):
+    (chosen,) = chosen_studies(["anchor/identity"], Path(toml(tmp_path, "[model]\nheads = 3\n")))
+    (one,) = chosen.studies("smoke", {})
+    assert one.experiments_of("smoke") == study("anchor/identity").vary({"model.heads": 3}).experiments_of("smoke")
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "message"),
+    [
+        (["anchor/identity"], BASE, r"mine\.toml: study: names a study beside --vary; leave it out, or run anchorlab"),
+        (["anchor/*"], "seeds = 2", r"^vary: .*mine\.toml changes one study; \d+ are named; name one"),
+        (["BASE.toml"], "seeds = 2", r"^vary: .*BASE\.toml varies a study itself; name the study that it varies"),
+        (["anchor/identity"], "[model]\nhaeds = 3", r"mine\.toml: model\.haeds: unknown field 'haeds'"),
+        (["anchor/identity"], "[grid]", r"mine\.toml: has a \[grid\]: it is a sweep"),
+    ],
+)
+def test_changes_that_are_refused(tmp_path, words, text, message):
+    based = toml(tmp_path, BASE, "BASE")
+    with pytest.raises(SpecError, match=message):
+        (chosen,) = chosen_studies([word.replace("BASE.toml", based) for word in words], Path(toml(tmp_path, text)))
+        chosen.studies("smoke", {})
+
+
+def test_no_file_of_changes():
+    with pytest.raises(SpecError, match=r"^vary: there is no file none\.toml; check the path"):
+        chosen_studies(["anchor/identity"], Path("none.toml"))
+
+
+@pytest.mark.parametrize(
+    "place", ["evil.py", "./evil.py", "../evil.py", "{folder}/evil.py", "evil.py:own/evil", "evil.py:*"]
+)
+@pytest.mark.parametrize("field", ["study", "task"])
+def test_a_toml_file_runs_no_python(tmp_path, place, field):
+    """Wherever the Python lies that it names, as the study of a variation or the task of a sweep."""
+    (tmp_path / "below").mkdir()
+    for folder in (tmp_path, tmp_path / "below"):
+        (folder / "evil.py").write_text("open(__file__ + '.ran', 'w')\n")
+    grid = "" if field == "study" else "[grid]\nmodel.layers = [1]\n"
+    path = toml(tmp_path / "below", f'{field} = "{place.format(folder=tmp_path)}"\n{grid}')
+    with pytest.raises(SpecError) as raised:
+        only(path) if field == "study" else read_sweep(Path(path))
+    assert not list(tmp_path.rglob("*.ran"))
+    if field == "study":
+        told = rf"mine.toml: study: {place.format(folder=tmp_path)!r:.60} is Python, which no TOML file runs; "
+        assert str(raised.value).endswith(f"{told}leave it out and run anchorlab study FILE.py --vary {path}")
+
+
+@pytest.mark.parametrize("model", ["http://127.0.0.1:9/v1#x", "folder", ""])
+def test_a_toml_file_names_no_model(tmp_path, model):
+    """Else it could send the key of the environment to a server of its choice."""
+    path = toml(tmp_path, f'study = "retrieval/language-models"\nprofile = "quick@{model}"\n')
+    with pytest.raises(
+        SpecError, match=r"mine\.toml: profile: 'quick@.*' names a model; name it on the command line: -"
+    ):
+        only(path)
 
 
 HYPOTHESIS = '[[hypothesis]]\nname = "h"\nstatement = "It is so"\n'
@@ -112,7 +173,7 @@ HYPOTHESIS = '[[hypothesis]]\nname = "h"\nstatement = "It is so"\n'
         (f"{BASE}[model]\nheads = []", r"mine\.toml: model\.heads: lists no value"),
         (f"{BASE}[recipe.data]\nsize = 60", r"mine\.toml: recipe\.data\.size: is what anchor/identity compares"),
         (f'{BASE}name = "a b"\nseeds = 1', r"mine\.toml: study\.name: 'a b' is not a name"),
-        ('study = "mine.toml"', r"mine\.toml: study: 'mine.toml' declares a varied study itself"),
+        ('study = "mine.toml"', r"mine\.toml: study: 'mine.toml' is a file; name the study that is varied"),
         ('study = "anchor/*"', r"mine\.toml: study: 'anchor/\*' is several studies"),
         ('study = "language/heads"\nseeds = 2', r"language/heads trains nothing"),
         (f"{BASE}[grid]\n", r"mine\.toml: has a \[grid\]: it is a sweep; run anchorlab sweep"),
@@ -131,12 +192,13 @@ def test_an_entry_that_is_refused_names_the_file_and_the_field(tmp_path, text, m
 
 
 def test_hypotheses_are_judged_beside_the_claims(tmp_path):
-    write(tmp_path, "chosen_judged")
-    text = 'study = "chosen_judged.py"\n[recipe]\nduration = 2\n'
+    mine = write(tmp_path, "chosen_judged")
+    text = "[recipe]\nduration = 2\n"
     for name, band in (("high", "at_least = 0"), ("low", "at_most = -1"), ("here", "within = [0, 1000]")):
         text += f'[[hypothesis]]\nname = "{name}"\nstatement = "S"\n{band}\n'
         text += 'split = "train"\nmetric = "loss"\nruns = "mi*"\n'
-    (one,) = only(toml(tmp_path, text)).studies("quick", {})
+    (chosen,) = chosen_studies([str(mine)], Path(toml(tmp_path, text)))
+    (one,) = chosen.studies("quick", {})
     findings = run_study(one, "quick", Store(tmp_path / "runs"), workers=1)
     verdicts = {result.claim.id: result.verdict for result in findings.claims}
     assert verdicts == {

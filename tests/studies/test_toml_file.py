@@ -121,6 +121,8 @@ def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
         ('task = "anchor/identity"\n[grid]\n', r"mine\.toml: grid: holds no quantity"),
         (f'task = "anchor/identit"\n{GRID}', r"mine\.toml: task: unknown task 'anchor/identit'; did you mean"),
         (f'task = "nowhere.toml"\n{GRID}', r"mine\.toml: task: there is no file .*nowhere\.toml"),
+        (f'task = "../beside.toml"\n{GRID}', r"mine\.toml: task: '\.\./beside\.toml' is not below the folder of this"),
+        (f'task = "/beside.toml"\n{GRID}', r"mine\.toml: task: '/beside\.toml' is not below the folder of this file"),
         (f'[task]\nname = "anchor/identity"\nlenth = 3\n{GRID}', r"mine\.toml: task\.lenth: .* did you mean 'length'"),
         (f"[task]\nlength = 3\n{GRID}", r"mine\.toml: task\.name: is missing"),
         ('task = "anchor/identity"\n[grid]\nmodel.layers = 3\n', r"mine\.toml: grid\.model\.layers: 3 is no list"),

@@ -93,6 +93,29 @@ def test_oracle_agrees_where_it_knows(one: Task, side: int) -> None:
         assert int(step.position.min()) >= -1 and int(step.position.max()) < one.shape.length
 
 
+@every_task
+def test_what_is_outside_the_vocabulary_spoils_its_own_sequence_alone(one: Task) -> None:
+    """Each sequence is judged by itself; of one with a strange token an answer is known at most from the other ones."""
+    batch, spoilt, tokens = one.sample(one.splits[0], 12, 7), 3, one.shape.inputs == "tokens"
+    others, alone = torch.arange(12) != spoilt, one.oracle(batch.inputs)
+    sides = one.split_of(batch.inputs)
+    size = one.shape.input_size
+    for strange in (-1, size, size + 100, 2**40, -(2**40)) if tokens else (float("nan"), float("inf")):
+        for place in {0, one.shape.length // 2, one.shape.length - 1}:
+            inputs = batch.inputs.clone()
+            inputs[spoilt, place] = strange
+            answer = one.oracle(inputs)
+            assert torch.equal(answer.known[others], alone.known[others])
+            assert torch.equal(answer.answers[others], alone.answers[others])
+            assert torch.equal(one.split_of(inputs)[others], sides[others])
+            for step, whole in zip(answer.trace, alone.trace, strict=True):
+                assert torch.equal(step.position[others], whole.position[others])
+                assert torch.equal(step.value[others], whole.value[others])
+            if not answer.answers.is_floating_point():
+                known = answer.answers[spoilt][answer.known[spoilt]]
+                assert ((known >= 0) & (known < one.shape.output_size)).all()
+
+
 @every_split
 def test_samples_are_of_the_split_asked_for(one: Task, side: int) -> None:
     """A loader of the paper's code builds its training list from the test groups."""

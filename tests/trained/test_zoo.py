@@ -39,6 +39,12 @@ def test_the_zoo_has_models_of_sixteen_tasks_in_twelve_megabytes():
         assert row["MB"] == pytest.approx(al.zoo(name).run.size / 1e6, abs=0.003)  # the manifest comes on top
 
 
+def test_the_list_has_the_columns_that_its_documentation_names():
+    columns = ("name", "study", "model", "members", "checkpoints", "split", "accuracy", "loss", "weights", "MB")
+    assert al.zoo().columns == [*columns]
+    assert all(f"`{column}`" in al.zoo.__doc__ for column in columns)
+
+
 def published(name):
     """The experiment of the run's study with the run's members; of a training without a study, the run's own."""
     run, study = al.zoo(name).experiment, ROWS[name]["study"]

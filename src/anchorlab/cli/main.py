@@ -169,11 +169,11 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _warn(otherwise: Callable[..., None], message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Show a warning of ours in one line, as an error is, and any other as Python does."""
+    """Show a warning of ours in one line, as an error is, and any other as Python does, but printable."""
     if issubclass(category, DivergedWarning):
         _complain(str(message))
     else:
-        otherwise(message, category, *place)
+        otherwise(printable(str(message), lines=True), category, *place)
 
 
 def _complain(text: str, code: int = 2) -> int:

@@ -1,11 +1,13 @@
 """Claims of papers, the bands of accepted values, and verdicts with their scope."""
 
 from math import inf, isfinite
-from typing import Literal, SupportsFloat, get_args
+from typing import Annotated, Literal, SupportsFloat, get_args
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from anchorlab.errors import SpecError
+from anchorlab.findings.limits import Text
 from anchorlab.spec import JSON_CONFIG
 
 Band = tuple[float | None, float | None]
@@ -146,11 +148,11 @@ class Claim:
             sizes that we chose; with `exact`, no training is needed for the check
     """
 
-    id: str
-    statement: str
-    source: str
-    paper: str
-    measured_as: str
+    id: Text
+    statement: Text
+    source: Text
+    paper: Text
+    measured_as: Text
     band: Band
     exact: bool = False
     always: bool = False
@@ -216,7 +218,7 @@ class Control:
     """
 
     value: float | None
-    note: str = ""
+    note: Text = ""
 
     def __post_init__(self) -> None:
         if self.value is None and not self.note:
@@ -244,12 +246,12 @@ class ClaimResult:
 
     claim: Claim
     value: float | None
-    profile: str
-    spread: str | None = None
-    detail: str = ""
+    profile: Text
+    spread: Text | None = None
+    detail: Text = ""
     scope: Scope = "other"
     untrained: Control | None = None
-    units: tuple[float, ...] = ()
+    units: Annotated[tuple[float, ...], Field(max_length=1_000_000)] = ()
     interval: tuple[float, float] | None = None
     disputed: bool = False
     other_task: Control | None = None

@@ -4,25 +4,36 @@ Fields accept lists for tuples, and anything that `float` accepts for a number. 
 pydantic's `ValidationError`.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from anchorlab.errors import SpecError
+from anchorlab.findings.limits import (
+    FEW,
+    MANY,
+    MOST_PANELS,
+    MOST_PIECES,
+    Finite,
+    Grid,
+    Label,
+    Labels,
+    Number,
+    Numbers,
+    Range,
+    Text,
+    Whole,
+)
 from anchorlab.spec import JSON_CONFIG
-
-Numbers = tuple[float, ...]
-Grid = tuple[Numbers, ...]
-Range = tuple[float | None, float | None]
-"""The lower and the upper end of an axis or a colour scale; None fits that end to the data."""
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Line:
     """One curve: its mean at each `x`, and a band from `low` to `high`, both empty for no band. NaN leaves a gap."""
 
-    label: str
+    label: Label
     x: Numbers
     mean: Numbers
     low: Numbers = ()
@@ -39,8 +50,8 @@ class Line:
 class Reference:
     """A dashed line across the figure at a value of `axis`, such as chance level, the paper's value or a threshold."""
 
-    label: str
-    value: float
+    label: Label
+    value: Finite
     axis: Literal["x", "y"] = "y"
 
 
@@ -54,17 +65,17 @@ class LineFigure:
         drawn: the meaning of lines and bands; printed only if there is a band
     """
 
-    title: str
-    caption: str
-    x_label: str
-    y_label: str
-    lines: tuple[Line, ...]
+    title: Label
+    caption: Text
+    x_label: Label
+    y_label: Label
+    lines: Annotated[tuple[Line, ...], MANY]
     log_x: bool = False
     log_y: bool = False
     y_range: Range = (None, None)
-    references: tuple[Reference, ...] = ()
-    seeds: str | None = None
-    drawn: str = "line: mean, band: lowest to highest"
+    references: Annotated[tuple[Reference, ...], MANY] = ()
+    seeds: Label | None = None
+    drawn: Label = "line: mean, band: lowest to highest"
     kind: Literal["lines"] = "lines"
 
     @property
@@ -80,17 +91,19 @@ class Map:
     `x_label` and `y_label` name the axes if they differ from the figure's.
     """
 
-    title: str
+    title: Label
     values: Grid
-    row_ticks: tuple[str, ...] = ()
-    column_ticks: tuple[str, ...] = ()
-    x_label: str | None = None
-    y_label: str | None = None
+    row_ticks: Labels = ()
+    column_ticks: Labels = ()
+    x_label: Label | None = None
+    y_label: Label | None = None
 
     def __post_init__(self) -> None:
         columns = {len(row) for row in self.values}
         if len(columns) != 1:
-            raise SpecError("map.values", f"has rows of {sorted(columns)} columns", "give rows of one length")
+            raise SpecError("map.values", f"has rows of {sorted(columns)[:9]} columns", "give rows of one length")
+        if columns == {0}:
+            raise SpecError("map.values", "has rows without columns", "give at least one")
         for name, ticks, size in (
             ("row_ticks", self.row_ticks, len(self.values)),
             ("column_ticks", self.column_ticks, columns.pop()),
@@ -110,23 +123,30 @@ class MapFigure:
         seeds: as in `LineFigure`
     """
 
-    title: str
-    caption: str
+    title: Label
+    caption: Text
     maps: tuple[tuple[Map, ...], ...]
-    x_label: str = "key"
-    y_label: str = "query"
-    value_label: str = "attention"
+    x_label: Label = "key"
+    y_label: Label = "query"
+    value_label: Label = "attention"
     value_range: Range = (0.0, None)
     signed: bool = False
-    seeds: str | None = None
+    seeds: Label | None = None
     kind: Literal["maps"] = "maps"
+
+    def __post_init__(self) -> None:
+        if not self.maps or not all(self.maps):
+            raise SpecError("figure.maps", "has a row without maps" if self.maps else "has none", "give at least one")
+        places = len(self.maps) * max(map(len, self.maps))
+        if places > MOST_PANELS:
+            raise SpecError("figure.maps", f"is a grid of {places} places", f"give {MOST_PANELS} or fewer")
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Scatter:
     """Points in a plane, each coloured by its entry of `values`."""
 
-    title: str
+    title: Label
     x: Numbers
     y: Numbers
     values: Numbers
@@ -146,14 +166,14 @@ class ScatterFigure:
         seeds: as in `LineFigure`
     """
 
-    title: str
-    caption: str
-    scatters: tuple[Scatter, ...]
-    x_label: str
-    y_label: str
-    value_label: str
-    value_names: tuple[str, ...] = ()
-    seeds: str | None = None
+    title: Label
+    caption: Text
+    scatters: Annotated[tuple[Scatter, ...], FEW]
+    x_label: Label
+    y_label: Label
+    value_label: Label
+    value_names: Labels = ()
+    seeds: Label | None = None
     kind: Literal["scatters"] = "scatters"
 
     def __post_init__(self) -> None:
@@ -171,8 +191,8 @@ class Dots:
     `marked` is the index of a highlighted tick, such as the reference setting that all others modify.
     """
 
-    title: str
-    ticks: tuple[str, ...]
+    title: Label
+    ticks: Labels
     values: Grid
     marked: int | None = None
 
@@ -187,24 +207,25 @@ class Dots:
 class DotFigure:
     """Panels of points on one y axis; a line joins the means in each panel. `seeds` is as in `LineFigure`."""
 
-    title: str
-    caption: str
-    panels: tuple[Dots, ...]
-    y_label: str
+    title: Label
+    caption: Text
+    panels: Annotated[tuple[Dots, ...], FEW]
+    y_label: Label
     y_range: Range = (None, None)
-    seeds: str | None = None
+    seeds: Label | None = None
     kind: Literal["dots"] = "dots"
 
     def __post_init__(self) -> None:
         if not self.panels:
             raise SpecError("figure.panels", "has none", "give at least one")
+        _check_pieces("figure.panels", "ticks", sum(len(panel.ticks) for panel in self.panels))
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
 class Bars:
     """One bar in each group, with an interval from `low` to `high`; both are empty without one. NaN means no bar."""
 
-    label: str
+    label: Label
     values: Numbers
     low: Numbers = ()
     high: Numbers = ()
@@ -227,24 +248,25 @@ class BarFigure:
         drawn: the meaning of the intervals; printed only if there are any
     """
 
-    title: str
-    caption: str
-    groups: tuple[str, ...]
-    bars: tuple[Bars, ...]
-    y_label: str
+    title: Label
+    caption: Text
+    groups: Labels
+    bars: Annotated[tuple[Bars, ...], MANY]
+    y_label: Label
     dashed: Numbers = ()
-    dashed_label: str = ""
+    dashed_label: Label = ""
     y_range: Range = (0.0, None)
-    seeds: str | None = None
-    drawn: str = "line: 95 % interval"
+    seeds: Label | None = None
+    drawn: Label = "line: 95 % interval"
     kind: Literal["bars"] = "bars"
 
     def __post_init__(self) -> None:
         for name, values in [("dashed", self.dashed or self.groups), *((bar.label, bar.values) for bar in self.bars)]:
             if len(values) != len(self.groups):
                 raise SpecError(f"bars.{name}", f"has {len(values)} values", f"give one for each of {len(self.groups)}")
-        if not self.bars:
-            raise SpecError("figure.bars", "has none", "give at least one")
+        if not self.bars or not self.groups:
+            raise SpecError("figure.bars" if self.groups else "figure.groups", "has none", "give at least one")
+        _check_pieces("figure.bars", "bars", len(self.bars) * len(self.groups))
 
     @property
     def has_intervals(self) -> bool:
@@ -256,9 +278,9 @@ class BarFigure:
 class Event:
     """The step at which something happened in each member; None for never. Events of one `group` share a colour."""
 
-    label: str
-    group: str
-    at: tuple[float | None, ...]
+    label: Label
+    group: Label
+    at: Annotated[tuple[Number | None, ...], Field(max_length=1_000_000)]
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
@@ -269,13 +291,13 @@ class TimelineFigure:
     `LineFigure`.
     """
 
-    title: str
-    caption: str
-    x_label: str
-    events: tuple[Event, ...]
-    end: float
+    title: Label
+    caption: Text
+    x_label: Label
+    events: Annotated[tuple[Event, ...], MANY]
+    end: Finite
     log_x: bool = False
-    seeds: str | None = None
+    seeds: Label | None = None
     kind: Literal["timeline"] = "timeline"
 
     def __post_init__(self) -> None:
@@ -288,10 +310,10 @@ class CircuitArrow:
     """An attention path: a head carries information from the column `key` of a panel to the column `query`."""
 
     layer: int
-    head: int
-    query: str
-    key: str
-    label: str
+    head: Annotated[int, Field(lt=1_000_000)]
+    query: Label
+    key: Label
+    label: Label
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
@@ -301,10 +323,10 @@ class CircuitPanel:
     `roles` names the columns: roles of the task, and keys or queries that are not roles, such as `every position`.
     """
 
-    title: str
-    roles: tuple[str, ...]
-    layers: int
-    arrows: tuple[CircuitArrow, ...]
+    title: Label
+    roles: Labels
+    layers: Annotated[int, Field(ge=0, le=1000)]
+    arrows: Annotated[tuple[CircuitArrow, ...], FEW]
 
     def __post_init__(self) -> None:
         if not self.roles or len(set(self.roles)) < len(self.roles):
@@ -322,15 +344,17 @@ class CircuitPanel:
 class CircuitFigure:
     """Circuits drawn as in Figure 5 of stacked attention heads; `seeds` is as in `LineFigure`."""
 
-    title: str
-    caption: str
-    panels: tuple[CircuitPanel, ...]
-    seeds: str | None = None
+    title: Label
+    caption: Text
+    panels: Annotated[tuple[CircuitPanel, ...], FEW]
+    seeds: Label | None = None
     kind: Literal["circuits"] = "circuits"
 
     def __post_init__(self) -> None:
         if not self.panels:
             raise SpecError("figure.panels", "has none", "give at least one")
+        pieces = sum(len(panel.roles) + len(panel.arrows) for panel in self.panels)
+        _check_pieces("figure.panels", "roles and arrows", pieces)
 
 
 Figure = LineFigure | MapFigure | ScatterFigure | DotFigure | BarFigure | TimelineFigure | CircuitFigure
@@ -340,15 +364,20 @@ Figure = LineFigure | MapFigure | ScatterFigure | DotFigure | BarFigure | Timeli
 class Table:
     """Rows below column names; floats are shown with four significant digits, None as a dash."""
 
-    title: str
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str | int | float | None, ...], ...]
+    title: Label
+    caption: Text
+    columns: Labels
+    rows: Annotated[tuple[Annotated[tuple[Text | Whole | float | None, ...], MANY], ...], Field(max_length=1_000_000)]
 
     def __post_init__(self) -> None:
         for index, row in enumerate(self.rows):
             if len(row) != len(self.columns):
                 raise SpecError(f"table.rows.{index}", f"has {len(row)} cells for {len(self.columns)} columns", "")
+
+
+def _check_pieces(at: str, what: str, count: int) -> None:
+    if count > MOST_PIECES:
+        raise SpecError(at, f"has {count} {what}", f"give {MOST_PIECES} or fewer")
 
 
 def numbers(values: Any) -> Numbers:

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from anchorlab.drawable import Drawable, plotted
 from anchorlab.findings.claims import SYMBOLS, ClaimResult
 from anchorlab.findings.figures import Figure, Table
+from anchorlab.findings.limits import MANY, PARTS, Text
 from anchorlab.findings.provenance import Provenance
 from anchorlab.findings.seal import unseal
 from anchorlab.findings.view import AttentionView
@@ -34,15 +35,17 @@ class Findings(Drawable):
     `summary` describes the study, and how the profile differs from the paper's setting.
     """
 
-    study: str
-    title: str
-    summary: str
-    profile: str
+    study: Text
+    title: Text
+    summary: Text
+    profile: Text
     provenance: Provenance
-    claims: tuple[ClaimResult, ...] = ()
-    figures: tuple[Annotated[Figure, Field(discriminator="kind"), BeforeValidator(_of_today)], ...] = ()
-    tables: tuple[Table, ...] = ()
-    views: tuple[AttentionView, ...] = ()
+    claims: Annotated[tuple[ClaimResult, ...], MANY] = ()
+    figures: Annotated[
+        tuple[Annotated[Figure, Field(discriminator="kind"), BeforeValidator(_of_today)], ...], PARTS
+    ] = ()
+    tables: Annotated[tuple[Table, ...], PARTS] = ()
+    views: Annotated[tuple[AttentionView, ...], PARTS] = ()
 
     def __repr__(self) -> str:
         held = ("claims", "figures", "tables", "views")

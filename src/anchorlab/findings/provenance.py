@@ -6,6 +6,7 @@ from itertools import pairwise
 import torch
 from pydantic.dataclasses import dataclass
 
+from anchorlab.findings.limits import Finite, Text, Whole
 from anchorlab.runs import Run
 from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.environment import cores, environment, processor
@@ -29,15 +30,15 @@ class Provenance:
         chosen_on: the seeds on which the setting was chosen, as text; empty if the study names none
     """
 
-    profile: str
-    seeds: str
-    hardware: str
-    commit: str
-    torch: str
-    seconds: float
-    reused: int | None = None
-    model: str | None = None
-    chosen_on: str = ""
+    profile: Text
+    seeds: Text
+    hardware: Text
+    commit: Text
+    torch: Text
+    seconds: Finite
+    reused: Whole | None = None
+    model: Text | None = None
+    chosen_on: Text = ""
 
     @property
     def line(self) -> str:

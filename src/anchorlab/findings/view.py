@@ -8,6 +8,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from anchorlab.errors import SpecError
+from anchorlab.plain import parse_json
 from anchorlab.spec import JSON_CONFIG
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class LiveModel:
     oracle: str = ""
 
     def __post_init__(self) -> None:
+        try:
+            _ = parse_json(self.oracle or "null")
+        except ValueError as error:
+            raise SpecError("live.oracle", f"is not JSON: {error}", "make it with page_oracle") from None
         size = 4 * sum(prod(weight.shape) for weight in self.weights)
         for member in self.data:
             for one in member:

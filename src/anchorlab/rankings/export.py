@@ -37,8 +37,8 @@ def export_models(
     Args:
         folder: a new folder, or an empty one
         pattern: the models: `*` for all, `identity`, `identity/backup`, `*/backup`
-        pairs: the number of pairs of sequences for each model; the corrupted sequence of a pair is the next pair's
-            clean one, with an answer of its own
+        pairs: the number of pairs of sequences for each model; the corrupted sequence of a pair is the previous
+            pair's clean one, of the first pair the last one's, with an answer of its own
         rotated: put each model in a random basis, as `compiled`
         seed: decides the basis, the order of heads, the ids and the sequences
 

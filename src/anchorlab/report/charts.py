@@ -28,7 +28,13 @@ def draw_bars(drawing: Drawing, figure: BarFigure) -> None:
     places, width = np.arange(len(figure.groups)), _FILLED / count
     for index, bar in enumerate(figure.bars):
         across = places + (index - (count - 1) / 2) * width
-        axes.bar(across, bar.values, 0.92 * width, color=LINES[index % len(LINES)], label=bar.label)
+        axes.bar(
+            across,
+            np.where(np.isfinite(bar.values), bar.values, np.nan),
+            0.92 * width,
+            color=LINES[index % len(LINES)],
+            label=bar.label,
+        )
         if bar.low:
             axes.vlines(across, bar.low, bar.high, color=INK, linewidth=1.0)
     for place, height in enumerate(figure.dashed):

@@ -28,8 +28,8 @@ def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, 
     """
     one, other = dict(flat(first)), dict(flat(second))
     pairs = {path: (one.get(path, MISSING), other.get(path, MISSING)) for path in sorted({**one, **other})}
-    # `True == 1` in Python, but `true` and 1 are different values in a specification.
-    return {path: (a, b) for path, (a, b) in pairs.items() if a != b or isinstance(a, bool) != isinstance(b, bool)}
+    # `True == 1 == 1.0` in Python, also in lists, but as JSON they are different values of a specification.
+    return {path: (a, b) for path, (a, b) in pairs.items() if json.dumps(a) != json.dumps(b)}
 
 
 def side_by_side(first: "polars.DataFrame", second: "polars.DataFrame") -> "polars.DataFrame":

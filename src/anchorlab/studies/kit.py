@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import LineFigure, Map, MapFigure, Reference, Table, grid, line
-from anchorlab.findings.figures import Range
+from anchorlab.findings.limits import Range
 from anchorlab.tasks import Batch, Task
 from anchorlab.training import TrainedRun
 

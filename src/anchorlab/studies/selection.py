@@ -15,7 +15,7 @@ from anchorlab.studies.hypotheses import Hypothesis, check_runs, with_hypotheses
 from anchorlab.studies.python_file import named_in, studies_in
 from anchorlab.studies.registry import study, study_names
 from anchorlab.studies.study import Study
-from anchorlab.studies.toml_file import read_study
+from anchorlab.studies.toml_file import StudyFile, read_study
 from anchorlab.studies.vary import name_of
 from anchorlab.training.field_paths import Value, value_at
 
@@ -98,20 +98,22 @@ class Chosen:
             raise SpecError(f"{self.source}: {error.field}", error.problem, error.remedy) from None
 
 
-def chosen_studies(words: Iterable[str]) -> list[Chosen]:
+def chosen_studies(words: Iterable[str], changes: Path | None = None) -> list[Chosen]:
     """Return the studies selected by names, patterns and files, each once, in the order given.
 
     `mine.py` selects the study in that file, `mine.py:own/width` one of several, `'mine.py:*'` all of them; `mine.toml`
-    the varied study that it declares.
+    the varied study that it declares. `changes` is a TOML file, without the field `study`, that varies the one selected
+    study.
 
-    Errors: `SpecError` for an unknown name, a pattern that matches no study, a file that cannot be read, and a file
-    with several studies but no choice.
+    Errors: `SpecError` for an unknown name, a pattern that matches no study, a file that cannot be read, a file with
+    several studies but no choice, and changes to several studies or to a varied one.
     """
     found: dict[str, Chosen] = {}
     for word in words:
         for one in _of(word):
             found.setdefault(one.name or one.study.name, one)
-    return list(found.values())
+    chosen = list(found.values())
+    return chosen if changes is None else [_changed(chosen, changes)]
 
 
 def _of(word: str) -> list[Chosen]:
@@ -140,22 +142,44 @@ def _in_python(path: Path, name: str | None) -> list[Chosen]:
 def _in_toml(path: Path, name: str | None) -> Chosen:
     if name is not None:
         raise SpecError(str(path), "declares one study", f"write {path}")
-    read = read_study(path)
+    read, at = read_study(path), f"{path}: study"
+    if read.study is None:
+        remedy = f"name the study, or run anchorlab study NAME --vary {path}; a file of a task is for train"
+        raise SpecError(at, "is missing", remedy)
     match = _FILE.fullmatch(read.study)
-    if match is not None and match["kind"] == "toml":
-        raise SpecError(f"{path}: study", f"{read.study!r} declares a varied study itself", "name what it varies")
+    if match is not None and match["kind"] == "py":
+        remedy = f"leave it out and run anchorlab study FILE.py --vary {path}"
+        raise SpecError(at, f"{read.study!r:.60} is Python, which no TOML file runs", remedy)
+    if match is not None:
+        raise SpecError(at, f"{read.study!r:.60} is a file", "name the study that is varied")
     try:
-        found = _of(read.study if match is None else str(path.parent / read.study))
+        names = study_names([read.study])
     except SpecError as error:
         raise SpecError(f"{path}: {error.field}", error.problem, error.remedy) from None
-    if len(found) != 1:
-        raise SpecError(f"{path}: study", f"{read.study!r} is several studies", "name one")
-    (base,) = found
+    if len(names) != 1:
+        raise SpecError(at, f"{read.study!r} is several studies", "name one")
+    return _with(Chosen(study(names[0])), read, path)
+
+
+def _changed(chosen: Sequence[Chosen], path: Path) -> Chosen:
+    """Return the one selected study with the changes of a file."""
+    read = read_study(path, "vary")
+    if read.study is not None:
+        raise SpecError(f"{path}: study", "names a study beside --vary", f"leave it out, or run anchorlab study {path}")
+    if len(chosen) != 1:
+        raise SpecError("vary", f"{path} changes one study; {len(chosen)} are named", "name one")
+    (base,) = chosen
+    if base.source is not None:
+        raise SpecError("vary", f"{base.source} varies a study itself", "name the study that it varies")
+    return _with(base, read, path)
+
+
+def _with(base: Chosen, read: StudyFile, path: Path) -> Chosen:
     return replace(
         base,
         name=read.name,
         profile=read.profile,
-        values={**base.values, **read.values},
+        values=read.values,
         seeds=read.chosen_seeds,
         hypotheses=read.hypothesis,
         source=path,

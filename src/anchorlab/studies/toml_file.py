@@ -9,6 +9,7 @@ from pydantic import Field
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
 from anchorlab.studies.hypotheses import Hypothesis, check_runs, with_hypotheses
+from anchorlab.studies.profile_names import SIGN
 from anchorlab.studies.study import Study
 from anchorlab.studies.training_sweep import sweep_study
 from anchorlab.tasks import Task, parse_task, task
@@ -37,11 +38,12 @@ class StudyFile(_File):
         [model]
         heads = 3
 
-    `study` is a name, or a Python file in the same folder; `name` is the name of the findings, by default `own/` and
-    the file's name. The tables hold new values, named as on the command line.
+    `study` is a registered name, never a file; without it, the file changes the study that a command names. `name` is
+    the name of the findings, by default `own/` and the file's name. The tables hold new values, named as on the command
+    line.
     """
 
-    study: str
+    study: str | None = None
     profile: str | None = None
     seeds: int | str | tuple[int, ...] | None = None
     task: dict[str, Any] = Field(default_factory=dict)
@@ -57,15 +59,19 @@ class StudyFile(_File):
         return None if self.seeds is None else seeds_of(self.seeds)
 
 
-def read_study(path: Path) -> StudyFile:
-    """Read a study and its changes from a TOML file. Errors: `SpecError` that names the file and the field."""
-    data = read_toml(path, "study")
+def read_study(path: Path, at: str = "study") -> StudyFile:
+    """Read a study and its changes from a TOML file; `at` is the option that names the file.
+
+    Errors: `SpecError` that names the file and the field, also for a profile with a pretrained model: its address would
+    send requests, with a key, to a server of the file's choice.
+    """
+    data = read_toml(path, at)
     if "grid" in data:
         raise SpecError(str(path), "has a [grid]: it is a sweep", f"run anchorlab sweep {path}")
-    if "study" not in data:
-        raise SpecError(f"{path}: study", "is missing", "name the study that is varied; a file of a task is for train")
     try:
         found = StudyFile.parse(data)
+        if SIGN in (found.profile or ""):
+            raise SpecError("profile", f"{found.profile!r:.60} names a model", "name it on the command line: --model")
         if "seeds" in found.members:
             raise SpecError("members.seeds", "is not set here", "write seeds at the top of the file")
         _ = found.chosen_seeds
@@ -139,9 +145,13 @@ def _as_written(values: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _task(given: str | dict[str, Any], path: Path) -> Task:
-    """Return the task of a sweep file."""
+    """Return the task of a sweep file. Errors: `SpecError`, also for a file outside the sweep's folder."""
     if isinstance(given, str):
-        return task(str(path.parent / given) if given.endswith(".toml") else given)
+        if not given.endswith(".toml"):
+            return task(given)
+        if Path(given).is_absolute() or ".." in Path(given).parts:
+            raise SpecError("task", f"{given!r:.60} is not below the folder of this file", "put it there")
+        return task(str(path.parent / given))
     if "family" in given or "operations" in given:
         return parse_task({"family": "anchor", "name": path.stem, **given}, at="task")
     if "name" not in given:

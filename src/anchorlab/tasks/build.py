@@ -1,11 +1,13 @@
 """Build tasks from a name and arguments, or from a TOML file."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from anchorlab.depth import TOO_DEEP, is_too_deep
+from anchorlab.depth import TOO_DEEP, TOO_LONG, has_long_number, is_too_deep
 from anchorlab.errors import SpecError, below
+from anchorlab.plain import read_plain
 from anchorlab.spec import typed
 from anchorlab.tasks.registry import parse_task, shared, task_factory
 from anchorlab.tasks.task import Task
@@ -68,17 +70,22 @@ def load_task(path: str | Path) -> Task:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Read a TOML file. Errors: `SpecError` at `what` for a missing file, at its path for invalid TOML."""
+    """Read a TOML file of at most 16 MiB.
+
+    Errors: `SpecError` at `what` for a missing file; at its path for invalid TOML, for what is nested too deeply, for
+    whole numbers of more than 64 bits, and for what is no regular file.
+    """
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-        deep = is_too_deep(found)
+        found = tomllib.loads(read_plain(Path(os.path.realpath(path))).decode("utf-8-sig"))
+        problem = TOO_DEEP if is_too_deep(found) else TOO_LONG if has_long_number(found) else None
     except RecursionError:
-        deep = True
+        problem = TOO_DEEP
     except FileNotFoundError:
         raise SpecError(what, f"there is no file {path}", "check the path") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        problem = str(getattr(error, "strerror", None) or error).replace("\n", " ")
-        raise SpecError(str(path), f"cannot be read as TOML: {problem}", "correct the file") from None
-    if deep:
-        raise SpecError(str(path), TOO_DEEP, "correct the file")
+    except (OSError, ValueError) as error:  # Python refuses to read decimal numbers of more than 4300 digits
+        known = isinstance(error, OSError | UnicodeDecodeError | tomllib.TOMLDecodeError)
+        told = str(getattr(error, "strerror", None) or error).replace("\n", " ")
+        problem = f"cannot be read as TOML: {told:.200}" if known else TOO_LONG
+    if problem is not None:
+        raise SpecError(str(path), problem, "correct the file")
     return found

@@ -123,3 +123,10 @@ def test_a_negative_share_asks_for_less_than_the_models_loss():
     """Head 1.2 harms by 0.1: without it the loss is lower than the model's."""
     found = made(lambda kept: ("0.0" in kept) - 0.1 * ("1.2" in kept))
     assert found.minimal(-0.05) == ((("0.0",),),)
+
+
+def test_the_threshold_of_units_that_harm_lies_below_the_models_loss():
+    """Each unit raises the loss by 1 from 1, to 6: the effect is -5, and a tenth of it is gained, not lost."""
+    found = made(lambda kept: -len(kept))
+    assert found.effect.tolist() == [-5]
+    assert found.threshold(0.1).tolist() == [5.5] and found.threshold(0.5).tolist() == [3.5]

@@ -1,5 +1,6 @@
 """Landscapes of hand-built networks, by their arithmetic in numpy, and of random ones, by interventions one by one."""
 
+import dataclasses
 from importlib import import_module
 
 import numpy as np
@@ -388,3 +389,22 @@ def stacked_weights(*models):
 def test_an_unknown_replacement_is_one_line():
     with pytest.raises(SpecError, match=r"^replace: unknown replacement 'means'; did you mean 'mean'\?"):
         landscape(many(2), replace="means", task=IDENTITY)
+
+
+def test_the_mean_loss_counts_weights_not_positions(monkeypatch):
+    """Half of the scored positions have weight 0: the mean is over the others."""
+    one = task("classics/associative-recall")
+    drawn = one.sample
+
+    def weighted(self, split, n, seed):
+        batch = drawn(split, n, seed)
+        weights = torch.zeros(batch.targets.shape)
+        weights[::2] = 1.0
+        return dataclasses.replace(batch, weights=weights)
+
+    monkeypatch.setattr(type(one), "sample", weighted)
+    model = initialise(DecoderSpec(layers=1, heads=2, width=12, head_width=6), one.shape, [0], dtype=torch.float64)
+    found, batch = landscape(model, task=one, sequences=8, progress=False), sequences(one, 8)
+    output = look(model, batch.inputs, positions=batch.positions)["output"][0]
+    losses = cross_entropy(output.mT, batch.targets, reduction="none")
+    assert found.loss[0, -1].item() == pytest.approx(losses[::2].mean().item(), abs=1e-7)

@@ -265,3 +265,33 @@ def test_an_autoencoder_gives_back_what_its_weights_hold():
     assert outputs[:, 0].tolist() == [[0.5, 0.25, 0.0], [0.0, 0.0, 0.75], [0.0, 0.0, 0.25]]
     with pytest.raises(SpecError, match="autoencoder"):
         SuperpositionSpec().build(task("retrieval/minimal").shape)
+
+
+def test_a_strange_token_beside_balanced_and_repeated_sequences():
+    brackets = task("classics/brackets", kinds=2, length=4, depth=1, deeper=2)
+    words = [[0, 2, 1, 3], [0, 2, 1, 4], [0, -1, 1, 3]]  # ()[], and two with a token that is no bracket
+    assert answers_to(brackets, *words) == [[2, 4, 3, 4], [None] * 4, [None] * 4]
+    assert (brackets.split_of(torch.tensor(words)) >= 0).tolist() == [True, False, False]
+    repeated = task("classics/repeated-sequence", vocabulary=5, length=6, periods=(2, 2))
+    sequences = [[1, 2, 1, 2, 1, 2], [1, 5, 1, 5, 1, 5], [-1, 2, -1, 2, -1, 2]]
+    assert answers_to(repeated, *sequences) == [[2, 1, 2], [None] * 3, [None] * 3]
+    assert (repeated.split_of(torch.tensor(sequences)) >= 0).tolist() == [True, False, False]
+
+
+def test_as_many_pairs_as_coordinates_leave_the_answer_open():
+    """Some w fits any two points in the plane exactly, whether or not it is the one drawn; a third tests it."""
+    for examples, known in ((2, False), (3, True)):
+        one = task("classics/linear-regression", dimension=2, examples=examples)
+        inputs = torch.zeros(1, 2 * examples, one.shape.input_size)
+        inputs[0, :, 3:] = torch.eye(2 * examples)
+        points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[:examples]
+        inputs[0, 0::2, :2], inputs[0, 1::2, 2] = points, points @ torch.tensor([2.0, 3.0])
+        assert one.oracle(inputs).known.unique().tolist() == [known]
+
+
+def test_regression_on_what_is_not_finite_has_no_prediction():
+    one = task("classics/linear-regression")
+    inputs = one.sample("train", 2, 0).inputs
+    inputs[1, 0, 0] = float("nan")
+    with pytest.raises(SpecError, match=r"^inputs: are not finite"):
+        one.ideal(inputs)

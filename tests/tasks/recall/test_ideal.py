@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from anchorlab.errors import SpecError
 from anchorlab.tasks import NoisyRecall
 from anchorlab.tasks.metrics import loss_per_position
 
@@ -88,3 +89,11 @@ def test_uniform_tokens_can_be_few():
     task = NoisyRecall(source="uniform", tokens=4, length=10)
     assert task.shape.input_size == 5
     assert int(task.sample("train", 100, seed=0).inputs.max()) == 4
+
+
+def test_a_token_outside_the_vocabulary_has_no_law():
+    task = NoisyRecall(source="uniform", tokens=TOKENS, length=LENGTH, alpha=ALPHA)
+    inputs = task.sample("train", 2, 0).inputs
+    inputs[1, 0] = task.shape.input_size
+    with pytest.raises(SpecError, match=r"^inputs: hold a token outside the vocabulary; give tokens from 0 to 3$"):
+        task.ideal(inputs)

@@ -38,3 +38,14 @@ def test_every_order_occurs():
         ("0.0", "1.1"),
         ("0.1", "1.1"),
     }
+
+
+def test_the_pair_that_cancels_moves_with_its_heads():
+    """Wherever the answer head lands among three, the pair is the two others, as their roles say."""
+    made, found = compiled("identity", "cancelling"), set()
+    for seed in range(12):
+        truth = reordered(made, torch.Generator().manual_seed(seed)).truth
+        names = {unit.name for unit in truth.units if unit.role.startswith("cancelling")}
+        assert {name for pair in truth.cancelling for name in pair} == names
+        found.add(frozenset(names))
+    assert len(found) == 3

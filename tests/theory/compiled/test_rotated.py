@@ -7,7 +7,7 @@ from anchorlab.models.model import predict
 from anchorlab.tasks import task
 from anchorlab.theory.compiled import assemble, compiled
 from anchorlab.theory.compiled.copying import next_token
-from anchorlab.theory.compiled.rotated import rotated
+from anchorlab.theory.compiled.rotated import _Draw, rotated
 from anchorlab.theory.compiled.sums import addition
 from anchorlab.theory.compiled.variants import cancelling
 
@@ -64,3 +64,17 @@ def test_seeds_give_other_bases():
     one, same, other = (compiled("identity", rotated=True, seed=seed).ensemble.weights for seed in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.allclose(one["embed.W_E"], other["embed.W_E"])
+
+
+def test_either_sign_of_a_basis_is_as_likely():
+    """The first column of the bare factor of a QR decomposition always begins with a negative number."""
+    draw = _Draw(torch.Generator().manual_seed(0), 1)
+    positive = [float(draw.orthogonal(3)[0, 0]) > 0 for _ in range(400)]
+    assert 0.4 < sum(positive) / 400 < 0.6  # four standard errors
+
+
+def test_noise_is_as_large_as_what_it_hides():
+    spec, weights = assemble(next_token(task("anchor/identity")), 25.0, 15.0)
+    _, turned = rotated(spec, weights, torch.Generator().manual_seed(1))
+    for name in ("embed.W_E", "pos_embed.W_pos"):
+        assert turned[name].norm() == pytest.approx(2**0.5 * weights[name].norm().item())

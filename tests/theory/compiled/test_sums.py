@@ -6,7 +6,7 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.models.model import predict
-from anchorlab.tasks import task
+from anchorlab.tasks import AnchorFunction, Vocabulary, task
 from anchorlab.theory.compiled import assemble
 from anchorlab.theory.compiled.sums import addition
 
@@ -36,3 +36,10 @@ def test_other_amounts_and_items():
 def test_what_is_no_sum_is_refused(name, choices, message):
     with pytest.raises(SpecError, match=f"^{re.escape(message)}"):
         addition(task(name, **choices))
+
+
+def test_two_amounts_are_no_addition():
+    table = ", ".join(f"{item} -> {item + (1 if item < 35 else 2)}" for item in range(30, 41))
+    one = AnchorFunction(vocabulary=Vocabulary(anchors=(3,), items=(30, 40)), operations={3: table})
+    with pytest.raises(SpecError, match=r"^operations\.3: is no addition; use operations such as \+5$"):
+        addition(one)

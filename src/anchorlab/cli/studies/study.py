@@ -110,6 +110,7 @@ def study(
     /,
     *names: shared.StudyName,
     profile: str | None = None,
+    vary: Path | None = None,
     model: str | None = None,
     revision: shared.Revision = None,
     download: shared.Download = False,
@@ -151,6 +152,8 @@ def study(
     profile
         `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper`
         is the paper's own setting. By default the TOML file's, or `quick`.
+    vary
+        TOML file with changes to the study: that of a TOML file that varies a study, without the field `study`.
     model
         Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
         file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask take
@@ -181,7 +184,7 @@ def study(
 
     kept = Store(store)
     fields = {"task": task_fields, "model": model_fields, "recipe": recipe, "members": members}
-    known = chosen_studies((name, *names))
+    known = chosen_studies((name, *names), vary)
     single = not names and not is_pattern(name)
     if not single and profile is not None and not any(profile in one.study.profiles for one in known):
         known[0].study.profile(profile)  # raises, and names the profiles that there are

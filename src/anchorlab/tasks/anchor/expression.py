@@ -218,7 +218,8 @@ class _Evaluation:
         sequences = self.reading.sequences
         assert sequences is not None
         later = np.arange(sequences.shape[1]) > self.reading.positions[slot][:, None]
-        candidate = later & self.reading.is_item[sequences]
+        own = (sequences >= 0) & (sequences < len(self.reading.is_item))
+        candidate = later & own & self.reading.is_item[np.where(own, sequences, 0)]
         return sequences[np.arange(len(sequences)), candidate.argmax(axis=1)], candidate.any(axis=1)
 
     def _apply(self, slot: str, value: np.ndarray, found: np.ndarray, text: str) -> Known:

@@ -117,11 +117,12 @@ class Brackets(Task):
 
     def _balanced(self, tokens: Int[Tensor, "batch position"]) -> Bool[Tensor, "batch"]:
         """Return whether every bracket is closed, by its own kind."""
-        if tokens.shape[1] != self.length or not ((tokens >= 0) & (tokens < 2 * self.kinds)).all():
+        if tokens.shape[1] != self.length:
             return torch.zeros(len(tokens), dtype=torch.bool)
+        own = ((tokens >= 0) & (tokens < 2 * self.kinds)).all(dim=1)
         depths = self._depths(tokens)
         fits = (tokens < self.kinds) | (tokens == self._closing(tokens).roll(1, dims=1))
-        return (depths >= 0).all(dim=1) & (depths[:, -1] == 0) & fits.all(dim=1)
+        return own & (depths >= 0).all(dim=1) & (depths[:, -1] == 0) & fits.all(dim=1)
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return the split by depth, then by the hash of the tokens; -1 for words that are not balanced."""

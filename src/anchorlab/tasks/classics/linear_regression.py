@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
+from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
 from anchorlab.tasks.metrics import LossKind
@@ -73,10 +74,12 @@ class LinearRegression(Task):
         The answers at all points are known if the pairs determine w: at least d + 1 of them lie on one linear function.
         """
         x, seen = self.pairs(inputs)
+        finite = x.isfinite().all(dim=2).all(dim=1) & seen.isfinite().all(dim=1)
+        x, seen = x.where(finite[:, None, None], 0.0), seen.where(finite[:, None], 0.0)
         w = torch.linalg.lstsq(x, seen.unsqueeze(-1)).solution
         answers = x @ w
         exact = (answers.squeeze(-1) - seen).abs().amax(dim=1) < 1e-4 * (1 + seen.abs().amax(dim=1))
-        determined = exact & (torch.linalg.matrix_rank(x) == self.dimension) & (self.examples > self.dimension)
+        determined = finite & exact & (torch.linalg.matrix_rank(x) == self.dimension) & (self.examples > self.dimension)
         last = 2 * self.examples - 1
         step = TraceStep("last value", torch.where(self.split_of(inputs) == 0, last, -1), seen[:, -1].float())
         return Answer(answers.float(), determined.unsqueeze(1).expand(len(x), self.examples), (step,))
@@ -102,8 +105,11 @@ class LinearRegression(Task):
         """Return each value's posterior mean given the pairs before it: ridge regression with penalty d noise².
 
         No prediction has a smaller squared error. With few noiseless pairs it is the least-norm solution.
+        Errors: `SpecError` for points and values that are not finite.
         """
         x, seen = self.pairs(inputs)
+        if not (x.isfinite().all() and seen.isfinite().all()):
+            raise SpecError("inputs", "are not finite", "give finite points and values")
         d = self.dimension
         found = torch.zeros_like(seen)
         for count in range(1, self.examples):

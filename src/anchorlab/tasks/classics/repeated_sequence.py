@@ -88,13 +88,14 @@ class RepeatedSequence(Task):
     def _period(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return the shortest period of each sequence with distinct tokens within it; 0 if it has none."""
         found = torch.zeros(len(tokens), dtype=torch.int64)
-        if tokens.shape[1] != self.length or not ((tokens >= 0) & (tokens < self.vocabulary)).all():
+        if tokens.shape[1] != self.length:
             return found
+        own = ((tokens >= 0) & (tokens < self.vocabulary)).all(dim=1)
         for period in range(self.periods[1], self.periods[0] - 1, -1):
             repeats = (tokens[:, period:] == tokens[:, :-period]).all(dim=1)
             ordered = tokens[:, :period].sort(dim=1).values
             distinct = (ordered[:, 1:] != ordered[:, :-1]).all(dim=1)
-            found = torch.where(repeats & distinct, period, found)
+            found = torch.where(own & repeats & distinct, period, found)
         return found
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:

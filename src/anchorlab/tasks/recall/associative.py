@@ -86,14 +86,11 @@ class NoisyAssociative(Task):
         return law
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
-        """Return output x as the answer to each input x; every answer is known.
-
-        Errors: `SpecError` for tokens that are not inputs.
-        """
-        tokens = self._checked(inputs)
-        known = torch.ones(tokens.shape, dtype=torch.bool)
-        found = TraceStep("input", torch.zeros(len(tokens), dtype=torch.int64), tokens[:, 0])
-        return Answer(self._law(tokens, 0.0), known, (found,))
+        """Return output x as the answer to each input x; unknown for tokens that are not inputs."""
+        known = self.split_of(inputs) >= 0
+        tokens = torch.where(known, inputs.cpu()[:, 0], 0).unsqueeze(1)
+        found = TraceStep("input", known.long() - 1, tokens[:, 0])
+        return Answer(self._law(tokens, 0.0), known.unsqueeze(1), (found,))
 
     def ideal(self, inputs: Int[Tensor, "batch position"]) -> Float[Tensor, "batch scored output"]:
         """Return p(y | x) under the training noise.

@@ -256,18 +256,20 @@ class NoisyRecall(Task):
         """Return the token other than noise that earlier followed each scored trigger; known if there is exactly one.
 
         Each position uses only the tokens up to it. If several triggers are drawn, the inputs reveal only z_T as a
-        trigger, so only the last column is known. The trace is for position T.
+        trigger, so only the last column is known. Nothing is known of a sequence with a token outside the vocabulary.
+        The trace is for position T.
         """
-        tokens = inputs.cpu().numpy()
+        own = ((inputs >= 0) & (inputs < self.chain.states)).all(dim=1).cpu().numpy()
+        tokens = np.where(own[:, None], inputs.cpu().numpy(), 0)
         rows, every = tokens.shape[0], np.arange(tokens.shape[0])
         last = tokens[:, -1]
         evidence = read_evidence(tokens, self.chain.states, self.noise_token)
         positions, _ = self._scored(evidence.repeated & self._is_trigger(tokens, tokens[:, -1:]))
         answers = evidence.recalled[every[:, None], positions]
-        known = (answers >= 0) & self._is_trigger(last, last)[:, None]
+        known = (answers >= 0) & (self._is_trigger(last, last) & own)[:, None]
         if self.drawn > 1:
             known[:, :-1] = False
-        found = evidence.source[every, last]
+        found = np.where(own, evidence.source[every, last], -1)
         trace = (
             TraceStep("trigger", torch.full((rows,), self.length - 1), torch.from_numpy(last)),
             TraceStep("earlier trigger", torch.from_numpy(np.maximum(found, 0) - 1), torch.from_numpy(last)),
@@ -295,8 +297,13 @@ class NoisyRecall(Task):
 
         By Bayes' rule, a token other than noise reveals y. Until then every y is equally likely. The exception is
         `noise = "existing"`: then each noise token after the trigger is evidence that y is the noise token itself.
+
+        Errors: `SpecError` for tokens outside the vocabulary.
         """
         tokens = inputs.cpu().numpy()
+        if ((tokens < 0) | (tokens >= self.chain.states)).any():
+            problem = "hold a token outside the vocabulary"
+            raise SpecError("inputs", problem, f"give tokens from 0 to {self.chain.states - 1}")
         evidence = read_evidence(tokens, self.chain.states, self.noise_token)
         positions, _ = self._scored(evidence.repeated & self._is_trigger(tokens, tokens[:, -1:]))
         every = np.arange(len(positions))[:, None]

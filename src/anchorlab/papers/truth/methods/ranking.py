@@ -112,7 +112,7 @@ def split_of(task: Task) -> str:
 
 
 def paired(task: Task, count: int) -> tuple[Batch, Batch]:
-    """Return clean sequences, and for each of them the next one as its corrupted partner."""
+    """Return clean sequences, and for each its corrupted partner: the previous one, and for the first the last."""
     clean = task.sample(split_of(task), count, seed=0)
     return clean, replace(clean, inputs=clean.inputs.roll(1, dims=0), answers=clean.answers.roll(1, dims=0))
 
