@@ -59,5 +59,5 @@ def test_a_record_may_have_16_mib_and_findings_more(tmp_path):
     findings = tmp_path / "studies" / "own" / "quick" / "findings.json"
     findings.parent.mkdir(parents=True)
     findings.write_text('{"study": "' + "a" * 2**24 + '"}')
-    with pytest.raises(StoreError, match=r"damaged \(findings\.title: field required"):  # read to its end
+    with pytest.raises(StoreError, match=r"damaged \(findings\.study: string should have at most"):  # read to its end
         kept_findings(Store(tmp_path))

@@ -51,6 +51,7 @@ _NAMES = {
     "report": ("attention", "plot", "show", "write_report"),
 }
 _FACE = {name: package for package, names in _NAMES.items() for name in names}
+_SPELLED = {"run": "open_run"}  # names that differ from those in their packages: `al.engine.run` trains
 _FORMER = {"sweep": "lens"}  # it warns, and names its present spelling
 _SUBPACKAGES = {*_NAMES, "cli", "errors", "interop", "papers", "rankings", "theory", "viewer"}
 
@@ -79,7 +80,7 @@ def __getattr__(name: str) -> Any:
     home = _FACE.get(name) or _FORMER.get(name)
     if home is None:
         raise AttributeError(f"module 'anchorlab' has no attribute {name!r}{_hint(name)}")
-    return getattr(import_module(f"anchorlab.{home}"), name)
+    return getattr(import_module(f"anchorlab.{home}"), _SPELLED.get(name, name))
 
 
 def _hint(name: str) -> str:
@@ -127,5 +128,5 @@ if TYPE_CHECKING:
         WarmupCosine,
         find_runs,
         load_pretrained,
-        run,
     )
+    from anchorlab.training import open_run as run

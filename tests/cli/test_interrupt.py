@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-MAIN = "import sys; from anchorlab.cli import main; sys.exit(main())"
+MAIN = """import signal, sys; from anchorlab.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts the tests in the background ignores it
+sys.exit(main())"""
 SAID = "anchorlab: interrupted; run the same command again to continue from the last state\n"
 
 

@@ -5,7 +5,7 @@ from anchorlab.training.cost import check_memory, memory_per_member, work_per_st
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.members import Gamma, Members
-from anchorlab.training.opened import find_runs, run
+from anchorlab.training.opened import find_runs, open_run
 from anchorlab.training.recipe import (
     SGD,
     Adam,

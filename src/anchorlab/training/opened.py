@@ -7,15 +7,15 @@ from anchorlab.runs import Store
 from anchorlab.training.trained_run import TrainedRun
 
 
-def run(address: str, store: Store | str | Path | None = None) -> TrainedRun:
+def open_run(address: str, store: Store | str | Path | None = None) -> TrainedRun:
     """Open a finished run by its address, or by the first digits of it that no other run has.
 
-    Commands print the address of each run that they train or list. `store` is a store or its directory; `Store()` when
-    None.
+    It is `al.run`. Commands print the address of each run that they train or list. `store` is a store or its directory;
+    `Store()` when None.
 
     Errors: `StoreError` if no run, several runs, or an unfinished run has such an address.
 
-    >>> run("3e345").plot("accuracy")  # doctest: +SKIP
+    >>> open_run("3e345").plot("accuracy")  # doctest: +SKIP
     """
     if not isinstance(address, str):
         raise SpecError("address", f"should be text, got {address!r:.60}", "write al.run('3e345')")

@@ -14,7 +14,7 @@ from anchorlab.language import pretrained
 from anchorlab.language.sample_text import english_page
 from anchorlab.papers.language.heads import measures as heads
 from anchorlab.papers.language.heads import study as observing
-from anchorlab.papers.language.heads.figures import Examples, examples, figures, shown, tables
+from anchorlab.papers.language.heads.figures import Example, Examples, examples, figures, shown, tables
 from anchorlab.papers.language.heads.measures import Seen, reached_by_chance
 from anchorlab.papers.language.heads.removal import Predictions, WithoutHeads
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
@@ -192,7 +192,8 @@ def test_removals_are_judged_by_the_draws_over_texts():
     table = tables(seen(without=given), scores(), Examples([], {0: "zero"}))[-1]
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["change"] == pytest.approx(0.2) and row["draws below"] == "1 of 2"
-    drawn = figures(seen(without=given), 3, Examples([], {}))[-1]
+    texts_shown = Examples([Example("a text", {"shift": torch.eye(2)}, ("a", "b"))], {})
+    drawn = figures(seen(without=given), 3, texts_shown)[-1]
     assert drawn.lines[0].mean == (pytest.approx(0.5), pytest.approx(1.5))
 
 
