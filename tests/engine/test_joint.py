@@ -107,6 +107,16 @@ def test_a_sweep_is_one_job_and_leaves_the_bytes_of_each_run_by_itself(tmp_path,
 
 
 @pytest.mark.slow
+def test_what_is_finished_changes_no_byte_of_the_others_where_members_may_be_held_apart(tmp_path, alone):
+    """As a study asks: a run of a group that was lost is trained again at its place."""
+    store = Store(tmp_path)
+    run(SWEEP, store, workers=1, parts=[])
+    assert results(tmp_path) == alone
+    store.remove(SWEEP[1].cell.address)
+    run(SWEEP, store, workers=1, parts=[])
+    assert results(tmp_path) == alone
+
+
 def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):
     monkeypatch.setattr("anchorlab.engine.planning.MOST_TOGETHER", 10)
     ten = [replace(one, members=members) for members in (Members(seeds=2), Members(seeds=(7, 8))) for one in SWEEP]

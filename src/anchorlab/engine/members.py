@@ -29,13 +29,18 @@ def held(experiment: Experiment, stores: Sequence[Store]) -> Run | None:
     return AssembledRun(experiment.cell, parts) if len(parts) == len(members) else None
 
 
-def lacking(experiments: Sequence[Experiment], stores: Sequence[Store]) -> list[Experiment]:
-    """Return what has to be trained: experiments as they are, or single members where the stores have other members."""
-    missing = []
+def asked(experiments: Sequence[Experiment], stores: Sequence[Store]) -> list[Experiment]:
+    """Return what to ask the first store for: experiments as they are, or single members where others are held.
+
+    Finished runs of the first store stay: which runs are trained together, and so every byte, must not depend on what
+    is finished, and what a kill left beside a finished run has to be removed. Runs that only another store has are not
+    asked for.
+    """
+    found = []
     for experiment in experiments:
-        if found_in(experiment, stores) is not None:
+        if experiment.cell not in stores[0] and found_in(experiment, stores) is not None:
             continue
         members = one_by_one(experiment)
         left = [one for one in members if found_in(one, stores) is None]
-        missing += [experiment] if len(left) == len(members) else left
-    return missing
+        found += [experiment] if experiment.cell in stores[0] or len(left) == len(members) else left
+    return found

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.folder import Folder
-from anchorlab.engine.members import held, lacking
+from anchorlab.engine.members import asked, held
 from anchorlab.engine.planning import check_place, for_others, local, unguarded
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.scheduler import Failure, Pieces
@@ -78,7 +78,7 @@ def run(
         raise unknown_name("on", str(on), get_args(On), "backend")
     if parts is not None:
         stores = [store, *parts]
-        run(lacking(experiments, stores), store, workers, device, execution, report, keep_every, on)
+        run(asked(experiments, stores), store, workers, device, execution, report, keep_every, on)
         runs = [held(one, stores) for one in experiments]
         return [TrainedRun(one) for one in runs if one is not None]
     device = check_place(device, workers)
