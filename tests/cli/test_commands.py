@@ -83,7 +83,7 @@ def test_train_and_what_follows(anchorlab, small):
     assert [(row["run"], row["label"], row["members"], row["state"]) for row in listed] == [
         (address, "anchor/identity", 2, "finished")
     ]
-    assert address in anchorlab("runs").out
+    assert f"{address[:8]} " in anchorlab("runs").out
     assert anchorlab("runs", "check").out == "1 run, all files as they were written\n"
 
     heads = json.loads(anchorlab("inspect", address[:6], "-n", "20", "--json").out)

@@ -33,7 +33,8 @@ def test_the_newest_come_first_with_their_sizes_and_the_total(anchorlab, runs, w
     assert found[runs[2]]["differs"] == {} and found[runs[2]]["label"] == "anchor/composite"
     said = anchorlab("runs").out
     assert said.splitlines()[-1] == f"3 runs, {sum(sizes.values()) / 1e3:.3g} kB in all"
-    assert re.search(rf"{runs[1]}  anchor/identity, +2", said) and "rate 0.5" in said
+    assert re.search(rf"{runs[1][:8]}  anchor/identity, learning rate +2", said) and " 0.5 " in said
+    assert said.count("anchor/identity") == 2 and said.count("MB") == 1  # in one block, at 80 columns
 
 
 def test_conditions_order_and_columns(anchorlab, runs):

@@ -1,6 +1,7 @@
-"""`anchorlab runs list`, and and how other commands name and select runs."""
+"""`anchorlab runs list`, and how other commands name and select runs."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -144,13 +145,20 @@ def summary(entry: "Entry", label: str | None = None) -> dict[str, str | int | f
 
 
 def print_runs(entries: "Sequence[Entry]") -> None:
-    """Print rows of the list of runs; each label has the fewest fields that distinguish runs with the same label."""
+    """Print rows of the list of runs, so that usual ones fit on 80 columns.
+
+    Each label has the fewest fields that distinguish runs with the same label, and each address the fewest digits, at
+    least eight. The year is left out if it is this one.
+    """
     from anchorlab.runs import differences, words
 
     different = differences(entries)
     labels = [", ".join(filter(None, (one.name, words(different[one.address])))) for one in entries]
     rows = [summary(entry, label) for entry, label in zip(entries, labels, strict=True)]
-    print_table(tuple(rows[0]), [tuple(row.values()) for row in rows])
+    digits = next(count for count in range(8, 21) if len({one.address[:count] for one in entries}) == len(entries))
+    year = f"{datetime.now():%Y-}"
+    shown = [{**row, "run": str(row["run"])[:digits], "when": str(row["when"]).removeprefix(year)} for row in rows]
+    print_table(tuple(shown[0]), [tuple(row.values()) for row in shown])
 
 
 def _names(text: str, option: str) -> list[str]:
