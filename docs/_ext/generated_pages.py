@@ -102,9 +102,9 @@ def face_page() -> str:
         value = getattr(face, name)
         if name.startswith("_"):
             continue
-        package = face._FACE[name]
+        package, there = face._FACE[name], face._SPELLED.get(name, name)
         summary = (value.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
-        lines.append(f"| {{py:obj}}`al.{name} <anchorlab.{package}.{name}>` | {summary} |")
+        lines.append(f"| {{py:obj}}`al.{name} <anchorlab.{package}.{there}>` | {summary} |")
     return "\n".join(lines) + "\n"
 
 

@@ -245,6 +245,7 @@ def test_losses_of_padding_are_not_numbers(model: LanguageModel) -> None:
         assert bool(found[row, one.shape[1] - 1 :].isnan().all())
 
 
+@pytest.mark.untyped  # lengths of another number
 @pytest.mark.parametrize(
     ("use", "said"),
     [

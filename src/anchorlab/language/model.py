@@ -4,7 +4,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -104,7 +104,7 @@ class LanguageModel(nn.Module):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
         entering: Entering | None = None,
-        attention_mask: Int[Tensor, "batch position"] | None = None,
+        attention_mask: Bool[Tensor, "batch position"] | Int[Tensor, "batch position"] | None = None,
     ) -> Float[Tensor, "batch scored output"]:
         """Return the logits of the next token at `positions`, or at all positions for None.
 
