@@ -10,6 +10,7 @@ import pytest
 from anchorlab.engine import forecast, run
 from anchorlab.engine.folder import Folder
 from anchorlab.engine.job import JointJob
+from anchorlab.engine.members import asked, one_by_one
 from anchorlab.engine.progress_files import note_failure
 from anchorlab.engine.run import plan
 from anchorlab.engine.scheduler import Pieces
@@ -115,6 +116,17 @@ def test_what_is_finished_changes_no_byte_of_the_others_where_members_may_be_hel
     store.remove(SWEEP[1].cell.address)
     run(SWEEP, store, workers=1, parts=[])
     assert results(tmp_path) == alone
+
+
+def test_finished_members_stay_in_the_plan_where_others_are_held_elsewhere(tmp_path):
+    """Of three members one is held in another store: the other two are asked for, whether finished or not."""
+    whole = replace(SWEEP[0], members=Members(seeds=3))
+    first, second, third = one_by_one(whole)
+    here, elsewhere = Store(tmp_path / "here"), Store(tmp_path / "elsewhere")
+    run([first], elsewhere, workers=1)
+    assert asked([whole], [here, elsewhere]) == [second, third]
+    run([second], here, workers=1)
+    assert asked([whole], [here, elsewhere]) == [second, third]
 
 
 def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):

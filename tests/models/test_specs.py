@@ -1,5 +1,6 @@
 """Published sizes, initial distributions, and what is refused."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,9 @@ from anchorlab.models import (
     parse_model,
     register_model,
 )
+from anchorlab.spec import typed
+from anchorlab.tasks import task
+from anchorlab.training.from_plain_data import declared
 
 ANCHOR = TaskShape(inputs="tokens", length=9, input_size=201, output_size=201)
 RETRIEVAL = TaskShape(inputs="vectors", length=44, input_size=8, output_size=20)
@@ -205,6 +209,16 @@ def test_heads_share_the_width_unless_theirs_is_given(given, expected):
     assert parse_model({"kind": "decoder", **given}) == spec
     assert eval(f"DecoderSpec({', '.join(f'{name}={value}' for name, value in spec.__repr_args__())})") == spec
     assert len(dict(spec.__repr_args__())) == len(given)
+
+
+@pytest.mark.parametrize("width", [64, np.int64(64), 64.0, typed("64")])
+def test_numbers_of_every_kind_share_the_width(width):
+    assert parse_model({"kind": "decoder", "width": width, "heads": 2}).head_width == 32
+
+
+def test_options_share_the_width_as_python_does():
+    one = declared(task("anchor/identity"), {"layers": 2, "heads": 1}, {}, {}, (0,)).model
+    assert one == DecoderSpec(layers=2, heads=1) and one.head_width == 400
 
 
 def test_widths_that_follow_are_accepted():

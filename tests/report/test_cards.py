@@ -274,3 +274,13 @@ def test_a_measurement_prints_short_and_shows_its_table():
 def test_every_measurement_with_a_table_prints_without_its_tensors(name):
     kind = getattr(lens, name)
     assert issubclass(kind, Tabled) and kind.__repr__ is Tabled.__repr__
+
+
+def test_a_measurement_too_large_for_a_table_still_prints(trained):
+    found = lens.attribute(trained, trained.experiment.task.sample("test", 3, seed=0).inputs)  # to all tokens
+    assert repr(found).startswith("Attribution without a table: tokens: contributions to all tokens make no table")
+    assert "without a table" in read(found).words
+
+
+def test_a_landscape_prints_its_sizes():
+    assert repr(made(parallel)).splitlines() == ["Landscape of 1 members and 32 subsets of 5 units"]

@@ -93,6 +93,14 @@ class TestRuns:
             assert curve.get_ydata()[-1] == pytest.approx(al.at_end(each, "test", "loss").mean())
         assert drawing.get_suptitle() == "loss, test"
 
+    def test_last_splits_that_differ_stand_in_the_names(self, trained, tmp_path):
+        other = run([experiment("recall", duration=2, evaluation=Evaluation(size=8))], Store(tmp_path), workers=1)[0]
+        last = other.experiment.task.splits[-1]
+        assert last != "test"
+        drawing = al.plot([trained, other], "loss")
+        names = {text.get_text().replace("\n", " ") for text in drawing.axes[0].texts}
+        assert names == {"anchor/identity, test", f"{other.run.label}, {last}"} and drawing.get_suptitle() == "loss"
+
     def test_runs_of_one_label_have_their_addresses(self, trained):
         (text,) = al.plot([trained, trained]).axes[0].texts
         assert text.get_text().split("\n= ") == [f"anchor/identity {trained.run.address[:5]}"] * 2
@@ -172,6 +180,11 @@ class TestRecords:
         found = record(x=((1, 2, 5), "member batch width"))
         ((_, shown),) = maps(found.plot("x", batch=1)).items()
         assert (shown == [[5, 6, 7, 8, 9]]).all()
+
+    def test_a_text_too_long_for_ticks_has_none(self):
+        tokens = torch.zeros(1, 1100, dtype=torch.int64)
+        long = Record({PATTERN: torch.zeros(1, 1, 1, 1100)}, {PATTERN: ("member", "batch", "query", "key")}, tokens)
+        assert len(long.plot(PATTERN).axes[0].images) == 1
 
     def test_many_heads_are_in_rows_of_four(self):
         found = record(blocks__0__attn__hook_pattern=((1, 1, 6, 3, 3), "member batch head query key"))

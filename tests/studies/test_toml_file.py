@@ -95,6 +95,17 @@ def test_points_are_named_in_the_files_order(tmp_path):
     assert labels == ["weight decay 0.1, layers 2, size 200", "weight decay 0.1, layers 1, size 200"]
 
 
+def test_neither_comments_nor_quotes_change_the_order(tmp_path):
+    base = 'name = "sweep/grid"\ntask = "anchor/identity"\n# A grid of learning_rate = [1]\n[model]\nlayers = 2\n'
+    grid = '[grid]\nrecipe.learning_rate = [1e-3]\n"model.layers" = [2, 1]\n'
+    (tmp_path / "mine.toml").write_text(base + grid)
+    study, _ = read_sweep(tmp_path / "mine.toml")
+    assert [one.label for one in study.experiments_of("quick")] == [
+        "learning rate 0.001, layers 2",
+        "learning rate 0.001, layers 1",
+    ]
+
+
 def test_an_unknown_point_is_answered_by_the_nearest(tmp_path):
     hypothesis = '[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "layer 1"\nat_least = 0\n'
     (tmp_path / "mine.toml").write_text(f'task = "anchor/identity"\n{GRID}{hypothesis}')

@@ -41,6 +41,8 @@ def asked(experiments: Sequence[Experiment], stores: Sequence[Store]) -> list[Ex
         if experiment.cell not in stores[0] and found_in(experiment, stores) is not None:
             continue
         members = one_by_one(experiment)
-        left = [one for one in members if found_in(one, stores) is None]
-        found += [experiment] if experiment.cell in stores[0] or len(left) == len(members) else left
+        if experiment.cell in stores[0] or all(found_in(one, stores) is None for one in members):
+            found.append(experiment)
+        else:
+            found += [one for one in members if one.cell in stores[0] or found_in(one, stores) is None]
     return found

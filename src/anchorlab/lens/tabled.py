@@ -4,6 +4,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from anchorlab.drawable import Drawable
+from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
     import polars
@@ -18,5 +19,9 @@ class Tabled(Drawable):
         """The values, a row for each place at which something was measured."""
 
     def __repr__(self) -> str:
-        rows = self.table
-        return f"{type(self).__name__} with {rows.height:,} rows in .table: {', '.join(rows.columns)}"
+        try:
+            rows = self.table
+        except SpecError as error:  # too large for a table
+            return f"{type(self).__name__} without a table: {error}"
+        count = f"{rows.height:,} row{'s' * (rows.height != 1)}"
+        return f"{type(self).__name__} with {count} in .table: {', '.join(rows.columns)}"

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from numbers import Real
 from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, model_serializer, model_validator
@@ -16,11 +17,21 @@ from anchorlab.models.feedforward import Activation, FeedForward
 from anchorlab.models.initialisation import DRAWS, draw_gpt2
 from anchorlab.models.model import Draw, ModelSpec, register_model
 from anchorlab.models.transformer import Transformer, require_inputs
+from anchorlab.spec import Typed
 
 PerBlock = bool | tuple[bool, ...]
 """One switch for all blocks, or one for each block."""
 
 _LATER = ("norm", "positions", "activation", "biases", "tied")
+
+
+def _whole(value: Any) -> int | None:
+    """Return a number as the fields read it; None if it is no whole number."""
+    try:
+        number = float(value) if isinstance(value, Real | Typed) and not isinstance(value, bool) else None
+    except ValueError:
+        return None
+    return int(number) if number is not None and number.is_integer() else None
 
 
 @register_model("decoder")
@@ -73,8 +84,8 @@ class DecoderSpec(ModelSpec):
     def _heads_share_the_width(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or "head_width" in data or not data.keys() & {"width", "heads"}:
             return data
-        width, heads = (data.get(name, cls.model_fields[name].default) for name in ("width", "heads"))
-        if type(width) is not int or type(heads) is not int or heads < 1:  # the fields' own errors say more
+        width, heads = (_whole(data.get(name, cls.model_fields[name].default)) for name in ("width", "heads"))
+        if width is None or heads is None or heads < 1:  # the fields' own errors say more
             return data
         if width % heads:
             raise SpecError(

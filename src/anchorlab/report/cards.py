@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from anchorlab.errors import AnchorlabError
+from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.findings import MARKS, SYMBOLS, Findings
 from anchorlab.lens import Circuit, Landscape, Record
 from anchorlab.lens.landscape import SHARE
@@ -235,11 +235,14 @@ def _circuit(circuit: Circuit) -> Card:
 
 @card.register
 def _tabled(found: Tabled) -> Card:
-    table = found.table
+    try:
+        table = found.table
+    except SpecError as error:  # too large for a table
+        return Card(type(found).__name__, "without a table", note=str(error))
     rows = table.head(_FIRST).rows()
     rest = f"{table.height - len(rows):,} more rows in .table" if table.height > len(rows) else ""
     shown = Rows("The first rows" if rest else "All rows", table.columns, rows)
-    return Card(type(found).__name__, f"{table.height:,} rows", table=shown, after=rest)
+    return Card(type(found).__name__, f"{table.height:,} row{'s' * (table.height != 1)}", table=shown, after=rest)
 
 
 @card.register

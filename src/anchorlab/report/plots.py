@@ -25,6 +25,7 @@ from anchorlab.training.evaluation import UNEDITED
 
 _MOST_MAPS = 32  # in a figure
 _IN_A_ROW = 4
+_MOST_TICKS = 1000  # with texts, of a map
 _PANELS = ("candidate", "head")  # axes that become maps rather than rows or columns
 _OF_TOKENS = ("position", "query", "key")
 
@@ -64,13 +65,18 @@ def plot(
         if metric not in one:
             raise unknown_name("metric", metric, one, "metric")
     alone, names = len(compared) == 1, _names(compared)
+    splits = [_splits(run, metric)[0 if alone else -1 :] if split is None else [split] for run in compared]
+    shared = {one for each in splits for one in each}
     lines = [
-        line(one if alone else name, *along_units(run, one, metric, edit, group))
-        for name, run in zip(names, compared, strict=True)
-        for one in (_splits(run, metric)[0 if alone else -1 :] if split is None else [split])
+        line(
+            one if alone else name if len(shared) == 1 else f"{name}, {one}",
+            *along_units(run, one, metric, edit, group),
+        )
+        for name, run, each in zip(names, compared, splits, strict=True)
+        for one in each
     ]
     chosen = [f"group {group}"] * (group != "all") + [f"edit {edit}"] * (edit != "none")
-    chosen += [] if alone else [split or _splits(compared[0], metric)[-1]]
+    chosen += [] if alone or len(shared) > 1 else [*shared]
     figure = LineFigure(
         title=f"{names[0]}: {', '.join([metric, *chosen])}" if alone else ", ".join([metric, *chosen]),
         caption=MEAN_AND_RANGE,
@@ -259,7 +265,8 @@ def _record_maps(record: Record, site: str, index: Mapping[str, int], tokens: Se
     if tokens is not None and len(written) != record.inputs.shape[1]:
         problem = f"are {len(written)} for {record.inputs.shape[1]} positions"
         raise SpecError("tokens", problem, "give the text of each position")
-    ticks = {axis: written if axis in _OF_TOKENS else () for axis in (rows, columns)}
+    shown = written if len(written) <= _MOST_TICKS else ()  # a longer text has no room for them
+    ticks = {axis: shown if axis in _OF_TOKENS else () for axis in (rows, columns)}
     maps = [
         Map(_map_name(record, panels, (i, j)[-len(panels) :]), grid(values[i, j]), ticks[rows], ticks[columns])
         for i in range(values.shape[0])

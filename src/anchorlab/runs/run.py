@@ -53,10 +53,12 @@ class Run:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
 
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_TRAINED_RUNS:
-            raise AttributeError(f"a run of a store is files alone; al.run({self.address!r}, STORE) has .{name}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # which would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _OF_TRAINED_RUNS:
+                raise AttributeError(f"a run of a store is files alone; al.run({self.address!r}, STORE) has .{name}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def address(self) -> str:

@@ -135,10 +135,10 @@ def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[s
 
 def _as_written(values: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return the values in the order of the file, which TOML's nested tables lose: points are named in that order."""
-    _, _, text = path.read_text(encoding="utf-8-sig").partition("grid")
+    text = re.split(r"(?m)^\s*\[?\s*grid\b", path.read_text(encoding="utf-8-sig"), maxsplit=1)[-1]
 
     def place(at: str) -> int:
-        found = re.search(rf"\b{re.escape(at.rpartition('.')[2])}\s*=", text)
+        found = re.search(rf"(?m)^[^#\n=]*\b{re.escape(at.rpartition('.')[2])}[\"']?\s*=", text)
         return found.start() if found else len(text)
 
     return {at: values[at] for at in sorted(values, key=place)}

@@ -123,7 +123,7 @@ def test_a_member_that_answers_both_alike_has_no_fraction():
 def test_pairs_with_equal_answers_are_counted(solver):
     corrupted, answers = other_key()
     answers[:2] = KEYS[:2]
-    with pytest.warns(UserWarning, match=rf"^2 of {len(KEYS)} pairs have equal answers and measure nothing; corrupt"):
+    with pytest.warns(UserWarning, match=rf"^pairs with equal answers measure nothing: 2 of {len(KEYS)}; corrupt"):
         patch(solver, CLEAN, corrupted, KEYS, answers, over="head")
 
 

@@ -57,6 +57,19 @@ def test_pruning_does_not_see_the_padding():
     assert not torch.allclose(pruned(padded(CLEAN).inputs, padded(CORRUPTED).inputs), first, atol=1e-3)
 
 
+def test_partners_of_other_lengths_are_refused_where_one_side_is_full():
+    full = Padded(CLEAN, torch.full((5,), 6))
+    for left, right in ((full, padded(CORRUPTED)), (padded(CLEAN), Padded(CORRUPTED, full.lengths))):
+        with pytest.raises(SpecError, match=r"corrupted\.lengths: differ from those of their partners"):
+            patch(drawn(BASE), left, right, *ANSWERS)
+
+
+def test_outputs_that_are_no_numbers_are_not_called_padding_that_is_read():
+    ensemble = drawn(BASE)
+    broken = ensemble.with_weights({name: value * float("nan") for name, value in ensemble.weights.items()})
+    assert look(broken, padded(CLEAN))["output"].isnan().all()
+
+
 @pytest.mark.parametrize("given", [(padded(CLEAN), CORRUPTED), (CLEAN, padded(CORRUPTED))])
 def test_partners_share_their_lengths(given):
     ensemble = drawn(BASE)

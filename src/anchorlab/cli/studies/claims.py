@@ -108,7 +108,8 @@ def claims(
         if any(fnmatchcase(one, name) for one in known):
             continue
         if name.endswith((".py", ".toml")) or name.startswith(("own/", "sweep/")):
-            remedy = f"run it by `anchorlab study {name if '.' in name else 'FILE'}`, then list its claims by its name"
+            file = name if name.endswith((".py", ".toml")) else "FILE"
+            remedy = f"run it by `anchorlab study {file}`, then list its claims by its name"
             raise SpecError("study", f"{name} has not run in this store", remedy)
         raise unknown_name("study", name, known, "study")
 

@@ -97,10 +97,8 @@ class Pairs:
         if torch.equal(*both):
             raise SpecError("corrupted_answers", "equal the clean answers", "corrupt what the answer rests on")
         if alike := int((both[0] == both[1]).all(dim=-1).sum()):
-            text = (
-                f"{alike} of {len(left)} pairs have equal answers and measure nothing; corrupt what the answer rests on"
-            )
-            warnings.warn(text, stacklevel=3)
+            problem = f"pairs with equal answers measure nothing: {alike} of {len(left)}"
+            warnings.warn(f"{problem}; corrupt what the answer rests on", stacklevel=3)
         inputs = (right, left) if into == "corrupted" else (left, right)
         base, source = (Subject(ensemble, access, one, places, lengths=lengths) for one in inputs)
         return cls(base, source, torch.stack(both, dim=-1), into)

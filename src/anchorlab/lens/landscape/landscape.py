@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anchorlab.drawable import plotted
+from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.landscape.passes import Replacement
 from anchorlab.lens.landscape.subsets import (
@@ -20,7 +20,6 @@ from anchorlab.lens.landscape.subsets import (
     shapley_values,
     sizes,
 )
-from anchorlab.lens.tabled import Tabled
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def checked_share(share: float) -> float:
 
 
 @dataclass(frozen=True, repr=False)
-class Landscape(Tabled):
+class Landscape(Drawable):
     """The loss and the accuracy of every member with every subset of its units, all other units replaced.
 
     A subset is a number: bit i says that unit i is kept. Subset 0 keeps none, the last all, which is the model itself.
@@ -62,6 +61,10 @@ class Landscape(Tabled):
     loss: Float[Tensor, "member subset"]
     accuracy: Float[Tensor, "member subset"]
     replace: Replacement = "mean"
+
+    def __repr__(self) -> str:
+        members, subsets = self.loss.shape
+        return f"Landscape of {members} members and {subsets:,} subsets of {len(self.units)} units"
 
     @property
     def effect(self) -> Float[Tensor, "member"]:

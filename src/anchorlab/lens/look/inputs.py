@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.hooked import opened
-from anchorlab.lens.look.padding import check_unread, last_places, lengths_of
+from anchorlab.lens.look.padding import check_unread, last_places, stated_lengths
 from anchorlab.models.input_checks import check_range, numbers_text, readable, whole
 from anchorlab.models.model import Weights
 from anchorlab.training.ensemble import Ensemble
@@ -144,7 +144,7 @@ def common_lengths(
 
     `given` has, by field, what was given and the sequences in it. Values without lengths have those of the others.
 
-    Errors: `SpecError` for different lengths of partners, as `lengths_of`, and as `check_unread`.
+    Errors: `SpecError` for different lengths of partners, as `stated_lengths`, and as `check_unread`.
     """
     weights = ensemble.member_weights(0)
 
@@ -152,17 +152,17 @@ def common_lengths(
         with evaluating(access.module):
             return access.run(weights, fitting(one, weights), (), lambda site, value: value)
 
-    common: Tensor | None = None
+    common, width = None, 0
     for field, (value, found) in given.items():
-        lengths = None if found is None else lengths_of(value, found, field)
+        lengths = None if found is None else stated_lengths(value, found, field)
         if lengths is None or found is None:
             continue
-        if common is None:
-            check_unread(lengths, found, run, field)
-        elif not torch.equal(lengths, common):
+        if common is not None and not torch.equal(lengths, common):
             raise SpecError(f"{field}.lengths", "differ from those of their partners", "give texts of the same length")
-        common = lengths
-    return common
+        if bool((lengths < found.shape[1]).any()) and common is None:
+            check_unread(lengths, found, run, field)
+        common, width = lengths, found.shape[1]
+    return None if common is None or bool((common == width).all()) else common
 
 
 def as_positions(

@@ -20,7 +20,15 @@ _AGREE = 1e-4  # largest change of an output, relative to its size, that counts 
 def lengths_of(
     given: Any, sequences: Shaped[Tensor, "batch position *feature"], field: str
 ) -> Int[Tensor, "batch"] | None:
-    """Return how many tokens of each sequence are its own, `[batch]`; None if all are.
+    """Return how many tokens of each sequence are its own, `[batch]`, as `stated_lengths`; None if all are."""
+    lengths = stated_lengths(given, sequences, field)
+    return None if lengths is None or bool((lengths == sequences.shape[1]).all()) else lengths
+
+
+def stated_lengths(
+    given: Any, sequences: Shaped[Tensor, "batch position *feature"], field: str
+) -> Int[Tensor, "batch"] | None:
+    """Return how many tokens of each sequence are its own, `[batch]`; None if nothing says so.
 
     The lengths come with the value, as in `TokenisedTexts`, or from the `attention_mask` of transformers.
 
@@ -40,7 +48,7 @@ def lengths_of(
     if not bool(((lengths >= 1) & (lengths <= sequences.shape[1])).all()):
         problem = f"are {int(lengths.min())} to {int(lengths.max())} for sequences of {sequences.shape[1]}"
         raise SpecError(f"{field}.lengths", problem, "give the number of tokens of each sequence")
-    return None if bool((lengths == sequences.shape[1]).all()) else lengths.long().cpu()
+    return lengths.long().cpu()
 
 
 def own_places(lengths: Int[Tensor, "batch"], width: int) -> Bool[Tensor, "batch position"]:
@@ -72,7 +80,9 @@ def check_unread(
     if outputs[0].ndim > 2 and outputs[0].shape[1] == sequences.shape[1]:
         outputs = [each[:, :length] for each in outputs]
     before, after = (each.double() for each in outputs)
-    if not bool(((before - after).abs() <= _AGREE * before.abs().max()).all()):
+    finite = before[before.isfinite()].abs()
+    scale = float(finite.max()) if finite.numel() else 0.0
+    if not torch.allclose(before, after, rtol=0.0, atol=_AGREE * scale, equal_nan=True):
         problem = "have different lengths, and the model's outputs for one depend on the padding behind it"
         raise SpecError(field, problem, "give sequences of one length")
 
