@@ -86,6 +86,10 @@ def test_parts_that_would_be_made_are_listed(anchorlab):
     [
         (("--part", "parts"), "seeds: are missing; name those to make parts of, as in --seeds 1002"),
         (("--part", "parts", "--seeds", "1000", "--only", "lwo"), "only: unknown experiment 'lwo'"),
+        (
+            ("--part", "parts", "--seeds", "1000", "retrieval/emergence"),
+            "names: retrieval/emergence has claims that read",
+        ),
         (("--only", LOW), "only: takes experiments of parts; give --part, or use `anchorlab study`"),
         (("--part", "parts", "--seeds", "5"), "seeds: 5 is among the seeds on which the setting was chosen"),
     ],

@@ -16,6 +16,7 @@ from anchorlab.runs.assembled import AssembledRun
 from anchorlab.studies import Analysis, Profile, Study, claim, run_study
 from anchorlab.studies.parts import keep_part, seeds_with_parts
 from anchorlab.studies.profile_names import part_name
+from anchorlab.studies.study import metrics_alone
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, TrainedRun
 
@@ -113,7 +114,7 @@ def see(runs, setting):
     return Analysis((norms(runs[0]), torch.tensor((loss["0"] - loss[str(STEPS)]).to_list())))
 
 
-def own_study(**choices) -> Study:
+def own_study(reads=metrics_alone, **choices) -> Study:
     setting = experiment()
     profiles = {"paper": Profile(setting.members, "The setting.", paper=True)}
     return Study(
@@ -124,6 +125,7 @@ def own_study(**choices) -> Study:
         analyse=see,
         profiles=profiles,
         paper="a paper",
+        reads=reads,
         **choices,
     )
 
@@ -161,6 +163,14 @@ def test_a_part_has_no_host_and_no_weights(tmp_path):
     assert all("host" not in made and made["date"] and made["arithmetic"] for made in kept.run.made_by)
     with pytest.raises(StoreError, match="kept without weights; train it in another store to look inside"):
         kept.ensemble()
+
+
+def test_a_study_without_readings_has_no_parts(tmp_path):
+    study = own_study(reads=None)
+    (one,) = run(study.experiments_of(part_name("paper", SEEDS[:1])), tmp_path / "runs", workers=1)
+    with pytest.raises(SpecError, match=r"^study: own/norms has no parts; let it say what its claims read of weights"):
+        keep_part(study, "paper", one, tmp_path / "parts")
+    assert not (tmp_path / "parts").exists()
 
 
 def test_a_part_is_a_single_seed(tmp_path):

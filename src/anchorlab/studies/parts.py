@@ -32,8 +32,13 @@ def keep_part(study: Study[Any], profile: str, run: TrainedRun, root: Path) -> P
         run: the run, with its weights
         root: the folder of the store of parts
 
-    Errors: `SpecError` for a run of several members; `StoreError` for a run without weights.
+    Errors: `SpecError` for a run of several members, and for a study that does not say what its claims read of weights;
+    `StoreError` for a run without weights.
     """
+    if study.reads is None:
+        raise SpecError(
+            "study", f"{study.name} has no parts", "let it say what its claims read of weights: Study(reads=)"
+        )
     if len(run.experiment.members) != 1:
         raise SpecError("run", f"has {len(run.experiment.members)} members", "make a part of a single seed")
     study.reads(run, study.profile(profile).setting)

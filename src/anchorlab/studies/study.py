@@ -81,7 +81,7 @@ def no_experiments(setting: object) -> Sequence[Experiment]:
     return ()
 
 
-def no_readings(run: TrainedRun, setting: object) -> None:
+def metrics_alone(run: TrainedRun, setting: object) -> None:
     """Take no readings, for a study whose claims read metrics alone."""
 
 
@@ -110,7 +110,7 @@ class Study(Generic[Setting]):
         other_task: returns, for an experiment on heads or mechanisms, a task of equal shape on which a second control
             trains instead; None for no such control
         reads: takes every reading (`TrainedRun.reading`) that the claims need of one run's weights, so that a part can
-            be kept without weights
+            be kept without weights; `metrics_alone` if they need none; None for a study without parts
 
     A setting with the fields `model` and `revision` has a profile for every pretrained model, such as
     `quick@gpt2` or `quick@EleutherAI/pythia-160m@step1000`; none of these is the paper's own setting.
@@ -130,7 +130,7 @@ class Study(Generic[Setting]):
     own: bool | None = None
     chosen_on: Sequence[int] = ()
     other_task: Callable[[Experiment], Task | None] = no_other_task
-    reads: Callable[[TrainedRun, Setting], object] = no_readings
+    reads: Callable[[TrainedRun, Setting], object] | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+(/[\w-]+)?", self.name):

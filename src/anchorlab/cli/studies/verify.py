@@ -72,7 +72,7 @@ def verify(
     """
     from anchorlab.papers.verifying import candidates, make_plan, settled_in
     from anchorlab.runs import Store
-    from anchorlab.studies import STUDIES, kept_findings, study_names
+    from anchorlab.studies import STUDIES, kept_findings, study, study_names
     from anchorlab.training.members import read_seeds
 
     seconds, began = _seconds(budget), time.monotonic()
@@ -82,6 +82,9 @@ def verify(
     if part is not None:
         if numbers is None:
             raise SpecError("seeds", "are missing", "name those to make parts of, as in --seeds 1002")
+        if named := [name for name in names if name in STUDIES and study(name).reads is None]:
+            remedy = f"train its seeds in one store: anchorlab study {named[0]} --profile paper"
+            raise SpecError("names", f"{named[0]} has claims that read weights, which a part does not keep", remedy)
         pieces = _pieces(chosen, numbers, only)
         return _make_parts(pieces, part, kept, workers, device, began + seconds, dry_run, json)
     if only:
@@ -135,6 +138,7 @@ def _pieces(names: Sequence[str], seeds: Sequence[int], only: Sequence[str] | No
     found = [
         _Piece(study(name), profile, experiment)
         for name in names
+        if study(name).reads is not None
         for profile, about in study(name).profiles.items()
         if about.paper
         for seed in seeds

@@ -21,7 +21,7 @@ from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, seed_table, training_curves
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Analysis, Profile, Study, metrics_alone
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, TrainedRun
 
@@ -156,6 +156,7 @@ STUDY = Study(
     claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
+    reads=metrics_alone,
     profiles={
         "quick": Profile(
             QUICK,

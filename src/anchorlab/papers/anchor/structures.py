@@ -22,7 +22,7 @@ from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import at_end, mean_and_range
 from anchorlab.studies.quick import quick_recipe
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Analysis, Profile, Study, metrics_alone
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Recipe, TrainedRun
 
@@ -274,6 +274,7 @@ STUDY = Study(
     claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
+    reads=metrics_alone,
     profiles={
         "quick": Profile(
             QUICK,

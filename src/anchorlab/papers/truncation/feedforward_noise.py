@@ -30,7 +30,7 @@ from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, at_end, curves_against, mean_table
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis
+from anchorlab.studies.study import Analysis, metrics_alone
 from anchorlab.training import Experiment, TrainedRun
 
 KEPT = {FULL: 1.0, **{f"rho={rho:g}": rho for rho in FRACTIONS}, WITHOUT_F2: 0.0}
@@ -190,4 +190,7 @@ def _panel(run: TrainedRun, metric: str, title: str, *references: Reference) -> 
     )
 
 
-STUDY = noisy_study("truncation/feedforward-noise", __doc__, measures_in(__name__), experiments, analyse)
+STUDY = replace(
+    noisy_study("truncation/feedforward-noise", __doc__, measures_in(__name__), experiments, analyse),
+    reads=metrics_alone,
+)
