@@ -139,7 +139,7 @@ def test_a_member_opens_in_transformer_lens(tmp_path):
 def test_everything_draws_itself(tmp_path):
     run_page("draw", tmp_path)
     drawn = {path.name for path in tmp_path.glob("*.png") if path.stat().st_size > 5000}
-    assert drawn == {"accuracy.png", "pattern.png", "heads.png", "circuit.png", "figure.png"}
+    assert drawn == {"accuracy.png", "losses.png", "pattern.png", "heads.png", "circuit.png", "figure.png"}
 
 
 class ReachedTrainingError(BaseException):
