@@ -36,8 +36,8 @@ def test_a_toml_file_says_the_profile(anchorlab, workplace):
     said = anchorlab("study", *words)
     assert said.code == 0
     found = json.loads(said.out)
-    assert (found["study"], found["profile"]) == ("own/mine", "quick")
-    assert (workplace / "runs" / "studies" / "own-mine" / "quick" / "report.html").exists()
+    assert (found["study"], found["profile"]) == ("own/mine-own-cli_base", "quick")
+    assert (workplace / "runs" / "studies" / "own-mine-own-cli_base" / "quick" / "report.html").exists()
 
 
 def test_an_error_of_the_analysis_names_the_line(anchorlab, workplace):

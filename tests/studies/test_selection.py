@@ -87,8 +87,17 @@ def test_changes_to_a_study_of_ones_own(tmp_path):
     changes = toml(tmp_path, 'profile = "quick"\n[recipe]\nduration = 3\n')
     (chosen,) = chosen_studies([str(mine)], Path(changes))
     (one,) = chosen.studies("quick", {})
-    assert (one.name, chosen.profile) == ("own/mine", "quick")
+    assert (one.name, chosen.profile) == ("own/mine-own-chosen_changed", "quick")
     assert one.experiments_of("quick")[0].recipe.duration == 3
+
+
+def test_one_file_of_changes_leaves_the_findings_of_two_studies_apart(tmp_path):
+    changes = Path(toml(tmp_path, "seeds = [2000]\n"))
+    for name in ("identity", "frequency"):
+        (chosen,) = chosen_studies([f"anchor/{name}"], changes)
+        assert chosen.studies("smoke", {})[0].name == f"own/mine-anchor-{name}"
+    named = Path(toml(tmp_path, 'name = "own/that"\nseeds = [2000]\n'))
+    assert chosen_studies(["anchor/identity"], named)[0].studies("smoke", {})[0].name == "own/that"
 
 
 def test_changes_to_a_registered_study(tmp_path):
@@ -202,13 +211,15 @@ def test_hypotheses_are_judged_beside_the_claims(tmp_path):
     findings = run_study(one, "quick", Store(tmp_path / "runs"), workers=1)
     verdicts = {result.claim.id: result.verdict for result in findings.claims}
     assert verdicts == {
-        "own/mine/finite": "supported",
-        "own/mine/high": "supported",
-        "own/mine/low": "not supported",
-        "own/mine/here": "supported",
+        "own/mine-own-chosen_judged/finite": "supported",
+        "own/mine-own-chosen_judged/high": "supported",
+        "own/mine-own-chosen_judged/low": "not supported",
+        "own/mine-own-chosen_judged/here": "supported",
     }
     values = {result.claim.id: result.value for result in findings.claims}
-    assert values["own/mine/high"] == values["own/mine/finite"]  # the study's own measure reads the same loss
+    assert (
+        values["own/mine-own-chosen_judged/high"] == values["own/mine-own-chosen_judged/finite"]
+    )  # the study's own measure reads the same loss
     assert all(result.untrained is not None and result.untrained.value is not None for result in findings.claims)
 
 

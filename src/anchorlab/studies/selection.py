@@ -15,7 +15,7 @@ from anchorlab.studies.hypotheses import Hypothesis, check_runs, with_hypotheses
 from anchorlab.studies.python_file import named_in, studies_in
 from anchorlab.studies.registry import study, study_names
 from anchorlab.studies.study import Study
-from anchorlab.studies.toml_file import StudyFile, read_study
+from anchorlab.studies.toml_file import StudyFile, own_name, read_study
 from anchorlab.studies.vary import name_of
 from anchorlab.training.field_paths import Value, value_at
 
@@ -171,7 +171,8 @@ def _changed(chosen: Sequence[Chosen], path: Path) -> Chosen:
     (base,) = chosen
     if base.source is not None:
         raise SpecError("vary", f"{base.source} varies a study itself", "name the study that it varies")
-    return _with(base, read, path)
+    apart = f"{own_name('own', path)}-{base.study.name.replace('/', '-')}"  # of other studies that the file changes
+    return _with(base, read if read.name else read.replace(name=apart), path)
 
 
 def _with(base: Chosen, read: StudyFile, path: Path) -> Chosen:

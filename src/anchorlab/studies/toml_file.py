@@ -39,8 +39,8 @@ class StudyFile(_File):
         heads = 3
 
     `study` is a registered name, never a file; without it, the file changes the study that a command names. `name` is
-    the name of the findings, by default `own/` and the file's name. The tables hold new values, named as on the command
-    line.
+    the name of the findings, by default `own/` and the file's name, followed by the study that a command names. The
+    tables hold new values, named as on the command line.
     """
 
     study: str | None = None
@@ -77,7 +77,7 @@ def read_study(path: Path, at: str = "study") -> StudyFile:
         _ = found.chosen_seeds
     except SpecError as error:
         raise SpecError(f"{path}: {error.field}", error.problem, error.remedy) from None
-    return found if found.name else found.replace(name=_own_name("own", path))
+    return found if found.name or found.study is None else found.replace(name=own_name("own", path))
 
 
 class SweepFile(_File):
@@ -123,7 +123,7 @@ def read_sweep(path: Path, seeds: str | None = None) -> tuple[Study[Any], dict[s
             if not isinstance(some, list):
                 raise SpecError(f"grid.{at}", f"{some!r:.40} is no list of values", "write [1, 2, 4]")
         base = declared(_task(read.task, path), read.model, read.recipe, read.members, chosen or seeds_of(read.seeds))
-        name = read.name or _own_name("sweep", path)
+        name = read.name or own_name("sweep", path)
         study = sweep_study(base.task, values, base.model, base.recipe, base.members, read.metric, name)
         found = with_hypotheses(study, read.hypothesis)
         check_runs(found, "quick", read.hypothesis)
@@ -159,7 +159,7 @@ def _task(given: str | dict[str, Any], path: Path) -> Task:
     return task(**given)
 
 
-def _own_name(family: str, path: Path) -> str:
+def own_name(family: str, path: Path) -> str:
     """Return the name of a study after the file that declares it."""
     words = re.sub(r"[^\w-]+", "-", path.stem)
     return f"{family}/{words}"
