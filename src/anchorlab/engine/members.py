@@ -38,11 +38,11 @@ def asked(experiments: Sequence[Experiment], stores: Sequence[Store]) -> list[Ex
     """
     found = []
     for experiment in experiments:
-        if experiment.cell not in stores[0] and found_in(experiment, stores) is not None:
-            continue
-        members = one_by_one(experiment)
-        if experiment.cell in stores[0] or all(found_in(one, stores) is None for one in members):
+        if experiment.cell in stores[0]:
             found.append(experiment)
-        else:
-            found += [one for one in members if one.cell in stores[0] or found_in(one, stores) is None]
+        elif found_in(experiment, stores) is None:
+            members = one_by_one(experiment)
+            absent = [one for one in members if found_in(one, stores) is None]
+            apart = [one for one in members if one in absent or one.cell in stores[0]]
+            found += [experiment] if len(absent) == len(members) else apart
     return found
