@@ -57,7 +57,7 @@ class DecoderSpec(ModelSpec):
     layers: int = Field(default=4, gt=0, le=1024)
     heads: PositiveInt = 4
     width: PositiveInt = 400
-    head_width: PositiveInt = Field(default=64, description="width / heads when unset beside width or heads")
+    head_width: PositiveInt = Field(default=64, description="width / heads if only those are set")
     hidden: PositiveInt | None = Field(default=None, description="neurons per feed-forward layer; 3 x width when unset")
     residual: PerBlock = True
     output_linear: PerBlock = True

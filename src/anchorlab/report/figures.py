@@ -80,7 +80,7 @@ def draw(figure: Figure, provenance: Provenance | None = None, bare: bool = Fals
 
 
 def _let_scales_change(drawing: Drawing) -> None:
-    """Let ticks without a dollar sign show formulas: matplotlib writes those of a scale that a user sets as such."""
+    """Let tick labels show formulas, which matplotlib writes on a logarithmic scale, unless a label has a dollar."""
     for axis in (one for axes in drawing.axes for one in (axes.xaxis, axes.yaxis)):
         if not any("$" in label.get_text() for label in axis.get_majorticklabels()):
             for tick in axis.majorTicks:

@@ -58,7 +58,7 @@ def plot(
         raise SpecError("runs", "are not runs", "give what al.train, al.run or al.zoo(NAME) returned")
     units = {one.experiment.recipe.unit for one in compared}
     if len(units) > 1:
-        raise SpecError("runs", "count their time in epochs and in steps", "plot those of each unit")
+        raise SpecError("runs", "count their time in epochs and in steps", "plot each unit by itself")
     known = [one.metrics["metric"].unique(maintain_order=True).to_list() for one in compared]
     metric = metric or ("accuracy" if all("accuracy" in one for one in known) else "loss")
     for one in known:

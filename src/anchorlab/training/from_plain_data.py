@@ -35,7 +35,7 @@ def declared(
     """
     default = default_model(task.shape).model_dump(mode="json")
     base = default if model.get("kind", default["kind"]) == default["kind"] else {}
-    if model.keys() & {"width", "heads"}:  # of which the width of a head follows
+    if model.keys() & {"width", "heads"}:  # the width of a head follows from them
         base = {name: value for name, value in base.items() if name != "head_width"}
     if "seeds" in members:
         raise SpecError("members.seeds", "is not set here", "write --seeds 0:10, or seeds at the top of a file")

@@ -153,7 +153,7 @@ def study(
         `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper`
         is the paper's own setting. By default the TOML file's, or `quick`.
     vary
-        TOML file with changes to the study: that of a TOML file that varies a study, without the field `study`.
+        TOML file with changes to the study, written as a file that varies a study but without the field `study`.
     model
         Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
         file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask take
