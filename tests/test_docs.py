@@ -294,6 +294,33 @@ def extensions(monkeypatch) -> Path:
     return DOCS / "_ext"
 
 
+@pytest.mark.parametrize(
+    ("published_profile", "seeds", "judged"),
+    [
+        (None, (1000,), ["paper:1000"]),
+        ("paper", (1000,), []),  # five seeds are published
+        ("paper:1000:1002", (1000,), []),
+        ("paper:1000", (1000,), ["paper:1000"]),
+        ("paper:1000", (1000, 1001), ["paper:1000:1002"]),
+        ("paper:1004", (1000, 1001), ["paper:1000:1002"]),
+    ],
+)
+def test_parts_replace_no_findings_of_more_seeds(tmp_path, monkeypatch, published_profile, seeds, judged):
+    build, asked = gallery_build(), []
+    one = study("anchor/frequency")
+    monkeypatch.setattr(build, "STUDIES", [one.name])
+    monkeypatch.setattr(build, "seeds_with_parts", lambda *_: seeds)
+    monkeypatch.setattr(build, "run_study", lambda study, profile, *_, **__: asked.append(profile))
+    if published_profile is not None:
+        folder = build.folder_of(one.name, tmp_path, "paper")
+        folder.mkdir()
+        source = Provenance(published_profile, "1000", "2 CPU cores", "0123456789abcdef", "2.6.0", 1.0)
+        kept = Findings(one.name, one.title, "", published_profile, source)
+        (folder / "findings.json").write_text(kept.to_json())
+    build.judge_parts(Store(tmp_path / "store"), tmp_path)
+    assert asked == judged
+
+
 def test_every_public_name_of_the_face_is_in_the_api(extensions):
     generated = load(extensions / "generated_pages.py")
     text = "".join(generated.package_page(package) for package in generated.PACKAGES)

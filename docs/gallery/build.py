@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     store = Store(chosen.store)
     if not chosen.published:
-        judge_parts(store)
+        judge_parts(store, chosen.out, chosen.profile)
     found = []
     for name in STUDIES:
         for profile in profiles_of(name, chosen.profile):
@@ -111,13 +111,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def judge_parts(store: Store) -> None:
-    """Judge each study's profiles in a paper's own setting on the seeds that were trained as parts."""
+def judge_parts(store: Store, out: Path, published: str = "quick") -> None:
+    """Judge each study's profiles in a paper's own setting on the seeds that were trained as parts.
+
+    A profile of which more seeds are published than there are parts is left as it is.
+    """
     parts = [Store(PARTS)]
     for one in map(study, STUDIES):
         for profile, about in one.profiles.items():
-            if about.paper and (seeds := seeds_with_parts(one, profile, parts)):
+            seeds = seeds_with_parts(one, profile, parts) if about.paper else ()
+            folder = folder_of(one.name, out, beside_of(profile, published))
+            if seeds and len(seeds) >= published_seeds(one, folder):
                 run_study(one, part_name(profile, seeds), store, parts=parts)
+
+
+def published_seeds(one: Study[Any], folder: Path) -> int:
+    """Return how many seeds the published findings in a folder have; 0 without findings."""
+    path = folder / "findings.json"
+    if not path.exists():
+        return 0
+    profile = Findings.from_json(path.read_bytes(), at=str(path)).profile
+    return len({seed for each in one.experiments_of(profile) for seed in each.members.seeds})
 
 
 def profiles_of(name: str, published: str = "quick") -> tuple[str, ...]:
