@@ -1,10 +1,9 @@
 """Seconds to build the experiments of a large store, to list its runs, to find some of them and to read their metrics.
 
-    python benchmarks/store_of_runs.py FOLDER [--runs 10000] [--members 4] [--evaluations 20] [--pack] [--json]
+    python benchmarks/store_of_runs.py FOLDER [--runs 10000] [--members 4] [--evaluations 20] [--json]
 
 Fills the folder with made-up runs first, where it has fewer: real specifications and files, metrics without training.
-The first listing makes the index; the first one with a metric reads every table of metrics. With `--pack` the runs are
-packed first, and unpacked without it where they are packed.
+The first listing makes the index; the first one with a metric reads every table of metrics.
 """
 
 import argparse
@@ -127,15 +126,13 @@ def main() -> None:
     options.add_argument("--runs", type=int, default=10_000)
     options.add_argument("--members", type=int, default=4)
     options.add_argument("--evaluations", type=int, default=20)
-    options.add_argument("--pack", action="store_true")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
     store = Store(chosen.folder)
     if len(store.runs()) < chosen.runs:
         fill(chosen.folder, chosen.runs, chosen.members, chosen.evaluations)
-    found = {"packing": timed(store.pack)} if chosen.pack else {"unpacking": timed(store.unpack)}
     shutil.rmtree(chosen.folder / "index", ignore_errors=True)
-    found |= {name: seconds(chosen.folder, given) for name, given in COMMANDS.items()}
+    found = {name: seconds(chosen.folder, given) for name, given in COMMANDS.items()}
     found |= in_python(store, chosen.runs, chosen.members, chosen.evaluations)
     inodes, size = (number / chosen.runs for number in files(store.root))
     if chosen.json:

@@ -25,7 +25,7 @@ processes.set_forkserver_preload(
         "anchorlab.studies",
         "anchorlab.cli.studies.browse",
         "anchorlab.cli.studies.claims",
-        *(f"anchorlab.cli.runs.{name}" for name in ("check", "list", "pack", "remove", "show")),
+        *(f"anchorlab.cli.runs.{name}" for name in ("check", "list", "remove", "show")),
         "polars._utils.parquet",
         "rich._emoji_codes",
         "safetensors.torch",

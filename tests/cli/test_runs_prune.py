@@ -1,4 +1,4 @@
-"""`anchorlab runs prune`, `anchorlab runs diff` and `anchorlab runs pack`."""
+"""`anchorlab runs prune` and `anchorlab runs diff`."""
 
 import json
 import os
@@ -140,44 +140,3 @@ def test_fields_that_only_one_of_two_has():
     assert differing(first, second) == {
         "model.kind": ("a", "b"), "model.heads": (2, "—"), "model.mask": (True, 1), "trained": ("—", False),
     }  # fmt: skip
-
-
-def test_packed_runs_are_runs_like_others(anchorlab, runs, workplace):
-    asked = [("runs",), ("runs", "--json"), ("runs", "show", runs[0]), ("runs", "diff", *runs), ("runs", "check")]
-    asked += [("runs", "--where", "layers=2", "--sort", "test.loss", "--columns", "run,test.loss")]
-    asked += [("runs", "prune", "--json")]
-
-    def said():
-        return [(found.code, found.out, found.err) for found in (anchorlab(*one) for one in asked)]
-
-    before = said()
-    assert anchorlab("runs", "pack", "--where", "layers=2").out == "packed 1 run\n"
-    assert json.loads(anchorlab("runs", "pack", "--json").out) == {"packed": [runs[0]]}
-    assert anchorlab("runs", "pack").out == "nothing to pack\n"
-    assert {path.name for path in (workplace / "runs").iterdir()} == {"index", "packs"}
-    assert said() == before
-    assert anchorlab("runs", "remove", runs[1], "--yes").out == f"removed {runs[1]}\n"
-    assert left(anchorlab) == {runs[0]}
-    assert anchorlab("runs", "unpack").out == "unpacked 1 run\n"
-    assert anchorlab("runs", "unpack").out == "nothing to unpack\n"
-    assert left(anchorlab) == {runs[0]}
-
-
-def test_a_packed_run_is_neither_trained_again_nor_out_of_reach(anchorlab, address, small, workplace):
-    shown = anchorlab("runs", "show", address, "--json").out
-    anchorlab("runs", "pack")
-    again = json.loads(anchorlab("train", "anchor/identity", *small, "--json").out)
-    (pack,) = (workplace / "runs" / "packs").glob("*.sqlar")
-    assert (again["run"], again["path"]) == (address, str(pack))
-    assert not (workplace / "runs" / address).exists()
-    assert anchorlab("runs", "show", address, "--json").out == shown
-    assert anchorlab("inspect", address).code == 0
-
-
-def test_a_damaged_pack_is_named_in_one_line(anchorlab, runs, workplace):
-    anchorlab("runs", "pack")
-    (path,) = (workplace / "runs" / "packs").glob("*.sqlar")
-    path.write_bytes(path.read_bytes()[:-4000])
-    said = anchorlab("runs", "check")
-    assert said.code == 2 and len(said.err.splitlines()) == 1
-    assert said.err.startswith(f"anchorlab: {path}: damaged: altered after it was written")

@@ -37,11 +37,9 @@ _KILLED_AT = (
 
 @dataclass(frozen=True)
 class Stores:
-    """What is damaged: the finished study, as it was left and packed, each with what can be read of it; and stores with
-    an unfinished run each.
-    """
+    """What is damaged: the finished study, with what can be read of it; and stores with an unfinished run each."""
 
-    finished: tuple[tuple[Path, Readings], ...]
+    finished: tuple[Path, Readings]
     unfinished: tuple[tuple[Path, Experiment], ...]
 
 
@@ -49,15 +47,12 @@ class Stores:
 def prepare(reference: Place) -> Stores:
     """Make the stores, once for each place of a reference and next to it."""
     keep_often()
-    finished, folder = [], reference.folder.with_name("to-be-flipped")
-    for name in ("as-it-was-left", "packed"):
-        root = folder / name
-        shutil.copytree(reference.root, root)
-        if name == "packed":
-            assert Store(root).pack(), "no run was packed"
-        readings(root)  # the first time makes the index
-        finished.append((root, readings(root)))
-    assert not any(one.error for _, found in finished for one in found.values()), "cannot be read without any fault"
+    folder = reference.folder.with_name("to-be-flipped")
+    root = folder / "finished"
+    shutil.copytree(reference.root, root)
+    readings(root)  # the first time makes the index
+    found = readings(root)
+    assert not any(one.error for one in found.values()), "cannot be read without any fault"
     unfinished = []
     for moment in _KILLED_AT:
         place = Place(folder / f"unfinished-{moment.place}".replace(" ", "-"))
@@ -69,7 +64,7 @@ def prepare(reference: Place) -> Stores:
         begun = [one for one in all_of_it if one.cell not in store and _has_chunks(store, one)]
         assert begun, f"no run was left unfinished by the kill at {moment}"
         unfinished.append((place.root, begun[0]))
-    return Stores(tuple(finished), tuple(unfinished))
+    return Stores((root, found), tuple(unfinished))
 
 
 def _has_chunks(store: Store, one: Experiment) -> bool:
@@ -100,7 +95,7 @@ def case(number: int, seed: int, expected: Reference, folder: Path) -> Case:
         flip(path, bit)
         noticed, found.cost = _train(copy, one, path, expected)
     else:
-        (root, readable), kind = chance.choice(stores.finished), "finished"
+        (root, readable), kind = stores.finished, "finished"
         path, bit = _draw(root, "", chance)
         index = root / "index"
         with _restored(path, *index.iterdir()):
@@ -179,4 +174,4 @@ def _train(root: Path, one: Experiment, path: Path, expected: Reference) -> tupl
 
 def _kind_of(name: str) -> str:
     top = name.partition("/")[0]
-    return top if top in ("index", "packs") else place_of(name)
+    return top if top == "index" else place_of(name)

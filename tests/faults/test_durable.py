@@ -1,4 +1,4 @@
-"""What a store says that it has kept survives a power cut at any moment: states, finished runs, packs and removals."""
+"""What a store says that it has kept survives a power cut at any moment: states, finished runs and removals."""
 
 import os
 import random
@@ -14,7 +14,6 @@ from tests.runs.tiny_trainer import train
 pytestmark = [pytest.mark.killed, pytest.mark.slow, pytest.mark.nightly]
 
 CELL = Cell({"task": {"name": "tiny"}, "members": [3, 1, 4], "format": 1}, label="tiny one")
-OTHER = Cell({"task": {"name": "tiny"}, "members": [2, 7, 1], "format": 1}, label="another")
 SHARES = (0.0, 0.5, 1.0)
 
 
@@ -24,16 +23,8 @@ def _train(place):
     (place.folder / "finished").touch()
 
 
-def _pack(place):
-    Store(place.root).pack()
-
-
 def _remove(place):
     Store(place.root).remove(CELL.address)
-
-
-def _unpack(place):
-    Store(place.root).unpack()
 
 
 def until(number, work, place):
@@ -76,8 +67,8 @@ def cuts(work, folder, prepare=()):
             assert child.exitcode == 9
 
 
-def table(root, cell=CELL):
-    return Store(root).find(cell.address).metrics().rows()
+def table(root):
+    return Store(root).find(CELL.address).metrics().rows()
 
 
 @pytest.fixture(scope="module")
@@ -107,18 +98,6 @@ def test_states_and_finished_runs_survive(tmp_path, numbers):
             train(store, CELL)
         assert table(place.root) == numbers
     assert seen == {2, 4, 6}
-
-
-@pytest.mark.parametrize(("work", "prepare"), [(_pack, ()), (_unpack, (_pack,))])
-def test_runs_survive_while_they_are_moved(tmp_path, numbers, work, prepare):
-    def both(place):
-        train(Store(place.root), CELL)
-        train(Store(place.root), OTHER)
-
-    for place, _ in cuts(work, tmp_path, (both, *prepare)):
-        assert Store(place.root).problems() == []
-        assert table(place.root) == numbers
-        assert len(table(place.root, OTHER)) == 18
 
 
 def test_a_run_is_removed_as_a_whole(tmp_path, numbers):

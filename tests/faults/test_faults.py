@@ -127,7 +127,7 @@ def test_every_file_of_a_store_has_a_place(expected):
 
 
 def test_a_reading_that_differs_without_a_word_is_noticed(expected):
-    root, before = bit_flips.prepare(expected.place).finished[0]
+    root, before = bit_flips.prepare(expected.place).finished
     path = root / "0123456789abcdef0123" / "metrics.parquet"
     assert differences(before, readings(root), path) == (False, [])
     name = "metrics of all runs"

@@ -1,6 +1,6 @@
 """Attacks: what a stranger who sends a store may have changed in it.
 
-    prepare(root); sentinels(outside, root); attack("pack: a member above", root, outside)
+    prepare(root); sentinels(outside, root); attack("spec: 4 GB", root, outside)
 
 `outside` is a folder next to the store, which no command on the store may read, change or add to.
 """
@@ -18,31 +18,25 @@ from tests.hostile.changes import (
     TOO_SHORT,
     Change,
     another_journal,
-    bomb,
     claimed,
     deep,
     from_the_future,
     hard_linked,
     huge,
     in_index,
-    in_pack,
     json_of,
     linked,
     listing,
     odd_state,
     of_run,
     of_spec,
-    other_table,
-    pages_in_circles,
     pipe,
     place,
     state_naming,
     text,
-    with_address,
-    with_member,
     without_index,
 )
-from tests.hostile.store import FINDINGS, PACKED, TRAIN
+from tests.hostile.store import FINDINGS, TRAIN
 
 
 @dataclass(frozen=True)
@@ -97,50 +91,6 @@ def figures(*given: dict[str, object]) -> Change:
 
 
 ATTACKS: dict[str, Attack] = {
-    "pack: a member above": Attack(with_member("../../outside/planted"), NO_FILE),
-    "pack: an absolute member": Attack(with_member("OUTSIDE/planted"), NO_FILE),
-    "pack: a member in and out": Attack(with_member("a/../../outside/planted"), NO_FILE),
-    "pack: a member with NUL": Attack(with_member("spec.json\0../planted"), NO_FILE),
-    "pack: a member with a backslash": Attack(with_member("..\\..\\planted"), NO_FILE),
-    "pack: a member that no run has": Attack(with_member("notes.txt"), NO_FILE),
-    "pack: a member that no manifest lists": Attack(
-        in_pack(f"INSERT INTO sqlar VALUES ('{PACKED}/../../outside/planted', 33188, 0, 1, x'00')"),
-        ALTERED,
-        ("runs", "unpack"),
-    ),
-    "pack: an address above": Attack(with_address("../outside"), ALTERED),
-    "pack: an absolute address": Attack(with_address("OUTSIDE"), ALTERED),
-    "pack: an address of no length": Attack(with_address(""), ALTERED),
-    "pack: one more address, above": Attack(in_pack("INSERT INTO manifests VALUES ('../outside/run', 0, 1)"), ALTERED),
-    "pack: more than it says": Attack(bomb, ALTERED),
-    "pack: a view without end": Attack(
-        in_pack(
-            "DROP TABLE manifests",
-            f"CREATE VIEW manifests AS {LOOP} SELECT printf('%020d', i) AS address, 1 AS changed, 1 AS size FROM n",
-        ),
-        ALTERED,
-    ),
-    "pack: files without end": Attack(
-        in_pack(
-            "ALTER TABLE sqlar RENAME TO files",
-            f"CREATE VIEW sqlar AS {LOOP} "
-            f"SELECT '{PACKED}/' || i AS name, 1 AS mode, 1 AS mtime, 1 AS sz, x'00' AS data FROM n",
-        ),
-        ALTERED,
-    ),
-    "pack: pages in circles": Attack(pages_in_circles, ALTERED),
-    "pack: runs without end": Attack(
-        in_pack(f"INSERT INTO manifests {LOOP} SELECT printf('%020d', i), 1, 1 FROM n LIMIT 200000"), ALTERED
-    ),
-    "pack: a time that no file has": Attack(
-        in_pack(f"UPDATE manifests SET changed = 'soon' WHERE address = '{PACKED}'"), ALTERED
-    ),
-    "pack: another table": Attack(other_table, ALTERED),
-    "pack: a link": Attack(linked("PACK", "own.sqlite"), LINK),
-    "pack: a pipe": Attack(pipe("PACK"), NEITHER),
-    "packs: a link": Attack(linked("packs", "folder"), LINK),
-    "packs: a linked lock": Attack(linked("packs/lock", "secret"), LINK, ("runs", "pack")),
-    "packs: a linked partial file": Attack(linked("packs/.0123.tmp", "folder")),
     "manifest: a file above": Attack(listing("../../outside/secret"), NO_FILE),
     "manifest: an absolute file": Attack(listing("OUTSIDE/secret"), NO_FILE),
     "manifest: nested deeply": Attack(text("RUN/manifest.json", deep("files")), "nested"),
@@ -233,6 +183,5 @@ ATTACKS: dict[str, Attack] = {
     "workers: a link": Attack(linked("workers", "folder"), LINK),
     "answers: a link": Attack(linked("answers", "folder"), LINK),
     "left: a linked run that was removed": Attack(linked(".removed-0123", "folder")),
-    "left: a linked run that was unpacked": Attack(linked(".unpacked-0123", "folder")),
-    "left: a link to nothing": Attack(linked(".unpacked-0123", "nothing")),
+    "left: a link to nothing": Attack(linked(".removed-0123", "nothing")),
 }

@@ -4,18 +4,13 @@ import json
 import os
 import shutil
 import sqlite3
-import zlib
 from collections.abc import Callable
 from contextlib import closing
 from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from anchorlab.runs.atomic_files import fingerprint, read_json, write_json
-from tests.hostile.store import BEGUN, FOLDER, PACKED
+from tests.hostile.store import BEGUN, FOLDER
 
 Change = Callable[[Path, Path], object]
 """Changes a store, given its folder and the one outside."""
@@ -25,9 +20,8 @@ LOOP = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
 
 
 def place(root: Path, name: str) -> Path:
-    """Return a path in a store; RUN, BEGUN, CHUNK and PACK name a run, an unfinished run, its chunk, a pack."""
-    chunk, pack = f"{BEGUN}/state/chunk-0001.1", f"packs/{the_pack(root).name}"
-    for short, whole in {"RUN": FOLDER, "BEGUN": BEGUN, "CHUNK": chunk, "PACK": pack}.items():
+    """Return a path in a store; RUN, BEGUN and CHUNK name a run, an unfinished run, its chunk."""
+    for short, whole in {"RUN": FOLDER, "BEGUN": BEGUN, "CHUNK": f"{BEGUN}/state/chunk-0001.1"}.items():
         name = name.replace(short, whole)
     return root / name
 
@@ -128,100 +122,6 @@ def deep(field: str) -> bytes:
     nested = "{\n" + f' "{field}": ' + "[" * 100_000 + "]" * 100_000 + "\n}"
     checksum = sha256(nested.encode()).hexdigest()
     return (nested.replace("{", '{\n "checksum": "' + checksum + '",', 1) + "\n").encode()
-
-
-# --- packs
-
-
-def the_pack(root: Path) -> Path:
-    return next((root / "packs").glob("*.sqlar"))
-
-
-def repacked(change: Callable[[sqlite3.Connection, Path], object]) -> Change:
-    """A pack that was changed; `change` gets a connection to it and the folder outside."""
-
-    def make(root, outside):
-        with closing(sqlite3.connect(the_pack(root))) as pack:
-            with pack:
-                change(pack, outside)
-            pack.execute("VACUUM")
-        renamed(root)
-
-    return make
-
-
-def renamed(root: Path) -> None:
-    """Give the pack the name of its content, and remove the index, which knows the pack before."""
-    path = the_pack(root)
-    path.rename(path.with_name(f"runs.{fingerprint(path).sha256[:32]}.sqlar"))
-    shutil.rmtree(root / "index")
-
-
-def in_pack(*statements: str) -> Change:
-    return repacked(lambda pack, outside: [pack.execute(one) for one in statements])
-
-
-def with_member(name: str) -> Change:
-    """A pack in which a run has one more file, which its manifest lists."""
-
-    def change(pack, outside):
-        content = b"written by a stranger"
-        member = name.replace("OUTSIDE", str(outside))
-        pack.execute("INSERT INTO sqlar VALUES (?, 33188, 0, ?, ?)", (f"{PACKED}/{member}", len(content), content))
-        key = f"{PACKED}/manifest.json"
-        size, data = pack.execute("SELECT sz, data FROM sqlar WHERE name = ?", (key,)).fetchone()
-        manifest = json.loads(data if len(data) == size else zlib.decompress(data))
-        manifest["files"][member] = {"size": len(content), "sha256": sha256(content).hexdigest()}
-        del manifest["checksum"]
-        write_json(outside.parent, "made.json", manifest)
-        made = outside.with_name("made.json")
-        pack.execute("UPDATE sqlar SET sz = ?, data = ? WHERE name = ?", (made.stat().st_size, made.read_bytes(), key))
-        made.unlink()
-
-    return repacked(change)
-
-
-def with_address(address: str) -> Change:
-    """A pack in which a run has another address."""
-
-    def change(pack, outside):
-        other = address.replace("OUTSIDE", str(outside))
-        pack.execute("UPDATE manifests SET address = ? WHERE address = ?", (other, PACKED))
-        pack.execute("UPDATE sqlar SET name = replace(name, ?, ?)", (PACKED, other))
-
-    return repacked(change)
-
-
-@repacked
-def bomb(pack, outside):
-    """A file of a pack that says it has ten bytes, and has 400 million."""
-    packer, zeros = zlib.compressobj(9), bytes(10_000_000)
-    data = b"".join(packer.compress(zeros) for _ in range(40)) + packer.flush()
-    pack.execute("UPDATE sqlar SET sz = 10, data = ? WHERE name = ?", (data, f"{PACKED}/spec.json"))
-
-
-@repacked
-def other_table(pack, outside):
-    """A pack whose table of metrics is another."""
-    buffer = BytesIO()
-    pq.write_table(pa.table({"run": [PACKED], "value": [1]}), buffer)
-    table = buffer.getvalue()
-    pack.execute("UPDATE tables SET sha256 = ?, data = ?", (sha256(table).hexdigest(), table))
-
-
-def pages_in_circles(root, outside):
-    """A pack in which a page is its own child."""
-    path = the_pack(root)
-    content = bytearray(path.read_bytes())
-    page = int.from_bytes(content[16:18], "big")
-    with closing(sqlite3.connect(path)) as pack:
-        (number,) = pack.execute("SELECT rootpage FROM sqlite_master WHERE name = 'manifests'").fetchone()
-    start = (number - 1) * page
-    cell = number.to_bytes(4, "big") + bytes([0])
-    head = bytes([2, 0, 0, 0, 1]) + (page - 5).to_bytes(2, "big") + bytes([0]) + number.to_bytes(4, "big")
-    content[start : start + page] = (head + (page - 5).to_bytes(2, "big")).ljust(page - 5, b"\0") + cell
-    path.write_bytes(content)
-    renamed(root)
 
 
 # --- the index

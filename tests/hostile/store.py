@@ -30,22 +30,20 @@ TRAINED = replace(
     experiment(duration=4, checkpoints=Times(every=2), evaluation=Evaluation(every=2, size=8)),
     model=DECODER.replace(layers=1),
 )
-IN_FOLDER, IN_PACK, UNFINISHED = 1, (2, 3), 4
-FOLDER, PACKED, BEGUN = TRAINED.cell.address, cell_of(2).address, cell_of(UNFINISHED).address
-"""The runs that attacks change: a decoder in a folder, a tiny run in a pack, and an unfinished one."""
+FINISHED, UNFINISHED = 1, 4
+FOLDER, BEGUN = TRAINED.cell.address, cell_of(UNFINISHED).address
+"""The runs that attacks change: a finished decoder, and an unfinished tiny one."""
 
 TRAIN = ("train",)
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("runs",),
     ("runs", "check"),
-    *(("runs", "show", address) for address in (FOLDER, PACKED, BEGUN)),
+    *(("runs", "show", address) for address in (FOLDER, BEGUN)),
     ("claims", "--counts", "--measured"),
     ("browse",),
     ("runs", "prune"),
     TRAIN,
-    ("runs", "pack"),
-    ("runs", "unpack"),
-    *(("runs", "remove", address, "--yes") for address in (FOLDER, PACKED)),
+    ("runs", "remove", FOLDER, "--yes"),
     ("runs", "prune", "orphans", "superseded", "unfinished", "damaged", "--yes"),
 )
 """The commands that open a store, in this order; `TRAIN` resumes the unfinished run."""
@@ -73,7 +71,7 @@ def opened(root: Path, command: tuple[str, ...]) -> int:
 
 
 def prepare(root: Path) -> None:
-    """Make a store with two runs in folders, two in a pack, an unfinished one, findings and an index.
+    """Make a store with two runs, an unfinished one, findings and an index.
 
     The unfinished one is claimed by this process, which must end before the store is opened.
     """
@@ -84,9 +82,7 @@ def prepare(root: Path) -> None:
 
     store = Store(root)
     engine.run([TRAINED], store, workers=1)
-    for number in (IN_FOLDER, *IN_PACK):
-        train(store, cell_of(number))
-    store.pack("layers>=2")
+    train(store, cell_of(FINISHED))
     begin(store, cell_of(UNFINISHED))
     write_json(root / BEGUN / "state" / "chunk-0001.1", NAME, {**asdict(Owner.new()), "lease": LEASE})
     origin = Provenance("quick", "0..2", "2 CPU cores", "0" * 40, "2.13", 1.0)
@@ -94,7 +90,7 @@ def prepare(root: Path) -> None:
     path = root / FINDINGS
     path.parent.mkdir(parents=True)
     path.write_text(seal(findings.to_json()))
-    record_use(path.parent, "own/hostile", "quick", [cell_of(IN_FOLDER).address])
+    record_use(path.parent, "own/hostile", "quick", [cell_of(FINISHED).address])
     Index(root).curves(Index(root).entries())
 
 

@@ -14,11 +14,10 @@ import polars as pl
 import pytest
 
 from anchorlab.errors import StoreError
-from anchorlab.runs import Cell, Index, index, metrics_frame
+from anchorlab.runs import Cell, Index, curves, index, metrics, metrics_frame
 from anchorlab.runs.atomic_files import write_json
 from anchorlab.runs.curves import Curve, measure
 from anchorlab.runs.metrics import metrics_schema
-from anchorlab.runs.scan import Tables
 from tests.runs.tiny_trainer import contents, train
 
 
@@ -356,7 +355,7 @@ def test_a_read_only_store_is_listed_and_never_written(filled):
     before = contents(filled.root)
     assert filled.select("layers=1") == listed and len(listed) == 2
     assert contents(filled.root) == before
-    for write in (lambda: filled.remove(listed[0].address), filled.pack, filled.open(cell_of(9)).__enter__):
+    for write in (lambda: filled.remove(listed[0].address), filled.open(cell_of(9)).__enter__):
         with pytest.raises(StoreError, match=r"this store is read-only; name another one$"):
             write()
     assert contents(filled.root) == before
@@ -369,7 +368,7 @@ def test_the_end_is_the_last_step_in_whatever_order_a_table_has(tmp_path):
     path = tmp_path / cell_of(0).address / "metrics.parquet"
     path.parent.mkdir()
     pl.DataFrame(rows, schema=metrics_schema(), orient="row").write_parquet(path)
-    ((address, found),) = measure(Tables({cell_of(0).address: path}, {}))
+    ((address, found),) = measure({cell_of(0).address: path})
     assert (address, found.ends) == (cell_of(0).address, {"test.loss": 120.0})  # of 70 and 170
     assert [(one.steps, one.mean[-1]) for one in found.curves] == [((0, 10, 20, 30), 120.0)]
 
@@ -380,5 +379,19 @@ def test_ends_are_in_the_order_of_their_names(tmp_path):
     path = tmp_path / cell_of(0).address / "metrics.parquet"
     path.parent.mkdir()
     pl.DataFrame(rows, schema=metrics_schema(), orient="row").write_parquet(path)
-    ((_, found),) = measure(Tables({cell_of(0).address: path}, {}))
+    ((_, found),) = measure({cell_of(0).address: path})
     assert [*found.ends] == [f"{split}.{name}" for split in ("test", "train") for name in names]
+
+
+def test_a_table_with_more_rows_than_are_read_at_once_is_read_and_listed(filled, monkeypatch):
+    """A run has 18 rows, and 72 are in all: one limit holds for measuring together, a higher one for reading."""
+    before = Index(filled.root).ends(Index(filled.root).entries())
+    shutil.rmtree(filled.root / "index")
+    monkeypatch.setattr(curves, "MOST_ROWS", 10)
+    assert Index(filled.root).ends(Index(filled.root).entries()) == before and len(before) == 4
+    for module in (metrics, curves):
+        monkeypatch.setattr(module, "MOST_READ", 18)
+    with pytest.raises(StoreError, match="has 18 rows or more"):
+        next(run for run in filled.runs() if run.finished).metrics()
+    with pytest.raises(StoreError, match="these runs have 18 rows of metrics or more"):
+        filled.metrics()

@@ -105,3 +105,13 @@ def test_importing_runs_imports_nothing_heavy():
         "import anchorlab.runs, sys; print([m for m in ('torch', 'polars', 'numpy', 'pydantic') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_a_store_with_packs_names_the_version_that_unpacks_it(store, cell):
+    train(store, cell)
+    (store.root / "packs").mkdir()
+    (store.root / "packs" / "lock").touch()  # what 0.2 leaves after it has unpacked
+    assert [run.address for run in Store(store.root).runs()] == [cell.address]
+    (store.root / "packs" / "runs.0123.sqlar").touch()
+    with pytest.raises(StoreError, match=r"packs: holds packed runs.*anchorlab 0\.2: `anchorlab runs unpack`$"):
+        Store(store.root)

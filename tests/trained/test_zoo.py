@@ -115,7 +115,6 @@ def test_the_store_is_read_like_any_other_and_cannot_be_written():
     for write in (
         lambda: store.open(longer.cell).__enter__(),
         lambda: store.remove(run.run.address),
-        lambda: store.pack(),
         lambda: al.train("anchor/identity", store=ROOT),
     ):
         with pytest.raises(StoreError, match=r"this store is read-only; name another one$"):

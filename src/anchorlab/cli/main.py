@@ -12,6 +12,7 @@ from cyclopts import App, CycloptsError, Group, MissingArgumentError, Parameter,
 from anchorlab import __version__
 from anchorlab.cli.options.complete import completion_words
 from anchorlab.cli.options.fields import fold
+from anchorlab.cli.removed import refuse_removed
 from anchorlab.cli.terminal.signals import Terminated, ending_once
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, is_out_of_memory
 from anchorlab.printable import printable
@@ -66,8 +67,6 @@ for name, (module, text) in {
     "check": ("check", "Read every file of the runs and name the damaged ones."),
     "remove": ("remove", "Remove a run."),
     "prune": ("remove", "Remove runs that no findings need."),
-    "pack": ("pack", "Put many small finished runs into few files."),
-    "unpack": ("pack", "Give packed runs folders of their own again."),
     "export": ("export", "Write metrics as one table, or for TensorBoard."),
 }.items():
     runs.command(f"anchorlab.cli.runs.{module}:{name}_", name=name, help=text)
@@ -96,6 +95,7 @@ def launch(
 
         import_modules(imports)
     tokens = list(words)
+    refuse_removed(tokens)
     if tokens[:1] == ["runs"] and (len(tokens) == 1 or (tokens[1].startswith("-") and tokens[1] not in _OF_GROUP)):
         tokens.insert(1, "list")
     return app(tokens, exit_on_error=False, print_error=False, result_action="return_value")

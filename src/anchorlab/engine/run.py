@@ -154,12 +154,12 @@ def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
         labels: the runs' names for the message, by address
     """
     from anchorlab.runs.curves import all_diverged
-    from anchorlab.runs.scan import with_tables
+    from anchorlab.runs.scan import intact_tables
 
     if not labels:
         return None
     found: dict[str, list[str]] = {}
-    for address, _, seed, step in with_tables(store.root, sorted(labels), all_diverged).rows():
+    for address, _, seed, step in all_diverged(intact_tables(store.root, sorted(labels))).rows():
         found.setdefault(address, []).append(f"seed {seed} by step {step}")
     if not found:
         return None

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from anchorlab.runs.metrics import MOST_READ, MOST_ROWS, diverged_members, metrics_schema, reading_metrics
-from anchorlab.runs.scan import Tables
 
 if TYPE_CHECKING:
     import polars
@@ -53,8 +53,11 @@ def packed(curves: tuple[Curve, ...]) -> bytes:
     return zlib.compress(json.dumps([vars(one) for one in curves], separators=(",", ":")).encode())
 
 
-def all_metrics(tables: Tables) -> "polars.DataFrame":
-    """Return several tables of metrics as one, in order of addresses, with the address in a first column `run`.
+def all_metrics(tables: Mapping[str, Path]) -> "polars.DataFrame":
+    """Return several tables of metrics as one, in their order, with the address in a first column `run`.
+
+    Args:
+        tables: the path of each run's table by address
 
     Errors: `ValueError` if a file is no table of metrics, or if there are `MOST_READ` rows or more.
     """
@@ -62,11 +65,10 @@ def all_metrics(tables: Tables) -> "polars.DataFrame":
         found = _rows(tables, MOST_READ).collect()
     if len(found) >= MOST_READ:
         raise ValueError(f"these runs have {MOST_READ} rows of metrics or more")
-    sources = len(tables.packed) + bool(tables.paths)
-    return found if sources == 1 else found.sort("run", maintain_order=True)
+    return found
 
 
-def all_diverged(tables: Tables) -> "polars.DataFrame":
+def all_diverged(tables: Mapping[str, Path]) -> "polars.DataFrame":
     """Return the members that diverged, from several tables of metrics, with columns run, member, seed, step.
 
     Files that are not tables of metrics are skipped.
@@ -76,15 +78,15 @@ def all_diverged(tables: Tables) -> "polars.DataFrame":
     try:
         return _diverged(tables)
     except ValueError:
-        return pl.concat([_diverged(Tables({}, {})), *_one_by_one(tables, _diverged)])
+        return pl.concat([_diverged({}), *_one_by_one(tables, _diverged)])
 
 
-def _diverged(tables: Tables) -> "polars.DataFrame":
+def _diverged(tables: Mapping[str, Path]) -> "polars.DataFrame":
     with reading_metrics():
         return diverged_members(_rows(tables, MOST_READ), ("run", "member", "seed")).collect()
 
 
-def measure(tables: Tables) -> list[tuple[str, Measured]]:
+def measure(tables: Mapping[str, Path]) -> list[tuple[str, Measured]]:
     """Summarize the metrics of runs, as pairs of address and summary; files that are no tables of metrics are skipped.
 
     Reads all tables at once, which is several times as fast as one by one, unless together they have too many rows.
@@ -95,20 +97,20 @@ def measure(tables: Tables) -> list[tuple[str, Measured]]:
         return [found for alone in _one_by_one(tables, partial(_measure, most=MOST_READ)) for found in alone]
 
 
-def _one_by_one(tables: Tables, read: Callable[[Tables], _Result]) -> list[_Result]:
+def _one_by_one(tables: Mapping[str, Path], read: Callable[[Mapping[str, Path]], _Result]) -> list[_Result]:
     """Return what `read` returns for each table alone; tables that cannot be read are skipped."""
     found = []
-    for one in tables.one_by_one():
+    for address, path in tables.items():
         with suppress(ValueError):
-            found.append(read(one))
+            found.append(read({address: path}))
     return found
 
 
-def _measure(tables: Tables, most: int) -> list[tuple[str, Measured]]:
+def _measure(tables: Mapping[str, Path], most: int) -> list[tuple[str, Measured]]:
     """Do the work of `measure`. Errors: `ValueError` if a table is unreadable, or all have `most` rows or more."""
     import polars as pl
 
-    if not (addresses := sorted(tables.addresses)):
+    if not (addresses := sorted(tables)):
         return []
     rows = _rows(tables, most)
     count = rows.select(pl.len())
@@ -134,15 +136,13 @@ def _measure(tables: Tables, most: int) -> list[tuple[str, Measured]]:
     return [(address, Measured(ends_of[address], tuple(curves_of[address]))) for address in addresses]
 
 
-def _rows(tables: Tables, most: int) -> "polars.LazyFrame":
-    """Return the rows of all tables, with the address in a first column `run`; at most `most` rows from folders."""
+def _rows(tables: Mapping[str, Path], most: int) -> "polars.LazyFrame":
+    """Return the rows of all tables, with the address in a first column `run`; at most `most` rows."""
     import polars as pl
 
-    found = [pack.metrics(addresses) for pack, addresses in tables.packed.items()]
-    if tables.paths:
-        paths = list(tables.paths.values())
-        rows = pl.scan_parquet(paths, include_file_paths="path", schema=metrics_schema(), n_rows=most, glob=False)
-        # Slicing the path is faster than a join: every address has 20 digits, followed by the same file name.
-        run = pl.col("path").str.head(-len(f"/{paths[0].name}")).str.tail(20)
-        found.append(rows.select(run.alias("run"), *metrics_schema()))
-    return pl.concat(found) if found else pl.LazyFrame(schema={"run": pl.String(), **metrics_schema()})
+    if not (paths := list(tables.values())):
+        return pl.LazyFrame(schema={"run": pl.String(), **metrics_schema()})
+    rows = pl.scan_parquet(paths, include_file_paths="path", schema=metrics_schema(), n_rows=most, glob=False)
+    # Slicing the path is faster than a join: every address has 20 digits, followed by the same file name.
+    run = pl.col("path").str.head(-len(f"/{paths[0].name}")).str.tail(20)
+    return rows.select(run.alias("run"), *metrics_schema())

@@ -19,24 +19,21 @@ _ANOTHER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends a journal that name
 _BESIDE = ("-journal", "-wal", "-shm")
 
 
-def open_database(path: Path, tables: str, immutable: bool, patience: float = 0.0) -> sqlite3.Connection:
-    """Return a connection to a file.
+def open_database(path: Path, tables: str, patience: float = 0.0) -> sqlite3.Connection:
+    """Return a connection to a file, for writing.
 
     Args:
         path: a regular file
         tables: the SQL statements that create its tables
-        immutable: True if no process writes the file, so that it needs no locks; else it is opened for writing
         patience: seconds to wait for another process that writes it
 
-    Errors: `OSError` if there is no regular file; `sqlite3.Error` if its tables differ, or, when it is opened for
-    writing, if it has a second hard link or an unexpected journal or log.
+    Errors: `OSError` if there is no regular file; `sqlite3.Error` if its tables differ, or if it has a second hard link
+    or an unexpected journal or log.
     """
     with open_plain(path):
         pass
-    if not immutable:
-        _check_beside(path)
-    mode = "mode=ro&immutable=1" if immutable else "mode=rw"
-    connection = sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True, timeout=patience, check_same_thread=False)
+    _check_beside(path)
+    connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=patience, check_same_thread=False)
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)

@@ -24,9 +24,8 @@ from anchorlab.runs.database import files_beside, open_database
 from anchorlab.runs.entry import Entry
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.names import is_environments
-from anchorlab.runs.pack import Key
 from anchorlab.runs.run import Run
-from anchorlab.runs.scan import NO_MANIFEST, Found, begun, entry_of, present, read, with_tables
+from anchorlab.runs.scan import NO_MANIFEST, Found, Key, begun, entry_of, intact_tables, present, read
 
 _VERSION = 2  # raise it whenever the tables or the meaning of their values change
 _TABLES = f"""
@@ -115,7 +114,7 @@ class Index:
 
     def _open(self) -> sqlite3.Connection:
         """Return a connection to the file. Errors: `OSError` if missing; `sqlite3.Error` if damaged or outdated."""
-        connection = open_database(self.path, _TABLES, immutable=False, patience=_PATIENCE)
+        connection = open_database(self.path, _TABLES, patience=_PATIENCE)
         try:
             if connection.execute("PRAGMA user_version").fetchone() != (_VERSION,):
                 raise sqlite3.DatabaseError("is of another version")
@@ -225,7 +224,7 @@ def _measured(root: Path, connection: sqlite3.Connection, finished: Mapping[str,
 
 def _measure(root: Path, addresses: Sequence[str]) -> list[tuple[str, Measured]]:
     """Return each run's address and summary of metrics; runs with damaged tables are skipped."""
-    return with_tables(root, addresses, measure)
+    return measure(intact_tables(root, addresses))
 
 
 def _write(connection: sqlite3.Connection, address: str, key: Key, found: Found) -> _Row:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SomeFrame = TypeVar("SomeFrame", "polars.DataFrame", "polars.LazyFrame")
 MOST_ROWS = 20_000_000
-"""The limit for the rows of one pack, and of tables that are measured together; a row takes about 90 bytes."""
+"""The limit for the rows of tables that are measured together; a row takes about 90 bytes."""
 
 MOST_READ = 200_000_000
 """Tables of one run or of several with this number of rows or more are refused: they would take about 18 GB."""
@@ -69,17 +69,17 @@ def metrics_bytes(frame: "polars.DataFrame") -> bytes:
 
 @contextmanager
 def reading_metrics() -> Iterator[None]:
-    """Turn polars' errors inside `with`, for a file that is no table, into `ValueError`."""
+    """Turn polars' errors inside `with`, for a file that is no table or has been removed, into `ValueError`."""
     import polars as pl
 
     try:
         yield
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, FileNotFoundError) as error:
         raise ValueError(f"is no table of metrics ({type(error).__name__})") from None
 
 
-def scan_metrics(source: "Path | bytes", *before: str) -> "polars.LazyFrame":
-    """Return a lazy table of metrics, cut to `MOST_READ` rows; `before` names extra text columns that come first.
+def scan_metrics(source: "Path | bytes") -> "polars.LazyFrame":
+    """Return a lazy table of metrics, cut to `MOST_READ` rows.
 
     Errors: `ValueError` if the source is no table, or has other columns.
     """
@@ -88,17 +88,9 @@ def scan_metrics(source: "Path | bytes", *before: str) -> "polars.LazyFrame":
     with reading_metrics():
         found = pl.scan_parquet(source, glob=False, n_rows=MOST_READ)
         schema = found.collect_schema()
-    if schema != pl.Schema({**dict.fromkeys(before, pl.String()), **metrics_schema()}):
+    if schema != metrics_schema():
         raise ValueError("has other columns than a table of metrics")
     return found
-
-
-def count_rows(source: "Path | bytes", *before: str) -> int:
-    """Count the rows of a table of metrics, up to `MOST_READ`, without reading them. Errors: as `scan_metrics`."""
-    import polars as pl
-
-    with reading_metrics():
-        return int(scan_metrics(source, *before).select(pl.len()).collect().item())
 
 
 def read_metrics(source: "Path | bytes") -> "polars.DataFrame":

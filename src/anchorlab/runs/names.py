@@ -1,4 +1,4 @@
-"""Check addresses of runs, the names of their files, and their records; other files are neither read nor unpacked."""
+"""Check addresses of runs, the names of their files, and their records; no other file is read."""
 
 import json
 import re

@@ -24,7 +24,6 @@ from anchorlab.runs.atomic_files import (
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.metrics import read_metrics, scan_metrics
 from anchorlab.runs.names import MANIFEST, READINGS, checked_record, checkpoint_name, listed_files, step_of
-from anchorlab.runs.pack import SMALL, Pack, pack_with, wherever
 from anchorlab.runs.tensor_file import check_tensors, read_tensors
 
 if TYPE_CHECKING:
@@ -33,11 +32,12 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 
+_SMALL = 1_000_000  # bytes up to which a file is read once, to be checked and used
 _OF_TRAINED_RUNS = {"metric", "plot", "experiment", "ensemble", "diverged"}
 
 
 class Run:
-    """The directory of a cell, for reading; a finished run may be in a pack of its store instead.
+    """The directory of a cell, for reading.
 
     The directory contains `spec.json` (the cell and the environments it was computed in), `metrics.parquet`,
     `checkpoints/step-*.safetensors`, and `manifest.json`, which is written last, so a run with a manifest is finished.
@@ -68,27 +68,12 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run is complete."""
-        # checked twice: the run may be moved from its pack to its folder meanwhile
-        return self._has_manifest or self.pack is not None or self._has_manifest
-
-    @property
-    def _has_manifest(self) -> bool:
         return os.path.lexists(self.manifest_path)  # a link counts too: reading it reports the damage
 
     @property
-    def pack(self) -> Pack | None:
-        """The pack that holds the run; None if the run has a folder or does not exist."""
-        return None if self.path.is_dir() else pack_with(self.path.parent, self.address)
-
-    @property
-    def place(self) -> Path:
-        """The path of the run's files: its folder, or the pack that holds it."""
-        return self.path if (pack := self.pack) is None else pack.path
-
-    @property
     def exists(self) -> bool:
-        """Whether the run has a folder or is in a pack."""
-        return self.path.is_dir() or self.pack is not None
+        """Whether the run has a folder."""
+        return self.path.is_dir()
 
     @property
     def is_empty(self) -> bool:
@@ -152,12 +137,7 @@ class Run:
 
     @property
     def size(self) -> int:
-        """The size of the run's files in bytes, uncompressed."""
-        return wherever(self._size)
-
-    def _size(self) -> int:
-        if (pack := self.pack) is not None:
-            return pack.size(self.address)
+        """The size of the run's files in bytes."""
         total = 0
         for path in files_below(self.path):
             with suppress(OSError):  # files of a run in use come and go; others are unreadable
@@ -168,15 +148,10 @@ class Run:
     def changed(self) -> int:
         """When the run was finished, or started if unfinished, in nanoseconds since 1970."""
         try:
-            return wherever(self._changed)
+            path = self.manifest_path if self.finished else self.path
+            return path.lstat().st_mtime_ns
         except OSError as error:
             raise unreadable(self.path, error, self.address) from None
-
-    def _changed(self) -> int:
-        if (pack := self.pack) is not None:
-            return pack.keys[self.address][0]
-        path = self.manifest_path if self.finished else self.path
-        return path.lstat().st_mtime_ns
 
     @property
     def modified(self) -> float:
@@ -229,8 +204,7 @@ class Run:
 
     def _check(self, note: Callable[[Callable[[], object]], None]) -> None:
         """Let `note` check each file by itself. Errors: `StoreError` for damage that makes further checks pointless."""
-        if self.pack is None:
-            check_tree(self.path)
+        check_tree(self.path)
         if self.finished:
             checkpoints = map(checkpoint_name, self.checkpoints())
             note(self._read_record)
@@ -296,23 +270,13 @@ class Run:
 
         A kill cannot cause this, since the manifest is written before the states are removed.
         """
-        if self.metrics_path.exists() and not self.state_path.exists() and not self._has_manifest:
+        if self.metrics_path.exists() and not self.state_path.exists() and not self.finished:
             raise damaged(self.manifest_path, "missing", self.address)
 
     def content(self, name: str) -> bytes:
-        """Return a file's content, unchecked, from the folder or the pack. Errors: `OSError` if there is no file."""
-        return wherever(lambda: self._content(self.path / name))
-
-    def _content(self, path: Path) -> bytes:
-        check_way(path, self.path.parent)
-        try:
-            return read_plain(path, MOST_BYTES_OF_RESULTS)
-        except FileNotFoundError:
-            pack = self.pack
-            found = None if pack is None else pack.read(self.address, path.relative_to(self.path).as_posix())
-            if found is None:
-                raise
-            return found
+        """Return a file's content, unchecked. Errors: `OSError` if there is no file."""
+        check_way(self.path / name, self.path.parent)
+        return read_plain(self.path / name, MOST_BYTES_OF_RESULTS)
 
     def _json(self, path: Path) -> dict[str, Any]:
         """Return the object in a JSON file. Errors: `StoreError` if the file is missing or damaged."""
@@ -322,14 +286,14 @@ class Run:
             raise unreadable(path, error, self.address) from None
 
     def _checked(self, name: str) -> Path | bytes:
-        """Return a file's content, or the path if it is over `SMALL` bytes, after checking it against the manifest.
+        """Return a file's content, or the path if it is over `_SMALL` bytes, after checking it against the manifest.
 
         Errors: `StoreError` if the file is not in the manifest or does not match its fingerprint there.
         """
         if name not in self._files:
             raise damaged(self.manifest_path, f"does not name {name}", self.address)
         path, expected = self.path / name, self._files[name]
-        if expected.size > SMALL:
+        if expected.size > _SMALL:
             check_way(path, self.path.parent)
             return check_file(path, expected, self.address)
         try:

@@ -2,17 +2,16 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import check_way, parse_json, read_plain
 from anchorlab.runs.atomic_files import Fingerprint, fingerprint, is_intact
 from anchorlab.runs.entry import Entry
 from anchorlab.runs.names import checked_record, is_address, listed_files
-from anchorlab.runs.pack import Key, Pack, packs_of, wherever, with_packs
 from anchorlab.runs.run import Run
 
 NO_MANIFEST = -1
@@ -20,7 +19,8 @@ NO_MANIFEST = -1
 
 _MOST = 2**60  # the largest size that is stored; SQLite's integers end at 2**63
 
-_Result = TypeVar("_Result")
+Key = tuple[int, int]
+"""When the manifest of a run was written, in nanoseconds since 1970, and its size in bytes."""
 
 
 class Found(NamedTuple):
@@ -33,35 +33,10 @@ class Found(NamedTuple):
     environments: list[dict[str, str | None]]
 
 
-class Tables(NamedTuple):
-    """Where undamaged tables of metrics are: files in folders by address, and the addresses in each pack."""
-
-    paths: dict[str, Path]
-    packed: dict[Pack, list[str]]
-
-    @property
-    def addresses(self) -> set[str]:
-        """The addresses of the runs with these tables."""
-        return {*self.paths, *(address for addresses in self.packed.values() for address in addresses)}
-
-    def one_by_one(self) -> "list[Tables]":
-        """Return one `Tables` per folder and one per pack."""
-        folders = [Tables({address: path}, {}) for address, path in self.paths.items()]
-        return [*folders, *(Tables({}, {pack: addresses}) for pack, addresses in self.packed.items())]
-
-
 def present(root: Path) -> dict[str, Key]:
-    """Return the key of every run in a store by address; an unfinished run's key has the time of its specification."""
-    keys, packs = with_packs(root, lambda: _in_folders(root))
-    for pack in packs:
-        keys = {**pack.keys, **keys}
-    return keys
+    """Return the key of every run in a store by address; an unfinished run's key has the time of its specification.
 
-
-def _in_folders(root: Path) -> dict[str, Key]:
-    """Return the keys of the runs in folders; a link in place of a folder counts as a damaged run.
-
-    This loop takes most of the time of a listing.
+    A link in place of a folder counts as a damaged run. This loop takes most of the time of a listing.
     """
     keys: dict[str, Key] = {}
     stat, folder = os.stat, os.open(root, os.O_RDONLY)  # faster than absolute paths
@@ -113,13 +88,9 @@ def read(run: Run) -> Found | None:
         return None
 
 
-def with_tables(root: Path, addresses: Sequence[str], work: Callable[[Tables], _Result]) -> _Result:
-    """Return `work(tables)` for the tables of metrics of finished runs; damaged tables are left out."""
-    return wherever(lambda: work(_intact_tables(root, addresses)))
-
-
-def _intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
-    found, packs = Tables({}, {}), packs_of(root)
+def intact_tables(root: Path, addresses: Iterable[str]) -> dict[str, Path]:
+    """Return the path of each run's table of metrics by address; damaged tables are left out."""
+    found = {}
     for address in addresses:
         run = Run(root / address)
         path = run.metrics_path
@@ -128,13 +99,7 @@ def _intact_tables(root: Path, addresses: Iterable[str]) -> Tables:
             expected = _files(read_plain(run.manifest_path))[path.name]
             if fingerprint(path) != expected:
                 raise ValueError(f"{path.name} is damaged")
-            found.paths[address] = path
-        except FileNotFoundError:
-            pack = None if run.path.is_dir() else next((one for one in packs if address in one.keys), None)
-            if pack is not None:
-                found.packed.setdefault(pack, []).append(address)
-            elif run.pack is not None or (run.metrics_path.exists() and run.manifest_path.exists()):  # moved meanwhile
-                raise
+            found[address] = path
         except (StoreError, OSError, ValueError, LookupError):
             continue
     return found

@@ -15,7 +15,6 @@ from anchorlab.runs.cell import Cell
 from anchorlab.runs.lease import LEASE, holder
 from anchorlab.runs.lock import Lock
 from anchorlab.runs.names import is_address
-from anchorlab.runs.pack import packs_of, with_packs
 from anchorlab.runs.run import Run
 from anchorlab.runs.run_directory import RunDirectory
 
@@ -31,10 +30,15 @@ class Store(Drawable):
     """The runs in the directory `root`: by default $ANCHORLAB_STORE, else `runs` in the working directory.
 
     Nothing is written outside `root`, and nothing before a run is opened. Several processes may share a store.
+
+    Errors: `StoreError` for a store with packs, files of many runs that version 0.2 made.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
         self.root = Path(root if root is not None else os.environ.get("ANCHORLAB_STORE") or "runs").absolute()
+        if any((self.root / "packs").glob("*.sqlar")):
+            remedy = "unpack them with anchorlab 0.2: `anchorlab runs unpack`"
+            raise StoreError(f"{self.root / 'packs'}: holds packed runs, which this version does not read; {remedy}")
 
     @classmethod
     def of(cls, given: "Store | str | Path | None") -> "Store":
@@ -82,13 +86,9 @@ class Store(Drawable):
         """Return all runs, finished or not, in order of their addresses, without reading them."""
         if not self.root.is_dir():
             return []
-        names, packs = with_packs(self.root, self._folders)
-        return [Run(self.root / name) for name in sorted(names.union(*(pack.keys for pack in packs)))]
-
-    def _folders(self) -> set[str]:
-        """Return the addresses of the runs in folders; a link in place of a folder counts as a damaged run."""
-        with os.scandir(self.root) as found:
-            return {one.name for one in found if is_address(one.name) and (one.is_dir() or one.is_symlink())}
+        with os.scandir(self.root) as found:  # a link in place of a folder counts as a damaged run
+            names = [one.name for one in found if is_address(one.name) and (one.is_dir() or one.is_symlink())]
+        return [Run(self.root / name) for name in sorted(names)]
 
     def select(self, *conditions: str) -> "list[Entry]":
         """Return the runs that fulfil all conditions, in order of addresses.
@@ -129,63 +129,29 @@ class Store(Drawable):
         Errors: as `select`; `StoreError` that names the damaged files of any run that fulfils the conditions, or may.
         """
         from anchorlab.runs.curves import all_metrics
-        from anchorlab.runs.scan import Tables, with_tables
+        from anchorlab.runs.scan import intact_tables
 
         found, undecided = self._select(conditions)
         asked = {one.address for one in [*found, *undecided] if one.state != "unfinished"}
         damaged = {one.address for one in [*found, *undecided] if one in undecided or one.state == "damaged"}
-
-        def read(tables: Tables) -> "polars.DataFrame":
-            if lost := [Run(self.root / one) for one in sorted((asked - tables.addresses) | damaged)]:
-                problems = [problem for run in lost for problem in run.problems()]
-                raise StoreError("; ".join(problems) or f"{lost[0].path}: changed while it was read; try again")
-            try:
-                return all_metrics(tables)
-            except ValueError as error:
-                problems = [problem for one in sorted(tables.addresses) for problem in Run(self.root / one).problems()]
-                raise StoreError("; ".join(problems) or f"{self.root}: {error}") from None
-
-        return with_tables(self.root, sorted(asked), read)
-
-    def pack(self, *conditions: str) -> list[str]:
-        """Move the small finished runs that fulfil the conditions into packs; return their addresses.
-
-        A pack is one file for up to 10,000 runs of at most 1 MB each, in place of six files for each run. Packed runs
-        are read like any others, even by other processes during the packing. Damaged runs stay where they are.
-
-        >>> store.pack("study=truncation/associative-memory")
-
-        Errors: as `select`; `InUseError` while another process packs.
-        """
-        from anchorlab.runs.packing import pack_runs
-
+        tables = intact_tables(self.root, sorted(asked))
+        if lost := [Run(self.root / one) for one in sorted((asked - tables.keys()) | damaged)]:
+            problems = [problem for run in lost for problem in run.problems()]
+            raise StoreError("; ".join(problems) or f"{lost[0].path}: changed while it was read; try again")
         try:
-            return pack_runs(self.root, (one.address for one in self._select(conditions)[0]), self._put_aside)
-        finally:
-            self._clear()
-
-    def unpack(self, *conditions: str) -> list[str]:
-        """Move the packed runs that fulfil the conditions back into folders; return their addresses.
-
-        Errors: as `pack`; `StoreError` for a damaged pack.
-        """
-        from anchorlab.runs.packing import unpack_runs
-
-        return unpack_runs(self.root, (one.address for one in self._select(conditions)[0]))
+            return all_metrics(tables)
+        except ValueError as error:
+            problems = [problem for one in tables for problem in Run(self.root / one).problems()]
+            raise StoreError("; ".join(problems) or f"{self.root}: {error}") from None
 
     def problems(self) -> list[str]:
-        """Read every file of all packs and runs, and return one line per problem; empty if there is none."""
-        packs = (pack.problem() for pack in packs_of(self.root))
-        return [
-            *self._links(),
-            *(problem for problem in packs if problem is not None),
-            *(problem for run in self.runs() for problem in run.problems()),
-        ]
+        """Read every file of all runs, and return one line per problem; empty if there is none."""
+        return [*self._links(), *(problem for run in self.runs() for problem in run.problems())]
 
     def _links(self) -> list[str]:
         """Return one line for each of the store's own folders that is a link."""
         found = []
-        for name in ("answers", "index", "packs", "studies", "workers"):
+        for name in ("answers", "index", "studies", "workers"):
             try:
                 check_way(self.root / name, self.root)
             except StoreError as error:
@@ -210,24 +176,14 @@ class Store(Drawable):
 
     def remove_all(self, addresses: Iterable[str]) -> dict[str, StoreError | None]:
         """Remove runs; return by address None for a removed run, or the error with which `remove` would refuse it."""
-        from anchorlab.runs.pack import pack_with
-        from anchorlab.runs.packing import drop_packed
-
         found: dict[str, StoreError | None] = {}
-        packed = set()
         for address in addresses:
             try:
-                run = self.find(address)
-                if pack_with(self.root, run.address) is not None:
-                    packed.add(run.address)
-                if os.path.lexists(run.path):
-                    self._put_aside(run)
+                self._put_aside(self.find(address))
                 found[address] = None
             except StoreError as error:
                 found[address] = error
         self._clear()
-        if packed:
-            drop_packed(self.root, packed)
         return found
 
     def _put_aside(self, run: Run) -> None:

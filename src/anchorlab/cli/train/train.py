@@ -63,13 +63,13 @@ def train(
         trained = run([experiment], trained_in, workers, device, execution, report, on=on)[0]
     last, diverged = last_metrics(trained.metrics), trained.diverged
     if json:
-        place = {"run": trained.run.address, "path": str(trained.run.place)}
+        place = {"run": trained.run.address, "path": str(trained.run.path)}
         seeds_lost = sorted({experiment.members.seeds[member] for member in diverged})
         print_json({**place, "diverged": seeds_lost, "last": last.to_dicts()})
     else:
         members_text = counted(len(experiment.members), "member")
         print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
-        print_text(f"run {trained.run.address} in {trained.run.place}", wrapped=False)
+        print_text(f"run {trained.run.address} in {trained.run.path}", wrapped=False)
     if problem := divergence(trained_in, {trained.run.address: trained.run.label}):  # also of a run that was kept
         print_problem(problem)
     return 1 if diverged else 0
