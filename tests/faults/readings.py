@@ -64,7 +64,8 @@ def _of_run(run: Run) -> object:
 
 
 def _curves(run: Run) -> object:
-    if (found := Index(run.path.parent).curves_of(run.address)) is None:
+    index = Index(run.path.parent)
+    if (found := index.curves(index.entries()).get(run.address)) is None:
         raise AnchorlabError(f"{run.address} has no curves")
     return found
 

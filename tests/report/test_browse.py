@@ -2,7 +2,6 @@
 
 import json
 import re
-import urllib.request
 import zlib
 from base64 import b64decode
 from dataclasses import replace
@@ -11,11 +10,9 @@ import pytest
 
 from anchorlab.errors import SpecError
 from anchorlab.report import write_browser
-from anchorlab.report.serving import Browser
 from anchorlab.runs import Cell, Index, Store, metrics_frame, record_use
 from anchorlab.runs.atomic_files import write_file
 from tests.report.hand_made_findings import make_findings
-from tests.report.served_stores import REPORT, get, keep_study, served
 
 NASTY = '</script><img src=x onerror="alert(1)">&amp;'
 
@@ -46,7 +43,11 @@ def store(tmp_path):
 
 @pytest.fixture
 def with_study(store):
-    folder = keep_study(store, "<!DOCTYPE html>a page")
+    folder = store.root / "studies" / "anchor-identity" / "quick"
+    folder.mkdir(parents=True)
+    findings = replace(make_findings(), study="anchor/identity", profile="quick")
+    write_file(folder, "findings.json", [findings.to_json().encode()])
+    (folder / "report.html").write_text("<!DOCTYPE html>a page")
     record_use(folder, "anchor/identity", "quick", [store.runs()[0].address])
     return store
 
@@ -149,71 +150,9 @@ def test_what_findings_add_to_the_page_is_data(with_study):
     assert NASTY not in many and studies[3]["title"] == NASTY
 
 
-@pytest.fixture
-def server(with_study):
-    with served(with_study) as made:
-        yield made
-
-
-@pytest.mark.nightly
-def test_it_is_served_on_the_loopback_to_who_has_the_token(server):
-    assert server.server_address[0] == "127.0.0.1"
-    assert urllib.request.urlopen(server.address).status == 200
-    address = server.store.runs()[0].address
-    for path in ("/", "/?token=", "/?token=wrong", f"/curves/{address}", REPORT):
-        answer, content = get(server, path)
-        assert answer.status == 403 and server.token.encode() not in content, path
-    first, content = get(server, f"/?token={server.token}")
-    assert "connect-src 'self'" in content.decode() and data_of(content.decode())["served"]
-    cookie = first.getheader("Set-Cookie")
-    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
-    assert server.token not in content.decode()
-    kept = {"Cookie": cookie.partition(";")[0]}
-    assert get(server, "/", **kept)[0].status == 200
-    answer, content = get(server, REPORT, **kept)
-    assert (answer.status, content) == (200, b"<!DOCTYPE html>a page")
-    # another host's name that was made to lead here
-    assert get(server, "/", Host=f"evil.example:{server.server_port}", **kept)[0].status == 403
-
-
-@pytest.mark.nightly
-def test_it_serves_curves_and_pages_and_no_other_files(server, tmp_path):
-    token = f"?token={server.token}"
-    finished = [run for run in server.store.runs() if run.finished]
-    answer, content = get(server, f"/curves/{finished[0].address}{token}")
-    assert answer.getheader("Content-Encoding") == "deflate"
-    (curve,) = json.loads(zlib.decompress(content))
-    assert curve["steps"] == [0, 10] and curve["mean"][1] == finished[0].spec["model"]["layers"]
-    unfinished = next(run for run in server.store.runs() if not run.finished)
-    assert get(server, f"/curves/{unfinished.address}{token}")[1] == b"[]"
-    (tmp_path / "report.html").write_text("secret")
-    (server.store.root / "studies" / "report.html").write_text("secret")
-    others = [f"/curves/{'0' * 20}", "/curves/..", f"/{finished[0].address}/spec.json", "/index/runs.sqlite"]
-    others += ["/studies/anchor-identity/quick/findings.json", "/studies/report.html", "/studies/a/b/c/report.html"]
-    others += ["/studies/../../report.html", "/studies/..%2f..%2freport.html", "/studies//etc/passwd"]
-    for path in others:
-        answer, content = get(server, f"{path}{token}")
-        assert answer.status == 404 and b"secret" not in content, path
-
-
-@pytest.mark.nightly
-def test_the_served_page_is_made_anew(server):
-    server.store.remove(server.store.runs()[0].address)
-    page = urllib.request.urlopen(server.address).read().decode()
-    assert len(table_of(page)) == 3
-
-
-@pytest.mark.nightly
-def test_a_port_in_use_is_named(server):
-    with pytest.raises(SpecError, match=rf"^port: {server.server_port} cannot be used"):
-        Browser(server.store, server.server_port)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--serve", "--out", "x.html"], "out: nothing is written when the page is served"),
-        (["--port", "8000"], "port: only a served page has one; add --serve"),
         (["--store", "none"], "none: has no runs"),
         (["--out", "none/x.html"], "out: there is no folder"),
     ],

@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from anchorlab.report.browse import StudyRow, browser_page
-from anchorlab.runs import Cell, Entry, Index, Store, metrics_frame
+from anchorlab.runs import Entry, Index, Store
 from tests.browser import until
 from tests.report.hand_made_findings import make_findings
-from tests.report.served_stores import served
 
 RUNS = 10_000
 PAINT, FILTER = 1000, 100  # milliseconds
@@ -295,29 +294,3 @@ def test_nothing_is_wider_than_the_window(opened, width, scheme):
     )
     bright = [sum(map(int, re.findall(r"\d+", one)[:3])) for one in (back, ink)]
     assert (bright[0] > bright[1]) is (scheme == "light")
-
-
-@pytest.mark.nightly
-def test_a_served_page_fetches_the_curves_of_a_run_and_hides_its_token(browser, tmp_path):
-    store = Store(tmp_path / "store")
-    rows = [(0, 0, step, "test", "all", "none", "accuracy", step / 10) for step in (0, 10)]
-    with store.open(Cell({"model": {"layers": 2}, "members": {"seeds": [0]}, "format": 1}, label="served")) as run:
-        run.finish(metrics_frame(rows))
-    complaints = []
-    with served(store) as server:
-        context = browser.new_context(reduced_motion="reduce")
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(server.address)
-        page.locator("#table tbody tr[data-row]").click()
-        page.wait_for_selector(".uplot")
-        assert page.inner_text("#chosen strong") == "1 (1 to 1)"
-        assert server.token not in page.url
-        page.reload()  # the cookie is enough
-        assert page.inner_text("#status").startswith("1 run, ")
-        other = browser.new_context().new_page()
-        assert other.goto(page.url).status == 403
-        other.context.close()
-        context.close()
-    assert complaints == []

@@ -52,7 +52,7 @@ commands = {
     "landscape": ("inspect", "Measure every subset of the heads: all circuits of a run."),
     "score": ("inspect", "Score a file of rankings of the units of known models."),
     "report": ("studies", "Write one HTML page with all findings in the store."),
-    "browse": ("studies", "Write or serve one page over the store: runs, curves, claims."),
+    "browse": ("studies", "Write one page over the store: runs, curves, claims."),
 }
 """The room of each command, a folder with a module of its name, and its help."""
 

@@ -3,7 +3,7 @@
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -20,7 +20,7 @@ from anchorlab.runs import Entry, Fields, Index, Store, differences, studies_by_
 from anchorlab.viewer.page_data import script_json
 
 MOST_CURVES = 20_000
-"""The largest number of runs with curves in a page, about 0.8 kB each; a served page has the curves of all runs."""
+"""The largest number of runs with curves in a page, the newest, about 0.8 kB each."""
 
 _TELLING = 5  # fields that tell runs apart and are shown by default
 _ALSO = ("members", "state", "when", "MB", "studies")
@@ -49,8 +49,7 @@ def write_browser(store: Store | str | Path | None = None, path: Path | str | No
     entries = index.entries()
     newest = sorted(entries, key=lambda entry: entry.modified, reverse=True)[:MOST_CURVES]
     curves = index.curves(newest)
-    studies = study_rows(store, lambda page: quote(relpath(page, path.absolute().parent)))
-    return write_page(browser_page(store, entries, index, studies, curves), path)
+    return write_page(browser_page(store, entries, index, study_rows(store, path), curves), path)
 
 
 def browser_page(
@@ -58,15 +57,14 @@ def browser_page(
     entries: Sequence[Entry],
     index: Index,
     studies: Sequence[StudyRow],
-    curves: Mapping[str, bytes] | None,
+    curves: Mapping[str, bytes],
 ) -> str:
-    """Return the page as text. Without `curves`, the page requests each run's curves from its server."""
+    """Return the page as text, with the curves of runs by address, as `Index.curves` returns them."""
     table = run_table(Fields(entries, lambda: index.ends(entries), lambda: studies_by_run(store.root)))
     order = [entries[at].address for at in table["order"]]
-    packed = [b64encode((curves or {}).get(address, b"")).decode() for address in order]
-    lengths = [len(one) for one in packed] if curves is not None else []
+    packed = [b64encode(curves.get(address, b"")).decode() for address in order]
     shown = {"symbols": SYMBOLS, "studies": [_study_data(one) for one in studies]}
-    data = {**table, **shown, "served": curves is None, "lengths": lengths}
+    data = {**table, **shown, "lengths": [len(one) for one in packed]}
     return (
         environment()
         .get_template("browse.html.jinja")
@@ -74,9 +72,8 @@ def browser_page(
             title=f"Runs in {store.root.name}",
             count=len(entries),
             has_studies=bool(studies),
-            served=curves is None,
             data=Markup(script_json(data)),
-            curves=Markup("".join(packed) if curves is not None else ""),
+            curves=Markup("".join(packed)),
             chart_script=Markup(_vendored("uPlot.iife.min.js")),
             chart_style=Markup(_vendored("uPlot.min.css")),
         )
@@ -151,14 +148,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def study_rows(store: Store, address: Callable[[Path], str]) -> list[StudyRow]:
-    """Return the studies in a store; `address` returns the address of a page's file. Errors: `StoreError`."""
+def study_rows(store: Store, path: Path) -> list[StudyRow]:
+    """Return the studies in a store, for the browsing page in the file `path`. Errors: `StoreError`."""
     from anchorlab.studies import findings_directory, kept_findings
 
     rows = []
     for findings in kept_findings(store):
         page = findings_directory(store, findings.study, findings.profile) / "report.html"
-        rows.append(StudyRow(findings, address(page) if page.exists() else None))
+        address = quote(relpath(page, path.absolute().parent)) if page.exists() else None
+        rows.append(StudyRow(findings, address))
     return rows
 
 

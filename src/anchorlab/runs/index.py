@@ -80,20 +80,6 @@ class Index:
         finished = _finished(entries)
         return self.use(lambda connection: _measured(self.root, connection, finished, "curves"))
 
-    def curves_of(self, address: str) -> bytes | None:
-        """Return the curves of one run, compressed by `packed`; None if the run is unfinished or damaged."""
-        run = Run(self.root / address)
-        if not run.finished:
-            return None
-        changed = run.changed
-
-        def read(connection: sqlite3.Connection) -> bytes | None:
-            rows = connection.execute("SELECT * FROM curves WHERE address = ?", (address,))
-            return next((row[3] for row in map(_checked, rows) if row[1] == changed), None)
-
-        found = self.use(read)
-        return found or next((packed(one.curves) for _, one in _measure(self.root, [address])), None)
-
     def use(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
         """Return `work(connection)` for the index on disk, which is rebuilt if damaged; else for an index in memory.
 
