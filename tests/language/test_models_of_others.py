@@ -14,8 +14,8 @@ import anchorlab
 from anchorlab.cli import main
 from anchorlab.errors import SpecError
 from anchorlab.language import checkpoints
-from anchorlab.language.endpoint.wire import open_tokenizer
 from anchorlab.language.pretrained import pretrained
+from anchorlab.language.tokenizer import open_tokenizer
 from tests.language.tiny import hugging_face
 
 SOURCE = Path(anchorlab.__file__).parent
@@ -37,7 +37,7 @@ def test_every_call_refuses_the_code_of_others():
     assert {place.partition(":")[0] for place in found} >= {
         "language/pretrained.py",
         "language/convert.py",
-        "language/endpoint/wire.py",
+        "language/tokenizer.py",
     }
     for place, call in found.items():
         given = {one.arg: one.value for one in call.keywords}

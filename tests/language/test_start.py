@@ -4,8 +4,7 @@ import pytest
 
 from anchorlab.language import Prompt, Questions, continue_text, next_words, wrap
 from anchorlab.language.asking import LocalSpeaker, Request, Turn
-from anchorlab.language.endpoint.server import Server
-from anchorlab.language.endpoint.wire import Writer
+from anchorlab.language.asking.chat import text_for_server
 from anchorlab.language.start import beginning, start_token
 from tests.language.asking.bytes import END, byte_model, tokenizer
 
@@ -96,11 +95,21 @@ def test_a_chat_that_begins_with_the_start_does_not_get_it_twice(begins):
         assert LocalSpeaker(begins, start=start).ids(Request((Turn("user", "Hi"),))) == expected
 
 
-def test_a_server_that_adds_the_start_is_not_sent_it(begins, left_to_others, tmp_path):
+def test_a_server_that_adds_the_start_is_not_sent_it(begins, left_to_others):
     """The server puts the token before the text where its tokenizer does; elsewhere it comes with the text."""
     for model, sent in ((begins, "Hi"), (left_to_others, f"{END}Hi")):
-        folder = tmp_path / model.name
-        model.tokenizer.save_pretrained(folder)
-        writer = Writer(Server(url="http://localhost:1/v1", model="m", tokenizer=str(folder)))
         for text in ("Hi", f"{END}Hi"):
-            assert writer.text(Request((Turn("user", text),), chat=False)) == f"{sent}\n"
+            request = Request((Turn("user", text),), chat=False)
+            assert text_for_server(model.tokenizer, request, "m") == f"{sent}\n"
+
+
+SHOTS = (Turn("user", "a = 1. What is a?"), Turn("assistant", "1"), Turn("user", "b = 2. What is b?"))
+
+
+@pytest.mark.parametrize("name", ["begins", "left_to_others"])
+@pytest.mark.parametrize("chat", [True, False])
+@pytest.mark.parametrize("begun", ["", "The value is"])
+def test_a_server_reads_what_a_local_model_reads(request, name, chat, begun):
+    model, asked = request.getfixturevalue(name), Request(SHOTS, begun, chat)
+    text = text_for_server(model.tokenizer, asked, "m")
+    assert model.tokenizer(text)["input_ids"] == LocalSpeaker(model).ids(asked)

@@ -1,22 +1,34 @@
-"""Asks a server a number of questions and writes the answers: what the tests kill.
+"""Asks a server and writes the answers: what the tests kill.
 
-`python -m tests.language.endpoint.asker URL JOURNAL COUNT CONCURRENT OUT`
+`python -m tests.language.endpoint.asker ADDRESS JOURNAL ACCESS REQUESTS OUT`
 """
 
 import json
 import signal
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from anchorlab.language.endpoint import Endpoint, Pace, Server
-from tests.language.endpoint.kit import SOON, question
+from anchorlab.language.asking.request import Request, Turn
+from anchorlab.language.endpoint import Access, Endpoint
 
 # a parent that runs in the background leaves SIGINT ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def question(text, **fields):
+    return Request((Turn("user", str(text)),), **fields)
+
+
+def written(requests):
+    return json.dumps([asdict(request) for request in requests])
+
+
+def read(text):
+    return [Request(**one | {"turns": tuple(Turn(**turn) for turn in one["turns"])}) for one in json.loads(text)]
+
+
 if __name__ == "__main__":
-    url, journal, count, concurrent, out = sys.argv[1:]
-    pace = Pace(concurrent=int(concurrent))
-    speaker = Endpoint(Server(url=url, model="tiny"), Path(journal), pace, SOON)
-    said = speaker.say([question(number) for number in range(int(count))])
-    Path(out).write_text(json.dumps([each.text for each in said]))
+    address, journal, access, requests, out = sys.argv[1:]
+    replies = Endpoint(address, Path(journal), Access.parse(json.loads(access))).say(read(requests))
+    Path(out).write_text(json.dumps([asdict(reply) for reply in replies]))

@@ -197,9 +197,9 @@ def study(
     on = where.backend(device)
     options = at_server or EndpointOptions()
     model = options.address(model, download)
-    options.check_used(" ".join([*(one.profile for one in plan), str(model)]))
+    access = options.access(" ".join([*(one.profile for one in plan), str(model)]))
     held = [shared.existing_store(folder, "parts") for folder in parts or ()]
-    runner = _Runner(kept, model, revision, download, options.access(), workers, device, on, held, quiet=json)
+    runner = _Runner(kept, model, revision, download, access, workers, device, on, held, quiet=json)
     if only:
         return _train_only(plan, only, runner, json)
     if dry_run:

@@ -1,140 +1,145 @@
 """A language model behind an OpenAI-compatible server."""
 
 import asyncio
-from collections.abc import Container, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+import os
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from anchorlab.errors import SpecError
+from anchorlab.language.address import read_address
 from anchorlab.language.asking.request import OnProgress, Request, Said
-from anchorlab.language.endpoint.budget import Budget
+from anchorlab.language.endpoint.access import Access
 from anchorlab.language.endpoint.journal import Journal
-from anchorlab.language.endpoint.pace import Pace, Patience
-from anchorlab.language.endpoint.secret import read_secret
-from anchorlab.language.endpoint.sender import Sender
-from anchorlab.language.endpoint.server import Dialect, Server, read_address
+from anchorlab.language.endpoint.wire import Writer, is_of_model, read_reply
+from anchorlab.printable import printable
+
+_NO_CONTINUING = "give the model's tokenizer, or ask without a beginning, or in plain text (chat=False)"
+_LATER = "run it again later; no question is asked twice"
+_LONGEST = 300  # characters of a server's words
 
 
 class Endpoint:
     """A model behind an OpenAI-compatible server, as a `Speaker`.
 
-        server = Server(url="http://127.0.0.1:8000/v1", model="Qwen/Qwen3-0.6B")
-        endpoint = Endpoint(server, Path("answers.jsonl"), Pace(requests=600))
-        endpoint.say([Request((Turn("user", "a = 5. What is a?"),))])
+        model = Endpoint("http://127.0.0.1:8000/v1#Qwen/Qwen3-0.6B", Path("answers.jsonl"), Access(concurrent=16))
+        model.say([Request((Turn("user", "a = 5. What is a?"),))])
 
-    Every answer is written to the journal before it is used. A question with an answer in the journal is never sent
-    again: not by this process, not by the next one after a kill, and not by another study that uses the same file. A
-    kill loses at most the answers in flight, up to `pace.concurrent`; their questions are sent again.
+    The `openai` client waits and tries again. The journal keeps every answer, and no question that has one is sent
+    again. An error or a kill loses at most the answers in flight.
 
-    Fields
-        name: the model's name
-        tally: counts of requests and outcomes
+    Errors: `SpecError` for an invalid address, for a tokenizer that is not on this machine, and without `openai`.
     """
 
-    def __init__(
-        self,
-        server: Server,
-        journal: Path,
-        pace: Pace | None = None,
-        patience: Patience | None = None,
-        budget: Budget | None = None,
-    ) -> None:
-        """Prepare the endpoint; nothing is sent yet.
-
-        Args:
-            server: which server and model.
-            journal: the file that keeps every request and answer; created if missing.
-            pace: the number of concurrent requests, and the limits on requests and tokens per minute; None: 8 requests
-                at a time, without limits.
-            patience: timeouts and retries.
-            budget: prices, and the maximum to spend.
-
-        Errors: `SpecError` for a key that no header can carry, and for a tokenizer that is not on this machine.
-        """
-        secret = read_secret(server.key_variable)
-        self.name, self._journal = server.model, Journal(journal, server, secret)
-        settings = pace or Pace(), patience or Patience(), budget or Budget()
-        self._sender = Sender(server, self._journal, secret, *settings)
-        self.tally = self._sender.tally
-        self._asked = False
+    def __init__(self, address: str, journal: Path, access: Access | None = None) -> None:
+        try:
+            import openai
+            from anyio.from_thread import start_blocking_portal
+        except ImportError as error:
+            raise SpecError("openai", "is not installed", "run pip install 'anchorlab[language]'") from error
+        self._openai, self._portal = openai, start_blocking_portal
+        self._url, self.name = read_address(address)
+        self._access, self._journal = access or Access(), Journal(journal)
+        self._writer = Writer(self._url, self.name, self._access)
+        self._found, self._continues = False, self._access.continues
 
     def say(self, requests: Sequence[Request], progress: OnProgress | None = None) -> list[Said]:
         """Return the model's reply to each request; equal requests are sent once.
 
-        `progress` is called after every answer with the number of distinct requests answered, journal included, and
-        their total.
+        `progress` is called after every answer with the number of distinct requests answered, and their total.
 
-        Errors: `SpecError`, of one line, if the server cannot be reached, asks for a key, does not know the model,
-        answers under another model's name, rejects a request or fails too often; if the budget could be exceeded (the
-        first call checks all its requests in advance, later calls each request in turn); and if `openai` is missing.
-        Answers that arrived before the error are kept. `StoreError` if the journal is damaged, in use by another
-        process, or cannot be written.
+        Errors: `SpecError`, of one line, if the server does not reply, rejects a request or answers under another
+        model's name; `StoreError` as `Journal.opened`.
         """
-        keys = list(map(self._sender.writer.key, requests))
+        keys = [self._writer.key(request) for request in requests]
         asked = dict(zip(keys, requests, strict=True))
-        with self._journal as journal:
-            new = {key: request for key, request in asked.items() if key not in journal.answers}
-            self.tally.remembered += len(asked) - len(new)
-            answered = count(len(asked) - len(new) + 1)
+        with self._journal.opened():
+            left = {key: request for key, request in asked.items() if key not in self._journal.answers}
+            try:
+                if left:
+                    with self._portal() as portal:  # in another thread, since a notebook runs an event loop in this one
+                        portal.call(self._ask, left, len(asked), progress)
+            except ExceptionGroup as failed:
+                error = failed.exceptions[0]
+                raise self._explained(error) if isinstance(error, self._openai.APIError) else error from None
+            return [self._journal.answers[key] for key in keys]
 
-            def advance() -> None:
-                if progress is not None:
-                    progress(next(answered), len(asked))
+    async def _ask(self, left: dict[str, Request], total: int, progress: OnProgress | None) -> None:
+        """Send the requests that are left, and remove each when its answer is kept."""
+        access, api_key = self._access, os.environ.get(self._access.key_variable, "").strip()
+        if not (api_key.isascii() and api_key.isprintable()):  # the client's error would show it
+            raise SpecError("key", f"${access.key_variable} holds signs that no key has", "set it to the key alone")
+        place, turn = asyncio.Semaphore(access.concurrent), asyncio.Lock()
 
-            if new and not self._asked:
-                self._sender.purse.check(new.values())
-                self._asked = True
-            if new:
-                _run(self._sender.ask(new, advance))
-            return [journal.answers[key] for key in keys]
+        async def ask(key: str, request: Request) -> None:
+            async with place:
+                async with turn:
+                    await asyncio.sleep(60 / access.requests_a_minute if access.requests_a_minute else 0)
+                self._journal.keep(key, request, *await self._answer(request))
+            del left[key]
+            if progress is not None:
+                progress(total - len(left), total)
 
-    def check(self, requests: Iterable[Request]) -> None:
-        """Check, before any request is sent, that the budget covers them all; answers in the journal cost nothing.
+        self._options = {} if api_key else {"headers": {"Authorization": self._openai.Omit()}}
+        client = self._openai.AsyncOpenAI(
+            base_url=self._url, api_key=api_key or "none", max_retries=access.tries - 1, timeout=access.timeout
+        )
+        async with client as self._client, asyncio.TaskGroup() as group:
+            await self._check([request for request in left.values() if request.chat and request.begun])
+            for key, request in left.items():
+                group.create_task(ask(key, request))
 
-        Errors: `SpecError` at `max_cost` if it does not; `StoreError` as `say`.
-        """
-        asked = {self._sender.writer.key(request): request for request in requests}
-        kept: Container[str] = ()
-        if self._journal.path.exists():
-            with self._journal as journal:
-                kept = journal.answers
-        self._sender.purse.check(request for key, request in asked.items() if key not in kept)
+    async def _check(self, begun: Sequence[Request]) -> None:
+        """Check that a server is there and, for begun answers, that it continues them."""
+        if not self._found:
+            with suppress(self._openai.APIStatusError):  # not every server lists its models
+                await self._client.with_options(max_retries=0).get("/models", cast_to=str, options=self._options)
+            self._found = True
+        if begun and self._access.tokenizer is None:
+            if self._continues is None:  # ask for a contradiction, which a server that knows the field rejects
+                try:
+                    await self._post(self._writer.body(begun[0]) | {"add_generation_prompt": True, "max_tokens": 1})
+                    self._continues = False
+                except (self._openai.BadRequestError, self._openai.UnprocessableEntityError):
+                    self._continues = True
+            if not self._continues:
+                raise SpecError("endpoint", f"{self._url} does not go on with a begun answer", _NO_CONTINUING)
 
+    async def _post(self, body: dict[str, Any]) -> Any:
+        path = "/chat/completions" if "messages" in body else "/completions"
+        return await self._client.post(path, cast_to=object, body=body, options=self._options)
 
-class Access(Dialect):
-    """All settings for requests to a server except its address and the model's name.
+    async def _answer(self, request: Request) -> tuple[Said, str]:
+        """Return an answer, and the name under which the model gives it."""
+        try:
+            reply = await self._post(self._writer.body(request))
+            said, name = read_reply(reply, request), str(reply.get("model") or "")
+        except self._openai.APIError as error:
+            if error.code in ("content_filter", "content_policy_violation"):
+                return Said("", "refusal"), ""
+            raise self._explained(error, request) from None
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+            raise SpecError("endpoint", f"{self._url} replied without an answer", "check the address") from None
+        if name != self._access.answers_as and not is_of_model(name, self.name):
+            problem = f"{self.name!r} was asked and {printable(name)[:_LONGEST]!r} answered"
+            raise SpecError("model", problem, "give that name, or allow it (answers_as)")
+        return said, name
 
-    Fields, in addition to `Dialect`
-        pace: limits on requests and tokens per minute
-        patience: timeouts and retries
-        budget: prices, and the maximum to spend on each model
-    """
-
-    pace: Pace = Pace()
-    patience: Patience = Patience()
-    budget: Budget = Budget()
-
-    def open(self, address: str, journal: Path) -> Endpoint:
-        """Return the model at an address such as `http://127.0.0.1:8000/v1#NAME`; nothing is sent yet.
-
-        Args:
-            address: the server's URL and the model's name
-            journal: the file that keeps every request and answer
-
-        Errors: as `read_address`, `Server` and `Endpoint`.
-        """
-        url, model = read_address(address)
-        own = {name: getattr(self, name) for name in Dialect.model_fields}
-        return Endpoint(Server(url=url, model=model, **own), journal, self.pace, self.patience, self.budget)
-
-
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` to its end, in a thread of its own if an event loop is already running, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(work)
-        return
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, work).result()
+    def _explained(self, error: Any, request: Request | None = None) -> SpecError:
+        """Return the error for a failed request: the field to change, the server's words and the remedy."""
+        status, words = getattr(error, "status_code", None), error.body or str(error)
+        words = words.get("message") or words.get("detail") or words if isinstance(words, dict) else words
+        words = printable(" ".join(str(words).split()))[:_LONGEST].rstrip(".")
+        if status is None:
+            return SpecError("endpoint", f"no answer from {self._url}: {words}", "start it, or check the address")
+        said = f"{self._url} says {status}: {words}"
+        if status in (401, 403):
+            return SpecError("key", said, f"set the key in ${self._access.key_variable}")
+        if status in (400, 404) and (self.name.lower() in words.lower() or "model" in str(error.code)):
+            return SpecError("model", said, f"give a name that {self._url}/models lists")
+        if status in (404, 405):
+            return SpecError("endpoint", said, "give the address up to and with /v1")
+        if status in (400, 422) and request and request.chat and request.begun and not self._access.tokenizer:
+            return SpecError("endpoint", f"does not go on with a begun answer; {said}", _NO_CONTINUING)
+        return SpecError("endpoint", said, "change the request" if status in (400, 422) else _LATER)

@@ -1,99 +1,71 @@
-"""A request in the server's format: its text, its body and its key in the journal."""
+"""Requests and replies in the server's format."""
 
 import hashlib
 import json
+import re
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from anchorlab.errors import SpecError
-from anchorlab.language.asking.chat import chat_text
-from anchorlab.language.asking.request import Request
-from anchorlab.language.endpoint.server import Server
-from anchorlab.language.model_folder import check_files
-from anchorlab.language.packaged import PACKAGED, packaged_folder
-from anchorlab.language.start import added_before, start_token
+from pydantic import TypeAdapter
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+from anchorlab.language.asking.chat import text_for_server
+from anchorlab.language.asking.request import Request, Said
+from anchorlab.language.endpoint.access import Access
+from anchorlab.language.tokenizer import open_tokenizer
 
+SAID = TypeAdapter(Said)  # checks an answer that comes from elsewhere
 _SEEDS = 2**31  # servers differ in how large a seed they take
+# servers say which dated version of a model answered: gpt-4o-2024-08-06, claude-3-5-haiku-20241022, gpt-4-0613
+_DATED = r"-(\d{4}-\d{2}-\d{2}|\d{8}|\d{4})"
 
 
 class Writer:
-    """Writes requests for a server; if its tokenizer is given, as the text that a local model reads.
+    """Writes requests to a model at a server. Errors: `SpecError` as `open_tokenizer`."""
 
-    A special token that the tokenizer puts before every text is left out, because the server's tokenizer adds it again.
+    def __init__(self, url: str, model: str, access: Access) -> None:
+        self._to: dict[str, Any] = {"url": url, "model": model, "extra": dict(access.extra)}
+        self._tokenizer = None if access.tokenizer is None else open_tokenizer(access.tokenizer)
 
-    Errors: `SpecError` as `open_tokenizer`.
-    """
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._tokenizer = None if server.tokenizer is None else open_tokenizer(server.tokenizer)
-        self._start = self._added = ""
-        if self._tokenizer is not None:
-            self._added = self._tokenizer.decode(added_before(self._tokenizer))
-            start = start_token(self._tokenizer)
-            self._start = "" if start is None else self._tokenizer.convert_ids_to_tokens(start)
-
-    def text(self, request: Request) -> str | None:
-        """Return the prompt of a text completion; None for a request that is sent as chat messages.
-
-        Errors: `SpecError` for a chat if the tokenizer has no chat template.
-        """
-        if not request.chat:
-            return self._start + request.text.removeprefix(self._added).removeprefix(self._start)
-        if self._tokenizer is None:
-            return None
-        return chat_text(self._tokenizer, request, str(self._server.tokenizer)).removeprefix(self._added)
-
-    def body(self, request: Request, cap: str) -> dict[str, Any]:
-        """Return the body of a request.
-
-        `cap` is the server's name for the maximum number of output tokens of a chat, `max_tokens` or
-        `max_completion_tokens`. The beginning of an answer is sent as a last message to continue, as vLLM, SGLang and
-        llama.cpp expect.
-        """
-        text = self.text(request)
-        made: dict[str, Any] = {"model": self._server.model, "temperature": request.temperature}
-        if request.temperature > 0:
-            made["seed"] = request.seed % _SEEDS
-        if request.stop:
-            made["stop"] = [request.stop]
-        if text is not None:
-            return made | {"prompt": text, "max_tokens": request.tokens} | dict(self._server.extra)
-        made["messages"] = [{"role": turn.role, "content": turn.text} for turn in request.turns]
-        if request.begun:
-            made["messages"].append({"role": "assistant", "content": request.begun})
-            made |= {"continue_final_message": True, "add_generation_prompt": False}
-        return made | {cap: request.tokens} | dict(self._server.extra)
+    def _text(self, request: Request) -> str | None:
+        plain = None if request.chat else request.text
+        return plain if self._tokenizer is None else text_for_server(self._tokenizer, request, self._to["model"])
 
     def key(self, request: Request) -> str:
         """Return a digest of all that the answer depends on: server, model, extra fields, the request and its text."""
-        server = self._server
         drawn = request if request.temperature > 0 else replace(request, seed=0)  # the likeliest text needs no seed
-        parts: dict[str, Any] = {"url": server.url, "model": server.model, "extra": dict(server.extra)}
-        parts |= {"request": asdict(drawn), "text": self.text(request)}
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+        parts = json.dumps(self._to | {"request": asdict(drawn), "text": self._text(request)}, sort_keys=True)
+        return hashlib.sha256(parts.encode()).hexdigest()[:32]
+
+    def body(self, request: Request) -> dict[str, Any]:
+        """Return the body of a request; the beginning of an answer is a last message to continue, as vLLM expects."""
+        body = {"model": self._to["model"], "temperature": request.temperature, "max_tokens": request.tokens}
+        body |= {"seed": request.seed % _SEEDS} if request.temperature > 0 else {}
+        body |= {"stop": [request.stop]} if request.stop else {}
+        if (text := self._text(request)) is not None:
+            body["prompt"] = text
+        else:
+            body["messages"] = [{"role": turn.role, "content": turn.text} for turn in request.turns]
+            if request.begun:
+                body["messages"].append({"role": "assistant", "content": request.begun})
+                body |= {"continue_final_message": True, "add_generation_prompt": False}
+        return {name: value for name, value in (body | self._to["extra"]).items() if value is not None}
 
 
-def open_tokenizer(name: str) -> "PreTrainedTokenizerBase":
-    """Open a tokenizer by its folder, its name in the hub's cache, or a packaged model's name, such as `smollm2`.
+def read_reply(reply: Any, request: Request) -> Said:
+    """Return the answer in a reply. Errors: `LookupError`, `TypeError`, `AttributeError`, `ValueError` without one."""
+    choice, usage = reply["choices"][0], reply.get("usage") or {}
+    message, reason = choice.get("message"), choice.get("finish_reason")
+    refusal = message and message.get("refusal")
+    # the content is None if the model used up its tokens on thinking; some servers repeat the beginning
+    text = choice["text"] if message is None else refusal or (message["content"] or "").removeprefix(request.begun)
+    if request.stop and request.stop in text:  # some servers leave it in
+        text, reason = text.split(request.stop)[0], "stop"
+    finish = "refusal" if refusal or reason == "content_filter" else "length" if reason == "length" else "stop"
+    counts = {"read": usage.get("prompt_tokens"), "written": usage.get("completion_tokens")}
+    return SAID.validate_python({"text": text, "finish": finish, **counts})
 
-    Nothing is downloaded.
 
-    Errors: `SpecError` if the tokenizer is not on this machine, if a pipe or a device is among its files, and if
-    `transformers` is not installed.
-    """
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
-    source = str(packaged_folder(name)) if name in PACKAGED else name
-    check_files(Path(source), "tokenizer")
-    try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=True)
-    except Exception:  # noqa: BLE001 - a stranger's files meet errors of several libraries, of one remedy
-        problem = f"there is no tokenizer {name} on this machine"
-        raise SpecError("tokenizer", problem, "give a folder or a name in the hub's cache") from None
+def is_of_model(name: str, model: str) -> bool:
+    """Return whether a model answers under `name`: its own, also with `@` and a revision or with a date, or none."""
+    dated = re.escape(model.removesuffix("-latest")) + _DATED
+    return not name or name == model or name.partition("@")[0] == model or bool(re.fullmatch(dated, name))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from anchorlab.errors import SpecError
 from anchorlab.language import LanguageModel, pretrained, wrap
 from anchorlab.language.asking import LocalSpeaker, Speaker
-from anchorlab.language.endpoint import is_address, read_address
+from anchorlab.language.endpoint import Endpoint, is_address, read_address
 from anchorlab.papers.pretrained.tiny import drawn_model, tiny_model
 from anchorlab.runs.atomic_files import file_name
 from anchorlab.studies.observation_context import ObservationContext
@@ -67,14 +67,14 @@ def open_speaker(setting: ModelSetting, context: ObservationContext) -> Speaker:
     A model on a server is asked according to `context.access`. All studies and profiles share a file of its answers in
     `context.answers`, so that no question is asked twice.
 
-    Errors: as `open_model`, or `Access.open`; `SpecError` for a revision of a model on a server.
+    Errors: as `open_model`, or `Endpoint`; `SpecError` for a revision of a model on a server.
     """
     if not is_address(setting.model):
         return LocalSpeaker(open_model(setting, context))
     if setting.revision is not None:
         raise SpecError("revision", "a model behind a server has none", "leave it out")
     folder = context.answers or context.folder
-    return context.access.open(setting.model, folder / file_name(f"{setting.model}.jsonl"))
+    return Endpoint(setting.model, folder / file_name(f"{setting.model}.jsonl"), context.access)
 
 
 def untrained_speaker(speaker: Speaker) -> Speaker | None:

@@ -22,7 +22,6 @@ from anchorlab.language.asking import (
     results,
 )
 from anchorlab.language.asking.local import batches
-from anchorlab.language.endpoint import Endpoint
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting
 from anchorlab.tasks import Question, RetrievalPrompts, task
 
@@ -150,9 +149,6 @@ def answer(speaker: Speaker, setting: PromptSetting, report: Callable[[Status], 
     manner = manner_for(speaker, setting.manner)
     groups = [(name, key, one, one.questions(n, setting.seed)) for name, key, one, n in plans]
     worked = {one: one.questions(manner.examples, setting.seed, "train") for *_, one, _ in groups}
-    if isinstance(speaker, Endpoint):  # before anything is sent
-        first = {question: manner.request(question, worked[one]) for *_, one, own in groups for question in own}
-        speaker.check(first.values())
     total = len({question for *_, own in groups for question in own})
     found: dict[str, dict[Any, tuple[Asked, ...]]] = {name: {} for name, *_ in groups}
     scored: dict[str, dict[Any, Scored]] = {"formulations": {}, "steps": {}}
