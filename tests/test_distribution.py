@@ -70,10 +70,10 @@ def test_every_data_file_is_declared():
 
 
 def test_the_lowest_dependencies_are_the_declared_bounds():
-    assert lowest(["torch>=2.6,<3", "numpy>=2.0,<3", "scikit-learn>=1.5", "pydantic-core>=2.23.2"]) == [
+    assert lowest(["torch>=2.6,<3", "numpy>=2.0,<3", "scikit-learn>=1.5", "huggingface-hub>=1.31"]) == [
         "numpy==2.0",
         "scikit-learn==1.5",
-        "pydantic-core==2.23.2",
+        "huggingface-hub==1.31",
     ]
     assert len(lowest(PROJECT["dependencies"])) == len(PROJECT["dependencies"]) - 1
 
