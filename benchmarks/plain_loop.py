@@ -70,8 +70,12 @@ def train_plainly(
     seed: int = 0,
     warm_up: int = 3,
     make: Callable[[], nn.Module] = PlainTransformer,
+    mixed: bool = False,
 ) -> float:
-    """Seconds per step of one member, trained by a DataLoader loop with AdamW and gradient clipping."""
+    """Seconds per step of one member, trained by a DataLoader loop with AdamW and gradient clipping.
+
+    With `mixed`, the forward pass and the loss are under torch's autocast to bfloat16.
+    """
     torch.manual_seed(seed)
     model = make()
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-4)
@@ -83,7 +87,8 @@ def train_plainly(
             if done == warm_up:
                 began = time.perf_counter()
             optimiser.zero_grad()
-            loss = loss_of(model(tokens)[:, -1], target)
+            with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+                loss = loss_of(model(tokens)[:, -1], target)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()

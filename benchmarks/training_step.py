@@ -1,8 +1,10 @@
-"""One training step of the anchor paper's model, beside a plain PyTorch loop on the same machine in the same run.
+"""One training step of the anchor paper's model, beside plain PyTorch loops on the same machine in the same run.
 
     python benchmarks/training_step.py [--rounds 5] [--steps 10] [--json]
 
-Rounds of all variants alternate, so that a drift of the machine's speed meets them alike; medians are compared.
+Each precision has a plain loop of its own, and a bound: the step's matrix products at the speed of a large product, and
+the optimiser's bytes at the speed of a large copy. Rounds of all variants and of both speeds alternate, so that a drift
+of the machine's speed meets them alike; medians are compared.
 """
 
 import argparse
@@ -23,12 +25,39 @@ from anchorlab.training.executions import MemberExecution
 from anchorlab.training.feed import make_feed
 from anchorlab.training.optimisers import StackedOptimiser
 
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 WARM_UP = 3
+LARGE = 2048  # rows and columns of the product whose speed is taken
+COPIED = 2**26  # numbers of four bytes
 ACTIVE_WEIGHTS = 5.65e6
 # forward and backward of every matrix product, counted after leaving out what the last layer need not compute
 OPERATIONS = 12.1e9
 # AdamW reads weight, gradient and both moments and writes weight and both moments, 4 bytes each
 OPTIMISER_BYTES = 7 * 4 * ACTIVE_WEIGHTS
+PLAIN = "plain loop"
+
+
+def product_speed(dtype: torch.dtype) -> float:
+    """Operations per second of the best of three large products, on all threads, by the library that the steps use."""
+    left, right = torch.randn(2, LARGE, LARGE).to(dtype)
+    seconds = []
+    with fast_float32():
+        for _ in range(4):  # the first one prepares
+            began = time.perf_counter()
+            left @ right
+            seconds.append(time.perf_counter() - began)
+    return 2 * LARGE**3 / min(seconds[1:])
+
+
+def copy_speed() -> float:
+    """Bytes per second, read and written, of the best of three large copies."""
+    source, copy = torch.ones(COPIED), torch.zeros(COPIED)
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        copy.copy_(source)
+        seconds.append(time.perf_counter() - began)
+    return 2 * 4 * COPIED / min(seconds)
 
 
 def experiment(precision: str, members: int) -> Experiment:
@@ -100,28 +129,40 @@ def main() -> None:
     chosen = options.parse_args()
     data = task("anchor/identity").sample("train", 1000, seed=0)
     targets = data.targets[:, 0]
-    single = {precision: Member(precision) for precision in ("float32", "bfloat16")}
-    times: dict[str, list[float]] = {}
+    single = {precision: Member(precision) for precision in PRECISIONS}
+    times: dict[tuple[str, str], list[float]] = {
+        (name, precision): []
+        for precision in PRECISIONS
+        for name in (PLAIN, "one member", "ten seeds in two processes")
+    }
+    products: dict[str, list[float]] = {precision: [] for precision in PRECISIONS}
+    copies: list[float] = []
     for _ in range(chosen.rounds):
-        times.setdefault("plain loop, float32", []).append(train_plainly(data.inputs, targets, chosen.steps))
+        copies.append(copy_speed())
         for precision, member in single.items():
-            times.setdefault(f"one member, {precision}", []).append(member.take(chosen.steps))
+            products[precision].append(product_speed(PRECISIONS[precision]))
+            plain = train_plainly(data.inputs, targets, chosen.steps, mixed=precision == "bfloat16")
+            times[PLAIN, precision].append(plain)
+            times["one member", precision].append(member.take(chosen.steps))
     del single
-    for precision in ("float32", "bfloat16"):
-        times[f"ten seeds in two processes, {precision}"] = [
-            two_processes(precision, max(2, chosen.steps // 2)) for _ in range(max(1, chosen.rounds // 2))
-        ]
-    middle = {name: statistics.median(values) for name, values in times.items()}
-    plain = middle["plain loop, float32"]
+    for _ in range(max(1, chosen.rounds // 2)):
+        for precision in PRECISIONS:
+            seconds = two_processes(precision, max(2, chosen.steps // 2))
+            times["ten seeds in two processes", precision].append(seconds)
+    copied = statistics.median(copies)
+    speeds = {precision: statistics.median(values) for precision, values in products.items()}
+    bounds = {precision: OPERATIONS / speed + OPTIMISER_BYTES / copied for precision, speed in speeds.items()}
+    middle = {what: statistics.median(values) for what, values in times.items()}
     rows = [
         {
-            "what": name,
-            "milliseconds": 1e3 * middle[name],
+            "what": f"{name}, {precision}",
+            "milliseconds": 1e3 * middle[name, precision],
             "lowest": 1e3 * min(values),
             "highest": 1e3 * max(values),
-            "times faster": plain / middle[name],
+            "times faster": middle[PLAIN, precision] / middle[name, precision],
+            "times the bound": middle[name, precision] / bounds[precision],
         }
-        for name, values in times.items()
+        for (name, precision), values in times.items()
     ]
     if chosen.json:
         print(
@@ -132,6 +173,9 @@ def main() -> None:
                     "threads": torch.get_num_threads(),
                     "operations": OPERATIONS,
                     "optimiser_bytes": OPTIMISER_BYTES,
+                    "operations_per_second": speeds,
+                    "bytes_per_second": copied,
+                    "bound_milliseconds": {precision: 1e3 * bound for precision, bound in bounds.items()},
                     "rows": rows,
                 },
                 indent=2,
@@ -144,12 +188,14 @@ def main() -> None:
     for row in rows:
         print(
             f"{row['what']:40s} {row['milliseconds']:7.1f} ms  ({row['lowest']:.1f} to {row['highest']:.1f})"
-            f"  {row['times faster']:5.2f} x the plain loop"
+            f"  {row['times faster']:5.2f} x as fast as its plain loop, {row['times the bound']:.2f} x the bound"
         )
-    print(
-        f"bound: {OPERATIONS / 1e9:.1f} GFLOP of matrix products and {OPTIMISER_BYTES / 1e6:.0f} MB through the "
-        "optimiser per step"
-    )
+    for precision, bound in bounds.items():
+        print(
+            f"bound, {precision}: {1e3 * bound:.1f} ms: {OPERATIONS / 1e9:.1f} GFLOP of matrix products at "
+            f"{speeds[precision] / 1e9:.0f} GFLOP/s, and {OPTIMISER_BYTES / 1e6:.0f} MB through the optimiser at "
+            f"{copied / 1e9:.1f} GB/s"
+        )
 
 
 if __name__ == "__main__":

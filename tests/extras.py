@@ -25,4 +25,4 @@ def extra_of(name: str) -> str | None:
 
 def install(extra: str) -> str:
     """The command that installs an extra in a clone."""
-    return f"pip install -c requirements/constraints.txt -e '.[{extra}]'"
+    return f"pip install -c requirements/extras.txt -e '.[{extra}]'"

@@ -53,9 +53,9 @@ def test_what_is_left_out_is_counted_with_its_command(tmp_path, processes):
     assert lines[:6] == [
         "3 tests that take more than two seconds each",
         "1 test that drive a headless browser (make browser)",
-        "1 file: needs the extra ray: pip install -c requirements/constraints.txt -e '.[ray]'",
+        "1 file: needs the extra ray: pip install -c requirements/extras.txt -e '.[ray]'",
         "1 test: could not import 'transformer_lens_of_tomorrow': No module named 'transformer_lens_of_tomorrow'",
-        "1 test: needs the extra inspect: pip install -c requirements/constraints.txt -e '.[inspect]'",
+        "1 test: needs the extra inspect: pip install -c requirements/extras.txt -e '.[inspect]'",
         "1 test: there is no such device",
     ]
     assert lines[6] == "`make test-rest` installs what they need and runs them, `make nightly` every test"

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, Signature
 from numbers import Real
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, ConfigDict, PlainSerializer, PlainValidator, ValidationError, model_validator
 
 from anchorlab.errors import SpecError
 
@@ -112,8 +111,8 @@ class Spec(BaseModel):
         return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
 
 
-def text_schema(kind: type, parse: Callable[[str], Any], remedy: str) -> CoreSchema:
-    """Return the pydantic schema of a class whose values are text in specifications: `parse` reads it, `str` writes it.
+def text_type(kind: type, parse: Callable[[str], Any], remedy: str) -> Any:
+    """Return a pydantic type for a class whose values are text in specifications: `parse` reads it, `str` writes it.
 
     `remedy` is the remedy in the error for a value that is not text.
     """
@@ -128,8 +127,7 @@ def text_schema(kind: type, parse: Callable[[str], Any], remedy: str) -> CoreSch
         except SpecError as error:
             raise SpecError("", error.problem, error.remedy) from None
 
-    written = core_schema.plain_serializer_function_ser_schema(str)
-    return core_schema.no_info_plain_validator_function(validate, serialization=written)
+    return Annotated[Any, PlainValidator(validate), PlainSerializer(lambda value: str(value))]
 
 
 class Cut:

@@ -2,8 +2,10 @@
 
 import json
 
+import polars as pl
 import pytest
 
+from anchorlab.cli.inspect.heads import print_heads
 from anchorlab.runs import Store
 from anchorlab.training import TrainedRun
 from anchorlab.viewer import view_json, view_run
@@ -53,11 +55,32 @@ def test_one_member_is_shown_since_heads_of_others_are_other_heads(anchorlab, tw
     assert (refused.code, refused.err.strip()) == (2, "anchorlab: member: 2 is outside 2 members; choose from 0..1")
 
 
-def test_no_word_of_the_table_is_broken_at_80_columns(anchorlab, two_heads):
-    said = anchorlab("inspect", two_heads[:6], "-n", "20").out
-    detectors = "shift uniform first token fixed position induction matching broadcast profile mostly"
-    assert set(detectors.split()) <= set(said.split())
-    assert max(map(len, said.splitlines())) <= 80
+def test_the_table_is_one_block_at_80_columns(anchorlab, two_heads):
+    said = anchorlab("inspect", two_heads[:6], "-n", "20").out.splitlines()
+    assert said[2].split() == [".head", "mostly", "shift", "uniform", "position", "induction", "matching", "broadcast"]
+    assert sum(".head" in line for line in said) == 1 and max(map(len, said)) <= 80
+
+
+@pytest.mark.parametrize(("key", "shown"), [(0.4, "0.70 @1"), (0.9, "0.90 @key")])
+def test_a_broadcast_from_keys_at_no_one_offset_is_shown(capsys, key, shown):
+    scores = [("fixed_position", 0.3, 0), ("first_token", 0.3, None)]
+    scores += [("broadcast_profile", 0.7, 1), ("broadcast", key, None)]
+    rows = [
+        {
+            "member": 0,
+            "layer": 0,
+            "head": 0,
+            "detector": name,
+            "offset": offset,
+            "value": value,
+            "chance": 0.1,
+            "fires": False,
+        }
+        for name, value, offset in scores
+    ]
+    print_heads(pl.DataFrame(rows, infer_schema_length=None), "title")
+    table = capsys.readouterr().out.splitlines()
+    assert table[2].split() == [".head", "mostly", "position", "broadcast"] and shown in table[3]
 
 
 def test_writes_no_page_for_a_model_without_attention(anchorlab, trained, small, workplace):

@@ -81,6 +81,17 @@ def test_parts_that_would_be_made_are_listed(anchorlab):
     assert told == [(LOW, "1000"), (HIGH, "1000"), (LOW, "1001"), (HIGH, "1001")]
 
 
+def test_studies_of_a_pattern_that_have_no_parts_are_named(anchorlab):
+    """Claims of `order` read weights, and `open-questions` has no paper's own setting."""
+    said = anchorlab("verify", "anchor/[fo]*", "--part", "parts", "--seeds", "1000", "--dry-run", "--json")
+    assert (said.code, {one["study"] for one in json.loads(said.out)}) == (0, {STUDY})
+    assert said.err.splitlines() == [
+        "anchorlab: no part of anchor/order, anchor/open-questions: "
+        "only papers' own settings have parts, which keep no weights"
+    ]
+    assert anchorlab("verify", STUDY, "--part", "parts", "--seeds", "1000", "--dry-run", "--json").err == ""
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

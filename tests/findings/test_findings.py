@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,13 +17,10 @@ from anchorlab.findings import (
     Line,
     LineFigure,
     Map,
-    MapFigure,
-    Provenance,
-    Reference,
     Scatter,
     ScatterFigure,
     Table,
-    grid,
+    TimelineFigure,
     line,
     numbers,
 )
@@ -31,8 +29,9 @@ from anchorlab.findings.view import AttentionView, ViewPath
 from anchorlab.lens import AttentionRule, Circuit, CircuitPath
 from anchorlab.studies.circuit_panel import circuit_panel
 from anchorlab.tasks.batch import Example, Token
+from tests.findings.hand_made import FIGURES, MAPS, SCATTERS
+from tests.report.hand_made_findings import PROVENANCE
 
-PROVENANCE = Provenance("quick", "0..2", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
 CLAIM = Claim("a/b", "It is high.", "Fig 1", "about 1", "its height", (0.9, 1.0))
 PATH = ViewPath(0, 0, "key → anchor", (((1, 0),),))
 EXAMPLE = Example((Token("4", "key"), Token("3", "anchor")), ("found 3",), "4", "test")
@@ -52,10 +51,11 @@ def test_findings_go_to_json_and_back():
         PROVENANCE,
         (CLAIM.judge(0.95, "quick", "0.9 to 1", paper_setting=True), CLAIM.judge(None, "quick")),
         (
-            LineFigure("t", "c", "x", "y", (line("a", [1, 2], [[0, 1], [1, 2]]),), references=(Reference("g", 0.1),)),
-            MapFigure("t", "c", ((Map("m", grid(np.eye(2)), ("a", "b"), ("a", "b"), "x", ""),),), seeds="0"),
-            ScatterFigure("t", "c", (Scatter("s", (1, 2), (3, 4), (1, 0)),), "x", "y", "v", ("no", "yes")),
-            CircuitFigure("t", "c", (CircuitPanel("p", ("k", "q"), 2, (CircuitArrow(1, 0, "q", "k", "0.5"),)),)),
+            *(
+                figure for figure in FIGURES if not isinstance(figure, TimelineFigure)
+            ),  # an event at NaN equals no other
+            replace(FIGURES[MAPS], seeds="0"),
+            replace(FIGURES[SCATTERS], value_names=("no", "yes")),
         ),
         (Table("t", "c", ("n", "v", "w"), ((1, 0.5, "x"), (2, None, "1"))),),
         (view(torch.eye(2).expand(2, 1, 1, 1, 2, 2), predicted=[["4"], ["5"]], circuits=[[PATH]]),),

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from anchorlab.language import wrap
+from anchorlab.language import answers, wrap
 from anchorlab.language.answers import Questions, combine, first_block
 from anchorlab.language.prompts import Prompt
 from anchorlab.lens import look
+from anchorlab.models.model import predict
 from tests.language.spoken import LOUD, PROMPTS, VOCABULARY, spoken, token, tokenizer
 from tests.language.tiny import hugging_face, transformers
 
@@ -158,6 +159,38 @@ def test_numbers_are_scored_by_the_digits_that_tell_them_apart() -> None:
     edited = asked.answers({"blocks.1.mlp.W_in": torch.zeros(32, 48)})
     assert not torch.equal(edited.right[:3], found.right[:3])
     assert combine([found, edited]).notes == found[1:].notes == found.notes
+
+
+def test_a_long_answer_among_many_prompts_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One prediction for each prompt, and one for each token that follows it; parts of any size agree."""
+    long = Prompt("Madrid is", "located in the to Spain", ("located in the to France",))
+    short = [Prompt(text, "Spain", ("France",)) for text in ("Madrid is located in", "Paris is located in") * 8]
+    mixed = [*short[:5], long, *short[5:], long]
+    whole = Questions(wrap(hugging_face("llama"), tokenizer()), mixed)
+    following = whole.tokens.following.tolist()
+    assert sorted(following)[-3] == 0 and following[5] == following[-1] == 4
+    seen: list[int] = []
+
+    def counted(*given: Any, **named: Any) -> torch.Tensor:
+        found = predict(*given, **named)
+        seen.append(found.shape[:2].numel())
+        return found
+
+    monkeypatch.setattr(answers, "predict", counted)
+    found = whole.answers()
+    assert sum(seen) == len(short) + 2 * 5
+    for at, prompt in enumerate(mixed):
+        alone = Questions(whole.model, [prompt]).answers()
+        torch.testing.assert_close(found[[at]].tensors, alone.tensors, equal_nan=True)
+    weight = {"blocks.1.mlp.W_in": torch.zeros_like(whole.model.get_parameter("blocks.1.mlp.W_in"))}
+    edited = whole.answers(weight)
+    monkeypatch.setattr(answers, "_MOST", 3)
+    parts = Questions(whole.model, mixed)
+    seen.clear()
+    torch.testing.assert_close(parts.answers().tensors, found.tensors)
+    assert max(seen) == 5 and sum(seen) == len(short) + 2 * 5
+    torch.testing.assert_close(parts.answers(weight).tensors, edited.tensors)
+    torch.testing.assert_close(parts.log_probabilities(), whole.log_probabilities())
 
 
 def test_words_follow_the_prompt_and_not_what_answers_share() -> None:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import pairwise
 from math import nan
 from xml.etree import ElementTree
 
@@ -112,6 +113,21 @@ def test_maps_share_one_scale_and_leave_repeated_ticks_out():
     assert [label.get_text() for label in left.get_yticklabels()] == list(tokens)
     assert {label.get_text() for label in right.get_yticklabels()} == {""}
     np.testing.assert_array_equal(right.images[0].get_array(), np.eye(3) / 2)
+
+
+def test_long_labels_of_one_map_are_broken_and_take_less_room_than_the_map():
+    rows = tuple(f"attribution patching, {steps} steps" for steps in range(15))
+    columns = tuple(f"reading-comprehension, {layers} x 4" for layers in range(16))
+    drawing = draw(MapFigure("Map", "", ((Map("", grid(np.zeros((15, 16))), rows, columns),),)), PROVENANCE)
+    axes = drawing.axes[0]
+    assert axes.get_yticklabels()[3].get_text() == "attribution patching,\n3 steps"
+    drawing.canvas.draw()
+    inside, outside = axes.get_window_extent(), axes.get_tightbbox()
+    assert inside.width > 0.7 * outside.width and inside.height > 0.7 * outside.height
+    labels = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert all(below.y1 <= above.y0 for above, below in pairwise(labels))
+    labels = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(left.x1 <= right.x0 for left, right in pairwise(labels))
 
 
 def test_a_maps_rows_are_along_y_from_above_and_its_columns_along_x():

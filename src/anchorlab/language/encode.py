@@ -1,7 +1,7 @@
 """Encode texts as right-padded token ids with lengths, and the words to score after them as tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,12 @@ class TokenisedPrompts(TokenisedTexts):
     candidates: Int[Tensor, "batch candidate"]
     places: Int[Tensor, "batch candidate"]
     notes: tuple[str, ...]
+
+    def part(self, rows: Int[Tensor, "part"]) -> "TokenisedPrompts":
+        """Return some of the prompts, by index, padded to the longest of these."""
+        tensors = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "notes"}
+        chosen = replace(self, **{name: value[rows] for name, value in tensors.items()})
+        return replace(chosen, inputs=chosen.inputs[:, : int(chosen.lengths.max())])
 
 
 def tokenise(

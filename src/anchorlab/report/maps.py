@@ -1,6 +1,7 @@
 """Draw heat maps in a grid, on one colour scale."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from textwrap import fill
 from typing import Any
 
@@ -16,6 +17,7 @@ from anchorlab.findings import Map, MapFigure
 from anchorlab.report.style import GRID, INK, PAPER, SEQUENTIAL, SIGNED
 
 _MOST_TICK_LABELS = 24  # a map with more tokens has numbers as tick labels
+_LONG, _TWO_LINES = 20, 0.26  # of one map longer tick labels are broken, beside cells of this size in inches
 _MOST_NUMBERS, _NUMBER = 24, 0.36  # maps of up to this number of cells have numbers in cells of this size in inches
 
 
@@ -27,11 +29,13 @@ def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
     rows, columns = len(figure.maps), max(len(row) for row in figure.maps)
     largest = max(max(len(one.values), len(one.values[0])) for row in figure.maps for one in row)
     numbered = all(len(one.values) * len(one.values[0]) <= _MOST_NUMBERS for row in figure.maps for one in row)
-    side = min(max((_NUMBER if numbered else 0.17) * largest, 1.2), 2.4)
+    broken = rows == columns == 1 and _longest_label(figure.maps[0][0]) > _LONG
+    side = _TWO_LINES * largest if broken else min(max((_NUMBER if numbered else 0.17) * largest, 1.2), 2.4)
+    room = 1.0 if broken else 0.0  # for labels of two lines
     wrapped = [[fill(one.title, max(int(side * 11), 8)) for one in row] for row in figure.maps]
     title_lines = sum(max(text.count("\n") + 1 for text in row) for row in wrapped)
-    height = rows * (side + 0.1) + 0.15 * title_lines + 0.5 + margin
-    drawing.set_size_inches(max(columns * (side + 0.2) + 1.25, 3.6), height)
+    height = rows * (side + 0.1) + 0.15 * title_lines + 0.5 + room + margin
+    drawing.set_size_inches(max(columns * (side + 0.2) + 1.25 + room, 3.6), height)
     grid: Any = drawing.subplots(rows, columns, squeeze=False)
     normalise, colours = _colour_scale(figure)
     image = None
@@ -51,7 +55,7 @@ def draw_maps(drawing: Drawing, figure: MapFigure, margin: float) -> None:
         axes.spines[:].set_color(GRID)
         left = figure.maps[i][j - 1] if j > 0 else None
         below = figure.maps[i + 1][j] if i + 1 < rows and j < len(figure.maps[i + 1]) else None
-        _map_ticks(axes, one, left, below)
+        _map_ticks(axes, _with_broken_labels(one) if broken else one, left, below)
         if numbered:
             _numbers(axes, values, image)
         if left is None or one.y_label is not None:
@@ -86,6 +90,21 @@ def _colour_scale(figure: MapFigure) -> tuple[Normalize, LinearSegmentedColormap
     bottom = float(values.min()) if low is None else low
     top = float(values.max()) if high is None else high
     return Normalize(bottom, top if top > bottom else bottom + 1), LinearSegmentedColormap.from_list("s", SEQUENTIAL)
+
+
+def _with_broken_labels(one: Map) -> Map:
+    """Break tick labels of more than `_LONG` characters after their first comma."""
+
+    def broken(ticks: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(tick.replace(", ", ",\n", 1) if len(tick) > _LONG else tick for tick in ticks)
+
+    return replace(one, row_ticks=broken(one.row_ticks), column_ticks=broken(one.column_ticks))
+
+
+def _longest_label(one: Map) -> int:
+    """Return the length of the longest tick label that is shown."""
+    sides = ((one.row_ticks, len(one.values)), (one.column_ticks, len(one.values[0])))
+    return max((len(tick) for ticks, size in sides if size <= _MOST_TICK_LABELS for tick in ticks), default=0)
 
 
 def _map_ticks(axes: Axes, one: Map, left: Map | None, below: Map | None) -> None:

@@ -50,7 +50,8 @@ def verify(
     At the end of the budget training stops and keeps its state; the same command resumes from there.
 
     With `--part`, the given seeds are trained one by one, and each is kept in a folder as a part: its metrics, where it
-    was trained, and what the claims read of its weights. Parts of many people and days make one result.
+    was trained, and what the claims read of its weights. Parts of many people and days make one result. A line names
+    the studies of a pattern that have no parts.
 
     Parameters
     ----------
@@ -86,6 +87,10 @@ def verify(
             remedy = f"train its seeds in one store: anchorlab study {named[0]} --profile paper"
             raise SpecError("names", f"{named[0]} has claims that read weights, which a part does not keep", remedy)
         pieces = _pieces(chosen, numbers, only)
+        if passed := [name for name in chosen if not _has_parts(study(name))]:
+            print_problem(
+                f"no part of {', '.join(passed)}: only papers' own settings have parts, which keep no weights"
+            )
         return _make_parts(pieces, part, kept, workers, device, began + seconds, dry_run, json)
     if only:
         raise SpecError("only", "takes experiments of parts", "give --part, or use `anchorlab study`")
@@ -126,6 +131,11 @@ class _Piece:
         return self.study.name, self.profile, self.experiment.label, str(seed)
 
 
+def _has_parts(one: "Study[Any]") -> bool:
+    """Return whether a study has a paper's own setting, and claims that need no weights but what a part keeps."""
+    return one.reads is not None and any(about.paper for about in one.profiles.values())
+
+
 def _pieces(names: Sequence[str], seeds: Sequence[int], only: Sequence[str] | None) -> list[_Piece]:
     """Return the pieces of the papers' own settings of some studies, seed by seed.
 
@@ -138,7 +148,7 @@ def _pieces(names: Sequence[str], seeds: Sequence[int], only: Sequence[str] | No
     found = [
         _Piece(study(name), profile, experiment)
         for name in names
-        if study(name).reads is not None
+        if _has_parts(study(name))
         for profile, about in study(name).profiles.items()
         if about.paper
         for seed in seeds

@@ -362,7 +362,7 @@ STUDY = Study(
             "Paper profile: the setting of appendix A and the authors' code. The 22 train sizes are those of the "
             "results that the paper's code was published with: 200 to 800 by 50, and 1000 to 2600 by 200. The paper "
             "does not say on how many sequences the two-layer model was trained; here it is 1000. Nor does it give "
-            f"AdamW's weight decay; PyTorch's 0.01 is used. {BATCH_NOTE}",
+            f"AdamW's weight decay; PyTorch's 0.01 is used. {BATCH_NOTE} The published curves come from these logs.",
             paper=("enough-data", "little-data", "fits"),
         ),
         "paper-600": Profile(

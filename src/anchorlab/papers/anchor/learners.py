@@ -84,9 +84,9 @@ SMOKE = Learners(
 )
 
 _OF_LOGS = (
-    "Batches of 50 for all three, as in the authors' code and logs, from which the published curves come; appendix A "
-    "says 100 for the transformer and 10 for the other two (profile `paper-text`). It prints a hidden size of 4 for "
-    "these; 400 gives the numbers of parameters of section 4.1."
+    "Batches of 50 for all three, as in the authors' code and logs; appendix A says 100 for the transformer and 10 for "
+    "the other two (profile `paper-text`). It prints a hidden size of 4 for these; 400 gives the numbers of parameters "
+    "of section 4.1."
 )
 
 

@@ -16,10 +16,7 @@ ITEMS = range(20, 101)
 BATCH_OF_TEXT = {"decoder": 100, "lstm": 10, "fnn": 10}
 """The batches that appendix A of the paper gives for every task, by the kind of the learner."""
 
-BATCH_NOTE = (
-    "Batches of 50, as in the authors' code and logs of the identity task, from which the published curves come; "
-    "appendix A says 100."
-)
+BATCH_NOTE = "Batches of 50, as in the authors' code and logs of the identity task; appendix A says 100."
 """What a profile with batches of 50 says of them."""
 
 BATCH_NOTE_TEXT = "Batches of 100, as appendix A says."

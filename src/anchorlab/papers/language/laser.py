@@ -196,7 +196,7 @@ def comparison(name: str, laser: Laser) -> list[tuple[str | float, ...]]:
     rows: list[tuple[str | float, ...]] = []
     for which, answers, ratio in zip(("full", laser.truncation), laser.both, laser.ratios, strict=True):
         words = answers.words.exp().mean(0).tolist()
-        rank = float(answers.right_rank.median())
+        rank = float(answers.right_rank.nanmedian())
         others = mean(answers.others)
         rows.append((name, which, mean(answers.right), others, *words, ratio, rank, among_its_kind(answers)))
     return rows

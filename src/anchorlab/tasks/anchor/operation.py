@@ -3,15 +3,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Bool, Int
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BeforeValidator, GetCoreSchemaHandler
 
 from anchorlab.errors import SpecError
-from anchorlab.spec import text_schema
+from anchorlab.spec import text_type
 from anchorlab.tasks.anchor.vocabulary import LARGEST
 
 _ENTRY = re.compile(r"([0-9]{1,6})\s*->\s*([0-9]{1,6})")
@@ -104,10 +103,10 @@ class Operation:
         return np.where(inside, self(np.where(inside, tokens, self.table[0][0] if self.table else 0)), -1)
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """Store the operation as text in specifications; a table may be given as a mapping."""
-        text = text_schema(cls, cls.parse, 'write it in quotes, such as "+5"')
-        return core_schema.no_info_before_validator_function(_table_text, text)
+        text = text_type(cls, cls.parse, 'write it in quotes, such as "+5"')
+        return handler.generate_schema(Annotated[text, BeforeValidator(_table_text)])
 
 
 def _table_text(value: Any) -> Any:

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler
-from pydantic_core import CoreSchema
 
 from anchorlab.errors import SpecError
-from anchorlab.spec import text_schema
+from anchorlab.spec import text_type
 from anchorlab.tasks.anchor.expression import Expression
 from anchorlab.tasks.anchor.pattern import Pattern
 
@@ -48,9 +47,9 @@ class Rule:
         return self.text
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """Store the rule as text in specifications."""
-        return text_schema(cls, cls.parse, _REMEDY)
+        return handler.generate_schema(text_type(cls, cls.parse, _REMEDY))
 
 
 def check_names(answer: Expression, pattern: Pattern, field: str) -> None:

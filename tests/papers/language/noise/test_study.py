@@ -14,6 +14,7 @@ from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, 
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Quantise, Truncate
 from anchorlab.papers.language.laser import (
+    COMPARED,
     Laser,
     among_its_kind,
     ask_both,
@@ -158,6 +159,13 @@ def test_the_input_matrices_of_layers() -> None:
 
 def test_the_sentence_is_one_of_the_kind_that_is_asked() -> None:
     assert SENTENCE.kind == indirect_objects(1)[0].kind
+
+
+def test_a_word_that_is_not_scored_does_not_count_in_the_median_rank():
+    both = Answers(**{name: torch.cat([value, value]) for name, value in answers(0.5, 0.2).tensors.items()})
+    ranks = torch.tensor([7.0, nan, 3.0, 40.0])
+    row = dict(zip(COMPARED, comparison("facts", laser(replace(both, right_rank=ranks), both))[0], strict=True))
+    assert row["median rank"] == 7
 
 
 def test_prompts_without_a_word_to_compare_do_not_count():

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from anchorlab.papers.retrieval.buffers.drawing import readable
 from anchorlab.papers.retrieval.buffers.seen import Chains, Read
 from anchorlab.papers.retrieval.buffers.study import SMOKE, STUDY, analyse
 from anchorlab.papers.retrieval.buffers.tokens import Buffers
@@ -116,6 +117,11 @@ def test_models_in_which_one_layer_brings_all_are_left_out():
     assert none["chains-later-follow"] is None and none["chains-apart"] is None
 
 
+def test_the_curves_name_the_seeds_of_the_models_that_they_are_of():
+    assert readable(made(), [1200, 1201]).seeds == "1200..1201"
+    assert readable(replace(made(), trained=torch.tensor([0.5, 0.9])), [1200, 1201]).seeds == "1201"
+
+
 @pytest.mark.slow
 def test_the_page_lists_every_seed_and_the_hand_written_model():
     first, second = SMOKE.two_steps, SMOKE.chains
@@ -132,8 +138,9 @@ def test_the_page_lists_every_seed_and_the_hand_written_model():
     assert [row[0] for row in vectors.rows] == [1000, 1001]
     assert [row[vectors.columns.index("loss")] for row in vectors.rows] == pytest.approx([0.3, 0.4])
     assert found.seen.tested.tolist() == pytest.approx([0.5, 0.6])
-    readable, moved = found.figures[1:]
-    assert [one.title for one in readable.maps[0]] == ["seed 1000", "seed 1001"]
+    streams, moved = found.figures[1:]
+    assert [one.seeds for one in found.figures] == ["1200..1201", "1000..1001", "1000..1001"]
+    assert [one.title for one in streams.maps[0]] == ["seed 1000", "seed 1001"]
     decoded, shares = found.seen.chains.buffers.decoded, found.seen.chains.buffers.moved
-    assert readable.maps[0][1].values[1][2] == pytest.approx(float(decoded[1, 2, 1]))  # x_1 after layer 1
+    assert streams.maps[0][1].values[1][2] == pytest.approx(float(decoded[1, 2, 1]))  # x_1 after layer 1
     assert moved.maps[0][1].values[1][0] == pytest.approx(float(shares[1, 0, 1]))  # x_2 with layer 0

@@ -58,7 +58,7 @@ def _words(model: LanguageModel, setting: Measuring) -> dict[str, float]:
         laser = ask_both(Questions(model, prompts, begun=False), cut)
         for name, answers in ((kind, laser.full), (f"{kind}, cut", laser.cut)):
             found |= {f"{name}: right": mean(answers.right), f"{name}: the": mean(answers.words[:, 0])}
-        found |= {f"{kind}: median rank": float(laser.full.right_rank.median())}
+        found |= {f"{kind}: median rank": float(laser.full.right_rank.nanmedian())}
         if kind == "objects":
             # NaN if a subject begins with the same token as the object
             found |= {"objects: subject": float(laser.full.others.exp().nanmean())}

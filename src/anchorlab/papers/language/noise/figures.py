@@ -122,7 +122,7 @@ def preposition_table(lasers: Mapping[str, Laser]) -> Table:
             ranks = answers.word_ranks[:, 0]
             first = float((ranks == 1).float().mean())
             the = float(answers.words[:, 0].exp().mean())
-            rows.append((name, which, float(ranks.mean()), float(ranks.median()), first, the))
+            rows.append((name, which, float(ranks.mean()), float(ranks.nanmedian()), first, the))
     return Table(
         title='"the" after prepositions',
         caption="Figure 13 of the paper has the average rank along training.",

@@ -134,7 +134,7 @@ def the_after_sentences(seen: Seen) -> Measurement:
 
 def _mean_rank(answers: Answers, of: str) -> Measurement:
     ranks = answers.word_ranks[:, 0]
-    return over(ranks, of=of, detail=f"median {float(ranks.median()):g}")
+    return over(ranks, of=of, detail=f"median {float(ranks.nanmedian()):g}")
 
 
 @claim(

@@ -1,12 +1,14 @@
 """The figures and tables of the study."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Map, MapFigure, Table
 from anchorlab.findings.figures import grid
+from anchorlab.findings.provenance import seeds_text
 from anchorlab.papers.retrieval.buffers.seen import Chains, Read
 from anchorlab.papers.retrieval.buffers.subspaces import ENERGY
 from anchorlab.papers.retrieval.buffers.tokens import PAIRS, hand_written
@@ -16,10 +18,11 @@ STAGES = ("embedding", "layer 0", "layer 1", "layer 2")
 ROW = 4  # maps in a row
 
 
-def readable(seen: Read) -> LineFigure:
+def readable(seen: Read, seeds: Sequence[int]) -> LineFigure:
     """Return the figure of what is read from the query's stream on two steps, by solved models if there are any."""
-    decoded = seen.buffers.decoded[seen.solved if bool(seen.solved.any()) else slice(None)]
-    return curves_against(
+    shown = seen.solved if bool(seen.solved.any()) else torch.ones_like(seen.solved)
+    decoded = seen.buffers.decoded[shown]
+    figure = curves_against(
         "What a linear probe reads from the query's stream",
         range(len(STAGES)),
         {f"x_{value}": decoded[:, :, value] for value in range(3)},
@@ -29,6 +32,7 @@ def readable(seen: Read) -> LineFigure:
         "symbol, x_1 and x_2 follow it.",
         y_range=ACCURACY,
     )
+    return replace(figure, seeds=seeds_text([seed for seed, one in zip(seeds, shown.tolist(), strict=True) if one]))
 
 
 def readable_vectors(found: Chains, seeds: Sequence[int]) -> MapFigure:
@@ -44,6 +48,7 @@ def readable_vectors(found: Chains, seeds: Sequence[int]) -> MapFigure:
         y_label="symbol",
         value_label="share of variance",
         value_range=(0.0, 1.0),
+        seeds=seeds_text(seeds),
     )
 
 
@@ -60,6 +65,7 @@ def moved_figure(found: Chains, seeds: Sequence[int]) -> MapFigure:
         y_label="answer",
         value_label="share moved",
         value_range=(0.0, 1.0),
+        seeds=seeds_text(seeds),
     )
 
 

@@ -257,7 +257,7 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
     seeds, others = (one.members.seeds for one in (setting.two_steps, setting.chains))
     return Analysis(
         seen,
-        [readable(seen), readable_vectors(seen.chains, others), moved_figure(seen.chains, others)],
+        [readable(seen, seeds), readable_vectors(seen.chains, others), moved_figure(seen.chains, others)],
         [numbers(seen, seeds), vector_numbers(seen.chains, others)],
     )
 
