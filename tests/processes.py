@@ -18,7 +18,6 @@ processes.set_forkserver_preload(
     [
         "tests.faults.one_thread",  # first, before anything computes
         "tests.faults.roles",
-        "tests.runs.test_hostile",
         "tests.runs.tiny_trainer",
         "anchorlab.engine",
         "anchorlab.report.browse",

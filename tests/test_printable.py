@@ -113,7 +113,6 @@ def written(terminal):
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_of_a_strange_task_is_seen(monkeypatch, terminal):
     monkeypatch.setattr(progress, "FIRST", 0.0)
-    monkeypatch.setattr(progress, "_SEEN", 0.0)
     ours, theirs = pty.openpty()
     stream = os.fdopen(theirs, "w") if terminal else io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)

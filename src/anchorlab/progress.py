@@ -14,7 +14,7 @@ from anchorlab.printable import printable
 FIRST, NEXT = 2.0, 10.0
 """Seconds before progress is first shown, and between two plain lines."""
 
-_SEEN = 1.0  # seconds of work before the remaining time can be estimated
+_PACE = 600.0  # seconds over which the pace is measured
 _REDRAWN = 0.5  # seconds between two updates of a notebook's line
 
 _showing: ContextVar[bool] = ContextVar("_showing", default=False)
@@ -66,13 +66,21 @@ def shown(progress: bool | None = None) -> Iterator[Report]:
             notebook; None shows it in a terminal or a notebook only; False shows nothing.
     """
     noting = progress is not False and not _showing.get()
-    show, close = _display(progress)
+    display = _display(progress)
+
+    def report(status: Status) -> None:
+        if noting and status.note:
+            print(printable(status.note), file=sys.stderr)
+        elif display is not None:
+            display.show(status)
+
     before = _showing.set(True)
     try:
-        yield lambda status: print(printable(status.note), file=sys.stderr) if noting and status.note else show(status)
+        yield report
     finally:
         _showing.reset(before)
-        close()
+        if display is not None:
+            display.close()
 
 
 @contextmanager
@@ -105,132 +113,98 @@ def phased(progress: Phased) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda phase, done, total: show(Status(total, done, phase))
 
 
-def _display(progress: bool | None) -> tuple[Report, Callable[[], None]]:
-    """Return two functions: one shows a status in this environment, the other ends the display."""
+def _display(progress: bool | None) -> "_Bar | None":
+    """Return what shows a status in this environment, or None."""
     if progress is False or _showing.get():
-        return lambda status: None, lambda: None
-    if (notebook := _notebook()) is not None:
-        line = _NotebookLine(notebook)
-        return line.show, line.close
-    if sys.stderr.isatty():
-        bar = _Bar()
-        return bar.show, bar.close
-    return (_Lines().show if progress else lambda status: None), lambda: None
-
-
-def _notebook() -> Any:
-    """Return the display function of the running notebook; None elsewhere, such as at IPython's terminal prompt."""
+        return None
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    return ipython.display.display if getattr(shell, "kernel", None) is not None else None
+    if getattr(shell, "kernel", None) is not None:  # a notebook, not IPython's prompt on a terminal
+        return _NotebookLine(ipython.display.display)
+    if sys.stderr.isatty():
+        return _Bar()
+    return _Lines() if progress else None
 
 
 class _Bar:
-    """A bar on a terminal."""
+    """A bar on a terminal. Rich estimates the time left, from the pace since the first progress."""
 
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
         from rich.table import Column
 
-        one_line = Column(no_wrap=True, overflow="ellipsis", max_width=26)
         self.bar = Progress(
-            TextColumn("{task.fields[label]}", markup=False, table_column=one_line),
+            TextColumn("{task.fields[label]}", markup=False, table_column=Column(no_wrap=True, max_width=26)),
             BarColumn(bar_width=14),
             TaskProgressColumn(),
             TimeRemainingColumn(compact=True),
-            TextColumn("{task.fields[numbers]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            TextColumn("{task.fields[numbers]}", markup=False, table_column=Column(no_wrap=True)),
             console=Console(stderr=True),
+            get_time=time.monotonic,
+            speed_estimate_period=_PACE,
         )
-        self.line = self.bar.add_task("", label="", numbers="", total=None)
-        self.begins = time.monotonic() + FIRST
+        self.task = self.bar.add_task("", label="", numbers="", total=None)
+        self.began, self.due = time.monotonic(), 0.0
+        self.last: Status | None = None
 
     def show(self, status: Status) -> None:
         """Show the status, unless the work may end soon."""
-        if not self.bar.live.is_started and time.monotonic() < self.begins:
-            return
+        last, self.last = self.last, status
+        if last is None or (status.total, status.before) != (last.total, last.before) or status.done < last.done:
+            self.bar.reset(self.task, total=status.total)  # another phase, or a part that was resumed: the pace is new
+        label, numbers = printable(status.label), newest(status.metrics)
+        self.bar.update(self.task, completed=status.done, label=label, numbers=numbers)
+        if (now := time.monotonic()) >= self.began + FIRST:
+            self._draw(status, now)
+
+    def _draw(self, status: Status, now: float) -> None:
         self.bar.start()
-        self.bar.update(
-            self.line,
-            total=status.total if status.done else None,
-            completed=status.done,
-            label=printable(status.label),
-            numbers=newest(status.metrics),
-        )
 
     def close(self) -> None:
         """Stop updating the bar; it stays on the screen."""
-        self.bar.stop()
+        if self.bar.live.is_started:
+            self.bar.stop()
 
 
-class _Left:
-    """Estimate the remaining time from the pace since the first progress."""
+class _Lines(_Bar):
+    """Plain lines on the standard error; a phase without progress yet has its label at once."""
 
-    def __init__(self) -> None:
-        # the pace is measured from the first progress: start-up, such as of processes, would bias the estimate
-        self.began, self.first, self.last, self.total = 0.0, 0, 0, 0
+    every, label = NEXT, ""
 
-    def seconds(self, status: Status, now: float) -> float | None:
-        """Return the estimated seconds left; None until there is enough progress to estimate from."""
-        done = status.done - status.before
-        if not status.done:
-            return None
-        if not self.began or status.total != self.total or done < self.last:  # first progress, or a new phase
-            self.began, self.first, self.total = now, done, status.total
-        self.last = done
-        if now < self.began + _SEEN or done <= self.first:
-            return None
-        return (now - self.began) * (status.total - status.done) / (done - self.first)
-
-
-class _Lines:
-    """Plain lines on the standard error."""
-
-    def __init__(self) -> None:
-        self.left, self.due = _Left(), time.monotonic() + FIRST
-        self.begins, self.label = self.due, ""
-
-    def show(self, status: Status) -> None:
-        """Print the status if a line is due; a new phase without progress yet prints its label at once."""
-        now = time.monotonic()
-        left = self.left.seconds(status, now)
-        if not status.done:
-            if now >= self.begins and status.label != self.label:
-                print(printable(status.label), file=sys.stderr, flush=True)
-        elif left is not None and now >= self.due:
-            self.due = now + NEXT
-            print(_text(status, left), file=sys.stderr, flush=True)
+    def _draw(self, status: Status, now: float) -> None:
+        left = self.bar.tasks[0].time_remaining
+        if not status.done and status.label != self.label:
+            self._write(printable(status.label), status)
+        elif status.done and left is not None and now >= self.due:
+            self.due = now + self.every
+            share = f"{printable(status.label)}: {status.done / max(status.total, 1):.0%}"
+            self._write(_joined(share, f"{left:.0f} s left", newest(status.metrics)), status)
         else:
             return
         self.label = status.label
 
+    def _write(self, text: str, status: Status) -> None:
+        print(text, file=sys.stderr, flush=True)
 
-class _NotebookLine:
+
+class _NotebookLine(_Lines):
     """One line in a notebook cell's output, redrawn in place."""
 
-    def __init__(self, display: Any) -> None:
-        self.display, self.left, self.began = display, _Left(), time.monotonic()
-        self.due = self.began + FIRST
-        self.handle: Any = None
-        self.last: Status | None = None
+    every = _REDRAWN
 
-    def show(self, status: Status) -> None:
-        """Show the status, if the work has taken long enough."""
-        now = time.monotonic()
-        left = self.left.seconds(status, now)
-        self.last = status
-        if now >= self.due:
-            self.due = now + _REDRAWN
-            self._draw(_text(status, left), status)
+    def __init__(self, display: Any) -> None:
+        super().__init__()
+        self.display, self.handle = display, None
 
     def close(self) -> None:
         """Replace the line by a last one with the total time, if anything was shown."""
-        if self.handle is not None and self.last is not None:
-            took = f"{time.monotonic() - self.began:.0f} s"
-            share = f"{self.last.label}: {self.last.done / max(self.last.total, 1):.0%} in {took}"
-            self._draw(_joined(share, newest(self.last.metrics)), self.last)
+        if self.handle is not None and (last := self.last) is not None:
+            share = f"{printable(last.label)}: {last.done / max(last.total, 1):.0%}"
+            took = f"{share} in {time.monotonic() - self.began:.0f} s"
+            self._write(_joined(took, newest(last.metrics)), last)
 
-    def _draw(self, text: str, status: Status) -> None:
+    def _write(self, text: str, status: Status) -> None:
         bar = f'<progress value="{status.done}" max="{max(status.total, 1)}" style="width: 8rem"></progress>'
         page = f'<div style="font: 13px/1.6 system-ui, sans-serif">{bar} {escape(text)}</div>'
         shown = {"text/html": page, "text/plain": text}
@@ -251,11 +225,6 @@ def newest(metrics: Mapping[str, float]) -> str:
         if found:
             return printable(" ".join([wanted, *found]))
     return ""
-
-
-def _text(status: Status, left: float | None) -> str:
-    share = f"{printable(status.label)}: {status.done / max(status.total, 1):.0%}"
-    return _joined(share, "" if left is None else f"{left:.0f} s left", newest(status.metrics))
 
 
 def _joined(*parts: str) -> str:

@@ -1,6 +1,6 @@
-"""`make faults`: kills, power cuts, full disks, flipped bits, two owners, stopped workers, hostile stores.
+"""`make faults`: kills, power cuts, full disks, flipped bits, two owners, stopped workers.
 
-    python -m tests.faults --kills 200 --full 20 --flips 1000 --owners 10 --cuts 50 --stopped 10 --hostile 300
+    python -m tests.faults --kills 200 --full 20 --flips 1000 --owners 10 --cuts 50 --stopped 10
     python -m tests.faults --seed 0 --jobs 4 --report FILE
     python -m tests.faults --seed 0 --only folder:17
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.faults.play import alone, counts, play, prepared
 from tests.faults.report import report
 
-COUNTS = {"kills": 200, "full": 20, "flips": 1000, "owners": 10, "cuts": 50, "stopped": 10, "hostile": 300}
+COUNTS = {"kills": 200, "full": 20, "flips": 1000, "owners": 10, "cuts": 50, "stopped": 10}
 """How many faults of each kind there are to be, by default."""
 
 

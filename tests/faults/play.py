@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from tests.faults import bit_flips, full_disk, hostile_stores, kills, power_cuts, stopped, two_owners
+from tests.faults import bit_flips, full_disk, kills, power_cuts, stopped, two_owners
 from tests.faults.case import Case
 from tests.faults.judge import Reference, reference
 from tests.faults.kills import CREWS
@@ -35,7 +35,6 @@ NAMES = {
     power_cuts.NEWEST: "power cut, newest files empty",
     power_cuts.UNSYNCHRONISED: "power cut, what was not synchronised lost",
     "stopped": "workers stopped beyond their lease",
-    "hostile": "hostile stores, each opened by one command",
 }
 
 
@@ -46,17 +45,16 @@ _CASE: dict[str, Callable[[int, int, Reference, Path], Case]] = {
     "two-owners": two_owners.case,
     **{kind: partial(power_cuts.case, kind) for kind in power_cuts.KINDS},
     "stopped": stopped.case,
-    "hostile": hostile_stores.case,
 }
 
 
-def counts(kills: int, full: int, flips: int, owners: int, cuts: int, stopped: int, hostile: int) -> dict[str, int]:
+def counts(kills: int, full: int, flips: int, owners: int, cuts: int, stopped: int) -> dict[str, int]:
     """Return how many faults there are to be of each kind; the kills are shared by the backends."""
     shares = {name: kills * share // 100 for name, share in SHARES.items()}
     shares["local"] += kills - sum(shares.values())
     cut = dict.fromkeys(power_cuts.KINDS, cuts)
     of_stores = {"full-disk": full, "bit-flip": flips, "two-owners": owners, **cut}
-    return {**shares, **of_stores, "stopped": stopped, "hostile": min(hostile, hostile_stores.MOST)}
+    return {**shares, **of_stores, "stopped": stopped}
 
 
 def alone(name: str, seed: int, expected: Reference, folder: Path) -> Case:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.language.model_folder import check_files
-from anchorlab.plain import parse_json
+from anchorlab.plain import parse_json, read_data
 
 PYTHIA_STEPS = (0, *(2**power for power in range(10)), *range(1000, 143_001, 1000))
 """The 154 training steps at which the models of the Pythia family are published, as revisions `step0`, `step1` ..."""
@@ -144,7 +144,7 @@ def _weights(folder: Path) -> Iterator[tuple[str, Tensor]]:
 
 def _declared(path: Path) -> str | None:
     try:
-        config = parse_json(path.read_bytes())
+        config = parse_json(read_data(path, follow=True))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

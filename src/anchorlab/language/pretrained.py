@@ -15,7 +15,7 @@ from anchorlab.language.loaded_weights import check_loaded, left_in_gguf
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.model_folder import check_files
 from anchorlab.language.packaged import PACKAGED, packaged_folder
-from anchorlab.plain import parse_json
+from anchorlab.plain import parse_json, read_data
 from anchorlab.printable import printable
 from anchorlab.spec import unknown_name
 from anchorlab.training.saved_model import SPECIFICATION
@@ -190,7 +190,7 @@ def _check_adapter(place: _Place, revision: str | None) -> None:
 def _check_index(place: _Place, revision: str | None) -> None:
     """Raise `SpecError` if the index of the weights names anything but safetensors files in its own folder."""
     try:
-        named = parse_json(_file(place, _INDEX, revision).read_bytes())["weight_map"].values()
+        named = parse_json(read_data(_file(place, _INDEX, revision), follow=True))["weight_map"].values()
     except OSError:
         return  # all weights are in one file, if there are any
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -2,14 +2,13 @@
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from anchorlab.errors import SpecError
-from anchorlab.plain import parse_json, read_plain
+from anchorlab.plain import parse_json, read_data
 from anchorlab.spec import unknown_name
 
 MOST_BYTES = 2**20
@@ -46,7 +45,7 @@ def read_rankings(path: Path | str, units: Mapping[str, Sequence[str]]) -> Ranki
     number.
     """
     try:
-        data = parse_json(read_plain(Path(os.path.realpath(path)), MOST_BYTES), once=True)
+        data = parse_json(read_data(Path(path), MOST_BYTES, follow=True), once=True)
     except OSError as error:
         raise SpecError(
             "file", f"{path} cannot be read: {error.strerror or error}", "name a file of rankings"

@@ -1,6 +1,5 @@
 """What is known of a model whose units are to be ranked: its minimal sets, and the loss of every subset."""
 
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -9,7 +8,7 @@ from pydantic import model_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import Landscape, landscape
-from anchorlab.plain import parse_json, read_plain
+from anchorlab.plain import parse_json, read_data
 from anchorlab.rankings.models import handed_out
 from anchorlab.spec import Spec
 from anchorlab.theory.compiled import Compiled, Truth
@@ -98,7 +97,7 @@ def _id(handed: tuple[str, Compiled]) -> str:
 
 def _read(path: Path) -> Known:
     try:
-        return Known.parse(parse_json(read_plain(Path(os.path.realpath(path)))))
+        return Known.parse(parse_json(read_data(path, follow=True)))
     except SpecError as error:
         raise SpecError(f"{path}: {error.field}", error.problem, error.remedy or _AGAIN) from None
     except (OSError, ValueError) as error:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from anchorlab.errors import DamagedChunkError, StoreError
-from anchorlab.plain import discard, is_plain_folder, open_plain, parse_json, read_plain
+from anchorlab.plain import discard, open_data, parse_json, read_data
 
 DIGEST_LENGTH = 32
 """The number of hexadecimal digits of the content's SHA-256 in a file name: the first half."""
@@ -102,12 +102,7 @@ def matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yield all files in a folder and its subfolders; none if the folder is a link.
-
-    Subfolders that another process removes meanwhile are skipped.
-    """
-    if not is_plain_folder(folder):
-        return
+    """Yield all files in a folder and its subfolders; those that another process removes meanwhile are skipped."""
     for parent, _, names in os.walk(folder):
         yield from (Path(parent, name) for name in names)
 
@@ -176,7 +171,7 @@ def write_json(directory: Path, name: str, data: Mapping[str, Any]) -> Fingerpri
 def read_json(path: Path, address: str) -> dict[str, Any]:
     """Return the object that `write_json` wrote. Errors: `StoreError` if the file is missing or a byte has changed."""
     try:
-        content = read_plain(path)
+        content = read_data(path)
     except OSError as error:
         raise unreadable(path, error, address) from None
     return json_in(path, content, address)
@@ -212,7 +207,7 @@ def _sealed(data: Mapping[str, Any]) -> bytes:
 
 def fingerprint(path: Path) -> Fingerprint:
     """Return the fingerprint of a file."""
-    with open_plain(path) as file:
+    with open_data(path, None) as file:
         digest = hashlib.file_digest(file, "sha256")
         return Fingerprint(file.tell(), digest.hexdigest())
 

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from stat import S_ISREG
 
-from anchorlab.plain import open_plain
+from anchorlab.plain import open_data
 
 _INSTRUCTIONS = 10**9  # of SQLite's virtual machine per piece of work; listing 10^5 runs takes about 10^7
 _STRIDE = 10**6
@@ -30,7 +30,7 @@ def open_database(path: Path, tables: str, patience: float = 0.0) -> sqlite3.Con
     Errors: `OSError` if there is no regular file; `sqlite3.Error` if its tables differ, or if it has a second hard link
     or an unexpected journal or log.
     """
-    with open_plain(path):
+    with open_data(path, None):
         pass
     _check_beside(path)
     connection = sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=patience, check_same_thread=False)
@@ -74,7 +74,7 @@ def _check_beside(path: Path) -> None:
         status = journal.lstat()
         if not S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise sqlite3.DatabaseError("has an odd journal")
-        with open_plain(journal) as file:
+        with open_data(journal, None) as file:
             file.seek(-min(status.st_size, len(_ANOTHER_JOURNAL)), 2)
             if file.read() == _ANOTHER_JOURNAL:
                 raise sqlite3.DatabaseError("has a journal that names another file")

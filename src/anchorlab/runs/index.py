@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from anchorlab.errors import StoreError
-from anchorlab.plain import check_way, discard, parse_json
+from anchorlab.plain import discard, parse_json
 from anchorlab.runs.cell import canonical_json
 from anchorlab.runs.curves import Measured, measure, packed
 from anchorlab.runs.database import files_beside, open_database
@@ -81,11 +81,7 @@ class Index:
         return self.use(lambda connection: _measured(self.root, connection, finished, "curves"))
 
     def use(self, work: Callable[[sqlite3.Connection], _Result]) -> _Result:
-        """Return `work(connection)` for the index on disk, which is rebuilt if damaged; else for an index in memory.
-
-        Errors: `StoreError` if the index, or its folder, is a link.
-        """
-        check_way(self.path, self.root)
+        """Return `work(connection)` for the index on disk, which is rebuilt if damaged; else for an index in memory."""
         for attempt in range(2):
             opened = self._file()
             try:

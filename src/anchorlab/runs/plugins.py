@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from anchorlab.plain import parse_json, read_plain
+from anchorlab.plain import parse_json, read_data
 from anchorlab.runs.atomic_files import write_file
 from anchorlab.runs.lock import locked
 
@@ -21,7 +21,7 @@ _MODULE = re.compile(r"[A-Za-z_]\w{0,99}(\.[A-Za-z_]\w{0,99}){0,9}", re.ASCII)
 def named_modules(root: Path) -> tuple[str, ...]:
     """Return the modules that a store names; none if the file is missing or malformed."""
     try:
-        names = parse_json(read_plain(root / NAME, _LARGEST))["modules"]
+        names = parse_json(read_data(root / NAME, _LARGEST))["modules"]
     except (OSError, ValueError, LookupError, TypeError):
         return ()
     if not isinstance(names, list):

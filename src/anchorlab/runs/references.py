@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchorlab.errors import StoreError
-from anchorlab.plain import check_way
 from anchorlab.runs.atomic_files import read_json, write_json
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.entry import Entry
@@ -88,27 +87,19 @@ def study_files(root: Path, name: str, without: str | None = None) -> list[Path]
     """Return the files called `name` in the folders of every study and profile, in order of study and profile.
 
     Folders that hold a file called `without` are left out.
-
-    Errors: `StoreError` for a link in place of a folder.
     """
-    folder = root / "studies"
-    check_way(folder, root)
-    profiles = (profile for study in _folders(folder) for profile in _folders(study))
+    profiles = (profile for study in _folders(root / "studies") for profile in _folders(study))
     found = [Path(profile, name) for profile in profiles if os.path.lexists(f"{profile}/{name}")]
     return [path for path in found if without is None or not os.path.lexists(path.with_name(without))]
 
 
 def _folders(folder: Path | str) -> list[str]:
-    """Return a folder's subfolders, sorted; none if it does not exist. Errors: `StoreError` for a link to a folder."""
+    """Return a folder's subfolders, sorted; none if it does not exist."""
     try:
         with os.scandir(folder) as entries:
-            found = sorted((one.name, one.path, one.is_symlink()) for one in entries if one.is_dir())
+            return sorted(one.path for one in entries if one.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    for _, path, is_link in found:
-        if is_link:
-            check_way(Path(path), Path(folder))
-    return [path for _, path, _ in found]
 
 
 def studies_by_run(root: Path) -> dict[str, frozenset[str]]:

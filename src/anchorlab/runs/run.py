@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
-from anchorlab.plain import MOST_BYTES_OF_RESULTS, check_tree, check_way, is_plain_folder, read_plain
+from anchorlab.plain import MOST_BYTES_OF_RESULTS, read_data
 from anchorlab.runs.atomic_files import (
     Fingerprint,
     check_content,
@@ -78,8 +78,6 @@ class Run:
     @property
     def is_empty(self) -> bool:
         """Whether the folder holds at most a lock and partial files of a killed writer."""
-        if not is_plain_folder(self.path):
-            return False
         try:
             return all(path.name == "lock" or path.name.startswith(".") for path in self.path.iterdir())
         except OSError:
@@ -204,7 +202,6 @@ class Run:
 
     def _check(self, note: Callable[[Callable[[], object]], None]) -> None:
         """Let `note` check each file by itself. Errors: `StoreError` for damage that makes further checks pointless."""
-        check_tree(self.path)
         if self.finished:
             checkpoints = map(checkpoint_name, self.checkpoints())
             note(self._read_record)
@@ -231,7 +228,6 @@ class Run:
 
     def recorded_plan(self) -> Any:
         """Return the recorded division of an unfinished run into chunks. Errors: `StoreError` if missing or damaged."""
-        check_way(self.plan_path, self.path.parent)
         data = read_json(self.plan_path, self.address)
         if "plan" not in data:
             raise damaged(self.plan_path, "holds no plan", self.address)
@@ -275,8 +271,7 @@ class Run:
 
     def content(self, name: str) -> bytes:
         """Return a file's content, unchecked. Errors: `OSError` if there is no file."""
-        check_way(self.path / name, self.path.parent)
-        return read_plain(self.path / name, MOST_BYTES_OF_RESULTS)
+        return read_data(self.path / name, MOST_BYTES_OF_RESULTS)
 
     def _json(self, path: Path) -> dict[str, Any]:
         """Return the object in a JSON file. Errors: `StoreError` if the file is missing or damaged."""
@@ -294,7 +289,6 @@ class Run:
             raise damaged(self.manifest_path, f"does not name {name}", self.address)
         path, expected = self.path / name, self._files[name]
         if expected.size > _SMALL:
-            check_way(path, self.path.parent)
             return check_file(path, expected, self.address)
         try:
             return check_content(path, self.content(name), expected, self.address)

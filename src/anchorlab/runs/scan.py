@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from anchorlab.errors import StoreError
-from anchorlab.plain import check_way, parse_json, read_plain
+from anchorlab.plain import parse_json, read_data
 from anchorlab.runs.atomic_files import Fingerprint, fingerprint, is_intact
 from anchorlab.runs.entry import Entry
 from anchorlab.runs.names import checked_record, is_address, listed_files
@@ -36,7 +36,7 @@ class Found(NamedTuple):
 def present(root: Path) -> dict[str, Key]:
     """Return the key of every run in a store by address; an unfinished run's key has the time of its specification.
 
-    A link in place of a folder counts as a damaged run. This loop takes most of the time of a listing.
+    This loop takes most of the time of a listing.
     """
     keys: dict[str, Key] = {}
     stat, folder = os.stat, os.open(root, os.O_RDONLY)  # faster than absolute paths
@@ -45,14 +45,11 @@ def present(root: Path) -> dict[str, Key]:
             for entry in entries:
                 if not is_address(name := entry.name):
                     continue
-                if entry.is_symlink():
-                    keys[name] = 0, NO_MANIFEST
-                    continue
                 try:
                     status = stat(f"{name}/manifest.json", dir_fd=folder, follow_symlinks=False)
                     keys[name] = status.st_mtime_ns, status.st_size
                 except OSError:
-                    if entry.is_dir(follow_symlinks=False):
+                    if entry.is_dir():
                         keys[name] = _changed(root / name / "spec.json"), NO_MANIFEST
     finally:
         os.close(folder)
@@ -95,8 +92,7 @@ def intact_tables(root: Path, addresses: Iterable[str]) -> dict[str, Path]:
         run = Run(root / address)
         path = run.metrics_path
         try:
-            check_way(path, root)
-            expected = _files(read_plain(run.manifest_path))[path.name]
+            expected = _files(read_data(run.manifest_path))[path.name]
             if fingerprint(path) != expected:
                 raise ValueError(f"{path.name} is damaged")
             found[address] = path

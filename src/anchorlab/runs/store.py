@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from anchorlab.drawable import Drawable
 from anchorlab.errors import InUseError, SpecError, StoreError
-from anchorlab.plain import check_way, discard, is_plain_folder
+from anchorlab.plain import discard
 from anchorlab.runs.atomic_files import matching, sync_directory
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.lease import LEASE, holder
@@ -86,8 +86,8 @@ class Store(Drawable):
         """Return all runs, finished or not, in order of their addresses, without reading them."""
         if not self.root.is_dir():
             return []
-        with os.scandir(self.root) as found:  # a link in place of a folder counts as a damaged run
-            names = [one.name for one in found if is_address(one.name) and (one.is_dir() or one.is_symlink())]
+        with os.scandir(self.root) as found:
+            names = [one.name for one in found if is_address(one.name) and one.is_dir()]
         return [Run(self.root / name) for name in sorted(names)]
 
     def select(self, *conditions: str) -> "list[Entry]":
@@ -146,17 +146,7 @@ class Store(Drawable):
 
     def problems(self) -> list[str]:
         """Read every file of all runs, and return one line per problem; empty if there is none."""
-        return [*self._links(), *(problem for run in self.runs() for problem in run.problems())]
-
-    def _links(self) -> list[str]:
-        """Return one line for each of the store's own folders that is a link."""
-        found = []
-        for name in ("answers", "index", "studies", "workers"):
-            try:
-                check_way(self.root / name, self.root)
-            except StoreError as error:
-                found.append(str(error))
-        return found
+        return [problem for run in self.runs() for problem in run.problems()]
 
     def in_use(self, run: Run) -> bool:
         """Whether a process is writing the run or one of its chunks."""
@@ -215,8 +205,6 @@ class Store(Drawable):
 
 def _worked_on(run: Run) -> str | None:
     """Return a message that names a chunk in use and its owner; None if no process works on the run."""
-    if not is_plain_folder(run.state_path):
-        return None
     for chunk in matching(run.state_path, "chunk-*"):
         if (owner := holder(chunk)) is not None:
             return f"{chunk.with_suffix('')}: in use by {owner}; wait until it ends, or end it"

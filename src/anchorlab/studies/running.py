@@ -13,7 +13,7 @@ from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.findings.seal import seal
 from anchorlab.language.endpoint import Access
-from anchorlab.plain import MOST_BYTES_OF_RESULTS, check_tree, check_way, read_plain
+from anchorlab.plain import MOST_BYTES_OF_RESULTS, read_data
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.assembled import AssembledRun
@@ -79,9 +79,6 @@ def run_study(
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
     check_place(device, workers)
     folder = findings_directory(store, study.name, profile)
-    check_way(folder, store.root)
-    check_tree(folder)
-    check_way(store.root / "answers", store.root)
     experiments = trainings(study, profile)
     stores, cells = [store, *parts], {experiment.cell.address: experiment.cell for experiment in experiments}
     reused = len({one.cell.address for one in experiments if held(one, stores) is not None})
@@ -163,7 +160,7 @@ def _behind_kept(store: Store, study: str, profile: str) -> set[str] | None:
 def _findings_at(path: Path) -> Findings | None:
     """Return kept findings; None where there are none, or damaged ones, which the study then writes anew."""
     try:
-        return Findings.from_json(read_plain(path, MOST_BYTES_OF_RESULTS)) if path.exists() else None
+        return Findings.from_json(read_data(path, MOST_BYTES_OF_RESULTS)) if path.exists() else None
     except (OSError, SpecError):
         return None
 
@@ -184,7 +181,7 @@ def kept_findings(store: Store, without: str | None = None) -> list[Findings]:
     found = []
     for path in study_files(store.root, FINDINGS, without):
         try:
-            found.append(Findings.from_json(read_plain(path, MOST_BYTES_OF_RESULTS)))
+            found.append(Findings.from_json(read_data(path, MOST_BYTES_OF_RESULTS)))
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror}; delete it") from None
         except SpecError as error:

@@ -1,13 +1,12 @@
 """Build tasks from a name and arguments, or from a TOML file."""
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from anchorlab.depth import TOO_DEEP, TOO_LONG, has_long_number, is_too_deep
 from anchorlab.errors import SpecError, below
-from anchorlab.plain import read_plain
+from anchorlab.plain import read_data
 from anchorlab.spec import typed
 from anchorlab.tasks.registry import parse_task, shared, task_factory
 from anchorlab.tasks.task import Task
@@ -76,7 +75,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     whole numbers of more than 64 bits, and for what is no regular file.
     """
     try:
-        found = tomllib.loads(read_plain(Path(os.path.realpath(path))).decode("utf-8-sig"))
+        found = tomllib.loads(read_data(path, follow=True).decode("utf-8-sig"))
         problem = TOO_DEEP if is_too_deep(found) else TOO_LONG if has_long_number(found) else None
     except RecursionError:
         problem = TOO_DEEP

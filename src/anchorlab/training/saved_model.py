@@ -11,7 +11,7 @@ from torch import nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import ModelSpec, parse_model
-from anchorlab.plain import parse_json
+from anchorlab.plain import parse_json, read_data
 from anchorlab.runs.atomic_files import write_file
 from anchorlab.runs.environment import environment
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
@@ -128,7 +128,7 @@ def _read(folder: Path) -> SavedModel:
         remedy = "open a language model with al.pretrained" if other else "give one that run.save_pretrained wrote"
         raise SpecError("folder", f"{folder} holds no {SPECIFICATION}", remedy)
     try:
-        data = parse_json(path.read_bytes())
+        data = parse_json(read_data(path, follow=True))
     except (OSError, ValueError):
         raise SpecError(str(path), "is damaged", _AGAIN) from None
     if isinstance(data, dict) and isinstance(version := data.get("format"), int) and version > 1:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from anchorlab.cli.options.fields import fold
 from anchorlab.errors import SpecError
 from anchorlab.names import KINDS, STUDIES, TASKS
-from anchorlab.plain import parse_json, read_plain
+from anchorlab.plain import parse_json, read_data
 from anchorlab.printable import printable
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def runs(context: "CompletionContext") -> list[tuple[str, str]]:
 
 def _label(run: Path) -> str:
     try:
-        label = str(parse_json(read_plain(run / "spec.json", _MOST_BYTES)).get("label", ""))
+        label = str(parse_json(read_data(run / "spec.json", _MOST_BYTES)).get("label", ""))
         return printable(label)[:_LONGEST_LABEL]
     except (OSError, ValueError, AttributeError):
         return ""

@@ -1,6 +1,5 @@
 """Markov chains over tokens, uniform or from tables of bigram counts."""
 
-import os
 from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
@@ -12,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from anchorlab.errors import SpecError
-from anchorlab.plain import parse_json, read_plain
+from anchorlab.plain import parse_json, read_data
 from anchorlab.spec import unknown_name
 from anchorlab.tasks.alias import AliasTable
 
@@ -157,5 +156,5 @@ def _texts(source: str) -> tuple[str, str]:
 
 def _text(path: str) -> str:
     """Return the text of a regular file; checked, because somebody else's run may name any path, even a device."""
-    content = read_plain(Path(os.path.realpath(path)), _MOST_BYTES)
+    content = read_data(Path(path), _MOST_BYTES, follow=True)
     return content.decode().replace("\r\n", "\n")  # line endings do not change a table

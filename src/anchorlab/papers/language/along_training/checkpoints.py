@@ -16,7 +16,7 @@ from anchorlab.language.checkpoints import Fault, StoredWeights, checkpoint_fold
 from anchorlab.papers.language.along_training.measures import Measuring, measure
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, check_weights, described
 from anchorlab.papers.pretrained.tiny import train_tiny
-from anchorlab.plain import MOST_BYTES_OF_RESULTS, parse_json, read_plain
+from anchorlab.plain import MOST_BYTES_OF_RESULTS, parse_json, read_data
 from anchorlab.runs.atomic_files import write_file
 from anchorlab.studies.observation_context import ObservationContext
 
@@ -104,7 +104,7 @@ def _key(setting: Setting) -> dict[str, Any]:
 def _kept(path: Path, setting: Setting, before: list[Checkpoint]) -> Checkpoint | None:
     """What an earlier run measured under the same setting, after the same checkpoints; None if it must be measured."""
     try:
-        content = parse_json(read_plain(path, MOST_BYTES_OF_RESULTS))
+        content = parse_json(read_data(path, MOST_BYTES_OF_RESULTS))
         if content["setting"] != _key(setting) or content["after"] != [one.step for one in before]:
             return None
         return TypeAdapter(Checkpoint).validate_python(content)
