@@ -1,9 +1,11 @@
 """The settings for requests to a server."""
 
+import re
 from collections.abc import Mapping
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 
+from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
 
 
@@ -32,3 +34,9 @@ class Access(Spec):
     requests_a_minute: float | None = Field(default=None, gt=0)
     timeout: float = Field(default=120.0, gt=0)
     tries: int = Field(default=12, ge=1)  # the waits between them add up to a minute, the period of most limits
+
+    @model_validator(mode="after")
+    def _names_a_variable(self) -> "Access":
+        if not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):  # not shown: it may be the key
+            raise SpecError("key_variable", "is not the name of a variable", "give the name, and the key as its value")
+        return self
