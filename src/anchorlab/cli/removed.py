@@ -7,6 +7,10 @@ from anchorlab.errors import SpecError
 REMOVED = {
     "runs pack": "runs stay in folders; `anchorlab runs export --to parquet` writes their metrics as one file",
     "runs unpack": "unpack with anchorlab 0.2: `pip install 'anchorlab<0.3'`",
+    "study --max-cost": "limit the cost at the service",
+    "study --price-read": "limit the cost at the service",
+    "study --price-written": "limit the cost at the service",
+    "study --tokens-a-minute": "give --requests-a-minute",
     "browse --serve": "leave it out: `anchorlab browse` writes the page, to open as a file",
 }
 """What replaces a command such as `runs pack`, an option such as `browse --serve` or a value such as `train --on X`."""

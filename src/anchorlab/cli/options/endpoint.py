@@ -11,8 +11,6 @@ from anchorlab.errors import SpecError
 if TYPE_CHECKING:
     from anchorlab.language.endpoint import Access
 
-_GONE = ("--max-cost", "--price-read", "--price-written", "--tokens-a-minute")
-
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointOptions:
@@ -49,7 +47,6 @@ class EndpointOptions:
     answers_as: str | None = None
     continues: Annotated[bool | None, Parameter(negative="", show_default=False)] = None
     extra: str | None = None
-    gone: Annotated[list[str] | None, Parameter(name=_GONE, negative="", show=False)] = None
 
     def address(self, model: str | None, download: bool) -> str | None:
         """Return the address of the model at the endpoint, if one is given. Errors: as `address_of`; for a download."""
@@ -66,8 +63,6 @@ class EndpointOptions:
         from anchorlab.language.endpoint import Access, is_address
 
         given = {name: value for name, value in vars(self).items() if name != "endpoint" and value is not None}
-        if "gone" in given:
-            raise SpecError("options", f"{' '.join(_GONE)} are gone", "limit the cost at the service")
         if given and not is_address(models):
             option = next(iter(given)).replace("_", "-")
             raise SpecError(option, "is for models behind servers", "give --endpoint URL and --model NAME too")
