@@ -101,7 +101,3 @@ def check_way(path: Path, root: Path) -> None:
         with suppress(OSError):
             if not (S_ISDIR(mode := part.lstat().st_mode) or S_ISREG(mode)):
                 raise StoreError(f"{part}: {_LINK if S_ISLNK(mode) else _OTHER}; delete it")
-
-
-def check_tree(folder: Path) -> None:
-    """Do nothing: the files of a folder are checked one by one when they are opened."""

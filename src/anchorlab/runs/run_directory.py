@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import InUseError, StoreError
-from anchorlab.plain import check_tree, discard
+from anchorlab.plain import discard
 from anchorlab.runs.atomic_files import (
     Fingerprint,
     check_file,
@@ -210,7 +210,6 @@ class RunDirectory(Run):
 
         A run that was finished meanwhile is cleared, and its lock released.
         """
-        check_tree(self.path)
         remove_temporaries(self.path)
         self._opened_finished = super().finished
         if self._opened_finished:
