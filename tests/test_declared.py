@@ -15,6 +15,7 @@ FOR_PEOPLE = (
     "language",
     "lm-eval",
     "ray",
+    "slurm",
     "tsne",
 )  # the others build anchorlab
 # these stand upon an extra: a harness imports them by anchorlab's entry point, or a function once the extra is there

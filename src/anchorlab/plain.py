@@ -17,7 +17,6 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import Any
 
 from anchorlab.depth import MOST_DEPTH, TOO_DEEP, is_too_deep
-from anchorlab.errors import StoreError
 
 MOST_BYTES = 2**24
 """The largest file that is read at once, in bytes; a specification, a plan or a record has a few hundred kB at most."""
@@ -83,21 +82,3 @@ def discard(path: Path) -> None:
     else:
         with suppress(OSError):
             path.unlink()
-
-
-open_plain, read_plain = open_data, read_data
-
-
-def is_plain_folder(path: Path) -> bool:
-    """Return whether a path is a folder, and not a link to a folder."""
-    return path.is_dir() and not path.is_symlink()
-
-
-def check_way(path: Path, root: Path) -> None:
-    """Raise `StoreError` if `path`, or any folder between `root` and it, is a link or other special file."""
-    steps = path.relative_to(root).parts
-    for count in range(1, len(steps) + 1):
-        part = root.joinpath(*steps[:count])
-        with suppress(OSError):
-            if not (S_ISDIR(mode := part.lstat().st_mode) or S_ISREG(mode)):
-                raise StoreError(f"{part}: {_LINK if S_ISLNK(mode) else _OTHER}; delete it")

@@ -39,7 +39,7 @@ def test_a_study_says_the_cells_that_it_runs(anchorlab, workplace, monkeypatch):
         f"own/cli_dry-duration-{steps}-seeds-0-to-2" for steps in (4, 5)
     }
     assert anchorlab(*options, "--json").code == 0
-    runs = {path.name for path in (workplace / "runs").iterdir()} - {"studies", "plugins.json"}
+    runs = {path.name for path in (workplace / "runs").iterdir()} - {"studies", "plugins.json", "lock"}
     assert {cell["run"] for cell in found["cells"]} == runs
     assert json.loads(anchorlab(*options, "--dry-run", "--json").out)["left"]["cells"] == 0
 

@@ -9,13 +9,19 @@ from pathlib import Path
 import pytest
 
 from anchorlab.engine import local, run
+from anchorlab.engine.planning import for_others
+from anchorlab.engine.scheduler import Pieces
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation, Times, trainer
-from tests.processes import fork_workers_from_the_same_server, processes
+from tests.processes import begin_forked, fork_workers_from_the_same_server, processes
 from tests.small_experiments import SAMPLE, STREAM, experiment
 
 _OFTEN = {"evaluation": Evaluation(every=20, size=8), "checkpoints": Times(every=30), "precision": "float32"}
 RECIPES = {"sample": SAMPLE.replace(duration=90, **_OFTEN), "stream": STREAM.replace(duration=90, batch=64, **_OFTEN)}
+FOUR = [
+    experiment(kind, recipe.replace(duration=160, **_OFTEN))
+    for kind, recipe in [("decoder", SAMPLE), ("decoder", STREAM), ("recall", SAMPLE), ("own recurrent module", SAMPLE)]
+]
 LONG = experiment(recipe=SAMPLE.replace(duration=10**7, evaluation=Evaluation(every=10**6, size=4)))
 
 
@@ -25,19 +31,16 @@ def keep_often():
     trainer._LEAST_TRAINING_PER_KEEPING = 0
 
 
-_work = local._work
-
-
-def _work_keeping_often(connection):
+def begin_keeping_often(parent):
     keep_often()
-    _work(connection)
+    begin_forked(parent)
 
 
 def train(root, recipe, execution, workers):
     """Trains to the end; this process and its workers keep states as often as they can."""
     keep_often()
-    local._work = _work_keeping_often
     fork_workers_from_the_same_server()
+    local._begin = begin_keeping_often
     run([experiment(recipe=recipe)], Store(root), workers, execution=execution, keep_every=0.0)
 
 
@@ -106,6 +109,12 @@ def train_for_ever(root, workers, progress):
 STATES = "state/chunk-*/step-*.safetensors"
 
 
+def planned(experiments, store):
+    """Record the plans of runs, with their places in a pass that they share, and train nothing."""
+    todo = {one.cell.address: one for one in experiments}
+    list(Pieces(store, todo, for_others(todo, None, "auto", experiments), "cpu", 0.0, None)._planned())
+
+
 class _Enough(Exception):
     """What a test stops a training with."""
 
@@ -121,6 +130,10 @@ def stop_when(experiments, root, pattern=STATES, count=1, keep_every=0.0, **argu
         run(experiments, root, workers=1, report=report, keep_every=keep_every, **arguments)
 
 
+def chunks(root, what):
+    return list(root.rglob(f"state/chunk-*/{what}"))
+
+
 def contents(path):
     """Every file below a directory, by its relative name."""
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
@@ -129,13 +142,10 @@ def contents(path):
 def results(path):
     """The files that a run's numbers are in.
 
-    Beside them stand the commit, which may change while the tests run, and a lock file. The kernel holds the lock and
-    lets go of it with the process; one killed between finishing a run and removing the file leaves that behind. A
-    worker that is killed leaves its folder in `workers`.
+    Beside them stand the commit, which may change while the tests run, and the lock of the store.
     """
-    beside, workers = ("spec.json", "manifest.json", "lock"), "workers/"
-    found = contents(path).items()
-    return {name: data for name, data in found if not name.endswith(beside) and not name.startswith(workers)}
+    beside = ("spec.json", "manifest.json", "lock", "plugins.json")
+    return {name: data for name, data in contents(path).items() if not name.endswith(beside)}
 
 
 def runs_still(process):

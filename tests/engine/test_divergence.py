@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 
 import anchorlab as al
-from anchorlab.engine import Worker, plan, run
+from anchorlab.engine import run
 from anchorlab.engine.run import divergence
 from anchorlab.errors import DivergedWarning
 from anchorlab.runs import Store
@@ -53,10 +53,10 @@ def test_one_warning_for_runs_that_are_trained_together(tmp_path):
     assert text.count(" by step 3") == 5 and " and 1 more; lower" in text
 
 
-def test_also_of_runs_that_workers_trained(tmp_path):
+def test_also_of_runs_that_were_trained_before(tmp_path):
     store, one = Store(tmp_path), asked((1e-3, 1e30), (7, 4))
-    plan([one], store, chunks=2)
-    Worker(store).work(until_empty=True)
+    with pytest.warns(DivergedWarning):
+        run([one], store, workers=1)
     run_of_it = store.open(one.cell)
     said = divergence(store, {one.cell.address: "mine"})
     assert said.startswith(f"diverged (metrics are not finite): mine ({one.cell.address}): seed 4 by step 3;")

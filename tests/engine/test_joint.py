@@ -1,20 +1,16 @@
 """Tiny runs that are trained together: each has the bytes of its place, also alone, after kills and after failures."""
 
+import pickle
 import random
-import threading
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 
 from anchorlab.engine import forecast, run
-from anchorlab.engine.folder import Folder
+from anchorlab.engine.chunk_task import ChunkTask
 from anchorlab.engine.job import JointJob
 from anchorlab.engine.members import asked, one_by_one
-from anchorlab.engine.progress_files import note_failure
-from anchorlab.engine.run import plan
 from anchorlab.engine.scheduler import Pieces
-from anchorlab.engine.worker import Planned, Worker
 from anchorlab.errors import IncompleteError, StoreError
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import ChunkDirectory, Store
@@ -29,7 +25,7 @@ from anchorlab.training import (
     work_per_step,
 )
 from anchorlab.training.executions import MappedExecution, MemberExecution
-from tests.engine.killed import STATES, check_kills, contents, keep_often, results, stop_when, wait_until
+from tests.engine.killed import STATES, check_kills, contents, keep_often, planned, results, stop_when
 from tests.small_experiments import IDENTITY, experiment
 
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-4)
@@ -58,7 +54,7 @@ pytestmark = pytest.mark.usefixtures("often")
 def alone(tmp_path_factory):
     """The bytes of each run, trained by itself at the place that it was planned for."""
     store = Store(tmp_path_factory.mktemp("alone"))
-    plan(SWEEP, store)
+    planned(SWEEP, store)
     for one in SWEEP:
         run([one], store, workers=1)
     return results(store.root)
@@ -136,58 +132,21 @@ def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):
     assert sorted(jobs) == [5, 5]
 
 
-@pytest.mark.nightly
 @pytest.mark.equal_bytes
-def test_workers_elsewhere_leave_the_same_bytes(tmp_path, alone):
-    """One that takes runs together, and one that finds some of them taken."""
-    store, said = Store(tmp_path), []
-    assert plan(SWEEP, store) == 5
-    with store.open(SWEEP[1].cell).chunk(0):
-        assert Worker(store, say=said.append)._round() == (1, 4)
-    assert said[0].endswith(" and 3 others")
-    assert sum(text.startswith("merged") for text in said) == 4
-    assert Worker(store, say=said.append).work(until_empty=True) == 1
-    assert results(tmp_path) == alone
+def test_another_process_trains_them_together_from_what_the_store_says(tmp_path, alone, monkeypatch):
+    tasks = []
 
+    class Elsewhere:
+        def beginning(self, store):
+            return ""
 
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.equal_bytes
-def test_a_worker_sets_aside_the_run_that_fails_alone(tmp_path, alone, refused):
-    store = Store(tmp_path)
-    plan(SWEEP, store)
-    said = []
-    assert Worker(store, say=said.append).work(until_empty=True) == 5
-    assert said[1].endswith(" and 4 others cannot be trained together: no room")
-    assert "rate 0.003, seeds 0, 1 failed: no room" in said
-    assert [one.cell in store for one in SWEEP] == [True, False, True, True, True]
-    refused.undo()
-    plan(SWEEP, store)
-    assert Worker(store).work(until_empty=True) == 1
-    assert results(tmp_path) == alone
+        def train(self, jobs, hear, done):
+            for job in jobs:
+                tasks.append(pickle.loads(pickle.dumps(ChunkTask.of(job))))
+                done(job, tasks[-1]())
 
-
-@pytest.mark.slow
-@pytest.mark.nightly
-@pytest.mark.equal_bytes
-def test_a_run_that_another_takes_first_leaves_the_others_together(tmp_path, alone, monkeypatch):
-    """Trained one by one, each would compute the places of all."""
-    store, said = Store(tmp_path), []
-    plan(SWEEP, store)
-    worker, look = Worker(store, say=said.append), Worker._others
-    with ExitStack() as taken:
-
-        def overtaken(self, planned, unfinished):
-            found = look(self, planned, unfinished)
-            if not said:
-                taken.enter_context(store.open(SWEEP[4].cell).chunk(0))
-            return found
-
-        monkeypatch.setattr(Worker, "_others", overtaken)
-        assert sum(worker._round()[1] for _ in range(2)) == 4
-        assert said[1].startswith("left ")
-        assert not any("cannot be trained together" in text for text in said)
-    assert worker.work(until_empty=True) == 1
+    run(SWEEP, tmp_path, on=Elsewhere())
+    assert [len(task.chunks) for task in tasks] == [5]
     assert results(tmp_path) == alone
 
 
@@ -210,16 +169,7 @@ def test_what_is_no_plan_is_refused_in_one_line(name, tmp_path):
     with store.open(first) as directory:
         directory.plan({"chunks": [[0, 1]], "threads": 1, "execution": "mapped", "places": [8, 10], **BAD_PLANS[name]})
     with pytest.raises(StoreError, match=r"plan\.json: damaged: is no plan of this run"):
-        Planned.read(store.find(first.address))
-
-
-@pytest.mark.nightly
-def test_a_worker_leaves_what_was_set_aside_out_of_what_it_takes_together(tmp_path):
-    store = Store(tmp_path)
-    plan(SWEEP, store)
-    note_failure(store.open(SWEEP[1].cell).chunk(0), "no room")
-    assert Worker(store).work(until_empty=True) == 4
-    assert [one.cell in store for one in SWEEP] == [True, False, True, True, True]
+        run(SWEEP[:1], store, workers=1)
 
 
 @pytest.mark.slow
@@ -231,28 +181,8 @@ def test_a_run_that_was_planned_otherwise_is_not_joined(tmp_path, jobs, changes,
     store, first = Store(tmp_path), SWEEP[0].cell
     with store.open(first) as directory:
         directory.plan({"chunks": [[0, 1]], "threads": 1, "execution": "mapped", **changes})
-    plan(SWEEP[1:], store)
-    with_others = [Planned.read(store.find(one.cell.address)).joined_with is not None for one in SWEEP]
-    assert with_others == [False, True, True, True, True]
     run(SWEEP, store, workers=1)
     assert jobs == [*[1] * parts, 4]
-
-
-@pytest.mark.nightly
-@pytest.mark.equal_bytes
-def test_the_driver_counts_runs_that_a_worker_takes_together(tmp_path, alone):
-    reports = []
-    worker = threading.Thread(target=lambda: work_when_planned(tmp_path), daemon=True)
-    worker.start()
-    run(SWEEP, tmp_path, on=Folder(pause=0.05), report=lambda status: reports.append((status.done, status.total)))
-    worker.join(30)
-    assert reports[-1][0] == reports[-1][1]
-    assert results(tmp_path) == alone
-
-
-def work_when_planned(root):
-    wait_until(lambda: len(list(root.glob("*/state/plan.json"))) == len(SWEEP))
-    Worker(Store(root)).work(until_empty=True)
 
 
 @pytest.mark.slow
@@ -275,11 +205,10 @@ def test_what_a_kill_has_left_is_still_mapped(tmp_path, alone, jobs):
     """Two members alone would be trained one by one; they have been asked for with eight others."""
     store = Store(tmp_path)
     run(SWEEP, store, workers=1)
-    for train_again in (lambda: run(SWEEP, store, workers=1), lambda: (plan(SWEEP, store), Worker(store).work(True))):
-        store.remove(SWEEP[3].cell.address)
-        assert results(tmp_path) != alone
-        train_again()
-        assert results(tmp_path) == alone
+    store.remove(SWEEP[3].cell.address)
+    assert results(tmp_path) != alone
+    run(SWEEP, store, workers=1)
+    assert results(tmp_path) == alone
     store.remove(SWEEP[3].cell.address)
     run(SWEEP[3:4], store, workers=1)
     assert results(tmp_path) != alone

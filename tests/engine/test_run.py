@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from anchorlab.engine import run, train
-from anchorlab.engine.local import _here
-from anchorlab.engine.planning import _choose_workers, _divide, _importable, _plan, unguarded
+from anchorlab.engine.local import Local, _here
+from anchorlab.engine.planning import _choose_workers, _divide, _plan, local, unguarded
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.runs import Store
@@ -180,15 +180,15 @@ def test_small_work_stays_in_this_process_and_large_work_uses_every_core(monkeyp
 def test_workers_that_are_given_are_obeyed_and_else_chosen(tmp_path, monkeypatch, seconds, workers, processes):
     module, started = sys.modules["anchorlab.engine.planning"], []
 
-    def here(jobs, local, hear, done):
-        started.append(local.workers)
+    def here(pool, jobs, hear, done):
+        started.append(pool.slots)
         for job in jobs:
             job.train(lambda progress: None)
             done(job, None)
 
     monkeypatch.setattr(module, "estimated_seconds", lambda one: seconds)
     monkeypatch.setattr(module, "cores", lambda: 3)
-    monkeypatch.setattr("anchorlab.engine.local._in_processes", here)
+    monkeypatch.setattr("anchorlab.engine.local.follow", here)
     (found,) = run([experiment(duration=1)], Store(tmp_path), workers=workers)
     assert started == processes
     assert found.ensemble().size == 3
@@ -237,17 +237,20 @@ def test_a_member_too_large_for_memory_is_refused_before_anything_is_drawn(tmp_p
 
 
 def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):
-    assert _importable(experiment())
+    def planned():
+        one = experiment()
+        return local({one.cell.address: one}, 2, "cpu", "member", [one])[0]
+
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
+    assert planned() == Local(2)
+    monkeypatch.setattr(type(DECODER), "__module__", "__main__")
+    assert planned() == Local(2, imports_script=True)
 
     class Prompt:
         __name__ = "__main__"
 
     monkeypatch.setitem(sys.modules, "__main__", Prompt())
-    assert _importable(experiment())
-    spec = type(DECODER)
-    monkeypatch.setattr(spec, "__module__", "__main__")
-    monkeypatch.setattr(Prompt, spec.__qualname__, spec, raising=False)
-    assert not _importable(experiment())
+    assert planned().workers == 1
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,8 @@ def test_a_script_that_processes_could_not_import_is_warned_before_they_start(
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / script), raising=False)
     found = unguarded()
     assert (found is not None) == warned and "\n" not in (found or "")
-    monkeypatch.setattr("anchorlab.engine.local._in_processes", lambda jobs, local, hear, done: _here(jobs, hear, done))
+    monkeypatch.setattr("anchorlab.engine.local.follow", lambda pool, jobs, hear, done: _here(jobs, hear, done))
+    monkeypatch.setattr(type(DECODER), "__module__", "__main__")  # the script defines it
     for workers, expected in ((1, []), (2, [found] * warned), (2, [])):  # the last reads the run back
         with warnings.catch_warnings(record=True) as caught:
             recipe = SAMPLE.replace(duration=workers)

@@ -6,37 +6,13 @@ import pytest
 
 from anchorlab.engine import scheduler
 from anchorlab.engine.job import JointJob
-from anchorlab.engine.local import Local
 from anchorlab.engine.planning import Plan, Plans
 from anchorlab.engine.scheduler import Pieces, Tally, job_of
-from anchorlab.papers.anchor.settings import shortened
-from anchorlab.runs import Run, Store
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.tasks import task
-from anchorlab.training import Experiment, Members, Progress
+from anchorlab.runs import Store
+from anchorlab.training import Members, Progress
 from tests.small_experiments import experiment
 
 LONG, SHORT = experiment(duration=30), experiment(duration=20, members=Members(seeds=(5, 6)))
-
-
-def test_a_chunk_that_another_process_restarts_before_the_merge_is_trained_again(tmp_path, monkeypatch):
-    model = quick_model(layers=1).replace(heads=1, width=8)
-    recipe = shortened(quick_recipe(2000), steps=2, size=50)
-    one = Experiment(task("anchor/identity"), model, recipe, Members(seeds=(0, 1)), "two members")
-    store, address = Store(tmp_path), one.cell.address
-    plans = Plans({address: Plan([[0], [1]], 1, "auto")}, [[address]])
-    finish, restarted = scheduler.finish, []
-
-    def finish_late(store, experiment, plan):
-        if not restarted:
-            with store.open(experiment.cell).chunk(1) as chunk:
-                chunk.restart()
-            restarted.append(1)
-        finish(store, experiment, plan)
-
-    monkeypatch.setattr(scheduler, "finish", finish_late)
-    Pieces(store, {address: one}, plans, "cpu", 20.0, None).train(Local())
-    assert restarted and Run(store.root / address).finished
 
 
 @pytest.fixture
@@ -90,7 +66,7 @@ def test_a_run_with_a_failed_chunk_is_not_merged_whichever_chunk_ends_last(tmp_p
     one = experiment(members=Members(seeds=(0, 1)))
     plans = Plans({one.cell.address: Plan([[0], [1]], 1, "auto")}, [[one.cell.address]])
     merged = []
-    monkeypatch.setattr(scheduler, "finish", lambda store, experiment, plan: merged.append(experiment))
+    monkeypatch.setattr(scheduler, "merge", lambda directory, experiment, plan: merged.append(experiment))
 
     class Failing:
         def beginning(self, store):

@@ -48,8 +48,8 @@ def test_a_task_is_its_file_and_a_model_its_kind(tmp_path, monkeypatch):
 def test_where_it_is_trained_is_handed_on(monkeypatch):
     module, handed = sys.modules["anchorlab.engine.train"], {}
     monkeypatch.setattr(module, "run", lambda experiments, *others, **more: handed.update(more) or [None])
-    train("anchor/identity", on="folder")
-    assert handed == {"on": "folder"}
+    train("anchor/identity", on="slurm")
+    assert handed == {"on": "slurm"}
 
 
 REFUSED = [

@@ -6,14 +6,14 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from anchorlab.errors import StoreError
+from anchorlab.errors import InUseError, StoreError
 from anchorlab.runs import Cell, Store
-from anchorlab.runs.lock import Lock
+from anchorlab.runs.lock import locked
 from tests.processes import processes
 from tests.runs.tiny_trainer import contents, train
 
@@ -172,7 +172,7 @@ def test_a_run_in_use_names_its_process_until_that_ends(store, cell):
                 pass
         child.kill()
         child.join()
-    with store.open(cell, wait=5.0) as run, pytest.raises(StoreError, match="in use by process"), store.open(cell):
+    with store.open(cell, wait=5.0) as run:
         assert not run.finished
 
 
@@ -190,48 +190,37 @@ def test_chunks_are_trained_by_other_processes(store, cell):
         assert [run.chunk(index).result() for index in range(2)] == [[1.5], [2.5]]
 
 
-def hold_and_stop(path):
-    lock = Lock(path, lease=1.0)
-    lock.acquire()
-    path.with_name("acquired").touch()
-    time.sleep(2)  # longer than the lease, which it renews meanwhile
-    os.kill(os.getpid(), signal.SIGSTOP)
-    assert lock.lost
-    lock.release()
-    lock.acquire(wait=math.inf)
-
-
-def test_a_lock_with_a_lease_is_lost_by_silence_alone(tmp_path):
-    path = tmp_path / "held" / "lock"
-    patient, eager = Lock(path), Lock(path, lease=1.0)
-    with started(hold_and_stop, (path,)) as (child,):
-        while not path.with_name("acquired").exists():  # the lock's file is there a moment earlier
-            time.sleep(0.01)
-        began = time.monotonic()
-        eager.acquire(wait=60)
-        assert time.monotonic() - began > 2.5
-        assert not eager.lost
-        os.kill(child.pid, signal.SIGCONT)
-        with pytest.raises(StoreError, match="in use by"):
-            patient.acquire(wait=1.5)  # its own holder renews it
-        assert not eager.lost
-        eager.release()
-        join([child])
-
-
 def count(directory, times):
-    lock = Lock(Path(directory) / "locked" / "lock")
     for _ in range(times):
-        lock.acquire(wait=math.inf)
-        counter = Path(directory) / "counter"
-        counter.write_text(str(int(counter.read_text()) + 1))
-        lock.remove()
-        lock.release()
+        with locked(directory / "lock", math.inf):
+            counter = directory / "counter"
+            counter.write_text(str(int(counter.read_text()) + 1))
 
 
 def test_a_lock_is_held_by_one_process_at_a_time(tmp_path):
-    """Every holder removes the lock's file, the moment in which two could believe that they have it."""
     (tmp_path / "counter").write_text("0")
     with started(count, *[(tmp_path, 100)] * 4) as children:
         join(children)
     assert (tmp_path / "counter").read_text() == "400"
+
+
+def test_whoever_waits_is_told_for_whom(store, cell):
+    held, told = processes.Event(), []
+    with started(hold, (store.root, cell, held)) as (child,):
+        assert held.wait(60)
+        with pytest.raises(InUseError, match=f"in use by process {child.pid} on "), store.training(1.0, told.append):
+            pass
+        assert set(told) == {f"process {child.pid} on {os.uname().nodename}"}
+        with pytest.raises(InUseError), store.training(), pytest.fail("two hold it"):
+            pass
+
+
+def test_the_thread_that_holds_a_lock_can_take_it_again(store, cell):
+    with store.training(), store.training(), store.open(cell) as run:
+        assert not run.finished
+
+
+def test_a_thread_waits_for_another(store):
+    with store.training(), ThreadPoolExecutor(1) as other:
+        refused = other.submit(lambda: store.training().__enter__()).exception()
+    assert isinstance(refused, InUseError)

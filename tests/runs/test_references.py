@@ -5,7 +5,7 @@ import pytest
 from anchorlab.errors import StoreError
 from anchorlab.runs import KINDS, Cell, Entry, Index, Use, record_use, removable, studies_by_run, uses
 from anchorlab.runs.references import read_use
-from tests.runs.tiny_trainer import contents, train
+from tests.runs.tiny_trainer import contents, held, train
 
 
 def spec(number, **more):
@@ -17,9 +17,9 @@ def entry(number, state="finished", **more):
     return Entry(Cell(made).address, state, "", 3, 10, 0, 0.0, {} if state == "damaged" else made)
 
 
-def kinds(entries, used, written=()):
+def kinds(entries, used):
     numbers = {one.address: at for at, one in enumerate(entries)}
-    return {kind: [numbers[one.address] for one in runs] for kind, runs in removable(entries, used, written).items()}
+    return {kind: [numbers[one.address] for one in runs] for kind, runs in removable(entries, used).items()}
 
 
 def use(current=(), earlier=(), study="own/one"):
@@ -27,8 +27,8 @@ def use(current=(), earlier=(), study="own/one"):
 
 
 def test_every_run_is_of_one_kind_or_needed():
-    runs = [entry(0), entry(1), entry(2), entry(3, "unfinished"), entry(4, "damaged"), entry(5, "unfinished")]
-    found = kinds(runs, [use(runs[:1], runs[1:2])], written={runs[5].address})
+    runs = [entry(0), entry(1), entry(2), entry(3, "unfinished"), entry(4, "damaged")]
+    found = kinds(runs, [use(runs[:1], runs[1:2])])
     assert found == {"orphans": [2], "superseded": [1], "unfinished": [3], "damaged": [4]}
     assert set(found) == set(KINDS)
 
@@ -102,30 +102,13 @@ def cells(store):
     return found
 
 
-def test_a_run_in_use_is_kept_and_the_others_are_removed(store, cells):
-    busy = Cell(spec(9))
-    before = contents(store.root / cells[2].address)
-    with store.open(busy) as run:
-        assert store.in_use(run)
-        assert not store.in_use(store.find(cells[0].address))
-        outcome = store.remove_all([busy.address, cells[0].address, cells[1].address, "0" * 20])
-    assert [address for address, error in outcome.items() if error is None] == [cells[0].address, cells[1].address]
-    assert "in use by process" in str(outcome[busy.address])
-    assert "no run begins with" in str(outcome["0" * 20])
-    assert sorted(one.address for one in Index(store.root).entries()) == sorted([busy.address, cells[2].address])
-    assert contents(store.root / cells[2].address) == before
-    assert not store.in_use(run)
-    assert sorted(path.name for path in store.root.iterdir()) == sorted(["index", busy.address, cells[2].address])
-
-
-def test_a_chunk_in_use_counts_too(store):
-    with store.open(Cell(spec(9))) as run:
-        chunk = run.chunk(0)
-        chunk.__enter__()
+def test_nothing_is_removed_while_a_process_trains(store, cells):
     before = contents(store.root)
-    assert store.in_use(run)
-    assert contents(store.root) == before
-    chunk.__exit__()
-    assert not store.in_use(run)
-    before = contents(run.path)
-    assert not store.in_use(run) and contents(run.path) == before  # looking leaves nothing
+    with held(store.training):
+        outcome = store.remove_all([cells[0].address, "0" * 20])
+        assert "in use by process" in str(outcome[cells[0].address])
+        assert "no run begins with" in str(outcome["0" * 20])
+        assert contents(store.root) == before
+    outcome = store.remove_all([cells[0].address, cells[1].address])
+    assert outcome == {cells[0].address: None, cells[1].address: None}
+    assert [one.address for one in Index(store.root).entries()] == [cells[2].address]

@@ -6,7 +6,7 @@ import pytest
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Cell, Store
-from tests.runs.tiny_trainer import contents, train
+from tests.runs.tiny_trainer import contents, held, train
 
 CELLS = [Cell({"members": [1, index, 2]}) for index in range(20)]
 
@@ -50,7 +50,7 @@ def test_other_files_in_the_root_are_left_alone(store, cell):
     (store.root / "figures").mkdir()
     assert [run.address for run in store.runs()] == [cell.address]
     assert store.remove(cell.address[:8]) == cell.address
-    assert {path.name for path in store.root.iterdir()} == {"notes.txt", "figures"}
+    assert {path.name for path in store.root.iterdir()} == {"notes.txt", "figures", "lock"}
     assert cell not in store
 
 
@@ -59,18 +59,13 @@ def test_removing_clears_what_a_killed_remover_left(store, cell):
     (store.root / f".removed-{'1' * 20}-00000000" / "checkpoints").mkdir(parents=True)
     assert [run.address for run in store.runs()] == [cell.address]
     store.remove(cell.address)
-    assert list(store.root.iterdir()) == []
+    assert [path.name for path in store.root.iterdir()] == ["lock"]
 
 
-def test_a_run_or_chunk_in_use_is_not_removed(store, cell):
-    with store.open(cell) as run:
-        with pytest.raises(StoreError, match="in use by process"):
-            store.remove(cell.address)
-        chunk = run.chunk(0)
-        chunk.__enter__()
-    with pytest.raises(StoreError, match=r"chunk-0000: in use by process"):
+def test_a_run_is_not_removed_while_a_process_trains(store, cell):
+    train(store, cell)
+    with held(store.training), pytest.raises(StoreError, match="in use by process"):
         store.remove(cell.address)
-    chunk.__exit__()
     store.remove(cell.address)
 
 

@@ -1,6 +1,9 @@
 """A tiny deterministic trainer that keeps everything a real one keeps."""
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 
@@ -78,8 +81,28 @@ def settled(text):
 
 
 def contents(path):
-    """Every file below a directory, by its relative name."""
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    """Every file below a directory, by its relative name, without the lock, which names a process."""
+    files = {str(file.relative_to(path)): file for file in path.rglob("*") if file.is_file()}
+    return {name: file.read_bytes() for name, file in files.items() if name != "lock"}
+
+
+@contextmanager
+def held(lock):
+    """Hold a lock in another thread, as another process would; `lock` takes it, as `store.training` does."""
+    free, taken = threading.Event(), threading.Event()
+
+    def hold():
+        with lock():
+            taken.set()
+            free.wait()
+
+    with ThreadPoolExecutor(1) as other:
+        other.submit(hold)
+        taken.wait()
+        try:
+            yield
+        finally:
+            free.set()
 
 
 FINISHED = {

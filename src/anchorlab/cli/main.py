@@ -40,8 +40,6 @@ commands = {
     "studies": ("studies", "List the studies: one for each figure or question."),
     "study": ("studies", "Run studies: train, check claims, write the report."),
     "sweep": ("studies", "Train a grid of experiments that a file declares."),
-    "worker": ("train", "Train what a store has left, together with other workers."),
-    "submit": ("train", "Plan studies for workers, and submit these to Slurm."),
     "verify": ("studies", "Check the papers' claims in their own settings, within a budget."),
     "claims": ("studies", "List the papers' claims with our values and verdicts."),
     "inspect": ("inspect", "Measure what each attention head of a run does."),

@@ -6,6 +6,11 @@ from anchorlab.errors import SpecError
 
 REMOVED = {
     "runs pack": "runs stay in folders; `anchorlab runs export --to parquet` writes their metrics as one file",
+    "worker": "`--on ray` and `--on slurm` train on other machines",
+    "submit": "`anchorlab study NAME --on slurm` sends jobs to Slurm and waits for them",
+    "study --on folder": "write `--on ray` or `--on slurm`",
+    "sweep --on folder": "write `--on ray` or `--on slurm`",
+    "train --on folder": "write `--on ray` or `--on slurm`",
     "runs unpack": "unpack with anchorlab 0.2: `pip install 'anchorlab<0.3'`",
     "study --max-cost": "limit the cost at the service",
     "study --price-read": "limit the cost at the service",

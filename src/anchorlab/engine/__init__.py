@@ -4,7 +4,7 @@ from anchorlab.engine.compare import compare
 from anchorlab.engine.forecast import Forecast, ForecastCell, forecast
 from anchorlab.engine.planning import check_place
 from anchorlab.engine.ray_cluster import Ray
-from anchorlab.engine.run import On, plan, run
+from anchorlab.engine.run import On, run
+from anchorlab.engine.slurm import Slurm
 from anchorlab.engine.train import train
-from anchorlab.engine.worker import Worker
 from anchorlab.progress import Status

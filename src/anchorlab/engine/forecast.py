@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from anchorlab.engine.job import with_threads
-from anchorlab.engine.planning import check_place, local
+from anchorlab.engine.planning import check_fits, check_place, local
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
@@ -93,6 +93,7 @@ def forecast(
     device = check_place(device, workers)
     every = {one.cell.address: one for one in _with_starts(experiments, store)}
     todo = {address: one for address, one in every.items() if one.cell not in store}
+    check_fits(todo.values(), device)
     backend, plans = local(todo, workers, device, execution, every.values())
     processes, threads = max(1, backend.workers), max((plan.threads for plan in plans.of.values()), default=1)
     trained: dict[str, Experiment] = {}

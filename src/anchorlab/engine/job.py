@@ -10,9 +10,10 @@ from pathlib import Path
 
 import torch
 
+from anchorlab.engine.plan import Plan
 from anchorlab.errors import DamagedChunkError, StoreError
 from anchorlab.models import denormals_as_zero
-from anchorlab.runs import ChunkDirectory, Run
+from anchorlab.runs import ChunkDirectory, Run, Store
 from anchorlab.runs.environment import environment, processor
 from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit
 from anchorlab.training.evaluation import Row
@@ -23,7 +24,7 @@ from anchorlab.training.trainer import ExecutionName, Trained, TrainingState
 
 @dataclass(frozen=True)
 class Job:
-    """Some members of one experiment, the chunk that keeps them, and how to train them; can be pickled.
+    """Some members of one experiment, the chunk that keeps them, and how to train them.
 
     Fields
         experiment: the experiment with these members only
@@ -62,10 +63,7 @@ class Job:
         return self.chunk.finished or Run(self.chunk.path.parent.parent).finished
 
     def train(self, report: Callable[[Progress], None]) -> None:
-        """Train to the end: from the chunk's newest state, or from the first step if there is none or it is damaged.
-
-        Errors: `InUseError` while another process works on the chunk.
-        """
+        """Train to the end: from the chunk's newest state, or from the first step if there is none or it is damaged."""
         if self.finished:
             return
         try:
@@ -77,7 +75,7 @@ class Job:
                     chunk.restart()
                     self._fit(chunk, report)
         except StoreError:
-            if not self.finished:  # if finished: another process did it and removed the files being written
+            if not self.finished:  # if finished: a later attempt did it and took over the files being written
                 raise
 
     def restarts(self, error: DamagedChunkError) -> str:
@@ -116,7 +114,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JointJob(Job):
-    """Jobs that are trained together. Each leases, keeps and resumes its own chunk, so it can also be trained alone.
+    """Jobs that are trained together. Each keeps and resumes its own chunk, so it can also be trained alone.
 
     Fields
         jobs: jobs whose experiments can be joined and whose places in a pass do not overlap; the other fields describe
@@ -157,11 +155,11 @@ class JointJob(Job):
 
         Errors: the first error of any job; the other jobs may then be unfinished too.
         """
-        with ExitStack() as leases, with_threads(self.threads):
+        with ExitStack() as opened, with_threads(self.threads):
             found = []
             for job in self.jobs:
                 if not job.finished:
-                    leases.enter_context(job.chunk)
+                    opened.enter_context(job.chunk)
                     found.append((job, _newest(job, report)))
             for jobs, states in _equally_new(found):
                 self._train_together(jobs, states, report)
@@ -174,6 +172,23 @@ class JointJob(Job):
         trained = fit_joined(experiments, _places(jobs), keepers, states, self.fitting(report))
         for job, rows in zip(jobs, trained, strict=True):
             job.finish(rows)
+
+
+def job_of(store: Store, experiment: Experiment, plan: Plan, index: int, device: str, keep_every: float) -> Job:
+    """Return the job that trains chunk `index` of an experiment's run in a store."""
+    members = range(plan.chunks[index][0], plan.chunks[index][-1] + 1)
+    before = experiment.start
+    start = None if before is None else (store.root / before.cell.address, members)
+    return Job(
+        experiment.take(members),
+        store.open(experiment.cell).chunk(index),
+        device,
+        plan.execution,
+        plan.threads,
+        keep_every,
+        start,
+        plan.places,
+    )
 
 
 def _newest(job: Job, report: Callable[[Progress], None]) -> TrainingState | None:

@@ -1,28 +1,32 @@
 """Train jobs in this process, or in several child processes, which end together with this one."""
 
-import multiprocessing
 import os
-import pickle
+import re
 import signal
 import threading
-import traceback
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from anchorlab.engine.backend import Done, Hear
+from loky.backend.context import get_context
+from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
+
+from anchorlab.engine.backend import Done, Hear, follow
+from anchorlab.engine.chunk_task import ChunkTask, reason_of
 from anchorlab.engine.job import Job
+from anchorlab.engine.modules import imported_modules, modules_of
 from anchorlab.errors import AnchorlabError, is_out_of_memory
 from anchorlab.training import Progress
 
-_BEGUN = "begun"  # the first message of a worker
-_OUT_OF_MEMORY = AnchorlabError("out of memory; use fewer workers, or reduce the size of the work")
 _SECONDS_TO_EXIT = 20.0  # in which a worker keeps its state; after that it is killed
-_CONTEXT = multiprocessing.get_context("spawn")
+_PAUSE = 0.5  # seconds between two looks whether the parent lives
+_NEVER_REPLACED = {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}  # loky ends processes that grow, as these do with their jobs
+_SIGNAL = re.compile(r"(SIG[A-Z]+)\(-\d+\)")  # as loky names it
 
 
 @dataclass(frozen=True)
@@ -32,10 +36,12 @@ class Local:
     Fields
         workers: the maximum number of processes
         devices: the devices that workers are spread over; None: each job names its own
+        imports_script: whether the processes import the running script, which defines a task or a model
     """
 
     workers: int = 1
     devices: tuple[str, ...] | None = None
+    imports_script: bool = False
 
     def beginning(self, store: Path) -> str:
         """Return a message that several processes are being started; empty for one worker."""
@@ -47,13 +53,9 @@ class Local:
         After an error or an interrupt of this process, all workers keep their states and stop.
         """
         if self.workers > 1:
-            _in_processes(jobs, self, hear, done)
+            follow(_Processes(self), jobs, hear, done)
         else:
             _here(jobs, hear, done)
-
-
-class _DeathError(AnchorlabError):
-    """A worker process died unexpectedly."""
 
 
 class _Unheard(BaseException):
@@ -75,100 +77,108 @@ def _here(jobs: Iterator[Job], hear: Hear, done: Done) -> None:
             assert error.__cause__ is not None
             raise error.__cause__ from None
         except Exception as error:  # noqa: BLE001 - the other jobs go on
-            done(job, _OUT_OF_MEMORY if is_out_of_memory(error) else error)
+            done(job, AnchorlabError(reason_of(error)) if is_out_of_memory(error) else error)
         else:
             done(job, None)
 
 
-def _in_processes(jobs: Iterator[Job], local: Local, hear: Hear, done: Done) -> None:
-    # concurrent.futures does not notice that a process dies which started while it polled, and then waits forever.
-    team: list[_Worker] = []
-    try:
-        while busy := _assign(jobs, team, local):
-            for connection in wait(list(busy)):
-                worker = busy[connection]  # type: ignore[index]
-                assert worker.job is not None
-                message = worker.receive()
-                if isinstance(message, Progress):
-                    hear(worker.job, message)
-                elif not isinstance(message, str):
-                    ended, worker.job = worker.job, None
-                    if isinstance(message, _DeathError):
-                        team.remove(worker)
-                        if not worker.begun:  # another one would die too
-                            raise message
-                    done(ended, message)
-    finally:
-        for worker in team:
-            worker.end()
-        for worker in team:
-            worker.join()
+class _Processes:
+    """A `Pool` of child processes. Each has an executor of its own, so that one that dies costs its own job alone."""
 
+    def __init__(self, local: Local) -> None:
+        self.local, self.slots = local, local.workers
+        self.team: list[_Process] = []
 
-def _assign(jobs: Iterator[Job], team: list["_Worker"], local: Local) -> dict["Connection[Any, Any]", "_Worker"]:
-    """Give jobs to idle workers, starting workers up to the limit; return the busy workers by connection."""
-    while any(worker.job is None for worker in team) or len(team) < local.workers:
-        job = next(jobs, None)
-        if job is None:
-            break
-        idle = next((worker for worker in team if worker.job is None), None)
-        if idle is None:
-            used = [worker.device for worker in team]
-            devices = local.devices or (None,)
-            idle = _Worker(min(devices, key=used.count))
-            team.append(idle)
-        idle.start(job)
-    return {worker.connection: worker for worker in team if worker.job is not None}
+    def submit(self, jobs: Sequence[Job]) -> list["_Process"]:
+        """Give each job to an idle process, or to a new one."""
+        return [self._idle().start(job) for job in jobs]
 
+    def ended(self, tasks: Sequence["_Process"], seconds: float) -> list["_Process"]:
+        """Return the processes whose jobs have ended, after waiting for one at most so many seconds."""
+        wait([one.outcome for one in tasks], seconds, FIRST_COMPLETED)
+        return [one for one in tasks if one.outcome.done()]
 
-class _Worker:
-    """A worker process with its device (None: the job's), its connection, and its job (None when idle)."""
-
-    def __init__(self, device: str | None) -> None:
-        self.device, self.begun = device, False
-        self.connection, theirs = _CONTEXT.Pipe()
-        self.process = _CONTEXT.Process(target=_work, args=(theirs,), daemon=True)
-        with _interrupts_ignored():  # inherited by the process
-            self.process.start()
-        theirs.close()
-        self.job: Job | None = None
-
-    def start(self, job: Job) -> None:
-        """Send a job to the process."""
-        self.job = job
-        with suppress(BrokenPipeError, ConnectionResetError):  # the process is dead: `receive` reports it
-            self.connection.send(job if self.device is None else replace(job, device=self.device))
-
-    def receive(self) -> Progress | Exception | str | None:
-        """Return the next message: `_BEGUN`, progress, None for a finished job, or the error that ended it."""
+    def error(self, task: "_Process") -> Exception | None:
+        """Return the error that ended a job; a process that has died leaves the team."""
         try:
-            message: Progress | Exception | str | None = self.connection.recv()
-        except (EOFError, ConnectionResetError):
-            self.join()
-            return self._death()
-        self.begun = True
-        return message
+            return task.free()
+        except BrokenProcessPool as error:
+            self.team.remove(task)
+            if not task.begun:  # another one would die too
+                raise task.death(error) from None
+            return task.death(error)
 
-    def _death(self) -> _DeathError:
-        code = self.process.exitcode or 0
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else "died"
+    def stop(self, tasks: Sequence["_Process"]) -> None:
+        """Let busy processes keep their states, and end all of them."""
+        for one in tasks:
+            one.interrupt()
+        wait([one.outcome for one in tasks], _SECONDS_TO_EXIT)
+        for one in self.team:
+            one.executor.shutdown(wait=False, kill_workers=True)
+
+    def _idle(self) -> "_Process":
+        idle = next((one for one in self.team if not one.busy), None)
+        if idle is None:
+            used = [one.device for one in self.team]
+            devices: tuple[str | None, ...] = self.local.devices or (None,)
+            idle = _Process(min(devices, key=used.count), self.local.imports_script)
+            self.team.append(idle)
+        return idle
+
+
+class _Process:
+    """A child process with its device (None: the job's), and the outcome of its job."""
+
+    def __init__(self, device: str | None, imports_script: bool) -> None:
+        self.device, self.busy = device, False
+        self.executor = ProcessPoolExecutor(
+            1, context=_context(imports_script), initializer=_begin, initargs=(os.getpid(),), env=_NEVER_REPLACED
+        )
+        self.outcome: Future[AnchorlabError | None]
+        with _interrupts_ignored():  # inherited by the process
+            self._number: Future[int] = self.executor.submit(os.getpid)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the process has run at all."""
+        return self._number.done() and self._number.exception() is None
+
+    def start(self, job: Job) -> "_Process":
+        """Send a job to the process."""
+        modules = tuple(dict.fromkeys([*imported_modules(), *modules_of(part.experiment for part in job.parts)]))
+        self.busy, self.outcome = True, Future()
+        with suppress(BrokenProcessPool):  # it died while it was idle, which its first future tells, too
+            self.outcome = self.executor.submit(ChunkTask.of(job, self.device, modules))
+            return self
+        self.outcome.set_exception(BrokenProcessPool())
+        return self
+
+    def free(self) -> AnchorlabError | None:
+        """Return the error that ended the job, if any. Errors: `BrokenProcessPool` if the process has died."""
+        self.busy = False
+        return self.outcome.result()
+
+    def interrupt(self) -> None:
+        """Ask the process to keep its state and exit; kill one that is still starting."""
+        if self.begun:
+            with suppress(ProcessLookupError):
+                os.kill(self._number.result(), signal.SIGTERM)
+        else:
+            self.executor.shutdown(wait=False, kill_workers=True)
+
+    def death(self, error: BrokenProcessPool) -> AnchorlabError:
+        """Return what to tell of a process that has died."""
+        found = _SIGNAL.search(str(error))
+        how = f"was killed by {found[1]}" if found else "died"
         cause = "out of memory (use fewer workers)"
         if not self.begun:
             cause += ", or the script that trains lacks `if __name__ == '__main__':`"
-        return _DeathError(f"a training process {how}: {cause}; what was kept is safe, run again to resume")
+        return AnchorlabError(f"a training process {how}: {cause}; what was kept is safe, run again to resume")
 
-    def end(self) -> None:
-        """Let an idle process exit, and ask a busy one to keep its state and exit."""
-        self.connection.close()
-        if self.job is not None:
-            self.process.terminate()
 
-    def join(self) -> None:
-        """Wait for the process to exit; kill it if that takes too long."""
-        self.process.join(_SECONDS_TO_EXIT)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+def _context(imports_script: bool) -> Any:
+    """Return how processes are started: each with an interpreter of its own."""
+    return get_context("loky_init_main" if imports_script else "loky")
 
 
 @contextmanager
@@ -184,46 +194,21 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _work(connection: "Connection[Any, Any]") -> None:
-    """Train the jobs that arrive, until the connection closes; this is a worker's main function."""
+def _begin(parent: int) -> None:
+    """Prepare a worker: only its parent ends it, and it ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)  # training delays it until the state is kept
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is done, or gone
-        connection.send(_BEGUN)
-        while True:
-            connection.send(_outcome(connection))
+    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """Exit the process by an exception, so that leases and open files are closed on the way."""
+    """Exit the process by an exception, so that open files are closed on the way."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
-def _outcome(connection: "Connection[Any, Any]") -> Exception | None:
-    """Train the next job; return the error that ended it, or None."""
-    data = connection.recv_bytes()
-    try:
-        job: Job = pickle.loads(data)
-        job.train(connection.send)
-    except (BrokenPipeError, ConnectionResetError):
-        raise
-    except Exception as error:  # noqa: BLE001 - the parent tells of it
-        return _sendable(error)
-    return None
-
-
-def _sendable(error: Exception) -> Exception:
-    """Return an error that can be pickled: anchorlab's own as they are, others as text with their traceback."""
-    if is_out_of_memory(error):
-        return _OUT_OF_MEMORY
-    return error if isinstance(error, AnchorlabError) else RuntimeError("".join(traceback.format_exception(error)))
-
-
-def _exit_with_parent() -> None:
+def _exit_with(parent: int) -> Any:
     """Exit this process once its parent is gone, so that no worker survives when training is killed."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
+    while os.getppid() == parent:
+        time.sleep(_PAUSE)
     os._exit(1)

@@ -2,12 +2,13 @@
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from anchorlab.errors import SpecError
 from anchorlab.runs.plugins import is_module_name
+from anchorlab.training import Experiment
 
 _imported: list[str] = []
 
@@ -36,6 +37,12 @@ def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
 def imported_modules() -> tuple[str, ...]:
     """Return the modules that `import_modules` imported in this process, so that other processes can do the same."""
     return tuple(_imported)
+
+
+def modules_of(experiments: Iterable[Experiment]) -> set[str]:
+    """Return the user modules that register the tasks and models of experiments, without a script that is being run."""
+    names = {type(part).__module__ for one in experiments for part in (one.task, one.model)}
+    return {name for name in names if is_module_name(name) and name.partition(".")[0] not in ("anchorlab", "__main__")}
 
 
 def _told(error: BaseException) -> str:

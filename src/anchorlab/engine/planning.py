@@ -2,87 +2,22 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
 
 import torch
 
 from anchorlab.engine.local import Local
+from anchorlab.engine.plan import Plan, Plans
 from anchorlab.errors import SpecError
 from anchorlab.memory import memory
-from anchorlab.runs import Run
-from anchorlab.runs.atomic_files import damaged
 from anchorlab.runs.environment import cores
 from anchorlab.training import Experiment, check_memory, memory_per_member
 from anchorlab.training.cost import LEAST_MAPPED, MOST_TOGETHER, estimated_seconds
-from anchorlab.training.joined import Group, Places, groups
+from anchorlab.training.joined import Group, groups
 from anchorlab.training.trainer import ExecutionName, check_device
 
-_MOST_THREADS = 4096
 _MEMORY_SHARE = 0.5  # the part of the memory that members may take
 _PROCESSES_PAY_AFTER = 30.0  # seconds of work on one core; below, starting processes costs more time than it saves
-
-
-@dataclass
-class Plan:
-    """How a run is trained, as recorded with the run: everything that can change the last bits of its results.
-
-    Fields
-        chunks: the members of each chunk
-        threads: the number of threads for each chunk
-        execution: how the members are executed, as for `fit`
-        places: the members' places in a shared pass, if the run can be trained with other runs; else None
-    """
-
-    chunks: list[list[int]]
-    threads: int
-    execution: ExecutionName
-    places: Places | None = None
-
-    def is_of(self, members: int) -> bool:
-        """Return whether this is a valid plan for a run of `members` members; use it for plans read from a file."""
-        numbers = [member for chunk in self.chunks for member in chunk]
-        if not all(type(one) is int for one in (*numbers, self.threads, *(self.places or ()))):
-            return False
-        if numbers != list(range(members)) or not all(self.chunks) or not 0 < self.threads <= _MOST_THREADS:
-            return False
-        if self.execution not in get_args(ExecutionName):
-            return False
-        if self.places is None:
-            return True
-        joined = len(self.chunks) == 1 and self.execution == "mapped" and self.threads == 1
-        return joined and 0 <= self.places.first <= self.places.of - members <= MOST_TOGETHER - members
-
-    @classmethod
-    def read(cls, run: Run, recorded: Any, members: int, asked: "Plan | None" = None) -> "Plan":
-        """Parse the plan that a run of `members` members has recorded; fields that older plans lack come from `asked`.
-
-        Errors: `StoreError` if `recorded` is not a valid plan for the run.
-        """
-        lacking = {"execution": "auto"} if asked is None else {**vars(asked), "places": None}
-        try:
-            said = {**lacking, **recorded}
-            if said.get("places") is not None:
-                said["places"] = Places(*said["places"])  # a list in the file
-            plan = cls(**said)
-            if plan.is_of(members):
-                return plan
-        except (TypeError, ValueError):
-            pass
-        raise damaged(run.plan_path, "damaged: is no plan of this run", run.address)
-
-
-class Plans(NamedTuple):
-    """How experiments are trained.
-
-    Fields
-        of: the plan of each experiment, by address
-        together: the addresses in groups; the experiments of a group are trained as one ensemble
-    """
-
-    of: dict[str, Plan]
-    together: list[list[str]]
 
 
 def local(
@@ -95,24 +30,22 @@ def local(
     """Return the processes of this machine, by default one per device if there are several, and plans that suit them.
 
     `asked` are all requested experiments, including finished ones, since groups must not depend on what is finished.
-
-    Errors: `SpecError` for an experiment of which one member does not fit into the memory.
     """
-    for one in todo.values():
-        check_memory(one, _memory_of(device))
     devices = None
     if device == "cuda" and torch.cuda.device_count() > 1:
         devices = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count()))
-    workers = workers or (len(devices) if devices else _choose_workers(list(todo.values()), device))
+    processes = workers or (len(devices) if devices else _choose_workers(list(todo.values()), device))
     found = _groups(todo, device, execution, asked)
-    divisions = _divisions(found, workers, device)
+    divisions = _divisions(found, processes, device)
     count = sum(1 if len(one.experiments) > 1 else len(divisions[_addresses(one)[0]]) for one in found)
 
     def plan(division: list[list[int]]) -> Plan:
-        return _plan(division, workers, count, device, execution)
+        return _plan(division, processes, count, device, execution)
 
-    importable = all(_importable(one) for one in todo.values())
-    return Local(min(workers, count) if importable else 1, devices), _plans(todo, found, divisions, plan)
+    in_script = any("__main__" in (type(one.task).__module__, type(one.model).__module__) for one in todo.values())
+    if in_script and not hasattr(sys.modules["__main__"], "__file__"):
+        processes = 1  # no other process can import what is defined in a notebook or at a prompt
+    return Local(min(processes, count), devices, in_script), _plans(todo, found, divisions, plan)
 
 
 def for_others(
@@ -121,7 +54,7 @@ def for_others(
     execution: ExecutionName,
     asked: Iterable[Experiment],
 ) -> Plans:
-    """Return plans for any number of workers elsewhere, with one thread each; by default each member is a chunk."""
+    """Return plans for processes elsewhere, with one thread each; by default each member is a chunk."""
     found = _groups(todo, "cpu", execution, asked)
     return _plans(todo, found, _divisions(found, chunks, "cpu"), lambda division: Plan(division, 1, execution))
 
@@ -189,6 +122,12 @@ def check_place(device: str, workers: int | None = None) -> str:
     return found
 
 
+def check_fits(experiments: Iterable[Experiment], device: str) -> None:
+    """Raise `SpecError` for an experiment of which one member does not fit into the memory of a device."""
+    for one in experiments:
+        check_memory(one, _memory_of(device))
+
+
 def _choose_workers(experiments: Sequence[Experiment], device: str) -> int:
     """Return the number of processes that trains the experiments fastest: one for little work, else one per core."""
     if device != "cpu" or sum(map(estimated_seconds, experiments)) < _PROCESSES_PAY_AFTER:
@@ -233,9 +172,3 @@ def unguarded() -> str | None:
         return None
     what = "put what it runs below `if __name__ == '__main__':`"
     return f"{Path(script).name}: {what}; the processes that train import it"
-
-
-def _importable(experiment: Experiment) -> bool:
-    """Return whether other processes can import the task and model: not if defined in a notebook or at a prompt."""
-    parts = (experiment.task, experiment.model)
-    return hasattr(sys.modules["__main__"], "__file__") or all(type(one).__module__ != "__main__" for one in parts)

@@ -3,21 +3,19 @@
 import os
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine.backend import Done, Hear
-from anchorlab.engine.job import Job, JointJob
-from anchorlab.engine.modules import import_modules
-from anchorlab.engine.progress_files import News, Noting
-from anchorlab.engine.scheduler import job_of
-from anchorlab.engine.worker import Planned, reason_of
-from anchorlab.errors import AnchorlabError, InUseError, SpecError
-from anchorlab.runs import Run, Store
+from anchorlab.engine.backend import Done, Hear, follow
+from anchorlab.engine.chunk_task import ChunkTask
+from anchorlab.engine.job import Job
+from anchorlab.engine.modules import modules_of
+from anchorlab.errors import AnchorlabError, SpecError
 
 _PATIENCE = 10.0  # seconds to wait for the cluster's answer
 _FAREWELL = 10.0  # seconds for cancelled tasks to keep their states
@@ -35,14 +33,12 @@ class Ray:
         modules: Python modules that register the tasks and models of the runs
         device: `cpu`, or `cuda` for one GPU per task
         retries: how often a task is tried again after its process or node has died
-        pause: seconds between two checks of the tasks
     """
 
     address: str | None = None
     modules: tuple[str, ...] = ()
     device: str = "cpu"
     retries: int = 5
-    pause: float = 0.5
 
     def beginning(self, store: Path) -> str:
         """Return a message that a cluster is being connected to, or started."""
@@ -51,74 +47,52 @@ class Ray:
     def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
         """Train all jobs, as `Backend.train` requires; if it ends early, cancel all tasks."""
         with _connected(self.address) as ray:
-            task = ray.remote(_train).options(
-                num_cpus=1, num_gpus=int(self.device == "cuda"), max_retries=self.retries, name="anchorlab"
-            )
-            running = {task.remote(*self._where(job)): job for job in jobs}
-            news = News()
-            try:
-                while running:
-                    for reference in _ended(ray, list(running), self.pause):
-                        done(running.pop(reference), _error(ray, reference))
-                    for job in running.values():
-                        if (progress := news.of(job.chunk)) is not None:
-                            hear(job, progress)
-            finally:
-                for reference in running:
-                    ray.cancel(reference)
-                _ended(ray, list(running), _FAREWELL)
-
-    def _where(self, job: Job) -> tuple[Any, ...]:
-        """Return a task's arguments as plain values; the task reads the experiment itself from the store."""
-        chunks = [(part.chunk.address, int(part.chunk.path.name.removeprefix("chunk-"))) for part in job.parts]
-        store = job.chunk.path.parent.parent.parent.absolute()
-        return str(store), chunks, self.device, job.keep_every, self.modules, str(Path.cwd())
+            follow(_Tasks(ray, self), jobs, hear, done)
 
 
-def _train(
-    store: str, chunks: list[tuple[str, int]], device: str, keep_every: float, modules: tuple[str, ...], folder: str
-) -> tuple[str, str] | None:
-    """Train chunks of runs, several of them as one ensemble; the task that Ray executes.
+class _Tasks:
+    """The tasks of a cluster as a `Pool`; Ray itself queues what does not fit."""
 
-    Return None when all are trained, else the kind of the error, `in use` or `failed`, and its message.
-    """
-    left = [(run, index) for address, index in chunks if not (run := Run(Path(store) / address)).finished]
-    if not left:
-        return None
-    try:
-        import_modules(modules, folder)
-        jobs = []
-        for run, index in left:
-            planned = Planned.read(run)
-            jobs.append(job_of(Store(store), planned.experiment, planned.plan, index, device, keep_every))
-        job = JointJob.of(jobs)
-        job.train(Noting(job.chunk))
-    except InUseError as error:
-        return "in use", str(error)
-    except Exception as error:  # noqa: BLE001 - the driver reports it
-        return "failed", reason_of(error)
-    return None
+    slots = sys.maxsize
+
+    def __init__(self, ray: Any, cluster: Ray) -> None:
+        self.ray, self.cluster = ray, cluster
+        self.call = ray.remote(_call).options(
+            num_cpus=1, num_gpus=int(cluster.device == "cuda"), max_retries=cluster.retries, name="anchorlab"
+        )
+
+    def submit(self, jobs: Sequence[Job]) -> list[Any]:
+        """Begin one task for each job."""
+        modules = tuple(dict.fromkeys([*self.cluster.modules, *modules_of(one.experiment for one in jobs)]))
+        return [self.call.remote(ChunkTask.of(job, self.cluster.device, modules)) for job in jobs]
+
+    def ended(self, tasks: Sequence[Any], seconds: float) -> list[Any]:
+        """Return the tasks that have ended, after waiting for one at most so many seconds."""
+        try:
+            self.ray.wait(list(tasks), timeout=seconds)
+            ended: list[Any] = self.ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[0]
+        except SystemError as error:  # Ray's C code wraps errors of signal handlers in it
+            raise error.__cause__ or error from None
+        return ended
+
+    def error(self, task: Any) -> Exception | None:
+        """Return the error that ended a task; None if it succeeded."""
+        try:
+            found: AnchorlabError | None = self.ray.get(task)
+        except self.ray.exceptions.RayError as error:  # its process or node died at every try
+            return AnchorlabError(str(error).strip().splitlines()[-1])
+        return found
+
+    def stop(self, tasks: Sequence[Any]) -> None:
+        """Cancel tasks, and wait until they have kept their states."""
+        for task in tasks:
+            self.ray.cancel(task)
+        if tasks:
+            self.ray.wait(list(tasks), num_returns=len(tasks), timeout=_FAREWELL)
 
 
-def _ended(ray: Any, references: list[Any], seconds: float) -> list[Any]:
-    """Wait until all tasks have ended or the time is over, and return those that have ended."""
-    try:
-        ended: list[Any] = ray.wait(references, num_returns=len(references), timeout=seconds)[0] if references else []
-    except SystemError as error:  # Ray's C code wraps errors of signal handlers in it
-        raise error.__cause__ or error from None
-    return ended
-
-
-def _error(ray: Any, reference: Any) -> Exception | None:
-    """Return the error that ended a task; None if it succeeded."""
-    try:
-        found = ray.get(reference)
-    except ray.exceptions.RayError as error:  # its process or node died at every try
-        return AnchorlabError(str(error).strip().splitlines()[-1])
-    if found is None:
-        return None
-    kind, words = found
-    return InUseError(words) if kind == "in use" else AnchorlabError(words)
+def _call(task: ChunkTask) -> AnchorlabError | None:
+    return task()
 
 
 @contextmanager

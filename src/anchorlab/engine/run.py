@@ -2,16 +2,17 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from math import inf
 from pathlib import Path
 from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
-from anchorlab.engine.folder import Folder
 from anchorlab.engine.members import asked, held
-from anchorlab.engine.planning import check_place, for_others, local, unguarded
+from anchorlab.engine.planning import check_fits, check_place, for_others, local, unguarded
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.scheduler import Failure, Pieces
+from anchorlab.engine.slurm import Slurm
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, StoreError
 from anchorlab.printable import first_few
 from anchorlab.progress import Report, Status
@@ -20,8 +21,8 @@ from anchorlab.spec import unknown_name
 from anchorlab.training import Experiment, TrainedRun
 from anchorlab.training.trainer import ExecutionName
 
-On = Literal["local", "folder", "ray"]
-"""Where runs are trained: on this machine, by workers that share the store's folder, or by a Ray cluster."""
+On = Literal["local", "ray", "slurm"]
+"""Where runs are trained: on this machine, by a Ray cluster, or by jobs of Slurm."""
 
 
 def run(
@@ -40,6 +41,8 @@ def run(
     A killed run resumes from its last state, with its original chunks, and ends with the same bytes as an uninterrupted
     run. Results do not depend on the number of workers: they are equal in float64 and agree within rounding in float32.
 
+    One process at a time trains in a store: a second one waits until the first has ended, and then trains what is left.
+
     Runs of a tiny model that differ only in per-member numbers, such as the learning rate, are trained as one ensemble
     but kept separately.
 
@@ -55,17 +58,17 @@ def run(
         execution: as for `fit`
         report: called with the status a few times per second
         keep_every: seconds between two kept states
-        on: `local` trains on this machine; `folder` plans the runs and waits for workers, `anchorlab worker STORE`, on
-            any machine that shares the store's folder; `ray` trains on a Ray cluster whose nodes share that folder.
-            `Ray(...)` selects a cluster and names user modules. Except for `local`, `workers` is the number of chunks
-            into which the members of a run are divided, by default one per member; workers choose their own devices.
+        on: `local` trains on this machine; `ray` on a Ray cluster and `slurm` by jobs of Slurm, whose nodes share the
+            store's folder. `Ray(...)` and `Slurm(...)` select a cluster and name user modules. Except for `local`,
+            `workers` is the number of chunks into which the members of a run are divided, by default one per member.
         parts: further stores, which are only read. If given, even without any store, members of an experiment that were
             trained alone, here or there, are not trained again: the run is assembled from them and the others.
 
     Returns: the finished run of each experiment.
 
     Issues one `DivergedWarning` that names the members that diverged in newly trained runs (see `TrainedRun.diverged`),
-    and warns of a script without `if __name__ == "__main__":` that several processes would import.
+    and warns of a script without `if __name__ == "__main__":` that several processes would import, since it defines a
+    task or a model.
 
     Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store. If a piece
     fails, all pieces that do not depend on its run are still trained; then `IncompleteError` is raised, or the piece's
@@ -82,6 +85,32 @@ def run(
         runs = [held(one, stores) for one in experiments]
         return [TrainedRun(one) for one in runs if one is not None]
     device = check_place(device, workers)
+
+    def waiting(holder: str) -> None:
+        if report is not None:
+            report(Status(0, label=f"waiting for {holder}, which trains in {store.root}"))
+
+    trained = [one for one in experiments if one.cell not in store]
+    if on == "local":
+        check_fits(trained, device)
+    with store.training(inf, waiting) if trained else nullcontext():
+        _train(experiments, store, workers, device, execution, report, keep_every, on)
+    if (text := divergence(store, {one.cell.address: one.cell.label for one in trained})) is not None:
+        warnings.warn(text, DivergedWarning, stacklevel=2)
+    return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
+
+
+def _train(
+    experiments: Sequence[Experiment],
+    store: Store,
+    workers: int | None,
+    device: str,
+    execution: ExecutionName,
+    report: Report | None,
+    keep_every: float,
+    on: On | Backend,
+) -> None:
+    """Train the experiments that the store lacks, once what they start from is trained. Errors: as `run`."""
     todo = {one.cell.address: one for one in experiments if one.cell not in store}
     failures: list[Failure] = []
     if starts := [one.start for one in todo.values() if one.start is not None]:
@@ -91,39 +120,25 @@ def run(
             todo, failures = _without_start(todo, store, error)
             if not todo:
                 raise
+        todo = {address: one for address, one in todo.items() if one.cell not in store}
     for experiment in {one.cell.address: one for one in experiments if one.cell in store}.values():
         _check_finished(store.open(experiment.cell))
+    if not todo:
+        return
     backend: Backend
     if on == "local":
         backend, plans = local(todo, workers, device, execution, experiments)
-        if backend.workers > 1 and (text := unguarded()) is not None:
-            warnings.warn(text, stacklevel=3)
+        if backend.workers > 1 and backend.imports_script and (text := unguarded()) is not None:
+            warnings.warn(text, stacklevel=4)
     else:
-        backend = on if not isinstance(on, str) else Ray(device=device) if on == "ray" else Folder()
+        backend = on if not isinstance(on, str) else _BACKENDS[on](device=device)
         plans = for_others(todo, workers, execution, experiments)
-    if todo and report is not None and (label := backend.beginning(store.root)):
+    if report is not None and (label := backend.beginning(store.root)):
         report(Status(0, label=label))
     Pieces(store, todo, plans, device, keep_every, report, failures).train(backend)
-    if (text := divergence(store, {address: one.cell.label for address, one in todo.items()})) is not None:
-        warnings.warn(text, DivergedWarning, stacklevel=3)
-    return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
 
 
-def plan(
-    experiments: Sequence[Experiment], store: Store, chunks: int | None = None, execution: ExecutionName = "auto"
-) -> int:
-    """Plan the runs that the store lacks, for workers; return the number of their chunks.
-
-    Args:
-        experiments: the experiments to train; the experiment that one starts from is planned before it
-        store: where runs are kept
-        chunks: the number of chunks into which the members of a run are divided; by default one per member
-        execution: as for `fit`
-    """
-    asked = [two for one in experiments for two in (one.start, one) if two is not None]
-    every = {one.cell.address: one for one in asked}
-    todo = {address: one for address, one in every.items() if one.cell not in store}
-    return Pieces(store, todo, for_others(todo, chunks, execution, every.values()), "cpu", 0.0, None).plan()
+_BACKENDS = {"ray": Ray, "slurm": Slurm}
 
 
 def _without_start(

@@ -1,25 +1,19 @@
 """Plan runs, divide them into pieces, let a backend train the pieces, and merge each run once its pieces are done."""
 
-import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from anchorlab.engine.backend import Backend
-from anchorlab.engine.job import Job, JointJob, compatible
-from anchorlab.engine.planning import Plan, Plans
-from anchorlab.engine.progress_files import forget_failure
-from anchorlab.errors import DamagedChunkError, IncompleteError, InUseError
+from anchorlab.engine.job import Job, JointJob, compatible, job_of
+from anchorlab.engine.modules import modules_of
+from anchorlab.engine.plan import Plan, Plans
+from anchorlab.errors import DamagedChunkError, IncompleteError
+from anchorlab.plain import discard
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
-from anchorlab.runs.lease import LEASE
-from anchorlab.runs.plugins import is_module_name, note_modules
+from anchorlab.runs.plugins import note_modules
 from anchorlab.training import Experiment, Progress, merge, work_per_step
-
-_PAUSE = 0.5  # seconds between two checks of a piece that another process works on
-
 
 Failure = tuple[str, Exception]
 """The name of a piece or run that failed, and its error."""
@@ -32,41 +26,6 @@ class _Open:
     plan: Plan
     left: int
     failed: bool = False
-
-
-def job_of(
-    store: Store,
-    experiment: Experiment,
-    plan: Plan,
-    index: int,
-    device: str,
-    keep_every: float,
-    lease: float = LEASE,
-) -> Job:
-    """Return the job that trains chunk `index` of an experiment's run in a store."""
-    members = range(plan.chunks[index][0], plan.chunks[index][-1] + 1)
-    chunk = store.open(experiment.cell, lease=lease).chunk(index)
-    before = experiment.start
-    start = None if before is None else (store.root / before.cell.address, members)
-    own = experiment.take(members)
-    return Job(own, chunk, device, plan.execution, plan.threads, keep_every, start, plan.places)
-
-
-def finish(store: Store, experiment: Experiment, plan: Plan, lease: float = LEASE) -> None:
-    """Merge a run whose chunks are all finished, unless another process has merged it. Errors: as `merge`."""
-    while True:
-        with suppress(InUseError), store.open(experiment.cell, inf, lease) as directory:
-            if not directory.finished:
-                merge(directory, experiment, plan.chunks)
-            return
-
-
-def restarted(jobs: Iterable[Job], error: DamagedChunkError) -> Job:
-    """Restart the chunk that contains the damaged file, and return its job."""
-    (job,) = (one for one in jobs if one.chunk.contains(error.path))
-    with job.chunk as chunk:
-        chunk.restart()
-    return job
 
 
 class Tally:
@@ -91,11 +50,11 @@ class Tally:
             self._report(self.status)
 
     def update(self, job: Job, progress: Progress) -> None:
-        """Count a job's progress and keep its metrics; show its note or waiting message instead if it has one."""
+        """Count a job's progress and keep its metrics; show its note instead if it has one."""
         if progress.metrics:
             self.status.metrics = dict(progress.metrics)
-        if progress.note or progress.waiting:
-            self.show(progress.waiting or job.experiment.cell.label, progress.note)
+        if progress.note:
+            self.show(job.experiment.cell.label, progress.note)
         else:
             self.count(job, progress.step)
 
@@ -156,45 +115,20 @@ class Pieces:
             backend.train(self._jobs(), self.tally.update, self._done)
             if not self._again:
                 break
-            self._wait()
         if self.failures:
             if self.tally.status.cells_done == 0 and len({str(error) for _, error in self.failures}) == 1:
                 raise self.failures[0][1]
             raise IncompleteError(self.failures) from self.failures[0][1]
 
-    def plan(self) -> int:
-        """Plan all runs, clear earlier failures so that workers try again, and return how many pieces are left.
-
-        Errors: `IncompleteError` if a run cannot be planned.
-        """
-        jobs = [part for job in self._planned() for part in job.parts]
-        for job in jobs:
-            forget_failure(job.chunk)
-        if self.failures:
-            raise IncompleteError(self.failures)
-        return len(jobs)
-
     def _jobs(self) -> Iterator[Job]:
-        """Yield the jobs that can be trained now: first pieces to be tried again, then pieces of further runs."""
-        for _ in range(len(self._again)):
-            job = self._again.popleft()
-            if job.finished:
-                self._done(job)
-            elif job.chunk.owner is None:
-                yield job
-            else:
-                self._again.append(job)
+        """Yield first the pieces that are tried again, then the pieces of further runs."""
+        while self._again:
+            yield self._again.popleft()
         yield from self._new
-
-    def _wait(self) -> None:
-        """Wait until a piece that another process works on is free or finished."""
-        while all((owner := job.chunk.owner) is not None and not job.finished for job in self._again):
-            self.tally.show(f"{self._again[0].experiment.cell.label}: waiting for {owner}")
-            time.sleep(_PAUSE)
 
     def _planned(self) -> Iterator[Job]:
         """Yield all jobs, longest runs first, so that all workers finish at about the same time."""
-        note_modules(self.store.root, set[str]().union(*map(_modules_of, self.todo.values())))
+        note_modules(self.store.root, modules_of(self.todo.values()))
         work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
         for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
             jobs = [job for address in group for job in self._of_run(address)]
@@ -204,12 +138,9 @@ class Pieces:
         """Plan a run, and return its unfinished jobs."""
         experiment = self.todo[address]
         try:
-            with self.store.open(experiment.cell, wait=LEASE) as directory:
-                if directory.finished:  # by another process meanwhile
-                    self.tally.status.cells_done += 1
-                    return []
-                asked = self.plans.of[address]
-                plan = Plan.read(directory, directory.plan(vars(asked)), len(experiment.members), asked)
+            with self.store.open(experiment.cell) as directory:
+                recorded = directory.plan(vars(self.plans.of[address]))
+            plan = Plan.read(directory, recorded, len(experiment.members))
         except Exception as error:  # noqa: BLE001 - the other runs go on
             self.failures.append((experiment.cell.label, error))
             return []
@@ -228,8 +159,8 @@ class Pieces:
         return [job_of(self.store, experiment, plan, index, self.device, self.keep_every) for index in chunks]
 
     def _done(self, job: Job, error: Exception | None = None) -> None:
-        """Record the end of a job: count it, queue it again, or note its failure; merge the run after its last job."""
-        if isinstance(error, InUseError) or (error is not None and len(job.parts) > 1):
+        """Record the end of a job: count it, or note its failure; merge the run after its last job."""
+        if error is not None and len(job.parts) > 1:
             self._again.extend(job.parts)  # to be tried one by one
             return
         if len(job.parts) > 1:
@@ -250,24 +181,28 @@ class Pieces:
         """Merge a run; if a chunk turns out to be damaged, queue it to be trained again."""
         experiment = self.todo[address]
         try:
-            finish(self.store, experiment, run.plan)
+            with self.store.open(experiment.cell) as directory:
+                merge(directory, experiment, run.plan.chunks)
         except DamagedChunkError as error:
-            job = restarted(self._all_jobs(experiment, run.plan), error)
-            run.left = 1
-            self._again.append(job)
-            self.tally.show(experiment.cell.label, job.restarts(error))
+            jobs = self._damaged(self._all_jobs(experiment, run.plan), error)
+            run.left = len(jobs)
+            self._again.extend(jobs)
+            self.tally.show(experiment.cell.label, jobs[0].restarts(error))
         except Exception as error:  # noqa: BLE001 - the other runs go on
-            jobs = self._all_jobs(experiment, run.plan)
-            left = [job for job in jobs if not job.finished]  # restarted by another process, which found damage first
-            if not left:
-                self.failures.append((experiment.cell.label, error))
-            run.left = len(left)
-            self._again.extend(left)
+            self.failures.append((experiment.cell.label, error))
         else:
             self.tally.status.cells_done += 1
 
+    def _damaged(self, jobs: Sequence[Job], error: DamagedChunkError) -> list[Job]:
+        """Restart the chunk with the damaged file, and return its job.
 
-def _modules_of(experiment: Experiment) -> set[str]:
-    """Return the user modules that register an experiment's task and model, without a script that is being run."""
-    names = {type(experiment.task).__module__, type(experiment.model).__module__}
-    return {name for name in names if is_module_name(name) and name.partition(".")[0] not in ("anchorlab", "__main__")}
+        If checkpoints have been merged, all chunks are restarted: on another processor the chunk may get other last
+        bits, and a run's files must agree.
+        """
+        merged = jobs[0].chunk.path.parents[1] / "checkpoints"
+        again = [one for one in jobs if one.chunk.contains(error.path) or merged.exists()]
+        discard(merged)
+        for job in again:
+            with job.chunk as chunk:
+                chunk.restart()
+        return sorted(again, key=lambda one: not one.chunk.contains(error.path))

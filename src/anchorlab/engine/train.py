@@ -44,8 +44,8 @@ def train(
             0 to 9
         store: where the run is kept, a store or its directory; `Store()` when None
         workers: the number of processes that share the members on a CPU. None chooses: only this process for less than
-            about half a minute of work, else one process per core. A script that uses several processes needs
-            `if __name__ == "__main__":`.
+            about half a minute of work, else one process per core. A script that defines a task or a model needs
+            `if __name__ == "__main__":` for several processes.
         device: `cpu` or `cuda`
         execution: `member` trains one member after another, `mapped` all at once, `auto` chooses the faster way for the
             device
@@ -53,7 +53,7 @@ def train(
         start: a run whose members are trained further, with its model unless `model` is given
         progress: whether to show a bar with the share done and the time left, once training has taken two seconds. None
             shows it on a terminal and in a notebook, True also in logs, as plain lines.
-        on: `local`, or `folder` or `ray` to train elsewhere; see `anchorlab.engine.run`
+        on: `local`, or `ray` or `slurm` to train elsewhere; see `anchorlab.engine.run`
 
     Returns: the finished run. A `DivergedWarning` names the members that diverged, as `run.diverged` does.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.language.packaged import PACKAGED, cache_folder, remedy
-from anchorlab.runs.lock import Lock
+from anchorlab.runs.lock import locked
 from anchorlab.spec import unknown_name
 
 _LONGEST_WAIT = 600.0  # seconds to wait for another process; a conversion takes 25 to 90
@@ -30,9 +30,7 @@ def convert(name: str) -> Path:
         raise unknown_name("model", name, PACKAGED, "packaged model")
     folder = cache_folder() / name
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = Lock(folder.with_name(f"{name}.lock"))
-    lock.acquire(wait=_LONGEST_WAIT)
-    try:
+    with locked(folder.with_name(f"{name}.lock"), _LONGEST_WAIT):
         if not folder.is_dir():
             partial = folder.with_name(f"{name}.partial")
             shutil.rmtree(partial, ignore_errors=True)  # left by a killed conversion
@@ -42,8 +40,6 @@ def convert(name: str) -> Path:
             _save(name, gguf, partial)
             gguf.unlink()
             partial.rename(folder)
-    finally:
-        lock.release()
     return folder
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import secrets
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,6 +31,8 @@ class Fingerprint(NamedTuple):
 def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview]) -> tuple[Path, Fingerprint]:
     """Write the concatenated `pieces` to `directory/name` atomically: completely, or not at all.
 
+    The content reaches the disk before the file gets its name, so that a power cut leaves no half-written file.
+
     `{digest}` in `name` is replaced by the first digits of the content's SHA-256.
 
     Returns: the path and the fingerprint.
@@ -49,7 +50,6 @@ def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview])
             os.fsync(file.fileno())
         path = directory / name.replace("{digest}", content.hexdigest()[:DIGEST_LENGTH])
         temporary.replace(path)
-        sync_directory(directory)
     except OSError as error:
         raise StoreError(
             f"{directory / name.replace('.{digest}', '')}: cannot be written: {error.strerror or error}"
@@ -69,23 +69,6 @@ def file_name(text: str) -> str:
     if len(name) > _LONGEST:
         name = f"{name[: _LONGEST // 2]}~{hashlib.sha256(text.encode()).hexdigest()[:16]}~{name[-_LONGEST // 4 :]}"
     return name
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the directory entries of `directory` durable; `fsync` on a file does that only for its content."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_directory(directory: Path) -> None:
-    """Make a directory and its missing parents, and make their directory entries durable."""
-    missing = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    for path in reversed(missing):
-        sync_directory(path.parent)
 
 
 def remove_temporaries(directory: Path) -> None:
@@ -218,18 +201,3 @@ def unreadable(path: Path, error: OSError, address: str) -> StoreError:
         return StoreError(f"{path}: cannot be read: {error.strerror}; allow this user to read it")
     missing = isinstance(error, FileNotFoundError)
     return damaged(path, "missing" if missing else f"cannot be read ({error.strerror})", address)
-
-
-def file_time(directory: Path) -> float:
-    """Return the time by the clock that dates new files in `directory`; on a shared disk, another machine's clock."""
-    probe = directory / f".clock-{secrets.token_hex(8)}"
-    try:
-        probe.touch()
-        return probe.stat().st_mtime
-    except FileNotFoundError:
-        raise
-    except OSError:  # a full disk, or no permission to write
-        return time.time()
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)

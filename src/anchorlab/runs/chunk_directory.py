@@ -2,17 +2,15 @@
 
 import json
 import re
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.errors import DamagedChunkError, InUseError, StoreError
-from anchorlab.plain import check_way, parse_json
-from anchorlab.runs.atomic_files import check_named_file, matching, remove_temporaries, sync_directory, write_file
-from anchorlab.runs.lease import LEASE, Lease, holder
+from anchorlab.errors import DamagedChunkError, StoreError
+from anchorlab.plain import parse_json
+from anchorlab.runs.atomic_files import check_named_file, matching, remove_temporaries, write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 _METADATA = "metadata.json"
 _STEP = re.compile(r"step-([0-9]{8,18})\.[0-9a-f]+\.safetensors")
 _ATTEMPT = re.compile(r"[0-9]{1,18}")
-_PAUSE = 0.05  # seconds between two tries
 
 
 @dataclass(frozen=True)
@@ -37,53 +34,29 @@ class ChunkState:
 class ChunkDirectory:
     """The states, checkpoint parts and result of one chunk.
 
-    Open it for writing with `with run.chunk(0) as chunk:`, which leases it. A chunk that is not open can be pickled
-    and sent to another process. Resume it from `latest_state`; it is finished once it has a result. Every file's name
-    contains a digest of its content, which reveals damage.
+    Open it for writing with `with run.chunk(0) as chunk:`, in any process. Resume it from `latest_state`; it is
+    finished once it has a result. Every file's name contains a digest of its content, which reveals damage.
 
     Each opening is a numbered attempt with its own folder: attempt 3 of `chunk-0000` is `chunk-0000.3`. A new attempt
-    renames the folder of the previous one, so a process whose lease has expired can no longer write into it. A
-    finished chunk is opened without a lease and keeps its folder, since another process may be reading it.
+    renames the folder of the previous one, so that a process which was thought to be dead can no longer write into it:
+    the last bits of two attempts may differ between processors, and all files of a chunk must come from one. A finished
+    chunk keeps its folder, since another process may be reading it.
     """
 
-    def __init__(self, path: Path, address: str, wait: float = 0.0, lease: float = LEASE) -> None:
-        self.path, self.address, self.wait, self.lease = path, address, wait, lease
-        self._lease: Lease | None = None
-        self._opened_finished = False
+    def __init__(self, path: Path, address: str) -> None:
+        self.path, self.address = path, address
+        self._attempt: Path | None = None
 
     def __enter__(self) -> "ChunkDirectory":
-        """Lease the chunk, unless it is finished. Errors: `InUseError` that names the process working on it."""
-        if self._lease is not None:
+        """Begin a new attempt, unless the chunk is finished."""
+        if self._attempt is not None:
             raise StoreError(f"{self.path}: already open in this process; close it first")
-        self._open(again=False)
+        if not self.finished:
+            self._begin()
         return self
 
-    def _open(self, again: bool) -> None:
-        """Lease the chunk. A finished chunk is leased only with `again`; otherwise it is opened for reading."""
-        deadline = time.monotonic() + self.wait
-        while True:
-            found = self._newest()
-            owner = None if found is None else holder(found[1])
-            if owner is None and not again and found is not None and _result(found[1]) is not None:
-                self._opened_finished = True
-                return
-            if owner is None and self._begin(found):
-                return
-            if owner is not None and (left := deadline - time.monotonic()) <= 0:
-                raise InUseError(f"{self.path}: in use by {owner}; wait until it ends, or end it")
-            time.sleep(_PAUSE if owner is None else min(_PAUSE, left))
-
     def __exit__(self, *_: object) -> None:
-        if self._lease is not None:
-            self._lease.release()
-            self._lease = None
-        self._opened_finished = False
-
-    @property
-    def owner(self) -> str | None:
-        """The process that works on the chunk, such as `process 7 on HOST`; None if there is none."""
-        found = self._newest()
-        return None if found is None else holder(found[1])
+        self._attempt = None
 
     def contains(self, path: Path) -> bool:
         """Return whether a file lies in a folder of this chunk."""
@@ -91,9 +64,9 @@ class ChunkDirectory:
 
     def restart(self) -> None:
         """Remove all files of the chunk, finished or not, so that training starts again from the first step."""
-        if self._lease is None:
-            self._open(again=True)
-        folder, self._opened_finished = self._require_lease(), False
+        if self._attempt is None:
+            self._begin()
+        folder = self._open_folder()
         for path in [*matching(folder, "*.safetensors"), *matching(folder / "checkpoints", "*.safetensors")]:
             path.unlink(missing_ok=True)
 
@@ -115,7 +88,7 @@ class ChunkDirectory:
         """
         if self.finished:
             raise StoreError(f"{self.path}: finished, so it has a result and no state; check `finished` first")
-        folder = self._require_lease()
+        folder = self._open_folder()
         states = sorted(_steps(folder).items())
         if not states:
             self._remove_checkpoints(but=())
@@ -130,9 +103,9 @@ class ChunkDirectory:
 
     def write_checkpoint(self, step: int, tensors: "Mapping[str, Shaped[torch.Tensor, 'member ...']]") -> None:
         """Write the weights of this chunk's members at `step`, each tensor `[member ...]`."""
-        directory = self._require_lease() / "checkpoints"
+        directory = self._open_folder() / "checkpoints"
         previous = _steps(directory).get(step)
-        path = self._write_file(directory, f"step-{step:08d}.{{digest}}.safetensors", tensors)
+        path, _ = write_file(directory, f"step-{step:08d}.{{digest}}.safetensors", tensor_pieces(tensors))
         if previous is not None and previous != path:
             previous.unlink(missing_ok=True)
 
@@ -167,8 +140,8 @@ class ChunkDirectory:
 
     @property
     def finished(self) -> bool:
-        """Whether the chunk has its result. Once true when opened, it stays true even if the run is merged."""
-        return self._opened_finished or self._result_path() is not None
+        """Whether the chunk has its result."""
+        return self._result_path() is not None
 
     def result(self) -> Any:
         """Return the argument of `finish`. Errors: `StoreError` if unfinished, `DamagedChunkError` if damaged."""
@@ -178,66 +151,40 @@ class ChunkDirectory:
         return _read(path)[2]
 
     def _newest(self) -> tuple[int, Path] | None:
-        """Return the number and folder of the newest attempt, if any. Errors: `StoreError` for a link in its path."""
+        """Return the number and folder of the newest attempt, if any."""
         prefix = f"{self.path.name}."
-        run = self.path.parent.parent
-        check_way(self.path.parent, run.parent)
         try:
             names = [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)]
         except FileNotFoundError:
             return None
         attempts = [(int(end), path) for path in names if _ATTEMPT.fullmatch(end := path.name.removeprefix(prefix))]
-        newest = max(attempts, default=None)
-        if newest is not None:
-            check_way(newest[1] / "checkpoints", run)
-        return newest
+        return max(attempts, default=None)
 
-    def _begin(self, found: tuple[int, Path] | None) -> bool:
-        """Begin the attempt after `found` and return whether this process got it: another one may have been faster."""
-        number = 1 if found is None else found[0] + 1
-        folder = self.path.with_name(f"{self.path.name}.{number}")
+    def _begin(self) -> None:
+        """Begin the next attempt: take over the folder of the newest one, or create the first."""
+        found = self._newest()
+        folder = self.path.with_name(f"{self.path.name}.{1 if found is None else found[0] + 1}")
         try:
             if found is None:
                 folder.mkdir()
             else:
-                found[1].rename(folder)  # atomic: succeeds in one process only
-        except OSError as error:
-            if self._newest() != found:
-                return False
-            raise _unwritable(folder, error) from error
-        lease = Lease(folder, self.lease)
-        try:
-            lease.write()
-            sync_directory(folder.parent)
+                found[1].rename(folder)  # atomic: it succeeds in one process only
             (folder / "checkpoints").mkdir(exist_ok=True)
-            remove_temporaries(folder)
-            remove_temporaries(folder / "checkpoints")
-        except (OSError, StoreError) as error:
-            lease.release()
-            if self._newest() != (number, folder):  # another has taken it meanwhile
-                return False
-            raise (error if isinstance(error, StoreError) else _unwritable(folder, error)) from error
-        except BaseException:
-            lease.release()
-            raise
-        self._lease = lease
-        return True
+        except OSError as error:
+            raise StoreError(f"{folder}: cannot be written: {error.strerror}") from error
+        remove_temporaries(folder)
+        remove_temporaries(folder / "checkpoints")
+        self._attempt = folder
 
-    def _require_lease(self) -> Path:
-        """Return the folder of this attempt.
-
-        Errors: `RuntimeError` unless the chunk is open for writing; `InUseError` if another process has taken it.
-        """
-        if self._lease is None:
+    def _open_folder(self) -> Path:
+        """Return the folder of this attempt. Errors: `RuntimeError` unless the chunk is open for writing."""
+        if self._attempt is None:
             raise RuntimeError(f"{self.path} is not open for writing: use `with run.chunk(index) as chunk:`")
-        newest = self._newest()
-        if newest is None or newest[1] != self._lease.directory or not self._lease.holds:
-            raise InUseError(f"{self.path}: taken over by another process")
-        return self._lease.directory
+        return self._attempt
 
     def _result_path(self) -> Path | None:
         found = self._newest()
-        return None if found is None else _result(found[1])
+        return None if found is None else max(matching(found[1], "result.*.safetensors"), default=None)
 
     def _checkpoint_paths(self) -> dict[int, Path]:
         """Return the file of each checkpoint by step; in a finished chunk, only those recorded in the result."""
@@ -253,39 +200,24 @@ class ChunkDirectory:
         """Write tensors and metadata to one file: two files could contradict each other after a kill."""
         import torch
 
-        folder = self._require_lease()
+        folder = self._open_folder()
         if _METADATA in tensors:
             raise ValueError(f"the name {_METADATA} is reserved for the metadata")
         names = sorted(path.name for path in _steps(folder / "checkpoints").values())
         text = json.dumps({"checkpoints": names, "metadata": metadata}, separators=(",", ":")).encode()
         # Stored as a tensor: a safetensors header may have at most 100 MB, which long tables of metrics exceed.
         stored = {**tensors, _METADATA: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
-        return self._write_file(folder, f"{stem}.{{digest}}.safetensors", stored)
-
-    def _write_file(self, directory: Path, name: str, tensors: Mapping[str, "torch.Tensor"]) -> Path:
-        try:
-            return write_file(directory, name, tensor_pieces(tensors))[0]
-        except StoreError:
-            self._require_lease()  # if the folder was taken, that is the reason
-            raise
+        return write_file(folder, f"{stem}.{{digest}}.safetensors", tensor_pieces(stored))[0]
 
     def _remove_states(self, but: Path | None) -> None:
-        for path in matching(self._require_lease(), "step-*.safetensors"):
+        for path in matching(self._open_folder(), "step-*.safetensors"):
             if path != but:
                 path.unlink(missing_ok=True)
 
     def _remove_checkpoints(self, but: list[str] | tuple[()]) -> None:
-        for path in matching(self._require_lease() / "checkpoints", "step-*.safetensors"):
+        for path in matching(self._open_folder() / "checkpoints", "step-*.safetensors"):
             if path.name not in but:
                 path.unlink(missing_ok=True)
-
-
-def _result(folder: Path) -> Path | None:
-    return max(matching(folder, "result.*.safetensors"), default=None)
-
-
-def _unwritable(folder: Path, error: OSError) -> StoreError:
-    return StoreError(f"{folder}: cannot be written: {error.strerror}")
 
 
 def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:

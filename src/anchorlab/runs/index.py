@@ -22,7 +22,7 @@ from anchorlab.runs.cell import canonical_json
 from anchorlab.runs.curves import Measured, measure, packed
 from anchorlab.runs.database import files_beside, open_database
 from anchorlab.runs.entry import Entry
-from anchorlab.runs.lock import Lock
+from anchorlab.runs.lock import locked
 from anchorlab.runs.names import is_environments
 from anchorlab.runs.run import Run
 from anchorlab.runs.scan import NO_MANIFEST, Found, Key, begun, entry_of, intact_tables, present, read
@@ -117,26 +117,20 @@ class Index:
         The new file is renamed into place, so that no process sees half of it. If another process has replaced the
         file already, nothing is done.
         """
-        lock = Lock(self.path.parent / "lock")
         try:
-            lock.acquire(_PATIENCE)
-        except StoreError:
+            with locked(self.path.parent / "lock", _PATIENCE):
+                if self._file() != damaged:
+                    return True
+                for left in self.path.parent.glob(".*.tmp*"):  # of a killed process
+                    discard(left)
+                temporary = self.path.parent / f".{secrets.token_hex(8)}.tmp"
+                with closing(sqlite3.connect(temporary)) as connection:
+                    connection.executescript(_TABLES)
+                for other in files_beside(self.path):  # the journal of a killed writer belongs to the damaged file
+                    discard(other)
+                temporary.replace(self.path)
+        except (OSError, StoreError, sqlite3.Error):
             return False
-        try:
-            if self._file() != damaged:
-                return True
-            for left in self.path.parent.glob(".*.tmp*"):  # of a killed process
-                discard(left)
-            temporary = self.path.parent / f".{secrets.token_hex(8)}.tmp"
-            with closing(sqlite3.connect(temporary)) as connection:
-                connection.executescript(_TABLES)
-            for other in files_beside(self.path):  # the journal of a killed writer belongs to the damaged file
-                discard(other)
-            temporary.replace(self.path)
-        except (OSError, sqlite3.Error):
-            return False
-        finally:
-            lock.release()
         return True
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.runs.atomic_files import Fingerprint, make_directory, write_file, write_json
+from anchorlab.runs.atomic_files import Fingerprint, write_file, write_json
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.metrics import metrics_bytes
 from anchorlab.runs.names import MANIFEST, READINGS, checkpoint_name
@@ -42,10 +42,10 @@ def keep(
     Errors: `StoreError` if a file cannot be written.
     """
     folder = root / cell.address
-    make_directory(folder)
+    folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, Fingerprint] = {}
     for step, weights in checkpoints:
-        make_directory((path := folder / checkpoint_name(step)).parent)
+        (path := folder / checkpoint_name(step)).parent.mkdir(exist_ok=True)
         files[checkpoint_name(step)] = write_file(path.parent, path.name, tensor_pieces(weights))[1]
     if readings:
         files[READINGS] = write_file(folder, READINGS, tensor_pieces(readings))[1]

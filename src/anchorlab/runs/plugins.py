@@ -10,7 +10,6 @@ from pathlib import Path
 
 from anchorlab.plain import parse_json, read_data
 from anchorlab.runs.atomic_files import write_file
-from anchorlab.runs.lock import locked
 
 NAME = "plugins.json"
 
@@ -30,13 +29,11 @@ def named_modules(root: Path) -> tuple[str, ...]:
 
 
 def note_modules(root: Path, names: Iterable[str]) -> None:
-    """Add modules to the names in a store. Errors: `StoreError` if the file cannot be written."""
+    """Add modules to the names in a store whose lock this process holds. Errors: `StoreError` if that is impossible."""
     if set(names) <= set(named_modules(root)):
         return
-    root.mkdir(parents=True, exist_ok=True)
-    with locked(root.resolve() / f"{NAME}.lock"):  # a store's folder may be a link, a lock's may not
-        known = named_modules(root)  # another study may have added names meanwhile
-        write_file(root, NAME, [json.dumps({"modules": sorted({*known, *names})}, indent=1).encode()])
+    names = sorted({*named_modules(root), *names})
+    write_file(root, NAME, [json.dumps({"modules": names}, indent=1).encode()])
 
 
 def is_module_name(text: str) -> bool:

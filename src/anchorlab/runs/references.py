@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,16 +111,15 @@ def studies_by_run(root: Path) -> dict[str, frozenset[str]]:
     return {address: frozenset(names) for address, names in found.items()}
 
 
-def removable(entries: Sequence[Entry], uses: Iterable[Use], written: Collection[str] = ()) -> dict[str, list[Entry]]:
+def removable(entries: Sequence[Entry], uses: Iterable[Use]) -> dict[str, list[Entry]]:
     """Return the removable runs of each kind of `KINDS`.
 
-    A run is kept, and so of no kind, if findings in the store were made from it, if a process is writing it, or if such
-    findings' runs or unfinished runs started from it, directly or through other runs.
+    A run is kept, and so of no kind, if findings in the store were made from it, or if such findings' runs or
+    unfinished runs started from it, directly or through other runs.
 
     Args:
         entries: all runs of the store
         uses: the runs behind its findings
-        written: the addresses of runs that a process is writing
     """
     uses = list(uses)
     earlier = {address for use in uses for address in use.earlier}
@@ -133,7 +132,7 @@ def removable(entries: Sequence[Entry], uses: Iterable[Use], written: Collection
         needed |= chain
     found: dict[str, list[Entry]] = {kind: [] for kind in KINDS}
     for entry in entries:
-        if entry.address in needed or entry.address in written:
+        if entry.address in needed:
             continue
         if entry.state != "finished":
             found[entry.state].append(entry)

@@ -3,20 +3,19 @@
 import os
 import secrets
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorlab.drawable import Drawable
-from anchorlab.errors import InUseError, SpecError, StoreError
+from anchorlab.errors import SpecError, StoreError
 from anchorlab.plain import discard
-from anchorlab.runs.atomic_files import matching, sync_directory
 from anchorlab.runs.cell import Cell
-from anchorlab.runs.lease import LEASE, holder
-from anchorlab.runs.lock import Lock
+from anchorlab.runs.lock import locked
 from anchorlab.runs.names import is_address
 from anchorlab.runs.run import Run
-from anchorlab.runs.run_directory import RunDirectory
+from anchorlab.runs.run_directory import LOCK, RunDirectory
 
 if TYPE_CHECKING:
     import polars
@@ -29,7 +28,8 @@ _REMOVED = ".removed-"
 class Store(Drawable):
     """The runs in the directory `root`: by default $ANCHORLAB_STORE, else `runs` in the working directory.
 
-    Nothing is written outside `root`, and nothing before a run is opened. Several processes may share a store.
+    Nothing is written outside `root`, and nothing before a run is opened. Any number of processes may read a store; one
+    at a time trains or removes runs.
 
     Errors: `StoreError` for a store with packs, files of many runs that version 0.2 made.
     """
@@ -56,17 +56,21 @@ class Store(Drawable):
         """Whether the cell's run is finished."""
         return Run(self.root / cell.address).finished
 
-    def open(self, cell: Cell, wait: float = 0.0, lease: float = LEASE) -> RunDirectory:
+    def training(self, wait: float = 0.0, waiting: Callable[[str], None] | None = None) -> AbstractContextManager[None]:
+        """Return a context that holds the lock of the store, as `locked`; only its holder writes and removes runs."""
+        return locked(self.root / LOCK, wait, waiting)
+
+    def open(self, cell: Cell, wait: float = 0.0) -> RunDirectory:
         """Return the cell's run; `with` opens it for writing and creates it if it is new.
 
-        Opening waits up to `wait` seconds (`math.inf`: without limit) for another process that writes the run, then
-        raises `InUseError`. A lock on the run, or a lease of a chunk, expires if not renewed within `lease` seconds.
+        Opening waits up to `wait` seconds (`math.inf`: without limit) for another process that holds the lock of the
+        store, then raises `InUseError`.
         """
         if not isinstance(cell, Cell):
             raise SpecError(
                 "cell", f"should be an experiment's cell, got {cell!r:.60}", "open runs by `al.run(ADDRESS)`"
             )
-        return RunDirectory(self.root / cell.address, cell, wait, lease)
+        return RunDirectory(self.root / cell.address, cell, wait)
 
     def find(self, prefix: str) -> Run:
         """Return the run whose address begins with `prefix`. Errors: `StoreError` if none or several do."""
@@ -148,16 +152,12 @@ class Store(Drawable):
         """Read every file of all runs, and return one line per problem; empty if there is none."""
         return [problem for run in self.runs() for problem in run.problems()]
 
-    def in_use(self, run: Run) -> bool:
-        """Whether a process is writing the run or one of its chunks."""
-        return Lock(run.path / "lock").taken or _worked_on(run) is not None
-
     def remove(self, prefix: str) -> str:
         """Remove a run, damaged or not, and return its address.
 
         The run is renamed before it is deleted, so other processes see it whole or not at all.
 
-        Errors: as `find`; `StoreError` for a run that a process is writing, and for a link to a run elsewhere.
+        Errors: as `find`; `StoreError` while a process trains in the store, and for a link to a run elsewhere.
         """
         run = self.find(prefix)
         if (error := self.remove_all([run.address])[run.address]) is not None:
@@ -180,32 +180,13 @@ class Store(Drawable):
         """Rename a run, so that it is no longer in the store. Errors: as `remove`."""
         if run.path.is_symlink():
             raise StoreError(f"{run.path}: is a link to {run.path.resolve()}; delete the link, or both, by hand")
-        lock = Lock(run.path / "lock")
-        if lock.path.is_symlink() or not lock.path.is_file():
-            discard(lock.path)  # not a lock that a process could hold
-        removed = self.root / f"{_REMOVED}{run.address}-{secrets.token_hex(4)}"
         try:
-            lock.acquire()
-            if (found := _worked_on(run)) is not None:
-                raise InUseError(found)
-            run.path.rename(removed)
+            with self.training():
+                run.path.rename(self.root / f"{_REMOVED}{run.address}-{secrets.token_hex(4)}")
         except OSError as error:
             raise StoreError(f"{run.path}: cannot be removed: {error.strerror or error}") from error
-        finally:
-            lock.release()
 
     def _clear(self) -> None:
         """Delete the runs that were put aside, also by a killed process."""
-        found = list(self.root.glob(f"{_REMOVED}*"))
-        if found:
-            sync_directory(self.root)  # else a power cut could bring the names back, but not the files
-        for path in found:
+        for path in self.root.glob(f"{_REMOVED}*"):
             discard(path)
-
-
-def _worked_on(run: Run) -> str | None:
-    """Return a message that names a chunk in use and its owner; None if no process works on the run."""
-    for chunk in matching(run.state_path, "chunk-*"):
-        if (owner := holder(chunk)) is not None:
-            return f"{chunk.with_suffix('')}: in use by {owner}; wait until it ends, or end it"
-    return None

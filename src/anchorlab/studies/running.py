@@ -17,8 +17,7 @@ from anchorlab.plain import MOST_BYTES_OF_RESULTS, read_data
 from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.assembled import AssembledRun
-from anchorlab.runs.atomic_files import file_name, make_directory, write_file
-from anchorlab.runs.lock import writing
+from anchorlab.runs.atomic_files import file_name, write_file
 from anchorlab.runs.references import FILE, record_use, study_files, use_before
 from anchorlab.studies.control import control_experiments, trainings, with_controls
 from anchorlab.studies.observation_context import ObservationContext
@@ -86,10 +85,9 @@ def run_study(
     began = time.monotonic()
     behind = _behind(cells.values())
     if behind:  # from the beginning, so that `prune` keeps the runs of a study in progress
-        make_directory(folder)
-        with writing(folder):
-            before_now = use_before(folder)
-            record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
+        folder.mkdir(parents=True, exist_ok=True)
+        before_now = use_before(folder)
+        record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
     with reported(report, progress) as show:
         trained = run(experiments, store, workers, device, report=show, on=on, parts=parts)
         runs = trained[: len(study.experiments_of(profile))]
@@ -112,10 +110,9 @@ def run_study(
     if before is not None and trained_before:  # keep the cost of the first training, not of reading runs again
         made = replace(findings.provenance, seconds=before.provenance.seconds, reused=before.provenance.reused)
         findings = replace(findings, provenance=made)
-    make_directory(folder)
-    with writing(folder):
-        record_use(folder, study.name, profile, behind)
-        write_file(folder, path.name, [seal(findings.to_json()).encode()])
+    folder.mkdir(parents=True, exist_ok=True)
+    record_use(folder, study.name, profile, behind)
+    write_file(folder, path.name, [seal(findings.to_json()).encode()])
     return findings
 
 

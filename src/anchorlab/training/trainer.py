@@ -41,14 +41,12 @@ class Progress:
         steps: optimiser steps in total
         metrics: the newest metrics of unedited weights, as `<split> <metric>`, averaged over members and groups
         note: a message for the user, such as that training starts over; usually empty
-        waiting: the reason why training waits, shown in place of its name; usually empty
     """
 
     step: int
     steps: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
-    waiting: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,12 @@ from anchorlab.errors import SpecError, StoreError
 from anchorlab.language.asking.request import Request, Said, Speaker, Turn
 from anchorlab.language.endpoint import Access, Endpoint
 from anchorlab.language.endpoint.wire import is_of_model
-from anchorlab.runs.lock import Lock
+from anchorlab.runs.lock import locked
 from tests.engine.killed import wait_until
 from tests.language.asking.bytes import tokenizer
 from tests.language.endpoint.asker import question, written
 from tests.language.endpoint.scripted import Answer, said, served, spoken
+from tests.runs.tiny_trainer import held
 
 KEY = "sk-very-secret-0123456789"
 TEN = [question(number) for number in range(10)]
@@ -268,11 +269,8 @@ def test_a_line_that_cannot_be_read_is_asked_again(server, journal, end):
 
 def test_a_journal_in_use_or_elsewhere(server, journal):
     journal.parent.mkdir()
-    other = Lock(journal.with_name(f"{journal.name}.lock"))
-    other.acquire()
-    with pytest.raises(StoreError, match="in use"):
+    with held(lambda: locked(journal.with_name(f"{journal.name}.lock"))), pytest.raises(StoreError, match="in use"):
         endpoint(server, journal).say(TEN)
-    other.release()
     journal.symlink_to(journal.with_name("elsewhere"))
     with pytest.raises(StoreError, match="is a link"):
         endpoint(server, journal).say(TEN)

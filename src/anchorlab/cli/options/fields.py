@@ -1,4 +1,4 @@
-"""Options for the fields of an experiment's parts, at any depth: `--model.layers 4`, `--recipe.data.size 600`."""
+"""Options for fields at any depth: `--model.layers 4`, `--recipe.data.size 600`, `--slurm.partition gpu`."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ from anchorlab.depth import MOST_DEPTH, TOO_DEEP
 from anchorlab.errors import SpecError
 from anchorlab.plain import parse_json
 
-PARTS = ("task", "model", "recipe", "members")
-"""The parts of an experiment whose fields are options."""
+PARTS = ("task", "model", "recipe", "members", "slurm")
+"""What has fields that are options: the parts of an experiment, and the jobs of Slurm."""
 
 Fields = list[str] | None
 """The options of one part as a command receives them, such as `["data.size=600"]`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from anchorlab.cli.options import complete
-from anchorlab.cli.options.fields import Fields, part
+from anchorlab.cli.options.fields import Fields, nested, part
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -120,22 +120,29 @@ class PlaceOptions:
     Parameters
     ----------
     on
-        `local` trains on this machine; `folder` waits for workers that share the store, `anchorlab worker STORE`; `ray`
-        trains on a Ray cluster whose nodes share the store.
+        `local` trains on this machine; `ray` on a Ray cluster, and `slurm` by jobs of Slurm, whose nodes share the
+        store.
     address
         Ray cluster, such as `10.0.0.1:6379`; by default $RAY_ADDRESS, or the one on this machine, or a new one.
+    slurm
+        Option of the jobs, such as `--slurm.partition gpu`, `--slurm.time 60` in minutes, or `--slurm.mem 8G`.
     """
 
-    on: Literal["local", "folder", "ray"] = "local"
+    on: Literal["local", "ray", "slurm"] = "local"
     address: str | None = None
+    slurm: Annotated[Fields, part("slurm")] = None
 
     def backend(self, device: str) -> "On | Backend":
         """Return the value of `on` for `run`. Errors: `SpecError` for an option without effect."""
-        from anchorlab.engine import Ray
+        from anchorlab.engine import Ray, Slurm
         from anchorlab.engine.modules import imported_modules
 
         if self.address is not None and self.on != "ray":
             raise SpecError("address", "only a Ray cluster has one", "add --on ray")
+        if self.slurm is not None and self.on != "slurm":
+            raise SpecError("slurm", "only jobs of Slurm have options", "add --on slurm")
+        if self.on == "slurm":
+            return Slurm(nested(self.slurm, "slurm"), imported_modules(), device)
         return Ray(self.address, imported_modules(), device) if self.on == "ray" else self.on
 
 

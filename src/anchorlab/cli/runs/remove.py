@@ -79,7 +79,7 @@ def prune_(
             f"findings of {first_few(unknown)} do not say which runs they were made from",
             "run these studies again, which reuses their runs, or delete their findings",
         )
-    every = removable(fields.entries, used, _in_use(kept, fields.entries))
+    every = removable(fields.entries, used)
     asked = {one.address for one in wanted if oldest is None or one.modified < oldest}
     found = {kind: [one for one in runs if one.address in asked] for kind, runs in every.items()}
     if not kinds:
@@ -150,14 +150,6 @@ def _uses(store: "Store") -> "tuple[list[Use], list[str]]":
         else:
             found.append(Use(study, profile, frozenset(behind)))
     return found, unknown
-
-
-def _in_use(store: "Store", entries: "Sequence[Entry]") -> set[str]:
-    """Return the addresses of unfinished runs that a process is writing."""
-    from anchorlab.runs import Run
-
-    unfinished = [one.address for one in entries if one.state != "finished"]
-    return {address for address in unfinished if store.in_use(Run(store.root / address))}
 
 
 def _print_counts(found: "dict[str, list[Entry]]", unknown: Sequence[str], json: bool) -> None:

@@ -1,0 +1,77 @@
+"""Train chunks of runs in another process, which reads from the store what to train."""
+
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anchorlab.engine.job import Job, JointJob, job_of
+from anchorlab.engine.modules import import_modules
+from anchorlab.engine.plan import Plan
+from anchorlab.engine.progress_notes import Noting
+from anchorlab.errors import AnchorlabError, is_out_of_memory
+from anchorlab.runs import Run, Store
+from anchorlab.training.trained_run import experiment_of
+
+
+@dataclass(frozen=True)
+class ChunkTask:
+    """The call that loky, Ray and Slurm execute; all plain values.
+
+    Fields
+        store: the folder of the store, which the process shares
+        chunks: the address and the index of each chunk; several are trained as one ensemble
+        device, keep_every: as for `fit`
+        modules: Python modules that register the tasks and models of the runs
+        folder: the folder from which they can be imported
+    """
+
+    store: str
+    chunks: tuple[tuple[str, int], ...]
+    device: str
+    keep_every: float
+    modules: tuple[str, ...] = ()
+    folder: str = "."
+
+    @classmethod
+    def of(cls, job: Job, device: str | None = None, modules: tuple[str, ...] = ()) -> "ChunkTask":
+        """Return the task that trains a job, on its own device or another."""
+        chunks = tuple((part.chunk.address, int(part.chunk.path.name.removeprefix("chunk-"))) for part in job.parts)
+        store = job.chunk.path.parents[2].absolute()
+        return cls(str(store), chunks, device or job.device, job.keep_every, modules, str(Path.cwd()))
+
+    def __call__(self) -> AnchorlabError | None:
+        """Train the chunks; return the error that ended it, or None."""
+        try:
+            import_modules(self.modules, self.folder)
+            store = Store(self.store)
+            found = [(Run(store.root / address), index) for address, index in self.chunks]
+            jobs = [self._job(store, run, index) for run, index in found if not run.finished]
+            if jobs:
+                job = JointJob.of(jobs)
+                job.train(Noting(job.chunk))
+        except Exception as error:  # noqa: BLE001 - the process that asked reports it
+            return error if isinstance(error, AnchorlabError) else AnchorlabError(reason_of(error))
+        return None
+
+    def checkpoint(self, *_: Any) -> Any:
+        """Return what Slurm starts again after the time limit: the same task, which goes on from its last state."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+    def _job(self, store: Store, run: Run, index: int) -> Job:
+        experiment = experiment_of(run)
+        plan = Plan.read(run, run.recorded_plan(), len(experiment.members))
+        return job_of(store, experiment, plan, index, self.device, self.keep_every)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason for a failure, in one line; for foreign errors with the file and line."""
+    if is_out_of_memory(error):
+        return "out of memory; use fewer workers, or reduce the size of the work"
+    if isinstance(error, AnchorlabError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    at = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in last)
+    return f"{type(error).__name__}: {error}{at}"

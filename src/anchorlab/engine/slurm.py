@@ -1,0 +1,132 @@
+"""Train jobs as jobs of Slurm, whose nodes share the folder of the store."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anchorlab.engine.backend import Done, Hear, follow
+from anchorlab.engine.chunk_task import ChunkTask
+from anchorlab.engine.job import Job
+from anchorlab.engine.modules import modules_of
+from anchorlab.errors import AnchorlabError, SpecError
+from anchorlab.spec import unknown_name
+
+_MINUTES = 240
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Jobs of Slurm, sent by submitit, whose files lie in a folder beside the store, `STORE-slurm`.
+
+    A job that reaches its time limit or is preempted is queued again, and resumes from the chunk's last state. Jobs go
+    on if this process ends; the same command finds those that are still queued or running.
+
+    Fields
+        options: parameters of submitit's Slurm executor by name, such as `{"partition": "gpu", "time": 60}`, in
+            minutes; `array_parallelism` is the number of jobs at a time
+        modules: Python modules that register the tasks and models of the runs
+        device: `cpu`, or `cuda` for one GPU per job
+        retries: how often a job is queued again after its time limit
+        cluster: `slurm`; `local` runs the jobs on this machine, to try it
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    modules: tuple[str, ...] = ()
+    device: str = "cpu"
+    retries: int = 100
+    cluster: str = "slurm"
+
+    def __post_init__(self) -> None:
+        for name, value in self.options.items():
+            if not str(value).isprintable():  # a line of the jobs' script ends at some signs, and what follows is run
+                raise SpecError(f"slurm.{name}", "holds a control sign", "remove it")
+
+    def beginning(self, store: Path) -> str:
+        """Return a message that jobs are being sent."""
+        return "sending jobs to Slurm"
+
+    def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
+        """Train all jobs, as `Backend.train` requires; if it ends early, jobs stay in the queue."""
+        follow(_Queue(self), jobs, hear, done)
+
+
+class _Queue:
+    """The jobs of Slurm as a `Pool`."""
+
+    slots = sys.maxsize
+
+    def __init__(self, slurm: Slurm) -> None:
+        try:
+            import submitit
+        except ImportError:
+            raise SpecError("on", "submitit is not installed", "run pip install 'anchorlab[slurm]'") from None
+        self.slurm, self.submitit = slurm, submitit
+
+    def submit(self, jobs: Sequence[Job]) -> list[Any]:
+        """Send one job array; jobs that an earlier command sent and that have not ended are taken as they are."""
+        modules = tuple(dict.fromkeys([*self.slurm.modules, *modules_of(one.experiment for one in jobs)]))
+        tasks = [ChunkTask.of(job, self.slurm.device, modules) for job in jobs]
+        store = Path(tasks[0].store)
+        folder = store.with_name(f"{store.name}-slurm")
+        executor, sent = self._executor(folder), folder / "sent.json"
+        numbers: dict[str, str] = json.loads(sent.read_text()) if sent.is_file() else {}
+        queued = {name: self._queued(folder, number) for name, number in numbers.items()}
+        new = [task for task in tasks if queued.get(_name(task)) is None]
+        with executor.batch():
+            found = [executor.submit(task) for task in new]
+        every = queued | {_name(task): job for task, job in zip(new, found, strict=True)}
+        sent.write_text(json.dumps({name: job.job_id for name, job in every.items() if job is not None}))
+        return [every[_name(task)] for task in tasks]
+
+    def ended(self, tasks: Sequence[Any], seconds: float) -> list[Any]:
+        """Return the jobs that have ended, after waiting so many seconds if none has."""
+        if not (ended := [task for task in tasks if task.done()]):
+            time.sleep(seconds)
+        return ended
+
+    def error(self, task: Any) -> Exception | None:
+        """Return the error that ended a job; None if it succeeded."""
+        try:
+            found: AnchorlabError | None = task.result()
+        except (self.submitit.core.utils.FailedJobError, self.submitit.core.utils.UncompletedJobError) as error:
+            return AnchorlabError(f"job {task.job_id} of Slurm: {str(error).strip().splitlines()[-1]}")
+        return found
+
+    def stop(self, tasks: Sequence[Any]) -> None:
+        """Leave the jobs in the queue."""
+
+    def _executor(self, folder: Path) -> Any:
+        """Return submitit's executor. Errors: `SpecError` where there is no Slurm, and for an unknown option."""
+        options = {f"slurm_{name}": value for name, value in self.slurm.options.items() if name != "time"}
+        if self.slurm.device == "cuda":
+            options = {"slurm_gpus_per_node": 1, **options}
+        try:
+            executor = self.submitit.AutoExecutor(
+                folder=folder, cluster=self.slurm.cluster, slurm_max_num_timeout=self.slurm.retries
+            )
+        except RuntimeError:
+            raise SpecError("on", "there is no Slurm on this machine", "run where srun and sbatch are") from None
+        try:
+            executor.update_parameters(
+                name="anchorlab", timeout_min=self.slurm.options.get("time", _MINUTES), **options
+            )
+        except NameError as error:  # an unknown name, with a list of those that submitit knows
+            said, _, known = str(error).partition(". Valid arguments: ")
+            raise unknown_name("slurm", said.split("'")[1], known.split(", "), "option") from None
+        return executor
+
+    def _queued(self, folder: Path, number: str) -> Any:
+        """Return a job that was sent before; None if it has ended, or cannot be found again."""
+        if self.slurm.cluster != "slurm":
+            return None
+        job: Any = self.submitit.SlurmJob(folder=folder, job_id=number, tasks=[0])
+        return None if job.done(force_check=True) else job
+
+
+def _name(task: ChunkTask) -> str:
+    """Return the name of what a job trains, by which a later command knows it."""
+    return " ".join(f"{address}/{index}" for address, index in task.chunks)
