@@ -44,7 +44,7 @@ def test_a_full_disk_is_named_and_the_run_goes_on_where_there_is_space_again(tmp
     expected = run([LARGE], Store(tmp_path / "whole"), workers=1)[0]
     store = Store(disk(20) / "runs")
     with store.open(LARGE.cell) as directory:
-        directory.plan({"chunks": chunks, "threads": 1})
+        directory.plan({"chunks": chunks, "threads": 1, "execution": "auto"})
     for size in (40, 300, 600, 900):
         disk(size)
         error = (StoreError, IncompleteError)  # one piece has failed, or more than one

@@ -4,11 +4,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
-from anchorlab.runs import plugins
 from anchorlab.runs.plugins import named_modules, note_modules
 
 pytestmark = pytest.mark.slow
@@ -102,7 +100,6 @@ def test_a_run_of_ones_own_task_and_model_is_read_by_every_command(trained):
         (["truncate", bag, "--weights", "1.weight", "--rho", "0,0.5", "-n", "20"], "1.weight"),
         (["memory", decoder, "embed.W_E", "unembed.W_U.T"], "mean"),
         (["circuit", decoder, "--sequences", "16"], "loss"),
-        (["worker", "--until-empty"], "nothing is left to do"),
     ]:
         said = at_home(place, *words, "--import", "my_module")
         assert (said.returncode, said.stderr) == (0, ""), words
@@ -169,6 +166,7 @@ class TestNamed:
 
     def test_names_are_added(self, tmp_path):
         assert named_modules(tmp_path) == ()
+        (tmp_path / "new").mkdir()
         note_modules(tmp_path / "new", {"b", "a.c"})
         note_modules(tmp_path / "new", {"b", "d"})
         assert named_modules(tmp_path / "new") == ("a.c", "b", "d")
@@ -181,21 +179,6 @@ class TestNamed:
         (tmp_path / "store").symlink_to(tmp_path / "real")
         note_modules(tmp_path / "store", {"a"})
         assert named_modules(tmp_path / "store") == named_modules(tmp_path / "real") == ("a",)
-
-    def test_two_studies_that_begin_at_once_both_add_theirs(self, tmp_path, monkeypatch):
-        write, other = plugins.write_file, threading.Thread(target=note_modules, args=(tmp_path, {"b"}))
-
-        def slowly(*arguments):
-            if other.ident is None:
-                other.start()
-                other.join(0.5)
-            return write(*arguments)
-
-        monkeypatch.setattr(plugins, "write_file", slowly)
-        note_modules(tmp_path, {"a"})
-        other.join()
-        assert named_modules(tmp_path) == ("a", "b")
-        assert [path.name for path in tmp_path.iterdir()] == ["plugins.json"]
 
     @pytest.mark.parametrize(
         "text",

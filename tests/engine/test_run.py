@@ -1,18 +1,19 @@
 """Runs of several experiments: shared over processes, kept, found again."""
 
+import os
+import subprocess
 import sys
-import warnings
 
 import polars as pl
 import pytest
 import torch
 
 from anchorlab.engine import run, train
-from anchorlab.engine.local import Local, _here
-from anchorlab.engine.planning import _choose_workers, _divide, _plan, local, unguarded
+from anchorlab.engine.local import Local
+from anchorlab.engine.planning import _choose_workers, _divide, _plan, local
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.models import DecoderSpec, VectorSpec
-from anchorlab.runs import Store
+from anchorlab.runs import Run, Store
 from anchorlab.tasks import MinimalRetrieval
 from anchorlab.training import (
     Evaluation,
@@ -244,7 +245,7 @@ def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
     assert planned() == Local(2)
     monkeypatch.setattr(type(DECODER), "__module__", "__main__")
-    assert planned() == Local(2, imports_script=True)
+    assert planned() == Local(2)
 
     class Prompt:
         __name__ = "__main__"
@@ -253,28 +254,37 @@ def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):
     assert planned().workers == 1
 
 
-@pytest.mark.parametrize(
-    ("script", "text", "warned"),
-    [
-        ("own.py", "al.train('x')", True),
-        ("own.py", "if __name__ == '__main__':", False),
-        ("__main__.py", "", False),
-    ],
-)
-def test_a_script_that_processes_could_not_import_is_warned_before_they_start(
-    tmp_path, monkeypatch, script, text, warned
-):
-    (tmp_path / script).write_text(text)
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / script), raising=False)
-    found = unguarded()
-    assert (found is not None) == warned and "\n" not in (found or "")
-    monkeypatch.setattr("anchorlab.engine.local.follow", lambda pool, jobs, hear, done: _here(jobs, hear, done))
-    monkeypatch.setattr(type(DECODER), "__module__", "__main__")  # the script defines it
-    for workers, expected in ((1, []), (2, [found] * warned), (2, [])):  # the last reads the run back
-        with warnings.catch_warnings(record=True) as caught:
-            recipe = SAMPLE.replace(duration=workers)
-            train("anchor/identity", DECODER, recipe, seeds=2, store=Store(tmp_path / "runs"), workers=workers)
-        assert [str(one.message) for one in caught] == expected
+SCRIPT = """
+import torch
+from anchorlab.models import register_module
+from tests.small_experiments import SAMPLE
+import anchorlab as al
+
+@register_module("bag-of-a-script")
+def bag(shape, width: int = 4):
+    return torch.nn.Sequential(torch.nn.Embedding(shape.input_size, width), torch.nn.Linear(width, shape.output_size))
+
+{guard}
+    recipe = SAMPLE.replace(duration=4)
+    arguments = dict(seeds=2, workers=2, execution="member", store="runs")
+    print(al.train("anchor/identity", "bag-of-a-script", recipe, **arguments).run.address)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("guard", "trains"), [("if __name__ == '__main__':", True), ("if True:", False)])
+def test_processes_import_the_script_that_defines_a_model(tmp_path, guard, trains):
+    (tmp_path / "own.py").write_text(SCRIPT.format(guard=guard))
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    said = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, env=place, capture_output=True, text=True)
+    if trains:
+        assert (said.returncode, said.stderr) == (0, "")
+        assert Run(tmp_path / "runs" / said.stdout.strip()).finished
+    else:
+        assert said.stderr.splitlines()[-1].endswith(
+            "import: own.py trains while a process that trains imports it; put what it runs below "
+            "`if __name__ == '__main__':`"
+        )
 
 
 def test_work_beyond_the_memory_ends_in_one_line(tmp_path, monkeypatch):

@@ -72,10 +72,11 @@ def follow(pool: Pool[Task], jobs: Iterator[Job], hear: Hear, done: Done) -> Non
                 running |= zip(pool.submit(new), new, strict=True)
             if not running:
                 return
-            for task in pool.ended(list(running), PAUSE):
-                done(running.pop(task), pool.error(task))
+            ended = pool.ended(list(running), PAUSE)
             for job in running.values():
-                if (progress := news.of(job.chunk)) is not None:
+                for progress in news.of(job.chunk):
                     hear(job, progress)
+            for task in ended:
+                done(running.pop(task), pool.error(task))
     finally:
         pool.stop(list(running))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.engine.job import Job, JointJob, job_of
-from anchorlab.engine.modules import import_modules
+from anchorlab.engine.modules import import_modules, import_script, modules_of, script_of
 from anchorlab.engine.plan import Plan
 from anchorlab.engine.progress_notes import Noting
 from anchorlab.errors import AnchorlabError, is_out_of_memory
@@ -24,6 +24,7 @@ class ChunkTask:
         device, keep_every: as for `fit`
         modules: Python modules that register the tasks and models of the runs
         folder: the folder from which they can be imported
+        script: the script that does so; empty if none does
     """
 
     store: str
@@ -32,18 +33,24 @@ class ChunkTask:
     keep_every: float
     modules: tuple[str, ...] = ()
     folder: str = "."
+    script: str = ""
 
     @classmethod
     def of(cls, job: Job, device: str | None = None, modules: tuple[str, ...] = ()) -> "ChunkTask":
-        """Return the task that trains a job, on its own device or another."""
+        """Return the task that trains a job, on its own device or another, with further modules to import."""
         chunks = tuple((part.chunk.address, int(part.chunk.path.name.removeprefix("chunk-"))) for part in job.parts)
         store = job.chunk.path.parents[2].absolute()
-        return cls(str(store), chunks, device or job.device, job.keep_every, modules, str(Path.cwd()))
+        experiments = [part.experiment for part in job.parts]
+        modules = tuple(dict.fromkeys([*modules, *sorted(modules_of(experiments))]))
+        place = str(Path.cwd())
+        return cls(str(store), chunks, device or job.device, job.keep_every, modules, place, script_of(experiments))
 
     def __call__(self) -> AnchorlabError | None:
         """Train the chunks; return the error that ended it, or None."""
         try:
             import_modules(self.modules, self.folder)
+            if self.script:
+                import_script(self.script)
             store = Store(self.store)
             found = [(Run(store.root / address), index) for address, index in self.chunks]
             jobs = [self._job(store, run, index) for run, index in found if not run.finished]

@@ -19,7 +19,7 @@ from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 from anchorlab.engine.backend import Done, Hear, follow
 from anchorlab.engine.chunk_task import ChunkTask, reason_of
 from anchorlab.engine.job import Job
-from anchorlab.engine.modules import imported_modules, modules_of
+from anchorlab.engine.modules import imported_modules
 from anchorlab.errors import AnchorlabError, is_out_of_memory
 from anchorlab.training import Progress
 
@@ -36,12 +36,10 @@ class Local:
     Fields
         workers: the maximum number of processes
         devices: the devices that workers are spread over; None: each job names its own
-        imports_script: whether the processes import the running script, which defines a task or a model
     """
 
     workers: int = 1
     devices: tuple[str, ...] | None = None
-    imports_script: bool = False
 
     def beginning(self, store: Path) -> str:
         """Return a message that several processes are being started; empty for one worker."""
@@ -114,14 +112,14 @@ class _Processes:
             one.interrupt()
         wait([one.outcome for one in tasks], _SECONDS_TO_EXIT)
         for one in self.team:
-            one.executor.shutdown(wait=False, kill_workers=True)
+            one.executor.shutdown(wait=True, kill_workers=True)
 
     def _idle(self) -> "_Process":
         idle = next((one for one in self.team if not one.busy), None)
         if idle is None:
             used = [one.device for one in self.team]
             devices: tuple[str | None, ...] = self.local.devices or (None,)
-            idle = _Process(min(devices, key=used.count), self.local.imports_script)
+            idle = _Process(min(devices, key=used.count))
             self.team.append(idle)
         return idle
 
@@ -129,10 +127,10 @@ class _Processes:
 class _Process:
     """A child process with its device (None: the job's), and the outcome of its job."""
 
-    def __init__(self, device: str | None, imports_script: bool) -> None:
+    def __init__(self, device: str | None) -> None:
         self.device, self.busy = device, False
         self.executor = ProcessPoolExecutor(
-            1, context=_context(imports_script), initializer=_begin, initargs=(os.getpid(),), env=_NEVER_REPLACED
+            1, context=_context(), initializer=_begin, initargs=(os.getpid(),), env=_NEVER_REPLACED
         )
         self.outcome: Future[AnchorlabError | None]
         with _interrupts_ignored():  # inherited by the process
@@ -145,10 +143,9 @@ class _Process:
 
     def start(self, job: Job) -> "_Process":
         """Send a job to the process."""
-        modules = tuple(dict.fromkeys([*imported_modules(), *modules_of(part.experiment for part in job.parts)]))
         self.busy, self.outcome = True, Future()
         with suppress(BrokenProcessPool):  # it died while it was idle, which its first future tells, too
-            self.outcome = self.executor.submit(ChunkTask.of(job, self.device, modules))
+            self.outcome = self.executor.submit(ChunkTask.of(job, self.device, imported_modules()))
             return self
         self.outcome.set_exception(BrokenProcessPool())
         return self
@@ -171,14 +168,12 @@ class _Process:
         found = _SIGNAL.search(str(error))
         how = f"was killed by {found[1]}" if found else "died"
         cause = "out of memory (use fewer workers)"
-        if not self.begun:
-            cause += ", or the script that trains lacks `if __name__ == '__main__':`"
         return AnchorlabError(f"a training process {how}: {cause}; what was kept is safe, run again to resume")
 
 
-def _context(imports_script: bool) -> Any:
+def _context() -> Any:
     """Return how processes are started: each with an interpreter of its own."""
-    return get_context("loky_init_main" if imports_script else "loky")
+    return get_context("loky")
 
 
 @contextmanager

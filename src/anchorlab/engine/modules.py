@@ -1,16 +1,22 @@
-"""Import user modules, which register the tasks and models that runs name."""
+"""Import user modules and scripts, which register the tasks and models that runs name."""
 
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 from anchorlab.errors import SpecError
 from anchorlab.runs.plugins import is_module_name
 from anchorlab.training import Experiment
 
 _imported: list[str] = []
+_scripts: list[str] = []
+_importing: list[str] = []
+_AS = "__mp_main__"  # the name of a script that is imported, as in multiprocessing
+_NOT_FOUND_BY_NAME = ("anchorlab", "__main__", _AS)
 
 
 def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
@@ -34,6 +40,44 @@ def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
             _imported.append(name)
 
 
+def import_script(path: str) -> None:
+    """Import the script that a training was started from, once, without what stands below `__name__ == "__main__"`.
+
+    Errors: `SpecError` for a script that is missing or raises an error.
+    """
+    if path in _scripts:
+        return
+    loader = SourceFileLoader(_AS, path)
+    module = sys.modules[_AS] = ModuleType(_AS)
+    module.__file__ = path
+    _importing.append(path)
+    try:
+        loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SpecError) and error.field == "import":
+            raise
+        name = Path(path).name
+        raise SpecError("import", f"the script {name} fails: {_told(error)}", "correct the script") from error
+    finally:
+        _importing.pop()
+    _scripts.append(path)
+
+
+def refuse_in_import() -> None:
+    """Raise `SpecError` while `import_script` imports a script: it would train in each process that trains."""
+    if _importing:
+        problem = f"{Path(_importing[-1]).name} trains while a process that trains imports it"
+        raise SpecError("import", problem, "put what it runs below `if __name__ == '__main__':`")
+
+
+def script_of(experiments: Iterable[Experiment]) -> str:
+    """Return the file of the running script if it defines the task or model of an experiment; else an empty text."""
+    if "__main__" not in defining_modules(experiments):
+        return ""
+    file = getattr(sys.modules["__main__"], "__file__", None)  # None in a notebook or at a prompt
+    return "" if file is None else str(Path(file).absolute())
+
+
 def imported_modules() -> tuple[str, ...]:
     """Return the modules that `import_modules` imported in this process, so that other processes can do the same."""
     return tuple(_imported)
@@ -41,8 +85,13 @@ def imported_modules() -> tuple[str, ...]:
 
 def modules_of(experiments: Iterable[Experiment]) -> set[str]:
     """Return the user modules that register the tasks and models of experiments, without a script that is being run."""
-    names = {type(part).__module__ for one in experiments for part in (one.task, one.model)}
-    return {name for name in names if is_module_name(name) and name.partition(".")[0] not in ("anchorlab", "__main__")}
+    names = defining_modules(experiments)
+    return {name for name in names if is_module_name(name) and name.partition(".")[0] not in _NOT_FOUND_BY_NAME}
+
+
+def defining_modules(experiments: Iterable[Experiment]) -> set[str]:
+    """Return the modules that define the tasks and models of experiments."""
+    return {type(part).__module__ for one in experiments for part in (one.task, one.model)}
 
 
 def _told(error: BaseException) -> str:

@@ -1,12 +1,11 @@
 """Plan how a set of experiments is trained: number of processes, members of each chunk, number of threads."""
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 import torch
 
 from anchorlab.engine.local import Local
+from anchorlab.engine.modules import defining_modules, script_of
 from anchorlab.engine.plan import Plan, Plans
 from anchorlab.errors import SpecError
 from anchorlab.memory import memory
@@ -42,10 +41,9 @@ def local(
     def plan(division: list[list[int]]) -> Plan:
         return _plan(division, processes, count, device, execution)
 
-    in_script = any("__main__" in (type(one.task).__module__, type(one.model).__module__) for one in todo.values())
-    if in_script and not hasattr(sys.modules["__main__"], "__file__"):
+    if "__main__" in defining_modules(todo.values()) and not script_of(todo.values()):
         processes = 1  # no other process can import what is defined in a notebook or at a prompt
-    return Local(min(processes, count), devices, in_script), _plans(todo, found, divisions, plan)
+    return Local(min(processes, count), devices), _plans(todo, found, divisions, plan)
 
 
 def for_others(
@@ -157,18 +155,3 @@ def _plan(division: list[list[int]], workers: int, jobs: int, device: str, execu
     """Return the plan of a run with this division; on a CPU, more than one thread only if cores would idle."""
     threads = max(1, workers // jobs) if device == "cpu" else torch.get_num_threads()
     return Plan(division, threads, execution)
-
-
-def unguarded() -> str | None:
-    """Return a warning about a running script that could not train in several processes; None if it could."""
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    try:
-        # a package's `__main__.py` is run by `python -m`, and not imported again
-        if script is None or not script.endswith(".py") or Path(script).name == "__main__.py":
-            return None
-        if "__main__" in Path(script).read_text("utf-8", "replace"):
-            return None
-    except OSError:
-        return None
-    what = "put what it runs below `if __name__ == '__main__':`"
-    return f"{Path(script).name}: {what}; the processes that train import it"

@@ -14,7 +14,6 @@ from typing import Any
 from anchorlab.engine.backend import Done, Hear, follow
 from anchorlab.engine.chunk_task import ChunkTask
 from anchorlab.engine.job import Job
-from anchorlab.engine.modules import modules_of
 from anchorlab.errors import AnchorlabError, SpecError
 
 _PATIENCE = 10.0  # seconds to wait for the cluster's answer
@@ -63,8 +62,7 @@ class _Tasks:
 
     def submit(self, jobs: Sequence[Job]) -> list[Any]:
         """Begin one task for each job."""
-        modules = tuple(dict.fromkeys([*self.cluster.modules, *modules_of(one.experiment for one in jobs)]))
-        return [self.call.remote(ChunkTask.of(job, self.cluster.device, modules)) for job in jobs]
+        return [self.call.remote(ChunkTask.of(job, self.cluster.device, self.cluster.modules)) for job in jobs]
 
     def ended(self, tasks: Sequence[Any], seconds: float) -> list[Any]:
         """Return the tasks that have ended, after waiting for one at most so many seconds."""

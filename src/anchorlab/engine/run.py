@@ -9,7 +9,8 @@ from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
 from anchorlab.engine.members import asked, held
-from anchorlab.engine.planning import check_fits, check_place, for_others, local, unguarded
+from anchorlab.engine.modules import refuse_in_import
+from anchorlab.engine.planning import check_fits, check_place, for_others, local
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.scheduler import Failure, Pieces
 from anchorlab.engine.slurm import Slurm
@@ -66,13 +67,12 @@ def run(
 
     Returns: the finished run of each experiment.
 
-    Issues one `DivergedWarning` that names the members that diverged in newly trained runs (see `TrainedRun.diverged`),
-    and warns of a script without `if __name__ == "__main__":` that several processes would import, since it defines a
-    task or a model.
+    Issues one `DivergedWarning` that names the members that diverged in newly trained runs (see `TrainedRun.diverged`).
 
-    Errors: `SpecError` for a device or an execution that does not exist; `StoreError` for a damaged store. If a piece
-    fails, all pieces that do not depend on its run are still trained; then `IncompleteError` is raised, or the piece's
-    own error if nothing was finished and all failures are alike.
+    Errors: `SpecError` for a device or an execution that does not exist, and for a script that defines a task or model
+    and trains in several processes, which import it, without `if __name__ == "__main__":`; `StoreError` for a damaged
+    store. If a piece fails, all pieces that do not depend on its run are still trained; then `IncompleteError` is
+    raised, or the piece's own error if nothing was finished and all failures are alike.
     """
     store = Store.of(store)
     if execution not in get_args(ExecutionName):
@@ -91,6 +91,8 @@ def run(
             report(Status(0, label=f"waiting for {holder}, which trains in {store.root}"))
 
     trained = [one for one in experiments if one.cell not in store]
+    if trained:
+        refuse_in_import()
     if on == "local":
         check_fits(trained, device)
     with store.training(inf, waiting) if trained else nullcontext():
@@ -128,8 +130,6 @@ def _train(
     backend: Backend
     if on == "local":
         backend, plans = local(todo, workers, device, execution, experiments)
-        if backend.workers > 1 and backend.imports_script and (text := unguarded()) is not None:
-            warnings.warn(text, stacklevel=4)
     else:
         backend = on if not isinstance(on, str) else _BACKENDS[on](device=device)
         plans = for_others(todo, workers, execution, experiments)

@@ -11,7 +11,6 @@ from typing import Any
 from anchorlab.engine.backend import Done, Hear, follow
 from anchorlab.engine.chunk_task import ChunkTask
 from anchorlab.engine.job import Job
-from anchorlab.engine.modules import modules_of
 from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.spec import unknown_name
 
@@ -68,8 +67,7 @@ class _Queue:
 
     def submit(self, jobs: Sequence[Job]) -> list[Any]:
         """Send one job array; jobs that an earlier command sent and that have not ended are taken as they are."""
-        modules = tuple(dict.fromkeys([*self.slurm.modules, *modules_of(one.experiment for one in jobs)]))
-        tasks = [ChunkTask.of(job, self.slurm.device, modules) for job in jobs]
+        tasks = [ChunkTask.of(job, self.slurm.device, self.slurm.modules) for job in jobs]
         store = Path(tasks[0].store)
         folder = store.with_name(f"{store.name}-slurm")
         executor, sent = self._executor(folder), folder / "sent.json"
