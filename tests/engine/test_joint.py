@@ -8,7 +8,7 @@ import pytest
 
 from anchorlab.engine import forecast, run
 from anchorlab.engine.chunk_task import ChunkTask
-from anchorlab.engine.job import JointJob
+from anchorlab.engine.job import Job
 from anchorlab.engine.members import asked, one_by_one
 from anchorlab.engine.scheduler import Pieces
 from anchorlab.errors import IncompleteError, StoreError
@@ -67,7 +67,7 @@ def jobs(monkeypatch):
 
     def heard(self):
         for job in before(self):
-            taken.append(len(job.parts))
+            taken.append(len(job.pieces))
             yield job
 
     monkeypatch.setattr(Pieces, "_jobs", heard)
@@ -222,13 +222,13 @@ def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatc
     kept = {path: path.read_bytes() for path in tmp_path.rglob(STATES)}
     for path in list(kept)[:2]:
         path.unlink()
-    steps, joint = [], JointJob._train_together
+    steps, joint = [], Job._train_together
 
-    def heard(self, jobs, states, report):
+    def heard(self, pieces, states, report):
         steps.append([None if state is None else state.step for state in states])
-        joint(self, jobs, states, report)
+        joint(self, pieces, states, report)
 
-    monkeypatch.setattr(JointJob, "_train_together", heard)
+    monkeypatch.setattr(Job, "_train_together", heard)
     run(SWEEP, tmp_path, workers=1)
     assert [len(each) for each in steps] == [2, 3]
     assert set(steps[0]) == {None} and len(set(steps[1])) == 1 and steps[1][0] > 20

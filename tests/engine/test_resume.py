@@ -12,7 +12,7 @@ import pytest
 
 from anchorlab.engine import local, run
 from anchorlab.engine.scheduler import Pieces
-from anchorlab.errors import AnchorlabError, IncompleteError
+from anchorlab.errors import AnchorlabError, IncompleteError, StoreError
 from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Stop, Times
 from tests.engine.killed import (
@@ -99,7 +99,7 @@ def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path, monke
 
     def heard(self):
         for job in jobs(self):
-            divided.append(job.experiment.members.seeds)
+            divided.append(job.first.experiment.members.seeds)
             yield job
 
     monkeypatch.setattr(Pieces, "_jobs", heard)
@@ -153,22 +153,20 @@ def test_a_damaged_state_starts_its_chunk_over_and_says_so(tmp_path, workers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["result.*", "checkpoints/step-00000010.*"])
-def test_damage_that_is_found_when_a_run_is_merged_starts_its_chunk_over(tmp_path, name):
+def test_damage_that_is_found_when_a_run_is_merged_is_named_with_its_remedy(tmp_path, name):
     one = experiment(**EVERY)
-    whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
-    for store in (whole, again):
-        with store.open(one.cell) as directory:
-            directory.plan({"chunks": [[0], [1, 2]], "threads": 1, "execution": "auto"})
-    run([one], whole, workers=1)
+    again = Store(tmp_path)
+    with again.open(one.cell) as directory:
+        directory.plan({"chunks": [[0], [1, 2]], "threads": 1, "execution": "auto"})
     stop_when([one], again.root, "state/chunk-*/result.*", keep_every=20.0)
     (file,) = again.root.rglob(f"state/chunk-*/{name}")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 4
     file.write_bytes(content)
-    notes = []
-    run([one], again, workers=1, report=lambda status: status.note and notes.append(status.note))
-    assert [f"{file.name}: damaged" in note and "seed 0 starts over" in note for note in notes] == [True]
-    assert results(again.root) == results(whole.root)
+    remedy = rf"{file.name}: damaged.*; remove the run with `anchorlab runs remove {one.cell.address}`"
+    with pytest.raises(StoreError, match=remedy):
+        run([one], again, workers=1)
+    assert [path.name for path in again.root.rglob("manifest.json")] == []
 
 
 @pytest.mark.slow

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from anchorlab.engine import scheduler
-from anchorlab.engine.job import JointJob
+from anchorlab.engine.job import Job, Piece
 from anchorlab.engine.planning import Plan, Plans
-from anchorlab.engine.scheduler import Pieces, Tally, job_of
+from anchorlab.engine.scheduler import Pieces, Tally
 from anchorlab.runs import Store
 from anchorlab.training import Members, Progress
 from tests.small_experiments import experiment
@@ -22,8 +22,9 @@ def counted(monkeypatch, tmp_path):
     said = []
     one = Tally({each.cell.address: each for each in (LONG, SHORT)}, lambda status: said.append(replace(status)))
     plan = Plan([[0], [1, 2]], 1, "auto")
-    first, second = (job_of(Store(tmp_path), LONG, plan, index, "cpu", 1.0) for index in range(2))
-    return one, said, first, second, job_of(Store(tmp_path), SHORT, Plan([[0, 1]], 1, "mapped"), 0, "cpu", 1.0)
+    first, second = (Job((Piece.of(Store(tmp_path), LONG, plan, index, "cpu", 1.0),)) for index in range(2))
+    other = Piece.of(Store(tmp_path), SHORT, Plan([[0, 1]], 1, "mapped"), 0, "cpu", 1.0)
+    return one, said, first, second, Job((other,))
 
 
 def test_work_is_that_of_the_steps_of_all_members(counted):
@@ -38,14 +39,14 @@ def test_work_is_that_of_the_steps_of_all_members(counted):
         (second, 0, 223, 48),  # it starts over: what was shown as done stays
         (second, 12, 223 + 7 * 2 * 2, 48),
     ]:
-        one.update(job, Progress(step, job.experiment.steps))
-        assert (said[-1].done, said[-1].before, said[-1].label) == (done, before, job.experiment.cell.label)
+        one.update(job, Progress(step, job.first.experiment.steps))
+        assert (said[-1].done, said[-1].before, said[-1].label) == (done, before, job.first.experiment.cell.label)
 
 
 def test_a_joint_job_counts_for_each_of_its_parts(counted):
     one, said, first, _, other = counted
     one.count(first, 2)
-    one.count(JointJob(LONG, first.chunk, "cpu", "mapped", 1, 1.0, jobs=(first, other)), 3)
+    one.count(Job((*first.pieces, *other.pieces)), 3)
     assert (said[-1].done, said[-1].before) == (7 * 3 + 2 * 2 * 3, 7 * 2 + 2 * 2 * 3)
 
 

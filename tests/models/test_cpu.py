@@ -80,7 +80,7 @@ def test_a_job_of_one_thread_takes_them_for_zero(threads, monkeypatch, tmp_path)
     seen = []
     monkeypatch.setattr(job, "fit", lambda *_, **__: seen.append(smallest_kept()) or Trained())
     chunk = Kept()
-    job.Job(None, chunk, "cpu", "auto", threads, 60.0).train(lambda progress: None)
+    job.Job((job.Piece(None, chunk, "cpu", "auto", threads, 60.0),)).train(lambda progress: None)
     assert [one == 0.0 for one in seen] == [threads == 1]
     assert smallest_kept() > 0.0
 
@@ -98,6 +98,9 @@ class Kept:
         return self
 
     def __exit__(self, *_):
+        return None
+
+    def latest_state(self):
         return None
 
     def finish(self, found):

@@ -66,15 +66,15 @@ def follow(pool: Pool[Task], jobs: Iterator[Job], hear: Hear, done: Done) -> Non
     try:
         while True:
             new = list(islice(jobs, pool.slots - len(running)))
-            for part in (part for job in new for part in job.parts):
-                forget(part.chunk)
+            for job in new:
+                forget(job.first.chunk)
             if new:
                 running |= zip(pool.submit(new), new, strict=True)
             if not running:
                 return
             ended = pool.ended(list(running), PAUSE)
             for job in running.values():
-                for progress in news.of(job.chunk):
+                for progress in news.of(job.first.chunk):
                     hear(job, progress)
             for task in ended:
                 done(running.pop(task), pool.error(task))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine.job import Job, JointJob, job_of
+from anchorlab.engine.job import Job, Piece
 from anchorlab.engine.modules import import_modules, import_script, modules_of, script_of
 from anchorlab.engine.plan import Plan
 from anchorlab.engine.progress_notes import Noting
@@ -38,12 +38,13 @@ class ChunkTask:
     @classmethod
     def of(cls, job: Job, device: str | None = None, modules: tuple[str, ...] = ()) -> "ChunkTask":
         """Return the task that trains a job, on its own device or another, with further modules to import."""
-        chunks = tuple((part.chunk.address, int(part.chunk.path.name.removeprefix("chunk-"))) for part in job.parts)
-        store = job.chunk.path.parents[2].absolute()
-        experiments = [part.experiment for part in job.parts]
+        found = [(piece.chunk.address, int(piece.chunk.path.name.removeprefix("chunk-"))) for piece in job.pieces]
+        store = job.first.chunk.path.parents[2].absolute()
+        experiments = [piece.experiment for piece in job.pieces]
         modules = tuple(dict.fromkeys([*modules, *sorted(modules_of(experiments))]))
         place = str(Path.cwd())
-        return cls(str(store), chunks, device or job.device, job.keep_every, modules, place, script_of(experiments))
+        how = device or job.first.device, job.first.keep_every
+        return cls(str(store), tuple(found), *how, modules, place, script_of(experiments))
 
     def __call__(self) -> AnchorlabError | None:
         """Train the chunks; return the error that ended it, or None."""
@@ -53,10 +54,9 @@ class ChunkTask:
                 import_script(self.script)
             store = Store(self.store)
             found = [(Run(store.root / address), index) for address, index in self.chunks]
-            jobs = [self._job(store, run, index) for run, index in found if not run.finished]
-            if jobs:
-                job = JointJob.of(jobs)
-                job.train(Noting(job.chunk))
+            pieces = [self._piece(store, run, index) for run, index in found if not run.finished]
+            if pieces:
+                Job(tuple(pieces)).train(Noting(pieces[0].chunk))
         except Exception as error:  # noqa: BLE001 - the process that asked reports it
             return error if isinstance(error, AnchorlabError) else AnchorlabError(reason_of(error))
         return None
@@ -67,10 +67,10 @@ class ChunkTask:
 
         return DelayedSubmission(self)
 
-    def _job(self, store: Store, run: Run, index: int) -> Job:
+    def _piece(self, store: Store, run: Run, index: int) -> Piece:
         experiment = experiment_of(run)
         plan = Plan.read(run, run.recorded_plan(), len(experiment.members))
-        return job_of(store, experiment, plan, index, self.device, self.keep_every)
+        return Piece.of(store, experiment, plan, index, self.device, self.keep_every)
 
 
 def reason_of(error: Exception) -> str:

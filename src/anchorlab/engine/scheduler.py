@@ -1,17 +1,17 @@
 """Plan runs, divide them into pieces, let a backend train the pieces, and merge each run once its pieces are done."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from anchorlab.engine.backend import Backend
-from anchorlab.engine.job import Job, JointJob, compatible, job_of
+from anchorlab.engine.job import Job, Piece, compatible
 from anchorlab.engine.modules import modules_of
 from anchorlab.engine.plan import Plan, Plans
 from anchorlab.errors import DamagedChunkError, IncompleteError
-from anchorlab.plain import discard
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
+from anchorlab.runs.atomic_files import damaged
 from anchorlab.runs.plugins import note_modules
 from anchorlab.training import Experiment, Progress, merge, work_per_step
 
@@ -54,7 +54,7 @@ class Tally:
         if progress.metrics:
             self.status.metrics = dict(progress.metrics)
         if progress.note:
-            self.show(job.experiment.cell.label, progress.note)
+            self.show(job.label, progress.note)
         else:
             self.count(job, progress.step)
 
@@ -63,14 +63,14 @@ class Tally:
 
         The steps in a chunk's first report were resumed from a kept state, so they also count in `Status.before`.
         """
-        for part in job.parts:
-            key = part.chunk.address, part.chunk.path.name
-            work = step * len(part.experiment.members) * self.work[part.chunk.address]
+        for piece in job.pieces:
+            key = piece.chunk.address, piece.chunk.path.name
+            work = step * len(piece.experiment.members) * self.work[piece.chunk.address]
             if key not in self._done:
                 self.status.before += work
             self._done[key] = max(work, self._done.get(key, 0))
         self.status.done = sum(self._done.values())
-        self.show(job.experiment.cell.label)
+        self.show(job.label)
 
 
 class Pieces:
@@ -131,11 +131,10 @@ class Pieces:
         note_modules(self.store.root, modules_of(self.todo.values()))
         work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
         for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
-            jobs = [job for address in group for job in self._of_run(address)]
-            yield from map(JointJob.of, compatible(jobs))
+            yield from compatible(piece for address in group for piece in self._of_run(address))
 
-    def _of_run(self, address: str) -> list[Job]:
-        """Plan a run, and return its unfinished jobs."""
+    def _of_run(self, address: str) -> list[Piece]:
+        """Plan a run, and return its unfinished pieces."""
         experiment = self.todo[address]
         try:
             with self.store.open(experiment.cell) as directory:
@@ -144,65 +143,39 @@ class Pieces:
         except Exception as error:  # noqa: BLE001 - the other runs go on
             self.failures.append((experiment.cell.label, error))
             return []
-        jobs = self._all_jobs(experiment, plan)
-        self._runs[address] = _Open(plan, len(jobs))
-        left = []
-        for job in jobs:
-            if job.finished:
-                self._done(job)
-            else:
-                left.append(job)
+        how = self.device, self.keep_every
+        pieces = [Piece.of(self.store, experiment, plan, index, *how) for index in range(len(plan.chunks))]
+        self._runs[address] = _Open(plan, len(pieces))
+        left = [piece for piece in pieces if not piece.finished]
+        for piece in pieces:
+            if piece not in left:
+                self._done(Job((piece,)))
         return left
 
-    def _all_jobs(self, experiment: Experiment, plan: Plan) -> list[Job]:
-        chunks = range(len(plan.chunks))
-        return [job_of(self.store, experiment, plan, index, self.device, self.keep_every) for index in chunks]
-
     def _done(self, job: Job, error: Exception | None = None) -> None:
-        """Record the end of a job: count it, or note its failure; merge the run after its last job."""
-        if error is not None and len(job.parts) > 1:
-            self._again.extend(job.parts)  # to be tried one by one
+        """Record the end of a job: count its pieces, or note its failure; merge a run after its last piece."""
+        if error is not None and len(job.pieces) > 1:
+            self._again.extend(Job((piece,)) for piece in job.pieces)  # to be tried one by one
             return
-        if len(job.parts) > 1:
-            for part in job.parts:
-                self._done(part)
-            return
-        run = self._runs[job.chunk.address]
-        run.left -= 1
-        if error is not None:
-            run.failed = True
-            self.failures.append((str(job), error))
-            return
-        self.tally.count(job, job.experiment.steps)
-        if run.left == 0 and not run.failed:
-            self._merge(job.chunk.address, run)
+        for piece in job.pieces:
+            run = self._runs[piece.chunk.address]
+            run.left -= 1
+            if error is not None:
+                run.failed = True
+                self.failures.append((str(piece), error))
+                continue
+            self.tally.count(Job((piece,)), piece.experiment.steps)
+            if run.left == 0 and not run.failed:
+                self._merge(piece.chunk.address, run)
 
     def _merge(self, address: str, run: _Open) -> None:
-        """Merge a run; if a chunk turns out to be damaged, queue it to be trained again."""
         experiment = self.todo[address]
         try:
             with self.store.open(experiment.cell) as directory:
                 merge(directory, experiment, run.plan.chunks)
         except DamagedChunkError as error:
-            jobs = self._damaged(self._all_jobs(experiment, run.plan), error)
-            run.left = len(jobs)
-            self._again.extend(jobs)
-            self.tally.show(experiment.cell.label, jobs[0].restarts(error))
+            self.failures.append((experiment.cell.label, damaged(error.path, error.problem, address)))
         except Exception as error:  # noqa: BLE001 - the other runs go on
             self.failures.append((experiment.cell.label, error))
         else:
             self.tally.status.cells_done += 1
-
-    def _damaged(self, jobs: Sequence[Job], error: DamagedChunkError) -> list[Job]:
-        """Restart the chunk with the damaged file, and return its job.
-
-        If checkpoints have been merged, all chunks are restarted: on another processor the chunk may get other last
-        bits, and a run's files must agree.
-        """
-        merged = jobs[0].chunk.path.parents[1] / "checkpoints"
-        again = [one for one in jobs if one.chunk.contains(error.path) or merged.exists()]
-        discard(merged)
-        for job in again:
-            with job.chunk as chunk:
-                chunk.restart()
-        return sorted(again, key=lambda one: not one.chunk.contains(error.path))

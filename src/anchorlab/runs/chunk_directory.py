@@ -58,10 +58,6 @@ class ChunkDirectory:
     def __exit__(self, *_: object) -> None:
         self._attempt = None
 
-    def contains(self, path: Path) -> bool:
-        """Return whether a file lies in a folder of this chunk."""
-        return any(parent.name.partition(".")[0] == self.path.name for parent in path.parents)
-
     def restart(self) -> None:
         """Remove all files of the chunk, finished or not, so that training starts again from the first step."""
         if self._attempt is None:
