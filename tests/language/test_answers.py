@@ -181,7 +181,7 @@ def test_a_long_answer_among_many_prompts_takes_little_memory(monkeypatch: pytes
     assert sum(seen) == len(short) + 2 * 5
     for at, prompt in enumerate(mixed):
         alone = Questions(whole.model, [prompt]).answers()
-        torch.testing.assert_close(found[[at]].tensors, alone.tensors, equal_nan=True)
+        torch.testing.assert_close(found[at : at + 1].tensors, alone.tensors, equal_nan=True)
     weight = {"blocks.1.mlp.W_in": torch.zeros_like(whole.model.get_parameter("blocks.1.mlp.W_in"))}
     edited = whole.answers(weight)
     monkeypatch.setattr(answers, "_MOST", 3)
