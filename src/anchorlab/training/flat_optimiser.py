@@ -38,7 +38,7 @@ class FlatWeights:
     def split(self, buffer: Shaped[Tensor, "member parameter"]) -> dict[str, Shaped[Tensor, "member ..."]]:
         """Return views of a buffer with the same columns, such as an optimiser's state, by name."""
         sizes = [size for name, gap in self._gaps.items() for size in (self._shapes[name][1:].numel(), gap.shape[1])]
-        parts = zip(self._shapes.items(), buffer.split(sizes, dim=1)[::2], strict=True)
+        parts = zip(self._shapes.items(), buffer.split_with_sizes(sizes, dim=1)[::2], strict=True)
         return {name: part.view(shape) for (name, shape), part in parts}
 
 
@@ -70,7 +70,7 @@ class RowOptimiser:
 
 
 class FlatOptimiser(RowOptimiser):
-    """The same for a CUDA graph: its kernels are few, whatever the number of weights and members.
+    """The same in few kernels, however many the weights and members: for CUDA graphs, and for the smallest models.
 
     All values that change from step to step are tensors on the device, so that a graph can replay the update.
     """

@@ -14,7 +14,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.models import fast_float32, full_float32
 from anchorlab.models.model import Model
-from anchorlab.training.cost import mapping_pays
+from anchorlab.training.cost import LEAST_ROW, mapping_pays
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.evaluation import UNEDITED, Evaluator, MappedEvaluator, Row
 from anchorlab.training.executions import Graphs, MappedExecution, MappedGradients, MemberExecution
@@ -198,7 +198,8 @@ class Session:
         flat = FlatWeights({name: self.ensemble.weights[name] for name in self.ensemble.trainable})
         self.ensemble = self.ensemble.with_weights({**self.ensemble.weights, **flat.views})
         graphs = Graphs(device) if device.type == "cuda" else None
-        optimiser = (RowOptimiser if graphs is None else FlatOptimiser)(self.recipe, self.experiment.members, flat)
+        update = RowOptimiser if graphs is None and self.ensemble.parameter_count >= LEAST_ROW else FlatOptimiser
+        optimiser = update(self.recipe, self.experiment.members, flat)
         return optimiser, MappedExecution(self.ensemble, optimiser, self.experiment.task.losses, self.mixed, graphs)
 
     @property
