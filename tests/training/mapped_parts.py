@@ -15,7 +15,7 @@ def parts(one, device="cpu", dtype=torch.float64, graphs=None):
     """The ensemble, the optimiser, the feed and the execution of an experiment's members on a device."""
     device = torch.device(device)
     ensemble = initialise(one.model, one.task.shape, one.members.seeds, dtype).to(device)
-    flat = FlatWeights.of({name: ensemble.weights[name] for name in ensemble.trainable})
+    flat = FlatWeights({name: ensemble.weights[name] for name in ensemble.trainable})
     ensemble = ensemble.with_weights({**ensemble.weights, **flat.views})
     optimiser = FlatOptimiser(one.recipe, one.members, flat)
     feed = make_feed(one.task, one.recipe, one.members, flat.values.device, dtype)

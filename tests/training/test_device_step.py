@@ -68,7 +68,7 @@ def test_the_update_of_the_decoder_takes_fewer_kernels_than_its_gradient():
         execution.step(batches, 1.0, [False] * 3, 0)
     assert gradient.count <= 170
     assert whole.count - gradient.count <= 33  # the update, and two numbers
-    assert set(gradients) == set(execution.optimiser.weights)
+    assert set(gradients) == set(execution.optimiser.flat.views)
 
 
 def test_a_model_that_can_be_mapped_is_not_refused_for_lack_of_memory(monkeypatch):

@@ -10,6 +10,7 @@ from anchorlab.training import SGD, Adam, AdamW, Experiment, Members, fit
 from anchorlab.training.cost import work_per_step
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.executions import member_module
+from anchorlab.training.flat_optimiser import FlatOptimiser, RowOptimiser
 from anchorlab.training.trainer import Session
 from tests.small_experiments import (
     DECODER,
@@ -207,6 +208,11 @@ def test_eight_members_of_a_tiny_model_are_mapped():
     larger = Experiment(IDENTITY, DECODER.replace(width=512, head_width=64), SAMPLE, many)
     assert work_per_step(larger) > 1e8
     assert execution_of(larger) == "member"
+
+
+def test_the_smallest_mapped_models_are_updated_all_at_once():
+    for kind, optimiser in {"recall": FlatOptimiser, "decoder": RowOptimiser}.items():
+        assert type(Session(experiment(kind), torch.device("cpu"), "mapped").optimiser) is optimiser
 
 
 @pytest.mark.slow

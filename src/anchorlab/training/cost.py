@@ -15,6 +15,9 @@ from anchorlab.training.optimisers import slots
 LEAST_MAPPED = 8
 """The smallest number of members for which mapping them pays on a CPU."""
 
+LEAST_ROW = 6000
+"""The smallest number of parameters for which updating mapped members one by one pays on a CPU."""
+
 MOST_TOGETHER = 64
 """The largest number of members in one ensemble of joined experiments; a larger one would save little more."""
 

@@ -1,110 +1,54 @@
-"""The optimiser of mapped members: their weights lie in one buffer, so a few kernels update the whole ensemble."""
+"""The optimisers of mapped members: their weights lie in one buffer, so that a member is one row."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from anchorlab.training.members import Members
-from anchorlab.training.optimisers import NORM_MARGIN, Rates, slots
+from anchorlab.training.optimisers import StackedOptimiser, excess
 from anchorlab.training.recipe import SGD, Recipe
 
 _ALIGNMENT = 32  # numbers; every weight begins at a cache line, like a separately allocated tensor
 
 
-def aligned(stacked: Shaped[Tensor, "member ..."]) -> Shaped[Tensor, "member ..."]:
-    """Return a copy with every member at the start of a cache line; its index then cannot change the order of sums."""
-    size = stacked[0].numel()
-    rows = stacked.new_zeros(len(stacked), size + -size % _ALIGNMENT)[:, :size]
-    return rows.view(stacked.shape).copy_(stacked)
-
-
-@dataclass(frozen=True)
 class FlatWeights:
-    """Stacked weights in one buffer: each weight fills a range of columns, and gaps of zeros align the next one.
+    """A copy of stacked weights in one buffer: each fills a range of columns, and gaps of zeros align the next one.
 
         member 0   | W_E ... | b_U 0 0 | W_Q ... |
         member 1   | W_E ... | b_U 0 0 | W_Q ... |
 
-    Fields
-        values: the buffer
-        views: the weights by name, `[member ...]`, as views of the buffer
-        gaps: the zeros that follow a weight, by the weight's name, for `gather`
+    `values` is the buffer, `[member parameter]`, and `views` maps names to views of it, `[member ...]`.
     """
 
-    values: Float[Tensor, "member parameter"]
-    views: Mapping[str, Float[Tensor, "member ..."]]
-    gaps: Mapping[str, Float[Tensor, "member gap"]]
+    def __init__(self, weights: Mapping[str, Shaped[Tensor, "member ..."]]) -> None:
+        self._gaps = {name: w.new_zeros(len(w), -w[0].numel() % _ALIGNMENT) for name, w in weights.items()}
+        self._shapes = {name: weight.shape for name, weight in weights.items()}
+        self.values = self.gather(weights)
+        self.views = self.split(self.values)
 
-    @classmethod
-    def of(cls, weights: Mapping[str, Float[Tensor, "member ..."]]) -> "FlatWeights":
-        """Copy stacked weights, all of one dtype, into a new buffer."""
-        flat = cls.zeros(weights)
-        for name, weight in weights.items():
-            flat.views[name].copy_(weight)
-        return flat
-
-    @classmethod
-    def zeros(cls, weights: Mapping[str, Float[Tensor, "member ..."]]) -> "FlatWeights":
-        """Return zeros in the shapes of these weights, such as the initial state of an optimiser."""
-        first = next(iter(weights.values()))
-        sizes = {name: weight[0].numel() for name, weight in weights.items()}
-        gaps = {name: first.new_zeros(len(first), -size % _ALIGNMENT) for name, size in sizes.items()}
-        values = first.new_zeros(len(first), sum(sizes.values()) + sum(gap.shape[1] for gap in gaps.values()))
-        views: dict[str, Tensor] = {}
-        start = 0
-        for name, weight in weights.items():
-            views[name] = values[:, start : start + sizes[name]].view(weight.shape)
-            start += sizes[name] + gaps[name].shape[1]
-        return cls(values, views, {name: gap for name, gap in gaps.items() if gap.shape[1]})
-
-    def gather(self, values: Mapping[str, Float[Tensor, "member ..."]]) -> Float[Tensor, "member parameter"]:
+    def gather(self, values: Mapping[str, Shaped[Tensor, "member ..."]]) -> Shaped[Tensor, "member parameter"]:
         """Return values for each weight, such as gradients, in a new buffer with the same columns."""
         columns: list[Tensor] = []
-        for name, weight in self.views.items():
-            columns.append(values[name].reshape(len(weight), -1))
-            if name in self.gaps:
-                columns.append(self.gaps[name])
+        for name, gap in self._gaps.items():
+            columns += [values[name].reshape(len(gap), -1), gap]
         return torch.cat(columns, dim=1)
 
+    def split(self, buffer: Shaped[Tensor, "member parameter"]) -> dict[str, Shaped[Tensor, "member ..."]]:
+        """Return views of a buffer with the same columns, such as an optimiser's state, by name."""
+        sizes = [size for name, gap in self._gaps.items() for size in (self._shapes[name][1:].numel(), gap.shape[1])]
+        parts = zip(self._shapes.items(), buffer.split_with_sizes(sizes, dim=1)[::2], strict=True)
+        return {name: part.view(shape) for (name, shape), part in parts}
 
-class FlatOptimiser:
-    """AdamW, Adam or SGD over flat weights, updated in place.
 
-    The number of kernels does not depend on the number of weights or members. All values that change from step to step
-    are tensors on the device, so that a CUDA graph can replay the update. Inactive members keep their weights and their
-    state.
-    """
+class RowOptimiser:
+    """AdamW, Adam or SGD over flat weights, updated in place by one fused call of torch per member."""
 
     def __init__(self, recipe: Recipe, members: Members, flat: FlatWeights) -> None:
-        self.spec, self.flat = recipe.optimiser, flat
-        self.weights = flat.views
-        self._slots = {slot: FlatWeights.zeros(flat.views) for slot in slots(self.spec)}
-        self.state = {f"{slot}.{name}": view for slot, each in self._slots.items() for name, view in each.views.items()}
-        rates = Rates.of(recipe, members)
-        device = flat.values.device
+        self.flat, self.rows = flat, StackedOptimiser(recipe, members, {"": flat.values})
+        self.state = {slot + name: v for slot, each in self.rows.state.items() for name, v in flat.split(each).items()}
 
-        def column(values: tuple[float, ...]) -> Float[Tensor, "member 1"]:
-            return torch.tensor(values, dtype=torch.float64, device=device).unsqueeze(1)
-
-        # In float64, as in torch's fused kernels: the numbers are few, and each one affects a whole row.
-        learning, decay = column(rates.learning), column(rates.decay)
-        self._limits = None if rates.clip is None else column(rates.clip).to(flat.values.dtype)
-        self._added_decay = decay.to(flat.values.dtype)
-        if isinstance(self.spec, SGD):
-            kept, new = self.spec.momentum, 1.0
-        else:
-            (first, kept), new = self.spec.betas, 1 - self.spec.betas[0]
-            self._betas = torch.tensor([first, kept], dtype=torch.float64, device=device)
-            self._epsilon = flat.values.new_full((), self.spec.epsilon)
-        # Per member: learning rate, learning rate x weight decay, weight of the new gradient, factor of the old state.
-        every = [learning, learning * decay, torch.full_like(decay, new), torch.full_like(decay, kept)]
-        self._active = torch.cat(every, dim=1)
-        self._resting = torch.tensor([0.0, 0.0, 0.0, 1.0], dtype=torch.float64, device=device)
-
-    @torch.no_grad()
     def update(
         self,
         gradients: Mapping[str, Float[Tensor, "member ..."]],
@@ -118,33 +62,46 @@ class FlatOptimiser:
             gradients: the gradient of each weight, by name
             factor: multiplies the learning rates, in float64
             step: the number of the optimiser step, from 0, in float64
-            active: for each member whether it is updated
+            active: for each member whether it is updated; others keep their weights and state
         """
-        spec, weights = self.spec, self.flat.values
-        learns = active.unsqueeze(1)
-        numbers = torch.where(learns, self._active, self._resting)
-        rates, shrinking = torch.split(numbers[:, :2] * factor, 1, dim=1)
-        new, kept = torch.split(numbers[:, 2:].to(weights.dtype), 1, dim=1)
-        gradient = self.flat.gather(gradients)
+        rows = self.flat.gather(gradients)
+        for member in active.nonzero().flatten().tolist():
+            self.rows.update_member(member, [rows[member]], factor.item(), int(step))
+
+
+class FlatOptimiser(RowOptimiser):
+    """The same in few kernels, however many the weights and members: for CUDA graphs, and for the smallest models.
+
+    All values that change from step to step are tensors on the device, so that a graph can replay the update.
+    """
+
+    def __init__(self, recipe: Recipe, members: Members, flat: FlatWeights) -> None:
+        super().__init__(recipe, members, flat)
+        self.spec, rates = recipe.optimiser, self.rows.rates
+        # in float64, as in torch's fused kernels: the numbers are few, and each one affects a whole row
+        table = torch.tensor([rates.learning, rates.decay], dtype=torch.float64, device=flat.values.device)
+        self._learning, self._decay = table.unsqueeze(2)
+        self._limits = None if rates.clip is None else flat.values.new_tensor(rates.clip).unsqueeze(1)
+
+    @torch.no_grad()
+    def update(self, gradients: Mapping[str, Tensor], factor: Tensor, step: Tensor, active: Tensor) -> None:
+        """Update the weights of all active members, as `RowOptimiser.update` does."""
+        spec, weights, gradient = self.spec, self.flat.values, self.flat.gather(gradients)
+        learns, rates, moved = active.unsqueeze(1), self._learning * factor, weights
         if self._limits is not None:
-            norms = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
-            gradient.mul_((self._limits / (norms + NORM_MARGIN)).clamp(max=1.0))
+            gradient.div_(excess(torch.linalg.vector_norm(gradient, dim=1, keepdim=True), self._limits))
         if spec.kind == "adamw":
-            weights.mul_((1 - shrinking).to(weights.dtype))
+            moved = torch.addcmul(weights, weights, (rates * self._decay).to(weights.dtype), value=-1)
         else:
-            gradient.addcmul_(self._added_decay, weights)
-        # Fill a resting member's gradient with 0: multiplying by 0 would keep NaN and infinity.
-        gradient.masked_fill_(~learns, 0.0)
+            gradient.addcmul_(self._decay.to(weights.dtype), weights)
         if isinstance(spec, SGD):
-            if spec.momentum:
-                gradient = self._slots["momentum"].values.mul_(kept).add_(gradient)
-            moved = torch.addcmul(weights, gradient, -rates.to(weights.dtype))
+            for momentum in self.rows.state.values():
+                gradient = torch.where(learns, gradient + spec.momentum * momentum, momentum, out=momentum)
         else:
-            first, second = self._slots["first"].values, self._slots["second"].values
-            first.lerp_(gradient, new)
-            second.mul_(kept).addcmul_(gradient, gradient, value=1 - spec.betas[1])
-            first_missing, second_missing = (1 - self._betas.pow(step + 1)).unbind()
-            scale = second_missing.rsqrt().to(weights.dtype)
-            roots = torch.addcmul(self._epsilon, second.sqrt(), scale)
-            moved = torch.addcmul(weights, first / roots, -(rates / first_missing).to(weights.dtype))
+            (first, second), (beta, other), number = self.rows.state.values(), spec.betas, step + 1
+            torch.where(learns, first.lerp(gradient, 1 - beta), first, out=first)
+            torch.where(learns, (second * other).addcmul_(gradient, gradient, value=1 - other), second, out=second)
+            gradient = first / (second.sqrt() * (1 - other**number).rsqrt()).add_(spec.epsilon)
+            rates = rates / (1 - beta**number)
+        moved = torch.addcmul(moved, gradient, rates.to(weights.dtype), value=-1)
         torch.where(learns, moved, weights, out=weights)

@@ -1,7 +1,9 @@
-"""Optimisers that update member by member, with learning rate, weight decay and clipping per member."""
+"""torch's optimisers for members, with learning rate, weight decay and clipping per member."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,9 +15,6 @@ from torch.optim.sgd import sgd
 
 from anchorlab.training.members import Members
 from anchorlab.training.recipe import SGD, Optimiser, Recipe
-
-NORM_MARGIN = 1e-6
-"""Added to the norm of a gradient in clipping, as in `torch.nn.utils.clip_grad_norm_`."""
 
 
 @dataclass(frozen=True)
@@ -44,30 +43,33 @@ def slots(spec: Optimiser) -> tuple[str, ...]:
     return ("first", "second")
 
 
+def excess(norm: Float[Tensor, "..."], limit: float | Tensor) -> Float[Tensor, "..."]:
+    """Return what clipping divides a gradient by; the margin is that of `torch.nn.utils.clip_grad_norm_`."""
+    return ((norm + 1e-6) / limit).clamp(min=1.0)
+
+
 class StackedOptimiser:
     """AdamW, Adam or SGD over stacked weights, updated in place, member by member.
 
-    torch's fused kernels run on views of one member. This is fastest on a CPU, since each number is read once. `state`
-    maps `<slot>.<weight>` to a tensor `[member ...]`.
+    Calls the fused update of `torch.optim`, which reads each number once and clips as it reads, on views of one member.
+    `state` maps `<slot>.<weight>` to a tensor `[member ...]`.
     """
 
     def __init__(self, recipe: Recipe, members: Members, weights: Mapping[str, Float[Tensor, "member ..."]]) -> None:
-        self.spec, self.weights, self.rates = recipe.optimiser, weights, Rates.of(recipe, members)
-        self._slots = slots(self.spec)
-        self.state = {f"{slot}.{name}": torch.zeros_like(w) for slot in self._slots for name, w in weights.items()}
-        self._views = [self._member_views(member) for member in range(len(members))]
-        first = next(iter(weights.values()))
-        device, dtype = first.device, first.dtype
-        self._single = dtype == torch.float32
-        # torch's fused kernels need one step tensor per weight: views of one tensor are filled together
-        self._steps = torch.zeros(len(weights), device=device)
-        self._step_views = list(self._steps.unbind())
-        self._found = torch.zeros((), device=device)
-
-    def _member_views(self, member: int) -> dict[str, list[Tensor]]:
-        views = {slot: [self.state[f"{slot}.{name}"][member] for name in self.weights] for slot in self._slots}
-        views["weights"] = [weight[member] for weight in self.weights.values()]
-        return views
+        spec, self.rates = recipe.optimiser, Rates.of(recipe, members)
+        self.state = {f"{slot}.{name}": torch.zeros_like(w) for slot in slots(spec) for name, w in weights.items()}
+        self._steps = torch.zeros(len(weights), device=next(iter(weights.values())).device)
+        self._update: Callable[..., None]
+        last: list[Sequence[Any]]
+        if isinstance(spec, SGD):
+            self._update = partial(sgd, momentum=spec.momentum, dampening=0.0, nesterov=False)
+            last = [] if spec.momentum else [[None] * len(weights)]
+        else:
+            rule, (first, second) = adamw if spec.kind == "adamw" else adam, spec.betas
+            self._update = partial(rule, beta1=first, beta2=second, eps=spec.epsilon, amsgrad=False)
+            last = [[], self._steps.unbind()]  # one step tensor per weight, all filled together
+        stacks = [[*weights.values()], *([self.state[f"{slot}.{name}"] for name in weights] for slot in slots(spec))]
+        self._arguments = [[[w[member] for w in stack] for stack in stacks] + last for member in range(len(members))]
 
     @torch.no_grad()
     def update_member(self, member: int, gradients: Sequence[Float[Tensor, "..."]], factor: float, step: int) -> None:
@@ -79,53 +81,13 @@ class StackedOptimiser:
             factor: multiplies the learning rate
             step: the number of the optimiser step, from 0
         """
-        spec, views = self.spec, self._views[member]
-        # on a CPU the fused kernels ignore strides and read gradients in memory order
-        grads = [gradient.contiguous() for gradient in gradients]
-        rate, decay = self.rates.learning[member] * factor, self.rates.decay[member]
-        scale = found = None
+        weights, *state = self._arguments[member]
+        grads, scale = [gradient.contiguous() for gradient in gradients], None  # on a CPU the kernels ignore strides
         if self.rates.clip is not None:
-            excess = ((get_total_norm(grads) + NORM_MARGIN) / self.rates.clip[member]).clamp(min=1.0)
-            if self._single:  # the fused kernels divide by a float32 scale while reading: no extra pass
-                scale, found = excess, self._found
-            else:
-                grads = [gradient / excess for gradient in grads]
-        if isinstance(spec, SGD):
-            buffers: list[Tensor | None] = [*views["momentum"]] if spec.momentum else [None] * len(grads)
-            sgd(
-                views["weights"],
-                grads,
-                buffers,
-                fused=True,
-                foreach=False,
-                grad_scale=scale,
-                found_inf=found,
-                weight_decay=decay,
-                momentum=spec.momentum,
-                lr=rate,
-                dampening=0.0,
-                nesterov=False,
-                maximize=False,
-            )
-            return
+            norm = torch.linalg.vector_norm(grads[0]) if len(grads) == 1 else get_total_norm(grads)
+            scale = excess(norm, self.rates.clip[member])
+            if norm.dtype != torch.float32:  # the kernels divide by a scale in float32
+                grads, scale = [gradient / scale for gradient in grads], None
+        rate, decay = self.rates.learning[member] * factor, self.rates.decay[member]
         self._steps.fill_(step)
-        rule = adamw if spec.kind == "adamw" else adam
-        rule(
-            views["weights"],
-            grads,
-            views["first"],
-            views["second"],
-            [],
-            self._step_views,
-            fused=True,
-            foreach=False,
-            grad_scale=scale,
-            found_inf=found,
-            amsgrad=False,
-            beta1=spec.betas[0],
-            beta2=spec.betas[1],
-            lr=rate,
-            weight_decay=decay,
-            eps=spec.epsilon,
-            maximize=False,
-        )
+        self._update(weights, grads, *state, lr=rate, weight_decay=decay, grad_scale=scale, fused=True, maximize=False)

@@ -14,13 +14,13 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.models import fast_float32, full_float32
 from anchorlab.models.model import Model
-from anchorlab.training.cost import mapping_pays
+from anchorlab.training.cost import LEAST_ROW, mapping_pays
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.evaluation import UNEDITED, Evaluator, MappedEvaluator, Row
 from anchorlab.training.executions import Graphs, MappedExecution, MappedGradients, MemberExecution
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import FixedSampleFeed, make_feed
-from anchorlab.training.flat_optimiser import FlatOptimiser, FlatWeights, aligned
+from anchorlab.training.flat_optimiser import FlatOptimiser, FlatWeights, RowOptimiser
 from anchorlab.training.optimisers import StackedOptimiser
 from anchorlab.training.signals import DelayedSignals
 
@@ -157,7 +157,7 @@ class Session:
         if state is not None:
             execution = "mapped" if state.execution.startswith("mapped") else "member"
         mapped = self._maps(execution, device)
-        self.optimiser: StackedOptimiser | FlatOptimiser
+        self.optimiser: StackedOptimiser | RowOptimiser
         self.execution: MemberExecution | MappedExecution
         self.optimiser, self.execution = self._all_at_once(device) if mapped else self._one_by_one()
         measure = MappedEvaluator if mapped else Evaluator
@@ -187,18 +187,19 @@ class Session:
     def _one_by_one(self) -> tuple[StackedOptimiser, MemberExecution]:
         """Return the optimiser and execution for training one by one; each member's weights begin at a cache line."""
         self.ensemble = self.ensemble.with_weights(
-            {name: aligned(value) for name, value in self.ensemble.weights.items()}
+            {name: FlatWeights({name: value}).views[name] for name, value in self.ensemble.weights.items()}
         )
         weights = {name: self.ensemble.weights[name] for name in self.ensemble.trainable}
         optimiser = StackedOptimiser(self.recipe, self.experiment.members, weights)
         return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.task.losses, self.mixed)
 
-    def _all_at_once(self, device: torch.device) -> tuple[FlatOptimiser, MappedExecution]:
+    def _all_at_once(self, device: torch.device) -> tuple[RowOptimiser, MappedExecution]:
         """Return the optimiser and execution for mapped training; the trainable weights move into one buffer."""
-        flat = FlatWeights.of({name: self.ensemble.weights[name] for name in self.ensemble.trainable})
+        flat = FlatWeights({name: self.ensemble.weights[name] for name in self.ensemble.trainable})
         self.ensemble = self.ensemble.with_weights({**self.ensemble.weights, **flat.views})
-        optimiser = FlatOptimiser(self.recipe, self.experiment.members, flat)
         graphs = Graphs(device) if device.type == "cuda" else None
+        update = RowOptimiser if graphs is None and self.ensemble.parameter_count >= LEAST_ROW else FlatOptimiser
+        optimiser = update(self.recipe, self.experiment.members, flat)
         return optimiser, MappedExecution(self.ensemble, optimiser, self.experiment.task.losses, self.mixed, graphs)
 
     @property

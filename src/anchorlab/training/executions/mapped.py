@@ -13,7 +13,7 @@ from anchorlab.tasks.metrics import Losses
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.loss import forward_loss
 from anchorlab.training.feed import MemberBatches
-from anchorlab.training.flat_optimiser import FlatOptimiser
+from anchorlab.training.flat_optimiser import RowOptimiser
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class MappedExecution:
     """
 
     def __init__(
-        self, ensemble: Ensemble, optimiser: FlatOptimiser, losses: Losses, mixed: bool, graphs: Graphs | None = None
+        self, ensemble: Ensemble, optimiser: RowOptimiser, losses: Losses, mixed: bool, graphs: Graphs | None = None
     ) -> None:
         self.optimiser, self.graphs = optimiser, graphs
         self.gradients = MappedGradients(ensemble, losses, mixed)
