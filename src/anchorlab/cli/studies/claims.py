@@ -192,22 +192,14 @@ def evidence_data(evidence: "Evidence") -> dict[str, Any]:
 
 def claim_data(result: "ClaimResult") -> dict[str, Any]:
     """Return a claim with its verdict as plain data."""
+    claim = result.claim
     return {
-        "id": result.claim.id,
-        "statement": result.claim.statement,
-        "source": result.claim.source,
-        "paper": result.claim.paper,
-        "measured_as": result.claim.measured_as,
+        **{name: getattr(claim, name) for name in ("id", "statement", "source", "paper", "measured_as")},
         "value": result.value,
         "n": len(result.units) or None,
-        "interval": result.interval,
-        "units": result.units,
-        "spread": result.spread,
-        "detail": result.detail,
-        "band": result.claim.band,
-        "profile": result.profile,
-        "scope": result.scope,
-        "verdict": result.verdict,
+        **{name: getattr(result, name) for name in ("interval", "units", "spread", "detail")},
+        "band": claim.band,
+        **{name: getattr(result, name) for name in ("profile", "scope", "verdict")},
         "untrained": None if result.untrained is None else result.untrained.value,
         "untrained_note": None if result.untrained is None else result.untrained.note,
         "holds_untrained": result.holds_untrained,

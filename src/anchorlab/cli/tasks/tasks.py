@@ -3,7 +3,7 @@
 import sys
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import print_json, print_table
+from anchorlab.cli.terminal.output import Rows, hand_out
 from anchorlab.papers.words import words
 
 
@@ -14,7 +14,5 @@ def tasks(*, json: shared.Json = False) -> None:
         from anchorlab.tasks import task_description, task_names
 
         found = [(name, task_description(name)) for name in task_names()]
-    if json:
-        print_json([{"name": name, "description": text} for name, text in found])
-    else:
-        print_table(("task", "question"), found)
+    data = [{"name": name, "description": text} for name, text in found]
+    hand_out(json, lambda: data, [Rows(("task", "question"), found)])
