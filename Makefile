@@ -28,7 +28,7 @@ PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step 
 
 .PHONY: demo notebooks language language-2 test test-rest test-types test-slow test-bytes test-bytes-all test-wheel \
 	test-installed test-nnsight test-versions test-bounds test-lowest nightly release lint types imports compile docs \
-	gallery zoo gallery-again check bench gpu browser clean
+	gallery words zoo gallery-again check bench gpu browser clean
 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
@@ -184,6 +184,10 @@ gallery: language language-2
 	$(BIN)/anchorlab study anchor/learners --profile paper-start
 	$(BIN)/anchorlab study anchor/learners --profile paper-start-keys
 	$(BIN)/python docs/gallery/build.py
+
+# the names and words of tasks, models and claims that the package ships
+words: .venv/installed
+	$(BIN)/python -m anchorlab.papers.words
 
 # the trained models that the package ships, from the store of `make gallery`; what it lacks is trained, about twenty minutes of one core
 zoo: .venv/installed

@@ -13,6 +13,8 @@ COMMANDS = {
     "anchorlab --help": ["-m", "anchorlab", "--help"],
     "anchorlab train --help": ["-m", "anchorlab", "train", "--help"],
     "anchorlab tasks": ["-m", "anchorlab", "tasks"],
+    "anchorlab studies": ["-m", "anchorlab", "studies"],
+    "anchorlab claims": ["-m", "anchorlab", "claims"],
 }
 LIMIT = 0.3  # of a second for `anchorlab --help`
 

@@ -1,41 +1,4 @@
-"""The names of tasks, studies and models, available without importing any task or model.
-
-Studies are found by this list. Tasks and models register themselves; a test compares their names with these.
-"""
-
-TASKS = (
-    "anchor/classification",
-    "anchor/composite",
-    "anchor/frequency",
-    "anchor/identity",
-    "anchor/multi-anchor",
-    "anchor/reading-comprehension",
-    "anchor/recitation",
-    "anchor/statistical",
-    "anchor/synonym",
-    "anchor/two-distances",
-    "anchor/working-memory",
-    "associative/noisy",
-    "classics/associative-recall",
-    "classics/brackets",
-    "classics/linear-regression",
-    "classics/modular-arithmetic",
-    "classics/repeated-sequence",
-    "classics/sparse-parity",
-    "classics/superposition",
-    "recall/noisy",
-    "retrieval/conditional",
-    "retrieval/conditional-vectors",
-    "retrieval/equations",
-    "retrieval/functions",
-    "retrieval/kingdoms",
-    "retrieval/lives-with",
-    "retrieval/minimal",
-    "retrieval/relatives",
-    "retrieval/steps",
-    "retrieval/tokens",
-)
-"""The registered tasks."""
+"""The names of the studies, by which they are found, without importing any."""
 
 STUDIES = (
     "anchor/composite",
@@ -86,6 +49,3 @@ STUDIES = (
     "truth/methods",
 )
 """The studies, by paper."""
-
-KINDS = ("associative", "decoder", "fnn", "lstm", "recall", "recall-one-layer", "superposition", "vectors")
-"""The kinds of models."""

@@ -13,7 +13,7 @@ def printable(text: str, *, lines: bool = False) -> str:
     Escapes control characters, format characters (which are invisible or reverse the direction of writing) and lone
     surrogates. With `lines`, line ends and tabs remain.
     """
-    if text.isprintable():
+    if (text.replace("\n", "").replace("\t", "") if lines else text).isprintable():
         return text
     kept = _JOINERS + ("\n\t" if lines else "")
     return "".join(one if one in kept or _is_seen(one) else _written(one) for one in text)

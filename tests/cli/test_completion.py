@@ -11,10 +11,6 @@ import pytest
 
 from anchorlab.cli.main import app
 from anchorlab.cli.options.complete import completion_words
-from anchorlab.models import ModelSpec
-from anchorlab.names import KINDS, TASKS
-from anchorlab.tasks import task_names
-from anchorlab.tasks.registry import task_factory
 from tests.cli.test_start_up import ASK, HEAVY
 
 FIRST, SECOND = "0123456789abcdef0123", "01ffffffffffffffffff"
@@ -42,12 +38,6 @@ def offered(anchorlab):
         return [line for line in lines if line.startswith(begun)]
 
     return ask
-
-
-def test_the_names_are_those_of_the_registries():
-    assert set(TASKS) == {name for name in task_names() if task_factory(name)[0].__module__.startswith("anchorlab.")}
-    ours = {kind for kind, spec in ModelSpec.registry.items() if spec.__module__.startswith("anchorlab.")}
-    assert set(KINDS) == ours
 
 
 @pytest.mark.parametrize("words", [("train",), ("show",), ("check",), ("export",)])

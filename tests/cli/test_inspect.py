@@ -5,7 +5,8 @@ import json
 import polars as pl
 import pytest
 
-from anchorlab.cli.inspect.heads import print_heads
+from anchorlab.cli.inspect.heads import heads_table
+from anchorlab.cli.terminal.output import print_table
 from anchorlab.runs import Store
 from anchorlab.training import TrainedRun
 from anchorlab.viewer import view_json, view_run
@@ -78,7 +79,7 @@ def test_a_broadcast_from_keys_at_no_one_offset_is_shown(capsys, key, shown):
         }
         for name, value, offset in scores
     ]
-    print_heads(pl.DataFrame(rows, infer_schema_length=None), "title")
+    print_table(*heads_table(pl.DataFrame(rows, infer_schema_length=None), "title"))
     table = capsys.readouterr().out.splitlines()
     assert table[2].split() == [".head", "mostly", "position", "broadcast"] and shown in table[3]
 

@@ -131,7 +131,7 @@ def test_every_claim_is_listed(anchorlab):
 
 
 def test_counts_by_verdict_and_scope(anchorlab, workplace):
-    results = [result for name in STUDIES for result in study(name).unmeasured()]
+    results = [result for name in STUDIES for result in study(name).statements.unmeasured()]
     apart = {one.claim.id.rpartition("/")[0] for one in results if one.apart}
     assert apart == {
         "anchor/every-token",

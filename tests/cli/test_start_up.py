@@ -6,6 +6,10 @@ import sys
 
 import pytest
 
+from anchorlab.papers.published import published
+from anchorlab.runs import Store
+from anchorlab.studies import findings_directory
+
 HEAVY = ("torch", "numpy", "polars", "pyarrow", "matplotlib", "jinja2", "sklearn", "scipy", "pydantic", "rich.markdown")
 HEAVY += ("transformers", "openai")
 
@@ -30,6 +34,41 @@ def test_help_imports_nothing_heavy(arguments):
     said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert json.loads(said.stdout.splitlines()[-1]) == [0, []]
     assert said.stderr == ""
+
+
+@pytest.mark.parametrize("words", [["tasks"], ["studies"], ["claims"], ["claims", "--json"]])
+def test_lists_import_no_task_model_or_study(words, workplace):
+    """The claims of a store with findings, too, which are judged again."""
+    findings = next(one for one in published() if one.study == "anchor/identity")
+    folder = findings_directory(Store(), findings.study, findings.profile)
+    folder.mkdir(parents=True)
+    (folder / "findings.json").write_text(findings.to_json())
+    heavy = (*HEAVY, "anchorlab.tasks", "anchorlab.models", "anchorlab.studies", "anchorlab.training")
+    text = ASK.format(arguments=words, heavy=heavy)
+    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    found = json.loads(said.stdout.splitlines()[-1])
+    assert found == [0, ["pydantic"] if words[0] == "claims" else []] and said.stderr == ""
+
+
+def test_tasks_of_a_module_of_yours_are_listed_with_ours(workplace):
+    (workplace / "mine.py").write_text(
+        "import anchorlab as al\n\n@al.register_task('own/mine')\ndef mine():\n"
+        '    """A task of mine."""\n    return al.task(\'anchor/identity\')\n'
+    )
+    lists = [
+        json.loads(
+            subprocess.run(
+                [sys.executable, "-m", "anchorlab", "tasks", "--json", *more],
+                capture_output=True,
+                text=True,
+                check=True,
+                cwd=workplace,
+            ).stdout
+        )
+        for more in ([], ["--import", "mine"])
+    ]
+    assert [one for one in lists[1] if one not in lists[0]] == [{"name": "own/mine", "description": "A task of mine."}]
+    assert [one for one in lists[1] if one in lists[0]] == lists[0]
 
 
 TRAIN_AND_INSPECT = """

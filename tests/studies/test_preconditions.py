@@ -152,7 +152,7 @@ def test_a_precondition_is_not_counted_and_has_no_entry(tmp_path):
     findings = run_study(made(Seen(1.0, 0.2)), "quick", Store(tmp_path))
     assert [entry.claim.id for entry in ledger([findings])] == ["a/b/early", "a/b/late"]
     assert counts(findings.claims).total == 2
-    assert [one.claim.id for one in made(Seen()).unmeasured()] == ["a/b/early", "a/b/late"]
+    assert [one.claim.id for one in made(Seen()).statements.unmeasured()] == ["a/b/early", "a/b/late"]
     assert "✗ not met: The task is solved (0.2)" in str(findings)
     assert "— not measured: It is late (precondition not met: The task is solved)" in str(findings)
 

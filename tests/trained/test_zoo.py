@@ -8,7 +8,7 @@ import torch
 
 import anchorlab as al
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.names import TASKS
+from anchorlab.papers.words import words
 from anchorlab.runs import Store
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.trained.zoo import ROOT
@@ -31,7 +31,7 @@ def nothing_is_written():
 
 
 def test_the_zoo_has_models_of_sixteen_tasks_in_twelve_megabytes():
-    assert len(ROWS) >= 16 and set(ROWS) <= set(TASKS)
+    assert len(ROWS) >= 16 and set(ROWS) <= set(words()["tasks"])
     assert {name.partition("/")[0] for name in ROWS} == {"anchor", "associative", "classics", "recall", "retrieval"}
     assert sum(path.stat().st_size for path in ROOT.rglob("*") if path.is_file()) <= 12_000_000
     assert len(Store(ROOT).runs()) == len(ROWS) and sum(row["checkpoints"] == 8 for row in ROWS.values()) >= 3

@@ -4,9 +4,9 @@ Fields accept lists for tuples, and anything that `float` accepts for a number. 
 pydantic's `ValidationError`.
 """
 
+from math import isnan
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -382,20 +382,26 @@ def _check_pieces(at: str, what: str, count: int) -> None:
 
 def numbers(values: Any) -> Numbers:
     """Return a row of numbers from anything that numpy accepts, such as a tensor."""
+    import numpy as np  # late, for commands that only print claims
+
     return tuple(np.asarray(values, dtype=np.float64).tolist())
 
 
 def grid(values: Any) -> Grid:
     """Return a grid of numbers, `[row][column]`, from anything that numpy accepts, such as a tensor."""
+    import numpy as np  # late, for commands that only print claims
+
     return tuple(map(tuple, np.asarray(values, dtype=np.float64).tolist()))
 
 
 def event(label: str, group: str, at: Any) -> Event:
     """Return an event from a tensor or array of steps, `[member]`; NaN means never."""
-    return Event(label, group, tuple(None if np.isnan(one) else one for one in numbers(at)))
+    return Event(label, group, tuple(None if isnan(one) else one for one in numbers(at)))
 
 
 def line(label: str, x: Any, values: Any) -> Line:
     """Return the curve of values `[member x]`: their mean over members, with a band from the lowest to the highest."""
+    import numpy as np  # late, for commands that only print claims
+
     array = np.asarray(values, dtype=np.float64)
     return Line(label, numbers(x), numbers(array.mean(0)), numbers(array.min(0)), numbers(array.max(0)))

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-import torch
 from pydantic.dataclasses import dataclass
 
 from anchorlab.findings.limits import Finite, Text, Whole
@@ -11,7 +11,9 @@ from anchorlab.runs import Run
 from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.environment import cores, environment, processor
 from anchorlab.spec import JSON_CONFIG
-from anchorlab.training import TrainedRun
+
+if TYPE_CHECKING:
+    from anchorlab.training import TrainedRun
 
 
 @dataclass(frozen=True, config=JSON_CONFIG)
@@ -59,7 +61,7 @@ class Provenance:
 
 
 def provenance(
-    profile: str, runs: Sequence[TrainedRun], seconds: float, device: str = "cpu", reused: int = 0
+    profile: str, runs: "Sequence[TrainedRun]", seconds: float, device: str = "cpu", reused: int = 0
 ) -> Provenance:
     """Return the provenance of numbers that were measured on runs.
 
@@ -106,8 +108,13 @@ def counted_seeds(seeds: Sequence[int]) -> str:
 def hardware(device: str = "cpu") -> str:
     """Return the processor, its usable cores, and the accelerator if one is used."""
     count = cores()
-    cuda = "" if device.startswith("cpu") else f", {torch.cuda.get_device_name(device)}"
-    return f"{count} CPU core{'s' if count > 1 else ''} ({processor()}){cuda}"
+    text = f"{count} CPU core{'s' if count > 1 else ''} ({processor()})"
+    if device.startswith("cpu"):
+        return text
+
+    import torch  # late, for commands that only print findings
+
+    return f"{text}, {torch.cuda.get_device_name(device)}"
 
 
 def _of_parts(runs: Sequence[Run]) -> str:

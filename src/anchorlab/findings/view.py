@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from pydantic.dataclasses import dataclass
 
 from anchorlab.errors import SpecError
@@ -12,6 +11,8 @@ from anchorlab.plain import parse_json
 from anchorlab.spec import JSON_CONFIG
 
 if TYPE_CHECKING:
+    import numpy
+
     from anchorlab.tasks.batch import Example
 
 
@@ -226,6 +227,8 @@ class AttentionView:
         Errors: `SpecError` if shapes do not fit each other, if a weight is outside 0..1, and if with `causal` a query
         attends to a key after it.
         """
+        import numpy as np  # late, for commands that only print claims
+
         array = np.asarray(patterns, dtype=np.float32)
         if array.ndim == 6:
             array = array[None]
@@ -278,8 +281,10 @@ def weights_of(length: int, causal: bool) -> int:
     return length * (length + 1) // 2 if causal else length * length
 
 
-def _bytes(patterns: np.ndarray, lengths: Sequence[int] | None) -> bytes:
+def _bytes(patterns: "numpy.ndarray", lengths: Sequence[int] | None) -> bytes:
     """Return the patterns in thousandths; given `lengths`, only each sequence's queries and the keys up to each."""
+    import numpy as np
+
     thousandths = (patterns.clip(0, 1) * 1000).round().astype("<u2")
     if lengths is None:
         return thousandths.tobytes()

@@ -5,7 +5,7 @@ title is the first line of that module's docstring.
 """
 
 from importlib import import_module
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ def study_of(name: str) -> "Study[Any]":
 def title_of(name: str) -> str:
     """Return the title of a study without importing it."""
     *folders, file = _path(name)
-    place = files(__name__).joinpath(*folders)
+    place = Path(__file__).parent.joinpath(*folders)
     found = place / f"{file}.py"
     if not found.is_file():
         found = place / file / "__init__.py"
     with found.open(encoding="utf-8") as lines:
-        return str(lines.readline()).strip().strip('"').removesuffix(".")
+        return lines.readline().strip().strip('"').removesuffix(".")
 
 
 def _path(name: str) -> list[str]:

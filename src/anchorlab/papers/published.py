@@ -1,9 +1,9 @@
 """The published results of the studies: their claims with our values, as the package ships them."""
 
-import json
 from functools import cache
 from importlib.resources import files
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from anchorlab.findings import Findings, ledger
 from anchorlab.findings.ledger import LedgerEntry
@@ -15,8 +15,7 @@ FILE = "published.json"
 @cache
 def published() -> tuple[Findings, ...]:
     """Return the published findings of every study and profile, as judged then, without figures and tables."""
-    data: list[dict[str, Any]] = json.loads(files("anchorlab.papers").joinpath(FILE).read_text("utf-8"))
-    return tuple(Findings.from_json(json.dumps(one), at=FILE) for one in data)
+    return TypeAdapter(tuple[Findings, ...]).validate_json(files("anchorlab.papers").joinpath(FILE).read_bytes())
 
 
 @cache

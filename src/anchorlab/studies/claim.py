@@ -92,10 +92,6 @@ class Measure(Generic[Seen]):
             theory=self.theory,
         )
 
-    def required_by(self, other: "Measure[Any]") -> bool:
-        """Return whether this is a precondition of another claim of its study."""
-        return self.precondition and not other.precondition and (other.name in self.of or not (self.of or other.own))
-
 
 def claim(
     statement: str,

@@ -11,6 +11,7 @@ from anchorlab.engine.backend import Backend
 from anchorlab.engine.members import held
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
+from anchorlab.findings.kept import FINDINGS, kept_findings
 from anchorlab.findings.seal import seal
 from anchorlab.language.endpoint import Access
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, read_data
@@ -18,7 +19,7 @@ from anchorlab.progress import Report, Status, reported
 from anchorlab.runs import Cell, Store
 from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.atomic_files import file_name, write_file
-from anchorlab.runs.references import FILE, record_use, study_files, use_before
+from anchorlab.runs.references import FILE, record_use, use_before
 from anchorlab.studies.control import control_experiments, trainings, with_controls
 from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.parts import table_of_parts
@@ -26,9 +27,6 @@ from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
 from anchorlab.studies.study import Study
 from anchorlab.training import Experiment
-
-FINDINGS = "findings.json"
-"""The file with the findings of a study under a profile."""
 
 
 def run_study(
@@ -168,19 +166,3 @@ def findings_directory(store: Store, study: str, profile: str) -> Path:
     Characters in a profile's name that a folder cannot have, such as `/` in a model's name, are percent-encoded.
     """
     return store.root / "studies" / study.replace("/", "-") / file_name(profile)
-
-
-def kept_findings(store: Store, without: str | None = None) -> list[Findings]:
-    """Return the findings of every study in the store, by study and profile, except in folders that contain `without`.
-
-    Errors: `StoreError` that names a damaged file.
-    """
-    found = []
-    for path in study_files(store.root, FINDINGS, without):
-        try:
-            found.append(Findings.from_json(read_data(path, MOST_BYTES_OF_RESULTS)))
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be read: {error.strerror}; delete it") from None
-        except SpecError as error:
-            raise StoreError(f"{path}: damaged ({error}); run its study again") from None
-    return found

@@ -12,6 +12,7 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Claim, ClaimResult, Figure, Findings, Table, provenance
 from anchorlab.findings.claims import SMOKE
 from anchorlab.findings.provenance import counted_seeds, seeds_text
+from anchorlab.findings.statements import Statement, Statements, where_met
 from anchorlab.findings.view import AttentionView
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
@@ -176,13 +177,16 @@ class Study(Generic[Setting]):
         parts = cleandoc(self.doc or "").split("\n\n")[1:]
         return " ".join(" ".join(part.split()) for part in parts if not part.startswith("Source:"))
 
-    def unmeasured(self) -> list[ClaimResult]:
-        """Return the results of the study's claims, without preconditions, before anything is measured."""
-        return [
-            self.claim(one).judge(None, "", own=one.own or self.has_own_claims)
-            for one in self.claims
-            if not one.precondition
-        ]
+    @cached_property
+    def statements(self) -> Statements:
+        """The claims as plain values, without their measures."""
+        return Statements(
+            self.name,
+            tuple(Statement(self.claim(one), one.own, one.of) for one in self.claims),
+            {name: profile.paper for name, profile in self.profiles.items()},
+            self.has_own_claims,
+            seeds_text(self.chosen_on),
+        )
 
     def claim(self, measure: Measure[Any]) -> Claim:
         """Return the claim of one of the study's measures as a plain value."""
@@ -338,21 +342,9 @@ class Study(Generic[Setting]):
 
         Errors: `SpecError` that names a claim whose value is missing or was measured differently.
         """
-        chosen, before = self.profile(findings.profile), {one.claim.id: one for one in findings.claims}
-        results = []
-        for measure in self.claims:
-            claim = self.claim(measure)
-            old = before.get(claim.id)
-            if old is None or old.claim.measured_as != claim.measured_as:
-                problem = "has no value" if old is None else f"was measured as {old.claim.measured_as!r}"
-                raise SpecError(claim.id, f"{problem} under {findings.profile}", f"run {self.name} again")
-            paper_setting = chosen.is_papers_setting(measure.name)
-            values = old.value, findings.profile, old.spread, old.detail
-            own = measure.own or self.has_own_claims
-            result = claim.judge(*values, paper_setting, old.untrained, own, old.units, old.interval)
-            results.append(replace(result, other_task=old.other_task))
-        claims = self._where_met(results)
-        return replace(findings, title=self.title, summary=self._summary_of(chosen), claims=claims)
+        chosen = self.profile(findings.profile)
+        judged = self.statements.judge_again(findings)
+        return replace(judged, title=self.title, summary=self._summary_of(chosen))
 
     def judge(self, seen: Any, profile: str, untrained: Any = None) -> tuple[ClaimResult, ...]:
         """Judge the claims on what a study saw; claims whose precondition is not met have no value.
@@ -369,21 +361,7 @@ class Study(Generic[Setting]):
             if untrained is not None and not measure.exact:
                 result = replace(result, untrained=as_control(claim, measure(untrained)))
             results.append(result)
-        return self._where_met(results)
-
-    def _where_met(self, results: Sequence[ClaimResult]) -> tuple[ClaimResult, ...]:
-        """Return the results of all claims, in their order, without the values of those with a precondition not met."""
-        both = list(zip(self.claims, results, strict=True))
-        unmet = [(measure, result) for measure, result in both if result.verdict == "not met"]
-
-        def judged(measure: Measure[Any], result: ClaimResult) -> ClaimResult:
-            missing = [one.claim.statement for needed, one in unmet if needed.required_by(measure)]
-            if not missing or result.value is None:
-                return result
-            why = f"precondition not met: {'; '.join(missing)}"
-            return replace(result, value=None, spread=None, detail=why, units=(), interval=None)
-
-        return tuple(judged(*one) for one in both)
+        return where_met(self.statements.claims, results)
 
     def _summary_of(self, profile: Profile[Setting]) -> str:
         return f"{self.summary} {profile.note}".strip()

@@ -115,9 +115,9 @@ def test_a_seed_is_one_unit_of_both_rates():
 
 def test_each_claim_has_the_precondition_of_its_own_models():
     needed = {
-        one.name: [other.name for other in STUDY.claims if other.required_by(one)]
-        for one in STUDY.claims
-        if not one.precondition
+        one.name: [other.name for other in STUDY.statements.claims if other.required_by(one)]
+        for one in STUDY.statements.claims
+        if not one.claim.precondition
     }
     assert needed == {
         "heads-alike": ["learned"],

@@ -1,17 +1,17 @@
 """`anchorlab circuit`."""
 
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anchorlab.cli.inspect.measured import Measured, check_sequences
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, check_member, print_json, print_table, print_text
-from anchorlab.errors import SpecError
+from anchorlab.cli.terminal.output import Rows, check_file, hand_out
 
 if TYPE_CHECKING:
+    from anchorlab.findings import CircuitFigure
     from anchorlab.lens import Circuit
 
-_MOST = 100_000  # sequences
 _LOSSES = {
     "model_loss": "the model as it is",
     "loss": "the circuit, by its maps",
@@ -57,22 +57,18 @@ def circuit(
     page
         Also write the attention viewer with the circuit to this HTML file: at `--step`, or along training without it.
     """
-    if not 1 <= sequences <= _MOST:
-        raise SpecError("sequences", f"cannot measure on {sequences}", f"give 1 to {_MOST}")
+    check_sequences(sequences)
     check_file(page, "page")
     check_file(figure, "figure")
 
     from anchorlab.lens import find_circuit
-    from anchorlab.training import TrainedRun
 
-    began, trained = time.monotonic(), TrainedRun(shared.found_run(run, store))
-    check_member(member, len(trained.experiment.members))
-    member = trained.best_member if member is None else member
-    shown = None if step is None else [step]
-    step = trained.checkpoints[-1] if step is None else step
+    of = Measured(run, store, member)
+    member = of.trained.best_member if member is None else member
+    shown, step, split = (None if step is None else [step]), of.at(step), split or of.task.splits[-1]
     found = find_circuit(
-        trained.ensemble(step),
-        trained.experiment.task,
+        of.trained.ensemble(step),
+        of.task,
         member=member,
         threshold=threshold,
         split=split,
@@ -80,48 +76,42 @@ def circuit(
         seed=seed,
         progress=not json,
     )
-    title = f"{trained.run.label}: circuit of member {member} at step {step}"
-    if figure is not None:
-        from anchorlab.findings import provenance
-        from anchorlab.report import save
+    title = f"{of.label}: circuit of member {member} at step {step}"
+
+    def drawn() -> "CircuitFigure":
         from anchorlab.studies.circuit_panel import circuit_figure
 
-        made = provenance("own", [trained], time.monotonic() - began)
-        drawn = circuit_figure(f"{trained.run.label}: circuit", found, f"member {member}, step {step}")
-        save(drawn, made, figure)
+        return circuit_figure(f"{of.label}: circuit", found, f"member {member}, step {step}")
+
+    of.draw(figure, drawn)
     if page is not None:
         from anchorlab.report import show as viewer
         from anchorlab.viewer import view_run
 
-        viewer(view_run(trained, members=[member], steps=shown, title=title, circuits=[found])).save(page)
-    split = split or trained.experiment.task.splits[-1]
-    if json:
-        chosen = {"run": trained.run.address, "member": member, "step": step, "split": split}
-        print_json({**chosen, "sequences": sequences, "seed": seed, **_circuit_data(found)})
-        return
-    _print_circuit(found, title, f"over {sequences} sequences of {split!r}; threshold {found.threshold:.4g}")
-    if figure is not None:
-        print_text(f"figure: {figure}", wrapped=False)
-    if page is not None:
-        print_text(f"attention viewer: {page}", wrapped=False)
+        viewer(view_run(of.trained, members=[member], steps=shown, title=title, circuits=[found])).save(page)
+    chosen = {"run": of.address, "member": member, "step": step, "split": split, "sequences": sequences, "seed": seed}
+    over = f"over {sequences} sequences of {split!r}; threshold {found.threshold:.4g}"
+    hand_out(
+        json,
+        lambda: {**chosen, **_circuit_data(found)},
+        _shown(found, title, over),
+        figure=figure,
+        attention_viewer=page,
+    )
 
 
-def _print_circuit(found: "Circuit", title: str, measured_on: str) -> None:
-    """Print the paths, losses and scores of a circuit."""
+def _shown(found: "Circuit", title: str, measured_on: str) -> Iterator[str | Rows]:
+    """Yield the paths, losses and scores of a circuit."""
     rows = [
         (one.layer, one.head, one.rule.query, one.rule.key_text, one.attention, one.cut_loss, one.mapped_cut_loss)
         for one in found.paths
     ]
-    if rows:
-        print_table(_COLUMNS, rows, title)
-    else:
-        print_text(f"{title}: no path is needed")
-    print_text(measured_on)
-    print_table(("loss of", ""), [(words, getattr(found, name)) for name, words in _LOSSES.items()])
-    print_text(", ".join(f"{name} {getattr(found, name):.3g}" for name in _SCORES))
+    yield Rows(_COLUMNS, rows, title) if rows else f"{title}: no path is needed"
+    yield measured_on
+    yield Rows(("loss of", ""), [(words, getattr(found, name)) for name, words in _LOSSES.items()])
+    yield ", ".join(f"{name} {getattr(found, name):.3g}" for name in _SCORES)
     if found.unexplained:
-        heads = ", ".join(f"{layer}.{head}" for layer, head in found.unexplained)
-        print_text(f"not explained and left unchanged: {heads}")
+        yield f"not explained and left unchanged: {', '.join(f'{layer}.{head}' for layer, head in found.unexplained)}"
 
 
 def _circuit_data(found: "Circuit") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from anchorlab.cli.terminal.output import print_table
+from anchorlab.cli.terminal.output import Rows
 
 if TYPE_CHECKING:
     import polars
@@ -21,12 +21,12 @@ _SPECIAL_CASES = {
 _ROUNDING = 0.005  # half of the last digit shown
 
 
-def print_heads(
+def heads_table(
     found: "polars.DataFrame", title: str, by: str | None = None, most: int | None = None, hidden: Sequence[str] = ()
-) -> None:
-    """Print the `detect` table of one member; heads with the same index in different members are unrelated.
+) -> Rows:
+    """Return the `detect` table of one member to print; heads with the same index in different members are unrelated.
 
-    Heads are in the model's order, or sorted by the scores of the detector `by`; at most `most` are printed, by default
+    Heads are in the model's order, or sorted by the scores of the detector `by`; at most `most` are shown, by default
     all. Detectors in `hidden` have no column, unless heads are sorted by them. Broadcast has one column, with the score
     of the best offset from the anchor (`@1`) or, if it is higher, that of the keys (`@key`).
     """
@@ -57,7 +57,7 @@ def print_heads(
         for (layer, head), scores in heads.items()
     ]
     columns = ("layer\n.head", "mostly", *(name.removesuffix("_profile").replace("_", "\n") for name in detectors))
-    print_table(columns, rows, title=title)
+    return Rows(columns, rows, title)
 
 
 def _shaded(value: float, offset: int | str | None) -> Text:

@@ -1,13 +1,13 @@
 """`anchorlab inspect`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from anchorlab.cli.inspect.heads import print_heads
+from anchorlab.cli.inspect.heads import heads_table
+from anchorlab.cli.inspect.measured import Measured, check_sequences
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, check_member, counted, print_json, print_text
+from anchorlab.cli.terminal.output import Rows, check_file, counted, hand_out
 from anchorlab.errors import SpecError
-
-_MOST = 100_000
 
 
 def inspect(
@@ -32,38 +32,31 @@ def inspect(
     page
         Also write the attention viewer to this HTML file: every head along training. Small models run in the page.
     """
-    if not 1 <= n <= _MOST:
-        raise SpecError("n", f"cannot measure on {n} sequences", f"give 1 to {_MOST}")
+    check_sequences(n, "n", " sequences")
     check_file(page, "page")
 
     from anchorlab.lens import detect, look
-    from anchorlab.training import TrainedRun
 
-    trained = TrainedRun(shared.found_run(run, store))
-    task = trained.experiment.task
-    count = len(trained.experiment.members)
-    check_member(member, count)
-    if not any("hook_pattern" in site for site in getattr(trained.experiment.template, "sites", ())):
-        kind = trained.experiment.model.kind
+    of = Measured(run, store, member)
+    if not any("hook_pattern" in site for site in getattr(of.trained.experiment.template, "sites", ())):
+        kind = of.trained.experiment.model.kind
         raise SpecError("run", f"its model, {kind!r}, has no attention to measure", "give a run of a transformer")
-    batch = task.sample(task.splits[-1], n, seed=0)
-    record = look(trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
-    found = detect(record, batch)
-    shown = trained.best_member if member is None else member
+    batch = of.task.sample(of.task.splits[-1], n, seed=0)
+    record = look(of.trained.ensemble(step), batch.inputs, record=["blocks.*.attn.hook_pattern"])
+    found, count = detect(record, batch), len(of.members)
+    chosen = of.trained.best_member if member is None else member
     if member is not None or not json:
-        found = found.filter(found["member"] == shown)
+        found = found.filter(found["member"] == chosen)
     if page is not None:
         from anchorlab.report import show  # imports matplotlib
 
-        show(trained).save(page)
-    if json:
-        print_json(found.to_dicts())
-        return
-    seed = trained.experiment.members.seeds[shown]
-    print_heads(found, f"{trained.run.label}: what each head of member {shown} does, seed {seed}")
-    if count > 1:
-        which = "the one of lowest loss among" if member is None else "one of"
-        print_text(f"{which} {counted(count, 'member')}; --member shows another")
-    print_text(f"over {n} sequences of {task.splits[-1]!r}; 1: the head does this and nothing else; @: the offset")
-    if page is not None:
-        print_text(f"attention viewer: {page}", wrapped=False)
+        show(of.trained).save(page)
+
+    def shown() -> Iterator[str | Rows]:
+        yield heads_table(found, f"{of.label}: what each head of member {chosen} does, seed {of.members.seeds[chosen]}")
+        if count > 1:
+            which = "the one of lowest loss among" if member is None else "one of"
+            yield f"{which} {counted(count, 'member')}; --member shows another"
+        yield f"over {n} sequences of {batch.split!r}; 1: the head does this and nothing else; @: the offset"
+
+    hand_out(json, found.to_dicts, shown(), attention_viewer=page)

@@ -1,16 +1,17 @@
 """`anchorlab landscape`."""
 
-import time
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
 
+from anchorlab.cli.inspect.measured import Measured, check_sequences
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, print_json, print_table, print_text
-from anchorlab.errors import SpecError
+from anchorlab.cli.terminal.output import Rows, check_file, hand_out
 
-_MOST = 100_000  # sequences
+if TYPE_CHECKING:
+    from anchorlab.findings import MapFigure
+
 _COLUMNS = ("member", "loss", "without\nunits", "threshold", "minimal\nsets", "smallest", "disjoint", "indispensable")
 
 
@@ -49,58 +50,53 @@ def landscape(
     figure
         Also draw the minimal sets to this PNG, PDF or SVG file.
     """
-    if not 1 <= sequences <= _MOST:
-        raise SpecError("sequences", f"cannot measure on {sequences}", f"give 1 to {_MOST}")
+    check_sequences(sequences)
     check_file(figure, "figure")
 
     from anchorlab.lens import landscape as measure
     from anchorlab.lens.landscape.landscape import checked_share
     from anchorlab.lens.landscape.units import Kind
-    from anchorlab.training import TrainedRun
 
     checked_share(share)
-    began, trained = time.monotonic(), TrainedRun(shared.found_run(run, store))
-    step = trained.checkpoints[-1] if step is None else step
-    kind = "heads" if units is None else units[0] if len(units) == 1 and units[0] in get_args(Kind) else units
+    of = Measured(run, store)
+    step, split = of.at(step), split or of.task.splits[-1]
     found = measure(
-        trained.ensemble(step),
-        kind,
+        of.trained.ensemble(step),
+        "heads" if units is None else units[0] if len(units) == 1 and units[0] in get_args(Kind) else units,
         replace,
-        task=trained.experiment.task,
+        task=of.task,
         split=split,
         sequences=sequences,
         seed=seed,
         progress=not json,
     )
-    title = f"{trained.run.label}: minimal sets at step {step}"
-    summary, minimal = found.summary(share), found.minimal(share)
-    if figure is not None:
-        from anchorlab.findings import provenance
-        from anchorlab.report import save
+    title, summary = f"{of.label}: minimal sets at step {step}", found.summary(share)
+
+    def drawn() -> "MapFigure":
         from anchorlab.studies.landscape_figures import minimal_figure
 
-        drawn = minimal_figure(title, found, share, range(len(found.loss)))
-        save(drawn, provenance("own", [trained], time.monotonic() - began), figure)
-    split = split or trained.experiment.task.splits[-1]
-    if json:
-        chosen = {"run": trained.run.address, "step": step, "split": split, "sequences": sequences, "seed": seed}
+        return minimal_figure(title, found, share, range(len(found.loss)))
+
+    def data() -> dict[str, Any]:
+        chosen = {"run": of.address, "step": step, "split": split, "sequences": sequences, "seed": seed}
+        sets = zip(summary.iter_rows(named=True), found.minimal(share), found.necessary(share), strict=True)
         members = [
             {
                 **row,
-                "minimal_sets": minimal[member],
+                "minimal_sets": minimal,
                 "necessary_sets": necessary,
                 "shapley": dict(zip(found.units, found.shapley[member].tolist(), strict=True)),
                 "best_loss": found.best_loss[member].tolist(),
                 "losses": found.loss[member].tolist(),
             }
-            for member, (row, necessary) in enumerate(
-                zip(summary.iter_rows(named=True), found.necessary(share), strict=True)
-            )
+            for member, (row, minimal, necessary) in enumerate(sets)
         ]
-        print_json({**chosen, "units": found.units, "replace": replace, "share": share, "members": members})
-        return
-    print_table(_COLUMNS, summary.rows(), title)
-    print_text(f"{found.loss.shape[1]:,} subsets of {' '.join(found.units)}, {sequences} sequences of {split!r}")
-    print_text(f"a set suffices if its loss rises by at most {share:.0%} of the effect of all units")
-    if figure is not None:
-        print_text(f"figure: {figure}", wrapped=False)
+        return {**chosen, "units": found.units, "replace": replace, "share": share, "members": members}
+
+    of.draw(figure, drawn)
+    shown = (
+        Rows(_COLUMNS, summary.rows(), title),
+        f"{found.loss.shape[1]:,} subsets of {' '.join(found.units)}, {sequences} sequences of {split!r}",
+        f"a set suffices if its loss rises by at most {share:.0%} of the effect of all units",
+    )
+    hand_out(json, data, shown, figure=figure)

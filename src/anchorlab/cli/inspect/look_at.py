@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from anchorlab.cli.inspect.heads import print_heads
+from anchorlab.cli.inspect.heads import heads_table
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, counted, print_json, print_text, waiting
+from anchorlab.cli.terminal.output import check_file, counted, hand_out, waiting
 from anchorlab.errors import SpecError
 from anchorlab.spec import unknown_name
 
@@ -54,12 +54,9 @@ def look_at(
     if detector not in detectors:
         raise unknown_name("by", by, [name.replace("_", "-") for name in detectors], "detector")
     written = None if page is None else Viewer(read.view).save(page)
-    if json:
-        print_json(read.found.to_dicts())
-        return
-    print_heads(read.found, f"{model}: what heads do", detector, n, hidden=["fixed_position"])
-    shown, of = min(n, read.view.layers * read.view.heads), read.view.layers * read.view.heads
-    given = counted(len(read.view.examples), "text")
-    print_text(f"{shown} of {of} heads by {by}, over {given}; 1: the head does this and nothing else; @: the offset")
-    if written is not None:
-        print_text(f"attention viewer: {written}", wrapped=False)
+    of, texts_read = read.view.layers * read.view.heads, counted(len(read.view.examples), "text")
+    shown = (
+        heads_table(read.found, f"{model}: what heads do", detector, n, hidden=["fixed_position"]),
+        f"{min(n, of)} of {of} heads by {by}, over {texts_read}; 1: the head does this and nothing else; @: the offset",
+    )
+    hand_out(json, read.found.to_dicts, shown, attention_viewer=written)

@@ -1,20 +1,12 @@
 """`anchorlab memory`."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from anchorlab.cli.inspect.measured import Measured
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import (
-    check_file,
-    check_member,
-    counted,
-    print_json,
-    print_table,
-    print_text,
-    waiting,
-)
+from anchorlab.cli.terminal.output import Rows, check_file, counted, hand_out, waiting
 from anchorlab.errors import SpecError
 from anchorlab.progress import shown
 
@@ -23,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorlab.findings import MapFigure
+    from anchorlab.tasks import Task
     from anchorlab.training import TrainedRun
 
 _OF_TOKENS = ("embed.W_E", "unembed.W_U.T")
@@ -61,40 +54,35 @@ def memory(
         raise SpecError("step", "names one checkpoint, but `--along` takes all of them", "give one of the two")
     check_file(figure, "figure")
 
-    from anchorlab.training import TrainedRun
-
-    began, trained = time.monotonic(), TrainedRun(shared.found_run(run, store))
-    count = len(trained.experiment.members)
-    check_member(member, count)
-    steps = trained.checkpoints if along else [trained.checkpoints[-1] if step is None else step]
-    forms = _forms(trained, left, right, steps, member, quiet=json)
-    names = [_names(trained, side, size) for side, size in zip((left, right), forms[steps[0]].shape, strict=True)]
-    alike = names[0] == names[1]  # then the diagonal has a meaning
+    of = Measured(run, store, member)
+    steps = of.trained.checkpoints if along else [of.at(step)]
+    forms = _forms(of.trained, left, right, steps, member, quiet=json)
+    rows, columns = (
+        _names(of.task, side, size) for side, size in zip((left, right), forms[steps[0]].shape, strict=True)
+    )
+    alike = rows == columns  # then the diagonal has a meaning
     found = [{"step": at, **_means(form, alike)} for at, form in forms.items()]
-    largest = [_largest(form, *names) for form in forms.values()]
-    if figure is not None:
-        from anchorlab.findings import provenance
-        from anchorlab.report import save
+    largest = [_largest(form, rows, columns) for form in forms.values()]
 
-        spread = sorted({steps[round(at * (len(steps) - 1) / (_MOST_MAPS - 1))] for at in range(_MOST_MAPS)})
-        drawn = _heat_maps(trained.run.label, (left, right), names, {at: forms[at] for at in spread})
-        save(drawn, provenance("own", [trained], time.monotonic() - began), figure)
-    if json:
-        data = {"run": trained.run.address, "left": left, "right": right, "member": member}
-        data |= {"rows": names[0], "columns": names[1]} | ({} if along else {"values": forms[steps[0]].tolist()})
-        print_json({**data, "checkpoints": [row | {"largest": top} for row, top in zip(found, largest, strict=True)]})
-        return
-    heads = [*(name.replace("_", " ") for name in found[0]), "row", "column", "largest"]
-    cells = [(*row.values(), *top[0].values()) for row, top in zip(found, largest, strict=True)]
-    print_table(heads, cells, f"{trained.run.label}: {left} · {right}")
-    rows, columns = map(len, names)
-    over = f"mean over {counted(count, 'member')}" if member is None else f"member {member}"
-    led = "; rows led: number of rows whose largest entry is on the diagonal" if alike else ""
-    print_text(f"{rows} x {columns}; {over}{led}")
-    tops = [[*entry.values()] for entry in largest[-1]]
-    print_table(("row", "column", "value"), tops, f"largest entries at step {steps[-1]}")
-    if figure is not None:
-        print_text(f"figure: {figure}", wrapped=False)
+    def data() -> dict[str, Any]:
+        chosen = {"run": of.address, "left": left, "right": right, "member": member, "rows": rows, "columns": columns}
+        values = {} if along else {"values": forms[steps[0]].tolist()}
+        checkpoints = [row | {"largest": top} for row, top in zip(found, largest, strict=True)]
+        return {**chosen, **values, "checkpoints": checkpoints}
+
+    def shown() -> Iterator[str | Rows]:
+        heads = [*(name.replace("_", " ") for name in found[0]), "row", "column", "largest"]
+        cells = [(*row.values(), *top[0].values()) for row, top in zip(found, largest, strict=True)]
+        yield Rows(heads, cells, f"{of.label}: {left} · {right}")
+        over = f"mean over {counted(len(of.members), 'member')}" if member is None else f"member {member}"
+        led = "; rows led: number of rows whose largest entry is on the diagonal" if alike else ""
+        yield f"{len(rows)} x {len(columns)}; {over}{led}"
+        tops = [[*entry.values()] for entry in largest[-1]]
+        yield Rows(("row", "column", "value"), tops, f"largest entries at step {steps[-1]}")
+
+    spread = sorted({steps[round(at * (len(steps) - 1) / (_MOST_MAPS - 1))] for at in range(_MOST_MAPS)})
+    of.draw(figure, lambda: _heat_maps(of.label, (left, right), (rows, columns), {at: forms[at] for at in spread}))
+    hand_out(json, data, shown(), figure=figure)
 
 
 def _forms(
@@ -113,10 +101,10 @@ def _forms(
     return found
 
 
-def _names(trained: "TrainedRun", chain: str, size: int) -> list[str]:
+def _names(task: "Task", chain: str, size: int) -> list[str]:
     """Return the names of the rows of a chain's first matrix: the texts of tokens, or numbers for anything else."""
     tokens = chain.partition("@")[0].strip() in _OF_TOKENS
-    return [trained.experiment.task.text_of(index) if tokens else str(index) for index in range(size)]
+    return [task.text_of(index) if tokens else str(index) for index in range(size)]
 
 
 def _means(form: "Float[Tensor, 'row column']", alike: bool) -> dict[str, float]:

@@ -1,9 +1,11 @@
 """`anchorlab score`."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import counted, number, print_json, print_table, print_text, waiting
+from anchorlab.cli.terminal.output import Rows, counted, hand_out, number, waiting
 
 _COLUMNS = ("model", "area", "chance", "correlation", "recovered")
 
@@ -28,16 +30,19 @@ def score(file: Path, /, *, truth: Path | None = None, json: shared.Json = False
         known = known_models(truth)
     scored = score_rankings(rankings, known)
     mean = means(scored)
-    if json:
+
+    def data() -> dict[str, Any]:
         ends = {name: {"mean": value, "low": low, "high": high} for name, (value, low, high) in mean.items()}
-        print_json({"method": rankings.method, "models": scored.to_dicts(), "means": ends})
-        return
-    rows = [[_rounded(cell) for cell in row] for row in scored.drop("size").rows()]
-    print_table(_COLUMNS, rows, rankings.method)
-    print_text(f"means of {counted(len(known), 'model')}, with 95% bootstrap intervals over models:")
-    for name, (value, low, high) in mean.items():
-        interval = "" if low is None or high is None else f" [{_rounded(low)}, {_rounded(high)}]"
-        print_text(f"  {name.replace('_', ' '):15} {number(_rounded(value))}{interval}")
+        return {"method": rankings.method, "models": scored.to_dicts(), "means": ends}
+
+    def shown() -> Iterator[str | Rows]:
+        yield Rows(_COLUMNS, [[_rounded(cell) for cell in row] for row in scored.drop("size").rows()], rankings.method)
+        yield f"means of {counted(len(known), 'model')}, with 95% bootstrap intervals over models:"
+        for name, (value, low, high) in mean.items():
+            interval = "" if low is None or high is None else f" [{_rounded(low)}, {_rounded(high)}]"
+            yield f"  {name.replace('_', ' '):15} {number(_rounded(value))}{interval}"
+
+    hand_out(json, data, shown())
 
 
 def _rounded(cell: str | float) -> str | float | None:

@@ -1,7 +1,6 @@
 """`anchorlab truncate`: the search in a run, and with `--prompts` in a pretrained language model."""
 
 import csv
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from anchorlab.cli.inspect.measured import Measured
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, print_json, print_table, print_text, waiting
+from anchorlab.cli.terminal.output import Rows, check_file, hand_out, waiting
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -89,44 +89,31 @@ def truncate(
 
     from anchorlab.lens import best_truncations, truncations
     from anchorlab.runs import Store
-    from anchorlab.training import TrainedRun
 
-    began, place = time.monotonic(), Store(store)
-    trained = TrainedRun(shared.found_run(run, store))
+    of = Measured(run, store)
     table = truncations(
-        trained,
+        of.trained,
         weights or ["blocks.**"],
         fractions,
         split=split,
         size=n,
         step=step,
-        keep=place.root / "truncations" / trained.run.address,
+        keep=Store(store).root / "truncations" / of.address,
         progress=not json,
     )
     found = best_truncations(table, metric)
-    if figure is not None:
-        from anchorlab.findings import provenance
-        from anchorlab.report import save
-
-        title = f"{trained.run.label}: {metric} by matrix and fraction of its rank"
-        drawn = _heat_map(title, "over members", *_means(table, metric), metric)
-        save(drawn, provenance("own", [trained], time.monotonic() - began), figure)
-    if json:
-        print_json({"best": found.to_dicts(), "measured": table.to_dicts()})
-        return
+    title = f"{of.label}: {metric} by matrix and fraction of its rank"
+    of.draw(figure, lambda: _heat_map(title, "over members", *_means(table, metric), metric))
     rows = [
         (row["weight"], f"{row['fraction']:g}", row["rank"], row["value"], row["full"], row["change"])
         for row in found.iter_rows(named=True)
     ]
-    measured_on = trained.experiment.task.splits[-1] if split is None else split
-    print_table(
-        ("matrix", "best ρ", "rank", metric, "full model", "change"),
-        rows,
-        title=f"{trained.run.label}: {metric} on {measured_on}",
+    columns = ("matrix", "best ρ", "rank", metric, "full model", "change")
+    shown = (
+        Rows(columns, rows, f"{of.label}: {metric} on {split or of.task.splits[-1]}"),
+        f"over {n} sequences; mean over members; ρ: fraction of the rank that is kept, 0 removes the matrix",
     )
-    print_text(f"over {n} sequences; mean over members; ρ: fraction of the rank that is kept, 0 removes the matrix")
-    if figure is not None:
-        print_text(f"figure: {figure}", wrapped=False)
+    hand_out(json, lambda: {"best": found.to_dicts(), "measured": table.to_dicts()}, shown, figure=figure)
 
 
 def _check_kind(prompts: str | None, of_runs: dict[str, object], revision: str | None, download: bool) -> None:
@@ -203,30 +190,27 @@ def _truncate_model(
         from anchorlab.findings import provenance
         from anchorlab.report import save
 
-        opened = name if revision is None else f"{name} at {revision}"
         title = f"{name}: loss of the right word by matrix and fraction of its rank"
-        over = "over the prompts that chose"
-        drawn = _heat_map(title, over, search.loss, search.weights, search.fractions, "-log p(right word)")
-        save(drawn, replace(provenance("own", [], 0.0), model=opened), figure)
-    table = search.table()
-    if json:
-        shown = {"weight": best.weight, "fraction": best.fraction, "right": right, "the": the}
-        print_json({"best": shown, "measured": table.to_dicts()})
-        return
-    full = -float(search.full.right.nanmean())
-    print_table(
-        ("matrix", "ρ", "loss", "full model", "p(right)", "p(others)"),
-        [(row["weight"], f"{row['fraction']:g}", row["loss"], full, row["right"], row["others"])
-         for row in table.head(_SHOWN).iter_rows(named=True)],
-        title=f"{name}: the best cuts by -log p(right word), {len(halves[0])} of {len(asked)} prompts",
-    )  # fmt: skip
+        seen = "over the prompts that chose", search.loss, search.weights, search.fractions, "-log p(right word)"
+        opened = name if revision is None else f"{name} at {revision}"
+        save(_heat_map(title, *seen), replace(provenance("own", [], 0.0), model=opened), figure)
+    table, full = search.table(), -float(search.full.right.nanmean())
+    rows = [
+        (row["weight"], f"{row['fraction']:g}", row["loss"], full, row["right"], row["others"])
+        for row in table.head(_SHOWN).iter_rows(named=True)
+    ]
     where = "the other prompts" if len(halves) > 1 else "the same prompts: there is one answer only"
-    print_text(
+    shown = (
+        Rows(
+            ("matrix", "ρ", "loss", "full model", "p(right)", "p(others)"),
+            rows,
+            f"{name}: the best cuts by -log p(right word), {len(halves[0])} of {len(asked)} prompts",
+        ),
         f"{best.weight} at ρ = {best.fraction:g}, on {where}: p(right word) {right[0]:.3g} → {right[1]:.3g}, "
-        f'p("the") {the[0]:.3g} → {the[1]:.3g}'
+        f'p("the") {the[0]:.3g} → {the[1]:.3g}',
     )
-    if figure is not None:
-        print_text(f"figure: {figure}", wrapped=False)
+    first = {"weight": best.weight, "fraction": best.fraction, "right": right, "the": the}
+    hand_out(json, lambda: {"best": first, "measured": table.to_dicts()}, shown, figure=figure)
 
 
 def _prompts(source: str) -> "tuple[Prompt, ...]":

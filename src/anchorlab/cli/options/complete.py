@@ -1,6 +1,6 @@
 """Shell completion: names of tasks, studies, models and runs, and files that can replace them.
 
-Completion runs at every TAB, so nothing heavy is imported: the names come from `anchorlab.names`.
+Completion runs at every TAB, so nothing heavy is imported: the names come from a file of the package.
 """
 
 import os
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from anchorlab.cli.options.fields import fold
 from anchorlab.errors import SpecError
-from anchorlab.names import KINDS, STUDIES, TASKS
+from anchorlab.names import STUDIES
+from anchorlab.papers.words import words
 from anchorlab.plain import parse_json, read_data
 from anchorlab.printable import printable
 
@@ -26,7 +27,7 @@ _MOST_LABELS = 100  # runs whose specification is read; of more, the addresses a
 
 def tasks(context: "CompletionContext") -> list[str]:
     """Return the names of tasks, and the files that may declare a task."""
-    return [*TASKS, *_files(context.incomplete, (".toml",))]
+    return [*words()["tasks"], *_files(context.incomplete, (".toml",))]
 
 
 def studies(context: "CompletionContext") -> list[str]:
@@ -34,9 +35,9 @@ def studies(context: "CompletionContext") -> list[str]:
     return [*STUDIES, *_files(context.incomplete, (".py", ".toml"))]
 
 
-def kinds(context: "CompletionContext") -> tuple[str, ...]:
+def kinds(context: "CompletionContext") -> list[str]:
     """Return the kinds of models."""
-    return KINDS
+    return list(words()["models"])
 
 
 def runs(context: "CompletionContext") -> list[tuple[str, str]]:

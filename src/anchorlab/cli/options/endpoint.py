@@ -1,23 +1,30 @@
-"""The options of a command for models behind servers."""
+"""The options of a command for pretrained models, behind servers too."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from anchorlab.cli.options import shared
 from anchorlab.cli.options.fields import as_written, read_value
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
     from anchorlab.language.endpoint import Access
 
+_PLACE = ("model", "revision", "download", "endpoint")  # which model; the other options are about asking it
+
 
 @dataclass(frozen=True, kw_only=True)
-class EndpointOptions:
-    """The server of a model, and how to send requests to it.
+class PretrainedOptions:
+    """The pretrained model, and how to send requests to it if it is behind a server.
 
     Parameters
     ----------
+    model
+        Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
+        file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask take
+        `http://HOST:PORT/v1#NAME` too.
     endpoint
         OpenAI-compatible server, such as `http://127.0.0.1:8000/v1`; `--model` is then the model's name there.
     tokenizer
@@ -38,6 +45,9 @@ class EndpointOptions:
         Further fields of every request as JSON, such as `{"top_p": 0.9}`.
     """
 
+    model: str | None = None
+    revision: shared.Revision = None
+    download: shared.Download = False
     endpoint: str | None = None
     tokenizer: str | None = None
     key_variable: str | None = None
@@ -48,21 +58,21 @@ class EndpointOptions:
     continues: Annotated[bool | None, Parameter(negative="", show_default=False)] = None
     extra: str | None = None
 
-    def address(self, model: str | None, download: bool) -> str | None:
+    def address(self) -> str | None:
         """Return the address of the model at the endpoint, if one is given. Errors: as `address_of`; for a download."""
         from anchorlab.language.endpoint import address_of
 
         if self.endpoint is None:
-            return model
-        if download:
+            return self.model
+        if self.download:
             raise SpecError("download", "is for models on the hub, not for one at a server", "leave it out")
-        return ",".join(address_of(self.endpoint, one) for one in (model or "").split(","))
+        return ",".join(address_of(self.endpoint, one) for one in (self.model or "").split(","))
 
     def access(self, models: str) -> "Access | None":
         """Return the settings that the options give. Errors: `SpecError`, also if none of `models` is at a server."""
         from anchorlab.language.endpoint import Access, is_address
 
-        given = {name: value for name, value in vars(self).items() if name != "endpoint" and value is not None}
+        given = {name: value for name, value in vars(self).items() if name not in _PLACE and value is not None}
         if given and not is_address(models):
             option = next(iter(given)).replace("_", "-")
             raise SpecError(option, "is for models behind servers", "give --endpoint URL and --model NAME too")

@@ -115,7 +115,7 @@ def found_run(name: str, folder: str | Path | None) -> "Run":
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
-    """The place where runs are trained.
+    """The place where runs are trained, and by what.
 
     Parameters
     ----------
@@ -128,11 +128,13 @@ class PlaceOptions:
         Option of the jobs, such as `--slurm.partition gpu`, `--slurm.time 60` in minutes, or `--slurm.mem 8G`.
     """
 
+    workers: Workers = None
+    device: Device = "cpu"
     on: Literal["local", "ray", "slurm"] = "local"
     address: str | None = None
     slurm: Annotated[Fields, part("slurm")] = None
 
-    def backend(self, device: str) -> "On | Backend":
+    def backend(self) -> "On | Backend":
         """Return the value of `on` for `run`. Errors: `SpecError` for an option without effect."""
         from anchorlab.engine import Ray, Slurm
         from anchorlab.engine.modules import imported_modules
@@ -142,8 +144,8 @@ class PlaceOptions:
         if self.slurm is not None and self.on != "slurm":
             raise SpecError("slurm", "only jobs of Slurm have options", "add --on slurm")
         if self.on == "slurm":
-            return Slurm(nested(self.slurm, "slurm"), imported_modules(), device)
-        return Ray(self.address, imported_modules(), device) if self.on == "ray" else self.on
+            return Slurm(nested(self.slurm, "slurm"), imported_modules(), self.device)
+        return Ray(self.address, imported_modules(), self.device) if self.on == "ray" else self.on
 
 
 Place = Annotated[PlaceOptions, Parameter(name="*", group="Where to train")]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, print_json, print_text, waiting
+from anchorlab.cli.terminal.output import check_file, hand_out, waiting
 from anchorlab.errors import StoreError
 
 
@@ -28,8 +28,5 @@ def browse(*, store: shared.StoreFolder = None, out: Path | None = None, json: s
     from anchorlab.report.browse import write_browser
 
     with waiting("reading the runs of the store", quiet=json):
-        page = write_browser(kept, out)
-    if json:
-        print_json({"page": str(page.absolute())})
-    else:
-        print_text(f"page: {page.absolute()}", wrapped=False)
+        page = write_browser(kept, out).absolute()
+    hand_out(json, lambda: {"page": str(page)}, (), page=page)

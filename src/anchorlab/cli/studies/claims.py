@@ -1,5 +1,6 @@
 """`anchorlab claims`."""
 
+import gc
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -13,11 +14,12 @@ from rich.text import Text
 from anchorlab.cli.options import shared
 from anchorlab.cli.terminal.output import number, print_json, print_table, print_text
 from anchorlab.errors import SpecError
+from anchorlab.names import STUDIES
 from anchorlab.printable import first_few
 
 if TYPE_CHECKING:
     from anchorlab.findings import ClaimResult, Evidence, Findings, LedgerEntry
-    from anchorlab.studies import Study
+    from anchorlab.findings.statements import Statements
 
 _COLOURS = {
     "reproduced": "green",
@@ -96,11 +98,13 @@ def claims(
         raise SpecError("limit", f"{limit} is negative", "give a number of results, or 0 for all")
 
     from anchorlab.findings import ledger
+    from anchorlab.findings.kept import kept_findings
+    from anchorlab.papers.words import statements
     from anchorlab.runs import Store
     from anchorlab.spec import unknown_name
-    from anchorlab.studies import STUDIES, kept_findings
-    from anchorlab.studies import study as find_study
 
+    ours = statements()
+    gc.freeze()  # what is imported stays: looking for garbage in it would take a fifth of the time
     kept = kept_findings(Store(store))
     run = {findings.study for findings in kept}
     known = {*STUDIES, *run}
@@ -118,7 +122,7 @@ def claims(
 
     kept = [_judged_again(findings) for findings in kept if chosen(findings.study)]
     entries, silent = ledger(kept), [findings for findings in kept if not findings.claims]
-    missing = [] if measured else [find_study(name) for name in STUDIES if name not in run and chosen(name)]
+    missing = [] if measured else [ours[name] for name in STUDIES if name not in run and chosen(name)]
     unmeasured = [one for study in missing for one in study.unmeasured()]
     results = [*(entry.strongest for entry in entries), *unmeasured]
     if json and counts:
@@ -169,12 +173,12 @@ def _print_counts(results: "Sequence[ClaimResult]") -> None:
 
 def _judged_again(findings: "Findings") -> "Findings":
     """Return findings judged by the claims of today; as they are if the study is not ours or measured otherwise."""
-    from anchorlab.studies import STUDIES, study
+    from anchorlab.papers.words import statements
 
     if findings.study not in STUDIES:
         return findings
     try:
-        return study(findings.study).judge_again(findings)
+        return statements()[findings.study].judge_again(findings)
     except SpecError:
         return findings
 
@@ -188,22 +192,14 @@ def evidence_data(evidence: "Evidence") -> dict[str, Any]:
 
 def claim_data(result: "ClaimResult") -> dict[str, Any]:
     """Return a claim with its verdict as plain data."""
+    claim = result.claim
     return {
-        "id": result.claim.id,
-        "statement": result.claim.statement,
-        "source": result.claim.source,
-        "paper": result.claim.paper,
-        "measured_as": result.claim.measured_as,
+        **{name: getattr(claim, name) for name in ("id", "statement", "source", "paper", "measured_as")},
         "value": result.value,
         "n": len(result.units) or None,
-        "interval": result.interval,
-        "units": result.units,
-        "spread": result.spread,
-        "detail": result.detail,
-        "band": result.claim.band,
-        "profile": result.profile,
-        "scope": result.scope,
-        "verdict": result.verdict,
+        **{name: getattr(result, name) for name in ("interval", "units", "spread", "detail")},
+        "band": claim.band,
+        **{name: getattr(result, name) for name in ("profile", "scope", "verdict")},
         "untrained": None if result.untrained is None else result.untrained.value,
         "untrained_note": None if result.untrained is None else result.untrained.note,
         "holds_untrained": result.holds_untrained,
@@ -213,15 +209,14 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
     }
 
 
-def _unmeasured(result: "ClaimResult", study: "Study[Any]") -> dict[str, Any]:
+def _unmeasured(result: "ClaimResult", study: "Statements") -> dict[str, Any]:
     """Return a claim of a study that has not been run: the seeds on which its setting was chosen, what is published."""
-    from anchorlab.findings.provenance import seeds_text
     from anchorlab.papers.published import published_entries
 
     nothing = dict.fromkeys(("profile", "scope", "seeds", "commit", "hardware"))
     shipped = published_entries().get(result.claim.id)
     evidence = [] if shipped is None else list(map(evidence_data, shipped.evidence))
-    known = {"search_seeds": seeds_text(study.chosen_on), "published": evidence}
+    known = {"search_seeds": study.chosen_on, "published": evidence}
     return {**claim_data(result), **nothing, **known}
 
 
@@ -261,13 +256,13 @@ def _findings_block(findings: "Findings") -> _Block:
     return _Block(Text.assemble((findings.study, "bold"), text), [(one, True) for one in findings.claims])
 
 
-def _published_block(study: "Study[Any]") -> _Block:
+def _published_block(study: "Statements") -> _Block:
     """Return the published results of a study that has not been run; of a claim without one, the claim alone."""
     from anchorlab.papers.published import published_entries
 
     shipped = published_entries()
     rows = [shipped[one.claim.id].strongest if one.claim.id in shipped else one for one in study.unmeasured()]
-    head = Text.assemble((study.name, "bold"), f"  not run here; published: {verdicts_text(rows)}")
+    head = Text.assemble((study.study, "bold"), f"  not run here; published: {verdicts_text(rows)}")
     return _Block(head, [(one, True) for one in rows], True, True)
 
 
@@ -285,13 +280,14 @@ def _print_blocks(blocks: Sequence[_Block], most: int) -> None:
     """Print the first `most` results, under the headings of their studies; 0 for all."""
     total = sum(block.size for block in blocks)
     left, console = most or total, Console()
+    width = max(console.width - 4, 1)
     for block in blocks:
         if left <= 0:
             break
         print_text(block.head)
         if block.rows:
             lines = [line for row in block.rows[:left] for line in _lines(*row, block)]
-            parts = [part for sign, line in lines for part in _wrapped(sign, line, console)]
+            parts = [part for sign, line in lines for part in _wrapped(sign, line, width, console)]
             print_text(Text("\n").join(parts).append("\n"), wrapped=False)
         left -= block.size
     if total > most > 0:
@@ -312,9 +308,9 @@ def _lines(result: "ClaimResult", strongest: bool, block: _Block) -> Iterator[tu
         yield " ", Text("also: ", "dim").append(_values(result, block.with_profile))
 
 
-def _wrapped(sign: str | Text, line: Text, console: Console) -> Iterator[Text]:
+def _wrapped(sign: str | Text, line: Text, width: int, console: Console) -> Iterator[Text]:
     """Yield the lines of the terminal that a line takes, indented, the first of them after a sign."""
-    for part in line.wrap(console, max(console.width - 4, 1)):
+    for part in [line] if line.cell_len <= width else line.wrap(console, width):
         part.rstrip()
         yield Text.assemble("  ", sign, " ", part)
         sign = " "

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import check_file, print_json, print_text
+from anchorlab.cli.terminal.output import check_file, hand_out
 from anchorlab.errors import StoreError
 
 
@@ -24,10 +24,7 @@ def report(*, store: shared.StoreFolder = None, out: Path | None = None, json: s
     if not found:
         raise StoreError(f"{kept.root}: has no findings; run `anchorlab study NAME` first")
     check_file(out, "out")
-    page = out or kept.root / "report.html"
+    page = (out or kept.root / "report.html").absolute()
     write_report(found, page)
-    if json:
-        studies = [{"study": findings.study, "profile": findings.profile} for findings in found]
-        print_json({"report": str(page.absolute()), "studies": studies})
-        return
-    print_text(f"report: {page.absolute()}", wrapped=False)
+    studies = [{"study": findings.study, "profile": findings.profile} for findings in found]
+    hand_out(json, lambda: {"report": str(page), "studies": studies}, (), report=page)

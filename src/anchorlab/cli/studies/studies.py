@@ -1,14 +1,13 @@
 """`anchorlab studies`."""
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import print_json, print_table
+from anchorlab.cli.terminal.output import Rows, hand_out
+from anchorlab.names import STUDIES
+from anchorlab.papers import title_of
 
 
 def studies(*, json: shared.Json = False) -> None:
     """List the studies: one for each figure or question of a paper."""
-    from anchorlab.studies import STUDIES, study_title
-
-    if json:
-        print_json([{"name": name, "title": study_title(name)} for name in STUDIES])
-    else:
-        print_table(("study", "what it shows"), [(name, study_title(name)) for name in STUDIES])
+    found = [(name, title_of(name)) for name in STUDIES]
+    data = [{"name": name, "title": title} for name, title in found]
+    hand_out(json, lambda: data, [Rows(("study", "what it shows"), found)])

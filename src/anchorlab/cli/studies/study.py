@@ -3,7 +3,7 @@
 import json as json_module
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.options.endpoint import EndpointOptions
+from anchorlab.cli.options.endpoint import PretrainedOptions
 from anchorlab.cli.options.fields import Fields, as_written, nested, part, written
 from anchorlab.cli.studies.claims import claim_data, print_claims, print_origin, verdicts_text
-from anchorlab.cli.terminal.output import check_file, print_json, print_problem, print_table, print_text
+from anchorlab.cli.terminal.output import Rows, check_file, hand_out, print_json, print_problem, print_table, print_text
 from anchorlab.errors import AnchorlabError, IncompleteError
 from anchorlab.progress import shown
 
@@ -27,6 +27,55 @@ if TYPE_CHECKING:
     from anchorlab.studies import Study
     from anchorlab.studies.selection import Chosen
     from anchorlab.training import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """Changes to the studies.
+
+    Parameters
+    ----------
+    vary
+        TOML file with changes to the study, written as a file that varies a study but without the field `study`.
+    seeds
+        Seeds of all members: `1000:1003` for 1000 to 1002, or a list such as `1000,1004`.
+    task
+        Field of the tasks, such as `--task.placement.length 12`.
+    model
+        Field of the models, such as `--model.heads 3`.
+    recipe
+        Field of the training, such as `--recipe.learning-rate 1e-3`.
+    members
+        Setting of all members, such as `--members.initialisation-scale 0.5`.
+    """
+
+    vary: Path | None = None
+    seeds: str | None = None
+    task: Annotated[Fields, part("task")] = None
+    model: shared.ModelFields = None
+    recipe: shared.RecipeFields = None
+    members: shared.MemberFields = None
+
+    def applied(self, chosen: "Chosen", profile: str) -> "list[tuple[Study[Any], str]]":
+        """Return a study with the values of the options, and its profile, once for each combination of listed values.
+
+        A list is one value where the field itself holds a list. Seeds alone are chosen by the profile's name, unless
+        the study is from a file. Without options, the study itself.
+        Errors: `SpecError` that names the field as it was written.
+        """
+        from anchorlab.studies.profile_names import part_name
+        from anchorlab.training.field_paths import SHORT_PATHS, values_by_path
+        from anchorlab.training.members import read_seeds
+
+        parts = {"task": self.task, "model": self.model, "recipe": self.recipe, "members": self.members}
+        with as_written([*written(parts), "seeds"], SHORT_PATHS):
+            values = values_by_path({part: nested(fields, part) for part, fields in parts.items()})
+            numbers = None if self.seeds is None else read_seeds(self.seeds)
+            if numbers and not values and chosen.source is None and chosen.code is None:
+                at = part_name(profile, numbers)
+                chosen.study.experiments_of(at)  # mistakes show before anything is trained
+                return [(chosen.study, at)]
+            return [(found, profile) for found in chosen.studies(profile, values, numbers)]
 
 
 @dataclass(frozen=True)
@@ -58,18 +107,12 @@ class _Failed:
 
 @dataclass(frozen=True)
 class _Runner:
-    """What every study of a command is run with.
-
-    `model` is the requested model, None for the profile's own; `access` says how one behind a server is asked.
-    """
+    """What every study of a command is run with."""
 
     store: "Store"
-    model: str | None
-    revision: str | None
-    download: bool
+    of: PretrainedOptions
     access: "Access | None"
-    workers: int | None
-    device: str
+    where: shared.PlaceOptions
     on: "On | Backend"
     parts: "Sequence[Store]"
     quiet: bool
@@ -80,11 +123,11 @@ class _Runner:
         from anchorlab.studies import findings_directory, run_study
 
         chosen = planned.study
-        at = chosen.profile_of(planned.profile, self.model, self.revision)
+        at = chosen.profile_of(planned.profile, self.of.address(), self.of.revision)
         with shown(not self.quiet) as show, planned.source.named():
             findings = run_study(
-                chosen, at, self.store, self.workers, self.device, show, self.download, self.access, on=self.on,
-                parts=self.parts,
+                chosen, at, self.store, self.where.workers, self.where.device, show, self.of.download, self.access,
+                on=self.on, parts=self.parts,
             )  # fmt: skip
         page = report or findings_directory(self.store, chosen.name, at) / "report.html"
         write_report(findings, page)
@@ -110,25 +153,15 @@ def study(
     /,
     *names: shared.StudyName,
     profile: str | None = None,
-    vary: Path | None = None,
-    model: str | None = None,
-    revision: shared.Revision = None,
-    download: shared.Download = False,
     store: shared.StoreFolder = None,
     report: Path | None = None,
-    workers: shared.Workers = None,
-    device: shared.Device = "cpu",
     json: shared.Flag = False,
     dry_run: shared.DryRun = False,
-    where: shared.Place = shared.HERE,
-    seeds: str | None = None,
     only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     parts: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
-    task_fields: Annotated[Fields, part("task")] = None,
-    model_fields: shared.ModelFields = None,
-    recipe: shared.RecipeFields = None,
-    members: shared.MemberFields = None,
-    at_server: Annotated[EndpointOptions | None, Parameter(name="*", group="Models behind servers")] = None,
+    changes: Annotated[Changes | None, Parameter(name="*", group="Changes to the study")] = None,
+    of: Annotated[PretrainedOptions | None, Parameter(name="*", group="Pretrained models")] = None,
+    where: shared.Place = shared.HERE,
 ) -> int:
     """Run studies: train what the store lacks, analyse the runs, check the claims, write the report.
 
@@ -152,58 +185,39 @@ def study(
     profile
         `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper`
         is the paper's own setting. By default the TOML file's, or `quick`.
-    vary
-        TOML file with changes to the study, written as a file that varies a study but without the field `study`.
-    model
-        Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
-        file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask take
-        `http://HOST:PORT/v1#NAME` too.
     report
         HTML file for one page of all these studies; each study's own page is in the store.
     json
         Print the claims as JSON: an object for one study, a list for several or a pattern.
-    seeds
-        Seeds of all members: `1000:1003` for 1000 to 1002, or a list such as `1000,1004`.
     only
         Labels of experiments to train, such as `"low frequency"`, with neither claims nor a report; `--dry-run` lists
         the labels.
     parts
         Folders of runs that are only read: what was trained there, seed by seed, is not trained again.
-    task_fields
-        Field of the tasks, such as `--task.placement.length 12`.
-    model_fields
-        Field of the models, such as `--model.heads 3`.
-    recipe
-        Field of the training, such as `--recipe.learning-rate 1e-3`.
-    members
-        Setting of all members, such as `--members.initialisation-scale 0.5`.
     """
     from anchorlab.runs import Store
     from anchorlab.studies.registry import is_pattern
     from anchorlab.studies.selection import chosen_studies
 
-    kept = Store(store)
-    fields = {"task": task_fields, "model": model_fields, "recipe": recipe, "members": members}
-    known = chosen_studies((name, *names), vary)
+    kept, changes, of = Store(store), changes or Changes(), of or PretrainedOptions()
+    known = chosen_studies((name, *names), changes.vary)
     single = not names and not is_pattern(name)
     if not single and profile is not None and not any(profile in one.study.profiles for one in known):
         known[0].study.profile(profile)  # raises, and names the profiles that there are
     plan = [
         _Planned(found, one, at)
         for one in known
-        for found, at in _varied(one, profile or one.profile or "quick", fields, seeds)
+        for found, at in changes.applied(one, profile or one.profile or "quick")
     ]
     check_file(report, "report")
-    on = where.backend(device)
-    options = at_server or EndpointOptions()
-    model = options.address(model, download)
-    access = options.access(" ".join([*(one.profile for one in plan), str(model)]))
+    on = where.backend()
+    access = of.access(" ".join([*(one.profile for one in plan), str(of.address())]))
     held = [shared.existing_store(folder, "parts") for folder in parts or ()]
-    runner = _Runner(kept, model, revision, download, access, workers, device, on, held, quiet=json)
+    runner = _Runner(kept, of, access, where, on, held, quiet=json)
     if only:
-        return _train_only(plan, only, runner, json)
+        return _train_only(plan, only, runner)
     if dry_run:
-        _print_forecast(plan, kept, workers, device, json)
+        _print_forecast(plan, runner)
         return 0
     if single and len(plan) == 1:
         outcome = runner.run(plan[0], report)
@@ -227,30 +241,7 @@ def study(
     return max(outcome.code if isinstance(outcome, _Failed) else 0 for outcome in outcomes)
 
 
-def _varied(
-    chosen: "Chosen", profile: str, parts: Mapping[str, Fields], seeds: str | None
-) -> "list[tuple[Study[Any], str]]":
-    """Return a study with the values of the options, and its profile, once for each combination of listed values.
-
-    A list is one value where the field itself holds a list. Seeds alone are chosen by the profile's name, unless the
-    study is from a file. Without options, the study itself.
-    Errors: `SpecError` that names the field as it was written.
-    """
-    from anchorlab.studies.profile_names import part_name
-    from anchorlab.training.field_paths import SHORT_PATHS, values_by_path
-    from anchorlab.training.members import read_seeds
-
-    with as_written([*written(parts), "seeds"], SHORT_PATHS):
-        values = values_by_path({part: nested(fields, part) for part, fields in parts.items()})
-        numbers = None if seeds is None else read_seeds(seeds)
-        if numbers and not values and chosen.source is None and chosen.code is None:
-            at = part_name(profile, numbers)
-            chosen.study.experiments_of(at)  # mistakes show before anything is trained
-            return [(chosen.study, at)]
-        return [(found, profile) for found in chosen.studies(profile, values, numbers)]
-
-
-def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner, json: bool) -> int:
+def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner) -> int:
     """Train the experiments of studies with these labels, and print their addresses."""
     from anchorlab.engine import run
     from anchorlab.spec import unknown_name
@@ -260,15 +251,15 @@ def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner
         raise unknown_name("only", strange[0], every, "experiment")
     chosen = [every[label] for label in labels]
     with shown(not runner.quiet) as show:
-        runs = run(chosen, runner.store, runner.workers, runner.device, report=show, on=runner.on, parts=runner.parts)
+        where = runner.where
+        runs = run(chosen, runner.store, where.workers, where.device, report=show, on=runner.on, parts=runner.parts)
     rows = [(one.label, found.run.address) for one, found in zip(chosen, runs, strict=True)]
-    print_json([{"experiment": label, "run": address} for label, address in rows]) if json else print_table(
-        ("experiment", "run"), rows
-    )
+    columns = ("experiment", "run")
+    hand_out(runner.quiet, lambda: [dict(zip(columns, row, strict=True)) for row in rows], [Rows(columns, rows)])
     return 0
 
 
-def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None, device: str, json: bool) -> None:
+def _print_forecast(plan: Sequence[_Planned], runner: _Runner) -> None:
     """Print what studies would train; studies of pretrained models train nothing."""
     from anchorlab.cli.terminal.forecast import show_forecast
     from anchorlab.engine import forecast
@@ -281,11 +272,11 @@ def _print_forecast(plan: Sequence[_Planned], kept: "Store", workers: int | None
             for one in experiments_to_run(planned.study, planned.profile):
                 experiments.append(one)
                 studies.setdefault(one.cell.address, planned.study.name)
-    with shown(not json) as show:
-        found = forecast(experiments, kept, workers, device, report=show)
-    show_forecast(found, device, json, studies)
+    with shown(not runner.quiet) as show:
+        found = forecast(experiments, runner.store, runner.where.workers, runner.where.device, report=show)
+    show_forecast(found, runner.where.device, runner.quiet, studies)
     silent = [planned.study.name for planned in plan if planned.study.observe is not None]
-    if silent and not json:
+    if silent and not runner.quiet:
         print_text(f"not included, since they train nothing: {', '.join(silent)}")
 
 

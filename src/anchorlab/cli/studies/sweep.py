@@ -26,8 +26,6 @@ def sweep(
     store: shared.StoreFolder = None,
     report: Path | None = None,
     csv: Path | None = None,
-    workers: shared.Workers = None,
-    device: shared.Device = "cpu",
     json: shared.Flag = False,
     dry_run: shared.DryRun = False,
     where: shared.Place = shared.HERE,
@@ -60,16 +58,16 @@ def sweep(
 
     check_file(report, "report")
     check_file(csv, "csv")
-    on = where.backend(device)
+    on = where.backend()
     study, grid = read_sweep(file, seeds)
     kept = Store(store)
     if dry_run:
         with shown(not json) as show:
-            found = forecast(experiments_to_run(study, "quick"), kept, workers, device, report=show)
-        show_forecast(found, device, json)
+            found = forecast(experiments_to_run(study, "quick"), kept, where.workers, where.device, report=show)
+        show_forecast(found, where.device, json)
         return
     with shown(not json) as show:
-        findings = run_study(study, "quick", kept, workers, device, show, on=on)
+        findings = run_study(study, "quick", kept, where.workers, where.device, show, on=on)
     page = report or findings_directory(kept, study.name, "quick") / "report.html"
     write_report(findings, page)
     points = [dict(zip(grid, point, strict=True)) for point in product(*grid.values())]

@@ -2,7 +2,7 @@
 
 from anchorlab.cli.options import shared
 from anchorlab.cli.options.experiment import read_task
-from anchorlab.cli.terminal.output import print_json, print_text, waiting
+from anchorlab.cli.terminal.output import hand_out, waiting
 
 
 def check(task: shared.TaskName, /, *, task_fields: shared.TaskFields = None, json: shared.Json = False) -> int:
@@ -10,11 +10,7 @@ def check(task: shared.TaskName, /, *, task_fields: shared.TaskFields = None, js
     chosen = read_task(task, task_fields)
     with waiting(f"checking {task}", quiet=json):
         proof = chosen.proof()
-    if json:
-        found = {"method": proof.method, "holds": proof.holds, "words": list(proof.words), "numbers": proof.numbers}
-        print_json({"task": task, **found})
-    else:
-        for words in proof.words:
-            print_text(words)
-        print_text("holds" if proof.holds else "does not hold")
+    found = {"method": proof.method, "holds": proof.holds, "words": list(proof.words), "numbers": proof.numbers}
+    outcome = "holds" if proof.holds else "does not hold"
+    hand_out(json, lambda: {"task": task, **found}, [*proof.words, outcome])
     return 0 if proof.holds else 1

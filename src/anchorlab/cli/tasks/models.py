@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from cyclopts import Parameter
 
 from anchorlab.cli.options import complete, shared
-from anchorlab.cli.terminal.output import print_json, print_table, print_text
+from anchorlab.cli.terminal.output import Rows, hand_out
 
 
 def models(
@@ -25,19 +25,14 @@ def models(
     kinds = dict(sorted(ModelSpec.registry.items()))
     if kind is not None and kind not in kinds:
         raise unknown_name("kind", kind, kinds, "model")
-    if json:
-        found = [_data(name, spec) for name, spec in kinds.items() if kind in (None, name)]
-        print_json(found if kind is None else found[0])
-    elif kind is None:
-        print_table(("kind", "model"), [(name, _title(spec)) for name, spec in kinds.items()])
-    else:
-        spec = kinds[kind]
-        for paragraph in cleandoc(spec.__doc__ or "").split("\n\n"):
-            print_text(" ".join(paragraph.split()) + "\n")
-        fields = _data(kind, spec)["fields"]
-        print_table(
-            ("field", "default", "meaning"), [(one["name"], _text(one["default"]), one["meaning"]) for one in fields]
-        )
+    found = [_data(name, spec) for name, spec in kinds.items() if kind in (None, name)]
+    if kind is None:
+        hand_out(json, lambda: found, [Rows(("kind", "model"), [(one["kind"], one["model"]) for one in found])])
+        return
+    paragraphs = cleandoc(kinds[kind].__doc__ or "").split("\n\n")
+    rows = [(one["name"], _text(one["default"]), one["meaning"]) for one in found[0]["fields"]]
+    shown: list[str | Rows] = [" ".join(one.split()) + "\n" for one in paragraphs]
+    hand_out(json, lambda: found[0], [*shown, Rows(("field", "default", "meaning"), rows)])
 
 
 def _title(spec: type) -> str:

@@ -1,15 +1,18 @@
 """`anchorlab tasks`."""
 
+import sys
+
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import print_json, print_table
+from anchorlab.cli.terminal.output import Rows, hand_out
+from anchorlab.papers.words import words
 
 
 def tasks(*, json: shared.Json = False) -> None:
     """List the tasks that models can be trained on."""
-    from anchorlab.tasks import task_description, task_names
+    found = list(words()["tasks"].items())
+    if "anchorlab.tasks" in sys.modules:  # a module of the user may have registered more
+        from anchorlab.tasks import task_description, task_names
 
-    found = [(name, task_description(name)) for name in task_names()]
-    if json:
-        print_json([{"name": name, "description": text} for name, text in found])
-    else:
-        print_table(("task", "question"), found)
+        found = [(name, task_description(name)) for name in task_names()]
+    data = [{"name": name, "description": text} for name, text in found]
+    hand_out(json, lambda: data, [Rows(("task", "question"), found)])

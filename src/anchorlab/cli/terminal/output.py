@@ -1,13 +1,13 @@
 """The output of commands: text and tables for people, JSON for scripts, a note during long work."""
 
-import json
+import json as json_module
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -25,7 +25,37 @@ if TYPE_CHECKING:
 
 def print_json(data: Any) -> None:
     """Print one JSON document and nothing else; numbers that are not finite become null."""
-    sys.stdout.write(json.dumps(_finite(data), indent=2, allow_nan=False) + "\n")
+    sys.stdout.write(json_module.dumps(_finite(data), indent=2, allow_nan=False) + "\n")
+
+
+class Rows(NamedTuple):
+    """A table to print, as `print_table` takes it."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    title: str | None = None
+
+
+def hand_out(json: bool, data: Callable[[], Any], shown: Iterable[RenderableType | Rows], **files: Path | None) -> None:
+    """Print what a command has found: for scripts one JSON document, for people texts and tables, then its files.
+
+    Args:
+        json: whether to print JSON
+        data: makes the JSON document
+        shown: the texts and tables in order, made only where they are printed
+        files: what was written, by its name with underscores, such as `attention_viewer`; None if it was not
+    """
+    if json:
+        print_json(data())
+        return
+    for one in shown:
+        if isinstance(one, Rows):
+            print_table(*one)
+        else:
+            print_text(one)
+    for name, file in files.items():
+        if file is not None:
+            print_text(f"{name.replace('_', ' ')}: {file}", wrapped=False)
 
 
 def print_text(text: RenderableType, *, wrapped: bool = True) -> None:
@@ -111,12 +141,6 @@ def check_file(path: Path | None, field: str) -> None:
         raise SpecError(field, f"{path} cannot be written", "name a file in a folder that you can write to")
     if field == "figure" and path.suffix.lower() not in (".svg", ".png", ".pdf"):
         raise SpecError(field, f"cannot write {path.name!r}", "end the name with .svg, .png or .pdf")
-
-
-def check_member(member: int | None, count: int) -> None:
-    """Raise `SpecError` for an index of a member that a run of so many members does not have."""
-    if member is not None and not 0 <= member < count:
-        raise SpecError("member", f"{member} is outside {counted(count, 'member')}", f"choose from 0..{count - 1}")
 
 
 @contextmanager

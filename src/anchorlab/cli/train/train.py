@@ -20,8 +20,6 @@ def train(
     recipe: shared.RecipeFields = None,
     members: shared.MemberFields = None,
     store: shared.StoreFolder = None,
-    workers: shared.Workers = None,
-    device: shared.Device = "cpu",
     execution: Literal["auto", "member", "mapped"] = "auto",
     json: shared.Flag = False,
     dry_run: shared.DryRun = False,
@@ -53,14 +51,14 @@ def train(
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
     if dry_run:
         with shown(not json) as report:
-            found = forecast([experiment], Store(store), workers, device, execution, report)
-        show_forecast(found, device, json)
+            found = forecast([experiment], Store(store), where.workers, where.device, execution, report)
+        show_forecast(found, where.device, json)
         return 0
-    on = where.backend(device)
+    on = where.backend()
     trained_in = Store(store)
     with shown(not json) as report, catch_warnings():
         simplefilter("ignore", DivergedWarning)
-        trained = run([experiment], trained_in, workers, device, execution, report, on=on)[0]
+        trained = run([experiment], trained_in, where.workers, where.device, execution, report, on=on)[0]
     last, diverged = last_metrics(trained.metrics), trained.diverged
     if json:
         place = {"run": trained.run.address, "path": str(trained.run.path)}
