@@ -51,11 +51,13 @@ class Condition:
     value: Any
 
     @classmethod
-    def parse(cls, text: str, at: str = "where") -> "Condition":
-        """Parse a condition. Errors: `SpecError` at `at` if the text is not one."""
+    def parse(cls, text: str) -> "Condition":
+        """Parse a condition. Errors: `SpecError` at `where` if the text is not one."""
         match = _CONDITION.fullmatch(text)
         if match is None or match["value"][:1] in ("<", ">", "="):
-            raise SpecError(at, f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >=")
+            raise SpecError(
+                "where", f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >="
+            )
         return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]))
 
     def holds(self, found: Any) -> bool:
@@ -170,14 +172,14 @@ class Fields:
         return {f"metrics.{name}" for found in self._ends.values() for name in found}
 
 
-def chosen(fields: Fields, conditions: Iterable[Condition], at: str = "where") -> tuple[list[Entry], list[Entry]]:
+def chosen(fields: Fields, conditions: Iterable[Condition]) -> tuple[list[Entry], list[Entry]]:
     """Return the runs that fulfil all conditions, and the damaged runs that may fulfil them.
 
     Such a run fulfils the conditions whose values are known; others cannot be read.
 
     Errors: `SpecError` for an unknown or ambiguous field.
     """
-    resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
+    resolved = [(fields.resolve(one.field, f"where.{one.field}"), one) for one in conditions]
     found, damaged = [], []
     for entry in fields.entries:
         held = [one.holds(fields.value(entry, path)) for path, one in resolved]
@@ -196,16 +198,14 @@ def damage_note(entries: Sequence[Entry]) -> str:
     return f"{count} cannot be read and may be missing: {named}; `anchorlab runs check` says what is damaged"
 
 
-def ordered(
-    fields: Fields, entries: Iterable[Entry], names: Sequence[str], reverse: bool, at: str = "sort"
-) -> list[Entry]:
+def ordered(fields: Fields, entries: Iterable[Entry], names: Sequence[str], reverse: bool) -> list[Entry]:
     """Sort runs by several fields, the first field being the primary key; runs without a value come last.
 
     Errors: `SpecError` for an unknown or ambiguous field.
     """
     found = list(entries)
     for name in reversed(names):
-        path = fields.resolve(name, at)
+        path = fields.resolve(name, "sort")
         exact = _EXACT.get(path)
         keyed = [(_comparable(exact(entry) if exact else fields.value(entry, path)), entry) for entry in found]
         with_value = sorted((one for one in keyed if one[0] is not None), key=itemgetter(0), reverse=reverse)

@@ -50,7 +50,7 @@ def list_(
         raise SpecError("limit", f"{limit} is negative", "give a number of runs, or 0 for all")
     fields, found = matching(shared.read_store(store), where, quiet=json)
     if sort is None:
-        found = sorted(found, key=lambda entry: entry.modified, reverse=not reverse)
+        found = sorted(found, key=lambda entry: entry.changed, reverse=not reverse)
     else:
         found = ordered(fields, found, _names(sort, "sort"), reverse)
     names = ["run", *_names(columns, "columns")] if columns else []
