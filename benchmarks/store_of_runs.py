@@ -11,7 +11,6 @@ import json
 import math
 import os
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anchorlab.models import DecoderSpec
-from anchorlab.runs import Store, metrics_frame
+from anchorlab.runs import Index, Store, metrics_frame
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Members, Recipe
 
@@ -115,8 +114,8 @@ def in_python(store: Store, runs: int, members: int, evaluations: int) -> dict[s
 
 
 def files(root: Path) -> tuple[int, int]:
-    """The files and folders below a store, but for its index, and the bytes that the disk holds for them."""
-    paths = [path for path in root.rglob("*") if "index" not in path.relative_to(root).parts]
+    """The files and folders below a store, and the bytes that the disk holds for them."""
+    paths = list(root.rglob("*"))
     return len(paths), sum(512 * path.lstat().st_blocks for path in paths)
 
 
@@ -131,7 +130,7 @@ def main() -> None:
     store = Store(chosen.folder)
     if len(store.runs()) < chosen.runs:
         fill(chosen.folder, chosen.runs, chosen.members, chosen.evaluations)
-    shutil.rmtree(chosen.folder / "index", ignore_errors=True)
+    Index(store.root).path.unlink(missing_ok=True)
     found = {name: seconds(chosen.folder, given) for name, given in COMMANDS.items()}
     found |= in_python(store, chosen.runs, chosen.members, chosen.evaluations)
     inodes, size = (number / chosen.runs for number in files(store.root))

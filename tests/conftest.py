@@ -5,6 +5,8 @@ modules have plain types, which mypy checks without running them.
 """
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 from jaxtyping import install_import_hook
@@ -27,6 +29,8 @@ import pytest  # noqa: E402
 import torch  # noqa: E402 - after the hook, which checks only what is imported later
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from anchorlab.cache import cache_folder  # noqa: E402
+from anchorlab.language.packaged import PACKAGED  # noqa: E402
 from tests.processes import fork_workers  # noqa: E402
 
 torch.set_num_threads(1)
@@ -43,6 +47,15 @@ pytest_plugins = [
     "tests.rest",
     "tests.serving",
 ]
+
+
+def pytest_configure(config):
+    """Give the tests a cache of their own, in which the packaged models are those of the user's cache."""
+    folder = Path(tempfile.mkdtemp(prefix="anchorlab-cache-"))
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    for name in PACKAGED:
+        (folder / name).symlink_to(cache_folder() / name)
+    os.environ["ANCHORLAB_CACHE"] = str(folder)
 
 
 def pytest_collection_finish(session):

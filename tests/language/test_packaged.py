@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from anchorlab.cache import cache_folder
 from anchorlab.errors import SpecError
-from anchorlab.language.packaged import cache_folder, packaged_folder
+from anchorlab.language.packaged import packaged_folder
 
 
 def test_the_cache_is_the_chosen_folder_else_the_users(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ PAINT, FILTER = 1000, 100  # milliseconds
 
 def entry(number):
     spec = {"model": {"layers": number % 4, "heads": number // 4 % 3}, "members": {"seeds": [number, number + 1]}}
-    return Entry(f"{number:020x}", "finished", f"task {number % 2}", 2, 1_000_000, 0, 1e9 + 60 * number, spec, [])
+    changed = (10**9 + 60 * number) * 10**9
+    return Entry(f"{number:020x}", "finished", f"task {number % 2}", 2, 1_000_000, changed, spec, [])
 
 
 ENTRIES = [entry(number) for number in range(RUNS)]
@@ -245,7 +246,7 @@ def test_studies_have_their_claims_and_lead_to_their_pages_and_runs(opened):
 def small_store(browser, tmp_path):
     """The page over three trained runs of a study, one of another study and one untrained control."""
     entries = [
-        Entry(f"{at:020x}", "finished", name, 1, 0, 0, 60.0 * at, {"model": {"layers": at}, **more}, [])
+        Entry(f"{at:020x}", "finished", name, 1, 0, 60 * 10**9 * at, {"model": {"layers": at}, **more}, [])
         for at, (name, more) in enumerate(
             [("old", {}), ("a", {}), ("b", {}), ("control", {"trained": False}), ("c", {})]
         )

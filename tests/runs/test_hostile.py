@@ -48,6 +48,8 @@ CHANGES = {
     "a pipe": (lambda run: instead(run.manifest_path, os.mkfifo), "is neither a file nor a folder"),
     "no table": (lambda run: run.metrics_path.write_bytes(b"PAR1" * 9), "damaged"),
     "no tensors": (lambda run: (run.path / "checkpoints/step-00000006.safetensors").write_bytes(b"\0" * 9), "damaged"),
+    "half a sign": (lambda run: resealed(run, "spec.json", label="\ud800"), "a sign that JSON does not have"),
+    "no number": (lambda run: resealed(run, "spec.json", spec={"rate": float("nan")}), "holds a number"),
     "escapes": (lambda run: resealed(run, "spec.json", label="\x1b]0;owned\x07\x1b[2J"), ""),
 }
 

@@ -14,7 +14,7 @@ def spec(number, **more):
 
 def entry(number, state="finished", **more):
     made = spec(number, **more)
-    return Entry(Cell(made).address, state, "", 3, 10, 0, 0.0, {} if state == "damaged" else made)
+    return Entry(Cell(made).address, state, "", 3, 10, 0, {} if state == "damaged" else made)
 
 
 def kinds(entries, used):

@@ -10,8 +10,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from anchorlab.cache import cache_folder
 from anchorlab.errors import AnchorlabError, SpecError
-from anchorlab.language.packaged import PACKAGED, cache_folder, remedy
+from anchorlab.language.packaged import PACKAGED, remedy
 from anchorlab.runs.lock import locked
 from anchorlab.spec import unknown_name
 

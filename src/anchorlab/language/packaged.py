@@ -1,10 +1,10 @@
 """Small language models that come in Python packages, SmolLM2 (used by the tests) and Gemma 3, and their folders."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from anchorlab.cache import cache_folder
 from anchorlab.errors import SpecError
 
 
@@ -78,17 +78,6 @@ PACKAGED: Mapping[str, Packaged] = {
     ),
 }
 """The models by the names under which `al.pretrained` opens them."""
-
-
-def cache_folder() -> Path:
-    """Return the folder of files that can be recreated: `$ANCHORLAB_CACHE`, else `anchorlab` in the user's cache.
-
-    The user's cache is `$XDG_CACHE_HOME`, or `~/.cache` without it.
-    """
-    if chosen := os.environ.get("ANCHORLAB_CACHE"):
-        return Path(chosen).expanduser()
-    users = os.environ.get("XDG_CACHE_HOME")
-    return (Path(users) if users else Path.home() / ".cache") / "anchorlab"
 
 
 def packaged_folder(name: str) -> Path:

@@ -2,7 +2,6 @@
 
 from anchorlab.runs.cell import Cell, canonical_json
 from anchorlab.runs.chunk_directory import ChunkDirectory, ChunkState
-from anchorlab.runs.curves import Curve
 from anchorlab.runs.differences import differences, differing, side_by_side, words
 from anchorlab.runs.entry import Entry, flat
 from anchorlab.runs.index import Index

@@ -11,12 +11,10 @@ class Entry(NamedTuple):
     """The data that a listing shows for one run.
 
     Fields
-        state: `finished`, `unfinished`, or `damaged` if its specification cannot be read
+        state: `finished`, `unfinished`, or `damaged` if its specification or its manifest cannot be read
         members: the number of members
         size: bytes on disk
-        changed: when the run's manifest was written, or its specification if unfinished, in ns since 1970; 0 if read
-            without the index
-        modified: when the run was finished, or started if unfinished, in seconds since 1970
+        changed: when the run was finished, or started if it is not, in nanoseconds since 1970; 0 if that is unknown
         spec: the specification of its cell; do not change it, because runs share its parts
         environments: the environments it was computed in
     """
@@ -27,9 +25,13 @@ class Entry(NamedTuple):
     members: int
     size: int
     changed: int
-    modified: float
     spec: Mapping[str, Any] = {}
     environments: Sequence[Mapping[str, str | None]] = ()
+
+    @property
+    def modified(self) -> float:
+        """When the run was finished, or started if it is not, in seconds since 1970."""
+        return self.changed / 1e9
 
     @property
     def when(self) -> str:

@@ -3,10 +3,11 @@
 import json
 import operator
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from anchorlab.errors import SpecError
@@ -17,11 +18,23 @@ _ORDERS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator
 _CONDITION = re.compile(r"\s*(?P<field>\w[^=!<>]*?)\s*(?P<operator>!=|<=|>=|==|=|<|>)\s*(?P<value>.*?)\s*", re.DOTALL)
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
-_EXACT: dict[str, Callable[[Entry], Any]] = {"when": lambda entry: entry.modified, "MB": lambda entry: entry.size}
+_OWN: dict[str, Callable[[Entry], Any]] = {
+    "run": lambda entry: entry.address,
+    "label": lambda entry: entry.name,
+    "trained": lambda entry: entry.spec.get("trained", True),
+    "members": lambda entry: entry.members,
+    "state": lambda entry: entry.state,
+    "when": lambda entry: entry.when,
+    "MB": lambda entry: entry.megabytes,
+}
+OWN = (*_OWN, "studies")
+"""The fields of a run outside its specification, its environment and its metrics."""
+
+_EXACT: dict[str, Callable[[Entry], Any]] = {"when": lambda entry: entry.changed, "MB": lambda entry: entry.size}
 """Exact values to sort by in place of the rounded values that listings show."""
 
-OWN = ("run", "label", "trained", "members", "state", "when", "MB", "studies")
-"""The fields of a run outside its specification, its environment and its metrics."""
+_OF_DAMAGED = ("run", "state", "when", "MB", "studies")
+"""The fields that are known even if a run's specification is damaged."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +51,13 @@ class Condition:
     value: Any
 
     @classmethod
-    def parse(cls, text: str, at: str = "where") -> "Condition":
-        """Parse a condition. Errors: `SpecError` at `at` if the text is not one."""
+    def parse(cls, text: str) -> "Condition":
+        """Parse a condition. Errors: `SpecError` at `where` if the text is not one."""
         match = _CONDITION.fullmatch(text)
         if match is None or match["value"][:1] in ("<", ">", "="):
-            raise SpecError(at, f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >=")
+            raise SpecError(
+                "where", f"{text!r} is not a condition", "write one such as model.layers=2, with = != < <= > >="
+            )
         return cls(match["field"], match["operator"].replace("==", "="), _value(match["value"]))
 
     def holds(self, found: Any) -> bool:
@@ -57,10 +72,6 @@ class Condition:
         return (numbers or texts) and bool(_ORDERS[self.operator](found, self.value))
 
 
-_OF_DAMAGED = ("run", "state", "when", "MB", "studies")
-"""The fields that are known even if a run's specification is damaged."""
-
-
 class Fields:
     """The fields of a list of runs, by dotted paths.
 
@@ -69,8 +80,6 @@ class Fields:
         ends: returns their final metrics, by address and `SPLIT.METRIC`; called at most once, when a metric is needed
         studies: returns, by a run's address, the names of the studies whose findings were made from it; called at most
             once, when they are needed
-        known: returns the names that fields may have, the last parts of paths; called only without runs. None: fields
-            are unchecked then
     """
 
     def __init__(
@@ -78,16 +87,15 @@ class Fields:
         entries: Sequence[Entry],
         ends: Callable[[], Mapping[str, Mapping[str, float]]] = dict,
         studies: Callable[[], Mapping[str, frozenset[str]]] = dict,
-        known: Callable[[], Collection[str]] | None = None,
     ) -> None:
         self.entries = entries
-        self._read_ends, self._read_studies, self._known = ends, studies, known
+        self._read_ends, self._read_studies = ends, studies
         self._flat: dict[tuple[str, int], dict[str, Any]] = {}
 
     def resolve(self, name: str, at: str) -> str:
         """Return the full path of a field that may be abbreviated, such as `layers` for `model.layers`.
 
-        Without runs, a name is returned if its last part is known or if it may be a metric; any name without `known`.
+        Without runs, any name is returned.
 
         Errors: `SpecError` at `at` for a field that no run has, and for an ambiguous abbreviation.
         """
@@ -95,27 +103,16 @@ class Fields:
         own = {one.lower(): one for one in OWN} | {"study": "studies"}
         if name.lower() in own:
             return own[name.lower()]
-        if name in self._paths:
+        if name in self._paths or not self.entries:
             return name
-        if not self.entries:
-            if self._known is None:
-                return name
-            first, _, rest = name.partition(".")
-            names = {*self._known(), "accuracy", "loss"}
-            if name.rpartition(".")[2] in names or (rest and first not in ("model", "recipe", "task", "members")):
-                return name
-            raise SpecError(at, f"no run has a field {name!r}", _nearest(name, names))
         meant = [path for path, given in self._paths.items() if given and _abbreviates(name, path)]
         if not meant:  # tried last: reading the metrics of new runs is slow
-            if name in self._metric_paths:
-                return name
-            meant = [path for path in self._metric_paths if _abbreviates(name, path)]
-        if len(meant) > 1:
+            meant = [path for path in self._metric_paths if name == path or _abbreviates(name, path)]
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
             raise SpecError(at, f"{name!r} may mean {', '.join(sorted(meant))}", "write one of them")
-        if not meant:
-            known = [*OWN, *self._paths, *self._metric_paths]
-            raise SpecError(at, f"no run has a field {name!r}", _nearest(name, known))
-        return meant[0]
+        raise SpecError(at, f"no run has a field {name!r}", _nearest(name, [*OWN, *self._paths, *self._metric_paths]))
 
     def paths(self) -> list[str]:
         """Return the full paths of all fields except those in `OWN`: the model's first, the metrics' last."""
@@ -127,8 +124,10 @@ class Fields:
 
     def value(self, entry: Entry, path: str) -> Any:
         """Return a run's value of the field with this full path; None if the run lacks the field."""
-        if path in OWN:
-            return self._own(entry, path)
+        if path in _OWN:
+            return _OWN[path](entry)
+        if path == "studies":
+            return self._studies.get(entry.address, frozenset())
         part, _, rest = path.partition(".")
         if part == "metrics":
             return self._ends.get(entry.address, {}).get(rest)
@@ -141,19 +140,6 @@ class Fields:
         if entry.state == "damaged":
             return path not in _OF_DAMAGED
         return path.startswith("metrics.") and entry.state == "finished" and entry.address not in self._ends
-
-    def _own(self, entry: Entry, name: str) -> Any:
-        if name == "studies":
-            return self._studies.get(entry.address, frozenset())
-        return {
-            "run": entry.address,
-            "label": entry.name,
-            "trained": entry.spec.get("trained", True),
-            "members": entry.members,
-            "state": entry.state,
-            "when": entry.when,
-            "MB": entry.megabytes,
-        }[name]
 
     def _fields(self, name: str, part: Any) -> dict[str, Any]:
         """Return the fields of a part of a specification by full path; runs that share the part share the result."""
@@ -186,31 +172,23 @@ class Fields:
         return {f"metrics.{name}" for found in self._ends.values() for name in found}
 
 
-def chosen(fields: Fields, conditions: Iterable[Condition], at: str = "where") -> list[Entry]:
-    """Return the runs that fulfil all conditions. Errors: `SpecError` for an unknown or ambiguous field."""
-    resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
-    if not resolved:
-        return list(fields.entries)
-    return [entry for entry in fields.entries if all(one.holds(fields.value(entry, path)) for path, one in resolved)]
+def chosen(fields: Fields, conditions: Iterable[Condition]) -> tuple[list[Entry], list[Entry]]:
+    """Return the runs that fulfil all conditions, and the damaged runs that may fulfil them.
 
-
-def undecided(fields: Fields, conditions: Iterable[Condition], at: str = "where") -> list[Entry]:
-    """Return the damaged runs that may fulfil all conditions: the known values do, and others cannot be read.
+    Such a run fulfils the conditions whose values are known; others cannot be read.
 
     Errors: `SpecError` for an unknown or ambiguous field.
     """
-    resolved = [(fields.resolve(one.field, f"{at}.{one.field}"), one) for one in conditions]
-    if not resolved:
-        return []
-
-    def is_open(entry: Entry) -> bool:
+    resolved = [(fields.resolve(one.field, f"where.{one.field}"), one) for one in conditions]
+    found, damaged = [], []
+    for entry in fields.entries:
+        held = [one.holds(fields.value(entry, path)) for path, one in resolved]
+        if all(held):
+            found.append(entry)
         lost = [fields.is_lost(entry, path) for path, _ in resolved]
-        known = [
-            one.holds(fields.value(entry, path)) for (path, one), gone in zip(resolved, lost, strict=True) if not gone
-        ]
-        return any(lost) and all(known)
-
-    return [entry for entry in fields.entries if is_open(entry)]
+        if any(lost) and all(one or gone for one, gone in zip(held, lost, strict=True)):
+            damaged.append(entry)
+    return found, damaged
 
 
 def damage_note(entries: Sequence[Entry]) -> str:
@@ -220,23 +198,18 @@ def damage_note(entries: Sequence[Entry]) -> str:
     return f"{count} cannot be read and may be missing: {named}; `anchorlab runs check` says what is damaged"
 
 
-def ordered(
-    fields: Fields, entries: Iterable[Entry], names: Sequence[str], reverse: bool, at: str = "sort"
-) -> list[Entry]:
+def ordered(fields: Fields, entries: Iterable[Entry], names: Sequence[str], reverse: bool) -> list[Entry]:
     """Sort runs by several fields, the first field being the primary key; runs without a value come last.
 
     Errors: `SpecError` for an unknown or ambiguous field.
     """
     found = list(entries)
     for name in reversed(names):
-        path = fields.resolve(name, at)
+        path = fields.resolve(name, "sort")
         exact = _EXACT.get(path)
-        values = {
-            entry.address: _comparable(fields.value(entry, path) if exact is None else exact(entry)) for entry in found
-        }
-        with_value = [entry for entry in found if values[entry.address] is not None]
-        without = [entry for entry in found if values[entry.address] is None]
-        found = sorted(with_value, key=lambda entry: values[entry.address], reverse=reverse) + without
+        keyed = [(_comparable(exact(entry) if exact else fields.value(entry, path)), entry) for entry in found]
+        with_value = sorted((one for one in keyed if one[0] is not None), key=itemgetter(0), reverse=reverse)
+        found = [entry for _, entry in with_value] + [entry for key, entry in keyed if key is None]
     return found
 
 

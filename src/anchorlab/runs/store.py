@@ -28,8 +28,8 @@ _REMOVED = ".removed-"
 class Store(Drawable):
     """The runs in the directory `root`: by default $ANCHORLAB_STORE, else `runs` in the working directory.
 
-    Nothing is written outside `root`, and nothing before a run is opened. Any number of processes may read a store; one
-    at a time trains or removes runs.
+    Nothing is written before a run is opened, and nothing outside `root` but the index, in the user's cache folder. Any
+    number of processes may read a store; one at a time trains or removes runs.
 
     Errors: `StoreError` for a store with packs, files of many runs that version 0.2 made.
     """
@@ -115,13 +115,13 @@ class Store(Drawable):
     def _select(self, conditions: Iterable[str]) -> "tuple[list[Entry], list[Entry]]":
         """Return the runs that fulfil all conditions, and the damaged runs that may fulfil them."""
         from anchorlab.runs.index import Index
-        from anchorlab.runs.query import Condition, Fields, chosen, undecided
+        from anchorlab.runs.query import Condition, Fields, chosen
         from anchorlab.runs.references import studies_by_run
 
         index, parsed = Index(self.root), [Condition.parse(one) for one in conditions]
         entries = index.entries()
         fields = Fields(entries, lambda: index.ends(entries), lambda: studies_by_run(self.root))
-        return chosen(fields, parsed), undecided(fields, parsed)
+        return chosen(fields, parsed)
 
     def metrics(self, *conditions: str) -> "polars.DataFrame":
         """Return the metrics of all finished runs that fulfil the conditions, as one table.

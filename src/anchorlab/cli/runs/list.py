@@ -50,7 +50,7 @@ def list_(
         raise SpecError("limit", f"{limit} is negative", "give a number of runs, or 0 for all")
     fields, found = matching(shared.read_store(store), where, quiet=json)
     if sort is None:
-        found = sorted(found, key=lambda entry: entry.modified, reverse=not reverse)
+        found = sorted(found, key=lambda entry: entry.changed, reverse=not reverse)
     else:
         found = ordered(fields, found, _names(sort, "sort"), reverse)
     names = ["run", *_names(columns, "columns")] if columns else []
@@ -88,7 +88,6 @@ def matching(kept: "Store", where: list[str] | None, quiet: bool) -> "tuple[Fiel
     Errors: `SpecError` for an invalid condition, or one on a field that no run has.
     """
     from anchorlab.runs import Condition, Fields, Index, chosen, studies_by_run
-    from anchorlab.runs.query import undecided
 
     conditions = [Condition.parse(text) for text in where or ()]
     index = Index(kept.root)
@@ -99,21 +98,10 @@ def matching(kept: "Store", where: list[str] | None, quiet: bool) -> "tuple[Fiel
         with waiting("reading the metrics of the runs", quiet):
             return index.ends(entries)
 
-    fields = Fields(entries, ends, lambda: studies_by_run(kept.root), _field_names)
-    found = chosen(fields, conditions)
-    tell_damage(undecided(fields, conditions))
+    fields = Fields(entries, ends, lambda: studies_by_run(kept.root))
+    found, damaged = chosen(fields, conditions)
+    tell_damage(damaged)
     return fields, found
-
-
-def _field_names() -> set[str]:
-    """Return the names of all fields that a run's specification may have."""
-    import anchorlab.training  # noqa: F401 - registers tasks and models
-    from anchorlab.spec import Spec
-
-    def names(spec: type[Spec]) -> set[str]:
-        return set(spec.model_fields).union(*map(names, spec.__subclasses__()))
-
-    return names(Spec)
 
 
 def tell_damage(entries: "Sequence[Entry]") -> None:
