@@ -84,7 +84,13 @@ class FlatOptimiser(RowOptimiser):
         self._limits = None if rates.clip is None else flat.values.new_tensor(rates.clip).unsqueeze(1)
 
     @torch.no_grad()
-    def update(self, gradients: Mapping[str, Tensor], factor: Tensor, step: Tensor, active: Tensor) -> None:
+    def update(
+        self,
+        gradients: Mapping[str, Float[Tensor, "member ..."]],
+        factor: Float[Tensor, ""],
+        step: Float[Tensor, ""],
+        active: Bool[Tensor, "member"],
+    ) -> None:
         """Update the weights of all active members, as `RowOptimiser.update` does."""
         spec, weights, gradient = self.spec, self.flat.values, self.flat.gather(gradients)
         learns, rates, moved = active.unsqueeze(1), self._learning * factor, weights

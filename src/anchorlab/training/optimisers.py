@@ -43,7 +43,7 @@ def slots(spec: Optimiser) -> tuple[str, ...]:
     return ("first", "second")
 
 
-def excess(norm: Float[Tensor, "..."], limit: float | Tensor) -> Float[Tensor, "..."]:
+def excess(norm: Float[Tensor, "..."], limit: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return what clipping divides a gradient by; the margin is that of `torch.nn.utils.clip_grad_norm_`."""
     return ((norm + 1e-6) / limit).clamp(min=1.0)
 
