@@ -1,11 +1,20 @@
-"""Emergence: crossings and orders by hand, attention of a model whose attention is known, checkpoints one by one."""
+"""Emergence and mapping sequences: crossings, orders and moves by hand, checkpoints one by one."""
 
 import pytest
 import torch
 
 from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.lens import Emergence, PathAttention, crossing_order, emergence, first_crossing, path_attention
+from anchorlab.lens import (
+    Emergence,
+    PathAttention,
+    crossing_order,
+    distinct_counts,
+    emergence,
+    first_crossing,
+    mapping_sequences,
+    path_attention,
+)
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import task
@@ -119,3 +128,54 @@ def test_what_cannot_be_measured_says_so(trained):
     names = iter(["a", "b"])
     with pytest.raises(SpecError, match=r"measure.*'b'.*step 2.*'a'"):
         emergence(trained, lambda ensemble: {next(names): torch.zeros(2)}, steps=[0, 2])
+
+
+SEQUENCES = torch.tensor(
+    [
+        [30, 3, 4, 50, 60],  # key 30 at the start
+        [50, 60, 30, 3, 4],  # the same key, read late
+        [60, 40, 3, 4, 50],
+    ]
+)
+KEY_PLACES = torch.tensor([0, 2, 1])
+
+
+def test_moves_by_hand():
+    outputs = torch.tensor([[1, 26, 20, 20, 20], [1, 2, 7, 26, 20], [9, 9, 45, 38, 30]])
+    expected = [[-4, -6, 0, 0], [-4, -6, 0, 0], [5, -7, -8, 0]]
+    assert mapping_sequences(SEQUENCES, outputs, KEY_PLACES).tolist() == expected
+
+
+def test_a_late_change_makes_another_sequence():
+    outputs = torch.tensor([[0, 26, 20, 20, 20], [0, 0, 0, 26, 20], [0, 0, 36, 30, 30]])
+    later = outputs.clone()
+    later[0, 4] = 21
+    assert distinct_counts(mapping_sequences(SEQUENCES, outputs, KEY_PLACES)).tolist() == [3]
+    assert mapping_sequences(SEQUENCES, later, KEY_PLACES)[0].tolist() == [-4, -6, 0, 1]
+    assert distinct_counts(mapping_sequences(SEQUENCES, later, KEY_PLACES)).tolist() == [2, 1]
+
+
+def test_what_stands_before_the_key_does_not_count():
+    outputs = torch.randint(0, 201, (3, 5), generator=torch.Generator().manual_seed(0))
+    other = outputs.clone()
+    for row, key in enumerate(KEY_PLACES.tolist()):
+        other[row, : key + 1] = 7
+    assert torch.equal(
+        mapping_sequences(SEQUENCES, outputs, KEY_PLACES), mapping_sequences(SEQUENCES, other, KEY_PLACES)
+    )
+
+
+def test_moves_add_up_to_the_last_output():
+    outputs = torch.randint(0, 201, (4, 3, 5), generator=torch.Generator().manual_seed(1))  # four members
+    moves = mapping_sequences(SEQUENCES, outputs, KEY_PLACES)
+    assert moves.shape == (4, 3, 4)
+    assert torch.equal(moves.sum(dim=-1) + torch.tensor([30, 30, 40]), outputs[:, :, -1])
+
+
+def test_no_inputs_have_no_sequences():
+    assert distinct_counts(torch.zeros(0, 4, dtype=torch.int64)).tolist() == []
+
+
+def test_a_key_at_the_end_is_refused():
+    with pytest.raises(SpecError, match=r"^key_positions: .*keep them within 0\.\.3"):
+        mapping_sequences(SEQUENCES, SEQUENCES, torch.tensor([0, 4, 1]))

@@ -72,15 +72,11 @@ def one_step(embeddings, rate=1.0):
         NoisyAssociative(inputs=3, alpha=ALPHA),
         AssociativeSpec(width=8, embeddings=embeddings),
         Recipe(
-            data=FixedSample(size=3),
-            optimiser=SGD(learning_rate=rate),
-            batch=3,
-            duration=1,
-            precision="float64",
+            data=FixedSample(size=3), optimiser=SGD(learning_rate=rate), batch=3, duration=1, precision="float64",
             evaluation=Evaluation(size=3),
         ),
         Members(seeds=(0, 1), initialisation_scale=(0.0, 0.0)),
-    )
+    )  # fmt: skip
     weights = fit(experiment).ensemble.weights
     return weights["memory.W_F"].mT, weights["embed.W_E"], weights["unembed.W_U"].mT
 

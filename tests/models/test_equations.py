@@ -1,4 +1,4 @@
-"""Every model and every switch against the papers' equations, written out in numpy."""
+"""Every model and every switch against the papers' equations in numpy, and the LSTM beside torch's own."""
 
 import math
 from itertools import product
@@ -6,6 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
 
 from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec, RecallSpec, VectorSpec
@@ -13,9 +15,10 @@ from anchorlab.models.attention import Attention
 from anchorlab.models.block import Block
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import FeedForward
+from anchorlab.models.lstm import LSTMLayer
 from anchorlab.models.transformer import Transformer
 from tests.models import reference
-from tests.models.small_models import DECODER, FNN, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of, shape_of
+from tests.models.small_models import DECODER, FNN, LSTM, ONE_LAYER, RECALL, TOKENS, VECTOR, drawn, inputs_of, shape_of
 
 SWITCHES = ("residual", "output_linear", "layer_norm", "feed_forward", "projection", "mask")
 
@@ -116,18 +119,15 @@ def parallel(**norms):
         None,
         [
             Block(
-                f"blocks.{layer}",
-                Attention(f"blocks.{layer}.attn", 8, 2, 4),
-                FeedForward(f"blocks.{layer}.mlp", 8, 5),
-                **norms,
-                parallel=True,
+                f"blocks.{layer}", Attention(f"blocks.{layer}.attn", 8, 2, 4), FeedForward(f"blocks.{layer}.mlp", 8, 5),
+                **norms, parallel=True,
             )
             for layer in range(2)
         ],
         None,
         Unembedding(8, 12, bias=False),
         draw=lambda module, generator: None,
-    ).double()
+    ).double()  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in model.parameters():
@@ -224,3 +224,85 @@ def test_scores_are_masked_and_scaled_queries_on_keys(spec):
     ahead = torch.ones(7, 7, dtype=torch.bool).triu(1)
     torch.testing.assert_close(scores[..., ~ahead], expected[..., ~ahead])
     assert (scores[..., ahead] == -torch.inf).all()
+
+
+# The LSTM beside torch's own, on copied weights, and what of it is computed.
+
+
+class Torchs(nn.Module):
+    def __init__(self, ours, layers, width):
+        super().__init__()
+        self.embed = nn.Embedding(TOKENS.input_size, width)
+        self.recur = nn.LSTM(width, width, layers, batch_first=True)
+        self.out = nn.Linear(width, TOKENS.output_size)
+        self.double()
+        with torch.no_grad():
+            for ours_name, name in self.names(layers).items():
+                value = ours.get_parameter(ours_name)
+                self.get_parameter(name).copy_(value.T if value.ndim == 2 and "W_E" not in ours_name else value)
+
+    def forward(self, tokens):
+        return self.out(self.recur(self.embed(tokens))[0])
+
+    @staticmethod
+    def names(layers):
+        """Ours to torch's."""
+        found = {"embed.W_E": "embed.weight", "unembed.W_U": "out.weight", "unembed.b_U": "out.bias"}
+        for layer in range(layers):
+            for short, long in (("W", "weight"), ("b", "bias")):
+                for part in ("ih", "hh"):
+                    found[f"layers.{layer}.{short}_{part}"] = f"recur.{long}_{part}_l{layer}"
+        return found
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_it_is_torchs_lstm_forward_and_backward(layers):
+    spec = LSTM.replace(layers=layers)
+    ours, inputs = drawn(spec), inputs_of(spec)
+    torchs = Torchs(ours, layers, spec.width)
+    found, expected = ours(inputs), torchs(inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    seed = torch.randn(found.shape, generator=torch.Generator().manual_seed(5), dtype=found.dtype)
+    found.backward(seed)
+    expected.backward(seed)
+    assert set(Torchs.names(layers)) == set(dict(ours.named_parameters()))
+    for name, theirs in Torchs.names(layers).items():
+        slope, other = ours.get_parameter(name).grad, torchs.get_parameter(theirs).grad
+        same = other.T if other.ndim == 2 and "W_E" not in name else other
+        torch.testing.assert_close(slope, same, rtol=1e-10, atol=1e-12)
+
+
+def count_positions(monkeypatch, run):
+    seen, forward = [], LSTMLayer.forward
+
+    def counted(self, x):
+        seen.append(len(x))
+        return forward(self, x)
+
+    monkeypatch.setattr(LSTMLayer, "forward", counted)
+    run()
+    return seen
+
+
+def test_nothing_is_computed_beyond_the_last_scored_position(monkeypatch):
+    model, inputs = drawn(LSTM), inputs_of(LSTM)
+    assert count_positions(monkeypatch, lambda: model(inputs, torch.tensor([1, 3]))) == [4, 4]
+
+
+def test_members_with_positions_of_their_own_are_computed_to_the_end(monkeypatch):
+    model, inputs = drawn(LSTM), inputs_of(LSTM)
+    weights, positions = dict(model.named_parameters()), torch.tensor([[1], [3]])
+
+    def loss(weights, where):
+        return functional_call(model, weights, (inputs, where)).square().sum()
+
+    slopes = vmap(grad(loss), in_dims=(None, 0))(weights, positions)
+    for member, where in enumerate(positions):
+        for name, slope in grad(loss)(weights, where).items():
+            torch.testing.assert_close(slopes[name][member], slope, rtol=1e-10, atol=1e-12)
+    assert set(count_positions(monkeypatch, lambda: vmap(lambda at: model(inputs, at))(positions))) == {7}
+
+
+def test_a_sequence_of_one_token():
+    model = drawn(LSTM)
+    torch.testing.assert_close(model(inputs_of(LSTM)[:, :1]), model(inputs_of(LSTM))[:, :1], rtol=0, atol=1e-12)

@@ -1,4 +1,4 @@
-"""What holds for every registered kind of model, whatever its switches."""
+"""What holds for every registered kind of model, whatever its switches, and for a user's own module."""
 
 import inspect
 import subprocess
@@ -6,11 +6,13 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from anchorlab.axes import AXES
+from anchorlab.axes import AXES, TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.models import Model, ModelSpec, gather_positions
+from anchorlab.models import Model, ModelSpec, gather_positions, parse_model, register_module
+from anchorlab.models.model import predict
 from tests.documents import ROOT
 from tests.models.small_models import SMALL, drawn, inputs_of, shape_of
 
@@ -251,3 +253,55 @@ def test_a_sequence_without_a_batch_is_named():
 def test_forward_takes_positions_and_tap(spec):
     arguments = inspect.signature(spec.build(shape_of(spec)).forward).parameters
     assert list(arguments)[:3] == ["inputs", "positions", "tap"]
+
+
+# A user's own module needs nothing of ours.
+
+
+class Recurrent(nn.Module):
+    def __init__(self, shape: TaskShape, width: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(shape.input_size, width)
+        self.mix = nn.Linear(width, width)
+        self.out = nn.Linear(width, shape.output_size)
+
+    def forward(self, inputs):
+        return self.out(torch.tanh(self.mix(self.embed(inputs)).cumsum(dim=1)))
+
+
+@register_module("test-recurrent")
+def recurrent(shape, width: int = 4):
+    return Recurrent(shape, width)
+
+
+OWN_SHAPE = TaskShape(inputs="tokens", length=5, input_size=7, output_size=7)
+OWN_INPUTS = torch.arange(15).view(3, 5) % 7
+
+
+def test_a_plain_module_is_built_from_its_spec():
+    spec = parse_model({"kind": "test-recurrent", "width": 6})
+    assert spec == recurrent(width=6)
+    assert spec.build(OWN_SHAPE).embed.weight.shape == (7, 6)
+
+
+def test_predictions_of_a_plain_module_are_gathered():
+    module = recurrent().build(OWN_SHAPE)
+    full = module(OWN_INPUTS)
+    assert torch.equal(predict(module, OWN_INPUTS, torch.tensor([4, 0])), full[:, [4, 0]])
+    own = torch.tensor([[1], [2], [3]])
+    assert torch.equal(predict(module, OWN_INPUTS, own)[:, 0], full[torch.arange(3), own[:, 0]])
+
+
+def test_a_plain_module_can_be_mapped_over_members():
+    template = recurrent().build(OWN_SHAPE).double()
+    members = [recurrent().build(OWN_SHAPE).double() for _ in range(3)]
+    weights = {k: torch.stack([dict(m.named_parameters())[k].detach() for m in members]) for k in template.state_dict()}
+
+    def loss(weights):
+        return predict(template, OWN_INPUTS, torch.tensor([4]), weights).square().mean()
+
+    slopes = vmap(grad(loss))(weights)
+    for index, member in enumerate(members):
+        own = {name: value[index] for name, value in weights.items()}
+        torch.testing.assert_close(functional_call(template, own, (OWN_INPUTS,)), member(OWN_INPUTS))
+        torch.testing.assert_close(slopes["mix.weight"][index], grad(loss)(own)["mix.weight"])

@@ -30,13 +30,9 @@ ATTENTION, KEYS, VALUES, FORWARD = (
 def after_one_step(task, execution="auto"):
     """Two members that have taken one step of gradient descent on a sample of their own, each at its rate."""
     recipe = Recipe(
-        data=FixedSample(size=SIZE),
-        optimiser=SGD(),
-        batch=SIZE,
-        duration=1,
-        precision="float64",
+        data=FixedSample(size=SIZE), optimiser=SGD(), batch=SIZE, duration=1, precision="float64",
         evaluation=Evaluation(size=8),
-    )
+    )  # fmt: skip
     one = Experiment(task, OneLayerSpec(width=14), recipe, Members(seeds=(0, 1), learning_rate=RATES))
     return fit(one, execution=execution).ensemble
 
@@ -103,12 +99,9 @@ def test_it_learns_the_noise_first_and_then_reads_the_sequence():
     tokens, alpha = 4, 0.5
     task = make_task("recall/noisy", source="uniform", tokens=tokens, length=24, alpha=alpha)
     recipe = Recipe(
-        data=Stream(),
-        optimiser=AdamW(learning_rate=1e-2),
-        batch=64,
-        duration=300,
+        data=Stream(), optimiser=AdamW(learning_rate=1e-2), batch=64, duration=300,
         evaluation=Evaluation(at=(0, 10, 300), size=2000),
-    )
+    )  # fmt: skip
     rows = fit(Experiment(task, OneLayerSpec(width=14), recipe, Members(seeds=(0, 1)))).rows
     found = {(row.step, row.metric, row.member): row.value for row in rows if row.split == "train"}
     blind = -(alpha * np.log(alpha) + (1 - alpha) * np.log((1 - alpha) / tokens))

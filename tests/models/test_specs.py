@@ -59,21 +59,12 @@ def test_the_fully_connected_network_has_416_million_parameters():
 def test_decoder_weights_are_named_and_shaped_as_in_transformer_lens():
     shapes = {name: tuple(weight.shape) for name, weight in weights_of(DecoderSpec(layers=1), ANCHOR).items()}
     assert shapes == {
-        "embed.W_E": (201, 400),
-        "pos_embed.W_pos": (9, 400),
-        "blocks.0.attn.W_Q": (400, 256),
-        "blocks.0.attn.W_K": (400, 256),
-        "blocks.0.attn.W_V": (400, 256),
-        "blocks.0.attn.W_O": (256, 400),
-        "blocks.0.mlp.W_in": (400, 1200),
-        "blocks.0.mlp.W_out": (1200, 400),
-        "blocks.0.ln1.w": (400,),
-        "blocks.0.ln1.b": (400,),
-        "blocks.0.ln2.w": (400,),
-        "blocks.0.ln2.b": (400,),
-        "unembed.W_U": (400, 201),
+        "embed.W_E": (201, 400), "pos_embed.W_pos": (9, 400), "blocks.0.attn.W_Q": (400, 256),
+        "blocks.0.attn.W_K": (400, 256), "blocks.0.attn.W_V": (400, 256), "blocks.0.attn.W_O": (256, 400),
+        "blocks.0.mlp.W_in": (400, 1200), "blocks.0.mlp.W_out": (1200, 400), "blocks.0.ln1.w": (400,),
+        "blocks.0.ln1.b": (400,), "blocks.0.ln2.w": (400,), "blocks.0.ln2.b": (400,), "unembed.W_U": (400, 201),
         "unembed.b_U": (201,),
-    }
+    }  # fmt: skip
 
 
 def test_recall_trains_all_but_embeddings_positions_and_unembedding():
@@ -233,16 +224,9 @@ def test_without_projection_the_width_must_be_the_output():
 
 @pytest.mark.parametrize(
     ("spec", "shape"),
-    [
-        (DecoderSpec(), RETRIEVAL),
-        (RecallSpec(), RETRIEVAL),
-        (OneLayerSpec(), RETRIEVAL),
-        (AssociativeSpec(), RETRIEVAL),
-        (LSTMSpec(), RETRIEVAL),
-        (FNNSpec(), RETRIEVAL),
-        (VectorSpec(), ANCHOR),
-    ],
-)
+    [(DecoderSpec(), RETRIEVAL), (RecallSpec(), RETRIEVAL), (OneLayerSpec(), RETRIEVAL), (AssociativeSpec(), RETRIEVAL),
+     (LSTMSpec(), RETRIEVAL), (FNNSpec(), RETRIEVAL), (VectorSpec(), ANCHOR)],
+)  # fmt: skip
 def test_the_other_kind_of_input_is_refused(spec, shape):
     with pytest.raises(SpecError, match="kind: "):
         spec.build(shape)

@@ -29,8 +29,7 @@ def example(name: str) -> Task:
 
 
 SUM_OF_TWO = AnchorFunction(
-    rules={"mean": Rule.parse("A x . y -> (x + y) // 2")},
-    separation=ModularResidue(modulus=4, position="key"),
+    rules={"mean": Rule.parse("A x . y -> (x + y) // 2")}, separation=ModularResidue(modulus=4, position="key")
 )
 FIRST_AFTER = AnchorFunction(
     vocabulary=Vocabulary(anchors=(1, 2, 3)),

@@ -90,15 +90,11 @@ def test_the_task_has_this_law():
     own = np.take_along_axis(counts, batch.latents["output"].numpy(), axis=1)[:, 0]
     plain = batch.latents["output"].numpy()[:, 0] != 0
     measured = [
-        (counts[:, 65], law.moments.mean[0]),
-        (counts[:, 0], law.moments.mean[1]),
-        (counts[:, 65] ** 2, law.moments.square[0]),
-        (counts[:, 0] ** 2, law.moments.square[1]),
-        (counts[:, 65] * counts[:, 0], law.moments.product[0, 1]),
-        (own[plain], law.given(False).mean[2]),
-        (own[~plain], law.given(True).mean[1]),
-        (batch.targets.numpy()[:, 0] == 65, ALPHA),
-    ]
+        (counts[:, 65], law.moments.mean[0]), (counts[:, 0], law.moments.mean[1]),
+        (counts[:, 65] ** 2, law.moments.square[0]), (counts[:, 0] ** 2, law.moments.square[1]),
+        (counts[:, 65] * counts[:, 0], law.moments.product[0, 1]), (own[plain], law.given(False).mean[2]),
+        (own[~plain], law.given(True).mean[1]), (batch.targets.numpy()[:, 0] == 65, ALPHA),
+    ]  # fmt: skip
     for values, truth in measured:
         assert abs(values.mean() - truth) < 5 * values.std() / np.sqrt(len(values))
     assert (batch.inputs[:, -1] == 0).all()

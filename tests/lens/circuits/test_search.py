@@ -86,21 +86,15 @@ def check_every_path_is_needed(circuit: Circuit, search: AttentionLosses) -> Non
 CHAIN_CIRCUITS = {
     1: {(0, "x1 of pair 1", "x0 of pair 1"), (1, "query x0", "x1 of pair 1")},
     2: {
-        (0, "x1 of pair 1", "x0 of pair 1"),
-        (0, "x2 of pair 2", "x1 of pair 2"),
-        (1, "query x0", "x1 of pair 1"),
+        (0, "x1 of pair 1", "x0 of pair 1"), (0, "x2 of pair 2", "x1 of pair 2"), (1, "query x0", "x1 of pair 1"),
         (2, "query x0", "x2 of pair 2"),
     },
     # in the second layer x2 learns x3 of pair 3, so that the query, which knows x1 by then, finds both at x2 of pair 2
     3: {
-        (0, "x1 of pair 1", "x0 of pair 1"),
-        (0, "x2 of pair 2", "x1 of pair 2"),
-        (0, "x3 of pair 3", "x2 of pair 3"),
-        (1, "query x0", "x1 of pair 1"),
-        (1, "x2 of pair 2", "x3 of pair 3"),
-        (2, "query x0", "x2 of pair 2"),
+        (0, "x1 of pair 1", "x0 of pair 1"), (0, "x2 of pair 2", "x1 of pair 2"), (0, "x3 of pair 3", "x2 of pair 3"),
+        (1, "query x0", "x1 of pair 1"), (1, "x2 of pair 2", "x3 of pair 3"), (2, "query x0", "x2 of pair 2"),
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow

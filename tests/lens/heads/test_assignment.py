@@ -9,17 +9,7 @@ from anchorlab.lens import detect, effects, look, match_heads
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import (
-    ANCHORS,
-    HEADS,
-    INPUTS,
-    KEYS,
-    PATTERN_0,
-    PATTERNS,
-    SHAPE,
-    identity_solver,
-    stacked,
-)
+from tests.lens.hand_built import ANCHORS, HEADS, INPUTS, KEYS, PATTERN_0, PATTERNS, SHAPE, identity_solver, stacked
 
 ORDERS = torch.tensor([[[0, 1, 2], [0, 1, 2]], [[2, 0, 1], [1, 0, 2]], [[1, 2, 0], [2, 1, 0]]])
 """`[member layer head]`: where head `head` of the first member is in the others."""

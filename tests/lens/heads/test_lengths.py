@@ -108,11 +108,8 @@ def chances(length, anchor, causal):
     """What a head that attends at random scores on one sequence: the means of 1 / (number of keys)."""
     each = [1 / (query + 1) if causal else 1 / length for query in range(length)]
     found = {
-        "previous_token": each[1:],
-        "self_attending": each,
-        "first_token": each[1:],
-        "anchor_attending": each[anchor:],
-    }
+        "previous_token": each[1:], "self_attending": each, "first_token": each[1:], "anchor_attending": each[anchor:],
+    }  # fmt: skip
     means = {name: sum(values) / len(values) for name, values in found.items()} | {"next_token": 1 / length}
     return means | {"uniform": chance_of_uniform(length, causal)}
 

@@ -133,13 +133,9 @@ def test_a_planted_backup_shows():
     """Removing either head alone costs nothing, so that one by one only head 1.0 counts; the landscape finds both."""
     solver, batch = with_backup(), sequences(IDENTITY, 20)
     one_by_one = effects(
-        solver,
-        batch.inputs,
-        batch.answers,
-        Intervention(site="blocks.*.attn.hook_z", rule="zero"),
-        over="head",
+        solver, batch.inputs, batch.answers, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over="head",
         metrics={"loss": lambda output, answers: cross_entropy(output.mT, answers, reduction="none")},
-    ).change("loss")[0]
+    ).change("loss")[0]  # fmt: skip
     assert (one_by_one.abs() > 1e-3).tolist() == [[False] * HEADS, [True, False, False]]
     found = landscape(stacked(solver, solver), replace="zero", task=IDENTITY, sequences=20, progress=False)
     assert found.minimal(0.1)[1] == (("0.0", "1.0"), ("0.2", "1.0"))
@@ -235,14 +231,11 @@ def test_units_by_role_equal_interventions_one_by_one(one, replace):
                 values = removed[sites[layer]][:, row, places, head].unsqueeze(1)
                 changes += [
                     Intervention(
-                        site=sites[layer],
-                        where={"head": head},
-                        at={"position": [places]},
-                        rule="replace",
+                        site=sites[layer], where={"head": head}, at={"position": [places]}, rule="replace",
                         operand=Operand(values=values, axes=("member", "batch", "position", "head_width")),
                         may_do_nothing=True,
                     )
-                ] * bool(places)
+                ] * bool(places)  # fmt: skip
             output = look(model, batch.inputs[row : row + 1], interventions=changes)["output"][:, 0, positions[row]]
             total += torch.stack([cross_entropy(own, batch.targets[row]) for own in output])
         losses.append(total / 4)
@@ -277,14 +270,10 @@ def test_equals_a_sweep_over_heads():
     model = drawn(initialise(spec, IDENTITY.shape, [3, 4], dtype=torch.float64))
     found, batch = landscape(model, task=IDENTITY, sequences=30, progress=False), sequences(IDENTITY, 30)
     swept = effects(
-        model,
-        batch,
-        batch.targets,
-        Intervention(site="blocks.*.attn.hook_z", rule="mean"),
-        over="head",
+        model, batch, batch.targets, Intervention(site="blocks.*.attn.hook_z", rule="mean"), over="head",
         positions=batch.positions,
         metrics={"loss": lambda output, targets: cross_entropy(output.mT, targets, reduction="none")},
-    )
+    )  # fmt: skip
     without = [found.loss.shape[1] - 1 - (1 << unit) for unit in range(6)]
     assert torch.allclose(found.loss[:, without], swept.values[0].flatten(1), atol=1e-12, rtol=0)
     assert torch.allclose(found.loss[:, -1], swept.baseline[0], atol=1e-12, rtol=0)
@@ -339,18 +328,12 @@ def many(heads, layers=1):
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
-        (
-            many(17),
-            {},
-            r"^units: 17 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in units=\[",
-        ),
+        (many(17), {},
+         r"^units: 17 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in units=\["),
         (many(2), {"units": ["0.0", "0.2"]}, r"^units.1: unknown unit '0.2'; did you mean '0.[01]'"),
         (many(2), {"units": ["0.1@askd"]}, r"^units.0: unknown unit '0.1@askd'; did you mean '0.1@asked'\?$"),
-        (
-            many(2),
-            {"units": ["0.1@key-1", "0.1"]},
-            r"^units.0: '0.1@key-1' is part of '0.1'; name the head or its roles$",
-        ),
+        (many(2), {"units": ["0.1@key-1", "0.1"]},
+         r"^units.0: '0.1@key-1' is part of '0.1'; name the head or its roles$"),
         (
             many(4, layers=2),
             {"units": "roles"},
@@ -366,7 +349,7 @@ def many(heads, layers=1):
         (many(2), {"task": "anchor/identity"}, r"^task: has .*; give the task that the model was trained on$"),
         (initialise(LSTMSpec(), IDENTITY.shape, [0]), {}, r"^model: a \w*LSTM\w* has no blocks of heads; give a "),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_line(model, arguments, message):
     with pytest.raises(SpecError, match=message) as raised:
         landscape(model, **{"task": IDENTITY, "progress": False, **arguments})

@@ -151,10 +151,8 @@ MISTAKES = [
     ({"rule": "zero", "where": {"head": "one"}}, "where.head: input should be a valid tuple, got 'one'"),
     ({"rule": "project_out", "operand": 1}, "needs a direction"),
     ({"rule": "project_out", "operand": {"values": [0, 0], "axes": ["width"]}}, "a direction of length 0"),
-    (
-        {"rule": "project_out", "where": {"width": 1}, "operand": {"values": [1, 0], "axes": ["width"]}},
-        "cannot project along 'width'",
-    ),
+    ({"rule": "project_out", "where": {"width": 1}, "operand": {"values": [1, 0], "axes": ["width"]}},
+     "cannot project along 'width'"),
     ({"rule": "add", "operand": {"values": [[1], [2, 3]], "axes": ["key"]}}, "nested lists of numbers with one shape"),
     ({"rule": "add", "operand": {"values": [1, 2], "axes": ["key", "query"]}}, "are not the axes of values of shape"),
     ({"rule": "add", "operand": [1, 2]}, "operand: has no names for the axes of its shape (2,); write Operand(values="),
@@ -167,11 +165,9 @@ MISTAKES = [
     ({"rule": "zero", "at": {"query": [[0], [1, 2]]}}, "at.query: has more places in some sequences"),
     ({"rule": "zero", "at": {"query": "last"}}, "at.query"),
     ({"rule": "zero", "at": {"query": [[0], [-1]]}}, "at.query: lacks a place in some sequences"),
-    (
-        {"rule": "project_out", "at": {"key": [0]}, "operand": {"values": [1.0], "axes": ["key"]}},
-        "cannot project along 'key'",
-    ),
-]
+    ({"rule": "project_out", "at": {"key": [0]}, "operand": {"values": [1.0], "axes": ["key"]}},
+     "cannot project along 'key'"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fields", "message"), MISTAKES)

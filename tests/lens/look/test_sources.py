@@ -66,12 +66,9 @@ class TestOwnPlaces:
     @pytest.mark.parametrize("batch_size", [1, 4, 100])
     def test_some_sequences_and_an_operand_for_each(self, solver, batch_size):
         change = Intervention(
-            site="hook_logits",
-            where={"batch": [4, 1]},
-            at={"position": ANCHORS},
-            rule="add",
+            site="hook_logits", where={"batch": [4, 1]}, at={"position": ANCHORS}, rule="add",
             operand={"values": [10.0, 20.0], "axes": ["batch"]},
-        )
+        )  # fmt: skip
         expected = known_pattern() @ tokens()
         expected[4, ANCHORS[4]] += 10
         expected[1, ANCHORS[1]] += 20

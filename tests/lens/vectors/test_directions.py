@@ -7,16 +7,7 @@ from anchorlab.lens import Directions, look, position_directions, recorded_direc
 from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec, VectorSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens import hand_built
-from tests.lens.hand_built import (
-    ANCHOR,
-    ANCHORS,
-    HEAD_WIDTH,
-    HEADS,
-    LENGTH,
-    VOCABULARY,
-    induction_circuit,
-    stacked,
-)
+from tests.lens.hand_built import ANCHOR, ANCHORS, HEAD_WIDTH, HEADS, LENGTH, VOCABULARY, induction_circuit, stacked
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 INPUTS = torch.randint(0, 11, (7, 6), generator=torch.Generator().manual_seed(0))

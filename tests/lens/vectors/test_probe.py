@@ -143,11 +143,7 @@ def test_a_run_brings_its_untrained_members(tmp_path):
         (KEYS, {"shrinkage": 0}, "shrinkage: 0 is out of range"),
         # one-hot values have a covariance without an inverse
         (KEYS, {"shrinkage": 1e-30}, "shrinkage: 1e-30 leaves a covariance that rounding makes singular; give"),
-        (
-            KEYS,
-            {"site": "blocks.**"},
-            r"site: blocks.0.hook_resid_pre has 9 positions, and blocks.0.* has 1; name",
-        ),
+        (KEYS, {"site": "blocks.**"}, r"site: blocks.0.hook_resid_pre has 9 positions, and blocks.0.* has 1; name"),
         (KEYS, {"shuffles": 0}, "shuffles: 0 leave no control"),
     ],
 )

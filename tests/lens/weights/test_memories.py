@@ -156,14 +156,9 @@ class TestByNumpy:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     recipe = Recipe(
-        data=Stream(),
-        optimiser=SGD(learning_rate=0.5),
-        batch=8,
-        duration=4,
-        evaluation=Evaluation(every=4, size=10),
-        checkpoints=Times(every=2),
-        precision="float64",
-    )
+        data=Stream(), optimiser=SGD(learning_rate=0.5), batch=8, duration=4, evaluation=Evaluation(every=4, size=10),
+        checkpoints=Times(every=2), precision="float64",
+    )  # fmt: skip
     task = NoisyRecall(source="uniform", tokens=5, length=8)
     experiment = Experiment(task, RecallSpec(width=10, hidden=14), recipe, Members(seeds=(3, 4)))
     return run([experiment], Store(tmp_path_factory.mktemp("memories")), workers=1)[0]
@@ -206,18 +201,12 @@ MISTAKES = [
         "unembed.W_U.T",
         "left: begins with 'blocks.1.mlp', a layer, which has no rows; begin with a matrix whose rows are vectors",
     ),
-    (
-        "embed.W_E",
-        "embed.W_E @ blocks.1.mlp.W_out",
-        f"right: 'blocks.1.mlp.W_out' takes vectors of width 9, not 7; {ORDER}",
-    ),
+    ("embed.W_E", "embed.W_E @ blocks.1.mlp.W_out",
+     f"right: 'blocks.1.mlp.W_out' takes vectors of width 9, not 7; {ORDER}"),
     ("unembed.W_U @ blocks.1.mlp", "embed.W_E", f"left: 'blocks.1.mlp' takes vectors of width 7, not 6; {ORDER}"),
-    (
-        "embed.W_E",
-        "unembed.W_U",
-        "right: ends with vectors of width 6, left with 7; write a matrix with .T to transpose it",
-    ),
-]
+    ("embed.W_E", "unembed.W_U",
+     "right: ends with vectors of width 6, left with 7; write a matrix with .T to transpose it"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("left", "right", "told"), MISTAKES)

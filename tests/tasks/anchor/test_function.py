@@ -129,11 +129,8 @@ def test_composite_applies_the_first_anchor_first(
     assert composite.render(sequences)[0].trace[-1].startswith(f"B(A(x)) = {answer} (")
     rivals = composite.reader.read(sequences.numpy()).rivals
     assert {name: value.item() for name, value in rivals.items()} == {
-        "composed": answer,
-        "order swapped": swapped,
-        "symmetric": swapped,
-        "memorised": answer,
-    }
+        "composed": answer, "order swapped": swapped, "symmetric": swapped, "memorised": answer,
+    }  # fmt: skip
 
 
 def test_moving_keys_are_a_number_from_20_to_99_plus_the_position() -> None:

@@ -59,12 +59,8 @@ def test_modular_arithmetic_that_cannot_be(arguments, problem):
 def test_sparse_parity_by_hand():
     one = task("classics/sparse-parity", length=5, relevant=(1, 4))
     assert answers_to(one, [1, 0, 1, 1, 0], [0, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1], [2, 1, 0, 0, 0]) == [
-        [0],
-        [1],
-        [0],
-        [1],
-        [None],
-    ]
+        [0], [1], [0], [1], [None],
+    ]  # fmt: skip
 
 
 def test_no_bit_alone_tells_the_parity():
@@ -93,11 +89,8 @@ BRACKETS = task("classics/brackets", kinds=2, length=6, depth=1, deeper=3)
 def test_brackets_by_hand():
     """( and [ are 0 and 1, ) and ] are 2 and 3, and 4 says that none is open."""
     assert answers_to(BRACKETS, [0, 1, 3, 2, 1, 3], [0, 3, 0, 2, 0, 2], [0, 1, 2, 3, 0, 2], [0, 0, 0, 2, 2, 0]) == [
-        [2, 3, 2, 4, 3, 4],
-        [None] * 6,
-        [None] * 6,
-        [None] * 6,
-    ]
+        [2, 3, 2, 4, 3, 4], [None] * 6, [None] * 6, [None] * 6,
+    ]  # fmt: skip
 
 
 def test_splits_of_brackets():
@@ -161,11 +154,8 @@ def test_more_pairs_than_keys_or_places():
 def test_repeated_sequences_by_hand():
     one = task("classics/repeated-sequence", vocabulary=9, length=8, periods=(2, 3))
     assert answers_to(one, [7, 2, 5, 7, 2, 5, 7, 2], [1, 4] * 4, [7, 2, 5, 7, 2, 5, 7, 3], [1, 1] * 4) == [
-        [2, 5, 7, 2],
-        [1, 4, 1, 4],
-        [None] * 4,
-        [None] * 4,
-    ]
+        [2, 5, 7, 2], [1, 4, 1, 4], [None] * 4, [None] * 4,
+    ]  # fmt: skip
 
 
 def test_every_period_is_drawn():

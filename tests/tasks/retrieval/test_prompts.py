@@ -1,7 +1,9 @@
 """Retrieval prompts: the paper's own examples, answers worked out by hand, and every option."""
 
+import re
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,23 @@ from scipy import stats
 from anchorlab.errors import SpecError
 from anchorlab.tasks import RetrievalPrompts, task
 from anchorlab.tasks.retrieval.prompts.reading import read
-from tests.tasks.retrieval.prompts.appendix import APPENDIX
+
+_SECTIONS = re.split(r"^# ", (Path(__file__).parent / "appendix.txt").read_text("utf-8"), flags=re.MULTILINE)[1:]
+
+
+def _example(section: str) -> tuple[str, tuple[str, str, tuple[str, ...]]]:
+    name, body = section.split("\n", 1)
+    prompt, answers = body.rsplit("\nCorrect: ", 1)
+    correct, acceptable = answers.strip().split("\nAcceptable: ")
+    return name, (prompt, correct, tuple(acceptable.split(", ")))
+
+
+APPENDIX = dict(map(_example, _SECTIONS))
+"""Prompt, correct answer and acceptable answers by formulation."""
+
+
+# Retrieval prompts: the paper's own examples, answers worked out by hand, and every option.
+
 
 every = pytest.mark.parametrize("name", APPENDIX)
 
@@ -98,15 +116,9 @@ def test_a_text_that_does_not_say_it_has_no_answer(name, old, new):
 @every
 @pytest.mark.parametrize(
     "options",
-    [
-        {"order": "steps"},
-        {"order": "shuffled"},
-        {"order": "sorted"},
-        {"order": "shuffled", "distractors": 2},
-        {"chains": 1},
-        {"chains": 7, "distractors": 1},
-    ],
-)
+    [{"order": "steps"}, {"order": "shuffled"}, {"order": "sorted"}, {"order": "shuffled", "distractors": 2},
+     {"chains": 1}, {"chains": 7, "distractors": 1}],
+)  # fmt: skip
 def test_every_option_gives_questions_with_one_answer(name, options):
     one = task(f"retrieval/{name}", **options)
     batch = one.sample("train", 200, 3)

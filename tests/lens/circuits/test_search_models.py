@@ -1,14 +1,26 @@
-"""Circuits of a model without a causal mask, whose heads look ahead of their queries."""
+"""Circuits of a model without a causal mask, and of trained models, where every path counts."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import anchorlab as al
+from anchorlab.errors import SpecError
 from anchorlab.lens import AttentionRule, Explanation, find_circuit
+from anchorlab.lens.circuits import AttentionLosses, rule_cells
 from anchorlab.models import DecoderSpec
 from anchorlab.rng import child_seed
-from anchorlab.tasks import Scoring
-from tests.lens.circuits.test_search import IDENTITY, check_every_path_is_needed, louder, search_batch
+from anchorlab.runs import Store
+from anchorlab.tasks import Scoring, task
+from tests.lens.circuits.test_search import (
+    ASK,
+    IDENTITY,
+    JOIN,
+    check_every_path_is_needed,
+    louder,
+    paths_of,
+    search_batch,
+)
 from tests.lens.hand_built import (
     ANCHOR,
     BROUGHT,
@@ -93,3 +105,55 @@ def test_rests_without_a_mask(rest, read, live):
     found = search.outputs({(0, 0): Explanation("nothing", (AHEAD,)), (1, 0): elsewhere}, live)
     expected = 9 * read * nn.functional.one_hot(search.batch.answers, VOCABULARY).float()
     assert torch.allclose(found[later], expected[later], atol=1e-5)
+
+
+# Circuits of trained models, where every path counts.
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    recipe = al.Recipe(
+        data=al.FixedSample(size=2000),
+        optimiser=al.AdamW(learning_rate=3e-3),
+        batch=100,
+        duration=300,
+        evaluation=al.Evaluation(every=300, size=50),  # seldom: it takes as long as the training
+    )
+    spec = DecoderSpec(layers=2, heads=1, width=32, head_width=32)
+    small = task("anchor/identity", items=(20, 60), size=61)
+    return al.train(small, spec, recipe, seeds=(1, 2), workers=1, store=Store(tmp_path_factory.mktemp("store")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("member", [0, 1])
+def test_a_trained_model_joins_the_key_with_its_anchor_and_reads_it(trained, member):
+    one, model = trained.experiment.task, trained.ensemble()
+    found = find_circuit(model, one, member=member, sequences=128)
+    assert found.heads == ((0, 0), (1, 0)) and found.unexplained == ()
+    assert (1, 0, ASK) in paths_of(found)
+    batch = one.sample("test", 50, 0)
+    roles, length = one.roles(batch), one.shape.length
+    joined = rule_cells(JOIN, roles, length)
+    first = [rule_cells(path.rule, roles, length, batch.inputs) for path in found.paths if path.layer == 0]
+    assert bool((torch.stack(first).any(dim=0) | ~joined).all())  # by role, or as a shift of all
+    assert found.loss < found.model_loss + 0.04
+    assert found.empty_loss > 20 * (found.model_loss + 0.04) and found.minimality > 20
+    search = one.sample("test", 128, child_seed(0, "search"))
+    check_every_path_is_needed(found, AttentionLosses(model.select([member]), one, search))
+
+
+@pytest.mark.slow
+def test_a_run_knows_the_task_that_it_learned(trained):
+    one = trained.experiment.task
+    assert find_circuit(trained, sequences=32) == find_circuit(trained.ensemble(), one, sequences=32)
+    remedy = r"leave it out, or give run\.ensemble\(\) to explain the model on another task"
+    other = task("anchor/two-distances", items=(20, 60), size=61)
+    assert other.shape == one.shape  # so the model could read it
+    with pytest.raises(
+        SpecError, match=rf"^task: is anchor/two-distances, and the run learned anchor/identity; {remedy}$"
+    ):
+        find_circuit(trained, other)
+    with pytest.raises(SpecError, match="the run learned anchor/identity with other settings; leave"):
+        find_circuit(trained, task("anchor/identity", items=(20, 59), size=61))
+    with pytest.raises(SpecError, match=r"^task: is missing; give the task that the model was trained on$"):
+        find_circuit(trained.ensemble())

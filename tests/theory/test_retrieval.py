@@ -1,11 +1,16 @@
-"""Information flow: closed forms, runs, plain sets and a search over all choices agree."""
+"""Information flow along chains, and the hand-built circuit that needs no more layers."""
 
 from math import log
 
 import numpy as np
 import pytest
+import torch
 
 from anchorlab.errors import SpecError
+from anchorlab.lens import look
+from anchorlab.models.model import predict
+from anchorlab.tasks import TokenRetrieval
+from anchorlab.theory import retrieval_circuit
 from anchorlab.theory.information_flow import (
     Flow,
     _next_runs,
@@ -83,12 +88,8 @@ def test_the_first_layer_by_hand():
     assert first[0].tolist() == [True, True, True, False, False, False]  # the query has fetched the first of pair 1
     # behind a mask the second member of a pair hears of the first, which hears of nothing that it shares
     assert held_by_layer(2, causal=True)[1].astype(int).tolist() == [
-        [1, 1, 1, 0, 0, 0],
-        [0, 1, 1, 0, 0, 0],
-        [0, 1, 1, 1, 1, 0],
-        [0, 0, 0, 1, 1, 0],
-        [0, 0, 0, 1, 1, 1],
-    ]
+        [1, 1, 1, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1],
+    ]  # fmt: skip
     assert depth_by_sets(3) == 3
 
 
@@ -98,3 +99,46 @@ def test_no_steps_are_no_chain(depth):
         depth(0)
     with pytest.raises(SpecError, match="heads: 0 heads fetch nothing"):
         Flow(heads=0)
+
+
+# The hand-built circuit, run on sequences: right on all of them, in the least number of layers.
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 7, 8])
+def test_every_query_is_answered_in_the_least_number_of_layers(steps):
+    task = TokenRetrieval(chains=3, steps=steps, symbols=3 * (steps + 1) + 2, implicit_curriculum=False)
+    model = retrieval_circuit(task)
+    assert len(model.blocks) == least_depth(steps, Flow(causal=True, heads=1))
+    batch = task.sample("test", 200, 0)
+    outputs = predict(model, batch.inputs, batch.positions)
+    assert (outputs.argmax(dim=-1) == batch.targets).all()
+    assert outputs.gather(-1, batch.targets.unsqueeze(-1)).min() > 0.999  # one-hot, not merely the largest
+
+
+def test_a_step_on_the_way_is_answered_too():
+    task = TokenRetrieval(chains=2, steps=5, symbols=20, asked_steps=(3,))
+    batch = task.sample("test", 100, 0)
+    model = retrieval_circuit(task)
+    assert len(model.blocks) == 3
+    assert (predict(model, batch.inputs, batch.positions).argmax(dim=-1) == batch.targets).all()
+
+
+def test_heads_do_what_they_are_for():
+    """D = 3: the token before, then the pair that x_0 begins, then the pair that x_1 begins."""
+    task = TokenRetrieval(chains=2, steps=3, symbols=8, implicit_curriculum=False)
+    batch = task.sample("test", 50, 0)
+    record = look(retrieval_circuit(task), batch.inputs, ["blocks.*.attn.hook_pattern"])
+    first, second, third = (record[f"blocks.{layer}.attn.hook_pattern"][0, :, 0] for layer in range(3))
+    assert first[:, 1:].diagonal(dim1=1, dim2=2).min() > 0.999
+    places = {step.name: step.position for step in task.oracle(batch.inputs).trace}
+    rows = torch.arange(50)
+    for query, position in enumerate(batch.positions.tolist()):
+        assert second[rows, position, places[f"query {query} step 1"]].min() > 0.999
+        assert third[rows, position, places[f"query {query} step 2"]].min() > 0.999
+
+
+def test_several_steps_and_graphs_are_refused():
+    with pytest.raises(SpecError, match="asked_steps"):
+        retrieval_circuit(TokenRetrieval())
+    with pytest.raises(SpecError, match="parents"):
+        retrieval_circuit(TokenRetrieval(chains=3, steps=2, parents=((0,), (0, 1)), implicit_curriculum=False))
