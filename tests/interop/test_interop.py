@@ -58,8 +58,6 @@ def drawn(spec, members=2, dtype=torch.float32):
 
 
 # Members in TransformerLens's layout: against that library's conventions written out in numpy.
-
-
 def normalised(x, w, b):
     centred = x - x.mean(axis=-1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5) * w + b
@@ -206,8 +204,6 @@ class TestRefusals:
 
 
 # Members in TransformerLens: against the library's own passes.
-
-
 def test_without_the_library_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformer_lens.config", None)
     monkeypatch.delitem(sys.modules, "anchorlab.interop.bridge", raising=False)

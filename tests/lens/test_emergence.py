@@ -3,18 +3,10 @@
 import pytest
 import torch
 
+from anchorlab import lens
 from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.lens import (
-    Emergence,
-    PathAttention,
-    crossing_order,
-    distinct_counts,
-    emergence,
-    first_crossing,
-    mapping_sequences,
-    path_attention,
-)
+from anchorlab.lens import PathAttention, crossing_order, distinct_counts, emergence, first_crossing, mapping_sequences
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import task
@@ -41,7 +33,7 @@ def test_what_begins_without_end_crosses_when_it_is_first_measured_within():
 
 def test_crossings_of_some_numbers():
     rising = torch.tensor([[0.0, 1.0, 1.0]])
-    found = Emergence((0, 4, 8), {"pair": rising, "loss": 1 - rising})
+    found = lens.Emergence((0, 4, 8), {"pair": rising, "loss": 1 - rising})
     assert found.crossings(0.25, ["pair"])["pair"].tolist() == [1.0]
     assert found.crossings(0.25, ["loss"], falling=True)["loss"].tolist() == [3.0]
     assert list(found.crossings(0.5)) == ["pair", "loss"]
@@ -72,7 +64,7 @@ def test_path_attention_of_a_solver():
         "elsewhere": PathAttention(1, 0, LAST, 0 * LAST),
         "shift": PathAttention(0, 0, both, both - 1),
     }
-    found = path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
+    found = lens.path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
     assert found["broadcast"].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
     assert found["elsewhere"].tolist() == pytest.approx([0, 1 / 9], abs=1e-3)
     uniform = (1 / 9 + float((1 / (ANCHORS + 2)).mean())) / 2
@@ -88,7 +80,7 @@ def test_what_a_path_lacks_is_left_out_of_its_mean():
         "two of a sequence": PathAttention(1, 0, LAST.expand(-1, 2), torch.cat([AFTER, AFTER.where(~lacking, -1)], 1)),
         "nothing": PathAttention(1, 0, LAST, torch.full_like(AFTER, -1)),
     }
-    found = path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
+    found = lens.path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
     for name in ("no key", "no query", "two of a sequence"):
         assert found[name].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
     assert found["nothing"].isnan().all()

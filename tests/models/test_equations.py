@@ -227,8 +227,6 @@ def test_scores_are_masked_and_scaled_queries_on_keys(spec):
 
 
 # The LSTM beside torch's own, on copied weights, and what of it is computed.
-
-
 class Torchs(nn.Module):
     def __init__(self, ours, layers, width):
         super().__init__()

@@ -256,8 +256,6 @@ def test_forward_takes_positions_and_tap(spec):
 
 
 # A user's own module needs nothing of ours.
-
-
 class Recurrent(nn.Module):
     def __init__(self, shape: TaskShape, width: int) -> None:
         super().__init__()

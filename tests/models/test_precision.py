@@ -110,8 +110,6 @@ class Kept:
 
 
 # The precision of a GPU's products, which is a setting of the process.
-
-
 @pytest.fixture
 def cudnn():
     before = torch.backends.cudnn.allow_tf32

@@ -101,8 +101,6 @@ def test_what_is_no_file(tmp_path):
 
 
 # Scores of rankings of two models made by hand: one with a single circuit, one with a backup.
-
-
 def scored(known, *values):
     rankings = Rankings("mine", {"one": dict(zip(UNITS, values, strict=True))})
     return score_rankings(rankings, {"one": known}).row(0, named=True)

@@ -55,8 +55,6 @@ def test_the_number_does_not_show_the_variant():
 
 
 # Truths as files: read back as written, and refused if damaged.
-
-
 def test_a_truth_is_read_back(tmp_path):
     (tmp_path / "one.json").write_text(json.dumps(BACKUP.model_dump(mode="json")))
     assert known_models(tmp_path) == {"one": BACKUP}
@@ -98,8 +96,6 @@ def test_without_a_folder_the_models_are_measured(monkeypatch):
 
 
 # Exported models: usable as they are, and silent about their truth.
-
-
 PAIRS = 30
 EVERY = [name for name in COMPILED if name not in ("identity", "recall")]
 

@@ -57,8 +57,6 @@ def test_the_start_is_that_of_the_paper():
 
 
 # The gradient flow of the noisy associative memory itself, on every score.
-
-
 def probabilities(W):
     """P(y | x) of scores `[output input]`."""
     odds = np.exp(W)
@@ -77,8 +75,6 @@ def matrix_flow(inputs, alpha, times):
 
 
 # Which singular value stores the noise: the flow in two unknowns against the flow of the whole matrix.
-
-
 TIMES = np.array([0.5, 3.0, 40.0, 600.0])
 
 
@@ -126,8 +122,6 @@ def test_what_cannot_be(arguments, message):
 
 
 # The flow in two unknowns against the flow of the whole matrix, and its limits against the ODE itself.
-
-
 FLOW_TIMES = np.array([0.0, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0, 1000.0])
 
 

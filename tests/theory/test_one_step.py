@@ -10,35 +10,11 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.theory.attention_gradient import (
-    FirstStep,
-    first_step,
-    key_query_gradient,
-    leading_order,
-    measured_first_step,
-    with_more_noise,
-)
+from anchorlab.theory import attention_gradient, one_step, one_step_margins
+from anchorlab.theory.attention_gradient import first_step, key_query_gradient, leading_order, with_more_noise
 from anchorlab.theory.noise_logit import largest_rate, noise_logits, safe_rate, target_logit
-from anchorlab.theory.one_step import (
-    ENTRIES,
-    TABLE_2,
-    Moments,
-    feedforward_gradient,
-    feedforward_moments,
-    value_gradient,
-    value_moments,
-    weighted_geometric_sum,
-)
-from anchorlab.theory.one_step_margins import (
-    alpha_hat,
-    attention_bound,
-    attention_spread,
-    draw_margins,
-    feedforward_bound,
-    feedforward_spread,
-    repeated_token,
-    shares_of,
-)
+from anchorlab.theory.one_step import ENTRIES, TABLE_2, Moments, value_gradient, value_moments, weighted_geometric_sum
+from anchorlab.theory.one_step_margins import alpha_hat, attention_bound, attention_spread, draw_margins, repeated_token
 from anchorlab.theory.uniform_recall import Sequences, UniformRecall
 from tests.theory.enumerated_recall import enumerate_recall
 
@@ -88,7 +64,7 @@ def test_gradients_by_counting_are_those_of_autograd():
     model = OneLayer(outputs=7, width=11)
     model.loss(sample).backward()
     feedforward = model.projected(model.feedforward.grad)
-    assert feedforward[:, 0].tolist() == pytest.approx(feedforward_gradient(sample, 6))
+    assert feedforward[:, 0].tolist() == pytest.approx(one_step.feedforward_gradient(sample, 6))
     assert feedforward[:, 1:].abs().max() < 1e-12
     assert model.projected(model.value.grad).numpy() == pytest.approx(value_gradient(sample, 6), abs=1e-12)
     assert model.key_query.grad.abs().max() < 1e-12
@@ -113,7 +89,7 @@ def test_exact_moments_of_table_2_by_enumeration(entry):
 
 @pytest.mark.parametrize(("name", "output"), [("noise", TOKENS), ("other", 1), ("other", 0)])
 def test_exact_moments_of_lemma_d1_by_enumeration(name, output):
-    check_moments(feedforward_moments(LAW, name), 1 / (TOKENS + 1) - (EVERYTHING.targets == output))
+    check_moments(one_step.feedforward_moments(LAW, name), 1 / (TOKENS + 1) - (EVERYTHING.targets == output))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +143,9 @@ def test_what_has_no_sum_is_refused():
 def test_margins_are_those_of_one_gradient_step(monkeypatch, block):
     monkeypatch.setattr("anchorlab.theory.uniform_recall._BLOCK_TOKENS", block)  # draws that lie across blocks too
     law, samples, draws = UniformRecall(6, 12, 0.4), 50, 4
-    shares = np.concatenate([shares_of(law.draw(generator(0, "test"), 2).tokens, 7), repeated_token(law)])
+    shares = np.concatenate(
+        [one_step_margins.shares_of(law.draw(generator(0, "test"), 2).tokens, 7), repeated_token(law)]
+    )
     found = draw_margins(law, samples, draws, shares, generator(0, "margins"))
     blocks = list(law.blocks(generator(0, "margins"), samples * draws))
     tokens = np.concatenate([one.tokens for one in blocks], axis=1)
@@ -175,7 +153,7 @@ def test_margins_are_those_of_one_gradient_step(monkeypatch, block):
     for draw in range(draws):
         rows = slice(draw * samples, (draw + 1) * samples)
         sample = type(blocks[0])(tokens[:, rows], targets[rows], targets[rows])
-        feedforward = -feedforward_gradient(sample, 6)
+        feedforward = -one_step.feedforward_gradient(sample, 6)
         attention = shares @ -value_gradient(sample, 6).T
         assert found.feedforward[draw] == pytest.approx(feedforward[-1] - feedforward[:-1].max())
         assert found.attention[draw] == pytest.approx(attention[:, -1] - attention[:, :-1].max(axis=1))
@@ -193,7 +171,7 @@ def test_spreads_by_enumeration():
     assert found.mean == pytest.approx(mean)
     assert found.deviation == pytest.approx(sqrt(everything.mean((values - mean) ** 2) / 16))
     answered = everything.targets == 5
-    found = feedforward_spread(law, 9)
+    found = one_step_margins.feedforward_spread(law, 9)
     assert found.mean == pytest.approx(everything.mean(answered))
     assert found.deviation == pytest.approx(sqrt(everything.mean((answered - 0.3) ** 2) / 9))
 
@@ -210,13 +188,11 @@ def test_the_repeated_token():
 def test_bounds_by_hand():
     law = UniformRecall(4, 8, 0.5)
     logarithm = log(2 * 5 / 0.1)
-    assert feedforward_bound(law, 25, 0.1) == pytest.approx(sqrt(logarithm) / 5)
+    assert one_step_margins.feedforward_bound(law, 25, 0.1) == pytest.approx(sqrt(logarithm) / 5)
     assert attention_bound(law, 25, 0.1) == pytest.approx(sqrt((1 / 32 + 1 / 16) * logarithm) / 5 + logarithm / 25)
 
 
 # The noise's logit against the exact step of W_F, and its learning rates against the steps themselves.
-
-
 def test_the_first_step_is_that_of_the_feedforward_layer():
     law = UniformRecall(50, 40, 0.3)
     assert noise_logits(50, 0.3, rate=2.0, steps=1)[1] == pytest.approx(first_step(law, 2.0).feedforward[-1])
@@ -251,7 +227,7 @@ def test_the_gradient_is_that_of_autograd():
     law = UniformRecall(5, 8, 0.3)
     sample = law.draw(generator(0, "sample"), 30)
     random = generator(0, "weights")
-    weights = FirstStep(random.normal(size=6), random.normal(size=(6, 6)))
+    weights = attention_gradient.FirstStep(random.normal(size=6), random.normal(size=(6, 6)))
     model = OneLayer(outputs=6, width=9)
     model.set(model.value, torch.from_numpy(weights.value))
     model.set(model.feedforward, torch.from_numpy(weights.feedforward)[:, None] * torch.eye(6)[0].double())
@@ -302,7 +278,7 @@ def test_short_sequences_turn_the_sign_of_the_other_tokens():
 def test_a_step_on_drawn_sequences_comes_to_the_exact_one():
     law = UniformRecall(6, 20, 0.4)
     drawn = law.draw(generator(0, "test"), 60_000)
-    measured, exact = measured_first_step(law, drawn, 2.0), first_step(law, 2.0)
+    measured, exact = attention_gradient.measured_first_step(law, drawn, 2.0), first_step(law, 2.0)
     np.testing.assert_allclose(measured.feedforward, exact.feedforward, atol=0.02)
     np.testing.assert_allclose(measured.value, exact.value, atol=0.02)
 

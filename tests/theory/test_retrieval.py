@@ -10,17 +10,8 @@ from anchorlab.errors import SpecError
 from anchorlab.lens import look
 from anchorlab.models.model import predict
 from anchorlab.tasks import TokenRetrieval
-from anchorlab.theory import retrieval_circuit
-from anchorlab.theory.information_flow import (
-    Flow,
-    _next_runs,
-    depth_by_runs,
-    depth_by_search,
-    depth_by_sets,
-    held_by_layer,
-    least_depth,
-    lower_bound,
-)
+from anchorlab.theory import information_flow, retrieval_circuit
+from anchorlab.theory.information_flow import Flow, _next_runs, depth_by_runs, depth_by_sets, least_depth, lower_bound
 
 FREE, CAUSAL, ONE, CAUSAL_ONE = Flow(), Flow(causal=True), Flow(heads=1), Flow(causal=True, heads=1)
 
@@ -36,7 +27,7 @@ def test_runs_are_all_that_the_sets_hold(flow):
     for steps in range(1, 21):
         place = np.arange(2 * steps + 1)
         low, high = place - 1, place
-        for depth, held in enumerate(held_by_layer(steps, flow.causal)):
+        for depth, held in enumerate(information_flow.held_by_layer(steps, flow.causal)):
             pieces = np.arange(-1, 2 * steps + 1)
             assert (held == ((low[:, None] <= pieces) & (pieces <= high[:, None]))).all()
             low, high = _next_runs(low, high, depth, flow)
@@ -52,7 +43,7 @@ def test_runs_and_closed_form_agree_further_out(flow):
 @pytest.mark.parametrize("causal", [False, True])
 def test_no_choices_of_one_head_do_better(causal):
     for steps in range(1, 14):
-        assert depth_by_search(steps, causal) == least_depth(steps, Flow(causal, heads=1))
+        assert information_flow.depth_by_search(steps, causal) == least_depth(steps, Flow(causal, heads=1))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -83,17 +74,19 @@ def test_the_bound_holds_and_is_missed_by_at_most_one():
 def test_the_first_layer_by_hand():
     """D = 2 without a mask: s_0 gets e_1 in the first layer and e_4 = x_2 from s_3 in the second."""
     assert depth_by_sets(2) == 2
-    start, first, _ = held_by_layer(2)
+    start, first, _ = information_flow.held_by_layer(2)
     assert start.sum(axis=1).tolist() == [2] * 5  # a symbol and a position each
     assert first[0].tolist() == [True, True, True, False, False, False]  # the query has fetched the first of pair 1
     # behind a mask the second member of a pair hears of the first, which hears of nothing that it shares
-    assert held_by_layer(2, causal=True)[1].astype(int).tolist() == [
+    assert information_flow.held_by_layer(2, causal=True)[1].astype(int).tolist() == [
         [1, 1, 1, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1],
     ]  # fmt: skip
     assert depth_by_sets(3) == 3
 
 
-@pytest.mark.parametrize("depth", [lower_bound, least_depth, depth_by_sets, depth_by_runs, depth_by_search])
+@pytest.mark.parametrize(
+    "depth", [lower_bound, least_depth, depth_by_sets, depth_by_runs, information_flow.depth_by_search]
+)
 def test_no_steps_are_no_chain(depth):
     with pytest.raises(SpecError, match="steps: 0 steps make no chain"):
         depth(0)
@@ -102,8 +95,6 @@ def test_no_steps_are_no_chain(depth):
 
 
 # The hand-built circuit, run on sequences: right on all of them, in the least number of layers.
-
-
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 7, 8])
 def test_every_query_is_answered_in_the_least_number_of_layers(steps):
     task = TokenRetrieval(chains=3, steps=steps, symbols=3 * (steps + 1) + 2, implicit_curriculum=False)

@@ -7,18 +7,8 @@ import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.circuits import (
-    AFTER_SAME,
-    EVERYWHERE,
-    RESTS,
-    SAME,
-    AttentionRule,
-    Explanation,
-    attention_map,
-    hypotheses,
-    rule_cells,
-    rule_places,
-)
+from anchorlab.lens import circuits
+from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, SAME, AttentionRule, Explanation, attention_map, hypotheses
 from anchorlab.lens.circuits.explanation import Roles, rest_map
 from anchorlab.lens.circuits.hypotheses import resolved, rule_attention
 
@@ -84,14 +74,14 @@ def test_cells_are_those_listed(rule):
     for row, query in product(range(2), range(LENGTH)):
         for key in keys_of(rule, row, query):
             expected[row, query, key] = True
-    assert torch.equal(rule_cells(rule, ROLES, LENGTH, TOKENS), expected)
+    assert torch.equal(circuits.rule_cells(rule, ROLES, LENGTH, TOKENS), expected)
 
 
 def test_places_by_hand():
     """Both are -1 where one is missing; a single instance is the key of all; a place before the first is none."""
 
     def places(query: str, key: str | int) -> tuple[list[list[int]], list[list[int]]]:
-        queries, keys = rule_places(AttentionRule(query, key), ROLES, LENGTH)
+        queries, keys = circuits.rule_places(AttentionRule(query, key), ROLES, LENGTH)
         return queries.tolist(), keys.tolist()
 
     assert places("query", "first") == ([[4, 5], [4, -1]], [[0, 2], [1, -1]])
@@ -100,7 +90,7 @@ def test_places_by_hand():
     assert places("first", 1) == ([[-1, 2], [1, -1]], [[-1, 1], [0, -1]])
     assert places(EVERYWHERE, 4) == ([[-1, -1, -1, -1, 4, 5]] * 2, [[-1, -1, -1, -1, 0, 1]] * 2)
     assert places(EVERYWHERE, "marker") == ([[0, 1, 2, 3, 4, 5]] * 2, [[3] * 6] * 2)
-    queries, keys = rule_places(AttentionRule(EVERYWHERE, "marker"), ROLES, LENGTH, causal=True)
+    queries, keys = circuits.rule_places(AttentionRule(EVERYWHERE, "marker"), ROLES, LENGTH, causal=True)
     assert (queries.tolist(), keys.tolist()) == ([[-1, -1, -1, 3, 4, 5]] * 2, [[-1, -1, -1, 3, 3, 3]] * 2)
 
 
@@ -126,7 +116,7 @@ def test_rests_by_hand():
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("rest", RESTS)
+@pytest.mark.parametrize("rest", circuits.RESTS)
 def test_maps_are_those_listed(rest, causal):
     """Of every single rule, and of every two."""
     rules = fitting_rules()
@@ -150,13 +140,13 @@ def test_maps_are_those_listed(rest, causal):
 )
 def test_a_rule_that_does_not_fit_says_so(rule, problem):
     with pytest.raises(SpecError) as caught:
-        rule_cells(rule, ROLES, LENGTH)
+        circuits.rule_cells(rule, ROLES, LENGTH)
     assert str(caught.value).startswith(problem)
 
 
 def test_rules_about_the_same_token_have_no_single_place():
     with pytest.raises(SpecError, match=r"rule\.key"):
-        rule_places(AttentionRule("query", AFTER_SAME), ROLES, LENGTH)
+        circuits.rule_places(AttentionRule("query", AFTER_SAME), ROLES, LENGTH)
 
 
 def test_explanations_in_words_and_with_one_rule_less():
@@ -174,8 +164,6 @@ def test_explanations_in_words_and_with_one_rule_less():
 
 
 # Hypotheses about a head, from where it looks: against patterns written by hand.
-
-
 def test_attention_along_a_rule_by_hand():
     pattern = torch.zeros(2, LENGTH, LENGTH)
     pattern[0, 4, 0], pattern[0, 5, 2], pattern[1, 4, 1], pattern[1, 5, 5] = 0.5, 0.25, 0.75, 1.0
@@ -212,7 +200,7 @@ def test_rules_for_every_position_by_roles():
 def rules_tried(pattern: Tensor, tokens: Tensor | None = None, roles: Roles = ROLES) -> list[tuple[AttentionRule, ...]]:
     """The sets of rules in their order; each is checked to come with each rest, the simplest first."""
     found = hypotheses(pattern, roles, tokens)
-    assert len(found) == len(set(found)) and [one.rest for one in found] == [*RESTS] * (len(found) // 3)
+    assert len(found) == len(set(found)) and [one.rest for one in found] == [*circuits.RESTS] * (len(found) // 3)
     return [one.rules for one in found[::3]]
 
 

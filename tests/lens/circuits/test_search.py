@@ -17,26 +17,8 @@ from anchorlab.models import FNNSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import AnchorFunction, Batch, NoisyRecall, Task, TokenRetrieval, task
 from anchorlab.theory import retrieval_circuit
-from tests.lens.hand_built import (
-    ANCHOR,
-    BROUGHT,
-    HEAD_WIDTH,
-    HEADS,
-    LENGTH,
-    PREDICTED,
-    SHAPE,
-    TOKEN,
-    VOCABULARY,
-    blank,
-    carrying,
-    everywhere,
-    identity_solver,
-    induction_circuit,
-    matching,
-    shifting,
-    stacked,
-    where,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHOR, BROUGHT, HEAD_WIDTH, HEADS, LENGTH, TOKEN, VOCABULARY, blank, identity_solver
 
 IDENTITY = task("anchor/identity", length=LENGTH, anchors=(ANCHOR,), items=(4, 11), size=VOCABULARY)
 JOIN, ASK = AttentionRule("key 1", "anchor 1"), AttentionRule("asked", "key 1")
@@ -129,10 +111,10 @@ def test_useless_heads_and_layers_are_no_part_of_it():
     with_useless_heads(
         module, *((layer, head) for layer in range(4) for head in range(HEADS) if (layer, head) not in own)
     )
-    shifting(module, 1, 2, 1)
-    carrying(module, 1, 2, TOKEN, BROUGHT)
-    matching(module, 3, 1, everywhere(), where(BROUGHT, ANCHOR))
-    carrying(module, 3, 1, TOKEN, PREDICTED)
+    hand_built.shifting(module, 1, 2, 1)
+    hand_built.carrying(module, 1, 2, TOKEN, BROUGHT)
+    hand_built.matching(module, 3, 1, hand_built.everywhere(), hand_built.where(BROUGHT, ANCHOR))
+    hand_built.carrying(module, 3, 1, TOKEN, hand_built.PREDICTED)
     found = find_circuit(louder(module), IDENTITY, sequences=128)
     assert paths_of(found) == {(1, 2, JOIN), (3, 1, ASK)}
     assert len(found.explanations) == 12 and found.unexplained == ()
@@ -160,9 +142,9 @@ def test_useless_heads_and_layers_are_no_part_of_it():
     ids=["retrieval", "recall"],
 )  # fmt: skip
 def test_the_induction_circuit(one, rules):
-    module = louder(with_useless_heads(induction_circuit(), (0, 1), (0, 2), (1, 1), (1, 2)))
+    module = louder(with_useless_heads(hand_built.induction_circuit(), (0, 1), (0, 2), (1, 1), (1, 2)))
     found = find_circuit(module, one, sequences=128)
-    assert one.shape == SHAPE
+    assert one.shape == hand_built.SHAPE
     assert paths_of(found) == {(layer, 0, rule) for layer, rule in enumerate(rules)}
     check_every_path_is_needed(found, search_batch(module, one, 128))
 
@@ -317,7 +299,7 @@ def test_the_same_seed_gives_the_same_circuit(solved):
 
 def test_a_member_is_chosen_and_attention_may_do_nothing(solved):
     """The first member predicts nothing, so that no attention is needed; what share of nothing it does is no number."""
-    pair = stacked(blank(layers=2), louder(identity_solver()))
+    pair = hand_built.stacked(blank(layers=2), louder(identity_solver()))
     assert find_circuit(pair, IDENTITY, sequences=64, member=1) == solved
     empty = find_circuit(pair, IDENTITY, sequences=64)
     assert empty.paths == () and set(empty.explanations.values()) == {Explanation("uniform")}
@@ -391,7 +373,7 @@ def test_a_member_that_diverged_is_refused_and_its_neighbour_is_not(solved):
     diverged = identity_solver()
     with torch.no_grad():
         dict(diverged.named_parameters())["unembed.W_U"].fill_(torch.nan)
-    pair = stacked(diverged, louder(identity_solver()))
+    pair = hand_built.stacked(diverged, louder(identity_solver()))
     for threshold in (None, 0.1):
         with pytest.raises(SpecError, match=r"^model: has a loss of nan; choose a member or a checkpoint that did not"):
             find_circuit(pair, IDENTITY, sequences=64, threshold=threshold)

@@ -12,46 +12,24 @@ from anchorlab.models import DecoderSpec
 from anchorlab.rng import child_seed
 from anchorlab.runs import Store
 from anchorlab.tasks import Scoring, task
-from tests.lens.circuits.test_search import (
-    ASK,
-    IDENTITY,
-    JOIN,
-    check_every_path_is_needed,
-    louder,
-    paths_of,
-    search_batch,
-)
-from tests.lens.hand_built import (
-    ANCHOR,
-    BROUGHT,
-    HEAD_WIDTH,
-    HEADS,
-    LENGTH,
-    POSITION,
-    PREDICTED,
-    SHAPE,
-    TOKEN,
-    VOCABULARY,
-    blank,
-    carrying,
-    everywhere,
-    identity_solver,
-    matching,
-    reading,
-    where,
-)
+from tests.lens import hand_built
+from tests.lens.circuits import test_search
+from tests.lens.circuits.test_search import ASK, IDENTITY, JOIN, check_every_path_is_needed, louder, search_batch
+from tests.lens.hand_built import BROUGHT, HEADS, LENGTH, POSITION, PREDICTED, TOKEN, VOCABULARY, carrying, matching
 
 
 def looking_ahead() -> nn.Module:
     """A solver without a mask: the anchor looks at the next position, which is its key, and all read the anchor."""
-    module, further = blank(layers=2), torch.eye(LENGTH).roll(-1, dims=1)
+    module, further = hand_built.blank(layers=2), torch.eye(LENGTH).roll(-1, dims=1)
     further[0] = 0  # the first position is nobody's next, so that the last looks everywhere alike
-    matching(module, 0, 0, reading(POSITION), reading(POSITION, further))
+    matching(module, 0, 0, hand_built.reading(POSITION), hand_built.reading(POSITION, further))
     carrying(module, 0, 0, TOKEN, BROUGHT)
-    matching(module, 1, 0, everywhere(), where(TOKEN, ANCHOR))
+    matching(module, 1, 0, hand_built.everywhere(), hand_built.where(TOKEN, hand_built.ANCHOR))
     carrying(module, 1, 0, BROUGHT, PREDICTED)
     plain = {"layer_norm": False, "feed_forward": False, "mask": False}
-    unmasked = DecoderSpec(layers=2, heads=HEADS, width=PREDICTED.stop, head_width=HEAD_WIDTH, **plain).build(SHAPE)
+    unmasked = DecoderSpec(
+        layers=2, heads=HEADS, width=PREDICTED.stop, head_width=hand_built.HEAD_WIDTH, **plain
+    ).build(hand_built.SHAPE)
     unmasked.load_state_dict(louder(module).state_dict())
     return unmasked
 
@@ -66,7 +44,10 @@ def test_the_circuit_of_a_model_without_a_mask(asked):
     So every loss follows from how often each token stands in the sequence: a logit is 9 times what reaches the answer.
     """
     one, module = IDENTITY.model_copy(update={"scoring": Scoring(positions=(asked,))}), looking_ahead()
-    assert not search_batch(module, one, 64).causal and search_batch(louder(identity_solver()), IDENTITY, 64).causal
+    assert (
+        not search_batch(module, one, 64).causal
+        and search_batch(louder(hand_built.identity_solver()), IDENTITY, 64).causal
+    )
     found = find_circuit(module, one, sequences=64)
     rules = {(layer, head): () for layer in range(2) for head in range(HEADS)} | {(0, 0): (AHEAD,), (1, 0): (READ,)}
     assert found.explanations == {head: Explanation("uniform", chosen) for head, chosen in rules.items()}
@@ -108,8 +89,6 @@ def test_rests_without_a_mask(rest, read, live):
 
 
 # Circuits of trained models, where every path counts.
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     recipe = al.Recipe(
@@ -130,7 +109,7 @@ def test_a_trained_model_joins_the_key_with_its_anchor_and_reads_it(trained, mem
     one, model = trained.experiment.task, trained.ensemble()
     found = find_circuit(model, one, member=member, sequences=128)
     assert found.heads == ((0, 0), (1, 0)) and found.unexplained == ()
-    assert (1, 0, ASK) in paths_of(found)
+    assert (1, 0, ASK) in test_search.paths_of(found)
     batch = one.sample("test", 50, 0)
     roles, length = one.roles(batch), one.shape.length
     joined = rule_cells(JOIN, roles, length)

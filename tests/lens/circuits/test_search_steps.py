@@ -16,28 +16,10 @@ from anchorlab.lens.look.inputs import as_ensemble
 from anchorlab.models import FNNSpec, VectorSpec
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise
-from tests.lens.circuits.test_search import (
-    ASK,
-    IDENTITY,
-    JOIN,
-    check_every_path_is_needed,
-    louder,
-    paths_of,
-    search_batch,
-)
-from tests.lens.hand_built import (
-    ANCHOR,
-    BROUGHT,
-    PREDICTED,
-    TOKEN,
-    blank,
-    carrying,
-    everywhere,
-    identity_solver,
-    matching,
-    shifting,
-    where,
-)
+from tests.lens import hand_built
+from tests.lens.circuits import test_search
+from tests.lens.circuits.test_search import ASK, IDENTITY, JOIN, check_every_path_is_needed, louder, search_batch
+from tests.lens.hand_built import ANCHOR, BROUGHT, PREDICTED, TOKEN, blank, carrying, everywhere, identity_solver, where
 
 
 class LossesByTable(AttentionLosses):
@@ -83,9 +65,9 @@ def twice_joined() -> nn.Module:
     """With two heads in the first layer that bring each token to the next position; either is enough."""
     module = blank(layers=2)
     for head in (0, 2):
-        shifting(module, 0, head, 1)
+        hand_built.shifting(module, 0, head, 1)
         carrying(module, 0, head, TOKEN, BROUGHT)
-    matching(module, 1, 0, everywhere(), where(BROUGHT, ANCHOR))
+    hand_built.matching(module, 1, 0, everywhere(), where(BROUGHT, ANCHOR))
     carrying(module, 1, 0, TOKEN, PREDICTED)
     return louder(module)
 
@@ -109,7 +91,7 @@ def test_a_path_that_does_what_another_does_is_no_part_of_the_circuit():
 def test_the_search_leaves_no_path_that_does_what_another_does():
     module = twice_joined()
     found = find_circuit(module, IDENTITY, rise=0.02, sequences=64)
-    assert paths_of(found) in ({(0, 0, JOIN), (1, 0, ASK)}, {(0, 2, JOIN), (1, 0, ASK)})
+    assert test_search.paths_of(found) in ({(0, 0, JOIN), (1, 0, ASK)}, {(0, 2, JOIN), (1, 0, ASK)})
     assert found.threshold == pytest.approx(search_batch(module, IDENTITY, 64).loss({}) + 0.02)
     check_every_path_is_needed(found, search_batch(module, IDENTITY, 64))
     assert found.minimality > 20
@@ -130,8 +112,6 @@ def test_a_path_is_cut_only_if_the_loss_is_allowed_with_its_keys_hidden_and_with
 
 
 # Passes that begin at the first new block give what whole passes give.
-
-
 CHAINS = task("retrieval/minimal", chains=2, steps=2)
 FIRST_PAIR, FIRST = AttentionRule("x1 of pair 1", "x0 of pair 1"), AttentionRule("query x0", "x1 of pair 1")
 EXPLANATIONS = (

@@ -10,27 +10,8 @@ from anchorlab.lens import Intervention, Operand, look, patch, patch_paths, stee
 from anchorlab.models import DecoderSpec
 from anchorlab.tasks.batch import Batch
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import (
-    ANCHOR,
-    ANCHORS,
-    BROUGHT,
-    HEADS,
-    INPUTS,
-    KEYS,
-    LENGTH,
-    PATTERN_1,
-    PREDICTED,
-    ROWS,
-    SHAPE,
-    TOKEN,
-    blank,
-    carrying,
-    identity_solver,
-    other_anchor,
-    shifting,
-    stacked,
-    turned_solver,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHORS, BROUGHT, HEADS, INPUTS, KEYS, LENGTH, PREDICTED, identity_solver, stacked
 from tests.lens.hand_built import INPUTS as CLEAN
 
 
@@ -38,7 +19,7 @@ def other_key():
     """The same sequences with another token after the anchor, one that stands nowhere else."""
     absent = torch.tensor([next(token for token in range(12) if token not in row.tolist()) for row in CLEAN])
     found = CLEAN.clone()
-    found[ROWS, ANCHORS + 1] = absent
+    found[hand_built.ROWS, ANCHORS + 1] = absent
     return found, absent.unsqueeze(1)
 
 
@@ -48,7 +29,7 @@ class TestAnotherKey:
     @pytest.mark.parametrize("into", ["corrupted", "clean"])
     def test_one_head_at_one_position_holds_everything(self, into):
         corrupted, answers = other_key()
-        both = stacked(identity_solver(), turned_solver())
+        both = stacked(identity_solver(), hand_built.turned_solver())
         found = patch(both, CLEAN, corrupted, KEYS, answers, into=into)
         expected = torch.zeros(2, 2, 3, LENGTH, dtype=torch.float64)
         expected[0, 1, 0, -1] = expected[1, 1, 2, -1] = 1
@@ -76,7 +57,9 @@ class TestAnotherKey:
 
     def test_map_and_table(self):
         corrupted, answers = other_key()
-        found = patch(stacked(identity_solver(), turned_solver()), CLEAN, corrupted, KEYS, answers, over="head")
+        found = patch(
+            stacked(identity_solver(), hand_built.turned_solver()), CLEAN, corrupted, KEYS, answers, over="head"
+        )
         assert torch.allclose(found.map(member=1), torch.tensor([[0, 0, 0], [0, 0, 1]]).double(), atol=1e-5)
         with pytest.raises(SpecError, match=r"member: head 0 of one .*map\(member=0\)"):
             found.map()
@@ -90,7 +73,7 @@ class TestAnotherAnchor:
     """Both anchors are marked by the shifting head; with two marks or none, both answers are equally likely."""
 
     def test_the_shifting_head(self):
-        *pairs, places = other_anchor()
+        *pairs, places = hand_built.other_anchor()
         model = identity_solver()
         heads = patch(model, *pairs, over="head")
         assert heads.recovered[0, 0, 0].item() == pytest.approx(1, abs=1e-5)
@@ -103,10 +86,10 @@ class TestAnotherAnchor:
 
 def test_agrees_with_a_look_written_out():
     corrupted, answers = other_key()
-    found = patch(identity_solver(), CLEAN, corrupted, KEYS, answers, site=PATTERN_1, over="query")
-    change = Intervention(site=PATTERN_1, where={"query": 4}, rule="patch", may_do_nothing=True)
+    found = patch(identity_solver(), CLEAN, corrupted, KEYS, answers, site=hand_built.PATTERN_1, over="query")
+    change = Intervention(site=hand_built.PATTERN_1, where={"query": 4}, rule="patch", may_do_nothing=True)
     output = look(identity_solver(), corrupted, interventions=change, patch_inputs=CLEAN)["output"][0, :, -1]
-    expected = (output[ROWS, KEYS[:, 0]] - output[ROWS, answers[:, 0]]).double().mean()
+    expected = (output[hand_built.ROWS, KEYS[:, 0]] - output[hand_built.ROWS, answers[:, 0]]).double().mean()
     assert found.difference[0, 0, 4].item() == pytest.approx(expected.item(), abs=1e-6)
 
 
@@ -162,9 +145,7 @@ def test_an_unknown_run_is_named(solver):
 
 
 # Path patching of hand-built models in which it is known which head hands what to which.
-
-
-SOME_CLEAN, OTHER_ANCHOR, SOME_KEYS, MOVED_KEYS, _ = other_anchor()
+SOME_CLEAN, OTHER_ANCHOR, SOME_KEYS, MOVED_KEYS, _ = hand_built.other_anchor()
 
 
 @pytest.mark.parametrize("into", ["corrupted", "clean"])
@@ -186,13 +167,13 @@ def chain():
     Layer 0 brings the token before to every position. Layer 1 writes it to the prediction. Layer 2 adds the prediction
     of the position before: at the end the token two before it, by layer 1, and the token three before it.
     """
-    module = blank(layers=3)
-    shifting(module, 0, 0, 1)
-    carrying(module, 0, 0, TOKEN, BROUGHT)
-    shifting(module, 1, 0, 0)
-    carrying(module, 1, 0, BROUGHT, PREDICTED)
-    shifting(module, 2, 0, 1)
-    carrying(module, 2, 0, PREDICTED, PREDICTED)
+    module = hand_built.blank(layers=3)
+    hand_built.shifting(module, 0, 0, 1)
+    hand_built.carrying(module, 0, 0, hand_built.TOKEN, BROUGHT)
+    hand_built.shifting(module, 1, 0, 0)
+    hand_built.carrying(module, 1, 0, BROUGHT, PREDICTED)
+    hand_built.shifting(module, 2, 0, 1)
+    hand_built.carrying(module, 2, 0, PREDICTED, PREDICTED)
     return module
 
 
@@ -224,7 +205,7 @@ def test_agrees_with_the_steps_written_out(through):
         torch.randint(6, 12, (8, 1), generator=generator),
     )
     spec = DecoderSpec(layers=3, heads=HEADS, width=12, head_width=4, hidden=9)
-    model = initialise(spec, SHAPE, [3, 4], dtype=torch.float64)
+    model = initialise(spec, hand_built.SHAPE, [3, 4], dtype=torch.float64)
     found = patch_paths(
         model, clean, corrupted, [(0, 1)], [(2, 2)], answers, others, inputs=["k"], through_feed_forward=through
     )
@@ -284,8 +265,6 @@ def test_errors_of_paths_name_the_remedy(solver, senders, receivers, inputs, mes
 
 
 # Steering of the hand-built identity solver, whose stream is one-hot in blocks: what each direction does is known.
-
-
 STREAM, LAST = "blocks.*.hook_resid_post", "blocks.1.hook_resid_post"
 WITHOUT_0 = (KEYS != 0).squeeze(1)
 """The sequences whose key is not token 0."""
@@ -309,7 +288,7 @@ def test_a_prediction_rises_in_a_straight_line():
 
 def test_a_mark_draws_the_attention_of_the_next_layer():
     """A mark like that after the anchor at position 0: as strong as the true one at 1, alone from 2 on."""
-    model, there, direction = identity_solver(), INPUTS[:, :1], coordinate(BROUGHT[ANCHOR])
+    model, there, direction = identity_solver(), INPUTS[:, :1], coordinate(BROUGHT[hand_built.ANCHOR])
     found = steer(model, INPUTS, there, direction, "blocks.0.hook_resid_post", [0, 1, 2], where={"position": 0})
     assert torch.allclose(found.curve("logit")[0, 0], torch.tensor([0, 0.5, 1]).double(), atol=1e-5)
     for targets, logit in ((there, 0), (INPUTS.gather(1, ANCHORS.unsqueeze(1)), 1)):

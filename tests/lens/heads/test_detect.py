@@ -229,8 +229,6 @@ def test_sequences_alone_are_no_batch(solvers):
 
 
 # A table from parts of a look equals that of the whole, and the first token is told from a broadcast's source.
-
-
 # no token occurs twice in the first three sequences, so that induction applies to later parts alone
 SEQUENCES = torch.tensor(
     [[0, 1, 2, 3, 4], [5, 4, 3, 2, 1], [6, 1, 3, 5, 0], [1, 1, 2, 1, 2], [0, 3, 0, 3, 3], [1, 2, 3, 4, 1]]

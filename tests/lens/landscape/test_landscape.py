@@ -6,16 +6,9 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.landscape import subsets
 from anchorlab.lens.landscape.roles import role_map
-from anchorlab.lens.landscape.subsets import (
-    closed_upwards,
-    exchangeable,
-    minimal,
-    most_disjoint,
-    shapley_interactions,
-    shapley_values,
-    sizes,
-)
+from anchorlab.lens.landscape.subsets import minimal, most_disjoint, shapley_interactions, shapley_values, sizes
 from anchorlab.tasks import task
 from tests.lens.landscape.hand_made import UNITS, made, parallel, two_of_three
 
@@ -132,7 +125,7 @@ def test_interactions_are_values_of_a_pair_as_one_minus_values_of_each_alone():
 def test_closure_and_minimal_sets(share):
     for table in (tables := random_families(6, share)):
         sets = sets_of(table)
-        assert sets_of(closed_upwards(table)) == {
+        assert sets_of(subsets.closed_upwards(table)) == {
             members(n) for n in range(64) if any(one <= members(n) for one in sets)
         }
         assert sets_of(minimal(table)) == {one for one in sets if not any(other < one for other in sets)}
@@ -168,7 +161,7 @@ def test_disjoint_sets_of_many_units():
 
 def test_exchangeable_units():
     tables, enough = random_families(4, 0.15, seed=5), random_families(4, 0.3, seed=6)
-    for found, table, wide in zip(exchangeable(tables, enough), tables, enough, strict=True):
+    for found, table, wide in zip(subsets.exchangeable(tables, enough), tables, enough, strict=True):
         for unit, other in permutations(range(4), 2):
             expected = any(
                 unit in one and other not in one and one - {unit} | {other} in sets_of(wide) for one in sets_of(table)
@@ -178,8 +171,6 @@ def test_exchangeable_units():
 
 
 # The roles of positions, from roles written by hand.
-
-
 IDENTITY = task("anchor/identity", length=6)
 
 
@@ -217,8 +208,6 @@ def test_bad_roles_are_one_line(monkeypatch, roles, message):
 
 
 # What follows from a table of losses, on games whose minimal sets are known.
-
-
 def majority(kept):
     """Any three of the five."""
     return len(kept) >= 3

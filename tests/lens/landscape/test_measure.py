@@ -14,27 +14,12 @@ from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import (
-    ANCHOR,
-    BROUGHT,
-    HEADS,
-    LENGTH,
-    SHARP,
-    TOKEN,
-    VOCABULARY,
-    blank,
-    carrying,
-    drawn,
-    everywhere,
-    identity_solver,
-    matching,
-    shifting,
-    stacked,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHOR, BROUGHT, HEADS, TOKEN, VOCABULARY, carrying, drawn, identity_solver, shifting
 from tests.lens.hand_built import PREDICTED as PREDICTION
 from tests.lens.hand_built import where as holding
 
-IDENTITY = task("anchor/identity", length=LENGTH, anchors=(ANCHOR,), items=(4, 11), size=VOCABULARY)
+IDENTITY = task("anchor/identity", length=hand_built.LENGTH, anchors=(ANCHOR,), items=(4, 11), size=VOCABULARY)
 MEASURE = import_module("anchorlab.lens.landscape.measure")
 UNITS = ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")
 LOUD = 8.0
@@ -42,12 +27,12 @@ LOUD = 8.0
 
 def with_backup():
     """The identity solver with a backup: heads 0.0 and 0.2 both bring the token before; 1.0 finds the anchor by it."""
-    module = blank(layers=2)
+    module = hand_built.blank(layers=2)
     for head in (0, 2):
         shifting(module, 0, head, 1)
         carrying(module, 0, head, TOKEN, BROUGHT)
     shifting(module, 0, 1, 2)
-    matching(module, 1, 0, everywhere(), holding(BROUGHT, ANCHOR))
+    hand_built.matching(module, 1, 0, hand_built.everywhere(), holding(BROUGHT, ANCHOR))
     carrying(module, 1, 0, TOKEN, PREDICTION)
     shifting(module, 1, 2, 0)
     with torch.no_grad():
@@ -71,7 +56,7 @@ def by_hand(batch, replace, units, kept_at):
         return np.zeros_like(value) if replace == "zero" else np.broadcast_to(value.mean(0, keepdims=True), value.shape)
 
     def answered(brought):
-        weights = np.exp(SHARP * brought[:, :, ANCHOR])
+        weights = np.exp(hand_built.SHARP * brought[:, :, ANCHOR])
         return np.einsum("bp,bpt->bt", weights / weights.sum(1, keepdims=True), tokens)
 
     rows, answers = np.arange(len(batch)), batch.answers[:, 0].numpy()
@@ -137,7 +122,7 @@ def test_a_planted_backup_shows():
         metrics={"loss": lambda output, answers: cross_entropy(output.mT, answers, reduction="none")},
     ).change("loss")[0]  # fmt: skip
     assert (one_by_one.abs() > 1e-3).tolist() == [[False] * HEADS, [True, False, False]]
-    found = landscape(stacked(solver, solver), replace="zero", task=IDENTITY, sequences=20, progress=False)
+    found = landscape(hand_built.stacked(solver, solver), replace="zero", task=IDENTITY, sequences=20, progress=False)
     assert found.minimal(0.1)[1] == (("0.0", "1.0"), ("0.2", "1.0"))
     assert found.necessary(0.1)[1] == (("1.0",), ("0.0", "0.2"))
     assert found.redundancy(0.1).tolist() == [1, 1]
@@ -315,7 +300,10 @@ def test_named_units_leave_all_others_as_they_are():
 def test_progress_counts_subsets_times_sequences():
     told = []
     landscape(
-        stacked(with_backup(), identity_solver()), task=IDENTITY, sequences=10, progress=lambda *at: told.append(at)
+        hand_built.stacked(with_backup(), identity_solver()),
+        task=IDENTITY,
+        sequences=10,
+        progress=lambda *at: told.append(at),
     )
     assert told[-1] == (2 * 64 * 10, 2 * 64 * 10)
     assert [done for done, _ in told] == sorted({done for done, _ in told})

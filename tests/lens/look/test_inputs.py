@@ -7,19 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from anchorlab import lens
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.lens import (
-    Intervention,
-    effects,
-    look,
-    look_by_parts,
-    patch,
-    patch_edges,
-    prune_edges,
-    score_edges,
-    score_units,
-)
+from anchorlab.lens import Intervention, effects, look, look_by_parts, patch, patch_edges, prune_edges, score_units
 from anchorlab.lens.vectors import attribute, logit_lens
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, VectorSpec
 from anchorlab.models.edits import Truncate
@@ -173,8 +164,6 @@ def test_sweep_over_something_else(ensemble):
 
 
 # Sequences of different lengths and this package's models: scores of units and edges, and models that read padding.
-
-
 LENGTHS = torch.tensor([6, 3, 5, 2, 4])
 CLEAN, CORRUPTED, *ANSWERS = pairs()
 
@@ -196,7 +185,7 @@ def alone(sequences: Tensor) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("form", ["post", "rms"])
-@pytest.mark.parametrize("method", [score_units, score_edges, patch_edges])
+@pytest.mark.parametrize("method", [score_units, lens.score_edges, patch_edges])
 def test_scores_are_the_means_of_sequences_alone(form, method):
     ensemble = drawn(FORMS[form])
     found = method(ensemble, padded(CLEAN), padded(CORRUPTED), *ANSWERS, batch_size=2)

@@ -5,20 +5,8 @@ import torch
 
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Intervention, Operand
-from tests.lens.hand_built import (
-    KEYS,
-    LENGTH,
-    PATTERN_0,
-    PATTERN_1,
-    PREDICTED,
-    VOCABULARY,
-    blank,
-    carrying,
-    is_near,
-    known_pattern,
-    predicted,
-    tokens,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import LENGTH, PATTERN_0, PATTERN_1, PREDICTED, is_near, known_pattern, predicted, tokens
 
 LAST_STREAM = "blocks.1.hook_resid_post"
 
@@ -26,7 +14,7 @@ LAST_STREAM = "blocks.1.hook_resid_post"
 class TestRules:
     def test_hand_built_model_predicts_the_key(self, solver):
         assert is_near(predicted(solver), known_pattern() @ tokens())
-        assert predicted(solver)[:, -1].argmax(dim=-1).tolist() == KEYS[:, 0].tolist()
+        assert predicted(solver)[:, -1].argmax(dim=-1).tolist() == hand_built.KEYS[:, 0].tolist()
 
     def test_zeroing_the_shifting_head_leaves_the_mean_of_the_tokens(self, solver):
         output = predicted(solver, Intervention(site=PATTERN_0, where={"head": 0}, rule="zero"))
@@ -59,14 +47,14 @@ class TestRules:
         assert is_near(predicted(solver, change), (known_pattern() * factors.unsqueeze(-1)) @ tokens())
 
     def test_add_along_one_axis(self, solver):
-        bias = torch.arange(VOCABULARY) / 8
+        bias = torch.arange(hand_built.VOCABULARY) / 8
         change = Intervention(site="hook_logits", rule="add", operand=Operand(values=bias, axes=("output",)))
         assert is_near(predicted(solver, change), known_pattern() @ tokens() + bias)
 
     @pytest.mark.parametrize("batch_size", [2, 100])
     def test_replace_by_one_pattern_per_sequence(self, batch_size):
-        model = blank(layers=2)
-        carrying(model, 1, 0, range(VOCABULARY), PREDICTED)
+        model = hand_built.blank(layers=2)
+        hand_built.carrying(model, 1, 0, range(hand_built.VOCABULARY), PREDICTED)
         pattern = known_pattern()
         # axes in another order than the site's, for some sequences only
         operand = Operand(values=pattern[[5, 1]].permute(2, 0, 1), axes=("key", "batch", "query"))

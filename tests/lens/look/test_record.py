@@ -74,8 +74,6 @@ class TestAt:
 
 
 # Sites of any module under our names: the same numbers as through the names that it declares itself.
-
-
 PATTERN, OURS = "blocks.0.attn.hook_pattern", {"softmax": "blocks.0.attn.hook_pattern"}
 INPUTS = torch.randint(0, 11, (20, 6), generator=torch.Generator().manual_seed(0))
 

@@ -7,27 +7,8 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import Intervention, look, shift_pattern
-from tests.lens.hand_built import (
-    ANCHOR,
-    ANCHORS,
-    BROUGHT,
-    INPUTS,
-    LENGTH,
-    PATTERN_0,
-    PATTERN_1,
-    ROWS,
-    SHARP,
-    TOKEN,
-    blank,
-    carrying,
-    everywhere,
-    is_near,
-    known_pattern,
-    matching,
-    predicted,
-    tokens,
-    where,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHORS, INPUTS, LENGTH, PATTERN_0, ROWS, is_near, known_pattern, predicted, tokens
 
 
 def sources_of(output, clean):
@@ -40,14 +21,16 @@ def sources_of(output, clean):
 class TestOwnPlaces:
     @pytest.mark.parametrize("batch_size", [1, 4, 100])
     def test_one_place_for_each_sequence(self, solver, batch_size):
-        change = Intervention(site=PATTERN_1, where={"head": 0}, at={"query": ANCHORS}, rule="zero")
+        change = Intervention(site=hand_built.PATTERN_1, where={"head": 0}, at={"query": ANCHORS}, rule="zero")
         expected = known_pattern() @ tokens()
         expected[ROWS, ANCHORS] = 0
         assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
     def test_several_places(self, solver):
         places = torch.stack([ANCHORS, torch.full_like(ANCHORS, LENGTH - 1)], dim=1)
-        change = Intervention(site=PATTERN_1, at={"query": places}, where={"head": 0}, rule="scale", operand=3)
+        change = Intervention(
+            site=hand_built.PATTERN_1, at={"query": places}, where={"head": 0}, rule="scale", operand=3
+        )
         pattern = known_pattern()
         pattern[ROWS, ANCHORS] *= 3
         pattern[:, -1] *= 3
@@ -56,7 +39,11 @@ class TestOwnPlaces:
     def test_two_axes_at_once(self, solver):
         last = torch.full((len(INPUTS), 2), LENGTH - 1) - torch.tensor([0, 1])
         change = Intervention(
-            site=PATTERN_1, where={"head": 0}, at={"key": ANCHORS + 1, "query": last}, rule="replace", operand=0.25
+            site=hand_built.PATTERN_1,
+            where={"head": 0},
+            at={"key": ANCHORS + 1, "query": last},
+            rule="replace",
+            operand=0.25,
         )
         pattern = known_pattern()
         for b, anchor in enumerate(ANCHORS.tolist()):
@@ -126,7 +113,7 @@ class TestResample:
 
 
 class TestPatch:
-    NEW = torch.tensor([next(token for token in TOKEN if token not in row) for row in INPUTS.tolist()])
+    NEW = torch.tensor([next(token for token in hand_built.TOKEN if token not in row) for row in INPUTS.tolist()])
 
     def patched_inputs(self):
         return INPUTS.scatter(1, (ANCHORS + 1).unsqueeze(1), self.NEW.unsqueeze(1))
@@ -160,13 +147,15 @@ class TestShiftPattern:
                 assert operand.values[q, key] == (key == max(q - k, 0))
 
     def test_in_place_of_a_head_that_does_nothing(self, solver):
-        model = blank(layers=2)
-        carrying(model, 0, 0, TOKEN, BROUGHT)
-        matching(model, 1, 0, everywhere(), where(BROUGHT, ANCHOR))
+        model = hand_built.blank(layers=2)
+        hand_built.carrying(model, 0, 0, hand_built.TOKEN, hand_built.BROUGHT)
+        hand_built.matching(
+            model, 1, 0, hand_built.everywhere(), hand_built.where(hand_built.BROUGHT, hand_built.ANCHOR)
+        )
         change = Intervention(site=PATTERN_0, where={"head": 0}, rule="replace", operand=shift_pattern(LENGTH, 1))
         brought = look(model, INPUTS, record=["blocks.1.hook_resid_pre"], interventions=[change])
         expected = torch.cat([tokens()[:, :1], tokens()[:, :-1]], dim=1)
-        assert torch.equal(brought["blocks.1.hook_resid_pre"][0][..., list(BROUGHT)], expected)
+        assert torch.equal(brought["blocks.1.hook_resid_pre"][0][..., list(hand_built.BROUGHT)], expected)
 
     @pytest.mark.parametrize("k", [-1, 4])
     def test_no_shift_within_the_length(self, k):
@@ -178,7 +167,9 @@ def test_scores_before_and_after_the_mask(solver):
     before, after = "blocks.1.attn.hook_attn_scores_unmasked", "blocks.1.attn.hook_attn_scores"
     record = look(solver, INPUTS, record=[before, after])
     expected = torch.zeros(len(INPUTS), LENGTH, LENGTH)
-    expected[ROWS, :, ANCHORS + 1] = SHARP  # every query asks for the token after the anchor, also those before it
+    expected[ROWS, :, ANCHORS + 1] = (
+        hand_built.SHARP
+    )  # every query asks for the token after the anchor, also those before it
     assert torch.allclose(record[before][0, :, 0], expected, atol=1e-3)
     future = torch.ones(LENGTH, LENGTH).triu(1).bool()
     assert (record[after][0, :, 0][:, future] == -torch.inf).all()

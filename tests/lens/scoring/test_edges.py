@@ -50,8 +50,6 @@ def test_parallel_layers_do_not_read_each_other():
 
 
 # Passes with removed edges against a decoder written out receiver by receiver.
-
-
 CLEAN, CORRUPTED, *_ = pairs()
 LAST = torch.tensor([SHAPE.length - 1])
 
@@ -131,8 +129,6 @@ def test_a_removed_edge_leaves_no_rounding():
 
 
 # Edge attribution patching: exact on a linear model, equal to a reference elsewhere, and integrated gradients.
-
-
 PAIRS = pairs()
 
 
@@ -233,8 +229,6 @@ def test_counts_its_passes():
 
 
 # Path patching of edges: equal to passes written out, to patched paths of heads, and exact on a linear model.
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_equals_a_pass_for_each_edge_written_out(form):
     ensemble = drawn(FORMS[form])

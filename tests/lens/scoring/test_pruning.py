@@ -8,16 +8,8 @@ from anchorlab.lens.scoring import comparison, edges, parts, passes, pruning, un
 from anchorlab.lens.scoring.graph import edges_of
 from anchorlab.tasks import TokenRetrieval
 from anchorlab.theory import retrieval_circuit
-from tests.lens.hand_built import (
-    ANCHOR,
-    INPUTS,
-    KEYS,
-    VOCABULARY,
-    identity_solver,
-    other_anchor,
-    stacked,
-    turned_solver,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHOR, INPUTS, KEYS, VOCABULARY, identity_solver, other_anchor, stacked
 from tests.lens.scoring import linear
 from tests.lens.scoring.reference import BASE, Written, drawn, edge_slopes, pairs
 
@@ -32,7 +24,7 @@ def test_finds_the_edges_that_a_solver_was_built_from():
     If the anchor moves, the broadcasting head finds another place; the tokens after both places are the same in both
     runs, so that the values need not be clean. If all tokens change, these are needed too.
     """
-    both = stacked(identity_solver(), turned_solver())
+    both = stacked(identity_solver(), hand_built.turned_solver())
     anchor = prune_edges(both, *other_anchor()[:4], threshold=0.1)
     for member, head in enumerate((0, 2)):
         needed = edges_in(f"embed→0.{head}.v 0.{head}→1.{head}.k 1.{head}→logits")
@@ -123,8 +115,6 @@ def test_progress_counts_edges():
 
 
 # Mistakes planted in the methods: each must break what the other tests compare them with.
-
-
 GIVEN = linear.CLEAN, linear.CORRUPTED, linear.RIGHT, linear.WRONG
 
 

@@ -74,8 +74,6 @@ def test_bad_questions(ask, message):
 
 
 # Controls: norms by hand, draws that repeat, and the scores of another member.
-
-
 def test_norms_of_weights_that_are_counts():
     """Every weight 2 and every bias 3 of one head, 1 elsewhere: the norms are roots of counts."""
     spec = FORMS["post-with-biases"]  # 2 heads of 6, width 8, hidden 9
@@ -134,8 +132,6 @@ def test_a_single_member_has_no_other():
 
 
 # Scores of rankings, on rankings and sets whose scores can be counted by hand.
-
-
 def chosen(*sets, units=4):
     """Sets by their units' numbers, as membership."""
     return torch.tensor([[unit in one for unit in range(units)] for one in sets])

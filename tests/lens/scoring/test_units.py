@@ -102,8 +102,6 @@ def test_every_member_has_the_scores_that_it_has_alone():
 
 
 # The arguments that all methods share: parts of the batch, own metrics and positions, and one-line errors.
-
-
 METHODS = {
     "units": lambda *given, **options: score_units(*given, **options).values,
     "edges": lambda *given, **options: score_edges(*given, **options).edge_values,

@@ -144,8 +144,6 @@ class TestSimilarity:
 
 
 # CKA of vectors made by hand: invariant where it must be, and in closed form elsewhere.
-
-
 GENERATOR = torch.Generator().manual_seed(0)
 AXES = ("member", "batch", "position", "width")
 

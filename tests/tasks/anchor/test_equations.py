@@ -97,8 +97,6 @@ def _ratio(values, offset, epsilon=0.0):
 
 
 # Equations (1)-(7): on sequences worked out by hand, against each other, as limits, and against the task's oracle.
-
-
 PAPER = torch.tensor([[12, 33, 14, 3, 42, 22, 32, 20, 28], [43, 33, 13, 3, 20, 89, 44, 24, 56]]).double()[..., None]
 ANCHOR = torch.tensor([3.0], dtype=torch.float64)
 

@@ -283,8 +283,6 @@ def test_two_splits_never_share_a_file(tmp_path, monkeypatch):
 
 
 # The folder for lm-evaluation-harness holds the task's own questions, and says how that harness puts them.
-
-
 TASK = task("retrieval/lives-with", chains=3, steps=3, asked_steps=(1, 3))
 NAMES = [f"retrieval_lives_with_{end}" for end in ("chat", "chat_generated", "plain", "plain_generated")]
 

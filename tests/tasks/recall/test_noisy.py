@@ -185,8 +185,6 @@ def test_impossible_specs(fields: dict[str, object], message: str) -> None:
 
 
 # The ideal predictor of noisy recall, against the law summed over every sequence and every y.
-
-
 LENGTH, TOKENS, ALPHA = 5, 3, 0.3
 
 

@@ -83,15 +83,7 @@ def test_tokens_without_a_successor_are_followed_by_unigrams() -> None:
     assert wider.transition.tolist() == [[0.75, 0.25, 0], [1, 0, 0], [1, 0, 0]] and wider.states == 3
 
 
-def test_unknown_table() -> None:
-    for ask in (table_counts, table_characters):
-        with pytest.raises(SpecError, match="did you mean 'shakespeare'"):
-            ask("shakespear")
-
-
 # Bigram tables of any text.
-
-
 def test_counts_of_a_small_text() -> None:
     characters, counts = count_bigrams("abba!\U0001f642")
     assert characters == ("!", "a", "b", "\U0001f642")
@@ -112,6 +104,9 @@ def test_files(tmp_path: Path) -> None:
 def test_texts_and_names_without_a_table_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="text: has fewer than two characters"):
         count_bigrams("a")
+    for ask in (table_counts, table_characters):
+        with pytest.raises(SpecError, match="did you mean 'shakespeare'"):
+            ask("shakespear")
     for name in ("../up", "uniform"):
         with pytest.raises(SpecError, match="cannot name a table"):
             rebuild(tmp_path / "text.txt", name, tmp_path)

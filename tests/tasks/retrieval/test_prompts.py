@@ -29,8 +29,6 @@ APPENDIX = dict(map(_example, _SECTIONS))
 
 
 # Retrieval prompts: the paper's own examples, answers worked out by hand, and every option.
-
-
 every = pytest.mark.parametrize("name", APPENDIX)
 
 

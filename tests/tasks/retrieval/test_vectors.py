@@ -13,32 +13,6 @@ from anchorlab.tasks import MinimalRetrieval, task
 from anchorlab.tasks.retrieval.minimal import letters
 
 
-@pytest.mark.parametrize(
-    ("asked", "fields"),
-    [([1, 2, 3, 4], {}), ([4], {"implicit_curriculum": False}), ([1, 3], {"asked_steps": (1, 3)}),
-     ([2], {"asked_steps": "2"})],
-)  # fmt: skip
-def test_layout_of_every_sequence(asked: list[int], fields: dict[str, object]) -> None:
-    N, D, K = 3, 4, 2
-    one = MinimalRetrieval(chains=N, steps=D, features=K, **fields)
-    batch = one.sample("train", 50, 0)
-    assert batch.inputs.shape == (50, N * (2 * D + 1), 2 * K)
-    assert one.shape.output_size == K * len(asked)
-    assert list(one.metrics(torch.zeros_like(batch.targets), batch)) == [f"partial_{step}" for step in asked]
-    symbols = batch.latents["symbols"].numpy()
-    for row, sequence in enumerate(batch.inputs[..., :K].numpy()):
-        place = 0
-        for step in range(D, 0, -1):
-            pairs = {sequence[place + 2 * i : place + 2 * i + 2].tobytes() for i in range(N)}
-            assert pairs == {symbols[row, chain, step - 1 : step + 1].tobytes() for chain in range(N)}
-            place += 2 * N
-        for query in range(N):
-            chain = next(c for c in range(N) if np.array_equal(symbols[row, c, 0], sequence[place + query]))
-            assert np.array_equal(batch.targets[row, query].numpy(), symbols[row, chain, asked].ravel())
-    assert torch.equal(one.oracle(batch.inputs).answers, batch.answers)
-    assert batch.positions.tolist() == list(range(2 * N * D, N * (2 * D + 1)))
-
-
 def test_position_vectors() -> None:
     tokens = MinimalRetrieval(chains=2, steps=1, features=4).position_vectors
     for position in range(6):
@@ -81,36 +55,11 @@ def test_letters() -> None:
     assert [letters(index) for index in (0, 25, 26, 51, 52, 701, 702)] == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"features": 3}, "features: 3 is odd"),
-        ({"frequencies": (1.0,)}, "frequencies: there are 1; give 2"),
-        ({"frequencies": (1.0, float("inf"))}, "frequencies"),
-        ({"steps": 0}, "steps"),
-        (
-            {"chains": 256, "steps": 256},
-            "chains: 256 make 131328 positions; use fewer chains or parents, at most 65536",
-        ),
-        ({"positions": "tokens"}, "positions"),
-        ({"asked_steps": (1, 4)}, r"asked_steps: \[1, 4\] are not some of the steps 1 to 3, in order"),
-        ({"asked_steps": (2, 1)}, "asked_steps"),
-        ({"asked_steps": (1, 1)}, "asked_steps"),
-        ({"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: restrict a curriculum"),
-    ],
-)
-def test_impossible_chains(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        MinimalRetrieval(**fields)
-
-
 # Conditional retrieval of vectors, against a graph followed by hand and records counted out.
-
-
 FORK = ((0,), (0,), (1, 2))  # xyz ay ax a
 FUNCTIONS = ((0,), (1,), (2, 3))
-DEEP = ((0,), (0, 1), (0, 1, 2))
-GRAPHS = pytest.mark.parametrize(("parents", "roots"), [(FORK, 1), (FUNCTIONS, 2), (DEEP, 1)])
+DEEP, CHAIN = ((0,), (0, 1), (0, 1, 2)), ((0,), (1,), (2,))
+GRAPHS = pytest.mark.parametrize(("parents", "roots"), [(FORK, 1), (FUNCTIONS, 2), (DEEP, 1), (CHAIN, 1)])
 
 
 def conditional(**fields):
@@ -177,7 +126,13 @@ def test_roles_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("asked", "fields"), [([1, 2, 3], {}), ([3], {"implicit_curriculum": False}), ([1, 3], {"asked_steps": (1, 3)})]
+    ("asked", "fields"),
+    [
+        ([1, 2, 3], {}),
+        ([3], {"implicit_curriculum": False}),
+        ([1, 3], {"asked_steps": (1, 3)}),
+        ([2], {"asked_steps": "2"}),
+    ],
 )
 @GRAPHS
 def test_graphs_are_drawn_whole(parents, roots, asked, fields):
@@ -186,6 +141,7 @@ def test_graphs_are_drawn_whole(parents, roots, asked, fields):
     one = conditional(parents=parents, roots=roots, features=K, **fields)
     batch = one.sample("train", 30, 0)
     assert one.shape.output_size == K * len(asked)
+    assert list(one.metrics(torch.zeros_like(batch.targets), batch)) == [f"partial_{step}" for step in asked]
     for row in range(30):
         sequence = [vector.tobytes() for vector in batch.inputs[row, :, :K].numpy()]
         chains = [[vector.tobytes() for vector in chain] for chain in batch.latents["symbols"][row].numpy()]
@@ -329,18 +285,28 @@ def test_partial_losses_are_per_step():
     assert metrics["partial_3"].tolist() == pytest.approx(np.array([[0.0, 5.0]] * 5))
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"roots": 2}, "roots: a chain begins with one symbol"),
-        ({"parents": ((0,), (1,))}, "parents: are given for 2 steps; give them for 3"),
-        ({"steps": 2, "parents": ((0,), (2,))}, r"parents.1: \[2\] are not some of the values 0 to 1"),
-        ({"steps": 2, "parents": "0;0,0"}, r"parents.1"),
-        ({"steps": 1, "parents": ((),)}, r"parents.0"),
-        ({"steps": 1, "roots": 17, "parents": ((0,),)}, "roots"),
-        ({"chains": 64, "steps": 1, "parents": ((0, 1, 2),), "roots": 3}, "chains: 64 make 1048768 positions"),
-    ],
-)
+IMPOSSIBLE = [
+    ({"features": 3}, "features: 3 is odd"),
+    ({"frequencies": (1.0,)}, "frequencies: there are 1; give 2"),
+    ({"frequencies": (1.0, float("inf"))}, "frequencies"),
+    ({"steps": 0}, "steps"),
+    ({"chains": 256, "steps": 256}, "chains: 256 make 131328 positions; use fewer chains or parents, at most 65536"),
+    ({"positions": "tokens"}, "positions"),
+    ({"asked_steps": (1, 4)}, r"asked_steps: \[1, 4\] are not some of the steps 1 to 3, in order"),
+    ({"asked_steps": (2, 1)}, "asked_steps"),
+    ({"asked_steps": (1, 1)}, "asked_steps"),
+    ({"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: restrict a curriculum"),
+    ({"roots": 2}, "roots: a chain begins with one symbol"),
+    ({"parents": ((0,), (1,))}, "parents: are given for 2 steps; give them for 3"),
+    ({"steps": 2, "parents": ((0,), (2,))}, r"parents.1: \[2\] are not some of the values 0 to 1"),
+    ({"steps": 2, "parents": "0;0,0"}, r"parents.1"),
+    ({"steps": 1, "parents": ((),)}, r"parents.0"),
+    ({"steps": 1, "roots": 17, "parents": ((0,),)}, "roots"),
+    ({"chains": 64, "steps": 1, "parents": ((0, 1, 2),), "roots": 3}, "chains: 64 make 1048768 positions"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), IMPOSSIBLE)
 def test_impossible_graphs(fields, message):
     with pytest.raises(SpecError, match=message):
         MinimalRetrieval(**fields)

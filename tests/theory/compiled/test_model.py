@@ -195,8 +195,6 @@ def test_the_page_runs(tmp_path, monkeypatch):
 
 
 # A random basis: the same outputs in exact arithmetic, and weights that show nothing of the blocks.
-
-
 @pytest.mark.parametrize("program", [next_token(task("anchor/identity")), addition(task("anchor/composite"))])
 def test_the_outputs_are_equal_in_double_precision(program):
     program = cancelling(program)
@@ -266,8 +264,6 @@ def test_noise_is_as_large_as_what_it_hides():
 
 
 # Programs that add: what they refuse, and other operations than the paper's.
-
-
 def test_other_amounts_and_items():
     one = task("anchor/composite", operations=("+7", "-3", "x", "+11"), items=(30, 60), length=6, unseen=((3, 4),))
     spec, weights = assemble(addition(one), 25.0, 15.0)

@@ -36,8 +36,6 @@ def subsets(units):
 
 
 # The truth, checked by removing units: of all subsets, exactly the minimal sets of the truth suffice.
-
-
 IN_GATES = {  # one model in all variants, and the others in turns
     ("identity", "plain", False),
     ("identity", "backup", True),
@@ -103,8 +101,6 @@ def test_units_have_roles_and_jobs():
 
 
 # Compiled models with their heads in random order: the same function, and a truth that moves with the heads.
-
-
 @pytest.mark.parametrize(("name", "variant"), [("identity", "cancelling"), ("composite", "backup")])
 def test_the_truth_moves_with_the_heads(name, variant):
     """The sets that suffice are found again by keeping every subset of the units."""
