@@ -56,11 +56,8 @@ def test_decoder_in_modern_forms(fields):
     compared(DECODER.replace(**fields), lambda x, w: reference.modern_decoder(x, w, 2, 2, **choices))
 
 
-def test_decoder_with_one_head_of_its_own_width():
+def test_decoder_with_one_head_of_its_own_width_and_with_shifted_values():
     compared(DECODER.replace(heads=1, head_width=5, layers=3), lambda x, w: reference.decoder(x, w, 3, 1))
-
-
-def test_decoder_with_values_shifted_by_one():
     compared(DECODER.replace(layers=1, shift_values=1), lambda x, w: reference.decoder(x, w, 1, 2, shift=1))
 
 
@@ -135,7 +132,7 @@ def parallel(**norms):
     return model
 
 
-def test_parallel_layers_are_pythia_s():
+def test_parallel_layers_are_pythia_s_and_have_no_sum_between_them_to_normalise():
     model, inputs = parallel(norm_width=8, norm_first=True), inputs_of(DECODER)
     compared_module(model, inputs, lambda x, w: reference.pythia(x, w, 2, 2))
     visited = []
@@ -143,9 +140,6 @@ def test_parallel_layers_are_pythia_s():
     assert visited == list(model.sites)
     assert "blocks.0.hook_resid_mid" not in visited
     torch.testing.assert_close(model(inputs, torch.tensor([6, 2])), model(inputs)[:, [6, 2]], rtol=0, atol=1e-12)
-
-
-def test_parallel_layers_have_no_sum_between_them_to_normalise():
     with pytest.raises(SpecError, match=r"^parallel: has no sum between its layers .*; put the norms first"):
         parallel(norm_width=8)
 
@@ -270,25 +264,9 @@ def test_it_is_torchs_lstm_forward_and_backward(layers):
         torch.testing.assert_close(slope, same, rtol=1e-10, atol=1e-12)
 
 
-def count_positions(monkeypatch, run):
-    seen, forward = [], LSTMLayer.forward
-
-    def counted(self, x):
-        seen.append(len(x))
-        return forward(self, x)
-
-    monkeypatch.setattr(LSTMLayer, "forward", counted)
-    run()
-    return seen
-
-
-def test_nothing_is_computed_beyond_the_last_scored_position(monkeypatch):
+def test_an_lstm_computes_up_to_the_last_scored_position_and_members_with_their_own_to_the_end(monkeypatch):
     model, inputs = drawn(LSTM), inputs_of(LSTM)
-    assert count_positions(monkeypatch, lambda: model(inputs, torch.tensor([1, 3]))) == [4, 4]
-
-
-def test_members_with_positions_of_their_own_are_computed_to_the_end(monkeypatch):
-    model, inputs = drawn(LSTM), inputs_of(LSTM)
+    torch.testing.assert_close(model(inputs[:, :1]), model(inputs)[:, :1], rtol=0, atol=1e-12)
     weights, positions = dict(model.named_parameters()), torch.tensor([[1], [3]])
 
     def loss(weights, where):
@@ -298,9 +276,9 @@ def test_members_with_positions_of_their_own_are_computed_to_the_end(monkeypatch
     for member, where in enumerate(positions):
         for name, slope in grad(loss)(weights, where).items():
             torch.testing.assert_close(slopes[name][member], slope, rtol=1e-10, atol=1e-12)
-    assert set(count_positions(monkeypatch, lambda: vmap(lambda at: model(inputs, at))(positions))) == {7}
-
-
-def test_a_sequence_of_one_token():
-    model = drawn(LSTM)
-    torch.testing.assert_close(model(inputs_of(LSTM)[:, :1]), model(inputs_of(LSTM))[:, :1], rtol=0, atol=1e-12)
+    seen, forward = [], LSTMLayer.forward
+    monkeypatch.setattr(LSTMLayer, "forward", lambda self, x: seen.append(len(x)) or forward(self, x))
+    model(inputs, torch.tensor([1, 3]))
+    assert seen == [4, 4]
+    vmap(lambda at: model(inputs, at))(positions)
+    assert set(seen[2:]) == {7}

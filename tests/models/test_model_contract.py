@@ -53,8 +53,13 @@ def test_every_kind_of_the_package_is_here():
     assert own == {spec.kind for spec in SMALL.values()}
 
 
-def test_a_spec_can_be_written_and_read_back(spec):
+def test_a_spec_is_read_back_and_its_model_takes_positions_and_tap_and_holds_parameters_alone(spec):
     assert ModelSpec.registry[spec.kind].parse(spec.model_dump(mode="json")) == spec
+    model, before = spec.build(shape_of(spec)), torch.get_rng_state()
+    model.initialise(torch.Generator().manual_seed(0))
+    assert torch.equal(before, torch.get_rng_state())
+    assert not list(model.named_buffers()) and set(model.state_dict()) == set(dict(model.named_parameters()))
+    assert list(inspect.signature(model.forward).parameters)[:3] == ["inputs", "positions", "tap"]
 
 
 def test_the_sites_are_those_visited_in_order_with_their_axes(spec):
@@ -204,18 +209,6 @@ def test_weights_come_from_the_generator_and_from_nowhere_else(spec):
     assert all(value.isfinite().all() for value in first.values())
 
 
-def test_drawing_leaves_the_global_generator_alone(spec):
-    model, before = spec.build(shape_of(spec)), torch.get_rng_state()
-    model.initialise(torch.Generator().manual_seed(0))
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_weights_hold_parameters_alone(spec):
-    model = spec.build(shape_of(spec))
-    assert not list(model.named_buffers())
-    assert set(model.state_dict()) == set(dict(model.named_parameters()))
-
-
 def test_mixed_precision_is_near_full_precision(spec):
     model, inputs = drawn(spec).float(), inputs_of(spec)
     inputs = inputs.float() if inputs.is_floating_point() else inputs
@@ -248,11 +241,6 @@ def test_a_sequence_without_a_batch_is_named():
     said = subprocess.run(line, capture_output=True, text=True, check=True, cwd=ROOT)
     one = "inputs: are one sequence without a batch axis; give a batch of one, inputs[None]"
     assert said.stdout.splitlines() == [one] * len(SMALL)
-
-
-def test_forward_takes_positions_and_tap(spec):
-    arguments = inspect.signature(spec.build(shape_of(spec)).forward).parameters
-    assert list(arguments)[:3] == ["inputs", "positions", "tap"]
 
 
 # A user's own module needs nothing of ours.

@@ -1,6 +1,6 @@
 """What a look accepts beside tensors, sequences of different lengths, and what it says of bad inputs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -30,9 +30,7 @@ def ensemble():
     return initialise(DecoderSpec(layers=1, heads=2, width=8, head_width=4), SHAPE, seeds=[0, 1])
 
 
-@pytest.fixture(scope="module")
-def vectors():
-    return initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 5, 3, 3), seeds=[0])
+VECTORS = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 5, 3, 3), seeds=[0])
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +43,10 @@ def trained(tmp_path_factory):
 
 
 class TestAccepted:
-    def test_a_run_is_its_members_at_the_end(self, trained):
+    def test_a_run_is_its_members_at_the_end_and_a_batch_its_inputs(self, trained):
         batch = trained.experiment.task.sample("test", 3, seed=0)
         by_hand = torch.stack([trained.model(member)(batch.inputs) for member in range(2)])
         assert torch.allclose(look(trained, batch.inputs)["output"], by_hand, atol=1e-6)
-
-    def test_a_batch(self, trained):
-        batch = trained.experiment.task.sample("test", 3, seed=0)
         record = look(trained, batch)
         assert torch.equal(record.inputs, batch.inputs)
         assert torch.equal(record["output"], look(trained, batch.inputs)["output"])
@@ -63,10 +58,6 @@ class TestAccepted:
         assert torch.equal(look(ensemble, given)["output"], look(ensemble, INPUTS)["output"])
         parts = [part["output"] for part in look_by_parts(ensemble, given, batch_size=3)]
         assert [part.shape[1] for part in parts] == [3, 1]
-
-    def test_lists_of_vectors(self, vectors):
-        inputs = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
-        assert torch.equal(look(vectors, inputs.tolist())["output"], look(vectors, inputs)["output"])
 
     def test_a_single_name_intervention_and_edit(self, ensemble):
         record = look(ensemble, INPUTS, PATTERN, ZERO)
@@ -84,10 +75,10 @@ class TestAccepted:
         last = look(ensemble, INPUTS, positions=torch.tensor([5]))["output"]
         assert torch.equal(look(ensemble, INPUTS, positions=positions)["output"], last)
 
-    def test_shorter_sequences_are_read(self, ensemble):
+    def test_lists_of_vectors_shorter_sequences_and_long_ones_without_positions(self, ensemble):
+        inputs = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(look(VECTORS, inputs.tolist())["output"], look(VECTORS, inputs)["output"])
         assert look(ensemble, INPUTS[:, :3])["output"].shape == (2, 4, 3, 11)
-
-    def test_a_long_sequence_for_a_model_without_positions(self):
         lstm = initialise(LSTMSpec(layers=1, width=4), SHAPE, seeds=[0])
         assert look(lstm, INPUTS.repeat(1, 3))["output"].shape == (1, 4, 18, 11)
 
@@ -134,6 +125,10 @@ REFUSED = [
      r"model: 'mine\.toml' is not a model; train the grid of a file with `anchorlab sweep mine"),
     ({"model": "smollm2"}, r"model: 'smollm2' is not a model; open it with al\.pretrained"),
     ({"model": DecoderSpec()}, "model: DecoderSpec is not a model; give an ensemble, a run or a module"),
+    *(({"model": VECTORS, "inputs": given}, r"inputs: .*; give vectors \[batch position feature\] of 3 features")
+      for given in (INPUTS, torch.zeros(2, 5, 4), torch.zeros(5))),
+    *(({"model": initialise(spec(layers=1, width=4), SHAPE, seeds=[0]), "inputs": INPUTS + 9},
+       r"inputs: hold \d+, a token outside 0\.\.10") for spec in (LSTMSpec, FNNSpec)),
 ]  # fmt: skip
 
 
@@ -143,24 +138,6 @@ def test_what_cannot_be_read_is_named(ensemble, given, message):
     with pytest.raises(SpecError, match=f"^{message}") as caught:
         look(**{"model": ensemble, "inputs": INPUTS, **given})
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("given", [INPUTS, torch.zeros(2, 5, 4), torch.zeros(5)])
-def test_vectors_of_another_kind(vectors, given):
-    with pytest.raises(SpecError, match=r"^inputs: .*; give vectors \[batch position feature\] of 3 features"):
-        look(vectors, given)
-
-
-@pytest.mark.parametrize("spec", [LSTMSpec(layers=1, width=4), FNNSpec(layers=1, width=4)])
-def test_ids_outside_the_vocabulary_of_other_models(spec):
-    with pytest.raises(SpecError, match=r"^inputs: hold \d+, a token outside 0\.\.10"):
-        look(initialise(spec, SHAPE, seeds=[0]), INPUTS + 9)
-
-
-@pytest.mark.untyped
-def test_sweep_over_something_else(ensemble):
-    with pytest.raises(SpecError, match=r"^over: int is not a list; give names of axes"):
-        effects(ensemble, INPUTS, INPUTS[:, -1:], ZERO, 3)
 
 
 # Sequences of different lengths and this package's models: scores of units and edges, and models that read padding.
@@ -209,37 +186,11 @@ def test_pruning_does_not_see_the_padding():
     assert not torch.allclose(pruned(padded(CLEAN).inputs, padded(CORRUPTED).inputs), first, atol=1e-3)
 
 
-def test_partners_of_other_lengths_are_refused_where_one_side_is_full():
-    full = Padded(CLEAN, torch.full((5,), 6))
-    for left, right in ((full, padded(CORRUPTED)), (padded(CLEAN), Padded(CORRUPTED, full.lengths))):
-        with pytest.raises(SpecError, match=r"corrupted\.lengths: differ from those of their partners"):
-            patch(drawn(BASE), left, right, *ANSWERS)
-
-
-def test_outputs_that_are_no_numbers_are_not_called_padding_that_is_read():
-    ensemble = drawn(BASE)
-    broken = ensemble.with_weights({name: value * float("nan") for name, value in ensemble.weights.items()})
-    assert look(broken, padded(CLEAN))["output"].isnan().all()
-
-
 @pytest.mark.parametrize("given", [(padded(CLEAN), CORRUPTED), (CLEAN, padded(CORRUPTED))])
 def test_partners_share_their_lengths(given):
     ensemble = drawn(BASE)
     expected = patch(ensemble, padded(CLEAN), padded(CORRUPTED), *ANSWERS)
     torch.testing.assert_close(patch(ensemble, *given, *ANSWERS).difference, expected.difference, atol=1e-9, rtol=1e-6)
-
-
-def test_the_rule_patch_needs_partners_of_the_same_length():
-    swap = Intervention(site="blocks.0.attn.hook_z", rule="patch")
-    with pytest.raises(SpecError, match=r"patch_inputs\.lengths: differ from those of their partners"):
-        look(drawn(BASE), padded(CLEAN), [], swap, patch_inputs=replace(padded(CLEAN), lengths=LENGTHS.flip(0)))
-
-
-def test_a_model_without_a_causal_mask_would_read_the_padding():
-    with pytest.raises(SpecError, match=r"inputs: have different lengths, .* padding behind it; give sequences of one"):
-        look(drawn(FORMS["no-mask"]), padded(CLEAN), "blocks.0.attn.hook_pattern")
-    with pytest.raises(SpecError, match=r"clean: have different lengths"):
-        patch(drawn(FORMS["no-mask"]), padded(CLEAN), padded(CORRUPTED), *ANSWERS)
 
 
 def test_a_recurrent_model_reads_no_padding():
@@ -273,6 +224,33 @@ def test_positions_without_a_name_are_no_place_for_a_mean():
         torch.testing.assert_close(found[at < LENGTHS, at], expected.expand(int((at < LENGTHS).sum()), -1, -1))
 
 
-def test_sequences_of_one_length_are_whole():
-    whole = Padded(CLEAN, torch.full((5,), 6))
-    assert look(drawn(FORMS["no-mask"]), whole, "blocks.0.attn.hook_pattern").lengths is None
+FULL = Padded(CLEAN, torch.full((5,), 6))
+SWAP = Intervention(site="blocks.0.attn.hook_z", rule="patch")
+UNEVEN = [
+    ("post", lambda model: patch(model, FULL, padded(CORRUPTED), *ANSWERS),
+     r"corrupted\.lengths: differ from those of their partners"),
+    ("post", lambda model: patch(model, padded(CLEAN), Padded(CORRUPTED, FULL.lengths), *ANSWERS),
+     r"corrupted\.lengths: differ from those of their partners"),
+    ("post", lambda model: look(model, padded(CLEAN), [], SWAP, patch_inputs=Padded(CLEAN, LENGTHS.flip(0))),
+     r"patch_inputs\.lengths: differ from those of their partners"),
+    ("no-mask", lambda model: look(model, padded(CLEAN), "blocks.0.attn.hook_pattern"),
+     r"inputs: have different lengths, .* padding behind it; give sequences of one"),
+    ("no-mask", lambda model: patch(model, padded(CLEAN), padded(CORRUPTED), *ANSWERS),
+     r"clean: have different lengths"),
+    ("post", lambda model: effects(model, CLEAN, CLEAN[:, -1:], ZERO, 3),
+     r"^over: int is not a list; give names of axes"),
+]  # fmt: skip
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize(("form", "ask", "message"), UNEVEN)
+def test_lengths_and_sweeps_that_do_not_fit_are_named(form, ask, message):
+    with pytest.raises(SpecError, match=message):
+        ask(drawn(FORMS[form]))
+
+
+def test_sequences_of_one_length_are_whole_and_outputs_that_are_no_numbers_no_padding_that_is_read():
+    assert look(drawn(FORMS["no-mask"]), FULL, "blocks.0.attn.hook_pattern").lengths is None
+    ensemble = drawn(BASE)
+    broken = ensemble.with_weights({name: value * float("nan") for name, value in ensemble.weights.items()})
+    assert look(broken, padded(CLEAN))["output"].isnan().all()

@@ -73,12 +73,6 @@ class TestOutput:
         assert set(model.computed) == {6}
         assert torch.equal(record["hook_logits"][0], model.expected())
 
-    def test_nothing_to_record(self, ensemble):
-        with pytest.raises(SpecError, match="record: leaves nothing to record without the output; name a site"):
-            look(ensemble, INPUTS, output=False)
-        with pytest.raises(SpecError, match="positions: leaves nothing to record without the output"):
-            look(ensemble, INPUTS, [PATTERNS], positions=torch.tensor([1]), output=False)
-
 
 class TestPositions:
     @pytest.mark.parametrize("batch_size", [None, 3])
@@ -201,12 +195,9 @@ class TestParts:
         monkeypatch.setattr(first_sequence, "WORKING_BYTES", (4 + 1) * (6 * 50 * 8) * 2 + 2 * (6 * 4 * 8))
         assert [len(part.inputs) for part in look_by_parts(model, INPUTS, ["middle"])] == [2, 2, 2, 1]
 
-    def test_leave_gradients_on_between_them(self, ensemble):
+    def test_leave_gradients_on_and_end_with_the_check_of_the_interventions(self, ensemble):
         for part in look_by_parts(ensemble, INPUTS, [PATTERNS], batch_size=4):
-            assert torch.is_grad_enabled()
-            assert len(part.inputs) in (3, 4)
-
-    def test_end_with_the_check_of_the_interventions(self, ensemble):
+            assert torch.is_grad_enabled() and len(part.inputs) in (3, 4)
         idle = Intervention(site="blocks.0.attn.hook_pattern", where={"query": 0, "key": 1}, rule="zero")
         with pytest.raises(SiteError, match="changed nothing"):
             list(look_by_parts(ensemble, INPUTS, interventions=[idle], batch_size=3))
@@ -292,6 +283,18 @@ class TestValuesThatAreNotRead:
         plain = look(Logits(), INPUTS)["output"]
         changed = look(Logits(), INPUTS, interventions=[Intervention(site=f"{site}[0]", rule="zero")])["output"]
         assert (plain - changed).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "record: leaves nothing to record without the output; name a site"),
+        ({"record": [PATTERNS], "positions": [1]}, "positions: leaves nothing to record without the output"),
+    ],
+)
+def test_nothing_to_record(ensemble, given, message):
+    with pytest.raises(SpecError, match=message):
+        look(ensemble, INPUTS, output=False, **given)
 
 
 def test_a_record_beyond_the_memory_is_refused_before_it_is_made(ensemble, monkeypatch):

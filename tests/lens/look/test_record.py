@@ -58,19 +58,18 @@ class TestAt:
         single = record.at(self.SITE, member=0, batch=1, head=2, query=3, key=4)
         assert single.shape == () and single == values[0, 1, 2, 3, 4]
 
-    def test_an_unknown_axis_is_refused_and_the_axes_are_named(self, record):
-        with pytest.raises(SpecError, match=r"at\.heads: unknown axis 'heads'; .*member, batch, head, query, key"):
-            record.at(self.SITE, heads=0)
-
-    @pytest.mark.parametrize("index", [4, -5])
-    def test_an_index_out_of_range_is_refused_and_the_axes_are_named(self, record, index):
-        problem = rf"at\.head: index {index} is out of range; .*member 2, batch 3, head 4, query 5, key 5"
-        with pytest.raises(SpecError, match=problem):
-            record.at(self.SITE, head=index)
-
-    def test_an_unknown_site_is_refused(self, record):
-        with pytest.raises(SiteError, match=r"did you mean 'blocks\.0\.attn\.hook_pattern'"):
-            record.at("blocks.0.attn.hook_patterns", member=0)
+    @pytest.mark.parametrize(
+        ("site", "chosen", "problem"),
+        [
+            (SITE, {"heads": 0}, r"at\.heads: unknown axis 'heads'; .*member, batch, head, query, key"),
+            (SITE, {"head": 4}, r"at\.head: index 4 is out of range; .*member 2, batch 3, head 4, query 5, key 5"),
+            (SITE, {"head": -5}, r"at\.head: index -5 is out of range; .*member 2, batch 3, head 4, query 5, key 5"),
+            ("blocks.0.attn.hook_patterns", {"member": 0}, r"did you mean 'blocks\.0\.attn\.hook_pattern'"),
+        ],
+    )  # fmt: skip
+    def test_what_is_not_there_is_named(self, record, site, chosen, problem):
+        with pytest.raises((SiteError, SpecError), match=problem):
+            record.at(site, **chosen)
 
 
 # Sites of any module under our names: the same numbers as through the names that it declares itself.
