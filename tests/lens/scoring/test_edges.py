@@ -142,10 +142,9 @@ def test_is_exact_on_a_linear_model():
             assert value == pytest.approx(expected.get(str(edge), 0.0), abs=1e-5), edge
     back = score_edges(linear.linear_members(), *given, into="corrupted")
     torch.testing.assert_close(back.edge_values, -found.edge_values, rtol=1e-5, atol=1e-5)  # linear: the same way back
-    more = score_edges(linear.linear_members(), *given, steps=7)
-    torch.testing.assert_close(
-        more.edge_values, found.edge_values, rtol=1e-5, atol=1e-5
-    )  # and the same gradient everywhere
+    more = score_edges(linear.linear_members(), *given, steps=7)  # the same gradient everywhere
+    torch.testing.assert_close(more.edge_values, found.edge_values, rtol=1e-5, atol=1e-5)
+    assert (found.passes, more.passes) == ((2, 1), (8, 7))
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -212,20 +211,15 @@ def test_saturated_attention_is_seen_by_integrated_gradients_alone(steps, expect
     assert all(abs(value) < 2.001 for value in at.values())
 
 
-def test_every_member_has_the_scores_that_it_has_alone():
+def test_every_member_has_the_scores_that_it_has_alone_and_passes_are_counted():
+    """The other run once; and for each step a run and its gradient, the first of which is the plain run."""
     ensemble = drawn(BASE, members=3)
     together = score_edges(ensemble, *PAIRS, steps=2)
     assert (together.edge_values[0] - together.edge_values[1]).abs().max() > 0.01
     for member in range(3):
         alone = score_edges(ensemble.select([member]), *PAIRS, steps=2)
+        assert alone.passes == (3, 2)
         torch.testing.assert_close(together.edge_values[[member]], alone.edge_values, rtol=0, atol=1e-12)
-
-
-def test_counts_its_passes():
-    """The other run once; and for each step a run and its gradient, the first of which is the plain run."""
-    ensemble = drawn(BASE, members=1)
-    assert score_edges(ensemble, *PAIRS).passes == (2, 1)
-    assert score_edges(ensemble, *PAIRS, steps=5).passes == (6, 5)
 
 
 # Path patching of edges: equal to passes written out, to patched paths of heads, and exact on a linear model.

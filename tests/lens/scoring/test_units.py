@@ -5,7 +5,7 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.interop import to_transformer_lens
-from anchorlab.lens import look, patch, patch_edges, prune_edges, score_edges, score_units
+from anchorlab.lens import Intervention, look, patch, patch_edges, prune_edges, score_edges, score_units
 from anchorlab.models import LSTMSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens.scoring import linear
@@ -79,8 +79,6 @@ def test_gradients_are_slopes_of_the_metric():
         return -output.log_softmax(dim=-1).gather(-1, both[..., :1]).squeeze(-1)
 
     found = score_units(ensemble, clean, corrupted, *answers, times="activation", metric=loss)
-    from anchorlab.lens import Intervention
-
     ends = []
     for factor in (1 - 1e-4, 1 + 1e-4):
         scaled = Intervention(site="blocks.0.attn.hook_z", where={"head": 1}, rule="scale", operand=factor)
@@ -176,26 +174,19 @@ def test_bad_arguments(method, change, message):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (lambda *given: score_units(*given, steps=0), r"^steps: 0 are no path between two runs; give at least 1$"),
-        (lambda *given: score_edges(*given, steps=-1), r"^steps: -1 are no path between two runs; give at least 1$"),
-        (lambda *given: prune_edges(*given, threshold=0), r"^threshold: 0 removes no edge; give a positive number$"),
-        (
-            lambda *given: score_units(*given, steps=2, times="activation"),
-            r"^steps: lead from one run to the other; use times='change', or one step$",
-        ),
-    ],
-)
+BAD = [
+    (lambda *given: score_units(*given, steps=0), r"^steps: 0 are no path between two runs; give at least 1$"),
+    (lambda *given: score_edges(*given, steps=-1), r"^steps: -1 are no path between two runs; give at least 1$"),
+    (lambda *given: prune_edges(*given, threshold=0), r"^threshold: 0 removes no edge; give a positive number$"),
+    (lambda *given: score_units(*given, steps=2, times="activation"),
+     r"^steps: lead from one run to the other; use times='change', or one step$"),
+    (lambda *given: score_units(*given, times="weights"),
+     r"^times: 'weights' is no factor of a gradient; choose 'change' or 'activation'$"),
+]  # fmt: skip
+
+
+@pytest.mark.untyped  # one value is of another type than the annotation names
+@pytest.mark.parametrize(("ask", "message"), BAD)
 def test_bad_numbers(ask, message):
     with pytest.raises(SpecError, match=message):
         ask(drawn(BASE, 1), *pairs())
-
-
-@pytest.mark.untyped  # a value of another type than the annotation names
-def test_bad_factor():
-    with pytest.raises(
-        SpecError, match=r"^times: 'weights' is no factor of a gradient; choose 'change' or 'activation'$"
-    ):
-        score_units(drawn(BASE, 1), *pairs(), times="weights")
