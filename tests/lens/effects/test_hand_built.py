@@ -123,27 +123,6 @@ def test_pairs_with_equal_answers_are_counted(solver):
 CORRUPTED, OTHER_KEYS = other_key()
 
 
-@pytest.mark.untyped  # values of other types than the annotations name
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ((CORRUPTED[:3], KEYS, OTHER_KEYS), r"corrupted: have shape .* give one of the same length for each"),
-        ((CORRUPTED, KEYS), "corrupted_answers: are missing; give tokens"),
-        ((CORRUPTED, KEYS, KEYS), "corrupted_answers: equal the clean answers; corrupt"),
-        ((CORRUPTED, KEYS.float(), OTHER_KEYS), r"answers: are no tokens of shape .*\[6, 1\]"),
-    ],
-)
-def test_errors_of_patching_name_the_remedy(solver, given, message):
-    with pytest.raises(SpecError, match=message):
-        patch(solver, CLEAN, *given)
-
-
-@pytest.mark.untyped
-def test_an_unknown_run_is_named(solver):
-    with pytest.raises(SpecError, match="into: 'both' is no run; choose 'corrupted' or 'clean'"):
-        patch(solver, CLEAN, CORRUPTED, KEYS, OTHER_KEYS, into="both")
-
-
 # Path patching of hand-built models in which it is known which head hands what to which.
 SOME_CLEAN, OTHER_ANCHOR, SOME_KEYS, MOVED_KEYS, _ = hand_built.other_anchor()
 
@@ -248,22 +227,6 @@ def test_heads_that_share_keys_and_values_receive_them_together():
     assert found[:, :, 0].unique().numel() == 8  # queries are each head's own
 
 
-@pytest.mark.untyped  # values of other types than the annotations name
-@pytest.mark.parametrize(
-    ("senders", "receivers", "inputs", "message"),
-    [
-        ([(0, 3)], [(1, 0)], "qkv", r"senders\.0: there is no head 3 in layer 0; choose one from 0 to 2"),
-        ([(0, 0)], [(1, 0), (2, 0)], "qkv", r"receivers\.1: there is no head 0 in layer 2; layers go from 0 to 1"),
-        ([(1, 0)], [(1, 1)], "qkv", "senders: are in no layer before a receiver"),
-        ([(0, 0)], [(1, 0)], "z", r"inputs\.0: 'z' is no input of a head"),
-        ([(0, 0)], [], "qkv", "receivers: are none"),
-    ],
-)
-def test_errors_of_paths_name_the_remedy(solver, senders, receivers, inputs, message):
-    with pytest.raises(SpecError, match=message):
-        patch_paths(solver, SOME_CLEAN, OTHER_ANCHOR, senders, receivers, SOME_KEYS, MOVED_KEYS, inputs=[*inputs])
-
-
 # Steering of the hand-built identity solver, whose stream is one-hot in blocks: what each direction does is known.
 STREAM, LAST = "blocks.*.hook_resid_post", "blocks.1.hook_resid_post"
 WITHOUT_0 = (KEYS != 0).squeeze(1)
@@ -322,16 +285,40 @@ def test_table():
     assert table["random"].null_count() == table.height == 12
 
 
-@pytest.mark.parametrize(
-    ("targets", "direction", "options", "error", "message"),
-    [
-        (KEYS, torch.ones(3), {}, SpecError, r"direction: has shape \(3,\), .* give \[45\], or \[1, 45\]"),
-        (KEYS, torch.zeros(PREDICTED.stop), {}, SpecError, "direction: has length 0"),
-        (KEYS, coordinate(0), {"multiples": []}, SpecError, "multiples: are none"),
-        (KEYS[:2], coordinate(0), {}, SpecError, "targets: have shape"),
-        (KEYS, coordinate(0), {"site": "blocks.0.hook_resid_pots"}, SiteError, "did you mean"),
-    ],
-)
-def test_errors_of_steering_name_the_remedy(targets, direction, options, error, message):
-    with pytest.raises(error, match=message):
-        steer(identity_solver(), INPUTS, targets, direction, **options)
+def patched(*given, **options):
+    return lambda solver: patch(solver, CLEAN, *given, **options)
+
+
+def along(senders, receivers, inputs="qkv"):
+    given = SOME_CLEAN, OTHER_ANCHOR, senders, receivers, SOME_KEYS, MOVED_KEYS
+    return lambda solver: patch_paths(solver, *given, inputs=[*inputs])
+
+
+def steered(targets, direction, **options):
+    return lambda solver: steer(solver, CLEAN, targets, direction, **options)
+
+
+REFUSED = [
+    (patched(CORRUPTED[:3], KEYS, OTHER_KEYS), r"corrupted: have shape .* give one of the same length for each"),
+    (patched(CORRUPTED, KEYS), "corrupted_answers: are missing; give tokens"),
+    (patched(CORRUPTED, KEYS, KEYS), "corrupted_answers: equal the clean answers; corrupt"),
+    (patched(CORRUPTED, KEYS.float(), OTHER_KEYS), r"answers: are no tokens of shape .*\[6, 1\]"),
+    (patched(CORRUPTED, KEYS, OTHER_KEYS, into="both"), "into: 'both' is no run; choose 'corrupted' or 'clean'"),
+    (along([(0, 3)], [(1, 0)]), r"senders\.0: there is no head 3 in layer 0; choose one from 0 to 2"),
+    (along([(0, 0)], [(1, 0), (2, 0)]), r"receivers\.1: there is no head 0 in layer 2; layers go from 0 to 1"),
+    (along([(1, 0)], [(1, 1)]), "senders: are in no layer before a receiver"),
+    (along([(0, 0)], [(1, 0)], "z"), r"inputs\.0: 'z' is no input of a head"),
+    (along([(0, 0)], []), "receivers: are none"),
+    (steered(KEYS, torch.ones(3)), r"direction: has shape \(3,\), .* give \[45\], or \[1, 45\]"),
+    (steered(KEYS, torch.zeros(PREDICTED.stop)), "direction: has length 0"),
+    (steered(KEYS, coordinate(0), multiples=[]), "multiples: are none"),
+    (steered(KEYS[:2], coordinate(0)), "targets: have shape"),
+    (steered(KEYS, coordinate(0), site="blocks.0.hook_resid_pots"), "did you mean"),
+]
+
+
+@pytest.mark.untyped  # values of other types than the annotations name
+@pytest.mark.parametrize(("ask", "message"), REFUSED)
+def test_errors_name_the_remedy(solver, ask, message):
+    with pytest.raises((SiteError, SpecError), match=message):
+        ask(solver)

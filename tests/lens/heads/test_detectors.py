@@ -272,7 +272,8 @@ REFUSED = [
      "a sequence has none"),
     (lambda _: detectors.induction(causal_uniform().expand(1, 1, 9, 9), ALL_NEW), "no token occurs twice"),
     (lambda _: detectors.matching(causal_uniform().expand(1, 1, 9, 9), ALL_NEW), "no token occurs twice"),
-    *((lambda _, far=far: per_sequence.shift_profile(torch.eye(4).expand(1, 2, 1, 4, 4), largest=far), "largest|k: 4 is not a shift")
+    *((lambda _, far=far: per_sequence.shift_profile(torch.eye(4).expand(1, 2, 1, 4, 4), largest=far),
+       "largest|k: 4 is not a shift")
       for far in (-1, 4)),
 ]  # fmt: skip
 

@@ -21,35 +21,19 @@ def test_cosine_of_known_angles():
     assert torch.allclose(cosine_similarity(rows, columns), expected)
 
 
-def test_equal_heads_are_alike():
-    pattern = torch.eye(3).expand(2, 4, 3, 3)
-    assert head_similarity(pattern).item() == pytest.approx(1)
-
-
-def test_three_heads_by_hand():
+def test_heads_by_hand_with_members_kept_apart():
+    assert head_similarity(torch.eye(3).expand(2, 4, 3, 3)).item() == pytest.approx(1)
     shift, stay = torch.eye(3).roll(-1, dims=1), torch.eye(3)
     pattern = torch.stack([stay, stay, shift]).unsqueeze(0)
     assert head_similarity(pattern).item() == pytest.approx(1 / 3)  # one pair of three is alike, the others orthogonal
-
-
-def test_members_are_kept_apart():
     pattern = torch.stack([torch.eye(2), torch.eye(2).flip(0)])
     both = torch.stack([pattern[[0, 0]], pattern]).unsqueeze(1)
     assert head_similarity(both).tolist() == pytest.approx([1, 0])
 
 
-def test_single_head():
-    with pytest.raises(SpecError, match="a single head"):
-        head_similarity(torch.ones(1, 1, 2, 2))
-
-
-def test_neurons_of_one_line_are_condensed_whatever_their_sign_and_size():
-    direction = torch.tensor([1.0, -2.0, 2.0])
-    weights = direction.unsqueeze(-1) * torch.tensor([1.0, -3.0, 0.1])
-    assert condensation(weights).item() == pytest.approx(1)
-
-
-def test_pairs_of_neurons_count_by_their_norms():
+def test_pairs_of_neurons_count_by_their_norms_and_those_of_one_line_are_condensed_whatever_their_sign_and_size():
+    line = torch.tensor([1.0, -2.0, 2.0]).unsqueeze(-1) * torch.tensor([1.0, -3.0, 0.1])
+    assert condensation(line).item() == pytest.approx(1)
     # Along x: 3 and 1; along y: 2. The pairs: |cos| 1 with weight 3, 0 with weight 6, 0 with weight 2.
     weights = torch.tensor([[3.0, 1.0, 0.0], [0.0, 0.0, 2.0]])
     assert condensation(weights).item() == pytest.approx(3 / 11)
@@ -59,11 +43,6 @@ def test_pairs_of_neurons_count_by_their_norms():
 def test_random_neurons_are_as_condensed_as_the_law_says():
     weights = torch.randn(300, 500, generator=torch.Generator().manual_seed(0))
     assert condensation(weights).item() == pytest.approx((2 / (math.pi * 300)) ** 0.5, rel=0.02)
-
-
-def test_single_neuron():
-    with pytest.raises(SpecError, match="a single neuron"):
-        condensation(torch.ones(3, 1))
 
 
 def record_of(**sites):
@@ -234,13 +213,19 @@ def test_values_that_do_not_vary_have_none():
     assert found.isnan().tolist() == [[False, True], [True, True]]
 
 
-def test_errors_name_the_remedy():
-    shape = TaskShape("tokens", 6, 11, 11)
-    ensemble = initialise(DecoderSpec(layers=1, heads=2, width=8, head_width=4, hidden=9), shape, [0])
-    inputs = torch.zeros(4, 6, dtype=torch.int64)
-    with pytest.raises(SpecError, match=r"record: has sites of \[4, 24\] rows; record sites with positions"):
-        cka(look(ensemble, inputs, "blocks.0.attn.hook_pattern"))
-    with pytest.raises(SpecError, match=r"record: has candidates; choose one"):
-        cka(look(ensemble, inputs, candidates={"plain": []}))
-    with pytest.raises(SpecError, match="other_member: there is no member 1; choose one from 0 to 0"):
-        cka(look(ensemble, inputs)).layers(0, 1)
+ONE = initialise(DecoderSpec(layers=1, heads=2, width=8, head_width=4, hidden=9), TaskShape("tokens", 6, 11, 11), [0])
+SOME = torch.zeros(4, 6, dtype=torch.int64)
+REFUSED = [
+    (lambda: head_similarity(torch.ones(1, 1, 2, 2)), "a single head"),
+    (lambda: condensation(torch.ones(3, 1)), "a single neuron"),
+    (lambda: cka(look(ONE, SOME, "blocks.0.attn.hook_pattern")),
+     r"record: has sites of \[4, 24\] rows; record sites with positions"),
+    (lambda: cka(look(ONE, SOME, candidates={"plain": []})), r"record: has candidates; choose one"),
+    (lambda: cka(look(ONE, SOME)).layers(0, 1), "other_member: there is no member 1; choose one from 0 to 0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ask", "message"), REFUSED)
+def test_what_has_no_similarity_is_named(ask, message):
+    with pytest.raises(SpecError, match=message):
+        ask()
