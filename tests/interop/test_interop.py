@@ -120,27 +120,19 @@ class TestWeights:
             theirs = conventional(INPUTS, weights, causal, scaled)
             assert np.abs(theirs - ours[member].numpy()).max() < 1e-10
 
-    def test_have_the_library_s_shapes(self):
-        weights = transformer_lens_weights(drawn(DECODER))
+    def test_have_the_library_s_shapes_and_heads_their_own_columns(self):
+        ensemble = drawn(DECODER)
+        weights = transformer_lens_weights(ensemble)
         shapes = {name: tuple(value.shape) for name, value in weights.items() if not name.startswith("blocks.1")}
         assert shapes == {
-            "embed.W_E": (11, 12),
-            "pos_embed.W_pos": (7, 12),
+            "embed.W_E": (11, 12), "pos_embed.W_pos": (7, 12), "unembed.W_U": (12, 12), "unembed.b_U": (12,),
             **{f"blocks.0.attn.W_{role}": (3, 12, 5) for role in "QKV"},
             **{f"blocks.0.attn.b_{role}": (3, 5) for role in "QKV"},
-            "blocks.0.attn.W_O": (3, 5, 12),
-            "blocks.0.attn.b_O": (12,),
-            "blocks.0.mlp.W_in": (12, 9),
-            "blocks.0.mlp.b_in": (9,),
-            "blocks.0.mlp.W_out": (9, 12),
-            "blocks.0.mlp.b_out": (12,),
+            "blocks.0.attn.W_O": (3, 5, 12), "blocks.0.attn.b_O": (12,),
+            "blocks.0.mlp.W_in": (12, 9), "blocks.0.mlp.b_in": (9,),
+            "blocks.0.mlp.W_out": (9, 12), "blocks.0.mlp.b_out": (12,),
             **{f"blocks.0.ln{norm}.{part}": (12,) for norm in (1, 2) for part in "wb"},
-            "unembed.W_U": (12, 12),
-            "unembed.b_U": (12,),
-        }
-
-    def test_heads_take_their_own_columns(self):
-        ensemble = drawn(DECODER)
+        }  # fmt: skip
         ours = ensemble.weights["blocks.1.attn.W_V"][1]
         theirs = transformer_lens_weights(ensemble, member=1)["blocks.1.attn.W_V"]
         for head in range(3):
@@ -154,53 +146,40 @@ class TestWeights:
         assert np.abs(theirs - ours.numpy()).max() < 1e-10
 
 
-class TestRefusals:
-    @pytest.mark.parametrize(
-        ("part", "spec"),
-        [
-            ("residual", PLAIN.replace(residual=(True, False))),
-            ("shift_values", PLAIN.replace(shift_values=1)),
-            ("mask", PLAIN.replace(mask=(True, False))),
-            ("layer_norm", DECODER.replace(feed_forward=(True, False))),
-        ],
-    )
-    def test_name_the_part_without_a_counterpart(self, part, spec):
-        with pytest.raises(SpecError) as error:
-            transformer_lens_weights(drawn(spec))
-        assert error.value.field == f"model.{part}"
-        assert error.value.remedy
+def scaled_in_one_block():
+    module = RECALL.build(SHAPE)
+    module.blocks[1].attn.scaled = False
+    return module
 
-    @pytest.mark.parametrize(
-        ("part", "switches"),
-        [("layer_norm", {"norm_first": True}), ("layer_norm", {"ln_final": True}), ("parallel", {"parallel": True}),
-         ("feed_forward", {"activation": "gelu"})],
-    )  # fmt: skip
-    def test_of_modules_made_by_hand(self, part, switches):
-        with pytest.raises(SpecError, match=rf"^model\.{part}: blocks\.0: "):
-            transformer_lens_weights(by_hand(**switches))
 
-    def test_of_scores_scaled_in_some_blocks_only(self):
-        module = RECALL.build(SHAPE)
-        module.blocks[1].attn.scaled = False
-        with pytest.raises(SpecError, match=r"^model\.scale_scores: blocks\.1: "):
-            transformer_lens_weights(module)
+VECTORS = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 7, 6, 3), seeds=[0])
+REFUSED = [
+    (drawn(PLAIN.replace(residual=(True, False))), r"^model\.residual: .*; "),
+    (drawn(PLAIN.replace(shift_values=1)), r"^model\.shift_values: .*; "),
+    (drawn(PLAIN.replace(mask=(True, False))), r"^model\.mask: .*; "),
+    (drawn(DECODER.replace(feed_forward=(True, False))), r"^model\.layer_norm: .*; "),
+    (by_hand(norm_first=True), r"^model\.layer_norm: blocks\.0: "),
+    (by_hand(ln_final=True), r"^model\.layer_norm: blocks\.0: "),
+    (by_hand(parallel=True), r"^model\.parallel: blocks\.0: "),
+    (by_hand(activation="gelu"), r"^model\.feed_forward: blocks\.0: "),
+    (scaled_in_one_block(), r"^model\.scale_scores: blocks\.1: "),
+    (drawn(OneLayerSpec(width=13)), r"^model\.pos_embed: is missing, .*; use anchorlab.look instead"),
+    (VECTORS, r"^model: reads vectors"),
+    (drawn(FNNSpec(layers=1, width=3)), r"^model: .*give a transformer"),
+    (nn.Linear(2, 2), r"^model: .*give a transformer"),
+]
 
-    def test_of_a_model_without_positions(self):
-        with pytest.raises(SpecError, match=r"^model\.pos_embed: is missing, .*; use anchorlab.look instead"):
-            transformer_lens_weights(drawn(OneLayerSpec(width=13)))
 
-    def test_of_vectors_and_of_other_kinds(self):
-        vectors = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 7, 6, 3), seeds=[0])
-        with pytest.raises(SpecError, match=r"^model: reads vectors"):
-            transformer_lens_weights(vectors)
-        for other in (drawn(FNNSpec(layers=1, width=3)), nn.Linear(2, 2)):
-            with pytest.raises(SpecError, match=r"^model: .*give a transformer"):
-                transformer_lens_weights(other)
+@pytest.mark.parametrize(("model", "message"), REFUSED)
+def test_what_has_no_counterpart_is_named(model, message):
+    with pytest.raises(SpecError, match=message):
+        transformer_lens_weights(model)
 
-    @pytest.mark.parametrize("member", [-1, 2])
-    def test_of_a_member_that_is_not_there(self, member):
-        with pytest.raises(SpecError, match=f"^member: there is no member {member}; choose one from 0 to 1"):
-            transformer_lens_weights(drawn(PLAIN), member)
+
+@pytest.mark.parametrize("member", [-1, 2])
+def test_a_member_that_is_not_there_is_named(member):
+    with pytest.raises(SpecError, match=f"^member: there is no member {member}; choose one from 0 to 1"):
+        transformer_lens_weights(drawn(PLAIN), member)
 
 
 # Members in TransformerLens: against the library's own passes.

@@ -24,11 +24,7 @@ from tests.rankings.hand_made import BACKUP
     ],
 )
 def test_patterns(pattern, found):
-    assert chosen(pattern) == found
-
-
-def test_there_are_three_of_each_of_nine():
-    assert len(MODELS) == 27
+    assert chosen(pattern) == found and len(MODELS) == 3 * 9
 
 
 @pytest.mark.parametrize(
@@ -41,17 +37,14 @@ def test_no_such_model(pattern, told):
         chosen(pattern)
 
 
-def test_an_id_is_the_same_whatever_the_pattern():
+def test_an_id_is_the_same_whatever_the_pattern_and_its_number_does_not_show_the_variant():
+    first = {next(handed_out("identity", seed=seed))[1].variant for seed in range(12)}
+    assert first == {"backup", "distractor", "cancelling"}
     every = {made.variant: name for name, made in handed_out("identity", seed=4)}
     assert sorted(every.values()) == ["identity-1", "identity-2", "identity-3"]
     for variant, name in every.items():
         ((again, _),) = handed_out(f"identity/{variant}", seed=4)
         assert again == name
-
-
-def test_the_number_does_not_show_the_variant():
-    first = {next(handed_out("identity", seed=seed))[1].variant for seed in range(12)}
-    assert first == {"backup", "distractor", "cancelling"}
 
 
 # Truths as files: read back as written, and refused if damaged.
@@ -109,21 +102,17 @@ def exported(request, tmp_path_factory):
     return request.param, folder
 
 
-def test_the_files(exported):
+FILES = ("model.json", "model.safetensors", "pairs.safetensors")
+
+
+def test_files_and_their_models_which_answer_both_sequences_of_each_pair(exported):
+    """The oracle reads the answers off the sequences."""
     name, folder = exported
     inside = [f"models/{name}-{one}/{file}" for one in (1, 2, 3) for file in FILES]
     truths = [f"truth/{name}-{one}.json" for one in (1, 2, 3)]
     found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     assert found == sorted([*inside, *truths, "models/units.json"])
     assert [path.name for path in folder.parent.iterdir()] == ["out"]  # no temporary folder
-
-
-FILES = ("model.json", "model.safetensors", "pairs.safetensors")
-
-
-def test_models_answer_both_sequences_of_each_pair(exported):
-    """The oracle reads the answers off the sequences."""
-    name, folder = exported
     task = compiled(name).task
     for place in sorted((folder / "models").glob("*-*")):
         model, pairs = al.load_pretrained(place), load_file(place / "pairs.safetensors")

@@ -104,15 +104,11 @@ def test_maps_by_hand():
     torch.testing.assert_close(attention_map(one, roles, 3, causal=False)[0], both_ways)
     silent = Explanation("nothing", one.rules)
     assert torch.equal(attention_map(silent, roles, 3)[0], torch.tensor([[0.0, 0, 0], [0, 0, 0], [half, half, 0]]))
-    itself = Explanation("itself", (AttentionRule("a", 2),))
-    assert torch.equal(attention_map(itself, roles, 3)[0], torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 0, 0]]))
-
-
-def test_rests_by_hand():
-    assert torch.equal(rest_map("itself", 2), torch.eye(2))
+    assert torch.equal(rest_map("itself", 2), torch.eye(2)) and torch.equal(rest_map("nothing", 2), torch.zeros(2, 2))
     assert torch.equal(rest_map("uniform", 2), torch.tensor([[1.0, 0], [0.5, 0.5]]))
     assert torch.equal(rest_map("uniform", 2, causal=False), torch.full((2, 2), 0.5))
-    assert torch.equal(rest_map("nothing", 2), torch.zeros(2, 2))
+    itself = Explanation("itself", (AttentionRule("a", 2),))
+    assert torch.equal(attention_map(itself, roles, 3)[0], torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 0, 0]]))
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -142,10 +138,7 @@ def test_a_rule_that_does_not_fit_says_so(rule, problem):
     with pytest.raises(SpecError) as caught:
         circuits.rule_cells(rule, ROLES, LENGTH)
     assert str(caught.value).startswith(problem)
-
-
-def test_rules_about_the_same_token_have_no_single_place():
-    with pytest.raises(SpecError, match=r"rule\.key"):
+    with pytest.raises(SpecError, match=r"rule\.key"):  # a rule about the same token has no single place
         circuits.rule_places(AttentionRule("query", AFTER_SAME), ROLES, LENGTH)
 
 
@@ -205,6 +198,8 @@ def rules_tried(pattern: Tensor, tokens: Tensor | None = None, roles: Roles = RO
 
 
 def test_hypotheses_come_from_where_the_head_looks():
+    single = hypotheses(torch.ones(4, 1, 1), {"asked": torch.zeros(4, 1, dtype=torch.int64)})
+    assert single[:3] == [Explanation("uniform"), Explanation("itself"), Explanation("nothing")]
     uniform = rest_map("uniform", LENGTH).expand(2, -1, -1)
     assert rules_tried(uniform)[0] == () and not rules_tried(torch.zeros(2, LENGTH, LENGTH))[1:]
     for shift in (1, 2, 3):
@@ -244,14 +239,6 @@ def test_hypotheses_by_role_take_strong_attention_first():
     strong, weak = rules_tried(pattern, roles=roles)[1:]
     assert strong == (AttentionRule("end", "first"),)
     assert weak == (AttentionRule("end", "first"), AttentionRule("end", "second"))
-
-
-def test_a_single_position_has_its_rests_alone():
-    assert hypotheses(torch.ones(4, 1, 1), {"asked": torch.zeros(4, 1, dtype=torch.int64)})[:3] == [
-        Explanation("uniform"),
-        Explanation("itself"),
-        Explanation("nothing"),
-    ]
 
 
 def test_of_roles_that_stand_alike_the_first_is_named():

@@ -192,19 +192,14 @@ def test_a_position_has_its_first_role(monkeypatch):
     assert found.scored.tolist() == [[0], [0], [1]]
     assert found.occurring(found.cells) == ["asked", "x0-of-pair-1", "key", "other"]
     assert found.occurring(found.scored) == ["asked", "x0-of-pair-1"]
-
-
-@pytest.mark.parametrize(
-    ("roles", "message"),
-    [
-        ({}, r"^task: has no roles that tell positions apart; define `roles` on it, or choose units='heads'$"),
-        ({"asked": [[*range(6)]] * 3, "key": [[2]] * 3}, r"^task: has no roles that tell positions apart; "),
+    none = r"^task: has no roles that tell positions apart; "
+    for roles, message in (
+        ({}, none + r"define `roles` on it, or choose units='heads'$"),
+        ({"asked": [[*range(6)]] * 3, "key": [[2]] * 3}, none),
         ({"other": [[2]] * 3}, r"^task.roles: 'other' has a meaning of its own; call the role something else$"),
-    ],
-)
-def test_bad_roles_are_one_line(monkeypatch, roles, message):
-    with pytest.raises(SpecError, match=message):
-        with_roles(monkeypatch, **roles)
+    ):
+        with pytest.raises(SpecError, match=message):
+            with_roles(monkeypatch, **roles)
 
 
 # What follows from a table of losses, on games whose minimal sets are known.
@@ -320,14 +315,11 @@ def test_a_threshold_that_no_set_reaches(method, share, message):
         getattr(FOUND, method)(share)
 
 
-def test_a_negative_share_asks_for_less_than_the_models_loss():
-    """Head 1.2 harms by 0.1: without it the loss is lower than the model's."""
-    found = made(lambda kept: ("0.0" in kept) - 0.1 * ("1.2" in kept))
-    assert found.minimal(-0.05) == ((("0.0",),),)
-
-
-def test_the_threshold_of_units_that_harm_lies_below_the_models_loss():
+def test_thresholds_below_the_models_loss():
     """Each unit raises the loss by 1 from 1, to 6: the effect is -5, and a tenth of it is gained, not lost."""
     found = made(lambda kept: -len(kept))
     assert found.effect.tolist() == [-5]
     assert found.threshold(0.1).tolist() == [5.5] and found.threshold(0.5).tolist() == [3.5]
+    # head 1.2 harms by 0.1: without it the loss is lower than the model's, as a negative share asks for
+    found = made(lambda kept: ("0.0" in kept) - 0.1 * ("1.2" in kept))
+    assert found.minimal(-0.05) == ((("0.0",),),)

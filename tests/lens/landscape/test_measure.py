@@ -309,10 +309,16 @@ def test_progress_counts_subsets_times_sequences():
     assert [done for done, _ in told] == sorted({done for done, _ in told})
 
 
+def diverged_beside(model):
+    """Two members, of which the second has no numbers."""
+    return model.with_weights({name: torch.cat([own, own * torch.nan]) for name, own in model.weights.items()})
+
+
 def many(heads, layers=1):
     return initialise(DecoderSpec(layers=layers, heads=heads, width=4, head_width=1), IDENTITY.shape, [0])
 
 
+@pytest.mark.untyped  # one replacement is no known one
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
@@ -322,17 +328,16 @@ def many(heads, layers=1):
         (many(2), {"units": ["0.1@askd"]}, r"^units.0: unknown unit '0.1@askd'; did you mean '0.1@asked'\?$"),
         (many(2), {"units": ["0.1@key-1", "0.1"]},
          r"^units.0: '0.1@key-1' is part of '0.1'; name the head or its roles$"),
-        (
-            many(4, layers=2),
-            {"units": "roles"},
-            r"^units: 20 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in "
-            r"units=\['0.0@asked', '0.0@anchor-1'\]; all others stay as they are$",
-        ),
+        (many(4, layers=2), {"units": "roles"},
+         r"^units: 20 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in "
+         r"units=\['0.0@asked', '0.0@anchor-1'\]; all others stay as they are$"),
         (many(2), {"units": "head"}, r"^units: unknown kind of units 'head'; did you mean 'heads'\?"),
         (many(2), {"units": []}, r"^units: are none; name some of 0.0, 0.1, 0.mlp$"),
         (many(2), {"split": "tests"}, r"^split: unknown split 'tests'; did you mean 'test'\?"),
         (many(2), {"sequences": 0}, r"^sequences: 0 are too few; give at least 1$"),
         (many(2), {"sequences": 1, "replace": "resample"}, r"^sequences: 1 are too few; give at least 2$"),
+        (many(2), {"replace": "means"}, r"^replace: unknown replacement 'means'; did you mean 'mean'\?"),
+        (diverged_beside(many(2)), {}, r"^model: member 1 has a loss that is not finite"),
         (many(2), {"task": None}, r"^task: is missing; give the task that the model was trained on$"),
         (many(2), {"task": "anchor/identity"}, r"^task: has .*; give the task that the model was trained on$"),
         (initialise(LSTMSpec(), IDENTITY.shape, [0]), {}, r"^model: a \w*LSTM\w* has no blocks of heads; give a "),
@@ -342,24 +347,6 @@ def test_bad_input_is_one_line(model, arguments, message):
     with pytest.raises(SpecError, match=message) as raised:
         landscape(model, **{"task": IDENTITY, "progress": False, **arguments})
     assert "\n" not in str(raised.value)
-
-
-def test_members_that_diverged():
-    bad = many(2)
-    bad = stacked_weights(bad, bad.with_weights({name: value * torch.nan for name, value in bad.weights.items()}))
-    with pytest.raises(SpecError, match=r"^model: member 1 has a loss that is not finite"):
-        landscape(bad, task=IDENTITY, progress=False)
-
-
-def stacked_weights(*models):
-    weights = {name: torch.cat([one.weights[name] for one in models]) for name in models[0].weights}
-    return models[0].with_weights(weights)
-
-
-@pytest.mark.untyped
-def test_an_unknown_replacement_is_one_line():
-    with pytest.raises(SpecError, match=r"^replace: unknown replacement 'means'; did you mean 'mean'\?"):
-        landscape(many(2), replace="means", task=IDENTITY)
 
 
 def test_the_mean_loss_counts_weights_not_positions(monkeypatch):

@@ -164,29 +164,24 @@ def trained(tmp_path_factory):
     return run([experiment], Store(tmp_path_factory.mktemp("memories")), workers=1)[0]
 
 
-class TestAlong:
-    def test_every_checkpoint_has_its_own_form(self, trained):
-        steps, forms = memory_along(trained, *NOISE_FORM)
-        assert steps == [0, 2, 4] and forms.shape == (3, 2, 6, 6)
-        for step, form in zip(steps, forms, strict=True):
-            kept = {name: value.numpy() for name, value in trained.run.read_checkpoint(step).items()}
-            hidden = np.maximum(kept["embed.W_E"] @ kept["blocks.1.mlp.W_in"], 0)
-            expected = hidden @ kept["blocks.1.mlp.W_out"] @ kept["unembed.W_U"]
-            assert np.abs(form.numpy() - expected).max() < 1e-12
-        assert not torch.equal(forms[0], forms[1]) and not torch.equal(forms[1], forms[2])
-
-    def test_some_checkpoints(self, trained):
-        steps, forms = memory_along(trained, *PREVIOUS, steps=(4, 0))
-        assert steps == [4, 0] and forms.shape == (2, 2, 8, 8)
-        kept = trained.run.read_checkpoint(4)
-        expected = kept["pos_embed.W_pos"] @ kept["blocks.0.attn.W_KQ"] @ kept["pos_embed.W_pos"].mT
-        assert is_near(forms[0], expected)
-
-    def test_steps_without_a_checkpoint_are_named(self, trained):
-        with pytest.raises(SpecError, match=r"^steps: names no checkpoint; give at least one, or leave steps out$"):
-            memory_along(trained, *SIGNAL, steps=[])
-        with pytest.raises(StoreError, match="no checkpoint of step 3; there are 0, 2, 4"):
-            memory_along(trained, *SIGNAL, steps=[0, 3])
+def test_every_checkpoint_has_its_own_form_and_others_are_named(trained):
+    steps, forms = memory_along(trained, *NOISE_FORM)
+    assert steps == [0, 2, 4] and forms.shape == (3, 2, 6, 6)
+    for step, form in zip(steps, forms, strict=True):
+        kept = {name: value.numpy() for name, value in trained.run.read_checkpoint(step).items()}
+        hidden = np.maximum(kept["embed.W_E"] @ kept["blocks.1.mlp.W_in"], 0)
+        expected = hidden @ kept["blocks.1.mlp.W_out"] @ kept["unembed.W_U"]
+        assert np.abs(form.numpy() - expected).max() < 1e-12
+    assert not torch.equal(forms[0], forms[1]) and not torch.equal(forms[1], forms[2])
+    steps, forms = memory_along(trained, *PREVIOUS, steps=(4, 0))
+    assert steps == [4, 0] and forms.shape == (2, 2, 8, 8)
+    kept = trained.run.read_checkpoint(4)
+    expected = kept["pos_embed.W_pos"] @ kept["blocks.0.attn.W_KQ"] @ kept["pos_embed.W_pos"].mT
+    assert is_near(forms[0], expected)
+    with pytest.raises(SpecError, match=r"^steps: names no checkpoint; give at least one, or leave steps out$"):
+        memory_along(trained, *SIGNAL, steps=[])
+    with pytest.raises(StoreError, match="no checkpoint of step 3; there are 0, 2, 4"):
+        memory_along(trained, *SIGNAL, steps=[0, 3])
 
 
 UNKNOWN = "unknown matrix or feed-forward layer"
@@ -214,9 +209,7 @@ def test_a_mistake_is_told_in_one_line(left, right, told):
     with pytest.raises(SpecError) as caught:
         memory(initialise(RecallSpec(width=7, hidden=9), SHAPE, [0]), left, right)
     assert str(caught.value) == told
-
-
-def test_a_bias_is_no_matrix():
-    model = initialise(DecoderSpec(layers=1, heads=1, width=8, head_width=8), SHAPE, [0])
-    with pytest.raises(SpecError, match=r"^right: unknown matrix or feed-forward layer 'unembed.b_U'"):
-        memory(model, "embed.W_E", "unembed.b_U")
+    with pytest.raises(SpecError, match=r"^right: unknown matrix or feed-forward layer 'unembed.b_U'"):  # a bias
+        memory(
+            initialise(DecoderSpec(layers=1, heads=1, width=8, head_width=8), SHAPE, [0]), "embed.W_E", "unembed.b_U"
+        )
