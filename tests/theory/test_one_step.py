@@ -132,13 +132,6 @@ def test_weighted_geometric_sums_by_hand(base, terms, total):
     assert weighted_geometric_sum(base, terms) == pytest.approx(total)
 
 
-def test_what_has_no_sum_is_refused():
-    with pytest.raises(SpecError, match="base: 1 has no closed form"):
-        weighted_geometric_sum(1, 3)
-    with pytest.raises(SpecError, match="terms: 0 terms"):
-        weighted_geometric_sum(2.0, 0)
-
-
 @pytest.mark.parametrize("block", [1 << 22, 12 * 70])
 def test_margins_are_those_of_one_gradient_step(monkeypatch, block):
     monkeypatch.setattr("anchorlab.theory.uniform_recall._BLOCK_TOKENS", block)  # draws that lie across blocks too
@@ -176,17 +169,10 @@ def test_spreads_by_enumeration():
     assert found.deviation == pytest.approx(sqrt(everything.mean((answered - 0.3) ** 2) / 9))
 
 
-def test_alpha_hat_by_hand():
+def test_shares_and_bounds_by_hand():
     law = UniformRecall(4, 8, 0.5)
     assert alpha_hat(law, np.array([[0.5, 0.5, 0, 0, 0], [0.5, 0.25, 0, 0, 0.25]])).tolist() == [0.5, 0.4375]
-
-
-def test_the_repeated_token():
-    assert repeated_token(UniformRecall(4, 8, 0.5)).tolist() == [[0.125, 0.875, 0, 0, 0]]
-
-
-def test_bounds_by_hand():
-    law = UniformRecall(4, 8, 0.5)
+    assert repeated_token(law).tolist() == [[0.125, 0.875, 0, 0, 0]]
     logarithm = log(2 * 5 / 0.1)
     assert one_step_margins.feedforward_bound(law, 25, 0.1) == pytest.approx(sqrt(logarithm) / 5)
     assert attention_bound(law, 25, 0.1) == pytest.approx(sqrt((1 / 32 + 1 / 16) * logarithm) / 5 + logarithm / 25)
@@ -216,11 +202,6 @@ def test_the_safe_rate_is_the_limit_at_the_target():
     for alpha in (0.1, 0.3, 0.45, 0.8):
         assert float(largest_rate(np.array([-1e-5]), alpha)[0]) == pytest.approx(safe_rate(alpha), rel=1e-3)
     assert largest_rate(np.array([-1.0]), 0.8)[0] < safe_rate(0.8)  # above 1/2 it is not the least
-
-
-def test_an_alpha_that_is_no_probability():
-    with pytest.raises(SpecError, match="alpha: 1 is not between"):
-        safe_rate(1.0)
 
 
 def test_the_gradient_is_that_of_autograd():
@@ -290,3 +271,16 @@ def test_noise_takes_the_place_of_tokens_that_tell_nothing():
     before = Sequences(tokens, np.array([2]), np.array([2]))
     assert with_more_noise(law, before, 1.0, generator(0)).tokens.T.tolist() == [[5, 0, 2, 5, 5, 0]]
     assert with_more_noise(law, before, 0.0, generator(0)).tokens.T.tolist() == tokens.T.tolist()
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: weighted_geometric_sum(1, 3), "base: 1 has no closed form"),
+        (lambda: weighted_geometric_sum(2.0, 0), "terms: 0 terms"),
+        (lambda: safe_rate(1.0), "alpha: 1 is not between"),
+    ],
+)
+def test_what_has_no_value_is_refused(ask, message):
+    with pytest.raises(SpecError, match=message):
+        ask()

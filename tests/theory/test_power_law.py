@@ -5,20 +5,13 @@ from anchorlab.errors import SpecError
 from anchorlab.theory import PowerLaw, fit_power_law
 
 
-def test_an_exact_power_is_found():
+def test_an_exact_power_is_found_and_told_from_a_correction():
     x = np.array([1.0, 2.0, 5.0, 100.0])
-    law = fit_power_law(x, 3.0 * x**-0.5)
-    assert (law.slope, law.factor) == pytest.approx((-0.5, 3.0))
-    assert law.high - law.low < 1e-6
-
-
-def test_a_correction_is_told_from_the_power():
-    x = np.geomspace(1, 50, 6)
-    law = fit_power_law(x, 3.0 * x**-0.5 * np.exp(-2.0 * x**-1), correction=-1.0)
-    assert (law.slope, law.factor) == pytest.approx((-0.5, 3.0))
-    assert law.high - law.low < 1e-6
-    with pytest.raises(SpecError, match="x: 3 points"):
-        fit_power_law(x[:3], x[:3], correction=-1.0)
+    wide = np.geomspace(1, 50, 6)
+    corrected = fit_power_law(wide, 3.0 * wide**-0.5 * np.exp(-2.0 * wide**-1), correction=-1.0)
+    for law in (fit_power_law(x, 3.0 * x**-0.5), corrected):
+        assert (law.slope, law.factor) == pytest.approx((-0.5, 3.0))
+        assert law.high - law.low < 1e-6
 
 
 @pytest.mark.parametrize("correction", [None, -0.5])
@@ -30,16 +23,17 @@ def test_the_interval_holds_the_slope_in_95_cases_of_100(correction):
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "message"),
+    ("x", "y", "correction", "message"),
     [
-        ([1.0, 2.0], [1.0, 2.0], "x: 2 points"),
-        ([1.0, 2.0, 3.0], [1.0, 0.0, 3.0], "y: has values that are not positive"),
-        ([-1.0, 2.0, 3.0], [1.0, 1.0, 3.0], "x: has values that are not positive"),
+        ([1.0, 2.0], [1.0, 2.0], None, "x: 2 points"),
+        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], -1.0, "x: 3 points"),
+        ([1.0, 2.0, 3.0], [1.0, 0.0, 3.0], None, "y: has values that are not positive"),
+        ([-1.0, 2.0, 3.0], [1.0, 1.0, 3.0], None, "x: has values that are not positive"),
     ],
 )
-def test_what_has_no_slope_is_refused(x, y, message):
+def test_what_has_no_slope_is_refused(x, y, correction, message):
     with pytest.raises(SpecError, match=message):
-        fit_power_law(np.array(x), np.array(y))
+        fit_power_law(np.array(x), np.array(y), correction)
 
 
 def test_how_far_an_interval_lies_from_a_slope():

@@ -41,28 +41,21 @@ def test_runs_and_closed_form_agree_further_out(flow):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_no_choices_of_one_head_do_better(causal):
+def test_no_choices_of_one_head_do_better_and_two_heads_are_as_good_as_all(causal):
     for steps in range(1, 14):
         assert information_flow.depth_by_search(steps, causal) == least_depth(steps, Flow(causal, heads=1))
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_two_heads_are_as_good_as_all(causal):
     for steps in (1, 5, 40, 300):
         assert depth_by_runs(steps, Flow(causal, heads=2)) == least_depth(steps, Flow(causal))
 
 
-def test_induction_needs_two_layers():
-    """D = 1: the pair is joined first, then the query finds it (Olsson et al., 2022); the bound asks for one alone."""
+def test_induction_needs_two_layers_and_three_steps_three():
+    """D = 1: the pair is joined first, then the query finds it (Olsson et al., 2022); the bound asks for one alone.
+
+    Section 8.2: "it is possible to use only 3" heads for D = 3, of models with a mask and one head in each layer.
+    """
     assert [least_depth(1, flow) for flow in (FREE, CAUSAL, ONE, CAUSAL_ONE)] == [2, 2, 2, 2]
-    assert lower_bound(1) == 1
-
-
-def test_three_layers_are_enough_for_three_steps():
-    """Section 8.2: "it is possible to use only 3" heads for D = 3, of models with a mask and one head in each layer."""
-    assert least_depth(3, FREE) == least_depth(3, CAUSAL) == 3
-    assert least_depth(3, CAUSAL_ONE) == 3
-    assert lower_bound(3) == 2
+    assert [least_depth(3, flow) for flow in (FREE, CAUSAL, CAUSAL_ONE)] == [3, 3, 3]
+    assert (lower_bound(1), lower_bound(3)) == (1, 2)
 
 
 def test_the_bound_holds_and_is_missed_by_at_most_one():
@@ -82,16 +75,6 @@ def test_the_first_layer_by_hand():
         [1, 1, 1, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1],
     ]  # fmt: skip
     assert depth_by_sets(3) == 3
-
-
-@pytest.mark.parametrize(
-    "depth", [lower_bound, least_depth, depth_by_sets, depth_by_runs, information_flow.depth_by_search]
-)
-def test_no_steps_are_no_chain(depth):
-    with pytest.raises(SpecError, match="steps: 0 steps make no chain"):
-        depth(0)
-    with pytest.raises(SpecError, match="heads: 0 heads fetch nothing"):
-        Flow(heads=0)
 
 
 # The hand-built circuit, run on sequences: right on all of them, in the least number of layers.
@@ -128,8 +111,17 @@ def test_heads_do_what_they_are_for():
         assert third[rows, position, places[f"query {query} step 2"]].min() > 0.999
 
 
-def test_several_steps_and_graphs_are_refused():
-    with pytest.raises(SpecError, match="asked_steps"):
-        retrieval_circuit(TokenRetrieval())
-    with pytest.raises(SpecError, match="parents"):
-        retrieval_circuit(TokenRetrieval(chains=3, steps=2, parents=((0,), (0, 1)), implicit_curriculum=False))
+GRAPH = TokenRetrieval(chains=3, steps=2, parents=((0,), (0, 1)), implicit_curriculum=False)
+DEPTHS = (lower_bound, least_depth, depth_by_sets, depth_by_runs, information_flow.depth_by_search)
+REFUSED = [
+    *((lambda depth=depth: depth(0), "steps: 0 steps make no chain") for depth in DEPTHS),
+    (lambda: Flow(heads=0), "heads: 0 heads fetch nothing"),
+    (lambda: retrieval_circuit(TokenRetrieval()), "asked_steps"),
+    (lambda: retrieval_circuit(GRAPH), "parents"),
+]
+
+
+@pytest.mark.parametrize(("ask", "message"), REFUSED)
+def test_what_is_no_single_chain_is_refused(ask, message):
+    with pytest.raises(SpecError, match=message):
+        ask()
