@@ -121,7 +121,7 @@ def test_tables_kept_for_sampling_are_no_part_of_the_value() -> None:
         assert used.model_dump() == fresh.model_dump()
 
 
-def test_a_task_is_built_once_while_it_is_in_use() -> None:
+def test_a_task_is_built_and_read_back_once_while_it_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
 
     @register_task("test/counted")
@@ -139,9 +139,6 @@ def test_a_task_is_built_once_while_it_is_in_use() -> None:
         assert built == [2, 3, 2]
     finally:
         del _factories["test/counted"]
-
-
-def test_a_task_is_read_back_once_while_it_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     proofs: list[object] = []
     monkeypatch.setattr(
         "anchorlab.tasks.anchor.function.prove_coverage", lambda reader, drawings: proofs.append(reader)
@@ -154,9 +151,6 @@ def test_a_task_is_read_back_once_while_it_is_in_use(monkeypatch: pytest.MonkeyP
     other = parse_task({**data, "operations": {"3": "+18"}})
     assert other.operations[3].steps == (("+", 18),)
     assert len(proofs) == 2
-
-
-def test_tasks_that_nobody_uses_are_let_go() -> None:
     names = [f"let go {index}" for index in range(20)]
     data = AnchorFunction().model_dump(mode="json")
     gone = [weakref.ref(parse_task({**data, "name": name})) for name in names]
@@ -177,12 +171,7 @@ def test_the_file_and_the_python_example_are_one_task() -> None:
     assert parse_task(declared.model_dump(mode="json")) == declared
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path) -> None:
-    (tmp_path / "plus_five.toml").write_bytes(b"\xef\xbb\xbf" + PLUS_FIVE.read_bytes())
-    assert load_task(tmp_path / "plus_five.toml") == load_task(PLUS_FIVE)
-
-
-def test_plus_five_adds_five() -> None:
+def test_plus_five_adds_five_with_and_without_a_byte_order_mark(tmp_path) -> None:
     declared = load_task(PLUS_FIVE)
     assert isinstance(declared, AnchorFunction) and declared.proof().holds
     batch = declared.sample("test", 2000, 0)
@@ -191,6 +180,8 @@ def test_plus_five_adds_five() -> None:
     assert shown.trace == ("anchor 3 at position 3", "key 20 at position 4", "A(x) = 25 (+5)")
     assert [token.role for token in shown.tokens[2:6]] == ["noise", "anchor", "key", "noise"]
     assert (shown.answer, shown.split) == ("25", "train")
+    (tmp_path / "plus_five.toml").write_bytes(b"\xef\xbb\xbf" + PLUS_FIVE.read_bytes())
+    assert load_task(tmp_path / "plus_five.toml") == load_task(PLUS_FIVE)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +235,7 @@ def test_examples_are_short_and_sound(path: Path) -> None:
         assert (one.split_of(inputs) == index).all()
 
 
-def test_examples_mean_what_they_say() -> None:
+def test_examples_mean_what_they_say_and_a_trace_names_the_operation_of_a_pair() -> None:
     """Worked out from the tokens by hand-written readings of each example's comment."""
     agreement = example("agreement").sample("test", 500, 0)
     for tokens, answer in zip(agreement.inputs.tolist(), agreement.answers[:, 0].tolist(), strict=True):
@@ -256,8 +247,5 @@ def test_examples_mean_what_they_say() -> None:
     pronoun = example("pronoun").sample("test", 500, 0)
     for tokens, answer in zip(pronoun.inputs.tolist(), pronoun.answers[:, 0].tolist(), strict=True):
         assert answer == tokens[tokens.index({3: 1, 4: 2}[tokens[-1]]) + 1]
-
-
-def test_a_trace_names_the_operation_of_a_pair() -> None:
     shown = example("negation").render(torch.tensor([[65, 4, 2, 65, 36, 91, 64, 86, 27]]))[0]
     assert shown.trace[-1] == "B(A(x)) = 70 (+5)"

@@ -101,31 +101,26 @@ PAPER = torch.tensor([[12, 33, 14, 3, 42, 22, 32, 20, 28], [43, 33, 13, 3, 20, 8
 ANCHOR = torch.tensor([3.0], dtype=torch.float64)
 
 
-def test_the_papers_examples() -> None:
+def test_the_papers_examples_in_each_form() -> None:
     assert identity(PAPER, ANCHOR).flatten().tolist() == [42, 20]
     assert key_function(PAPER, ANCHOR, lambda key: 2 * key + 1).flatten().tolist() == [85, 41]
     assert key_ratio(PAPER, ANCHOR, lambda key: 2 * key + 1).flatten().tolist() == [85, 41]
-
-
-def test_general_form_takes_any_tokens() -> None:
-    """g_j may read other tokens than the next one: here the sum of both neighbours."""
-    assert general_ratio(PAPER, ANCHOR, lambda x, j: x[:, max(j - 1, 0)] + x[:, min(j + 1, 8)]).flatten().tolist() == [
-        56,
-        33,
-    ]
-
-
-def test_ratio_tends_to_the_limit_linearly() -> None:
-    """The other terms weigh epsilon / ||x_j - a|| against 1: the error shrinks in proportion to epsilon."""
-    errors = [abs(float(key_ratio(PAPER, ANCHOR, lambda key: key, epsilon)[0, 0]) - 42) for epsilon in (1e-4, 1e-6)]
-    assert errors[0] > 0 and errors[1] == pytest.approx(errors[0] / 100, rel=1e-2)
-
-
-def test_general_form_by_hand() -> None:
-    """Distances 2, 1, 0 from the anchor 3, which comes last, and epsilon 1: weights 1/3, 1/2, 1 for g = 10, 20, 30."""
+    # g_j may read other tokens than the next one: here the sum of both neighbours.
+    both = general_ratio(PAPER, ANCHOR, lambda x, j: x[:, max(j - 1, 0)] + x[:, min(j + 1, 8)])
+    assert both.flatten().tolist() == [56, 33]
+    # Distances 2, 1, 0 from the anchor 3, which comes last, and epsilon 1: weights 1/3, 1/2, 1 for g = 10, 20, 30.
     x = torch.tensor([[5, 4, 3]]).double()[..., None]
     found = general_ratio(x, ANCHOR, lambda x, j: torch.full_like(x[:, 0], 10.0 * (j + 1)), epsilon=1.0)
     assert found.item() == pytest.approx((10 / 3 + 20 / 2 + 30) / (1 / 3 + 1 / 2 + 1))
+
+
+def test_ratios_tend_to_their_limits() -> None:
+    """The other terms weigh epsilon / ||x_j - a|| against 1: the error shrinks in proportion to epsilon."""
+    errors = [abs(float(key_ratio(PAPER, ANCHOR, lambda key: key, epsilon)[0, 0]) - 42) for epsilon in (1e-4, 1e-6)]
+    assert errors[0] > 0 and errors[1] == pytest.approx(errors[0] / 100, rel=1e-2)
+    x = numbers(torch.tensor([[50, 60, 41, 3, 72, 33, 44, 55, 72], [50, 60, 41, 3, 72, 33, 44, 55, 41]]))
+    assert recitation(x, ANCHOR).flatten().tolist() == [41, 72]
+    assert recitation(x, ANCHOR, 1e-9).flatten().tolist() == pytest.approx([41, 72], abs=1e-5)
 
 
 def test_equation_5_applies_the_first_anchor_first() -> None:
@@ -223,9 +218,3 @@ def test_one_hot_vectors_give_the_same() -> None:
     }.items():
         inputs = TASKS[name].sample("test", 500, 0).inputs
         assert torch.equal(way(one_hot(inputs)).argmax(dim=1), TASKS[name].oracle(inputs).answers[:, 0])
-
-
-def test_the_papers_recitation_tends_to_its_limit() -> None:
-    x = numbers(torch.tensor([[50, 60, 41, 3, 72, 33, 44, 55, 72], [50, 60, 41, 3, 72, 33, 44, 55, 41]]))
-    assert recitation(x, ANCHOR).flatten().tolist() == [41, 72]
-    assert recitation(x, ANCHOR, 1e-9).flatten().tolist() == pytest.approx([41, 72], abs=1e-5)

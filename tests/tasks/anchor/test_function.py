@@ -54,7 +54,7 @@ def test_identity_separation_by_enumeration() -> None:
     assert proof.numbers["keys"] == proof.numbers["answers"] == {"train": 81, "test": 81}
 
 
-def test_sequences_that_belong_nowhere() -> None:
+def test_sequences_that_belong_nowhere_and_the_papers_example() -> None:
     sequences = torch.tensor(
         [
             [43, 33, 30, 3, 20, 89, 44, 24, 56],
@@ -68,9 +68,6 @@ def test_sequences_that_belong_nowhere() -> None:
     assert IDENTITY.split_of(sequences).tolist() == [0, -1, -1, -1, -1, -1]
     assert IDENTITY.split_of(sequences[:, :8]).tolist() == [-1] * 6
     assert IDENTITY.oracle(sequences).known[:, 0].tolist() == [True, True, False, False, False, False]
-
-
-def test_oracle_reads_the_papers_example() -> None:
     answer = IDENTITY.oracle(torch.tensor([[43, 33, 13, 3, 20, 89, 44, 24, 56], [12, 33, 14, 3, 42, 22, 32, 20, 28]]))
     assert answer.answers.tolist() == [[20], [42]]
     assert [(step.name, step.position.tolist(), step.value.tolist()) for step in answer.trace] == [
@@ -258,7 +255,7 @@ def test_statistical_labels(kind: str) -> None:
         assert stats.binomtest(int(changed.sum()), 10_000, 0.2).pvalue > 1e-3
 
 
-def test_statistical_metrics_by_hand() -> None:
+def test_statistical_metrics_by_hand_and_distribution_targets() -> None:
     """Outputs that put 0.7 on x, 0.1 on x + 1 and 0.2 elsewhere: |0.7-0.8| + |0.1-0.2| + 0.2, halved."""
     one = task("anchor/statistical")
     batch = one.sample("test", 50, 0)
@@ -268,9 +265,6 @@ def test_statistical_metrics_by_hand() -> None:
     expected = {"accuracy": 1, "label accuracy": 0.8, "probability of answer": 0.7, "probability of changed": 0.1,
                 "total variation": 0.2}  # fmt: skip
     assert found == pytest.approx(expected, abs=1e-5)
-
-
-def test_distribution_targets() -> None:
     batch = task("anchor/statistical", targets="distribution").sample("train", 20, 0)
     key = batch.latents["keys"]
     assert torch.allclose(batch.targets.sum(dim=-1), torch.ones(20, 1))
@@ -346,19 +340,13 @@ def test_a_position_without_keys_is_passed_over() -> None:
     assert stats.chisquare(counts[[2, 5]]).pvalue > 1e-3
 
 
-def test_anchors_are_by_default_those_of_the_operations() -> None:
+def test_anchors_are_by_default_those_of_the_operations_and_a_single_rule_may_be_text() -> None:
     said = AnchorFunction(operations={3: "+1", 7: "-1"}, vocabulary=Vocabulary(anchors=(3, 7)))
     assert AnchorFunction(operations={7: "-1", 3: "+1"}) == said
     assert parse_task({"family": "anchor", "name": said.name, "operations": {"3": "+1", "7": "-1"}}) == said
     wide = AnchorFunction(operations={3: "+1", 7: "-1"}, vocabulary={"size": 300})
     assert (wide.vocabulary.size, wide.vocabulary.anchors) == (300, (3, 7))
-
-
-def test_a_single_rule_may_be_text() -> None:
     assert AnchorFunction(rules="A x -> A(x)").rules == {"rule": Rule.parse("A x -> A(x)")}
-
-
-def test_operations_keep_their_meaning_on_disk() -> None:
     one = AnchorFunction(
         vocabulary=Vocabulary(size=300), operations={3: Operation.parse("x*2 then -1")}, placement=Placement(length=12)
     )

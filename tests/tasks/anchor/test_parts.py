@@ -177,7 +177,7 @@ def test_every_item_has_so_many_successors_and_predecessors(successors):
     assert {before.count(token) for token in range(20, 101)} == {successors}
 
 
-def test_items_are_equally_frequent_at_every_position_and_successors_equally_likely():
+def test_items_are_equally_frequent_and_successors_equally_likely_on_a_chain_that_is_fixed():
     rows = 81_000
     tokens = drawn(MarkovNoise(successors=2), rows)
     for position in range(5):
@@ -186,9 +186,6 @@ def test_items_are_equally_frequent_at_every_position_and_successors_equally_lik
     first = tokens[:, 0] == 20
     counts = np.unique(tokens[first, 1], return_counts=True)[1]
     assert len(counts) == 2 and abs(counts[0] - first.sum() / 2) < 5 * math.sqrt(first.sum() / 4)
-
-
-def test_a_chain_is_fixed_and_another_differs():
     one = followers(drawn(MarkovNoise(successors=2)))
     again = followers(MarkovNoise(successors=2).draw(generator(9), 20_000, 5, ITEMS))
     assert one == again != followers(drawn(MarkovNoise(successors=2, chain=1)))
@@ -233,12 +230,9 @@ def scored_batch(targets, answers, positions) -> Batch:
     return Batch(inputs, targets, answers, positions, "train", rivals=rivals)
 
 
-def test_positions_count_from_either_end():
+def test_positions_count_from_either_end_and_every_token_is_written_only_where_it_is_chosen():
     assert Scoring(positions=(0, -1, -2)).within(9) == (0, 8, 7)
-
-
-def test_every_token_is_written_only_where_it_is_chosen():
-    """Runs of the answer alone keep their addresses."""
+    # Runs of the answer alone keep their addresses.
     assert Scoring().model_dump(mode="json") == {"positions": [-1]}
     chosen = Scoring(every_token=True)
     assert chosen.model_dump(mode="json") == {"positions": [-1], "every_token": True}

@@ -200,17 +200,14 @@ def test_a_hundred_thousand_rows_take_seconds(tmp_path):
     assert time.perf_counter() - began < 5
 
 
-def test_an_earlier_export_is_mended(tmp_path):
+def test_an_earlier_export_is_mended_and_an_empty_folder_is_taken(tmp_path):
     written = contents(export(FAKE, tmp_path / "out", n=3))
     (tmp_path / "out" / "train.parquet").write_bytes(b"damaged")
     (tmp_path / "out" / "test_on_data.parquet").unlink()
     assert contents(export(FAKE, tmp_path / "out", n=3)) == written
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_an_empty_folder_is_taken(tmp_path):
-    (tmp_path / "out").mkdir()
-    assert len(contents(export(FAKE, tmp_path / "out", n=3))) == 4
+    (tmp_path / "empty").mkdir()
+    assert len(contents(export(FAKE, tmp_path / "empty", n=3))) == 4
 
 
 @pytest.mark.parametrize(
@@ -268,15 +265,12 @@ def test_what_is_stopped_leaves_nothing(tmp_path, monkeypatch, error):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_task_of_an_unknown_family_is_refused(tmp_path):
+def test_strangers_families_and_splits_that_would_share_a_file_are_refused(tmp_path, monkeypatch):
     class Stranger(MadeUp):
         family: str = "stranger"
 
     with pytest.raises(SpecError, match="unknown task family 'stranger'"):
         export(Stranger(), tmp_path / "out", n=3)
-
-
-def test_two_splits_never_share_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(MadeUp, "splits", ("a b", "a_b"))
     with pytest.raises(SpecError, match="files of the same name"):
         export(FAKE, tmp_path / "out", n=3)
@@ -317,7 +311,7 @@ def test_the_rows_are_the_questions(folder, split):
         assert (row["split"], row["group"]) == (split, f"step {one.depth}")
 
 
-def test_the_folder_holds_four_tasks(folder):
+def test_the_folder_holds_four_tasks_and_can_be_moved(folder):
     expected = {f"{name}.yaml" for name in NAMES}
     expected |= {"README.md", "specification.toml", "questions.py", "train.jsonl", "test.jsonl"}
     assert set(contents(folder)) == expected
@@ -329,9 +323,6 @@ def test_the_folder_holds_four_tasks(folder):
         assert found["gen_prefix"] == "begun"
         assert found["doc_to_text"] == ("prompt" if "chat" in name else "{{question}}\n")
         assert found["output_type"] == ("generate_until" if "generated" in name else "multiple_choice")
-
-
-def test_the_folder_can_be_moved(folder):
     text = "".join(path.read_text("utf-8") for path in folder.iterdir())
     assert str(folder.parent) not in text
 

@@ -18,9 +18,6 @@ def test_targets_are_the_law_of_each_input():
         assert torch.equal(batch.targets[:, 0], law[batch.inputs[:, 0]])
         assert torch.equal(batch.answers[:, 0], torch.eye(3, 4)[batch.inputs[:, 0]])
         assert batch.positions.tolist() == [0]
-
-
-def test_all_noise_and_no_noise():
     always = NoisyAssociative(inputs=2, alpha=1.0).sample("train", 2, 0)
     assert always.targets[:, 0].tolist() == [[0.0, 0.0, 1.0]] * 2
     never = NoisyAssociative(inputs=2, alpha=0.0).sample("train", 2, 0)

@@ -144,15 +144,12 @@ def test_oracle_reads_the_context_alone() -> None:
     assert example.answer == "t" and example.trace[-1] == "t after it"
 
 
-def test_oracle_looks_only_back_from_each_position() -> None:
+def test_oracle_looks_only_back_from_each_position_and_metrics_by_hand() -> None:
     one = NoisyRecall(length=8, scored="after_trigger", max_scored=4)
     answer = one.oracle(torch.tensor([[1, 65, 1, 58, 1, 58, 50, 1]]))
     # Scored: positions 2 (only noise so far), 4 (58 seen), 7; the first column only fills the row with position 7.
     assert answer.known.tolist() == [[True, False, True, True]]
     assert answer.answers[0, [0, 2, 3]].tolist() == [58, 58, 58]
-
-
-def test_metrics() -> None:
     one = NoisyRecall(length=10)
     batch = one.sample("train", 3, 0)
     logits = torch.zeros(3, 1, 66)
@@ -260,13 +257,10 @@ def test_no_predictor_of_the_law_has_a_lower_loss():
         )
 
 
-def test_uniform_tokens_can_be_few():
+def test_tokens_can_be_few_and_one_outside_the_vocabulary_has_no_law():
     task = NoisyRecall(source="uniform", tokens=4, length=10)
     assert task.shape.input_size == 5
     assert int(task.sample("train", 100, seed=0).inputs.max()) == 4
-
-
-def test_a_token_outside_the_vocabulary_has_no_law():
     task = NoisyRecall(source="uniform", tokens=TOKENS, length=LENGTH, alpha=ALPHA)
     inputs = task.sample("train", 2, 0).inputs
     inputs[1, 0] = task.shape.input_size

@@ -58,7 +58,7 @@ def test_draws_follow_the_table() -> None:
     assert (table.draw(generator(0, "test"), np.ones(1000, dtype=np.int64)) == 3).all()
 
 
-def test_shipped_table_is_the_text() -> None:
+def test_the_shipped_table_is_the_text_and_its_chain_has_its_frequencies() -> None:
     """1 115 394 characters, 65 distinct; the space is the most frequent and '!' has id 2."""
     counts, characters = table_counts("shakespeare"), table_characters("shakespeare")
     assert counts.sum() == 1_115_394 - 1 and len(characters) == 65
@@ -66,17 +66,11 @@ def test_shipped_table_is_the_text() -> None:
     assert counts[characters.index("t"), characters.index("h")] > counts[characters.index("h"), characters.index("t")]
     with (FOLDER / "shakespeare_bigrams.csv").open() as file:
         assert np.array_equal(counts, np.array(list(csv.reader(file)), dtype=np.int64))
-
-
-def test_the_chain_of_a_table_has_its_frequencies() -> None:
     counts, chain = table_counts("shakespeare"), table_chain("shakespeare")
     assert np.allclose(chain.initial, counts.sum(axis=1) / counts.sum(), rtol=1e-12, atol=0)
     assert np.allclose(chain.transition, counts / counts.sum(axis=1, keepdims=True), rtol=1e-12, atol=0)
     tables = (chain.initial_table, chain.transition_table)
     assert [len(table.threshold) >> table.column_bits for table in tables] == [1, 65]
-
-
-def test_tokens_without_a_successor_are_followed_by_unigrams() -> None:
     chain = MarkovChain.from_counts(np.array([[3, 1], [0, 0]]))
     assert chain.initial.tolist() == [1, 0] and chain.transition.tolist() == [[0.75, 0.25], [1, 0]]
     wider = chain.with_state()
@@ -84,16 +78,13 @@ def test_tokens_without_a_successor_are_followed_by_unigrams() -> None:
 
 
 # Bigram tables of any text.
-def test_counts_of_a_small_text() -> None:
+def test_counts_and_files_of_a_small_text(tmp_path: Path) -> None:
     characters, counts = count_bigrams("abba!\U0001f642")
     assert characters == ("!", "a", "b", "\U0001f642")
     expected = np.zeros((4, 4), dtype=int)
     for first, second in ((1, 2), (2, 2), (2, 1), (1, 0), (0, 3)):
         expected[first, second] += 1
     assert np.array_equal(counts, expected)
-
-
-def test_files(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("aab\r\n", newline="")
     table, index = rebuild(text, "small", tmp_path)

@@ -161,7 +161,13 @@ def test_answers_and_questions_are_uniform():
         assert len(counts) == 4 and stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_words_of_a_long_question_do_not_clash():
+def test_distracting_chains_end_before_the_question_and_words_of_a_long_one_do_not_clash():
+    one = task("retrieval/lives-with", chains=3, distractors=2, steps=4)
+    text = one.texts(one.sample("train", 1, 0).inputs)[0]
+    lines = text.split("\n")[:-1]
+    assert len(lines) == 3 * 5 + 3
+    assert len(one.words.candidates) == 5
+    assert len({line.split()[0] for line in lines[10:15]} - {line.split()[-1] for line in lines[15:]}) == 2
     for name, steps in (("equations", 10), ("lives-with", 10), ("kingdoms", 5), ("functions", 6), ("relatives", 4)):
         one = task(f"retrieval/{name}", chains=8, steps=steps)
         names = [key for step in one.words.steps for key in step.keys]
@@ -169,15 +175,6 @@ def test_words_of_a_long_question_do_not_clash():
         batch = one.sample("test", 50, 0)
         assert torch.equal(one.oracle(batch.inputs).answers, batch.answers)
     assert "is" not in [key[0] for key in task("retrieval/equations", chains=8, steps=50).words.steps[-1].keys]
-
-
-def test_distracting_chains_end_before_the_question():
-    one = task("retrieval/lives-with", chains=3, distractors=2, steps=4)
-    text = one.texts(one.sample("train", 1, 0).inputs)[0]
-    lines = text.split("\n")[:-1]
-    assert len(lines) == 3 * 5 + 3
-    assert len(one.words.candidates) == 5
-    assert len({line.split()[0] for line in lines[10:15]} - {line.split()[-1] for line in lines[15:]}) == 2
 
 
 @pytest.mark.parametrize(("name", "depths"), [("equations", (1, 2, 3, 4, 5)), ("kingdoms", (1, 3, 5)),

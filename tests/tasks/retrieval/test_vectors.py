@@ -13,7 +13,7 @@ from anchorlab.tasks import MinimalRetrieval, task
 from anchorlab.tasks.retrieval.minimal import letters
 
 
-def test_position_vectors() -> None:
+def test_position_vectors_and_letters() -> None:
     tokens = MinimalRetrieval(chains=2, steps=1, features=4).position_vectors
     for position in range(6):
         angles = [position * 1.0, position * 0.01]  # 10000^(-2i/4)
@@ -21,6 +21,7 @@ def test_position_vectors() -> None:
         assert tokens[position] == pytest.approx(expected, abs=1e-6)
     batch = MinimalRetrieval(chains=2, steps=1, features=4).sample("test", 3, 0)
     assert torch.equal(batch.inputs[1, :, 4:], torch.from_numpy(tokens))
+    assert [letters(index) for index in (0, 25, 26, 51, 52, 701, 702)] == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]
 
 
 def test_oracle_follows_vectors_by_equality() -> None:
@@ -49,10 +50,6 @@ def test_oracle_follows_vectors_by_equality() -> None:
     assert one.render(broken)[0].answer == "BC, unknown"
     with pytest.raises(SpecError, match="inputs: have 9 positions"):
         one.oracle(inputs[:, :9])
-
-
-def test_letters() -> None:
-    assert [letters(index) for index in (0, 25, 26, 51, 52, 701, 702)] == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]
 
 
 # Conditional retrieval of vectors, against a graph followed by hand and records counted out.
@@ -267,13 +264,6 @@ def test_what_no_split_holds(spoiled):
     assert one.split_of(moved[:, :9]).tolist() == [-1]
 
 
-def test_a_chain_twice_is_no_sequence():
-    one = MinimalRetrieval(chains=2, steps=1, features=2)
-    inputs = torch.stack([written(one, [1, 2, 3, 4, 1, 3]), written(one, [1, 2, 3, 4, 1, 1])])
-    assert one.split_of(inputs).tolist() == [0, -1]
-    assert one.oracle(inputs).known.all()
-
-
 def test_partial_losses_are_per_step():
     one = conditional(chains=2, features=2, asked_steps=(1, 3))
     batch = one.sample("train", 5, 0)
@@ -283,6 +273,13 @@ def test_partial_losses_are_per_step():
     assert list(metrics) == ["partial_1", "partial_3"]
     assert metrics["partial_1"].abs().max() == 0
     assert metrics["partial_3"].tolist() == pytest.approx(np.array([[0.0, 5.0]] * 5))
+
+
+def test_a_chain_twice_is_no_sequence():
+    one = MinimalRetrieval(chains=2, steps=1, features=2)
+    inputs = torch.stack([written(one, [1, 2, 3, 4, 1, 3]), written(one, [1, 2, 3, 4, 1, 1])])
+    assert one.split_of(inputs).tolist() == [0, -1]
+    assert one.oracle(inputs).known.all()
 
 
 IMPOSSIBLE = [
