@@ -18,20 +18,14 @@ LAST, AFTER = torch.full((6, 1), 8), ANCHORS.unsqueeze(1) + 1
 """Positions of the identity sequences: the last, and the one after the anchor."""
 
 
-def test_first_crossing_by_hand():
+def test_crossings_by_hand():
     steps = [0, 10, 20, 30]
     values = torch.tensor([[0.0, 0.5, 1.0, 1.0], [0.0, 0.2, 0.1, 0.4], [0.9, 0.0, 0.0, 0.0], [0.0, 0.8, 0.1, 0.9]])
     found = first_crossing(steps, values, 0.75)
     assert found[[0, 2, 3]].tolist() == pytest.approx([15.0, 0.0, 9.375]) and found[1].isnan()
     assert first_crossing(steps, 3 - values, 2.25, falling=True)[[0, 2, 3]].tolist() == pytest.approx([15, 0, 9.375])
-
-
-def test_what_begins_without_end_crosses_when_it_is_first_measured_within():
     values = torch.tensor([[torch.inf, 0.1, 0.1], [NAN, NAN, 0.1]])
     assert first_crossing([0, 10, 20], values, 0.5, falling=True).tolist() == [10, 20]
-
-
-def test_crossings_of_some_numbers():
     rising = torch.tensor([[0.0, 1.0, 1.0]])
     found = lens.Emergence((0, 4, 8), {"pair": rising, "loss": 1 - rising})
     assert found.crossings(0.25, ["pair"])["pair"].tolist() == [1.0]
@@ -41,16 +35,13 @@ def test_crossings_of_some_numbers():
         found.crossings(0.5, ["pairs"])
 
 
-def test_order_by_hand():
+def test_orders_by_hand():
     """Four members: in order, together, the last one never, the first one never."""
     steps = {"a": [1.0, 2.0, 1.0, NAN], "b": [2.0, 2.0, 2.0, 2.0], "c": [3.0, 3.0, NAN, 3.0]}
     found = crossing_order({name: torch.tensor(values) for name, values in steps.items()})
     assert found.names == ("a", "b", "c")
     assert found.in_order.tolist() == [True, False, False, False]
     assert found.before.tolist() == [[0, 0.5, 0.75], [0.25, 0, 1], [0.25, 0, 0]]
-
-
-def test_two_that_never_come_are_in_no_order():
     found = crossing_order({"a": torch.tensor([NAN]), "b": torch.tensor([NAN])})
     assert found.before.tolist() == [[0, 0], [0, 0]]
     assert found.in_order.tolist() == [False]
@@ -96,7 +87,7 @@ def trained(tmp_path_factory):
     return run([experiment], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
 
 
-def test_every_checkpoint_is_measured_in_turn(trained):
+def test_checkpoints_are_measured_in_turn_and_what_cannot_be_says_so(trained):
     told = []
 
     def norm(ensemble):
@@ -110,9 +101,6 @@ def test_every_checkpoint_is_measured_in_turn(trained):
         expected = weights.square().sum(dim=(1, 2)).sqrt()
         torch.testing.assert_close(found.values["norm"][:, column], expected, rtol=1e-6, atol=0)
     assert emergence(trained, norm, steps=[4]).steps == (4,)
-
-
-def test_what_cannot_be_measured_says_so(trained):
     with pytest.raises(SpecError, match="steps"):
         emergence(trained, lambda ensemble: {}, steps=[])
     with pytest.raises(StoreError):
@@ -136,15 +124,15 @@ def test_moves_by_hand():
     outputs = torch.tensor([[1, 26, 20, 20, 20], [1, 2, 7, 26, 20], [9, 9, 45, 38, 30]])
     expected = [[-4, -6, 0, 0], [-4, -6, 0, 0], [5, -7, -8, 0]]
     assert mapping_sequences(SEQUENCES, outputs, KEY_PLACES).tolist() == expected
-
-
-def test_a_late_change_makes_another_sequence():
     outputs = torch.tensor([[0, 26, 20, 20, 20], [0, 0, 0, 26, 20], [0, 0, 36, 30, 30]])
     later = outputs.clone()
     later[0, 4] = 21
     assert distinct_counts(mapping_sequences(SEQUENCES, outputs, KEY_PLACES)).tolist() == [3]
     assert mapping_sequences(SEQUENCES, later, KEY_PLACES)[0].tolist() == [-4, -6, 0, 1]
     assert distinct_counts(mapping_sequences(SEQUENCES, later, KEY_PLACES)).tolist() == [2, 1]
+    assert distinct_counts(torch.zeros(0, 4, dtype=torch.int64)).tolist() == []
+    with pytest.raises(SpecError, match=r"^key_positions: .*keep them within 0\.\.3"):
+        mapping_sequences(SEQUENCES, SEQUENCES, torch.tensor([0, 4, 1]))
 
 
 def test_what_stands_before_the_key_does_not_count():
@@ -162,12 +150,3 @@ def test_moves_add_up_to_the_last_output():
     moves = mapping_sequences(SEQUENCES, outputs, KEY_PLACES)
     assert moves.shape == (4, 3, 4)
     assert torch.equal(moves.sum(dim=-1) + torch.tensor([30, 30, 40]), outputs[:, :, -1])
-
-
-def test_no_inputs_have_no_sequences():
-    assert distinct_counts(torch.zeros(0, 4, dtype=torch.int64)).tolist() == []
-
-
-def test_a_key_at_the_end_is_refused():
-    with pytest.raises(SpecError, match=r"^key_positions: .*keep them within 0\.\.3"):
-        mapping_sequences(SEQUENCES, SEQUENCES, torch.tensor([0, 4, 1]))

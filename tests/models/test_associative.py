@@ -32,9 +32,11 @@ def test_scores_are_those_of_equation_five(embeddings):
             assert float(found[i, j]) == pytest.approx(u[j] @ W @ e[i], abs=1e-12)
 
 
-def test_only_the_matrix_is_trained():
+def test_only_the_matrix_is_trained_from_variance_one_over_width():
     trainable = [name for name, value in drawn("sphere").named_parameters() if value.requires_grad]
     assert trainable == ["memory.W_F"]
+    entries = torch.stack([drawn("sphere", width=12, seed=seed).memory.W_F for seed in range(50)]).detach().numpy()
+    assert stats.kstest(entries.ravel() * 12**0.5, "norm").pvalue > 1e-3
 
 
 def test_embeddings_on_the_sphere_are_unit_vectors_in_every_direction():
@@ -59,11 +61,6 @@ def test_orthonormal_embeddings_are_orthonormal_and_uniform():
         torch.testing.assert_close(u @ u.T, torch.eye(4).double(), rtol=0, atol=1e-6)
         firsts += [float(e[0, 0]), float(u[2, 1])]
     assert stats.kstest((1 + np.array(firsts)) / 2, stats.beta(1.5, 1.5).cdf).pvalue > 1e-3
-
-
-def test_the_matrix_begins_with_variance_one_over_width():
-    entries = torch.stack([drawn("sphere", width=12, seed=seed).memory.W_F for seed in range(50)]).detach().numpy()
-    assert stats.kstest(entries.ravel() * 12**0.5, "norm").pvalue > 1e-3
 
 
 def one_step(embeddings, rate=1.0):

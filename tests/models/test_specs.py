@@ -66,14 +66,11 @@ def test_decoder_weights_are_named_and_shaped_as_in_transformer_lens():
     }  # fmt: skip
 
 
-def test_recall_trains_all_but_embeddings_positions_and_unembedding():
+def test_recall_trains_all_but_embeddings_unembedding_and_positions_that_are_not_learned():
     weights = dict(RecallSpec().build(ANCHOR).named_parameters())
     fixed = {name for name, weight in weights.items() if not weight.requires_grad}
     assert fixed == {"embed.W_E", "pos_embed.W_pos", "unembed.W_U"}
     assert weights["blocks.1.mlp.W_in"].shape == (256, 1024)
-
-
-def test_recall_trains_positions_that_are_learned_from_the_same_start():
     fixed, learned = RecallSpec(), RecallSpec(learned_positions=True)
     weights = dict(learned.build(ANCHOR).named_parameters())
     assert {name for name, weight in weights.items() if not weight.requires_grad} == {"embed.W_E", "unembed.W_U"}

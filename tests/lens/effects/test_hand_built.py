@@ -259,11 +259,16 @@ def test_a_mark_draws_the_attention_of_the_next_layer():
         assert late.curve("logit").item() == pytest.approx(logit, abs=1e-5)
 
 
-def test_each_member_has_its_own_direction():
+def test_steering_each_member_in_its_own_direction_and_its_table():
     both = stacked(identity_solver(), identity_solver())
     each = torch.stack([coordinate(PREDICTED[0]), 3 * coordinate(PREDICTED[0])])
     found = steer(both, INPUTS[WITHOUT_0], 0 * KEYS[WITHOUT_0], each, LAST, [2])
     assert torch.allclose(found.curve("logit").flatten(), torch.tensor([2.0, 6.0]).double(), atol=1e-5)
+    found = steer(identity_solver(), INPUTS, KEYS, coordinate(0), multiples=[1, -1], random_directions=0)
+    table = found.table
+    assert table.columns == ["metric", "member", "site", "layer", "multiple", "value", "random"]
+    assert table.row(3)[:5] == ("accuracy", 0, "blocks.1.hook_resid_post", 1, -1.0)
+    assert table["random"].null_count() == table.height == 12
 
 
 def test_random_directions_of_the_same_length_do_less():
@@ -275,14 +280,6 @@ def test_random_directions_of_the_same_length_do_less():
     assert moved.std().item() == pytest.approx(4 / PREDICTED.stop**0.5, rel=0.5)  # one of that many coordinates
     assert moved.abs().max() < 4 * 0.6
     assert torch.allclose(found.random[:, logit, 0, 0, 0], found.curve("logit")[0, 0, 0].expand(20))
-
-
-def test_table():
-    found = steer(identity_solver(), INPUTS, KEYS, coordinate(0), multiples=[1, -1], random_directions=0)
-    table = found.table
-    assert table.columns == ["metric", "member", "site", "layer", "multiple", "value", "random"]
-    assert table.row(3)[:5] == ("accuracy", 0, "blocks.1.hook_resid_post", 1, -1.0)
-    assert table["random"].null_count() == table.height == 12
 
 
 def patched(*given, **options):

@@ -45,7 +45,7 @@ def test_says_which_head_does_what(frame):
     assert row(frame, member=1, layer=1, head=0, detector="broadcast")["value"] < 0.5
 
 
-def test_one_row_each_and_all_within_zero_and_one(frame):
+def test_one_row_each_and_all_within_zero_and_one_printed_within_100_characters(frame):
     detectors = ["shift", "previous_token", "self_attending", "uniform", "first_token", "fixed_position"]
     detectors += ["anchor_attending", "broadcast_profile", "broadcast"]
     columns = ["member", "layer", "head", "detector", "offset", "value", "chance", "low", "high", "fires"]
@@ -54,15 +54,12 @@ def test_one_row_each_and_all_within_zero_and_one(frame):
     assert sorted(frame["detector"].unique()) == sorted(detectors)
     assert frame["value"].is_between(-1e-6, 1 + 1e-6).all()
     assert not frame.select("member", "layer", "head", "detector").is_duplicated().any()
-
-
-def test_every_column_is_printed_within_100_characters(frame):
     lines = str(frame).splitlines()
     assert max(map(len, lines)) <= 100
     assert [name.strip() for name in lines[2].strip("│").split("┆")] == frame.columns
 
 
-def test_intervals_hold_the_value(frame):
+def test_intervals_hold_the_value_and_one_sequence_leaves_them_open(frame, solver):
     assert (frame["low"] <= frame["value"] + 1e-6).all()
     assert (frame["high"] >= frame["value"] - 1e-6).all()
     # a shift is the same in every sequence; where the source stands differs, and with it how much of it a head sees
@@ -70,23 +67,17 @@ def test_intervals_hold_the_value(frame):
     assert by_position["high"] - by_position["low"] < 1e-5
     by_token = row(frame, member=0, layer=1, head=2, detector="broadcast")
     assert by_token["high"] - by_token["low"] > 0.1
-
-
-def test_one_sequence_leaves_the_interval_open(solver):
     found = detect(look(solver, INPUTS[:1], record=[PATTERNS]))
     assert (found["low"] == 0).all()
     assert (found["high"] == 1).all()
 
 
-def test_labels_say_what_the_hand_built_heads_are(frame):
+def test_labels_of_hand_built_heads_with_and_without_anchors_and_of_induction(frame, solver):
     labels = describe(frame)
     assert labels.columns == ["member", "layer", "head", "label"]
     for member, k in ((0, 1), (1, 2)):
         expected = [f"shift {k}", f"shift {k + 1}", "uniform", f"broadcast from anchor+{k}", "broadcast from anchor"]
         assert labels.filter(member=member)["label"].to_list() == [*expected, "self"]
-
-
-def test_labels_without_anchors_and_of_induction(solver):
     record = look(solver, INPUTS, record=[PATTERNS])
     assert row(describe(detect(record, keys=ANCHORS + 1)), layer=1, head=0)["label"] == "broadcast from source"
     assert row(describe(detect(record)), layer=1, head=0)["label"] == "-"

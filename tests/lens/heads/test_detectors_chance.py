@@ -62,24 +62,18 @@ def test_chance_is_the_mean_score_of_random_rows(causal):
         assert row["value"] == pytest.approx(row["chance"], abs=0.01)
 
 
-def test_uniform_attention_by_hand():
+def test_uniform_attention_and_its_chance_by_hand():
     assert torch.allclose(uniform_attention(3), torch.tensor([[1, 0, 0], [1 / 2, 1 / 2, 0], [1 / 3, 1 / 3, 1 / 3]]))
     assert torch.allclose(uniform_attention(2, causal=False), torch.full((2, 2), 1 / 2))
     pattern = uniform_attention(4).expand(2, 1, 4, 4)
     assert float(detectors.broadcast(pattern, SOURCES)) == pytest.approx(CAUSAL["broadcast"])
-
-
-def test_chance_of_uniform():
     # two keys: x and 1 - x with x uniform over [0, 1]; |x - 1/2| is 1/4 on average
     assert chance_of_uniform(2) == pytest.approx(3 / 4)
     assert chance_of_uniform(2, causal=False) == pytest.approx(3 / 4)
 
 
-def test_threshold_is_halfway():
+def test_heads_fire_above_the_threshold_which_is_halfway():
     assert [lens.threshold(chance) for chance in (0.0, 0.5, 1.0)] == [0.5, 0.75, 1.0]
-
-
-def test_fires_above_the_threshold():
     # attention a to the previous token, the rest to all alike: a (1 - 13/36) above chance, halfway for a = 1/2
     previous = torch.zeros(4, 4)
     previous[range(4), [0, 0, 1, 2]] = 1
@@ -99,32 +93,26 @@ def generator(seed=0):
 class TestScores:
     VALUES = (0.1, 0.4, 0.7, 0.6)
 
-    def test_mean_and_standard_error_by_hand(self):
+    def test_mean_and_standard_error_by_hand_with_weights(self):
         scores = HeadScores(torch.tensor(self.VALUES).unsqueeze(-1), torch.ones(4))
         assert float(scores.mean) == pytest.approx(0.45)
         assert float(scores.standard_error) == pytest.approx(statistics.stdev(self.VALUES) / 2)
         low, high = scores.interval
         assert float(high - low) == pytest.approx(2 * 3.18245 * statistics.stdev(self.VALUES) / 2, rel=2e-3)
         assert float(high + low) / 2 == pytest.approx(0.45)
-
-    def test_sequences_of_weight_none_are_left_out(self):
         values = torch.tensor([0.1, 0.9, 0.4, 0.7, 0.6]).unsqueeze(-1)
         scores = HeadScores(values, torch.tensor([1.0, 0, 1, 1, 1]))
         assert float(scores.mean) == pytest.approx(0.45)
         assert float(scores.standard_error) == pytest.approx(statistics.stdev(self.VALUES) / 2)
-
-    def test_unequal_weights_by_hand(self):
         # shares 1/4 and 3/4, mean 0.8; 2/1 * (1/16 * 0.36 + 9/16 * 0.04) = 0.09
         scores = HeadScores(torch.tensor([[0.2], [1.0]]), torch.tensor([1.0, 3.0]))
         assert float(scores.mean) == pytest.approx(0.8)
         assert float(scores.standard_error) == pytest.approx(0.3)
 
-    def test_one_sequence_says_nothing_about_others(self):
+    def test_one_sequence_or_none_leaves_the_interval_open(self):
         scores = HeadScores(torch.tensor([[0.3]]), torch.ones(1))
         assert float(scores.standard_error) == float("inf")
         assert [end.tolist() for end in scores.interval] == [[0], [1]]
-
-    def test_no_sequence(self):
         scores = HeadScores(torch.tensor([[0.3], [0.4]]), torch.zeros(2))
         assert scores.mean.tolist() == [0]
         assert [end.tolist() for end in scores.interval] == [[0], [1]]
@@ -243,8 +231,10 @@ ALL = ["shift", "previous_token", "self_attending", "next_token", "uniform", "fi
 ALL += ["first_token", "anchor_attending", "broadcast_profile", "broadcast"]
 
 
-def test_every_detector_is_tried(told):
+def test_every_detector_is_tried_and_the_area_is_right_by_hand(told, script):
     assert sorted(told) == sorted(ALL)
+    one = script.Told("any", 1, torch.tensor([[0.9, 0.4]]), torch.tensor([[0.4, 0.1]]), 1.0, None)
+    assert one.area() == one.area(0) == (1 + 1 + 0.5 + 1) / 4
 
 
 @pytest.mark.parametrize("detector", ALL)
@@ -259,11 +249,6 @@ def test_area_under_the_roc_curve(script, told, detector):
 @pytest.mark.parametrize("detector", ["shift", "fixed_position", "broadcast_profile"])
 def test_the_offset_is_found_under_noise(told, detector):
     assert told[detector].right_offset == 1
-
-
-def test_the_area_by_hand(script):
-    one = script.Told("any", 1, torch.tensor([[0.9, 0.4]]), torch.tensor([[0.4, 0.1]]), 1.0, None)
-    assert one.area() == one.area(0) == (1 + 1 + 0.5 + 1) / 4
 
 
 @pytest.mark.parametrize("causal", [True, False])

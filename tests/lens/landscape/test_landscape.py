@@ -44,11 +44,14 @@ def test_sizes_count_the_bits():
 class TestGames:
     """Closed forms of Shapley values and interactions."""
 
-    def test_additive(self):
+    def test_shapley_values_of_additive_worths_one_unit_and_none(self):
         worths = [3.0, -1.0, 0.5, 2.0]
         table = game(4, lambda units: 7 + sum(worths[unit] for unit in units))
         assert shapley_values(table).tolist() == pytest.approx(worths, abs=1e-12)
         assert shapley_interactions(table).abs().max() < 1e-12
+        assert shapley_values(torch.tensor([[1.0, 4.0]])).tolist() == [[3.0]]
+        assert shapley_interactions(torch.tensor([1.0, 4.0])).tolist() == [[0.0]]
+        assert shapley_values(torch.tensor([5.0])).shape == (0,)
 
     def test_unanimity(self):
         """All of 0, 2 and 3 are needed: each has a third; pairs of them interact by 1 / (3 - 1)."""
@@ -74,11 +77,6 @@ class TestGames:
         assert shapley_values(table).tolist() == pytest.approx([3, 3, 1], abs=1e-12)
         expected = [[0, -6, 0], [-6, 0, 0], [0, 0, 0]]
         assert torch.allclose(shapley_interactions(table), torch.tensor(expected, dtype=torch.float64), atol=1e-12)
-
-    def test_one_unit_and_none(self):
-        assert shapley_values(torch.tensor([[1.0, 4.0]])).tolist() == [[3.0]]
-        assert shapley_interactions(torch.tensor([1.0, 4.0])).tolist() == [[0.0]]
-        assert shapley_values(torch.tensor([5.0])).shape == (0,)
 
 
 def random_tables(units, count=3, seed=0):
@@ -216,15 +214,12 @@ def harmed(kept):
 FOUND = made(majority, two_of_three, harmed, parallel)
 
 
-def test_minimal_sets():
+def test_minimal_and_necessary_sets():
     every, pairs, alone, ways = FOUND.minimal()
     assert len(every) == 10 and {len(one) for one in every} == {3} and len({*every}) == 10
     assert pairs == (("0.1", "1.0", "1.1"), ("0.1", "1.0", "1.2"), ("0.1", "1.1", "1.2"))
     assert alone == (("0.0",),)
     assert ways == (("1.2",), ("0.0", "1.0"), ("0.1", "1.1"))
-
-
-def test_necessary_sets():
     every, pairs, harm, ways = FOUND.necessary()
     assert len(every) == 10 and {len(one) for one in every} == {3}
     assert pairs == (("0.1",), ("1.0", "1.1"), ("1.0", "1.2"), ("1.1", "1.2"))
@@ -281,14 +276,7 @@ def test_units_that_do_nothing_or_harm_are_not_needed():
     assert found.summary()["smallest"].to_list() == ["", ""]
 
 
-def test_names_and_numbers_of_subsets():
-    assert FOUND.subset("1.0", "0.0") == 0b00101 and FOUND.names(0b00101) == ("0.0", "1.0")
-    assert FOUND.subset() == 0
-    with pytest.raises(SpecError, match=r"^units: unknown unit '1.3'; did you mean"):
-        FOUND.subset("1.3")
-
-
-def test_tables():
+def test_tables_names_and_numbers_of_subsets():
     table = FOUND.table
     assert table.columns == ["member", "subset", "size", "units", "loss", "accuracy"] and len(table) == 4 * 32
     assert table.row(32 + 0b01110) == (1, 14, 3, "0.1 1.0 1.1", 0.0, 1.0)
@@ -299,6 +287,10 @@ def test_tables():
     assert [row["smallest"] for row in summary][1:] == ["0.1 1.0 1.1", "0.0", "1.2"]
     assert summary[1]["without"] == 1 and summary[1]["loss"] == 0 and summary[1]["threshold"] == pytest.approx(0.1)
     assert "member 3: loss 0, without units 1; minimal sets: 3, 3 of them disjoint" in str(FOUND)
+    assert FOUND.subset("1.0", "0.0") == 0b00101 and FOUND.names(0b00101) == ("0.0", "1.0")
+    assert FOUND.subset() == 0
+    with pytest.raises(SpecError, match=r"^units: unknown unit '1.3'; did you mean"):
+        FOUND.subset("1.3")
 
 
 @pytest.mark.parametrize(

@@ -16,15 +16,11 @@ class TestRules:
         assert is_near(predicted(solver), known_pattern() @ tokens())
         assert predicted(solver)[:, -1].argmax(dim=-1).tolist() == hand_built.KEYS[:, 0].tolist()
 
-    def test_zeroing_the_shifting_head_leaves_the_mean_of_the_tokens(self, solver):
+    def test_zeroing_heads_leaves_the_mean_nothing_or_all_by_what_they_do(self, solver):
         output = predicted(solver, Intervention(site=PATTERN_0, where={"head": 0}, rule="zero"))
         assert is_near(output, tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1))
-
-    def test_zeroing_the_broadcasting_head_leaves_nothing(self, solver):
         output = predicted(solver, Intervention(site=PATTERN_1, where={"head": 0}, rule="zero"))
         assert torch.equal(output, torch.zeros_like(output))
-
-    def test_zeroing_an_idle_head_does_not_matter(self, solver):
         output = predicted(solver, Intervention(site=PATTERN_1, where={"head": [1, 2]}, rule="zero"))
         assert torch.equal(output, predicted(solver))
 
@@ -41,15 +37,15 @@ class TestRules:
         expected[[0, 3, 4]] *= 0.5
         assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
-    def test_scale_by_values_with_axes(self, solver):
+    def test_scale_by_values_with_axes_add_along_one_and_replace_by_a_number(self, solver):
         factors = torch.arange(1.0, LENGTH + 1)
         change = Intervention(site=PATTERN_1, rule="scale", operand=Operand(values=factors, axes=("query",)))
         assert is_near(predicted(solver, change), (known_pattern() * factors.unsqueeze(-1)) @ tokens())
-
-    def test_add_along_one_axis(self, solver):
         bias = torch.arange(hand_built.VOCABULARY) / 8
         change = Intervention(site="hook_logits", rule="add", operand=Operand(values=bias, axes=("output",)))
         assert is_near(predicted(solver, change), known_pattern() @ tokens() + bias)
+        output = predicted(solver, Intervention(site="hook_logits", where={"output": 3}, rule="replace", operand=7))
+        assert bool((output[..., 3] == 7).all())
 
     @pytest.mark.parametrize("batch_size", [2, 100])
     def test_replace_by_one_pattern_per_sequence(self, batch_size):
@@ -62,10 +58,6 @@ class TestRules:
         expected = tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1)
         expected[[5, 1]] = (pattern @ tokens())[[5, 1]]
         assert is_near(predicted(model, change, batch_size=batch_size), expected)
-
-    def test_replace_by_a_number(self, solver):
-        output = predicted(solver, Intervention(site="hook_logits", where={"output": 3}, rule="replace", operand=7))
-        assert bool((output[..., 3] == 7).all())
 
     @pytest.mark.parametrize("batch_size", [1, 4, 100])
     def test_mean_is_over_all_sequences(self, solver, batch_size):
@@ -117,13 +109,11 @@ class TestData:
     def test_survives_json(self, change):
         assert Intervention.parse(json.loads(change.model_dump_json())) == change
 
-    def test_operands_compare_by_value(self):
+    def test_operands_compare_by_value_and_do_not_follow_the_tensor_they_were_made_of(self):
         assert Operand(values=[1, 2], axes=("key",)) == Operand(values=torch.tensor([1.0, 2.0]), axes=("key",))
         assert Operand(values=[1, 2], axes=("key",)) != Operand(values=[1, 3], axes=("key",))
         assert Operand(values=[1, 2], axes=("key",)) != Operand(values=[1, 2], axes=("query",))
         assert len({Operand(values=[1, 2], axes=("key",)), Operand(values=[1, 2], axes=("key",))}) == 1
-
-    def test_operand_does_not_follow_the_tensor_it_was_made_of(self):
         values = torch.zeros(2)
         operand = Operand(values=values, axes=("key",))
         values += 1

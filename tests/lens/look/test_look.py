@@ -140,13 +140,11 @@ class TestCandidates:
             for site in expected:
                 assert torch.allclose(one[site], expected[site], atol=1e-6)
 
-    def test_removed_block_writes_nothing(self, ensemble):
+    def test_removed_block_writes_nothing_and_common_changes_hold_for_all(self, ensemble):
         site, candidates = "blocks.1.hook_mlp_out", {"full": [], "dropped": [Remove(weight="blocks.1.mlp")]}
         record = look(ensemble, INPUTS, site, candidates=candidates)
         assert record.candidate("dropped")[site].abs().sum() == 0
         assert record.candidate("full")[site].abs().sum() > 0
-
-    def test_common_changes_hold_for_all(self, ensemble):
         double = Intervention(site="hook_logits", rule="scale", operand=2)
         one_more = Intervention(site="hook_logits", rule="add", operand=1)
         record = look(ensemble, INPUTS, interventions=[double], candidates={"plain": [], "more": [one_more]})
@@ -216,15 +214,13 @@ class TestUsersModule:
         assert record.axes("embed") == ("member", "batch", "position", "width")
         assert record.axes("attention[1]") == ("member", "batch", "head", "query", "key")
 
-    def test_is_changed(self, module):
+    def test_is_changed_and_leaves_no_hook_behind(self, module):
         silent = Intervention(site="attention[0]", rule="zero")
         record = look(module, INPUTS, record=["attention[0]"], interventions=[silent])
         with torch.no_grad():
             expected = 2 * module.output(module.embed(INPUTS))
         assert torch.allclose(record["output"][0], expected, atol=1e-6)
         assert record["attention[0]"].abs().sum() == 0
-
-    def test_leaves_no_hook_behind_and_keeps_the_mode(self, module):
         look(module, INPUTS, record=["embed"])
         with pytest.raises(SiteError):
             look(module, INPUTS, record=["embed", "idle"])
@@ -245,13 +241,12 @@ class TestUsersModule:
             look(Swapped(), torch.ones(7, 3, 2), record=["inner"])
         assert torch.equal(look(Swapped(), torch.ones(7, 3, 2))["output"][0], torch.ones(7, 3, 2))
 
-    def test_vectors_take_the_precision_of_the_weights(self):
+    def test_vectors_take_the_precision_of_the_weights_and_values_changed_in_place_are_recorded_as_they_were(self):
         module = nn.Sequential(nn.Linear(2, 3)).double()
         record = look(module, torch.ones(4, 5, 2), record=["0"])
         assert record["output"].dtype == torch.float64
         assert torch.equal(record["0"], record["output"])
 
-    def test_value_changed_in_place_afterwards_is_recorded_as_it_was(self):
         class InPlace(nn.Identity):
             def forward(self, inputs):
                 return inputs.zero_()

@@ -100,14 +100,11 @@ def test_detectors_name_the_heads():
     assert (0, "previous_token") in fires and (1, "first_token") in fires and (1, "previous_token") not in fires
 
 
-def test_an_intervention_changes_what_follows():
+def test_interventions_and_patches_act_at_sites_under_our_names():
     zero = Intervention(site=PATTERN, rule="zero", where={"head": 1})
     found = look(Previous(), INPUTS, interventions=zero, sites=OURS)["output"][0]
     assert torch.allclose(found[:, 1:], torch.eye(11)[INPUTS[:, :-1]])
-
-
-def test_values_of_heads_are_patched():
-    """The tokens are the same, but the first: only the value of that head carries the difference."""
+    # The tokens are the same, but the first: only the value of that head carries the difference.
     other = INPUTS.clone()
     other[:, 0] = (INPUTS[:, 0] + 1) % 11
     named = with_sites(Previous(), {"embed": "blocks.0.hook_resid_pre"})

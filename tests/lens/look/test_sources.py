@@ -26,7 +26,7 @@ class TestOwnPlaces:
         expected[ROWS, ANCHORS] = 0
         assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
-    def test_several_places(self, solver):
+    def test_several_places_and_two_axes_at_once(self, solver):
         places = torch.stack([ANCHORS, torch.full_like(ANCHORS, LENGTH - 1)], dim=1)
         change = Intervention(
             site=hand_built.PATTERN_1, at={"query": places}, where={"head": 0}, rule="scale", operand=3
@@ -35,8 +35,6 @@ class TestOwnPlaces:
         pattern[ROWS, ANCHORS] *= 3
         pattern[:, -1] *= 3
         assert is_near(predicted(solver, change), pattern @ tokens())
-
-    def test_two_axes_at_once(self, solver):
         last = torch.full((len(INPUTS), 2), LENGTH - 1) - torch.tensor([0, 1])
         change = Intervention(
             site=hand_built.PATTERN_1,
@@ -86,10 +84,16 @@ class TestResample:
         for batch_size in (1, 4):
             assert torch.equal(sources_of(predicted(solver, change, batch_size=batch_size), clean), whole)
 
-    def test_seeds_differ(self, solver):
+    def test_seeds_differ_and_values_are_those_of_the_model_without_interventions(self, solver):
         clean = known_pattern() @ tokens()
         changes = [Intervention(site="hook_logits", rule="resample", seed=seed) for seed in range(6)]
         assert len({tuple(sources_of(predicted(solver, each), clean).tolist()) for each in changes}) > 1
+        changes = (
+            Intervention(site="hook_logits", rule="scale", operand=7),
+            Intervention(site="hook_logits", rule="resample", seed=0),
+        )
+        alone = predicted(solver, changes[1])
+        assert is_near(predicted(solver, *changes), alone)
 
     @pytest.mark.parametrize("batch_size", [1, 4, 100])
     def test_each_gives_what_stands_at_its_own_places(self, solver, batch_size):
@@ -102,14 +106,6 @@ class TestResample:
         for b in (0, 3, 5):
             expected[b, ANCHORS[b] + 1] = clean[others[b], ANCHORS[others[b]] + 1]
         assert is_near(predicted(solver, change, batch_size=batch_size), expected)
-
-    def test_is_of_the_model_without_interventions(self, solver):
-        changes = (
-            Intervention(site="hook_logits", rule="scale", operand=7),
-            Intervention(site="hook_logits", rule="resample", seed=0),
-        )
-        alone = predicted(solver, changes[1])
-        assert is_near(predicted(solver, *changes), alone)
 
 
 class TestPatch:
@@ -125,12 +121,10 @@ class TestPatch:
         assert is_near(output, known_pattern() @ tokens(self.patched_inputs()))
         assert output[:, -1].argmax(dim=-1).tolist() == self.NEW.tolist()
 
-    def test_other_places_stay(self, solver):
+    def test_other_places_stay_and_one_head_alone(self, solver):
         change = Intervention(site="hook_embed", at={"position": ANCHORS}, rule="patch", may_do_nothing=True)
         output = predicted(solver, change, patch_inputs=self.patched_inputs())
         assert is_near(output, known_pattern() @ tokens())
-
-    def test_one_head_alone(self, solver):
         change = Intervention(site="blocks.1.attn.hook_z", where={"head": 0, "batch": [2]}, rule="patch")
         expected = known_pattern() @ tokens()
         expected[2] = (known_pattern() @ tokens(self.patched_inputs()))[2]
@@ -163,7 +157,7 @@ class TestShiftPattern:
             shift_pattern(4, k)
 
 
-def test_scores_before_and_after_the_mask(solver):
+def test_scores_before_and_after_the_mask_behind_which_the_future_stays_hidden(solver):
     before, after = "blocks.1.attn.hook_attn_scores_unmasked", "blocks.1.attn.hook_attn_scores"
     record = look(solver, INPUTS, record=[before, after])
     expected = torch.zeros(len(INPUTS), LENGTH, LENGTH)
@@ -174,9 +168,6 @@ def test_scores_before_and_after_the_mask(solver):
     future = torch.ones(LENGTH, LENGTH).triu(1).bool()
     assert (record[after][0, :, 0][:, future] == -torch.inf).all()
     assert torch.allclose(record[after][0, :, 0][:, ~future], expected[:, ~future], atol=1e-3)
-
-
-def test_changed_before_the_mask_the_future_stays_hidden(solver):
     change = Intervention(site="blocks.1.attn.hook_attn_scores_unmasked", where={"head": 0}, rule="zero")
     expected = tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1)
     assert is_near(predicted(solver, change), expected)

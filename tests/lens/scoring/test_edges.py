@@ -36,13 +36,10 @@ def test_heads_read_all_earlier_layers_and_none_of_their_own():
     assert edges[-1] == "1.0 → logits"
 
 
-def test_without_a_residual_path_no_edge_passes_a_block():
+def test_edges_pass_neither_blocks_without_a_residual_path_nor_parallel_layers():
     _, _, edges = of(BASE.replace(heads=1, residual=(True, False)))
     assert [edge for edge in edges if edge.endswith("1.mlp")] == ["1.0 → 1.mlp"]
     assert [edge for edge in edges if edge.endswith("logits")] == ["1.mlp → logits"]
-
-
-def test_parallel_layers_do_not_read_each_other():
     _, _, edges = of(OneLayerSpec(width=30))
     assert edges == [
         "embed → 0.0.q", "embed → 0.0.k", "embed → 0.0.v", "embed → 0.mlp", "0.0 → logits", "0.mlp → logits",

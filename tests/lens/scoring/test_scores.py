@@ -29,18 +29,12 @@ VALUES = torch.tensor([[0.5, 3.0, -1.0, -3.0, 2.0], [0.0, 0.25, 4.0, 0.0, 0.25]]
 FOUND = Scores.of_edges("hand", NAMES, EDGES, VALUES, Passes(2, 1))
 
 
-def test_a_unit_has_the_largest_size_of_the_edges_that_leave_it():
+def test_scores_of_units_ranks_and_circuits():
     """Two edges of opposite signs leave unit 0.0, which a sum would cancel."""
     assert FOUND.values.tolist() == [[0.5, 3.0, 1.0, 2.0], [0.0, 0.25, 4.0, 0.25]]
-
-
-def test_ranks_by_size_and_ties_in_order():
     assert FOUND.ranking.tolist() == [[1, 3, 2, 0], [2, 1, 3, 0]]
     signed = Scores("hand", NAMES, torch.tensor([[0.5, -3.0, 1.0, 2.0]]), Passes(0, 0))
     assert signed.ranking.tolist() == [[1, 3, 2, 0]]
-
-
-def test_a_circuit_has_the_edges_from_a_threshold_on():
     assert FOUND.circuit(2.0) == (EDGES[1], EDGES[3], EDGES[4])
     assert FOUND.circuit(0.25, member=1) == (EDGES[1], EDGES[2], EDGES[4])
     left = {edge.sender for edge in FOUND.circuit(2.0)}
@@ -55,7 +49,7 @@ def test_tables_and_named_units_in_any_order():
 
 
 # Controls: norms by hand, draws that repeat, and the scores of another member.
-def test_norms_of_weights_that_are_counts():
+def test_norms_of_merged_weights_and_of_weights_that_are_counts():
     """Every weight 2 and every bias 3 of one head, 1 elsewhere: the norms are roots of counts."""
     spec = FORMS["post-with-biases"]  # 2 heads of 6, width 8, hidden 9
     ensemble = drawn(spec)
@@ -72,9 +66,6 @@ def test_norms_of_weights_that_are_counts():
     assert found.units == ("embed", "0.0", "0.1", "0.mlp", "1.0", "1.1", "1.mlp")
     torch.testing.assert_close(found.values.square(), squares.double())
     assert found.passes == (0, 0)
-
-
-def test_norms_of_merged_weights():
     ensemble = initialise(RecallSpec(width=8), SHAPE, [0])
     ones = ensemble.with_weights({name: torch.ones_like(value) for name, value in ensemble.weights.items()})
     assert weight_norms(ones).of(["0.0"]).item() ** 2 == pytest.approx(2 * 64)

@@ -19,7 +19,7 @@ SPECS = {
 
 
 class TestHandBuilt:
-    def test_shifting_heads_ask_for_the_position_before(self, solvers):
+    def test_shifting_heads_ask_for_the_position_before_and_later_layers_see_positions_alone(self, solvers):
         found = position_directions(solvers)
         assert found.queries.shape == found.keys.shape == (2, 2, HEADS, LENGTH, HEAD_WIDTH)
         for k in range(4):
@@ -29,9 +29,7 @@ class TestHandBuilt:
             assert torch.equal(found.nearest(k)[:, 0], expected), k
         one_before = torch.diag(torch.ones(LENGTH - 1), -1)
         assert torch.allclose(found.similarity[0, 0, 0], one_before, atol=1e-6)
-
-    def test_a_later_layer_sees_the_stream_of_positions_alone(self, solvers):
-        """Layer 1's third head attends to its own position; the others look for tokens, of which there are none."""
+        # Layer 1's third head attends to its own position; the others look for tokens, of which there are none.
         found = position_directions(solvers)
         assert torch.allclose(found.match(0)[:, 1], torch.tensor([0.0, 0.0, 1.0]).expand(2, 3), atol=1e-6)
         assert torch.equal(found.nearest(0)[:, 1, 2], torch.ones(2))

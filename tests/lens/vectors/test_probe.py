@@ -34,22 +34,18 @@ def found():
 class TestHandBuilt:
     """The answer reaches the last position in layer 1 alone, and there it is one-hot."""
 
-    def test_where_the_label_is_by_construction_it_is_read(self, found):
+    def test_the_label_is_read_where_it_is_by_construction_and_nowhere_before(self, found):
         assert found.accuracy.shape == (2, 2, LENGTH)
         assert (found.accuracy[:, 1, -1] == 1).all()
-
-    def test_where_the_label_is_not_yet_it_is_not_read(self, found):
-        """Before layer 1 the last position holds its own token and the one before it, which tells a few keys."""
+        # Before layer 1 the last position holds its own token and the one before it, which tells a few keys.
         assert (found.accuracy[:, 0, -1] < 0.5).all() and (found.accuracy[:, :, 0] < 0.4).all()
 
-    def test_shuffled_labels_are_at_chance(self, found):
+    def test_shuffled_labels_are_at_chance_also_in_the_table(self, found):
         assert found.shuffled.shape == (10, 2, 2, LENGTH)
         chance = KEYS.bincount().double().div(len(KEYS)).square().sum().item()  # of guessing by the shares
         assert found.shuffled[..., 1, -1].mean().item() == pytest.approx(chance, abs=0.08)
         assert found.shuffled.amax() < 0.4
         assert found.majority == pytest.approx(KEYS.bincount().max().item() / len(KEYS))
-
-    def test_table(self, found):
         table = found.table
         values = ["accuracy", "shuffled", "shuffled_most", "untrained", "majority"]
         assert table.columns == ["member", "site", "layer", "position", *values]
