@@ -67,11 +67,9 @@ def test_variants_together_are_variants_alone_and_leave_the_weights():
     before = {name: value.clone() for name, value in weights.items()}
     name = "blocks.1.mlp.W_in"
     variants = [
-        [Truncate(weight=name, rank=2)],
-        [],
-        [Truncate(weight=name, rank=4), Truncate(weight=name, rank=1)],
+        [Truncate(weight=name, rank=2)], [], [Truncate(weight=name, rank=4), Truncate(weight=name, rank=1)],
         [Remove(weight="blocks.0.mlp"), Truncate(weight=name, rank=3)],
-    ]
+    ]  # fmt: skip
     for together, edits in zip(apply_each(weights, variants), variants, strict=True):
         alone = apply_edits(weights, edits)
         assert all(torch.equal(together[each], alone[each]) for each in weights)
@@ -165,17 +163,15 @@ def test_a_removed_block_lets_the_stream_pass(spec):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (
-            Truncate(weight="blocks.1.mlp.W_i", rank=1),
-            r"weight: unknown weight .*did you mean 'blocks\.1\.mlp\.W_in'\?",
-        ),
+        (Truncate(weight="blocks.1.mlp.W_i", rank=1),
+         r"weight: unknown weight .*did you mean 'blocks\.1\.mlp\.W_in'\?"),
         (Truncate(weight="blocks.0.ln1.w", rank=0), "not a matrix"),
         (Truncate(weight="blocks.1.mlp.W_in", rank=13), r"rank: 13 is above the full rank .* 12"),
         (Remove(weight="blocks.1.mpl"), r"did you mean 'blocks\.1\.mlp'\?"),
         (Remove(weight="blocks.1.ml"), r"unknown weight"),
         (Remove(weight="blocks.1.ln1"), "layer norm"),
     ],
-)
+)  # fmt: skip
 def test_an_edit_that_does_not_fit_is_refused(edit, message):
     with pytest.raises(SpecError, match=message):
         apply_edits(stacked(DECODER), [edit])

@@ -172,11 +172,9 @@ def test_attention_along_a_rule_by_hand():
 def test_rules_for_every_position_by_roles():
     """What stands always before a role is named by its own role; a rule that says nothing of a role leaves it out."""
     roles = {
-        "anchor": torch.tensor([[1], [2]]),
-        "key": torch.tensor([[2], [3]]),
-        "start": torch.tensor([[0], [0]]),
+        "anchor": torch.tensor([[1], [2]]), "key": torch.tensor([[2], [3]]), "start": torch.tensor([[0], [0]]),
         "end": torch.tensor([[5], [5]]),
-    }
+    }  # fmt: skip
     assert resolved(AttentionRule(EVERYWHERE, 1), roles, LENGTH) == (
         AttentionRule("anchor", 1),
         AttentionRule("key", "anchor"),

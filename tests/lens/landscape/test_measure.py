@@ -250,28 +250,11 @@ def test_the_roles_of_a_head_together_are_the_head(replace):
     assert len(roles.loss[0].round(decimals=9).unique()) == 3 * 2**8 + 2**2
 
 
-def test_equals_a_sweep_over_heads():
-    spec = DecoderSpec(layers=2, heads=3, width=12, head_width=4, hidden=9)
-    model = drawn(initialise(spec, IDENTITY.shape, [3, 4], dtype=torch.float64))
-    found, batch = landscape(model, task=IDENTITY, sequences=30, progress=False), sequences(IDENTITY, 30)
-    swept = effects(
-        model, batch, batch.targets, Intervention(site="blocks.*.attn.hook_z", rule="mean"), over="head",
-        positions=batch.positions,
-        metrics={"loss": lambda output, targets: cross_entropy(output.mT, targets, reduction="none")},
-    )  # fmt: skip
-    without = [found.loss.shape[1] - 1 - (1 << unit) for unit in range(6)]
-    assert torch.allclose(found.loss[:, without], swept.values[0].flatten(1), atol=1e-12, rtol=0)
-    assert torch.allclose(found.loss[:, -1], swept.baseline[0], atol=1e-12, rtol=0)
-    assert swept.change("loss").abs().min() > 1e-4
-
-
 @pytest.mark.parametrize(
     ("name", "spec"),
-    [
-        ("recall/noisy", RecallSpec(width=16, hidden=20)),
-        ("classics/associative-recall", DecoderSpec(layers=2, heads=2, width=12, head_width=6)),
-    ],
-)
+    [("recall/noisy", RecallSpec(width=16, hidden=20)),
+     ("classics/associative-recall", DecoderSpec(layers=2, heads=2, width=12, head_width=6))],
+)  # fmt: skip
 def test_several_scored_positions_with_weights(name, spec):
     """One merged head a layer, and scored positions that differ between sequences."""
     one = task(name)

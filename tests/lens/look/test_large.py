@@ -281,11 +281,9 @@ class TestValuesThatAreNotRead:
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [
-        ({}, "record: leaves nothing to record without the output; name a site"),
-        ({"record": [PATTERNS], "positions": [1]}, "positions: leaves nothing to record without the output"),
-    ],
-)
+    [({}, "record: leaves nothing to record without the output; name a site"),
+     ({"record": [PATTERNS], "positions": [1]}, "positions: leaves nothing to record without the output")],
+)  # fmt: skip
 def test_nothing_to_record(ensemble, given, message):
     with pytest.raises(SpecError, match=message):
         look(ensemble, INPUTS, output=False, **given)

@@ -129,11 +129,9 @@ class TestCandidates:
         assert record.candidates == ("full", "no head", "low rank", "both")
         assert record.axes("output") == ("member", "candidate", "batch", "position", "output")
         changes = {
-            "full": {},
-            "no head": {"interventions": self.ZERO},
-            "low rank": {"edits": edit},
+            "full": {}, "no head": {"interventions": self.ZERO}, "low rank": {"edits": edit},
             "both": {"interventions": self.ZERO, "edits": edit},
-        }
+        }  # fmt: skip
         for name, change in changes.items():
             one, expected = record.candidate(name), look(ensemble, INPUTS, record=[PATTERNS], **change)
             assert one.axes("output") == expected.axes("output")

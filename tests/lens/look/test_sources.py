@@ -37,12 +37,9 @@ class TestOwnPlaces:
         assert is_near(predicted(solver, change), pattern @ tokens())
         last = torch.full((len(INPUTS), 2), LENGTH - 1) - torch.tensor([0, 1])
         change = Intervention(
-            site=hand_built.PATTERN_1,
-            where={"head": 0},
-            at={"key": ANCHORS + 1, "query": last},
-            rule="replace",
+            site=hand_built.PATTERN_1, where={"head": 0}, at={"key": ANCHORS + 1, "query": last}, rule="replace",
             operand=0.25,
-        )
+        )  # fmt: skip
         pattern = known_pattern()
         for b, anchor in enumerate(ANCHORS.tolist()):
             pattern[b, LENGTH - 2 :, anchor + 1] = 0.25

@@ -101,12 +101,6 @@ def latent(anchor: int, position: int, key: int, key_position: int) -> Latent:
 
 
 class TestSeparation:
-    def test_default_is_the_reference_rule(self) -> None:
-        for position in range(8):
-            for key in range(20, 101):
-                side = ModularResidue().side(latent(3, position, key, position + 1), 9)
-                assert side.tolist() == [1 if (key - position) % 8 == 0 else 0]
-
     def test_default_is_the_papers_example_set(self) -> None:
         """Section 3.2.1: the key at 1-based position i is held out when mod(x, n-1) is in {i - 2}."""
         sets = ModularResidue(position="key", by_position={i - 1: (i - 2,) for i in range(2, 10)})

@@ -46,11 +46,9 @@ def test_oracle_by_hand():
     assert told.known.tolist() == [[True, True], [True, True], [False, False]]  # 4 marks no step
     trace = {step.name: step.position.tolist() for step in told.trace}
     assert trace == {
-        "query 0 step 1": [5, 5, -1],
-        "query 0 step 2": [3, -1, -1],
-        "query 1 step 1": [7, 7, -1],
+        "query 0 step 1": [5, 5, -1], "query 0 step 2": [3, -1, -1], "query 1 step 1": [7, 7, -1],
         "query 1 step 2": [1, -1, -1],
-    }
+    }  # fmt: skip
     assert one.split_of(inputs).tolist() == [0, 0, -1]
     first, *_, broken = one.render(inputs)
     assert first.answer == "2, 1"
@@ -123,13 +121,9 @@ def test_a_graph_by_hand():
 
 @pytest.mark.parametrize(
     ("asked", "fields"),
-    [
-        ([1, 2, 3], {}),
-        ([3], {"implicit_curriculum": False}),
-        ([1, 3], {"asked_steps": (1, 3)}),
-        ([2], {"asked_steps": "2"}),
-    ],
-)
+    [([1, 2, 3], {}), ([3], {"implicit_curriculum": False}), ([1, 3], {"asked_steps": (1, 3)}),
+     ([2], {"asked_steps": "2"})],
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("parents", "roots", "needed"),
     [(((0,), (0,), (1, 2)), 1, 18), (((0,), (1,), (2, 3)), 2, 21), (((0,), (0, 1), (0, 1, 2)), 1, 3 * 4 + 6 + 24),

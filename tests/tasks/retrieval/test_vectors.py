@@ -124,13 +124,9 @@ def test_roles_by_hand():
 
 @pytest.mark.parametrize(
     ("asked", "fields"),
-    [
-        ([1, 2, 3], {}),
-        ([3], {"implicit_curriculum": False}),
-        ([1, 3], {"asked_steps": (1, 3)}),
-        ([2], {"asked_steps": "2"}),
-    ],
-)
+    [([1, 2, 3], {}), ([3], {"implicit_curriculum": False}), ([1, 3], {"asked_steps": (1, 3)}),
+     ([2], {"asked_steps": "2"})],
+)  # fmt: skip
 @GRAPHS
 def test_graphs_are_drawn_whole(parents, roots, asked, fields):
     """Every combination of chains has its record, and what is asked for is what the chain holds."""
