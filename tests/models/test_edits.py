@@ -55,14 +55,18 @@ def test_a_fraction_of_a_product_is_of_the_smaller_of_its_own_sides(first, secon
     assert int(torch.linalg.matrix_rank(edited["A"][0] @ edited["B"][0])) == rank
 
 
-def test_the_whole_fraction_is_the_same_bytes_and_none_is_zero():
+def test_the_whole_fraction_is_the_same_bytes_none_is_zero_and_half_precision_stays():
     weights = stacked(RECALL)
     name = "blocks.1.mlp.W_in"
     assert apply_edits(weights, [Truncate(weight=name, fraction=1.0)])[name] is weights[name]
     assert not apply_edits(weights, [Truncate(weight=name, fraction=0.0)])[name].any()
+    weights = {"W": torch.eye(4).bfloat16()[None]}
+    edited = apply_edits(weights, [Truncate(weight="W", rank=2)])["W"]
+    assert edited.dtype == torch.bfloat16
+    assert int(torch.linalg.matrix_rank(edited[0].float())) == 2
 
 
-def test_variants_together_are_variants_alone_and_leave_the_weights():
+def test_variants_together_are_variants_alone_and_a_matrix_is_decomposed_once(monkeypatch):
     weights = stacked(RECALL)
     before = {name: value.clone() for name, value in weights.items()}
     name = "blocks.1.mlp.W_in"
@@ -74,9 +78,6 @@ def test_variants_together_are_variants_alone_and_leave_the_weights():
         alone = apply_edits(weights, edits)
         assert all(torch.equal(together[each], alone[each]) for each in weights)
     assert all(torch.equal(weights[each], before[each]) for each in weights)
-
-
-def test_a_matrix_is_decomposed_once_for_all_ranks(monkeypatch):
     calls, svd = [], torch.linalg.svd
     monkeypatch.setattr(torch.linalg, "svd", lambda *a, **k: (calls.append(1), svd(*a, **k))[1])
     apply_each(stacked(RECALL), [[Truncate(weight="blocks.1.mlp.W_in", rank=rank)] for rank in range(1, 6)])
@@ -124,13 +125,6 @@ def test_a_member_that_has_diverged_spoils_no_other(weight):
     expected = alone["a"] @ alone["b"] if "@" in weight else alone["a"]
     torch.testing.assert_close(product[:1], expected)
     assert product[1:].isnan().all()
-
-
-def test_half_precision_stays_half_precision():
-    weights = {"W": torch.eye(4).bfloat16()[None]}
-    edited = apply_edits(weights, [Truncate(weight="W", rank=2)])["W"]
-    assert edited.dtype == torch.bfloat16
-    assert int(torch.linalg.matrix_rank(edited[0].float())) == 2
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if "no-feed-forward" not in name and "none" not in name])

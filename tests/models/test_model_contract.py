@@ -80,7 +80,7 @@ def test_the_sites_are_those_visited_in_order_with_their_axes(spec):
             assert ROW_AXES.get(axis, size) == size
 
 
-def test_what_a_tap_returns_is_used(spec):
+def test_a_tap_changes_what_follows_by_what_it_returns_alone(spec):
     model, inputs = drawn(spec), inputs_of(spec)
     plain = model(inputs)
     noise = torch.Generator().manual_seed(3)
@@ -91,9 +91,6 @@ def test_what_a_tap_returns_is_used(spec):
             return value + added if site == changed else value
 
         assert not torch.allclose(model(inputs, tap=disturb), plain), changed
-
-
-def test_a_tap_that_lets_pass_changes_nothing(spec):
     model, inputs = drawn(spec), inputs_of(spec)
     tapped, plain = model(inputs, tap=lambda site, value: value), model(inputs)
     # unseen, a merged head takes tables and mixes before its value map: the same sums in another order
@@ -264,13 +261,10 @@ OWN_SHAPE = TaskShape(inputs="tokens", length=5, input_size=7, output_size=7)
 OWN_INPUTS = torch.arange(15).view(3, 5) % 7
 
 
-def test_a_plain_module_is_built_from_its_spec():
+def test_a_plain_module_is_built_from_its_spec_and_its_predictions_are_gathered():
     spec = parse_model({"kind": "test-recurrent", "width": 6})
     assert spec == recurrent(width=6)
     assert spec.build(OWN_SHAPE).embed.weight.shape == (7, 6)
-
-
-def test_predictions_of_a_plain_module_are_gathered():
     module = recurrent().build(OWN_SHAPE)
     full = module(OWN_INPUTS)
     assert torch.equal(predict(module, OWN_INPUTS, torch.tensor([4, 0])), full[:, [4, 0]])

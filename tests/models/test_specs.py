@@ -200,12 +200,9 @@ def test_numbers_of_every_kind_share_the_width(width):
     assert one == DecoderSpec(layers=2, heads=1) and one.head_width == 400
 
 
-def test_widths_that_follow_are_accepted():
+def test_widths_that_follow_are_accepted_and_a_model_is_parsed_by_its_kind():
     spec = DecoderSpec(width=201, heads=1, head_width=201, output_linear=False, projection=False)
     assert spec.build(ANCHOR)(torch.zeros(2, 9, dtype=torch.int64)).shape == (2, 9, 201)
-
-
-def test_a_model_is_parsed_by_its_kind():
     assert parse_model({"kind": "decoder", "layers": 2}) == DecoderSpec(layers=2)
     assert parse_model(RecallSpec()) == RecallSpec()
     assert default_model(ANCHOR) == DecoderSpec() and default_model(RETRIEVAL) == VectorSpec()

@@ -93,14 +93,11 @@ def test_margins_singular_values_and_losses_are_those_of_the_matrix(inputs, alph
             assert loss == pytest.approx(-np.log(np.diagonal(probabilities(scores))).mean(), abs=1e-6)
 
 
-def test_two_inputs_are_those_of_theorem_2():
+def test_two_inputs_are_those_of_theorem_2_and_more_have_their_ratio_in_the_long_run():
     two, theorem = memory_flow(2, 0.25, TIMES), gradient_flow(0.25, TIMES * 2 / TIME_UNIT)
     assert two.a == pytest.approx(theorem.a, abs=1e-6)
     assert two.b == pytest.approx(theorem.b, abs=1e-6)
-
-
-def test_in_the_long_run_the_ratio_depends_on_the_inputs_alone():
-    """(n - 1) / sqrt(n + 1): below 1 for two inputs, 1 for three, above 1 from four on."""
+    # (n - 1) / sqrt(n + 1): below 1 for two inputs, 1 for three, above 1 from four on.
     late = np.array([1e3, 1e6])
     for inputs in (2, 3, 4, 9):
         flow = memory_flow(inputs, 0.3, late)
@@ -169,16 +166,13 @@ def test_limits_are_where_the_flow_goes(alpha, law):
     assert (distances[:, 1] < np.maximum(distances[:, 0] / 5, 1e-7)).all()  # and on its way there
 
 
-def test_limits_in_numbers():
+def test_limits_in_numbers_and_where_the_lemma_is_off_its_own_equation():
     assert b_limit(0.25) == pytest.approx(-np.log(3))
     assert a_offset(0.25) == pytest.approx(-np.log(2.25))
     assert a_offset(0.25, "printed") == pytest.approx(-np.log(2.7))
     assert lemma_a_offset(0.25) == pytest.approx(-np.log(2.625))
     assert rank_one_coefficient(0.25) == pytest.approx(2 / 3)
-
-
-def test_the_lemma_is_off_its_own_equation():
-    """18/5 and 4 - 2 alpha agree at alpha = 0.2 alone."""
+    # 18/5 and 4 - 2 alpha agree at alpha = 0.2 alone.
     assert lemma_a_offset(0.2) == pytest.approx(a_offset(0.2, "printed"))
     far = gradient_flow(0.35, np.array([1e6]), "printed").a[0] + np.log(1e6)
     assert far - lemma_a_offset(0.35) == pytest.approx(np.log(3.3 / 3.6), abs=1e-3)

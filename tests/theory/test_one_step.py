@@ -179,12 +179,9 @@ def test_shares_and_bounds_by_hand():
 
 
 # The noise's logit against the exact step of W_F, and its learning rates against the steps themselves.
-def test_the_first_step_is_that_of_the_feedforward_layer():
+def test_the_noise_s_logit_takes_the_step_of_the_feedforward_layer_and_ends_at_its_probability():
     law = UniformRecall(50, 40, 0.3)
     assert noise_logits(50, 0.3, rate=2.0, steps=1)[1] == pytest.approx(first_step(law, 2.0).feedforward[-1])
-
-
-def test_at_the_target_the_noise_has_its_probability():
     odds = np.exp(target_logit(20, 0.3))
     assert odds / (20 + odds) == pytest.approx(0.3)
     assert noise_logits(20, 0.3, rate=1.0, steps=400)[-1] == pytest.approx(target_logit(20, 0.3))
@@ -221,7 +218,7 @@ def test_the_gradient_is_that_of_autograd():
     assert found[:, 1:].abs().max() < 1e-12
 
 
-def test_the_first_step_follows_the_expected_gradient():
+def test_the_first_step_follows_the_expected_gradient_and_drawn_sequences_come_to_it():
     tokens, length, alpha = 4, 5, 0.3
     everything = enumerate_recall(tokens, length, alpha)
     error = 1 / (tokens + 1) - (everything.targets[:, None] == np.arange(tokens + 1))
@@ -229,14 +226,23 @@ def test_the_first_step_follows_the_expected_gradient():
     found = first_step(UniformRecall(tokens, length, alpha), 2.0)
     assert found.feedforward.tolist() == pytest.approx(-2 * everything.mean(error))
     assert found.value == pytest.approx(-2 * expected)
+    law = UniformRecall(6, 20, 0.4)
+    drawn = law.draw(generator(0, "test"), 60_000)
+    measured, exact = attention_gradient.measured_first_step(law, drawn, 2.0), first_step(law, 2.0)
+    np.testing.assert_allclose(measured.feedforward, exact.feedforward, atol=0.02)
+    np.testing.assert_allclose(measured.value, exact.value, atol=0.02)
 
 
-def test_what_one_token_loses_the_others_gain():
+def test_what_one_token_loses_the_others_gain_and_short_sequences_turn_their_sign():
     law = UniformRecall(8, 20, 0.4)
     gradient = key_query_gradient(law, law.draw(generator(0, "sample"), 100), first_step(law, 1.0))
     assert abs(gradient.sum()) < 1e-15
     closed = leading_order(law, 1.0)
     assert closed.noise + closed.trigger + 7 * closed.other == pytest.approx(0, abs=1e-15)
+    signs = {length: leading_order(UniformRecall(64, length, 0.5), 1.0).other > 0 for length in (128, 4096)}
+    assert signs == {128: False, 4096: True}
+    law = UniformRecall(64, 128, 0.5)
+    assert key_query_gradient(law, law.draw(generator(0, "short"), 2000), first_step(law, 1.0))[1:-1].mean() < 0
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.6])
@@ -247,21 +253,6 @@ def test_closed_forms_against_draws(alpha):
     assert found[-1] == pytest.approx(closed.noise, rel=0.05)
     assert found[0] == pytest.approx(closed.trigger, rel=0.1)
     assert found[1:-1].mean() == pytest.approx(closed.other, rel=0.08)
-
-
-def test_short_sequences_turn_the_sign_of_the_other_tokens():
-    signs = {length: leading_order(UniformRecall(64, length, 0.5), 1.0).other > 0 for length in (128, 4096)}
-    assert signs == {128: False, 4096: True}
-    law = UniformRecall(64, 128, 0.5)
-    assert key_query_gradient(law, law.draw(generator(0, "short"), 2000), first_step(law, 1.0))[1:-1].mean() < 0
-
-
-def test_a_step_on_drawn_sequences_comes_to_the_exact_one():
-    law = UniformRecall(6, 20, 0.4)
-    drawn = law.draw(generator(0, "test"), 60_000)
-    measured, exact = attention_gradient.measured_first_step(law, drawn, 2.0), first_step(law, 2.0)
-    np.testing.assert_allclose(measured.feedforward, exact.feedforward, atol=0.02)
-    np.testing.assert_allclose(measured.value, exact.value, atol=0.02)
 
 
 def test_noise_takes_the_place_of_tokens_that_tell_nothing():

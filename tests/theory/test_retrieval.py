@@ -89,16 +89,13 @@ def test_every_query_is_answered_in_the_least_number_of_layers(steps):
     assert outputs.gather(-1, batch.targets.unsqueeze(-1)).min() > 0.999  # one-hot, not merely the largest
 
 
-def test_a_step_on_the_way_is_answered_too():
+def test_a_step_on_the_way_is_answered_too_and_heads_do_what_they_are_for():
     task = TokenRetrieval(chains=2, steps=5, symbols=20, asked_steps=(3,))
     batch = task.sample("test", 100, 0)
     model = retrieval_circuit(task)
     assert len(model.blocks) == 3
     assert (predict(model, batch.inputs, batch.positions).argmax(dim=-1) == batch.targets).all()
-
-
-def test_heads_do_what_they_are_for():
-    """D = 3: the token before, then the pair that x_0 begins, then the pair that x_1 begins."""
+    # D = 3: the token before, then the pair that x_0 begins, then the pair that x_1 begins.
     task = TokenRetrieval(chains=2, steps=3, symbols=8, implicit_curriculum=False)
     batch = task.sample("test", 50, 0)
     record = look(retrieval_circuit(task), batch.inputs, ["blocks.*.attn.hook_pattern"])

@@ -77,7 +77,7 @@ def test_cells_are_those_listed(rule):
     assert torch.equal(circuits.rule_cells(rule, ROLES, LENGTH, TOKENS), expected)
 
 
-def test_places_by_hand():
+def test_places_and_maps_by_hand():
     """Both are -1 where one is missing; a single instance is the key of all; a place before the first is none."""
 
     def places(query: str, key: str | int) -> tuple[list[list[int]], list[list[int]]]:
@@ -92,10 +92,7 @@ def test_places_by_hand():
     assert places(EVERYWHERE, "marker") == ([[0, 1, 2, 3, 4, 5]] * 2, [[3] * 6] * 2)
     queries, keys = circuits.rule_places(AttentionRule(EVERYWHERE, "marker"), ROLES, LENGTH, causal=True)
     assert (queries.tolist(), keys.tolist()) == ([[-1, -1, -1, 3, 4, 5]] * 2, [[-1, -1, -1, 3, 3, 3]] * 2)
-
-
-def test_maps_by_hand():
-    """Two rules of a query share it; behind the mask a key ahead is none, and the rest stands there."""
+    # Two rules of a query share it; behind the mask a key ahead is none, and the rest stands there.
     roles = {"a": torch.tensor([[2]]), "b": torch.tensor([[0]]), "c": torch.tensor([[1]])}
     one = Explanation("uniform", (AttentionRule("a", "b"), AttentionRule("a", "c"), AttentionRule("b", "c")))
     half, third = 1 / 2, 1 / 3

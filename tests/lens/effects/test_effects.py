@@ -170,12 +170,10 @@ class TestHandBuilt:
             stacked(identity_solver(), identity_solver()), self.INPUTS, self.KEYS, self.EVERY_HEAD, ("head",)
         )
 
-    def test_baseline(self, result):
+    def test_baseline_and_that_only_the_two_heads_matter(self, result):
         solved = math.e / (math.e + VOCABULARY - 1)
         expected = torch.tensor([1.0, 1.0, solved], dtype=torch.float64).unsqueeze(1).expand(3, 2)
         assert torch.allclose(result.baseline, expected, atol=1e-5)
-
-    def test_only_the_two_heads_matter(self, result):
         for metric in METRICS:
             change = result.change(metric)
             assert change.shape == (2, 2, 3)

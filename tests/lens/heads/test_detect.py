@@ -115,7 +115,7 @@ def test_broadcast_from_a_source_at_one_distance_is_named_by_the_anchor():
     assert describe(found)["label"].to_list() == ["broadcast from anchor+1"]
 
 
-def test_of_two_that_fire_the_stronger_names_the_head():
+def test_induction_where_tokens_recur_and_of_two_that_fire_the_stronger_names_the_head():
     # a new token attends to itself, one that has stood before to where it stood, which is two back
     tokens = torch.tensor([[1, 2, 1, 2], [3, 4, 3, 4]])
     shift_two = torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0.9, 0, 0.1, 0], [0, 0.9, 0, 0.1]])
@@ -124,9 +124,6 @@ def test_of_two_that_fire_the_stronger_names_the_head():
     assert fired == {"shift": pytest.approx(0.9), "matching": pytest.approx(0.9)}
     # chance, by hand: 25/48 for a shift by any k, (1/3 + 1/4) / 2 for matching
     assert describe(found)["label"].to_list() == ["matching"]
-
-
-def test_induction_where_tokens_recur():
     record = look(induction_circuit(), torch.tensor([[0, 5, 7, 9, 5, 7, 2, 5, 4]]), record=[PATTERNS])
     found = detect(record).filter(detector="induction").sort("value", descending=True)
     assert found.row(0, named=True)["value"] == pytest.approx(1, abs=1e-3)

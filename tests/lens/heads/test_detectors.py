@@ -143,12 +143,10 @@ class TestAnchorAttending:
         share = sum(1 / (a + 1) / (LENGTH - a) for a in ANCHORS.tolist()) / len(ANCHORS)
         assert detectors.anchor_attending(second, ANCHORS)[0, 0] == pytest.approx(share, abs=1e-3)
 
-    def test_one_anchor_is_a_broadcast_from_it(self, first):
+    def test_one_anchor_is_a_broadcast_from_it_and_several_add_up(self, first):
         for queries in ("from", "after", "last", "all"):
             expected = detectors.broadcast(first, ANCHORS, queries)
             assert torch.allclose(detectors.anchor_attending(first, ANCHORS, queries), expected, atol=1e-6)
-
-    def test_several_anchors_add_up_and_missing_ones_do_not_count(self):
         pattern = causal_uniform(4).expand(2, 1, 4, 4)
         # anchors at 1 and 2, queries 1..3: 1/2, 2/3, 2/4; anchor at 2 alone, queries 2, 3: 1/3, 1/4
         expected = ((1 / 2 + 2 / 3 + 2 / 4) / 3 + (1 / 3 + 1 / 4) / 2) / 2
@@ -225,13 +223,10 @@ def attending(**shares: list[float]) -> torch.Tensor:
     return pattern[None, None]
 
 
-def test_the_position_that_later_queries_attend_to():
+def test_best_source_of_later_queries_besides_the_first_token():
     value, source = best_source(attending(keys=[0.0, 0.1, 0.6]), besides_first=False)
     assert value.item() == pytest.approx(0.6) and source.item() == 2
-
-
-def test_what_the_first_token_gets_does_not_count_besides_it():
-    """Queries after 1 give 0.8 to the first token and 0.15 of the remaining 0.2 to position 1."""
+    # Queries after 1 give 0.8 to the first token and 0.15 of the remaining 0.2 to position 1.
     pattern = attending(keys=[0.8, 0.15])
     value, source = best_source(pattern, besides_first=True)
     assert value.item() == pytest.approx(0.75) and source.item() == 1

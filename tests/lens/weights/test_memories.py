@@ -109,7 +109,7 @@ def by_numpy(model):
 
 
 class TestByNumpy:
-    def test_chains_of_matrices(self):
+    def test_chains_of_matrices_transposed_and_with_factored_values(self):
         model = initialise(DecoderSpec(layers=1, heads=2, width=8, head_width=3), SHAPE, [0, 1], dtype=torch.float64)
         left = " embed.W_E@blocks.0.attn.W_Q @ blocks.0.attn.W_K.T"  # both heads at once
         found = memory(model, left, "unembed.W_U.T")
@@ -118,8 +118,6 @@ class TestByNumpy:
             w_q, w_k = one["blocks.0.attn.W_Q"], one["blocks.0.attn.W_K"]
             expected = one["embed.W_E"] @ w_q @ w_k.T @ one["unembed.W_U"]
             assert np.abs(found[member].numpy() - expected).max() < 1e-12
-
-    def test_transposed_matrices_and_factored_values(self):
         model = initialise(RecallSpec(width=7, hidden=9, factored_values=True), SHAPE, [0, 1], dtype=torch.float64)
         found = memory(model, "blocks.0.mlp.W_in.T", "pos_embed.W_pos @ blocks.0.attn.W_V @ blocks.0.attn.W_O")
         assert found.shape == (2, 9, LENGTH)

@@ -20,7 +20,7 @@ SPECS = {
 
 
 class TestHandBuilt:
-    def test_shifting_heads_match_positions(self, solvers):
+    def test_shifting_heads_match_positions_and_the_anchor_head_asks_for_the_anchor_everywhere(self, solvers):
         positions = solvers.weights["pos_embed.W_pos"]
         circuit = qk(solvers).between(positions, positions.mT)
         assert circuit.matrix.shape == (2, 2, HEADS, LENGTH, LENGTH)
@@ -29,8 +29,6 @@ class TestHandBuilt:
             for query in range(k, LENGTH):
                 expected[query, query - k] = SHARP
             assert torch.allclose(circuit.matrix[member, 0, head], expected, atol=1e-4)
-
-    def test_anchor_head_asks_for_the_anchor_everywhere(self, solvers):
         positions, tokens = solvers.weights["pos_embed.W_pos"], solvers.weights["embed.W_E"]
         scores = qk(solvers).between(positions, tokens.mT).matrix[:, 1, 1]
         expected = torch.zeros(LENGTH, VOCABULARY)
