@@ -86,15 +86,6 @@ def test_equals_the_algorithm_written_out():
         assert found.edge_values[member].tolist() == pytest.approx([expected[edge] for edge in order], abs=1e-9)
 
 
-def test_every_member_keeps_the_edges_that_it_keeps_alone():
-    ensemble = drawn(BASE)
-    together = prune_edges(ensemble, *pairs(), threshold=0.005, batch_size=2)
-    for member in range(2):
-        alone = prune_edges(ensemble.select([member]), *pairs(), threshold=0.005)
-        assert alone.circuit(0.005) == together.circuit(0.005, member)
-        torch.testing.assert_close(alone.edge_values, together.edge_values[[member]], rtol=0, atol=1e-9)
-
-
 def test_edges_into_what_nothing_reads_cost_no_pass_and_progress_counts_edges():
     """In the solver of one member nothing reads four of six heads, nor the queries of the others."""
     told = []

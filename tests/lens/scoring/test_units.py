@@ -44,6 +44,7 @@ def test_gradient_times_activation_of_a_linear_model():
         torch.testing.assert_close(found.values[member].float(), expected)
     assert found.passes == (1, 1)
     assert (found.values - score_units(linear.linear_members(), *LINEAR).values).abs().min() > 0.1
+    assert score_units(linear.linear_members(), *LINEAR, steps=3).passes == (4, 3)
 
 
 @pytest.mark.parametrize("form", ["post", "no-norm"])
@@ -89,16 +90,6 @@ def test_gradients_are_slopes_of_the_metric():
     torch.testing.assert_close(found.of(["0.1"])[:, 0], slope, rtol=1e-5, atol=1e-9)
 
 
-def test_every_member_has_the_scores_that_it_has_alone():
-    ensemble = drawn(BASE, members=3)
-    together = score_units(ensemble, *PAIRS, steps=2).values
-    assert torch.pdist(together).min() > 0.01
-    for member in range(3):
-        alone = score_units(ensemble.select([member]), *PAIRS, steps=2).values
-        torch.testing.assert_close(together[[member]], alone, rtol=0, atol=1e-12)
-    assert score_units(ensemble, *PAIRS, steps=3).passes == (4, 3)
-
-
 # The arguments that all methods share: parts of the batch, own metrics and positions, and one-line errors.
 METHODS = {
     "units": lambda *given, **options: score_units(*given, **options).values,
@@ -106,6 +97,16 @@ METHODS = {
     "patched": lambda *given, **options: patch_edges(*given, **options).edge_values,
     "pruned": lambda *given, **options: prune_edges(*given, threshold=0.02, **options).edge_values,
 }
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_member_has_the_scores_that_it_has_alone(method):
+    ensemble = drawn(BASE, members=3)
+    together = METHODS[method](ensemble, *PAIRS, batch_size=2)
+    assert torch.pdist(together).min() > 0.01
+    for member in range(3):
+        alone = METHODS[method](ensemble.select([member]), *PAIRS)
+        torch.testing.assert_close(together[[member]], alone, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("method", ["units", "edges", "patched"])
