@@ -25,6 +25,14 @@ UNITS = ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")
 LOUD = 8.0
 
 
+@pytest.fixture(params=["at once", "in parts"])
+def parts(request, monkeypatch):
+    """Several parts of rows, of subsets of a block and of streams, or all at once."""
+    if request.param == "in parts":
+        monkeypatch.setattr(MEASURE, "_AT_A_TIME", 7)
+        monkeypatch.setattr(MEASURE, "_ROWS", 3)
+
+
 def with_backup():
     """The identity solver with a backup: heads 0.0 and 0.2 both bring the token before; 1.0 finds the anchor by it."""
     module = hand_built.blank(layers=2)
@@ -71,11 +79,8 @@ def by_hand(batch, replace, units, kept_at):
 
 
 @pytest.mark.parametrize("replace", ["zero", "mean"])
-@pytest.mark.parametrize("at_a_time", [None, 7])
-def test_every_subset_of_a_network_with_known_heads(monkeypatch, replace, at_a_time):
-    if at_a_time:  # several parts of rows, of subsets of a block and of streams
-        monkeypatch.setattr(MEASURE, "_AT_A_TIME", at_a_time)
-        monkeypatch.setattr(MEASURE, "_ROWS", 3)
+@pytest.mark.usefixtures("parts")
+def test_every_subset_of_a_network_with_known_heads(replace):
     found = landscape(with_backup(), replace=replace, task=IDENTITY, sequences=20, progress=False)
     loss, accuracy = by_hand(sequences(IDENTITY, 20), replace, 6, lambda kept: ((kept[0], kept[2]), kept[3]))
     assert found.units == UNITS and found.loss.shape == (1, 64)
@@ -85,12 +90,9 @@ def test_every_subset_of_a_network_with_known_heads(monkeypatch, replace, at_a_t
 
 
 @pytest.mark.parametrize("replace", ["zero", "mean"])
-@pytest.mark.parametrize("at_a_time", [None, 7])
-def test_every_subset_by_role_of_a_network_with_known_heads(monkeypatch, replace, at_a_time):
+@pytest.mark.usefixtures("parts")
+def test_every_subset_by_role_of_a_network_with_known_heads(replace):
     """The answer needs the token before the key, there alone; some keys are at the end, where the asked position is."""
-    if at_a_time:
-        monkeypatch.setattr(MEASURE, "_AT_A_TIME", at_a_time)
-        monkeypatch.setattr(MEASURE, "_ROWS", 3)
     solver, batch = identity_solver(), sequences(IDENTITY, 30)
     with torch.no_grad():
         solver.unembed.W_U *= LOUD
