@@ -1,11 +1,12 @@
-"""Emergence: crossings and orders by hand, attention of a model whose attention is known, checkpoints one by one."""
+"""Emergence and mapping sequences: crossings, orders and moves by hand, checkpoints one by one."""
 
 import pytest
 import torch
 
+from anchorlab import lens
 from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.lens import Emergence, PathAttention, crossing_order, emergence, first_crossing, path_attention
+from anchorlab.lens import PathAttention, crossing_order, distinct_counts, emergence, first_crossing, mapping_sequences
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
 from anchorlab.tasks import task
@@ -17,22 +18,16 @@ LAST, AFTER = torch.full((6, 1), 8), ANCHORS.unsqueeze(1) + 1
 """Positions of the identity sequences: the last, and the one after the anchor."""
 
 
-def test_first_crossing_by_hand():
+def test_crossings_by_hand():
     steps = [0, 10, 20, 30]
     values = torch.tensor([[0.0, 0.5, 1.0, 1.0], [0.0, 0.2, 0.1, 0.4], [0.9, 0.0, 0.0, 0.0], [0.0, 0.8, 0.1, 0.9]])
     found = first_crossing(steps, values, 0.75)
     assert found[[0, 2, 3]].tolist() == pytest.approx([15.0, 0.0, 9.375]) and found[1].isnan()
     assert first_crossing(steps, 3 - values, 2.25, falling=True)[[0, 2, 3]].tolist() == pytest.approx([15, 0, 9.375])
-
-
-def test_what_begins_without_end_crosses_when_it_is_first_measured_within():
     values = torch.tensor([[torch.inf, 0.1, 0.1], [NAN, NAN, 0.1]])
     assert first_crossing([0, 10, 20], values, 0.5, falling=True).tolist() == [10, 20]
-
-
-def test_crossings_of_some_numbers():
     rising = torch.tensor([[0.0, 1.0, 1.0]])
-    found = Emergence((0, 4, 8), {"pair": rising, "loss": 1 - rising})
+    found = lens.Emergence((0, 4, 8), {"pair": rising, "loss": 1 - rising})
     assert found.crossings(0.25, ["pair"])["pair"].tolist() == [1.0]
     assert found.crossings(0.25, ["loss"], falling=True)["loss"].tolist() == [3.0]
     assert list(found.crossings(0.5)) == ["pair", "loss"]
@@ -40,16 +35,13 @@ def test_crossings_of_some_numbers():
         found.crossings(0.5, ["pairs"])
 
 
-def test_order_by_hand():
+def test_orders_by_hand():
     """Four members: in order, together, the last one never, the first one never."""
     steps = {"a": [1.0, 2.0, 1.0, NAN], "b": [2.0, 2.0, 2.0, 2.0], "c": [3.0, 3.0, NAN, 3.0]}
     found = crossing_order({name: torch.tensor(values) for name, values in steps.items()})
     assert found.names == ("a", "b", "c")
     assert found.in_order.tolist() == [True, False, False, False]
     assert found.before.tolist() == [[0, 0.5, 0.75], [0.25, 0, 1], [0.25, 0, 0]]
-
-
-def test_two_that_never_come_are_in_no_order():
     found = crossing_order({"a": torch.tensor([NAN]), "b": torch.tensor([NAN])})
     assert found.before.tolist() == [[0, 0], [0, 0]]
     assert found.in_order.tolist() == [False]
@@ -63,7 +55,7 @@ def test_path_attention_of_a_solver():
         "elsewhere": PathAttention(1, 0, LAST, 0 * LAST),
         "shift": PathAttention(0, 0, both, both - 1),
     }
-    found = path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
+    found = lens.path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
     assert found["broadcast"].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
     assert found["elsewhere"].tolist() == pytest.approx([0, 1 / 9], abs=1e-3)
     uniform = (1 / 9 + float((1 / (ANCHORS + 2)).mean())) / 2
@@ -79,7 +71,7 @@ def test_what_a_path_lacks_is_left_out_of_its_mean():
         "two of a sequence": PathAttention(1, 0, LAST.expand(-1, 2), torch.cat([AFTER, AFTER.where(~lacking, -1)], 1)),
         "nothing": PathAttention(1, 0, LAST, torch.full_like(AFTER, -1)),
     }
-    found = path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
+    found = lens.path_attention(INPUTS, paths)(stacked(identity_solver(), blank(layers=2)))
     for name in ("no key", "no query", "two of a sequence"):
         assert found[name].tolist() == pytest.approx([1, 1 / 9], abs=1e-3)
     assert found["nothing"].isnan().all()
@@ -95,7 +87,7 @@ def trained(tmp_path_factory):
     return run([experiment], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
 
 
-def test_every_checkpoint_is_measured_in_turn(trained):
+def test_checkpoints_are_measured_in_turn_and_what_cannot_be_says_so(trained):
     told = []
 
     def norm(ensemble):
@@ -109,9 +101,6 @@ def test_every_checkpoint_is_measured_in_turn(trained):
         expected = weights.square().sum(dim=(1, 2)).sqrt()
         torch.testing.assert_close(found.values["norm"][:, column], expected, rtol=1e-6, atol=0)
     assert emergence(trained, norm, steps=[4]).steps == (4,)
-
-
-def test_what_cannot_be_measured_says_so(trained):
     with pytest.raises(SpecError, match="steps"):
         emergence(trained, lambda ensemble: {}, steps=[])
     with pytest.raises(StoreError):
@@ -119,3 +108,45 @@ def test_what_cannot_be_measured_says_so(trained):
     names = iter(["a", "b"])
     with pytest.raises(SpecError, match=r"measure.*'b'.*step 2.*'a'"):
         emergence(trained, lambda ensemble: {next(names): torch.zeros(2)}, steps=[0, 2])
+
+
+SEQUENCES = torch.tensor(
+    [
+        [30, 3, 4, 50, 60],  # key 30 at the start
+        [50, 60, 30, 3, 4],  # the same key, read late
+        [60, 40, 3, 4, 50],
+    ]
+)
+KEY_PLACES = torch.tensor([0, 2, 1])
+
+
+def test_moves_by_hand():
+    outputs = torch.tensor([[1, 26, 20, 20, 20], [1, 2, 7, 26, 20], [9, 9, 45, 38, 30]])
+    expected = [[-4, -6, 0, 0], [-4, -6, 0, 0], [5, -7, -8, 0]]
+    assert mapping_sequences(SEQUENCES, outputs, KEY_PLACES).tolist() == expected
+    outputs = torch.tensor([[0, 26, 20, 20, 20], [0, 0, 0, 26, 20], [0, 0, 36, 30, 30]])
+    later = outputs.clone()
+    later[0, 4] = 21
+    assert distinct_counts(mapping_sequences(SEQUENCES, outputs, KEY_PLACES)).tolist() == [3]
+    assert mapping_sequences(SEQUENCES, later, KEY_PLACES)[0].tolist() == [-4, -6, 0, 1]
+    assert distinct_counts(mapping_sequences(SEQUENCES, later, KEY_PLACES)).tolist() == [2, 1]
+    assert distinct_counts(torch.zeros(0, 4, dtype=torch.int64)).tolist() == []
+    with pytest.raises(SpecError, match=r"^key_positions: .*keep them within 0\.\.3"):
+        mapping_sequences(SEQUENCES, SEQUENCES, torch.tensor([0, 4, 1]))
+
+
+def test_what_stands_before_the_key_does_not_count():
+    outputs = torch.randint(0, 201, (3, 5), generator=torch.Generator().manual_seed(0))
+    other = outputs.clone()
+    for row, key in enumerate(KEY_PLACES.tolist()):
+        other[row, : key + 1] = 7
+    assert torch.equal(
+        mapping_sequences(SEQUENCES, outputs, KEY_PLACES), mapping_sequences(SEQUENCES, other, KEY_PLACES)
+    )
+
+
+def test_moves_add_up_to_the_last_output():
+    outputs = torch.randint(0, 201, (4, 3, 5), generator=torch.Generator().manual_seed(1))  # four members
+    moves = mapping_sequences(SEQUENCES, outputs, KEY_PLACES)
+    assert moves.shape == (4, 3, 4)
+    assert torch.equal(moves.sum(dim=-1) + torch.tensor([30, 30, 40]), outputs[:, :, -1])

@@ -3,19 +3,9 @@
 import torch
 from torch import Tensor
 
+from anchorlab import models
 from anchorlab.axes import TaskShape
-from anchorlab.models import (
-    AssociativeSpec,
-    DecoderSpec,
-    FNNSpec,
-    LSTMSpec,
-    Model,
-    ModelSpec,
-    OneLayerSpec,
-    RecallSpec,
-    SuperpositionSpec,
-    VectorSpec,
-)
+from anchorlab.models import AssociativeSpec, DecoderSpec, FNNSpec, LSTMSpec, Model, ModelSpec, SuperpositionSpec
 
 TOKENS = TaskShape(inputs="tokens", length=7, input_size=11, output_size=12)
 VECTORS = TaskShape(inputs="vectors", length=7, input_size=6, output_size=3)
@@ -23,12 +13,12 @@ SQUARE = TaskShape(inputs="vectors", length=7, input_size=6, output_size=6)
 TIED = TaskShape(inputs="tokens", length=7, input_size=12, output_size=12)
 
 DECODER = DecoderSpec(layers=2, heads=2, width=12, head_width=6)
-RECALL = RecallSpec(width=10)
-VECTOR = VectorSpec(layers=2, heads=2, width=8)
+RECALL = models.RecallSpec(width=10)
+VECTOR = models.VectorSpec(layers=2, heads=2, width=8)
 LSTM = LSTMSpec(layers=2, width=6)
 FNN = FNNSpec(layers=2, width=3)
 ASSOCIATIVE = AssociativeSpec(width=13)
-ONE_LAYER = OneLayerSpec(width=13)
+ONE_LAYER = models.OneLayerSpec(width=13)
 
 SMALL: dict[str, ModelSpec] = {
     "decoder": DECODER,

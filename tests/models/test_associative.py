@@ -32,9 +32,11 @@ def test_scores_are_those_of_equation_five(embeddings):
             assert float(found[i, j]) == pytest.approx(u[j] @ W @ e[i], abs=1e-12)
 
 
-def test_only_the_matrix_is_trained():
+def test_only_the_matrix_is_trained_from_variance_one_over_width():
     trainable = [name for name, value in drawn("sphere").named_parameters() if value.requires_grad]
     assert trainable == ["memory.W_F"]
+    entries = torch.stack([drawn("sphere", width=12, seed=seed).memory.W_F for seed in range(50)]).detach().numpy()
+    assert stats.kstest(entries.ravel() * 12**0.5, "norm").pvalue > 1e-3
 
 
 def test_embeddings_on_the_sphere_are_unit_vectors_in_every_direction():
@@ -61,26 +63,17 @@ def test_orthonormal_embeddings_are_orthonormal_and_uniform():
     assert stats.kstest((1 + np.array(firsts)) / 2, stats.beta(1.5, 1.5).cdf).pvalue > 1e-3
 
 
-def test_the_matrix_begins_with_variance_one_over_width():
-    entries = torch.stack([drawn("sphere", width=12, seed=seed).memory.W_F for seed in range(50)]).detach().numpy()
-    assert stats.kstest(entries.ravel() * 12**0.5, "norm").pvalue > 1e-3
-
-
 def one_step(embeddings, rate=1.0):
     """The matrix from zero after one step of full-batch descent, with the embeddings: W, e and u of two members."""
     experiment = Experiment(
         NoisyAssociative(inputs=3, alpha=ALPHA),
         AssociativeSpec(width=8, embeddings=embeddings),
         Recipe(
-            data=FixedSample(size=3),
-            optimiser=SGD(learning_rate=rate),
-            batch=3,
-            duration=1,
-            precision="float64",
+            data=FixedSample(size=3), optimiser=SGD(learning_rate=rate), batch=3, duration=1, precision="float64",
             evaluation=Evaluation(size=3),
         ),
         Members(seeds=(0, 1), initialisation_scale=(0.0, 0.0)),
-    )
+    )  # fmt: skip
     weights = fit(experiment).ensemble.weights
     return weights["memory.W_F"].mT, weights["embed.W_E"], weights["unembed.W_U"].mT
 

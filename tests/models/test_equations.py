@@ -1,4 +1,4 @@
-"""Every model and every switch against the papers' equations, written out in numpy."""
+"""Every model and every switch against the papers' equations in numpy, and the LSTM beside torch's own."""
 
 import math
 from itertools import product
@@ -6,6 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch.func import functional_call, grad, vmap
 
 from anchorlab.errors import SpecError
 from anchorlab.models import DecoderSpec, RecallSpec, VectorSpec
@@ -13,9 +15,10 @@ from anchorlab.models.attention import Attention
 from anchorlab.models.block import Block
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import FeedForward
+from anchorlab.models.lstm import LSTMLayer
 from anchorlab.models.transformer import Transformer
 from tests.models import reference
-from tests.models.small_models import DECODER, FNN, ONE_LAYER, RECALL, VECTOR, drawn, inputs_of, shape_of
+from tests.models.small_models import DECODER, FNN, LSTM, ONE_LAYER, RECALL, TOKENS, VECTOR, drawn, inputs_of, shape_of
 
 SWITCHES = ("residual", "output_linear", "layer_norm", "feed_forward", "projection", "mask")
 
@@ -53,11 +56,8 @@ def test_decoder_in_modern_forms(fields):
     compared(DECODER.replace(**fields), lambda x, w: reference.modern_decoder(x, w, 2, 2, **choices))
 
 
-def test_decoder_with_one_head_of_its_own_width():
+def test_decoder_with_one_head_of_its_own_width_and_with_shifted_values():
     compared(DECODER.replace(heads=1, head_width=5, layers=3), lambda x, w: reference.decoder(x, w, 3, 1))
-
-
-def test_decoder_with_values_shifted_by_one():
     compared(DECODER.replace(layers=1, shift_values=1), lambda x, w: reference.decoder(x, w, 1, 2, shift=1))
 
 
@@ -116,18 +116,15 @@ def parallel(**norms):
         None,
         [
             Block(
-                f"blocks.{layer}",
-                Attention(f"blocks.{layer}.attn", 8, 2, 4),
-                FeedForward(f"blocks.{layer}.mlp", 8, 5),
-                **norms,
-                parallel=True,
+                f"blocks.{layer}", Attention(f"blocks.{layer}.attn", 8, 2, 4), FeedForward(f"blocks.{layer}.mlp", 8, 5),
+                **norms, parallel=True,
             )
             for layer in range(2)
         ],
         None,
         Unembedding(8, 12, bias=False),
         draw=lambda module, generator: None,
-    ).double()
+    ).double()  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in model.parameters():
@@ -135,7 +132,7 @@ def parallel(**norms):
     return model
 
 
-def test_parallel_layers_are_pythia_s():
+def test_parallel_layers_are_pythia_s_and_have_no_sum_between_them_to_normalise():
     model, inputs = parallel(norm_width=8, norm_first=True), inputs_of(DECODER)
     compared_module(model, inputs, lambda x, w: reference.pythia(x, w, 2, 2))
     visited = []
@@ -143,9 +140,6 @@ def test_parallel_layers_are_pythia_s():
     assert visited == list(model.sites)
     assert "blocks.0.hook_resid_mid" not in visited
     torch.testing.assert_close(model(inputs, torch.tensor([6, 2])), model(inputs)[:, [6, 2]], rtol=0, atol=1e-12)
-
-
-def test_parallel_layers_have_no_sum_between_them_to_normalise():
     with pytest.raises(SpecError, match=r"^parallel: has no sum between its layers .*; put the norms first"):
         parallel(norm_width=8)
 
@@ -224,3 +218,67 @@ def test_scores_are_masked_and_scaled_queries_on_keys(spec):
     ahead = torch.ones(7, 7, dtype=torch.bool).triu(1)
     torch.testing.assert_close(scores[..., ~ahead], expected[..., ~ahead])
     assert (scores[..., ahead] == -torch.inf).all()
+
+
+# The LSTM beside torch's own, on copied weights, and what of it is computed.
+class Torchs(nn.Module):
+    def __init__(self, ours, layers, width):
+        super().__init__()
+        self.embed = nn.Embedding(TOKENS.input_size, width)
+        self.recur = nn.LSTM(width, width, layers, batch_first=True)
+        self.out = nn.Linear(width, TOKENS.output_size)
+        self.double()
+        with torch.no_grad():
+            for ours_name, name in self.names(layers).items():
+                value = ours.get_parameter(ours_name)
+                self.get_parameter(name).copy_(value.T if value.ndim == 2 and "W_E" not in ours_name else value)
+
+    def forward(self, tokens):
+        return self.out(self.recur(self.embed(tokens))[0])
+
+    @staticmethod
+    def names(layers):
+        """Ours to torch's."""
+        found = {"embed.W_E": "embed.weight", "unembed.W_U": "out.weight", "unembed.b_U": "out.bias"}
+        for layer in range(layers):
+            for short, long in (("W", "weight"), ("b", "bias")):
+                for part in ("ih", "hh"):
+                    found[f"layers.{layer}.{short}_{part}"] = f"recur.{long}_{part}_l{layer}"
+        return found
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_it_is_torchs_lstm_forward_and_backward(layers):
+    spec = LSTM.replace(layers=layers)
+    ours, inputs = drawn(spec), inputs_of(spec)
+    torchs = Torchs(ours, layers, spec.width)
+    found, expected = ours(inputs), torchs(inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    seed = torch.randn(found.shape, generator=torch.Generator().manual_seed(5), dtype=found.dtype)
+    found.backward(seed)
+    expected.backward(seed)
+    assert set(Torchs.names(layers)) == set(dict(ours.named_parameters()))
+    for name, theirs in Torchs.names(layers).items():
+        slope, other = ours.get_parameter(name).grad, torchs.get_parameter(theirs).grad
+        same = other.T if other.ndim == 2 and "W_E" not in name else other
+        torch.testing.assert_close(slope, same, rtol=1e-10, atol=1e-12)
+
+
+def test_an_lstm_computes_up_to_the_last_scored_position_and_members_with_their_own_to_the_end(monkeypatch):
+    model, inputs = drawn(LSTM), inputs_of(LSTM)
+    torch.testing.assert_close(model(inputs[:, :1]), model(inputs)[:, :1], rtol=0, atol=1e-12)
+    weights, positions = dict(model.named_parameters()), torch.tensor([[1], [3]])
+
+    def loss(weights, where):
+        return functional_call(model, weights, (inputs, where)).square().sum()
+
+    slopes = vmap(grad(loss), in_dims=(None, 0))(weights, positions)
+    for member, where in enumerate(positions):
+        for name, slope in grad(loss)(weights, where).items():
+            torch.testing.assert_close(slopes[name][member], slope, rtol=1e-10, atol=1e-12)
+    seen, forward = [], LSTMLayer.forward
+    monkeypatch.setattr(LSTMLayer, "forward", lambda self, x: seen.append(len(x)) or forward(self, x))
+    model(inputs, torch.tensor([1, 3]))
+    assert seen == [4, 4]
+    vmap(lambda at: model(inputs, at))(positions)
+    assert set(seen[2:]) == {7}

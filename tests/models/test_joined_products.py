@@ -17,11 +17,8 @@ POSITIONS = {
     "at each sequence's own": torch.tensor([[4, 1], [0, 3], [2, 4]]),
 }
 FORMS = {
-    "plain": {},
-    "biases": {"biases": True},
-    "rotary": {"rotary": True},
-    "shifted": {"shift_values": 1, "biases": True},
-}
+    "plain": {}, "biases": {"biases": True}, "rotary": {"rotary": True}, "shifted": {"shift_values": 1, "biases": True},
+}  # fmt: skip
 
 
 def layer(width=WIDTH, heads=HEADS, head_width=HEAD_WIDTH, **form):

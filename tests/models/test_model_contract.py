@@ -1,4 +1,4 @@
-"""What holds for every registered kind of model, whatever its switches."""
+"""What holds for every registered kind of model, whatever its switches, and for a user's own module."""
 
 import inspect
 import subprocess
@@ -6,11 +6,13 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from anchorlab.axes import AXES
+from anchorlab.axes import AXES, TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.models import Model, ModelSpec, gather_positions
+from anchorlab.models import Model, ModelSpec, gather_positions, parse_model, register_module
+from anchorlab.models.model import predict
 from tests.documents import ROOT
 from tests.models.small_models import SMALL, drawn, inputs_of, shape_of
 
@@ -51,8 +53,13 @@ def test_every_kind_of_the_package_is_here():
     assert own == {spec.kind for spec in SMALL.values()}
 
 
-def test_a_spec_can_be_written_and_read_back(spec):
+def test_a_spec_is_read_back_and_its_model_takes_positions_and_tap_and_holds_parameters_alone(spec):
     assert ModelSpec.registry[spec.kind].parse(spec.model_dump(mode="json")) == spec
+    model, before = spec.build(shape_of(spec)), torch.get_rng_state()
+    model.initialise(torch.Generator().manual_seed(0))
+    assert torch.equal(before, torch.get_rng_state())
+    assert not list(model.named_buffers()) and set(model.state_dict()) == set(dict(model.named_parameters()))
+    assert list(inspect.signature(model.forward).parameters)[:3] == ["inputs", "positions", "tap"]
 
 
 def test_the_sites_are_those_visited_in_order_with_their_axes(spec):
@@ -73,7 +80,7 @@ def test_the_sites_are_those_visited_in_order_with_their_axes(spec):
             assert ROW_AXES.get(axis, size) == size
 
 
-def test_what_a_tap_returns_is_used(spec):
+def test_a_tap_changes_what_follows_by_what_it_returns_alone(spec):
     model, inputs = drawn(spec), inputs_of(spec)
     plain = model(inputs)
     noise = torch.Generator().manual_seed(3)
@@ -84,9 +91,6 @@ def test_what_a_tap_returns_is_used(spec):
             return value + added if site == changed else value
 
         assert not torch.allclose(model(inputs, tap=disturb), plain), changed
-
-
-def test_a_tap_that_lets_pass_changes_nothing(spec):
     model, inputs = drawn(spec), inputs_of(spec)
     tapped, plain = model(inputs, tap=lambda site, value: value), model(inputs)
     # unseen, a merged head takes tables and mixes before its value map: the same sums in another order
@@ -202,18 +206,6 @@ def test_weights_come_from_the_generator_and_from_nowhere_else(spec):
     assert all(value.isfinite().all() for value in first.values())
 
 
-def test_drawing_leaves_the_global_generator_alone(spec):
-    model, before = spec.build(shape_of(spec)), torch.get_rng_state()
-    model.initialise(torch.Generator().manual_seed(0))
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_weights_hold_parameters_alone(spec):
-    model = spec.build(shape_of(spec))
-    assert not list(model.named_buffers())
-    assert set(model.state_dict()) == set(dict(model.named_parameters()))
-
-
 def test_mixed_precision_is_near_full_precision(spec):
     model, inputs = drawn(spec).float(), inputs_of(spec)
     inputs = inputs.float() if inputs.is_floating_point() else inputs
@@ -248,6 +240,48 @@ def test_a_sequence_without_a_batch_is_named():
     assert said.stdout.splitlines() == [one] * len(SMALL)
 
 
-def test_forward_takes_positions_and_tap(spec):
-    arguments = inspect.signature(spec.build(shape_of(spec)).forward).parameters
-    assert list(arguments)[:3] == ["inputs", "positions", "tap"]
+# A user's own module needs nothing of ours.
+class Recurrent(nn.Module):
+    def __init__(self, shape: TaskShape, width: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(shape.input_size, width)
+        self.mix = nn.Linear(width, width)
+        self.out = nn.Linear(width, shape.output_size)
+
+    def forward(self, inputs):
+        return self.out(torch.tanh(self.mix(self.embed(inputs)).cumsum(dim=1)))
+
+
+@register_module("test-recurrent")
+def recurrent(shape, width: int = 4):
+    return Recurrent(shape, width)
+
+
+OWN_SHAPE = TaskShape(inputs="tokens", length=5, input_size=7, output_size=7)
+OWN_INPUTS = torch.arange(15).view(3, 5) % 7
+
+
+def test_a_plain_module_is_built_from_its_spec_and_its_predictions_are_gathered():
+    spec = parse_model({"kind": "test-recurrent", "width": 6})
+    assert spec == recurrent(width=6)
+    assert spec.build(OWN_SHAPE).embed.weight.shape == (7, 6)
+    module = recurrent().build(OWN_SHAPE)
+    full = module(OWN_INPUTS)
+    assert torch.equal(predict(module, OWN_INPUTS, torch.tensor([4, 0])), full[:, [4, 0]])
+    own = torch.tensor([[1], [2], [3]])
+    assert torch.equal(predict(module, OWN_INPUTS, own)[:, 0], full[torch.arange(3), own[:, 0]])
+
+
+def test_a_plain_module_can_be_mapped_over_members():
+    template = recurrent().build(OWN_SHAPE).double()
+    members = [recurrent().build(OWN_SHAPE).double() for _ in range(3)]
+    weights = {k: torch.stack([dict(m.named_parameters())[k].detach() for m in members]) for k in template.state_dict()}
+
+    def loss(weights):
+        return predict(template, OWN_INPUTS, torch.tensor([4]), weights).square().mean()
+
+    slopes = vmap(grad(loss))(weights)
+    for index, member in enumerate(members):
+        own = {name: value[index] for name, value in weights.items()}
+        torch.testing.assert_close(functional_call(template, own, (OWN_INPUTS,)), member(OWN_INPUTS))
+        torch.testing.assert_close(slopes["mix.weight"][index], grad(loss)(own)["mix.weight"])

@@ -35,55 +35,42 @@ def weights_of(spec: ModelSpec, shape: TaskShape) -> dict[str, torch.Tensor]:
     return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
-def test_the_anchor_model_has_5_65_million_parameters():
-    count = sum(weight.numel() for weight in DecoderSpec().build(ANCHOR).parameters())
-    assert count == 201 * 400 + 9 * 400 + 4 * (4 * 400 * 256 + 2 * 400 * 1200 + 4 * 400) + 400 * 201 + 201
-    assert round(count / 1e6, 2) == 5.65
+BLOCK = 3600 * 14400 + 14400 + 14400 * 3600 + 3600
+COUNTS = {
+    "decoder": (
+        DecoderSpec(), 5.65e6,
+        201 * 400 + 9 * 400 + 4 * (4 * 400 * 256 + 2 * 400 * 1200 + 4 * 400) + 400 * 201 + 201,
+    ),
+    # anchor functions, section 4.1: four layers of width 400 and two bias vectors of torch's
+    "lstm": (LSTMSpec(), 5.3e6, 201 * 400 + 4 * (2 * 400 * 1600 + 2 * 1600) + 400 * 201 + 201),
+    "fnn": (FNNSpec(), 416e6, 201 * 400 + 9 * 400 + 4 * BLOCK + 3600 * 400 + 400 + 400 * 201 + 201),
+}  # fmt: skip
 
 
-def test_the_lstm_has_5_3_million_parameters():
-    """Anchor functions, section 4.1: four layers of width 400 and two bias vectors of torch's."""
-    count = sum(weight.numel() for weight in LSTMSpec().build(ANCHOR).parameters())
-    assert count == 201 * 400 + 4 * (2 * 400 * 1600 + 2 * 1600) + 400 * 201 + 201
-    assert round(count / 1e6, 1) == 5.3
-
-
-def test_the_fully_connected_network_has_416_million_parameters():
+@pytest.mark.parametrize("kind", COUNTS)
+def test_models_have_as_many_parameters_as_published(kind):
+    spec, published, expected = COUNTS[kind]
     with torch.device("meta"):  # shapes without memory
-        count = sum(weight.numel() for weight in FNNSpec().build(ANCHOR).parameters())
-    block = 3600 * 14400 + 14400 + 14400 * 3600 + 3600
-    assert count == 201 * 400 + 9 * 400 + 4 * block + 3600 * 400 + 400 + 400 * 201 + 201
-    assert round(count / 1e6) == 416
+        assert sum(weight.numel() for weight in spec.build(ANCHOR).parameters()) == expected
+    assert expected == pytest.approx(published, rel=0.01)
 
 
 def test_decoder_weights_are_named_and_shaped_as_in_transformer_lens():
     shapes = {name: tuple(weight.shape) for name, weight in weights_of(DecoderSpec(layers=1), ANCHOR).items()}
     assert shapes == {
-        "embed.W_E": (201, 400),
-        "pos_embed.W_pos": (9, 400),
-        "blocks.0.attn.W_Q": (400, 256),
-        "blocks.0.attn.W_K": (400, 256),
-        "blocks.0.attn.W_V": (400, 256),
-        "blocks.0.attn.W_O": (256, 400),
-        "blocks.0.mlp.W_in": (400, 1200),
-        "blocks.0.mlp.W_out": (1200, 400),
-        "blocks.0.ln1.w": (400,),
-        "blocks.0.ln1.b": (400,),
-        "blocks.0.ln2.w": (400,),
-        "blocks.0.ln2.b": (400,),
-        "unembed.W_U": (400, 201),
+        "embed.W_E": (201, 400), "pos_embed.W_pos": (9, 400), "blocks.0.attn.W_Q": (400, 256),
+        "blocks.0.attn.W_K": (400, 256), "blocks.0.attn.W_V": (400, 256), "blocks.0.attn.W_O": (256, 400),
+        "blocks.0.mlp.W_in": (400, 1200), "blocks.0.mlp.W_out": (1200, 400), "blocks.0.ln1.w": (400,),
+        "blocks.0.ln1.b": (400,), "blocks.0.ln2.w": (400,), "blocks.0.ln2.b": (400,), "unembed.W_U": (400, 201),
         "unembed.b_U": (201,),
-    }
+    }  # fmt: skip
 
 
-def test_recall_trains_all_but_embeddings_positions_and_unembedding():
+def test_recall_trains_all_but_embeddings_unembedding_and_positions_that_are_not_learned():
     weights = dict(RecallSpec().build(ANCHOR).named_parameters())
     fixed = {name for name, weight in weights.items() if not weight.requires_grad}
     assert fixed == {"embed.W_E", "pos_embed.W_pos", "unembed.W_U"}
     assert weights["blocks.1.mlp.W_in"].shape == (256, 1024)
-
-
-def test_recall_trains_positions_that_are_learned_from_the_same_start():
     fixed, learned = RecallSpec(), RecallSpec(learned_positions=True)
     weights = dict(learned.build(ANCHOR).named_parameters())
     assert {name for name, weight in weights.items() if not weight.requires_grad} == {"embed.W_E", "unembed.W_U"}
@@ -150,11 +137,6 @@ def test_later_fields_of_the_decoder_are_written_only_if_they_differ():
         assert parse_model(written) == spec
 
 
-def test_tied_embeddings_need_as_many_tokens_as_outputs():
-    with pytest.raises(SpecError, match=r"tied: .*11 tokens and 12 outputs; use tied=False"):
-        DecoderSpec(tied=True).build(TaskShape(inputs="tokens", length=9, input_size=11, output_size=12))
-
-
 @pytest.mark.parametrize(
     ("spec", "changes", "field"),
     [
@@ -214,75 +196,18 @@ def test_heads_share_the_width_unless_theirs_is_given(given, expected):
 @pytest.mark.parametrize("width", [64, np.int64(64), 64.0, typed("64")])
 def test_numbers_of_every_kind_share_the_width(width):
     assert parse_model({"kind": "decoder", "width": width, "heads": 2}).head_width == 32
-
-
-def test_options_share_the_width_as_python_does():
-    one = declared(task("anchor/identity"), {"layers": 2, "heads": 1}, {}, {}, (0,)).model
+    one = declared(task("anchor/identity"), {"layers": 2, "heads": 1}, {}, {}, (0,)).model  # as options do
     assert one == DecoderSpec(layers=2, heads=1) and one.head_width == 400
 
 
-def test_widths_that_follow_are_accepted():
+def test_widths_that_follow_are_accepted_and_a_model_is_parsed_by_its_kind():
     spec = DecoderSpec(width=201, heads=1, head_width=201, output_linear=False, projection=False)
     assert spec.build(ANCHOR)(torch.zeros(2, 9, dtype=torch.int64)).shape == (2, 9, 201)
-
-
-def test_without_projection_the_width_must_be_the_output():
-    with pytest.raises(SpecError, match=r"width: .*400 is not 201; use width=201"):
-        DecoderSpec(projection=False).build(ANCHOR)
-
-
-@pytest.mark.parametrize(
-    ("spec", "shape"),
-    [
-        (DecoderSpec(), RETRIEVAL),
-        (RecallSpec(), RETRIEVAL),
-        (OneLayerSpec(), RETRIEVAL),
-        (AssociativeSpec(), RETRIEVAL),
-        (LSTMSpec(), RETRIEVAL),
-        (FNNSpec(), RETRIEVAL),
-        (VectorSpec(), ANCHOR),
-    ],
-)
-def test_the_other_kind_of_input_is_refused(spec, shape):
-    with pytest.raises(SpecError, match="kind: "):
-        spec.build(shape)
-
-
-@pytest.mark.parametrize("spec", [OneLayerSpec, AssociativeSpec])
-def test_more_orthonormal_vectors_than_coordinates_are_refused(spec):
-    shape = TaskShape(inputs="tokens", length=1, input_size=3, output_size=4)
-    with pytest.raises(
-        SpecError, match=r"^width: 3 coordinates have no room for 4 orthonormal vectors; use at least 4"
-    ):
-        spec(width=3, embeddings="orthonormal").build(shape)
-    spec(width=3, embeddings="sphere").build(shape)
-
-
-def test_a_model_is_parsed_by_its_kind():
     assert parse_model({"kind": "decoder", "layers": 2}) == DecoderSpec(layers=2)
     assert parse_model(RecallSpec()) == RecallSpec()
-    with pytest.raises(SpecError, match=r"model\.kind: unknown model 'decodr'; did you mean 'decoder'\?"):
-        parse_model({"kind": "decodr"})
-    with pytest.raises(SpecError, match=r"recipe\.model\.kind: "):
-        parse_model({"layers": 2}, at="recipe.model")
-
-
-def test_each_kind_of_input_has_a_default():
-    assert default_model(ANCHOR) == DecoderSpec()
-    assert default_model(RETRIEVAL) == VectorSpec()
-
-
-def test_a_kind_is_registered_once():
+    assert default_model(ANCHOR) == DecoderSpec() and default_model(RETRIEVAL) == VectorSpec()
     with pytest.raises(ValueError, match="already registered"):
-
-        @register_model("decoder")
-        class Other(DecoderSpec):
-            pass
-
-
-def test_a_plain_module_says_how_many_positions_it_reads():
-    with pytest.raises(SpecError, match=r"^inputs: have 10 positions, and the model reads 9; give at most 9"):
-        DecoderSpec(width=8).build(ANCHOR)(torch.zeros(2, 10, dtype=torch.int64))
+        register_model("decoder")(type("Other", (DecoderSpec,), {"__module__": __name__}))
 
 
 @pytest.mark.parametrize(("switches", "has"), [((True, False), False), ((False, True), True), (True, True)])
@@ -291,3 +216,28 @@ def test_a_last_norm_is_there_if_the_last_block_has_norms(norm, switches, has):
     made = DecoderSpec(layers=2, norm=norm, layer_norm=switches).build(TaskShape("tokens", 5, 7, 7))
     assert (made.ln_final is not None) == has
     assert any(name.startswith("ln_final") for name, _ in made.named_parameters()) == has
+
+
+FOUR = TaskShape(inputs="tokens", length=1, input_size=3, output_size=4)
+REFUSED = [
+    (lambda: parse_model({"kind": "decodr"}), r"model\.kind: unknown model 'decodr'; did you mean 'decoder'\?"),
+    (lambda: parse_model({"layers": 2}, at="recipe.model"), r"recipe\.model\.kind: "),
+    (lambda: DecoderSpec(tied=True).build(FOUR), r"tied: .*3 tokens and 4 outputs; use tied=False"),
+    (lambda: DecoderSpec(projection=False).build(ANCHOR), r"width: .*400 is not 201; use width=201"),
+    (lambda: DecoderSpec(width=8).build(ANCHOR)(torch.zeros(2, 10, dtype=torch.int64)),
+     r"^inputs: have 10 positions, and the model reads 9; give at most 9"),
+    *((lambda spec=spec: spec(width=3, embeddings="orthonormal").build(FOUR),
+       r"^width: 3 coordinates have no room for 4 orthonormal vectors; use at least 4")
+      for spec in (OneLayerSpec, AssociativeSpec)),
+    *((lambda spec=spec: spec().build(RETRIEVAL), "kind: ")
+      for spec in (DecoderSpec, RecallSpec, OneLayerSpec, AssociativeSpec, LSTMSpec, FNNSpec)),
+    (lambda: VectorSpec().build(ANCHOR), "kind: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("build", "message"), REFUSED)
+def test_what_does_not_fit_the_task_is_named(build, message):
+    with pytest.raises(SpecError, match=message):
+        build()
+    for spec in (OneLayerSpec, AssociativeSpec):
+        spec(width=3, embeddings="sphere").build(FOUR)

@@ -3,21 +3,8 @@
 from functools import cache
 from pathlib import Path
 
-from anchorlab.tasks import (
-    AnchorFunction,
-    CompositeAnchor,
-    Labels,
-    MinimalRetrieval,
-    ModularResidue,
-    NoisyRecall,
-    Rule,
-    Scoring,
-    Task,
-    Vocabulary,
-    load_task,
-    task,
-    task_names,
-)
+from anchorlab import tasks
+from anchorlab.tasks import AnchorFunction, MinimalRetrieval, ModularResidue, NoisyRecall, Rule, Task, Vocabulary, task
 
 PLUS_FIVE = Path(__file__).parents[2] / "examples" / "plus_five.toml"
 
@@ -25,22 +12,21 @@ PLUS_FIVE = Path(__file__).parents[2] / "examples" / "plus_five.toml"
 @cache
 def example(name: str) -> Task:
     """Return the task of `examples/<name>.toml`, loaded once per session."""
-    return load_task(PLUS_FIVE.with_stem(name))
+    return tasks.load_task(PLUS_FIVE.with_stem(name))
 
 
 SUM_OF_TWO = AnchorFunction(
-    rules={"mean": Rule.parse("A x . y -> (x + y) // 2")},
-    separation=ModularResidue(modulus=4, position="key"),
+    rules={"mean": Rule.parse("A x . y -> (x + y) // 2")}, separation=ModularResidue(modulus=4, position="key")
 )
 FIRST_AFTER = AnchorFunction(
     vocabulary=Vocabulary(anchors=(1, 2, 3)),
     operations={1: "x", 2: "x", 3: "x"},
     rules={"later": Rule.parse("A . B x -> first_after(A)")},
-    separation=CompositeAnchor(unseen=((1, 2), (2, 3))),
+    separation=tasks.CompositeAnchor(unseen=((1, 2), (2, 3))),
 )
 
 TASKS: dict[str, Task] = {
-    **{name: task(name) for name in task_names()},
+    **{name: task(name) for name in tasks.task_names()},
     "plus_five.toml": example("plus_five"),
     "anchors before the key": task("anchor/composite", order="anchors first", exceptions={"4,3": "-6"}),
     "identity two after": task("anchor/identity", rule="A . x -> A(x)"),
@@ -53,11 +39,11 @@ TASKS: dict[str, Task] = {
     "sum of two": SUM_OF_TWO,
     "first after": FIRST_AFTER,
     "labels by anchors": AnchorFunction(
-        vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "+1"}, labels=Labels()
+        vocabulary=Vocabulary(anchors=(3, 4)), operations={3: "x", 4: "+1"}, labels=tasks.Labels()
     ),
     "paper's sets": AnchorFunction(
         separation=ModularResidue(position="key", by_position={i: (i - 1,) for i in range(1, 9)}),
-        scoring=Scoring(positions=(7, -1)),
+        scoring=tasks.Scoring(positions=(7, -1)),
     ),
     "recall after triggers": NoisyRecall(length=64, noise="existing", triggers=(1, 43), scored="after_trigger"),
     "recall drawn": NoisyRecall(length=64, drawn=3, scored="after_trigger", max_scored=9),

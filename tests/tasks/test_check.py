@@ -41,12 +41,6 @@ def test_sample_oracle_and_shape_are_enough():
 DRAW = Copy.sample
 
 
-def test_separated_splits_need_a_split_of(monkeypatch):
-    monkeypatch.setattr(Copy, "separated", True)
-    with pytest.raises(SpecError, match="split_of: is missing, though the splits of Copy are separated"):
-        check_task(Copy())
-
-
 def sampled(change):
     def sample(self, split, n, seed):
         return change(DRAW(self, split, n, seed))
@@ -64,12 +58,9 @@ def with_inputs(batch, inputs, **others):
     [
         ("oracle", lambda self, x: Answer(x[:, 1:2], torch.ones((len(x), 1), dtype=torch.bool)), "oracle: disagrees"),
         ("oracle", lambda self, x: Answer(x, x >= 0), "oracle: answers have the shape"),
+        ("separated", True, "split_of: is missing, though the splits of Copy are separated"),
         ("sample", lambda self, split, n, seed: DRAW(self, split, n, 0), "two seeds give the same"),
-        (
-            "sample",
-            lambda self, split, n, seed: DRAW(self, split, n, torch.seed()),
-            "other sequences the second time",
-        ),
+        ("sample", lambda self, split, n, seed: DRAW(self, split, n, torch.seed()), "other sequences the second time"),
         ("sample", sampled(lambda one: with_inputs(one, one.inputs[:, :2])), r"\[300, 3\]"),
         ("sample", sampled(lambda one: with_inputs(one, one.inputs + 1)), "tokens leave 0 to 6"),
         ("sample", sampled(lambda one: with_inputs(one, one.inputs, targets=one.inputs)), "one for each scored"),

@@ -136,7 +136,7 @@ def test_round_trip_through_json_is_exact(one: Task) -> None:
 
 
 @every_task
-def test_loss_and_metrics_are_finite(one: Task) -> None:
+def test_loss_and_metrics_are_finite_and_perfect_outputs_score_perfectly(one: Task) -> None:
     batch = one.sample(one.splits[0], N, 4)
     scored = batch.positions.shape[-1]
     outputs = torch.randn(N, scored, one.shape.output_size, generator=torch.Generator().manual_seed(0))
@@ -146,10 +146,6 @@ def test_loss_and_metrics_are_finite(one: Task) -> None:
     assert metrics
     for value in metrics.values():
         assert value.shape == (N, scored) and value.isfinite().all()
-
-
-@every_task
-def test_perfect_outputs_score_perfectly(one: Task) -> None:
     batch = one.sample(one.splits[0], N, 4)
     if one.loss == "mean_squared_error":
         assert all(value.abs().max() == 0 for value in one.metrics(batch.answers, batch).values())
@@ -161,7 +157,7 @@ def test_perfect_outputs_score_perfectly(one: Task) -> None:
 
 
 @every_task
-def test_render_shows_the_answer(one: Task) -> None:
+def test_render_shows_the_answer_and_a_notebook_examples_of_every_split(one: Task) -> None:
     batch = one.sample(one.splits[-1], 4, 0)
     examples = one.render(batch.inputs)
     assert len(examples) == 4
@@ -170,6 +166,9 @@ def test_render_shows_the_answer(one: Task) -> None:
         assert example.answer and example.trace and all(token.text for token in example.tokens)
         assert example.split in one.splits
         json.dumps(example_data(example))
+    shown = one._repr_html_()
+    assert shown.count('class="trace"') == 2 * len(one.splits)
+    assert len(shown) < 24_000
 
 
 @every_task
@@ -208,13 +207,6 @@ def test_a_batch_beyond_the_memory_is_refused_before_it_is_drawn(one, monkeypatc
     monkeypatch.setattr("os.sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": pages}[name])
     with pytest.raises(SpecError, match=r"^n: 200,000 sequences take more than the .* draw fewer at a time$"):
         one.sample(one.splits[0], 200_000, 0)
-
-
-@every_task
-def test_a_notebook_shows_examples_of_every_split(one):
-    shown = one._repr_html_()
-    assert shown.count('class="trace"') == 2 * len(one.splits)
-    assert len(shown) < 24_000
 
 
 @every_task

@@ -20,38 +20,16 @@ JUNK = [
     {"3": [[1, 2]]},
 ]  # fmt: skip
 TEXTS = [
-    "1",
-    "2",
-    "3",
-    "9",
-    "-1",
-    "0.5",
-    "true",
-    "none",
-    "",
-    "1,2",
-    "3,",
-    "x",
-    "last",
-    "pair",
-    "20,40",
-    "1e3",
-    "uniform",
-]
+    "1", "2", "3", "9", "-1", "0.5", "true", "none", "", "1,2", "3,", "x", "last", "pair", "20,40", "1e3", "uniform",
+]  # fmt: skip
 
 
 RULES = [
-    {"one": "A x -> A(x)"},
-    {"one": "A x -> A(x)"},
-    {"one": "A . x -> A(x) + 1"},
-    {"one": "x A B -> pair(A, B, x)"},
-    {"one": "x A ... B -> B(A(x))"},
-    {"one": "A x y -> (x + y) // 2", "two": "x A . B -> max(x, B)"},
-    {"one": "m A n ... m $ -> n", "two": "m A n ... n $ -> m"},
-    {"one": "^ x A y B z $ -> nearest(z, {x: A, y: B})"},
-    {"one": "A B x -> first_after(A)"},
-    {"one": "1 x -> x", "two": "2 . x -> x + 1"},
-]
+    {"one": "A x -> A(x)"}, {"one": "A x -> A(x)"}, {"one": "A . x -> A(x) + 1"}, {"one": "x A B -> pair(A, B, x)"},
+    {"one": "x A ... B -> B(A(x))"}, {"one": "A x y -> (x + y) // 2", "two": "x A . B -> max(x, B)"},
+    {"one": "m A n ... m $ -> n", "two": "m A n ... n $ -> m"}, {"one": "^ x A y B z $ -> nearest(z, {x: A, y: B})"},
+    {"one": "A B x -> first_after(A)"}, {"one": "1 x -> x", "two": "2 . x -> x + 1"},
+]  # fmt: skip
 
 
 def anchor_spec(random: Random) -> dict[str, Any]:
@@ -134,14 +112,10 @@ def token_retrieval_spec(random: Random) -> dict[str, Any]:
     chains, steps, curriculum = random.randint(1, 4), random.randint(1, 4), random.choice([True, False])
     some, graph = sorted(random.sample(range(1, steps + 1), random.randint(0, steps))), retrieval_graph(random, steps)
     return {
-        "family": "token-retrieval",
-        "chains": chains,
-        "steps": steps,
+        "family": "token-retrieval", "chains": chains, "steps": steps,
         "symbols": chains * (steps + graph["roots"]) + chains**2 * steps + random.randint(0, 9) + 1,
-        "implicit_curriculum": curriculum,
-        "asked_steps": some if curriculum else [],
-        **graph,
-    }
+        "implicit_curriculum": curriculum, "asked_steps": some if curriculum else [], **graph,
+    }  # fmt: skip
 
 
 def spoil(random: Random, data: dict[str, Any]) -> dict[str, Any]:

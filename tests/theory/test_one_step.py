@@ -1,23 +1,56 @@
+"""The first steps of the one-layer model, by counting, enumeration and autograd; and powers fitted to measurements."""
+
 import re
+from math import log, sqrt
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.theory.one_step import (
-    ENTRIES,
-    TABLE_2,
-    Moments,
-    feedforward_gradient,
-    feedforward_moments,
-    value_gradient,
-    value_moments,
-    weighted_geometric_sum,
-)
-from anchorlab.theory.uniform_recall import UniformRecall
+from anchorlab.theory import PowerLaw, attention_gradient, fit_power_law, one_step, one_step_margins
+from anchorlab.theory.attention_gradient import first_step, key_query_gradient, leading_order, with_more_noise
+from anchorlab.theory.noise_logit import largest_rate, noise_logits, safe_rate, target_logit
+from anchorlab.theory.one_step import ENTRIES, TABLE_2, Moments, value_gradient, value_moments, weighted_geometric_sum
+from anchorlab.theory.one_step_margins import alpha_hat, attention_bound, attention_spread, draw_margins, repeated_token
+from anchorlab.theory.uniform_recall import Sequences, UniformRecall
 from tests.theory.enumerated_recall import enumerate_recall
-from tests.theory.one_layer_model import OneLayer
+
+
+class OneLayer:
+    def __init__(self, outputs: int, width: int) -> None:
+        random = torch.Generator().manual_seed(0)
+
+        def orthonormal() -> Tensor:
+            drawn = torch.randn(width, outputs, generator=random, dtype=torch.float64)
+            return torch.linalg.qr(drawn).Q.T  # [token width]
+
+        self.embedding, self.unembedding = orthonormal(), orthonormal()
+        self.key_query, self.value, self.feedforward = (
+            torch.zeros(width, width, dtype=torch.float64, requires_grad=True) for _ in range(3)
+        )
+
+    def logits(self, sample: Sequences) -> Tensor:
+        x = self.embedding[torch.from_numpy(sample.tokens.T.astype("int64"))]  # [sample position width]
+        last = x[:, -1]
+        scores = torch.einsum("bd,de,bte->bt", last, self.key_query.T, x)  # x_Tᵀ W_KQᵀ x_t = x_tᵀ W_KQ x_T
+        attended = torch.einsum("bt,bte->be", scores.softmax(dim=1), x) @ self.value.T
+        return (attended + last @ self.feedforward.T) @ self.unembedding.T
+
+    def loss(self, sample: Sequences) -> Tensor:
+        return torch.nn.functional.cross_entropy(self.logits(sample), torch.from_numpy(sample.targets))
+
+    def projected(self, matrix: Tensor) -> Tensor:
+        """W_U(j)ᵀ M W_E(k) `[output token]`."""
+        return self.unembedding @ matrix @ self.embedding.T
+
+    def set(self, matrix: Tensor, projections: Tensor) -> None:
+        """Gives a matrix these projections `[output token]`."""
+        with torch.no_grad():
+            matrix.copy_(self.unembedding.T @ projections @ self.embedding)
+
 
 TOKENS, LENGTH, ALPHA = 4, 6, 0.3
 LAW = UniformRecall(TOKENS, LENGTH, ALPHA)
@@ -31,7 +64,7 @@ def test_gradients_by_counting_are_those_of_autograd():
     model = OneLayer(outputs=7, width=11)
     model.loss(sample).backward()
     feedforward = model.projected(model.feedforward.grad)
-    assert feedforward[:, 0].tolist() == pytest.approx(feedforward_gradient(sample, 6))
+    assert feedforward[:, 0].tolist() == pytest.approx(one_step.feedforward_gradient(sample, 6))
     assert feedforward[:, 1:].abs().max() < 1e-12
     assert model.projected(model.value.grad).numpy() == pytest.approx(value_gradient(sample, 6), abs=1e-12)
     assert model.key_query.grad.abs().max() < 1e-12
@@ -56,7 +89,7 @@ def test_exact_moments_of_table_2_by_enumeration(entry):
 
 @pytest.mark.parametrize(("name", "output"), [("noise", TOKENS), ("other", 1), ("other", 0)])
 def test_exact_moments_of_lemma_d1_by_enumeration(name, output):
-    check_moments(feedforward_moments(LAW, name), 1 / (TOKENS + 1) - (EVERYTHING.targets == output))
+    check_moments(one_step.feedforward_moments(LAW, name), 1 / (TOKENS + 1) - (EVERYTHING.targets == output))
 
 
 @pytest.mark.parametrize(
@@ -99,8 +132,184 @@ def test_weighted_geometric_sums_by_hand(base, terms, total):
     assert weighted_geometric_sum(base, terms) == pytest.approx(total)
 
 
-def test_what_has_no_sum_is_refused():
-    with pytest.raises(SpecError, match="base: 1 has no closed form"):
-        weighted_geometric_sum(1, 3)
-    with pytest.raises(SpecError, match="terms: 0 terms"):
-        weighted_geometric_sum(2.0, 0)
+@pytest.mark.parametrize("block", [1 << 22, 12 * 70])
+def test_margins_are_those_of_one_gradient_step(monkeypatch, block):
+    monkeypatch.setattr("anchorlab.theory.uniform_recall._BLOCK_TOKENS", block)  # draws that lie across blocks too
+    law, samples, draws = UniformRecall(6, 12, 0.4), 50, 4
+    shares = np.concatenate(
+        [one_step_margins.shares_of(law.draw(generator(0, "test"), 2).tokens, 7), repeated_token(law)]
+    )
+    found = draw_margins(law, samples, draws, shares, generator(0, "margins"))
+    blocks = list(law.blocks(generator(0, "margins"), samples * draws))
+    tokens = np.concatenate([one.tokens for one in blocks], axis=1)
+    targets = np.concatenate([one.targets for one in blocks])
+    for draw in range(draws):
+        rows = slice(draw * samples, (draw + 1) * samples)
+        sample = type(blocks[0])(tokens[:, rows], targets[rows], targets[rows])
+        feedforward = -one_step.feedforward_gradient(sample, 6)
+        attention = shares @ -value_gradient(sample, 6).T
+        assert found.feedforward[draw] == pytest.approx(feedforward[-1] - feedforward[:-1].max())
+        assert found.attention[draw] == pytest.approx(attention[:, -1] - attention[:, :-1].max(axis=1))
+        away = found.noise_logit[draw] - attention[:, -1]  # the constant common to all logits
+        overlap = sample.counts(6).mean(axis=0) / 12 @ shares.T
+        assert away == pytest.approx(overlap / 7)
+
+
+def test_spreads_by_enumeration():
+    law, everything = UniformRecall(5, 5, 0.3), enumerate_recall(5, 5, 0.3)
+    shares = np.array([0.3, 0.05, 0.25, 0.1, 0.12, 0.18])
+    values = (everything.targets == 5) * (everything.counts @ shares) / 5
+    mean = everything.mean(values)
+    found = attention_spread(law, 16, shares)
+    assert found.mean == pytest.approx(mean)
+    assert found.deviation == pytest.approx(sqrt(everything.mean((values - mean) ** 2) / 16))
+    answered = everything.targets == 5
+    found = one_step_margins.feedforward_spread(law, 9)
+    assert found.mean == pytest.approx(everything.mean(answered))
+    assert found.deviation == pytest.approx(sqrt(everything.mean((answered - 0.3) ** 2) / 9))
+
+
+def test_shares_and_bounds_by_hand():
+    law = UniformRecall(4, 8, 0.5)
+    assert alpha_hat(law, np.array([[0.5, 0.5, 0, 0, 0], [0.5, 0.25, 0, 0, 0.25]])).tolist() == [0.5, 0.4375]
+    assert repeated_token(law).tolist() == [[0.125, 0.875, 0, 0, 0]]
+    logarithm = log(2 * 5 / 0.1)
+    assert one_step_margins.feedforward_bound(law, 25, 0.1) == pytest.approx(sqrt(logarithm) / 5)
+    assert attention_bound(law, 25, 0.1) == pytest.approx(sqrt((1 / 32 + 1 / 16) * logarithm) / 5 + logarithm / 25)
+
+
+# The noise's logit against the exact step of W_F, and its learning rates against the steps themselves.
+def test_the_noise_s_logit_takes_the_step_of_the_feedforward_layer_and_ends_at_its_probability():
+    law = UniformRecall(50, 40, 0.3)
+    assert noise_logits(50, 0.3, rate=2.0, steps=1)[1] == pytest.approx(first_step(law, 2.0).feedforward[-1])
+    odds = np.exp(target_logit(20, 0.3))
+    assert odds / (20 + odds) == pytest.approx(0.3)
+    assert noise_logits(20, 0.3, rate=1.0, steps=400)[-1] == pytest.approx(target_logit(20, 0.3))
+
+
+@pytest.mark.parametrize(("share", "passes"), [(0.99, False), (1.01, True)])
+def test_the_largest_rate_is_that_which_meets_the_target(share, passes):
+    alpha, tokens = 0.3, 20
+    start = -target_logit(tokens, alpha)  # the gap of the logit 0
+    rate = share * float(largest_rate(np.array([start]), alpha)[0])
+    assert (noise_logits(tokens, alpha, rate, 1)[1] > target_logit(tokens, alpha)) == passes
+
+
+def test_the_safe_rate_is_the_limit_at_the_target():
+    for alpha in (0.1, 0.3, 0.45, 0.8):
+        assert float(largest_rate(np.array([-1e-5]), alpha)[0]) == pytest.approx(safe_rate(alpha), rel=1e-3)
+    assert largest_rate(np.array([-1.0]), 0.8)[0] < safe_rate(0.8)  # above 1/2 it is not the least
+
+
+def test_the_gradient_is_that_of_autograd():
+    law = UniformRecall(5, 8, 0.3)
+    sample = law.draw(generator(0, "sample"), 30)
+    random = generator(0, "weights")
+    weights = attention_gradient.FirstStep(random.normal(size=6), random.normal(size=(6, 6)))
+    model = OneLayer(outputs=6, width=9)
+    model.set(model.value, torch.from_numpy(weights.value))
+    model.set(model.feedforward, torch.from_numpy(weights.feedforward)[:, None] * torch.eye(6)[0].double())
+    targets = torch.zeros(30, 6, dtype=torch.float64)
+    targets[torch.arange(30), torch.from_numpy(sample.outputs)] = 0.7
+    targets[:, 5] = 0.3
+    torch.nn.functional.cross_entropy(model.logits(sample), targets).backward()
+    found = -model.embedding @ model.key_query.grad @ model.embedding.T  # W_E(k)ᵀ (-grad) W_E(l)
+    assert found[:, 0].tolist() == pytest.approx(key_query_gradient(law, sample, weights), abs=1e-12)
+    assert found[:, 1:].abs().max() < 1e-12
+
+
+def test_the_first_step_follows_the_expected_gradient_and_drawn_sequences_come_to_it():
+    tokens, length, alpha = 4, 5, 0.3
+    everything = enumerate_recall(tokens, length, alpha)
+    error = 1 / (tokens + 1) - (everything.targets[:, None] == np.arange(tokens + 1))
+    expected = np.einsum("s,sj,sk->jk", everything.chance, error, everything.counts / length)
+    found = first_step(UniformRecall(tokens, length, alpha), 2.0)
+    assert found.feedforward.tolist() == pytest.approx(-2 * everything.mean(error))
+    assert found.value == pytest.approx(-2 * expected)
+    law = UniformRecall(6, 20, 0.4)
+    drawn = law.draw(generator(0, "test"), 60_000)
+    measured, exact = attention_gradient.measured_first_step(law, drawn, 2.0), first_step(law, 2.0)
+    np.testing.assert_allclose(measured.feedforward, exact.feedforward, atol=0.02)
+    np.testing.assert_allclose(measured.value, exact.value, atol=0.02)
+
+
+def test_what_one_token_loses_the_others_gain_and_short_sequences_turn_their_sign():
+    law = UniformRecall(8, 20, 0.4)
+    gradient = key_query_gradient(law, law.draw(generator(0, "sample"), 100), first_step(law, 1.0))
+    assert abs(gradient.sum()) < 1e-15
+    closed = leading_order(law, 1.0)
+    assert closed.noise + closed.trigger + 7 * closed.other == pytest.approx(0, abs=1e-15)
+    signs = {length: leading_order(UniformRecall(64, length, 0.5), 1.0).other > 0 for length in (128, 4096)}
+    assert signs == {128: False, 4096: True}
+    law = UniformRecall(64, 128, 0.5)
+    assert key_query_gradient(law, law.draw(generator(0, "short"), 2000), first_step(law, 1.0))[1:-1].mean() < 0
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.6])
+def test_closed_forms_against_draws(alpha):
+    law = UniformRecall(256, 4096, alpha)
+    drawn = law.draw(generator(0, "draw"), 1500)
+    found, closed = key_query_gradient(law, drawn, first_step(law, 1.0)), leading_order(law, 1.0)
+    assert found[-1] == pytest.approx(closed.noise, rel=0.05)
+    assert found[0] == pytest.approx(closed.trigger, rel=0.1)
+    assert found[1:-1].mean() == pytest.approx(closed.other, rel=0.08)
+
+
+def test_noise_takes_the_place_of_tokens_that_tell_nothing():
+    """Of 0 the trigger, 5 the noise: all but triggers and what follows them, at a share of 1."""
+    law = UniformRecall(5, 6, 0.4)
+    tokens = np.array([[1, 0, 2, 3, 4, 0]]).T
+    before = Sequences(tokens, np.array([2]), np.array([2]))
+    assert with_more_noise(law, before, 1.0, generator(0)).tokens.T.tolist() == [[5, 0, 2, 5, 5, 0]]
+    assert with_more_noise(law, before, 0.0, generator(0)).tokens.T.tolist() == tokens.T.tolist()
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: weighted_geometric_sum(1, 3), "base: 1 has no closed form"),
+        (lambda: weighted_geometric_sum(2.0, 0), "terms: 0 terms"),
+        (lambda: safe_rate(1.0), "alpha: 1 is not between"),
+    ],
+)
+def test_what_has_no_value_is_refused(ask, message):
+    with pytest.raises(SpecError, match=message):
+        ask()
+
+
+def test_an_exact_power_is_found_and_told_from_a_correction():
+    x = np.array([1.0, 2.0, 5.0, 100.0])
+    wide = np.geomspace(1, 50, 6)
+    corrected = fit_power_law(wide, 3.0 * wide**-0.5 * np.exp(-2.0 * wide**-1), correction=-1.0)
+    for law in (fit_power_law(x, 3.0 * x**-0.5), corrected):
+        assert (law.slope, law.factor) == pytest.approx((-0.5, 3.0))
+        assert law.high - law.low < 1e-6
+
+
+@pytest.mark.parametrize("correction", [None, -0.5])
+def test_the_interval_holds_the_slope_in_95_cases_of_100(correction):
+    random, x = np.random.default_rng(0), np.geomspace(1, 100, 8)
+    laws = [fit_power_law(x, x**-1.5 * np.exp(0.1 * random.standard_normal(8)), correction) for _ in range(600)]
+    inside = np.mean([law.low <= -1.5 <= law.high for law in laws])
+    assert inside == pytest.approx(0.95, abs=0.035)  # four standard errors
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "correction", "message"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], None, "x: 2 points"),
+        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], -1.0, "x: 3 points"),
+        ([1.0, 2.0, 3.0], [1.0, 0.0, 3.0], None, "y: has values that are not positive"),
+        ([-1.0, 2.0, 3.0], [1.0, 1.0, 3.0], None, "x: has values that are not positive"),
+    ],
+)
+def test_what_has_no_slope_is_refused(x, y, correction, message):
+    with pytest.raises(SpecError, match=message):
+        fit_power_law(np.array(x), np.array(y), correction)
+
+
+def test_how_far_an_interval_lies_from_a_slope():
+    law = PowerLaw(slope=-1.9, low=-2.2, high=-1.5, factor=1.0)
+    assert law.apart(-2.0) == (0, 0.5)
+    assert law.apart(-1.0) == pytest.approx((0.5, 1.2))
+    assert law.apart(-3.0) == pytest.approx((0.8, 1.5))

@@ -14,11 +14,6 @@ PLACES = {"noise": TOKENS, "trigger": 0, "output": 1, "other": 2}  # where y is 
 OTHER = 3
 
 
-def test_the_enumeration_is_a_law():
-    assert EVERYTHING.chance.sum() == pytest.approx(1)
-    assert EVERYTHING.mean(EVERYTHING.targets == TOKENS) == pytest.approx(ALPHA)
-
-
 @pytest.mark.parametrize("output", [0, 1])
 def test_moments_given_the_output(output):
     given, found = EVERYTHING.outputs == output, LAW.given(output == 0)
@@ -36,6 +31,8 @@ def test_moments_given_the_output(output):
 
 
 def test_moments_over_all_outputs():
+    assert EVERYTHING.chance.sum() == pytest.approx(1)
+    assert EVERYTHING.mean(EVERYTHING.targets == TOKENS) == pytest.approx(ALPHA)
     found, counts = LAW.moments, EVERYTHING.counts
     places = [TOKENS, 0, 2]
     assert found.mean[[0, 1, 3]].tolist() == pytest.approx(EVERYTHING.mean(counts[:, places]))
@@ -72,12 +69,9 @@ def test_draws_follow_the_law():
     assert abs(surplus) < 5 * np.sqrt(2 * (len(names) - 1) + (1 / expected).sum())
 
 
-def test_counts_are_those_of_the_tokens():
+def test_counts_are_those_of_the_tokens_and_blocks_hold_every_sequence(monkeypatch):
     drawn = LAW.draw(generator(0, "counts"), 50)
     assert (drawn.counts(TOKENS) == (drawn.tokens[:, :, None] == np.arange(TOKENS + 1)).sum(axis=0)).all()
-
-
-def test_blocks_hold_every_sequence(monkeypatch):
     monkeypatch.setattr("anchorlab.theory.uniform_recall._BLOCK_TOKENS", 37)
     assert [block.targets.size for block in LAW.blocks(generator(0, "blocks"), 20)] == [7, 7, 6]
 
@@ -90,15 +84,11 @@ def test_the_task_has_this_law():
     own = np.take_along_axis(counts, batch.latents["output"].numpy(), axis=1)[:, 0]
     plain = batch.latents["output"].numpy()[:, 0] != 0
     measured = [
-        (counts[:, 65], law.moments.mean[0]),
-        (counts[:, 0], law.moments.mean[1]),
-        (counts[:, 65] ** 2, law.moments.square[0]),
-        (counts[:, 0] ** 2, law.moments.square[1]),
-        (counts[:, 65] * counts[:, 0], law.moments.product[0, 1]),
-        (own[plain], law.given(False).mean[2]),
-        (own[~plain], law.given(True).mean[1]),
-        (batch.targets.numpy()[:, 0] == 65, ALPHA),
-    ]
+        (counts[:, 65], law.moments.mean[0]), (counts[:, 0], law.moments.mean[1]),
+        (counts[:, 65] ** 2, law.moments.square[0]), (counts[:, 0] ** 2, law.moments.square[1]),
+        (counts[:, 65] * counts[:, 0], law.moments.product[0, 1]), (own[plain], law.given(False).mean[2]),
+        (own[~plain], law.given(True).mean[1]), (batch.targets.numpy()[:, 0] == 65, ALPHA),
+    ]  # fmt: skip
     for values, truth in measured:
         assert abs(values.mean() - truth) < 5 * values.std() / np.sqrt(len(values))
     assert (batch.inputs[:, -1] == 0).all()

@@ -1,4 +1,4 @@
-"""Rules and their maps: against maps by hand, and against lists of cells written out place by place."""
+"""Rules, their maps and hypotheses about a head: against maps by hand and lists of cells written out place by place."""
 
 from itertools import product
 
@@ -7,18 +7,10 @@ import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.circuits import (
-    AFTER_SAME,
-    EVERYWHERE,
-    RESTS,
-    SAME,
-    AttentionRule,
-    Explanation,
-    attention_map,
-    rule_cells,
-    rule_places,
-)
-from anchorlab.lens.circuits.explanation import rest_map
+from anchorlab.lens import circuits
+from anchorlab.lens.circuits import AFTER_SAME, EVERYWHERE, SAME, AttentionRule, Explanation, attention_map, hypotheses
+from anchorlab.lens.circuits.explanation import Roles, rest_map
+from anchorlab.lens.circuits.hypotheses import resolved, rule_attention
 
 LENGTH = 6
 ROLES = {
@@ -82,14 +74,14 @@ def test_cells_are_those_listed(rule):
     for row, query in product(range(2), range(LENGTH)):
         for key in keys_of(rule, row, query):
             expected[row, query, key] = True
-    assert torch.equal(rule_cells(rule, ROLES, LENGTH, TOKENS), expected)
+    assert torch.equal(circuits.rule_cells(rule, ROLES, LENGTH, TOKENS), expected)
 
 
-def test_places_by_hand():
+def test_places_and_maps_by_hand():
     """Both are -1 where one is missing; a single instance is the key of all; a place before the first is none."""
 
     def places(query: str, key: str | int) -> tuple[list[list[int]], list[list[int]]]:
-        queries, keys = rule_places(AttentionRule(query, key), ROLES, LENGTH)
+        queries, keys = circuits.rule_places(AttentionRule(query, key), ROLES, LENGTH)
         return queries.tolist(), keys.tolist()
 
     assert places("query", "first") == ([[4, 5], [4, -1]], [[0, 2], [1, -1]])
@@ -98,12 +90,9 @@ def test_places_by_hand():
     assert places("first", 1) == ([[-1, 2], [1, -1]], [[-1, 1], [0, -1]])
     assert places(EVERYWHERE, 4) == ([[-1, -1, -1, -1, 4, 5]] * 2, [[-1, -1, -1, -1, 0, 1]] * 2)
     assert places(EVERYWHERE, "marker") == ([[0, 1, 2, 3, 4, 5]] * 2, [[3] * 6] * 2)
-    queries, keys = rule_places(AttentionRule(EVERYWHERE, "marker"), ROLES, LENGTH, causal=True)
+    queries, keys = circuits.rule_places(AttentionRule(EVERYWHERE, "marker"), ROLES, LENGTH, causal=True)
     assert (queries.tolist(), keys.tolist()) == ([[-1, -1, -1, 3, 4, 5]] * 2, [[-1, -1, -1, 3, 3, 3]] * 2)
-
-
-def test_maps_by_hand():
-    """Two rules of a query share it; behind the mask a key ahead is none, and the rest stands there."""
+    # Two rules of a query share it; behind the mask a key ahead is none, and the rest stands there.
     roles = {"a": torch.tensor([[2]]), "b": torch.tensor([[0]]), "c": torch.tensor([[1]])}
     one = Explanation("uniform", (AttentionRule("a", "b"), AttentionRule("a", "c"), AttentionRule("b", "c")))
     half, third = 1 / 2, 1 / 3
@@ -112,19 +101,15 @@ def test_maps_by_hand():
     torch.testing.assert_close(attention_map(one, roles, 3, causal=False)[0], both_ways)
     silent = Explanation("nothing", one.rules)
     assert torch.equal(attention_map(silent, roles, 3)[0], torch.tensor([[0.0, 0, 0], [0, 0, 0], [half, half, 0]]))
+    assert torch.equal(rest_map("itself", 2), torch.eye(2)) and torch.equal(rest_map("nothing", 2), torch.zeros(2, 2))
+    assert torch.equal(rest_map("uniform", 2), torch.tensor([[1.0, 0], [0.5, 0.5]]))
+    assert torch.equal(rest_map("uniform", 2, causal=False), torch.full((2, 2), 0.5))
     itself = Explanation("itself", (AttentionRule("a", 2),))
     assert torch.equal(attention_map(itself, roles, 3)[0], torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 0, 0]]))
 
 
-def test_rests_by_hand():
-    assert torch.equal(rest_map("itself", 2), torch.eye(2))
-    assert torch.equal(rest_map("uniform", 2), torch.tensor([[1.0, 0], [0.5, 0.5]]))
-    assert torch.equal(rest_map("uniform", 2, causal=False), torch.full((2, 2), 0.5))
-    assert torch.equal(rest_map("nothing", 2), torch.zeros(2, 2))
-
-
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("rest", RESTS)
+@pytest.mark.parametrize("rest", circuits.RESTS)
 def test_maps_are_those_listed(rest, causal):
     """Of every single rule, and of every two."""
     rules = fitting_rules()
@@ -148,13 +133,10 @@ def test_maps_are_those_listed(rest, causal):
 )
 def test_a_rule_that_does_not_fit_says_so(rule, problem):
     with pytest.raises(SpecError) as caught:
-        rule_cells(rule, ROLES, LENGTH)
+        circuits.rule_cells(rule, ROLES, LENGTH)
     assert str(caught.value).startswith(problem)
-
-
-def test_rules_about_the_same_token_have_no_single_place():
-    with pytest.raises(SpecError, match=r"rule\.key"):
-        rule_places(AttentionRule("query", AFTER_SAME), ROLES, LENGTH)
+    with pytest.raises(SpecError, match=r"rule\.key"):  # a rule about the same token has no single place
+        circuits.rule_places(AttentionRule("query", AFTER_SAME), ROLES, LENGTH)
 
 
 def test_explanations_in_words_and_with_one_rule_less():
@@ -169,3 +151,95 @@ def test_explanations_in_words_and_with_one_rule_less():
         == one
     )
     assert str(Explanation("uniform")) == "uniform" and str(AttentionRule(EVERYWHERE, 2)) == "every position → 2 before"
+
+
+# Hypotheses about a head, from where it looks: against patterns written by hand.
+def test_attention_along_a_rule_by_hand():
+    pattern = torch.zeros(2, LENGTH, LENGTH)
+    pattern[0, 4, 0], pattern[0, 5, 2], pattern[1, 4, 1], pattern[1, 5, 5] = 0.5, 0.25, 0.75, 1.0
+    assert rule_attention(pattern, AttentionRule("query", "first"), ROLES) == pytest.approx(1.5 / 3)  # one is missing
+    assert rule_attention(pattern, AttentionRule("query", 0), ROLES) == pytest.approx(1 / 4)
+    nowhere = {**ROLES, "lost": torch.full((2, 2), -1)}
+    assert rule_attention(pattern, AttentionRule("query", "lost"), nowhere) == 0
+    # of the token at 4 there were two before in the first sequence, one in the second; of that at 5, one and two
+    pattern[0, 4, 2], pattern[1, 5, 4] = 0.25, 0.5
+    assert rule_attention(pattern, AttentionRule("query", SAME), ROLES, TOKENS) == pytest.approx((0.5 + 0.25 + 0.5) / 4)
+
+
+def test_rules_for_every_position_by_roles():
+    """What stands always before a role is named by its own role; a rule that says nothing of a role leaves it out."""
+    roles = {
+        "anchor": torch.tensor([[1], [2]]), "key": torch.tensor([[2], [3]]), "start": torch.tensor([[0], [0]]),
+        "end": torch.tensor([[5], [5]]),
+    }  # fmt: skip
+    assert resolved(AttentionRule(EVERYWHERE, 1), roles, LENGTH) == (
+        AttentionRule("anchor", 1),
+        AttentionRule("key", "anchor"),
+        AttentionRule("end", 1),
+    )
+    assert resolved(AttentionRule(EVERYWHERE, 5), roles, LENGTH) == (AttentionRule("end", "start"),)
+    tokens = torch.tensor([[4, 7, 8, 9, 5, 7], [4, 5, 7, 8, 9, 7]])
+    assert resolved(AttentionRule(EVERYWHERE, SAME), roles, LENGTH, tokens) == (AttentionRule("end", "anchor"),)
+    assert resolved(AttentionRule(EVERYWHERE, AFTER_SAME), roles, LENGTH, tokens) == (AttentionRule("end", "key"),)
+    twice = torch.tensor([[7, 7, 8, 9, 5, 7], [4, 5, 7, 8, 9, 7]])
+    assert AttentionRule("end", SAME) in resolved(AttentionRule(EVERYWHERE, SAME), roles, LENGTH, twice)
+
+
+def rules_tried(pattern: Tensor, tokens: Tensor | None = None, roles: Roles = ROLES) -> list[tuple[AttentionRule, ...]]:
+    """The sets of rules in their order; each is checked to come with each rest, the simplest first."""
+    found = hypotheses(pattern, roles, tokens)
+    assert len(found) == len(set(found)) and [one.rest for one in found] == [*circuits.RESTS] * (len(found) // 3)
+    return [one.rules for one in found[::3]]
+
+
+def test_hypotheses_come_from_where_the_head_looks():
+    single = hypotheses(torch.ones(4, 1, 1), {"asked": torch.zeros(4, 1, dtype=torch.int64)})
+    assert single[:3] == [Explanation("uniform"), Explanation("itself"), Explanation("nothing")]
+    uniform = rest_map("uniform", LENGTH).expand(2, -1, -1)
+    assert rules_tried(uniform)[0] == () and not rules_tried(torch.zeros(2, LENGTH, LENGTH))[1:]
+    for shift in (1, 2, 3):
+        assert rules_tried(map_of(Explanation("itself", (AttentionRule(EVERYWHERE, shift),)), causal=True))[1] == (
+            AttentionRule(EVERYWHERE, shift),
+        )
+    same = map_of(Explanation("itself", (AttentionRule(EVERYWHERE, SAME),)), causal=True)
+    assert (AttentionRule(EVERYWHERE, SAME),) in rules_tried(same, TOKENS)
+    assert (AttentionRule(EVERYWHERE, SAME),) not in rules_tried(same)
+    after = map_of(Explanation("itself", (AttentionRule(EVERYWHERE, AFTER_SAME),)), causal=True)
+    assert (AttentionRule(EVERYWHERE, AFTER_SAME),) in rules_tried(after, TOKENS)
+
+
+def test_a_head_that_broadcasts_is_said_to_do_it_at_every_position():
+    """Of all positions from the marker on, which stands once; what the queries stand at is no such place."""
+    told, last = (AttentionRule(EVERYWHERE, "marker"),), AttentionRule(EVERYWHERE, "ahead")
+    pattern = map_of(Explanation("uniform", told), causal=True)
+    assert told in rules_tried(pattern)
+    assert rule_attention(pattern, told[0], ROLES) == 1  # positions before the marker cannot see it
+    assert told not in rules_tried(0.15 * pattern + 0.85 * torch.eye(LENGTH))
+    ahead = map_of(Explanation("uniform", told), causal=False)
+    assert told in rules_tried(ahead) and rule_attention(ahead, told[0], ROLES) == 1
+    ahead[:, 0, 3], ahead[:, 0, 0] = 0.5, 0.5  # one of six that can see it looks half as much
+    assert rule_attention(ahead, told[0], ROLES) == pytest.approx(5.5 / 6)
+    # the last position sees itself alone, so that behind a mask nobody else looks there
+    assert not [rules for rules in rules_tried(torch.eye(LENGTH).expand(2, -1, -1)) if last in rules]
+    shared = rules_tried(map_of(Explanation("uniform", (*told, last)), causal=False))
+    assert shared.index((*told, last)) > max(shared.index(told), shared.index((last,)))
+
+
+def test_hypotheses_by_role_take_strong_attention_first():
+    """Queries give 0.7 of their attention to the first's and 0.3 to the second's place."""
+    roles = {"first": torch.tensor([[0], [1]]), "second": torch.tensor([[2], [3]]), "end": torch.tensor([[7], [7]])}
+    pattern = torch.zeros(2, 8, 8)
+    pattern[0, 7, 0] = pattern[1, 7, 1] = 0.7
+    pattern[0, 7, 2] = pattern[1, 7, 3] = 0.3
+    strong, weak = rules_tried(pattern, roles=roles)[1:]
+    assert strong == (AttentionRule("end", "first"),)
+    assert weak == (AttentionRule("end", "first"), AttentionRule("end", "second"))
+
+
+def test_of_roles_that_stand_alike_the_first_is_named():
+    places = {"asked": torch.tensor([[3]]), "twin": torch.tensor([[3]]), "key": torch.tensor([[1]])}
+    pattern = torch.eye(4).unsqueeze(0)
+    pattern[0, 3] = torch.tensor([0.0, 1.0, 0.0, 0.0])
+    told = {rule for one in hypotheses(pattern, places) for rule in one.rules}
+    assert AttentionRule("asked", "key") in told
+    assert not any("twin" in (rule.query, rule.key) for rule in told)

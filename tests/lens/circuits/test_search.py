@@ -17,26 +17,8 @@ from anchorlab.models import FNNSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import AnchorFunction, Batch, NoisyRecall, Task, TokenRetrieval, task
 from anchorlab.theory import retrieval_circuit
-from tests.lens.hand_built import (
-    ANCHOR,
-    BROUGHT,
-    HEAD_WIDTH,
-    HEADS,
-    LENGTH,
-    PREDICTED,
-    SHAPE,
-    TOKEN,
-    VOCABULARY,
-    blank,
-    carrying,
-    everywhere,
-    identity_solver,
-    induction_circuit,
-    matching,
-    shifting,
-    stacked,
-    where,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHOR, BROUGHT, HEAD_WIDTH, HEADS, LENGTH, TOKEN, VOCABULARY, blank, identity_solver
 
 IDENTITY = task("anchor/identity", length=LENGTH, anchors=(ANCHOR,), items=(4, 11), size=VOCABULARY)
 JOIN, ASK = AttentionRule("key 1", "anchor 1"), AttentionRule("asked", "key 1")
@@ -86,21 +68,15 @@ def check_every_path_is_needed(circuit: Circuit, search: AttentionLosses) -> Non
 CHAIN_CIRCUITS = {
     1: {(0, "x1 of pair 1", "x0 of pair 1"), (1, "query x0", "x1 of pair 1")},
     2: {
-        (0, "x1 of pair 1", "x0 of pair 1"),
-        (0, "x2 of pair 2", "x1 of pair 2"),
-        (1, "query x0", "x1 of pair 1"),
+        (0, "x1 of pair 1", "x0 of pair 1"), (0, "x2 of pair 2", "x1 of pair 2"), (1, "query x0", "x1 of pair 1"),
         (2, "query x0", "x2 of pair 2"),
     },
     # in the second layer x2 learns x3 of pair 3, so that the query, which knows x1 by then, finds both at x2 of pair 2
     3: {
-        (0, "x1 of pair 1", "x0 of pair 1"),
-        (0, "x2 of pair 2", "x1 of pair 2"),
-        (0, "x3 of pair 3", "x2 of pair 3"),
-        (1, "query x0", "x1 of pair 1"),
-        (1, "x2 of pair 2", "x3 of pair 3"),
-        (2, "query x0", "x2 of pair 2"),
+        (0, "x1 of pair 1", "x0 of pair 1"), (0, "x2 of pair 2", "x1 of pair 2"), (0, "x3 of pair 3", "x2 of pair 3"),
+        (1, "query x0", "x1 of pair 1"), (1, "x2 of pair 2", "x3 of pair 3"), (2, "query x0", "x2 of pair 2"),
     },
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -135,10 +111,10 @@ def test_useless_heads_and_layers_are_no_part_of_it():
     with_useless_heads(
         module, *((layer, head) for layer in range(4) for head in range(HEADS) if (layer, head) not in own)
     )
-    shifting(module, 1, 2, 1)
-    carrying(module, 1, 2, TOKEN, BROUGHT)
-    matching(module, 3, 1, everywhere(), where(BROUGHT, ANCHOR))
-    carrying(module, 3, 1, TOKEN, PREDICTED)
+    hand_built.shifting(module, 1, 2, 1)
+    hand_built.carrying(module, 1, 2, TOKEN, BROUGHT)
+    hand_built.matching(module, 3, 1, hand_built.everywhere(), hand_built.where(BROUGHT, ANCHOR))
+    hand_built.carrying(module, 3, 1, TOKEN, hand_built.PREDICTED)
     found = find_circuit(louder(module), IDENTITY, sequences=128)
     assert paths_of(found) == {(1, 2, JOIN), (3, 1, ASK)}
     assert len(found.explanations) == 12 and found.unexplained == ()
@@ -166,9 +142,9 @@ def test_useless_heads_and_layers_are_no_part_of_it():
     ids=["retrieval", "recall"],
 )  # fmt: skip
 def test_the_induction_circuit(one, rules):
-    module = louder(with_useless_heads(induction_circuit(), (0, 1), (0, 2), (1, 1), (1, 2)))
+    module = louder(with_useless_heads(hand_built.induction_circuit(), (0, 1), (0, 2), (1, 1), (1, 2)))
     found = find_circuit(module, one, sequences=128)
-    assert one.shape == SHAPE
+    assert one.shape == hand_built.SHAPE
     assert paths_of(found) == {(layer, 0, rule) for layer, rule in enumerate(rules)}
     check_every_path_is_needed(found, search_batch(module, one, 128))
 
@@ -323,7 +299,7 @@ def test_the_same_seed_gives_the_same_circuit(solved):
 
 def test_a_member_is_chosen_and_attention_may_do_nothing(solved):
     """The first member predicts nothing, so that no attention is needed; what share of nothing it does is no number."""
-    pair = stacked(blank(layers=2), louder(identity_solver()))
+    pair = hand_built.stacked(blank(layers=2), louder(identity_solver()))
     assert find_circuit(pair, IDENTITY, sequences=64, member=1) == solved
     empty = find_circuit(pair, IDENTITY, sequences=64)
     assert empty.paths == () and set(empty.explanations.values()) == {Explanation("uniform")}
@@ -374,34 +350,46 @@ def test_a_key_ahead_is_none_behind_a_mask():
     assert search.loss(backwards, live=True) != uniform
 
 
-def test_mistakes_name_the_field():
-    module = louder(identity_solver())
-    for member in (1, -1):
-        with pytest.raises(SpecError, match=rf"^member: there is no member {member}; choose from 0\.\.0"):
-            find_circuit(module, IDENTITY, member=member)
-    with pytest.raises(SpecError, match=r"^split: unknown split 'tst'; did you mean 'test'"):
-        find_circuit(module, IDENTITY, split="tst")
-    for sequences in (0, -1):
-        with pytest.raises(SpecError, match=rf"^sequences: {sequences} are too few; give at least 1"):
-            find_circuit(module, IDENTITY, sequences=sequences)
-    with pytest.raises(SpecError, match=r"^rise: says again what the threshold says; give one of them"):
-        find_circuit(module, IDENTITY, threshold=0.1, rise=0.02)
-    with pytest.raises(SpecError, match=r"^threshold: 0\.001 is below the model's loss 0\.0\d+; raise it, or train"):
-        find_circuit(module, IDENTITY, threshold=0.001)
-    with pytest.raises(SiteError, match=r"no attention to explain"):
-        find_circuit(FNNSpec(width=4).build(IDENTITY.shape), IDENTITY)
-
-
 @pytest.mark.slow
 def test_a_member_that_diverged_is_refused_and_its_neighbour_is_not(solved):
     diverged = identity_solver()
     with torch.no_grad():
         dict(diverged.named_parameters())["unembed.W_U"].fill_(torch.nan)
-    pair = stacked(diverged, louder(identity_solver()))
+    pair = hand_built.stacked(diverged, louder(identity_solver()))
     for threshold in (None, 0.1):
         with pytest.raises(SpecError, match=r"^model: has a loss of nan; choose a member or a checkpoint that did not"):
             find_circuit(pair, IDENTITY, sequences=64, threshold=threshold)
     assert find_circuit(pair, IDENTITY, member=1, sequences=64) == solved
+
+
+def with_fewer_outputs():
+    module = identity_solver()
+    module.unembed.W_U = nn.Parameter(module.unembed.W_U[:, :-1])
+    module.unembed.b_U = nn.Parameter(module.unembed.b_U[:-1])
+    return module
+
+
+REMEDY = "; give the task that the model was trained on"
+LONGER = IDENTITY.replace(placement=IDENTITY.placement.replace(length=LENGTH + 1))
+REFUSED = [
+    *(({"member": member}, rf"^member: there is no member {member}; choose from 0\.\.0") for member in (1, -1)),
+    ({"split": "tst"}, r"^split: unknown split 'tst'; did you mean 'test'"),
+    *(({"sequences": few}, rf"^sequences: {few} are too few; give at least 1") for few in (0, -1)),
+    ({"threshold": 0.1, "rise": 0.02}, r"^rise: says again what the threshold says; give one of them"),
+    ({"threshold": 0.001}, r"^threshold: 0\.001 is below the model's loss 0\.0\d+; raise it, or train"),
+    ({"model": FNNSpec(width=4).build(IDENTITY.shape)}, "no attention to explain"),
+    ({"task": "anchor/identity"}, rf"^task: has sequences that hold \d+, a token outside 0\.\.11.*{REMEDY}"),
+    ({"task": "retrieval/minimal"},
+     f"^task: has sequences that are float32 of shape .*, and the model reads tokens.*{REMEDY}"),
+    ({"task": LONGER}, f"^task: has sequences that have 10 positions.*{REMEDY}"),
+    ({"model": with_fewer_outputs()}, r"^task: has 12 outputs, and the model 11; give the task that the model was"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED)
+def test_mistakes_name_the_field(given, message):
+    with pytest.raises((SiteError, SpecError), match=message):
+        find_circuit(**{"model": louder(identity_solver()), "task": IDENTITY, **given})
 
 
 @pytest.mark.parametrize("name", RESERVED)
@@ -411,27 +399,3 @@ def test_a_role_by_the_name_of_what_is_no_role_is_refused(name, monkeypatch):
     monkeypatch.setattr(AnchorFunction, "roles", lambda one, batch: roles)
     with pytest.raises(SpecError, match=rf"^task\.roles: '{name}' has a meaning of its own; call the role something"):
         find_circuit(louder(identity_solver()), IDENTITY, sequences=64)
-
-
-@pytest.mark.parametrize(
-    ("other", "problem"),
-    [
-        ("anchor/identity", r"has sequences that hold \d+, a token outside 0\.\.11"),
-        ("retrieval/minimal", "has sequences that are float32 of shape .*, and the model reads tokens"),
-        (
-            IDENTITY.replace(placement=IDENTITY.placement.replace(length=LENGTH + 1)),
-            "has sequences that have 10 positions",
-        ),
-    ],
-)
-def test_a_task_that_the_model_cannot_read(other, problem):
-    with pytest.raises(SpecError, match=f"^task: {problem}.*; give the task that the model was trained on"):
-        find_circuit(identity_solver(), other)
-
-
-def test_a_task_with_another_number_of_outputs():
-    module = identity_solver()
-    module.unembed.W_U = nn.Parameter(module.unembed.W_U[:, :-1])
-    module.unembed.b_U = nn.Parameter(module.unembed.b_U[:-1])
-    with pytest.raises(SpecError, match=r"^task: has 12 outputs, and the model 11; give the task that the model was"):
-        find_circuit(module, IDENTITY)

@@ -152,8 +152,7 @@ def test_vectors_and_a_metric_of_ones_own():
 
 def test_one_prediction_for_a_whole_sequence():
     model = initialise(FNNSpec(layers=2, width=4, hidden=6), SHAPE, [0], dtype=torch.float64)
-    template = Intervention(site="blocks.*.hook_post", rule="zero")
-    result = effects(model, INPUTS, TARGETS[:, :1], template, ("hidden",))
+    result = effects(model, INPUTS, TARGETS[:, :1], Intervention(site="blocks.*.hook_post", rule="zero"), ("hidden",))
     named = at_each("blocks.{}.hook_post", "hidden", 6, layers=range(2))
     expected = one_by_one(model, INPUTS, TARGETS[:, :1], torch.tensor([5]), named, METRICS)
     assert (result.values.flatten(2) - expected).abs().max() < 1e-10
@@ -171,24 +170,20 @@ class TestHandBuilt:
             stacked(identity_solver(), identity_solver()), self.INPUTS, self.KEYS, self.EVERY_HEAD, ("head",)
         )
 
-    def test_baseline(self, result):
+    def test_baseline_and_that_only_the_two_heads_matter(self, result):
         solved = math.e / (math.e + VOCABULARY - 1)
         expected = torch.tensor([1.0, 1.0, solved], dtype=torch.float64).unsqueeze(1).expand(3, 2)
         assert torch.allclose(result.baseline, expected, atol=1e-5)
-
-    def test_only_the_two_heads_matter(self, result):
         for metric in METRICS:
             change = result.change(metric)
             assert change.shape == (2, 2, 3)
             assert change[:, :, 1:].abs().max() < 1e-6
             assert (change[:, :, 0] < -0.1).all()
 
-    def test_without_the_broadcasting_head_there_is_no_answer(self, result):
+    def test_without_the_broadcasting_head_is_no_answer_and_without_the_shifting_one_all_tokens_are_alike(self, result):
         first = (self.KEYS == 0).double().mean().item()  # all logits are 0, and the first is taken
         expected = torch.tensor([first, 0.0, 1 / VOCABULARY], dtype=torch.float64)
         assert torch.allclose(result.values[:, 0, 1, 0], expected, atol=1e-6)
-
-    def test_without_the_shifting_head_all_tokens_are_alike(self, result):
         logits = torch.nn.functional.one_hot(self.INPUTS, VOCABULARY).double().sum(1) / LENGTH
         expected = logits.softmax(-1).gather(1, self.KEYS).mean()
         assert torch.allclose(result.values[1:, 0, 0, 0], torch.stack([logits.gather(1, self.KEYS).mean(), expected]))
@@ -253,8 +248,6 @@ def test_a_users_own_module():
     expected = one_by_one(module, INPUTS, TARGETS, SHARED, at_each("embed", "position", 6), METRICS)
     assert (result.values[:, :, 0] - expected).abs().max() < 1e-10
     assert result.change("logit")[0, 0, 5].abs() == 0  # after all that is asked
-    with pytest.raises(SpecError, match="mapped: the model has no sites of its own"):
-        effects(module, INPUTS, TARGETS, Intervention(site="embed", rule="zero"), positions=SHARED, mapped=True)
 
 
 class WithSites(Users):
@@ -351,53 +344,44 @@ def test_a_value_that_the_module_does_not_read_is_refused():
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_what_changes_nothing_counts_for_nothing(ensemble, mapped):
-    idle = Intervention(site="blocks.*.attn.hook_pattern", where={"query": 0, "key": 1}, rule="zero")
-    result = effects(ensemble, INPUTS, TARGETS, idle, ("head",), positions=OWN, mapped=mapped)
-    assert result.change("logit").abs().max() <= (1e-12 if mapped else 0)
-
-
-@pytest.mark.parametrize("mapped", [True, False])
-def test_progress_reaches_the_end(ensemble, mapped):
+def test_what_changes_nothing_counts_for_nothing_and_progress_reaches_the_end(ensemble, mapped):
     told = []
-    template = Intervention(site="blocks.*.attn.hook_z", rule="zero")
-    options = {"positions": SHARED, "mapped": mapped, "progress": lambda done, count: told.append((done, count))}
-    effects(ensemble, INPUTS, TARGETS, template, ("head",), **options)
+    idle = Intervention(site="blocks.*.attn.hook_pattern", where={"query": 0, "key": 1}, rule="zero")
+    options = {"positions": OWN, "mapped": mapped, "progress": lambda done, count: told.append((done, count))}
+    result = effects(ensemble, INPUTS, TARGETS, idle, ("head",), **options)
+    assert result.change("logit").abs().max() <= (1e-12 if mapped else 0)
     everything = 3 * 3 * 2 * len(INPUTS)  # members, layers, heads
     assert {count for _, count in told} == {everything}
     assert [done for done, _ in told] == sorted({done for done, _ in told})
-    assert told[-1][0] == everything
-    assert len(told) > 1
+    assert told[-1][0] == everything and len(told) > 1
 
 
 ZERO = Intervention(site=Z.format("*"), rule="zero")
 
 
-@pytest.mark.parametrize(
-    ("change", "over", "message"),
-    [
-        (ZERO, ("hed",), r"over.0: unknown axis of blocks.0.attn.hook_z: 'hed'; did you mean 'head'"),
-        (ZERO, ("batch",), r"over.0: unknown axis of blocks.0.attn.hook_z: 'batch'"),
-        (ZERO, ("head", "head"), r"over.1: 'head' is selected already"),
-        (Intervention(site="blocks.0.**.*_p*", rule="zero"), ("width",), r"over.0: unknown axis|over.0: .* has sizes"),
-    ],
-)
-def test_an_axis_that_a_site_lacks_is_named(ensemble, change, over, message):
-    with pytest.raises(SpecError, match=message):
-        effects(ensemble, INPUTS, TARGETS, change, over, positions=SHARED)
+SHORT = ZERO.replace(rule="replace", operand=Operand(values=torch.ones(5), axes=("position",)))
+REFUSED = [
+    (ZERO, {"over": ("hed",)}, r"over.0: unknown axis of blocks.0.attn.hook_z: 'hed'; did you mean 'head'"),
+    (ZERO, {"over": ("batch",)}, r"over.0: unknown axis of blocks.0.attn.hook_z: 'batch'"),
+    (ZERO, {"over": ("head", "head")}, r"over.1: 'head' is selected already"),
+    (Intervention(site="blocks.0.**.*_p*", rule="zero"), {"over": ("width",)},
+     r"over.0: unknown axis|over.0: .* has sizes"),
+    *((SHORT, {"over": ("head",), "mapped": mapped}, "operand: has 5 along 'position', where 6 are selected")
+      for mapped in (True, False)),
+    (ZERO, {"positions": None}, r"targets: have shape \(7, 2\), whose first two axes are not batch and scored"),
+    (ZERO.replace(site="blocks.*.atn.hook_z"), {}, r"intervention.site: unknown site"),
+    (Intervention(site="embed", rule="zero"), {"model": seeded(Users), "mapped": True},
+     "mapped: the model has no sites of its own"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("mapped", [True, False])
-def test_an_operand_that_does_not_fit_is_named(ensemble, mapped):
-    replaced = ZERO.replace(rule="replace", operand=Operand(values=torch.ones(5), axes=("position",)))
-    with pytest.raises(SpecError, match="operand: has 5 along 'position', where 6 are selected"):
-        effects(ensemble, INPUTS, TARGETS, replaced, ("head",), mapped=mapped, positions=SHARED)
+@pytest.mark.parametrize(("change", "options", "message"), REFUSED)
+def test_what_does_not_fit_is_named(ensemble, change, options, message):
+    given = {"model": ensemble, "inputs": INPUTS, "targets": TARGETS, "intervention": change, "positions": SHARED}
+    with pytest.raises((SiteError, SpecError), match=message):
+        effects(**(given | options))
 
 
-def test_unknown_sites_and_metrics_and_targets_that_do_not_fit_are_named(ensemble):
-    with pytest.raises(SpecError, match=r"targets: have shape \(7, 2\), whose first two axes are not batch and scored"):
-        effects(ensemble, INPUTS, TARGETS, ZERO, ("head",))
-    with pytest.raises(SiteError, match=r"intervention.site: unknown site"):
-        effects(ensemble, INPUTS, TARGETS, ZERO.replace(site="blocks.*.atn.hook_z"), positions=SHARED)
+def test_an_unknown_metric_is_named(ensemble):
     with pytest.raises(SpecError, match="metric: unknown metric 'logits'; did you mean 'logit'"):
         effects(ensemble, INPUTS, TARGETS, ZERO, positions=SHARED).change("logits")

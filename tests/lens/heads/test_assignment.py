@@ -9,17 +9,7 @@ from anchorlab.lens import detect, effects, look, match_heads
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import (
-    ANCHORS,
-    HEADS,
-    INPUTS,
-    KEYS,
-    PATTERN_0,
-    PATTERNS,
-    SHAPE,
-    identity_solver,
-    stacked,
-)
+from tests.lens.hand_built import ANCHORS, HEADS, INPUTS, KEYS, PATTERN_0, PATTERNS, SHAPE, identity_solver, stacked
 
 ORDERS = torch.tensor([[[0, 1, 2], [0, 1, 2]], [[2, 0, 1], [1, 0, 2]], [[1, 2, 0], [2, 1, 0]]])
 """`[member layer head]`: where head `head` of the first member is in the others."""
@@ -41,11 +31,6 @@ def reordered(ensemble, orders):
 @pytest.fixture(scope="module")
 def hand_built():
     return reordered(stacked(identity_solver()), ORDERS)
-
-
-def test_reordered_heads_compute_the_same(hand_built):
-    output = look(hand_built, INPUTS)["output"]
-    assert torch.allclose(output, output[:1].expand_as(output), atol=1e-5)
 
 
 @pytest.mark.parametrize("by", ["pattern", "detectors"])
@@ -76,14 +61,18 @@ def test_similarity_is_the_mean_cosine_of_sequences(hand_built):
     assert found.chance[2, 0].item() == pytest.approx(found.similarities[2, 0].mean().item())
 
 
-def test_reordered_values_agree_between_members(hand_built):
-    record = look(hand_built, INPUTS, PATTERNS, output=False)
+def test_reordered_outputs_and_values_agree_between_members(hand_built):
+    record = look(hand_built, INPUTS, PATTERNS)
+    assert torch.allclose(record["output"], record["output"][:1].expand_as(record["output"]), atol=1e-5)
     zero = Intervention(site="blocks.*.attn.hook_z", rule="zero")
     change = effects(hand_built, INPUTS, KEYS, zero, "head").change("logit")
     assert not torch.allclose(change, change[:1].expand_as(change), atol=1e-2)
-    same = match_heads(record).reorder(change)
+    found = match_heads(record)
+    same = found.reorder(change)
     assert torch.allclose(same, same[:1].expand_as(same), atol=1e-5)
     assert torch.allclose(same[1], change[0], atol=1e-5)
+    assert found.table.columns == ["member", "layer", "head", "corresponds", "similarity", "chance"]
+    assert found.table.row(9)[:4] == (1, 1, 0, 1)
 
 
 def test_pairs_are_one_to_one_where_two_heads_like_the_same():
@@ -104,12 +93,6 @@ def test_pairs_are_one_to_one_where_two_heads_like_the_same():
     assert alike[1, 0] > alike[0, 0] > alike[0, 1] and alike[1, 0] > alike[1, 1]
     assert alike[1, 1].item() == pytest.approx((0.9 * 0.2 + 0.5 * 1) / (1.06 * 1.04) ** 0.5)
     assert found.heads[1, 0].tolist() == [0, 1]
-
-
-def test_table(hand_built):
-    table = match_heads(look(hand_built, INPUTS, PATTERNS, output=False)).table
-    assert table.columns == ["member", "layer", "head", "corresponds", "similarity", "chance"]
-    assert table.row(9)[:4] == (1, 1, 0, 1)
 
 
 @pytest.mark.untyped  # values of other types than the annotations name

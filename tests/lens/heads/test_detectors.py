@@ -1,26 +1,17 @@
+"""Detectors, one by one, on patterns written by hand and of hand-built models."""
+
 import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import detectors, look
-from tests.lens.hand_built import (
-    ANCHORS,
-    INPUTS,
-    LENGTH,
-    PATTERN_0,
-    PATTERN_1,
-    PATTERNS,
-    TOKEN,
-    blank,
-    induction_circuit,
-    matching,
-    reading,
-)
+from anchorlab.lens import best_source, chance_of_uniform, detectors, look, per_sequence
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHORS, LENGTH, PATTERN_0, PATTERN_1, PATTERNS, TOKEN, induction_circuit, reading
 
 
 @pytest.fixture(scope="module")
 def patterns(solvers):
-    return look(solvers, INPUTS, record=[PATTERNS])
+    return look(solvers, hand_built.INPUTS, record=[PATTERNS])
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +46,9 @@ class TestShift:
         expected = sum(1 / (q + 1) for q in range(1, LENGTH)) / (LENGTH - 1)
         assert is_near(detectors.shift(first, 1)[:, 2], [expected, expected])
 
-    def test_previous_token_is_shift_by_one(self, first):
+    def test_previous_token_is_shift_by_one_and_members_are_read_alone(self, first):
         assert torch.equal(detectors.previous_token(first), detectors.shift(first, 1))
+        assert torch.equal(detectors.shift(first[1], 2), detectors.shift(first, 2)[1])
 
     def test_profile_names_the_offset(self, first, second):
         profile = detectors.shift_profile(first)
@@ -65,17 +57,6 @@ class TestShift:
         assert profile.offsets.tolist() == [0, 1, 2, 3, 4]
         assert detectors.shift_profile(second).best[:, 2].tolist() == [0, 0]
 
-    def test_single_model_without_member_axis(self, first):
-        assert torch.equal(detectors.shift(first[1], 2), detectors.shift(first, 2)[1])
-
-    def test_bad_shift(self, first):
-        with pytest.raises(SpecError, match=r"k: 9 is not a shift within 9 positions; give one of 0\.\.8"):
-            detectors.shift(first, LENGTH)
-
-    def test_pattern_of_scored_positions_alone(self):
-        with pytest.raises(SpecError, match="1 queries for 9 keys"):
-            detectors.shift(torch.ones(2, 1, 1, LENGTH) / LENGTH, 1)
-
 
 class TestNeighbours:
     def test_self_attending_is_shift_by_none(self, first, second):
@@ -83,16 +64,10 @@ class TestNeighbours:
         # the head that shifts by one: only query 0, which sees itself alone, attends to itself
         assert detectors.self_attending(first)[0, 0] == pytest.approx(1 / LENGTH, abs=1e-3)
 
-    def test_next_token_by_hand(self):
+    def test_next_token_by_hand_and_of_causal_heads_which_see_none(self, first):
         pattern = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5], [0.2, 0.3, 0.5]]).expand(2, 1, 3, 3)
         assert is_near(detectors.next_token(pattern), [0.75])  # queries 0 and 1 have a next token: 1 and 0.5
-
-    def test_causal_heads_see_no_next_token(self, first):
         assert not detectors.next_token(first).any()
-
-    def test_single_position(self):
-        with pytest.raises(SpecError, match="a single position has no next one"):
-            detectors.next_token(torch.ones(1, 1, 1, 1))
 
 
 class TestFixedPosition:
@@ -112,12 +87,6 @@ class TestFixedPosition:
         whole = detectors.fixed_position_profile(self.PATTERN, largest=3, queries="all")
         assert is_near(whole.mass, [1.7 / 4, 1.8 / 4, 0.4 / 4, 0.1 / 4])
 
-    def test_bad_position(self):
-        with pytest.raises(SpecError, match=r"position: 4 is outside 4 positions; give one of 0\.\.3"):
-            detectors.fixed_position(self.PATTERN, 4)
-        with pytest.raises(SpecError, match=r"largest: 4 is outside 4 positions; give one of 0\.\.3"):
-            detectors.fixed_position_profile(self.PATTERN, 4)
-
 
 class TestBroadcast:
     def test_from_k_after_the_anchor(self, second):
@@ -129,23 +98,20 @@ class TestBroadcast:
         itself = sum(1 / (LENGTH - source) for source in (ANCHORS + 1).tolist()) / len(ANCHORS)
         assert value[0, 2] == pytest.approx(itself, abs=1e-3)
 
-    @pytest.mark.parametrize("queries", ["from", "after", "last"])
-    def test_all_readers_agree_on_the_broadcasting_head(self, second, queries):
-        assert detectors.broadcast(second, ANCHORS + 1, queries)[0, 0] == pytest.approx(1, abs=1e-3)
-
-    def test_readers_after_the_source_leave_out_its_attention_to_itself(self, second):
+    def test_all_readers_agree_on_the_broadcasting_head(self, second):
+        for queries in ("from", "after", "last"):
+            assert detectors.broadcast(second, ANCHORS + 1, queries)[0, 0] == pytest.approx(1, abs=1e-3)
+        # readers after the source leave out its attention to itself
         assert detectors.broadcast(second, ANCHORS + 1, "after")[0, 2] == pytest.approx(0, abs=1e-3)
 
-    def test_profile_finds_from_where(self, second):
+    def test_profile_finds_from_where_and_agrees_with_the_detector_at_each_offset(self, second):
         profile = detectors.broadcast_profile(second, ANCHORS)
         assert profile.best[:, 0].tolist() == [1, 2]
         assert profile.best[:, 1].tolist() == [0, 0]
         assert is_near(profile.value[:, :2], [1, 1, 1, 1])
-
-    def test_profile_agrees_with_the_detector_at_each_offset(self, second):
-        profile = detectors.broadcast_profile(second, ANCHORS, largest=1)
+        near = detectors.broadcast_profile(second, ANCHORS, largest=1)
         for at, offset in enumerate((-1, 0, 1)):
-            assert torch.allclose(profile.mass[..., at], detectors.broadcast(second, ANCHORS + offset))
+            assert torch.allclose(near.mass[..., at], detectors.broadcast(second, ANCHORS + offset))
 
     def test_profile_leaves_out_offsets_that_few_sequences_have(self):
         # three sequences of four positions; only the one with its anchor at 0 has a position 3 after it
@@ -169,12 +135,6 @@ class TestBroadcast:
                     value = detectors.broadcast(pattern, sources, queries)
                     assert value[member, head] == pytest.approx(sum(means) / len(means), abs=1e-6)
 
-    def test_bad_sources(self, second):
-        with pytest.raises(SpecError, match=r"sources: a position lies outside 0\.\.8"):
-            detectors.broadcast(second, ANCHORS + 6)
-        with pytest.raises(SpecError, match="all are the last position 8"):
-            detectors.broadcast(second, torch.full_like(ANCHORS, 8), "after")
-
 
 class TestAnchorAttending:
     def test_right_head(self, second):
@@ -183,21 +143,15 @@ class TestAnchorAttending:
         share = sum(1 / (a + 1) / (LENGTH - a) for a in ANCHORS.tolist()) / len(ANCHORS)
         assert detectors.anchor_attending(second, ANCHORS)[0, 0] == pytest.approx(share, abs=1e-3)
 
-    def test_one_anchor_is_a_broadcast_from_it(self, first):
+    def test_one_anchor_is_a_broadcast_from_it_and_several_add_up(self, first):
         for queries in ("from", "after", "last", "all"):
             expected = detectors.broadcast(first, ANCHORS, queries)
             assert torch.allclose(detectors.anchor_attending(first, ANCHORS, queries), expected, atol=1e-6)
-
-    def test_several_anchors_add_up_and_missing_ones_do_not_count(self):
         pattern = causal_uniform(4).expand(2, 1, 4, 4)
         # anchors at 1 and 2, queries 1..3: 1/2, 2/3, 2/4; anchor at 2 alone, queries 2, 3: 1/3, 1/4
         expected = ((1 / 2 + 2 / 3 + 2 / 4) / 3 + (1 / 3 + 1 / 4) / 2) / 2
         value = detectors.anchor_attending(pattern, torch.tensor([[1, 2], [2, -1]]))
         assert is_near(value, [expected])
-
-    def test_a_sequence_without_anchor(self):
-        with pytest.raises(SpecError, match="a sequence has none"):
-            detectors.anchor_attending(causal_uniform(4).expand(2, 1, 4, 4), torch.tensor([[1, 2], [-1, -1]]))
 
 
 class TestUniform:
@@ -218,15 +172,12 @@ class TestUniform:
 class TestInduction:
     TOKENS = torch.tensor([[0, 5, 7, 9, 5, 7, 2, 5, 4], [0, 8, 8, 3, 1, 3, 1, 6, 8]])
 
-    def test_right_head(self):
+    def test_right_head_predicts_what_followed(self):
         record = look(induction_circuit(), self.TOKENS, record=[PATTERNS])
         value = detectors.induction(record[PATTERN_1], self.TOKENS)
         assert value[0, 0] == pytest.approx(1, abs=1e-3)
         assert float(value[0, 1]) < 0.5
         assert float(detectors.induction(record[PATTERN_0], self.TOKENS)[0, 0]) < 0.5
-
-    def test_its_prediction_is_what_followed(self):
-        record = look(induction_circuit(), self.TOKENS)
         # the last token of the first sequence has not been seen; its second 7 was followed by 9 before
         assert record["output"][0, 0, 5].argmax() == 9
 
@@ -235,8 +186,8 @@ class TestMatching:
     TOKENS = TestInduction.TOKENS
 
     def test_head_that_matches_tokens(self):
-        module = blank(layers=1)
-        matching(module, 0, 1, reading(TOKEN), reading(TOKEN))
+        module = hand_built.blank(layers=1)
+        hand_built.matching(module, 0, 1, reading(TOKEN), reading(TOKEN))
         record = look(module, self.TOKENS, record=[PATTERNS])
         value = detectors.matching(record[PATTERN_0], self.TOKENS)
         # it attends alike to itself and to the one or two earlier places of the token: 1/2, 1/2, 2/3, then 1/2 each
@@ -245,20 +196,84 @@ class TestMatching:
 
 
 @pytest.mark.parametrize(("detector", "further"), [(detectors.induction, 1), (detectors.matching, 0)])
-class TestRecurrence:
-    """Attention to earlier copies of a token, or to what is one further than these."""
+def test_attention_to_earlier_copies_and_what_follows_them_against_enumeration(detector, further):
+    generator = torch.Generator().manual_seed(0)
+    pattern = torch.softmax(torch.randn(2, 2, 9, 9, generator=generator), dim=-1)
+    values = []
+    for b, row in enumerate(TestInduction.TOKENS.tolist()):
+        for q, token in enumerate(row):
+            keys = [j + further for j in range(q) if row[j] == token]
+            if keys:
+                values.append(sum(pattern[b, :, q, k] for k in keys))
+    assert torch.allclose(detector(pattern, TestInduction.TOKENS), torch.stack(values).mean(0), atol=1e-6)
 
-    def test_against_enumeration(self, detector, further):
-        generator = torch.Generator().manual_seed(0)
-        pattern = torch.softmax(torch.randn(2, 2, 9, 9, generator=generator), dim=-1)
-        values = []
-        for b, row in enumerate(TestInduction.TOKENS.tolist()):
-            for q, token in enumerate(row):
-                keys = [j + further for j in range(q) if row[j] == token]
-                if keys:
-                    values.append(sum(pattern[b, :, q, k] for k in keys))
-        assert torch.allclose(detector(pattern, TestInduction.TOKENS), torch.stack(values).mean(0), atol=1e-6)
 
-    def test_nothing_to_match(self, detector, further):
-        with pytest.raises(SpecError, match="no token occurs twice"):
-            detector(causal_uniform().expand(1, 1, 9, 9), torch.arange(9).unsqueeze(0))
+# Broadcasting from the best source, on patterns written by hand.
+SHORT = 6
+
+
+def attending(**shares: list[float]) -> torch.Tensor:
+    """A pattern whose queries give these shares to the keys 0, 1, and so on, and the rest to themselves."""
+    pattern = torch.zeros(SHORT, SHORT)
+    for query in range(SHORT):
+        for key, share in enumerate(shares["keys"]):
+            if key < query:
+                pattern[query, key] = share
+        pattern[query, query] = 1 - pattern[query].sum()
+    return pattern[None, None]
+
+
+def test_best_source_of_later_queries_besides_the_first_token():
+    value, source = best_source(attending(keys=[0.0, 0.1, 0.6]), besides_first=False)
+    assert value.item() == pytest.approx(0.6) and source.item() == 2
+    # Queries after 1 give 0.8 to the first token and 0.15 of the remaining 0.2 to position 1.
+    pattern = attending(keys=[0.8, 0.15])
+    value, source = best_source(pattern, besides_first=True)
+    assert value.item() == pytest.approx(0.75) and source.item() == 1
+    value, source = best_source(pattern, besides_first=False)
+    assert value.item() == pytest.approx(0.8) and source.item() == 0
+
+
+def test_sources_lie_in_the_first_half_and_the_first_token_alone_is_none():
+    """The last query alone attends to position 4, which would be a perfect broadcast to one query."""
+    pattern = torch.eye(SHORT)
+    pattern[5] = torch.eye(SHORT)[4]
+    for alone in (pattern[None, None], attending(keys=[1.0])):
+        assert best_source(alone, besides_first=True)[0].item() == 0
+
+
+def test_leading_axes_are_kept():
+    pattern = torch.cat([attending(keys=[0.0, 0.5]), attending(keys=[0.0, 0.0, 0.7])])
+    values, sources = best_source(torch.stack([pattern, pattern.flip(0)]), besides_first=True)
+    assert values.flatten().tolist() == pytest.approx([0.5, 0.7, 0.7, 0.5])
+    assert sources.flatten().tolist() == [1, 2, 2, 1]
+
+
+SINGLE, ALL_NEW = torch.ones(1, 1, 1, 1), torch.arange(9).unsqueeze(0)
+REFUSED = [
+    (lambda _: detectors.shift(causal_uniform()[None, None], LENGTH),
+     r"k: 9 is not a shift within 9 positions; give one of 0\.\.8"),
+    (lambda _: detectors.shift(torch.ones(2, 1, 1, LENGTH) / LENGTH, 1), "1 queries for 9 keys"),
+    (lambda _: detectors.next_token(SINGLE), "a single position has no next one"),
+    (lambda _: detectors.first_token(SINGLE), "a single position"),
+    (lambda _: chance_of_uniform(1), "a single position leaves a causal head no choice"),
+    (lambda _: detectors.fixed_position(TestFixedPosition.PATTERN, 4),
+     r"position: 4 is outside 4 positions; give one of 0\.\.3"),
+    (lambda _: detectors.fixed_position_profile(TestFixedPosition.PATTERN, 4),
+     r"largest: 4 is outside 4 positions; give one of 0\.\.3"),
+    (lambda second: detectors.broadcast(second, ANCHORS + 6), r"sources: a position lies outside 0\.\.8"),
+    (lambda second: detectors.broadcast(second, torch.full_like(ANCHORS, 8), "after"), "all are the last position 8"),
+    (lambda _: detectors.anchor_attending(causal_uniform(4).expand(2, 1, 4, 4), torch.tensor([[1, 2], [-1, -1]])),
+     "a sequence has none"),
+    (lambda _: detectors.induction(causal_uniform().expand(1, 1, 9, 9), ALL_NEW), "no token occurs twice"),
+    (lambda _: detectors.matching(causal_uniform().expand(1, 1, 9, 9), ALL_NEW), "no token occurs twice"),
+    *((lambda _, far=far: per_sequence.shift_profile(torch.eye(4).expand(1, 2, 1, 4, 4), largest=far),
+       "largest|k: 4 is not a shift")
+      for far in (-1, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ask", "message"), REFUSED)
+def test_patterns_and_places_that_do_not_fit_are_named(second, ask, message):
+    with pytest.raises(SpecError, match=message):
+        ask(second)

@@ -5,12 +5,9 @@ from functools import partial
 import pytest
 import torch
 
-from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.lens import chance_of_uniform, detect, detectors, look, per_sequence
-from anchorlab.models import DecoderSpec
+from anchorlab.lens import chance_of_uniform, detect, detectors, per_sequence
 from anchorlab.tasks import Batch
-from anchorlab.training.ensemble import initialise
 from tests.lens.hand_built import pattern_record
 
 LENGTHS = torch.tensor([9, 5, 9, 2, 7, 6])
@@ -108,11 +105,8 @@ def chances(length, anchor, causal):
     """What a head that attends at random scores on one sequence: the means of 1 / (number of keys)."""
     each = [1 / (query + 1) if causal else 1 / length for query in range(length)]
     found = {
-        "previous_token": each[1:],
-        "self_attending": each,
-        "first_token": each[1:],
-        "anchor_attending": each[anchor:],
-    }
+        "previous_token": each[1:], "self_attending": each, "first_token": each[1:], "anchor_attending": each[anchor:],
+    }  # fmt: skip
     means = {name: sum(values) / len(values) for name, values in found.items()} | {"next_token": 1 / length}
     return means | {"uniform": chance_of_uniform(length, causal)}
 
@@ -135,17 +129,6 @@ def test_detect_on_a_padded_batch(causal):
             assert rows[key]["value"] == pytest.approx(sum(values[key]) / 6, abs=1e-9)
             assert rows[key]["chance"] == pytest.approx(sum(level[key[-1]] for level in levels) / 6, abs=1e-6)
     assert len(rows) == 2 * 3 * (10 if causal else 11)
-
-
-def test_a_padded_batch_of_a_model():
-    """A causal model computes the same patterns for padded sequences, so that no mask is needed."""
-    model = initialise(DecoderSpec(layers=2, heads=2, width=8), TaskShape("tokens", 9, 4, 4), [0], dtype=torch.float64)
-    names = ["blocks.*.attn.hook_pattern"]
-    whole = look(model, TOKENS, names)
-    for b, length in enumerate(LENGTHS.tolist()):
-        alone = look(model, TOKENS[b : b + 1, :length], names)
-        for site in ("blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"):
-            assert torch.allclose(alone[site][:, 0], whole[site][:, b, :, :length, :length], atol=1e-12)
 
 
 @pytest.mark.untyped

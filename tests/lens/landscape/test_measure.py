@@ -14,40 +14,33 @@ from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import (
-    ANCHOR,
-    BROUGHT,
-    HEADS,
-    LENGTH,
-    SHARP,
-    TOKEN,
-    VOCABULARY,
-    blank,
-    carrying,
-    drawn,
-    everywhere,
-    identity_solver,
-    matching,
-    shifting,
-    stacked,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHOR, BROUGHT, HEADS, TOKEN, VOCABULARY, carrying, drawn, identity_solver, shifting
 from tests.lens.hand_built import PREDICTED as PREDICTION
 from tests.lens.hand_built import where as holding
 
-IDENTITY = task("anchor/identity", length=LENGTH, anchors=(ANCHOR,), items=(4, 11), size=VOCABULARY)
+IDENTITY = task("anchor/identity", length=hand_built.LENGTH, anchors=(ANCHOR,), items=(4, 11), size=VOCABULARY)
 MEASURE = import_module("anchorlab.lens.landscape.measure")
 UNITS = ("0.0", "0.1", "0.2", "1.0", "1.1", "1.2")
 LOUD = 8.0
 
 
+@pytest.fixture(params=["at once", "in parts"])
+def parts(request, monkeypatch):
+    """Several parts of rows, of subsets of a block and of streams, or all at once."""
+    if request.param == "in parts":
+        monkeypatch.setattr(MEASURE, "_AT_A_TIME", 7)
+        monkeypatch.setattr(MEASURE, "_ROWS", 3)
+
+
 def with_backup():
     """The identity solver with a backup: heads 0.0 and 0.2 both bring the token before; 1.0 finds the anchor by it."""
-    module = blank(layers=2)
+    module = hand_built.blank(layers=2)
     for head in (0, 2):
         shifting(module, 0, head, 1)
         carrying(module, 0, head, TOKEN, BROUGHT)
     shifting(module, 0, 1, 2)
-    matching(module, 1, 0, everywhere(), holding(BROUGHT, ANCHOR))
+    hand_built.matching(module, 1, 0, hand_built.everywhere(), holding(BROUGHT, ANCHOR))
     carrying(module, 1, 0, TOKEN, PREDICTION)
     shifting(module, 1, 2, 0)
     with torch.no_grad():
@@ -71,7 +64,7 @@ def by_hand(batch, replace, units, kept_at):
         return np.zeros_like(value) if replace == "zero" else np.broadcast_to(value.mean(0, keepdims=True), value.shape)
 
     def answered(brought):
-        weights = np.exp(SHARP * brought[:, :, ANCHOR])
+        weights = np.exp(hand_built.SHARP * brought[:, :, ANCHOR])
         return np.einsum("bp,bpt->bt", weights / weights.sum(1, keepdims=True), tokens)
 
     rows, answers = np.arange(len(batch)), batch.answers[:, 0].numpy()
@@ -86,11 +79,8 @@ def by_hand(batch, replace, units, kept_at):
 
 
 @pytest.mark.parametrize("replace", ["zero", "mean"])
-@pytest.mark.parametrize("at_a_time", [None, 7])
-def test_every_subset_of_a_network_with_known_heads(monkeypatch, replace, at_a_time):
-    if at_a_time:  # several parts of rows, of subsets of a block and of streams
-        monkeypatch.setattr(MEASURE, "_AT_A_TIME", at_a_time)
-        monkeypatch.setattr(MEASURE, "_ROWS", 3)
+@pytest.mark.usefixtures("parts")
+def test_every_subset_of_a_network_with_known_heads(replace):
     found = landscape(with_backup(), replace=replace, task=IDENTITY, sequences=20, progress=False)
     loss, accuracy = by_hand(sequences(IDENTITY, 20), replace, 6, lambda kept: ((kept[0], kept[2]), kept[3]))
     assert found.units == UNITS and found.loss.shape == (1, 64)
@@ -100,12 +90,9 @@ def test_every_subset_of_a_network_with_known_heads(monkeypatch, replace, at_a_t
 
 
 @pytest.mark.parametrize("replace", ["zero", "mean"])
-@pytest.mark.parametrize("at_a_time", [None, 7])
-def test_every_subset_by_role_of_a_network_with_known_heads(monkeypatch, replace, at_a_time):
+@pytest.mark.usefixtures("parts")
+def test_every_subset_by_role_of_a_network_with_known_heads(replace):
     """The answer needs the token before the key, there alone; some keys are at the end, where the asked position is."""
-    if at_a_time:
-        monkeypatch.setattr(MEASURE, "_AT_A_TIME", at_a_time)
-        monkeypatch.setattr(MEASURE, "_ROWS", 3)
     solver, batch = identity_solver(), sequences(IDENTITY, 30)
     with torch.no_grad():
         solver.unembed.W_U *= LOUD
@@ -133,15 +120,11 @@ def test_a_planted_backup_shows():
     """Removing either head alone costs nothing, so that one by one only head 1.0 counts; the landscape finds both."""
     solver, batch = with_backup(), sequences(IDENTITY, 20)
     one_by_one = effects(
-        solver,
-        batch.inputs,
-        batch.answers,
-        Intervention(site="blocks.*.attn.hook_z", rule="zero"),
-        over="head",
+        solver, batch.inputs, batch.answers, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over="head",
         metrics={"loss": lambda output, answers: cross_entropy(output.mT, answers, reduction="none")},
-    ).change("loss")[0]
+    ).change("loss")[0]  # fmt: skip
     assert (one_by_one.abs() > 1e-3).tolist() == [[False] * HEADS, [True, False, False]]
-    found = landscape(stacked(solver, solver), replace="zero", task=IDENTITY, sequences=20, progress=False)
+    found = landscape(hand_built.stacked(solver, solver), replace="zero", task=IDENTITY, sequences=20, progress=False)
     assert found.minimal(0.1)[1] == (("0.0", "1.0"), ("0.2", "1.0"))
     assert found.necessary(0.1)[1] == (("1.0",), ("0.0", "0.2"))
     assert found.redundancy(0.1).tolist() == [1, 1]
@@ -235,14 +218,11 @@ def test_units_by_role_equal_interventions_one_by_one(one, replace):
                 values = removed[sites[layer]][:, row, places, head].unsqueeze(1)
                 changes += [
                     Intervention(
-                        site=sites[layer],
-                        where={"head": head},
-                        at={"position": [places]},
-                        rule="replace",
+                        site=sites[layer], where={"head": head}, at={"position": [places]}, rule="replace",
                         operand=Operand(values=values, axes=("member", "batch", "position", "head_width")),
                         may_do_nothing=True,
                     )
-                ] * bool(places)
+                ] * bool(places)  # fmt: skip
             output = look(model, batch.inputs[row : row + 1], interventions=changes)["output"][:, 0, positions[row]]
             total += torch.stack([cross_entropy(own, batch.targets[row]) for own in output])
         losses.append(total / 4)
@@ -272,32 +252,11 @@ def test_the_roles_of_a_head_together_are_the_head(replace):
     assert len(roles.loss[0].round(decimals=9).unique()) == 3 * 2**8 + 2**2
 
 
-def test_equals_a_sweep_over_heads():
-    spec = DecoderSpec(layers=2, heads=3, width=12, head_width=4, hidden=9)
-    model = drawn(initialise(spec, IDENTITY.shape, [3, 4], dtype=torch.float64))
-    found, batch = landscape(model, task=IDENTITY, sequences=30, progress=False), sequences(IDENTITY, 30)
-    swept = effects(
-        model,
-        batch,
-        batch.targets,
-        Intervention(site="blocks.*.attn.hook_z", rule="mean"),
-        over="head",
-        positions=batch.positions,
-        metrics={"loss": lambda output, targets: cross_entropy(output.mT, targets, reduction="none")},
-    )
-    without = [found.loss.shape[1] - 1 - (1 << unit) for unit in range(6)]
-    assert torch.allclose(found.loss[:, without], swept.values[0].flatten(1), atol=1e-12, rtol=0)
-    assert torch.allclose(found.loss[:, -1], swept.baseline[0], atol=1e-12, rtol=0)
-    assert swept.change("loss").abs().min() > 1e-4
-
-
 @pytest.mark.parametrize(
     ("name", "spec"),
-    [
-        ("recall/noisy", RecallSpec(width=16, hidden=20)),
-        ("classics/associative-recall", DecoderSpec(layers=2, heads=2, width=12, head_width=6)),
-    ],
-)
+    [("recall/noisy", RecallSpec(width=16, hidden=20)),
+     ("classics/associative-recall", DecoderSpec(layers=2, heads=2, width=12, head_width=6))],
+)  # fmt: skip
 def test_several_scored_positions_with_weights(name, spec):
     """One merged head a layer, and scored positions that differ between sequences."""
     one = task(name)
@@ -326,69 +285,53 @@ def test_named_units_leave_all_others_as_they_are():
 def test_progress_counts_subsets_times_sequences():
     told = []
     landscape(
-        stacked(with_backup(), identity_solver()), task=IDENTITY, sequences=10, progress=lambda *at: told.append(at)
+        hand_built.stacked(with_backup(), identity_solver()),
+        task=IDENTITY,
+        sequences=10,
+        progress=lambda *at: told.append(at),
     )
     assert told[-1] == (2 * 64 * 10, 2 * 64 * 10)
     assert [done for done, _ in told] == sorted({done for done, _ in told})
+
+
+def diverged_beside(model):
+    """Two members, of which the second has no numbers."""
+    return model.with_weights({name: torch.cat([own, own * torch.nan]) for name, own in model.weights.items()})
 
 
 def many(heads, layers=1):
     return initialise(DecoderSpec(layers=layers, heads=heads, width=4, head_width=1), IDENTITY.shape, [0])
 
 
+@pytest.mark.untyped  # one replacement is no known one
 @pytest.mark.parametrize(
     ("model", "arguments", "message"),
     [
-        (
-            many(17),
-            {},
-            r"^units: 17 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in units=\[",
-        ),
+        (many(17), {},
+         r"^units: 17 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in units=\["),
         (many(2), {"units": ["0.0", "0.2"]}, r"^units.1: unknown unit '0.2'; did you mean '0.[01]'"),
         (many(2), {"units": ["0.1@askd"]}, r"^units.0: unknown unit '0.1@askd'; did you mean '0.1@asked'\?$"),
-        (
-            many(2),
-            {"units": ["0.1@key-1", "0.1"]},
-            r"^units.0: '0.1@key-1' is part of '0.1'; name the head or its roles$",
-        ),
-        (
-            many(4, layers=2),
-            {"units": "roles"},
-            r"^units: 20 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in "
-            r"units=\['0.0@asked', '0.0@anchor-1'\]; all others stay as they are$",
-        ),
+        (many(2), {"units": ["0.1@key-1", "0.1"]},
+         r"^units.0: '0.1@key-1' is part of '0.1'; name the head or its roles$"),
+        (many(4, layers=2), {"units": "roles"},
+         r"^units: 20 have too many subsets; 16 units can be enumerated; name 16 or fewer, as in "
+         r"units=\['0.0@asked', '0.0@anchor-1'\]; all others stay as they are$"),
         (many(2), {"units": "head"}, r"^units: unknown kind of units 'head'; did you mean 'heads'\?"),
         (many(2), {"units": []}, r"^units: are none; name some of 0.0, 0.1, 0.mlp$"),
         (many(2), {"split": "tests"}, r"^split: unknown split 'tests'; did you mean 'test'\?"),
         (many(2), {"sequences": 0}, r"^sequences: 0 are too few; give at least 1$"),
         (many(2), {"sequences": 1, "replace": "resample"}, r"^sequences: 1 are too few; give at least 2$"),
+        (many(2), {"replace": "means"}, r"^replace: unknown replacement 'means'; did you mean 'mean'\?"),
+        (diverged_beside(many(2)), {}, r"^model: member 1 has a loss that is not finite"),
         (many(2), {"task": None}, r"^task: is missing; give the task that the model was trained on$"),
         (many(2), {"task": "anchor/identity"}, r"^task: has .*; give the task that the model was trained on$"),
         (initialise(LSTMSpec(), IDENTITY.shape, [0]), {}, r"^model: a \w*LSTM\w* has no blocks of heads; give a "),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_line(model, arguments, message):
     with pytest.raises(SpecError, match=message) as raised:
         landscape(model, **{"task": IDENTITY, "progress": False, **arguments})
     assert "\n" not in str(raised.value)
-
-
-def test_members_that_diverged():
-    bad = many(2)
-    bad = stacked_weights(bad, bad.with_weights({name: value * torch.nan for name, value in bad.weights.items()}))
-    with pytest.raises(SpecError, match=r"^model: member 1 has a loss that is not finite"):
-        landscape(bad, task=IDENTITY, progress=False)
-
-
-def stacked_weights(*models):
-    weights = {name: torch.cat([one.weights[name] for one in models]) for name in models[0].weights}
-    return models[0].with_weights(weights)
-
-
-@pytest.mark.untyped
-def test_an_unknown_replacement_is_one_line():
-    with pytest.raises(SpecError, match=r"^replace: unknown replacement 'means'; did you mean 'mean'\?"):
-        landscape(many(2), replace="means", task=IDENTITY)
 
 
 def test_the_mean_loss_counts_weights_not_positions(monkeypatch):

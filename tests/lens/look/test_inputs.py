@@ -1,19 +1,23 @@
-"""What a look accepts beside tensors, and what it says of inputs that the model cannot read."""
+"""What a look accepts beside tensors, sequences of different lengths, and what it says of bad inputs."""
+
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from anchorlab import lens
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.lens import Intervention, effects, look, look_by_parts
+from anchorlab.lens import Intervention, effects, look, look_by_parts, patch, patch_edges, prune_edges, score_units
 from anchorlab.lens.vectors import attribute, logit_lens
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, VectorSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation, FixedSample, Recipe
 from anchorlab.training.ensemble import initialise
+from tests.lens.scoring.reference import BASE, FORMS, drawn, pairs
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 INPUTS = torch.randint(0, 11, (4, 6), generator=torch.Generator().manual_seed(0))
@@ -26,9 +30,7 @@ def ensemble():
     return initialise(DecoderSpec(layers=1, heads=2, width=8, head_width=4), SHAPE, seeds=[0, 1])
 
 
-@pytest.fixture(scope="module")
-def vectors():
-    return initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 5, 3, 3), seeds=[0])
+VECTORS = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 5, 3, 3), seeds=[0])
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +43,10 @@ def trained(tmp_path_factory):
 
 
 class TestAccepted:
-    def test_a_run_is_its_members_at_the_end(self, trained):
+    def test_a_run_is_its_members_at_the_end_and_a_batch_its_inputs(self, trained):
         batch = trained.experiment.task.sample("test", 3, seed=0)
         by_hand = torch.stack([trained.model(member)(batch.inputs) for member in range(2)])
         assert torch.allclose(look(trained, batch.inputs)["output"], by_hand, atol=1e-6)
-
-    def test_a_batch(self, trained):
-        batch = trained.experiment.task.sample("test", 3, seed=0)
         record = look(trained, batch)
         assert torch.equal(record.inputs, batch.inputs)
         assert torch.equal(record["output"], look(trained, batch.inputs)["output"])
@@ -59,10 +58,6 @@ class TestAccepted:
         assert torch.equal(look(ensemble, given)["output"], look(ensemble, INPUTS)["output"])
         parts = [part["output"] for part in look_by_parts(ensemble, given, batch_size=3)]
         assert [part.shape[1] for part in parts] == [3, 1]
-
-    def test_lists_of_vectors(self, vectors):
-        inputs = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
-        assert torch.equal(look(vectors, inputs.tolist())["output"], look(vectors, inputs)["output"])
 
     def test_a_single_name_intervention_and_edit(self, ensemble):
         record = look(ensemble, INPUTS, PATTERN, ZERO)
@@ -80,10 +75,10 @@ class TestAccepted:
         last = look(ensemble, INPUTS, positions=torch.tensor([5]))["output"]
         assert torch.equal(look(ensemble, INPUTS, positions=positions)["output"], last)
 
-    def test_shorter_sequences_are_read(self, ensemble):
+    def test_lists_of_vectors_shorter_sequences_and_long_ones_without_positions(self, ensemble):
+        inputs = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+        assert torch.equal(look(VECTORS, inputs.tolist())["output"], look(VECTORS, inputs)["output"])
         assert look(ensemble, INPUTS[:, :3])["output"].shape == (2, 4, 3, 11)
-
-    def test_a_long_sequence_for_a_model_without_positions(self):
         lstm = initialise(LSTMSpec(layers=1, width=4), SHAPE, seeds=[0])
         assert look(lstm, INPUTS.repeat(1, 3))["output"].shape == (1, 4, 18, 11)
 
@@ -123,18 +118,18 @@ REFUSED = [
     ({"positions": [6]}, r"positions: hold 6, a position outside 0\.\.5"),
     ({"positions": [-1]}, r"positions: hold -1, a position outside 0\.\.5"),
     ({"positions": [0.5]}, r"positions: are float32 of shape \(1,\); give integers"),
-    (
-        {"positions": [[1], [2]]},
-        r"positions: are integers of shape \(2, 1\); give integers, \[scored\] or \[4 scored\]",
-    ),
+    ({"positions": [[1], [2]]},
+     r"positions: are integers of shape \(2, 1\); give integers, \[scored\] or \[4 scored\]"),
     ({"patch_inputs": INPUTS + 5}, r"patch_inputs: hold \d+, a token outside"),
-    (
-        {"model": "mine.toml"},
-        r"model: 'mine\.toml' is not a model; train the grid of a file with `anchorlab sweep mine",
-    ),
+    ({"model": "mine.toml"},
+     r"model: 'mine\.toml' is not a model; train the grid of a file with `anchorlab sweep mine"),
     ({"model": "smollm2"}, r"model: 'smollm2' is not a model; open it with al\.pretrained"),
     ({"model": DecoderSpec()}, "model: DecoderSpec is not a model; give an ensemble, a run or a module"),
-]
+    *(({"model": VECTORS, "inputs": given}, r"inputs: .*; give vectors \[batch position feature\] of 3 features")
+      for given in (INPUTS, torch.zeros(2, 5, 4), torch.zeros(5))),
+    *(({"model": initialise(spec(layers=1, width=4), SHAPE, seeds=[0]), "inputs": INPUTS + 9},
+       r"inputs: hold \d+, a token outside 0\.\.10") for spec in (LSTMSpec, FNNSpec)),
+]  # fmt: skip
 
 
 @pytest.mark.untyped  # values of other types than the annotations name
@@ -145,19 +140,117 @@ def test_what_cannot_be_read_is_named(ensemble, given, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("given", [INPUTS, torch.zeros(2, 5, 4), torch.zeros(5)])
-def test_vectors_of_another_kind(vectors, given):
-    with pytest.raises(SpecError, match=r"^inputs: .*; give vectors \[batch position feature\] of 3 features"):
-        look(vectors, given)
+# Sequences of different lengths and this package's models: scores of units and edges, and models that read padding.
+LENGTHS = torch.tensor([6, 3, 5, 2, 4])
+CLEAN, CORRUPTED, *ANSWERS = pairs()
 
 
-@pytest.mark.parametrize("spec", [LSTMSpec(layers=1, width=4), FNNSpec(layers=1, width=4)])
-def test_ids_outside_the_vocabulary_of_other_models(spec):
-    with pytest.raises(SpecError, match=r"^inputs: hold \d+, a token outside 0\.\.10"):
-        look(initialise(spec, SHAPE, seeds=[0]), INPUTS + 9)
+@dataclass(frozen=True)
+class Padded:
+    """Sequences that are padded on the right."""
+
+    inputs: Tensor
+    lengths: Tensor
+
+
+def padded(sequences: Tensor, filling: int = 7) -> Padded:
+    return Padded(sequences.where(torch.arange(6) < LENGTHS.unsqueeze(1), filling), LENGTHS)
+
+
+def alone(sequences: Tensor) -> list[Tensor]:
+    return [row[:length].unsqueeze(0) for row, length in zip(sequences, LENGTHS.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("form", ["post", "rms"])
+@pytest.mark.parametrize("method", [score_units, lens.score_edges, patch_edges])
+def test_scores_are_the_means_of_sequences_alone(form, method):
+    ensemble = drawn(FORMS[form])
+    found = method(ensemble, padded(CLEAN), padded(CORRUPTED), *ANSWERS, batch_size=2)
+    single = [
+        method(ensemble, left, right, *(each[[row]] for each in ANSWERS))
+        for row, (left, right) in enumerate(zip(alone(CLEAN), alone(CORRUPTED), strict=True))
+    ]
+    for name in ("values",) if method is score_units else ("edge_values",):
+        expected = torch.stack([getattr(one, name) for one in single]).mean(dim=0)
+        torch.testing.assert_close(getattr(found, name), expected, atol=1e-9, rtol=1e-6)
+
+
+def test_pruning_does_not_see_the_padding():
+    ensemble = drawn(BASE)
+
+    def pruned(clean, corrupted):
+        return prune_edges(ensemble, clean, corrupted, *ANSWERS, threshold=0.05).edge_values
+
+    first = pruned(padded(CLEAN), padded(CORRUPTED))
+    torch.testing.assert_close(pruned(padded(CLEAN, 0), padded(CORRUPTED, 3)), first, atol=1e-9, rtol=1e-6)
+    assert not torch.allclose(pruned(padded(CLEAN).inputs, padded(CORRUPTED).inputs), first, atol=1e-3)
+
+
+@pytest.mark.parametrize("given", [(padded(CLEAN), CORRUPTED), (CLEAN, padded(CORRUPTED))])
+def test_partners_share_their_lengths(given):
+    ensemble = drawn(BASE)
+    expected = patch(ensemble, padded(CLEAN), padded(CORRUPTED), *ANSWERS)
+    torch.testing.assert_close(patch(ensemble, *given, *ANSWERS).difference, expected.difference, atol=1e-9, rtol=1e-6)
+
+
+def test_a_recurrent_model_reads_no_padding():
+    ensemble = initialise(LSTMSpec(), SHAPE, range(1))
+    found = look(ensemble, padded(CLEAN), positions=(LENGTHS - 1).unsqueeze(1))["output"][0, :, 0]
+    expected = torch.cat([look(ensemble, one)["output"][0, :, -1] for one in alone(CLEAN)])
+    torch.testing.assert_close(found, expected)
+
+
+class Unnamed(nn.Module):
+    """A causal sum whose submodules have no names of axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.split = nn.Embedding(11, 4), nn.Unflatten(-1, (2, 2))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        summed: Tensor = self.split(self.embed(inputs).cumsum(dim=1)).flatten(2)
+        return summed
+
+
+def test_positions_without_a_name_are_no_place_for_a_mean():
+    model, mean = Unnamed(), Intervention(site="split", rule="mean")
+    with pytest.raises(SpecError, match=r"interventions\.0\.rule: site 'split' has axes without names"):
+        look(model, padded(CLEAN), "split", mean)
+    axes = {"split": ("batch", "position", "head", "width")}
+    found = look(model, padded(CLEAN), "split", mean, axes=axes)["split"][0]
+    sums = [model.embed(one)[0].cumsum(dim=0).reshape(-1, 2, 2) for one in alone(CLEAN)]
+    for at in range(6):
+        expected = torch.stack([one[at] for one in sums if len(one) > at]).mean(dim=0)
+        torch.testing.assert_close(found[at < LENGTHS, at], expected.expand(int((at < LENGTHS).sum()), -1, -1))
+
+
+FULL = Padded(CLEAN, torch.full((5,), 6))
+SWAP = Intervention(site="blocks.0.attn.hook_z", rule="patch")
+UNEVEN = [
+    ("post", lambda model: patch(model, FULL, padded(CORRUPTED), *ANSWERS),
+     r"corrupted\.lengths: differ from those of their partners"),
+    ("post", lambda model: patch(model, padded(CLEAN), Padded(CORRUPTED, FULL.lengths), *ANSWERS),
+     r"corrupted\.lengths: differ from those of their partners"),
+    ("post", lambda model: look(model, padded(CLEAN), [], SWAP, patch_inputs=Padded(CLEAN, LENGTHS.flip(0))),
+     r"patch_inputs\.lengths: differ from those of their partners"),
+    ("no-mask", lambda model: look(model, padded(CLEAN), "blocks.0.attn.hook_pattern"),
+     r"inputs: have different lengths, .* padding behind it; give sequences of one"),
+    ("no-mask", lambda model: patch(model, padded(CLEAN), padded(CORRUPTED), *ANSWERS),
+     r"clean: have different lengths"),
+    ("post", lambda model: effects(model, CLEAN, CLEAN[:, -1:], ZERO, 3),
+     r"^over: int is not a list; give names of axes"),
+]  # fmt: skip
 
 
 @pytest.mark.untyped
-def test_sweep_over_something_else(ensemble):
-    with pytest.raises(SpecError, match=r"^over: int is not a list; give names of axes"):
-        effects(ensemble, INPUTS, INPUTS[:, -1:], ZERO, 3)
+@pytest.mark.parametrize(("form", "ask", "message"), UNEVEN)
+def test_lengths_and_sweeps_that_do_not_fit_are_named(form, ask, message):
+    with pytest.raises(SpecError, match=message):
+        ask(drawn(FORMS[form]))
+
+
+def test_sequences_of_one_length_are_whole_and_outputs_that_are_no_numbers_no_padding_that_is_read():
+    assert look(drawn(FORMS["no-mask"]), FULL, "blocks.0.attn.hook_pattern").lengths is None
+    ensemble = drawn(BASE)
+    broken = ensemble.with_weights({name: value * float("nan") for name, value in ensemble.weights.items()})
+    assert look(broken, padded(CLEAN))["output"].isnan().all()

@@ -5,20 +5,8 @@ import torch
 
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Intervention, Operand
-from tests.lens.hand_built import (
-    KEYS,
-    LENGTH,
-    PATTERN_0,
-    PATTERN_1,
-    PREDICTED,
-    VOCABULARY,
-    blank,
-    carrying,
-    is_near,
-    known_pattern,
-    predicted,
-    tokens,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import LENGTH, PATTERN_0, PATTERN_1, PREDICTED, is_near, known_pattern, predicted, tokens
 
 LAST_STREAM = "blocks.1.hook_resid_post"
 
@@ -26,17 +14,13 @@ LAST_STREAM = "blocks.1.hook_resid_post"
 class TestRules:
     def test_hand_built_model_predicts_the_key(self, solver):
         assert is_near(predicted(solver), known_pattern() @ tokens())
-        assert predicted(solver)[:, -1].argmax(dim=-1).tolist() == KEYS[:, 0].tolist()
+        assert predicted(solver)[:, -1].argmax(dim=-1).tolist() == hand_built.KEYS[:, 0].tolist()
 
-    def test_zeroing_the_shifting_head_leaves_the_mean_of_the_tokens(self, solver):
+    def test_zeroing_heads_leaves_the_mean_nothing_or_all_by_what_they_do(self, solver):
         output = predicted(solver, Intervention(site=PATTERN_0, where={"head": 0}, rule="zero"))
         assert is_near(output, tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1))
-
-    def test_zeroing_the_broadcasting_head_leaves_nothing(self, solver):
         output = predicted(solver, Intervention(site=PATTERN_1, where={"head": 0}, rule="zero"))
         assert torch.equal(output, torch.zeros_like(output))
-
-    def test_zeroing_an_idle_head_does_not_matter(self, solver):
         output = predicted(solver, Intervention(site=PATTERN_1, where={"head": [1, 2]}, rule="zero"))
         assert torch.equal(output, predicted(solver))
 
@@ -53,20 +37,20 @@ class TestRules:
         expected[[0, 3, 4]] *= 0.5
         assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
-    def test_scale_by_values_with_axes(self, solver):
+    def test_scale_by_values_with_axes_add_along_one_and_replace_by_a_number(self, solver):
         factors = torch.arange(1.0, LENGTH + 1)
         change = Intervention(site=PATTERN_1, rule="scale", operand=Operand(values=factors, axes=("query",)))
         assert is_near(predicted(solver, change), (known_pattern() * factors.unsqueeze(-1)) @ tokens())
-
-    def test_add_along_one_axis(self, solver):
-        bias = torch.arange(VOCABULARY) / 8
+        bias = torch.arange(hand_built.VOCABULARY) / 8
         change = Intervention(site="hook_logits", rule="add", operand=Operand(values=bias, axes=("output",)))
         assert is_near(predicted(solver, change), known_pattern() @ tokens() + bias)
+        output = predicted(solver, Intervention(site="hook_logits", where={"output": 3}, rule="replace", operand=7))
+        assert bool((output[..., 3] == 7).all())
 
     @pytest.mark.parametrize("batch_size", [2, 100])
     def test_replace_by_one_pattern_per_sequence(self, batch_size):
-        model = blank(layers=2)
-        carrying(model, 1, 0, range(VOCABULARY), PREDICTED)
+        model = hand_built.blank(layers=2)
+        hand_built.carrying(model, 1, 0, range(hand_built.VOCABULARY), PREDICTED)
         pattern = known_pattern()
         # axes in another order than the site's, for some sequences only
         operand = Operand(values=pattern[[5, 1]].permute(2, 0, 1), axes=("key", "batch", "query"))
@@ -74,10 +58,6 @@ class TestRules:
         expected = tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1)
         expected[[5, 1]] = (pattern @ tokens())[[5, 1]]
         assert is_near(predicted(model, change, batch_size=batch_size), expected)
-
-    def test_replace_by_a_number(self, solver):
-        output = predicted(solver, Intervention(site="hook_logits", where={"output": 3}, rule="replace", operand=7))
-        assert bool((output[..., 3] == 7).all())
 
     @pytest.mark.parametrize("batch_size", [1, 4, 100])
     def test_mean_is_over_all_sequences(self, solver, batch_size):
@@ -129,13 +109,11 @@ class TestData:
     def test_survives_json(self, change):
         assert Intervention.parse(json.loads(change.model_dump_json())) == change
 
-    def test_operands_compare_by_value(self):
+    def test_operands_compare_by_value_and_do_not_follow_the_tensor_they_were_made_of(self):
         assert Operand(values=[1, 2], axes=("key",)) == Operand(values=torch.tensor([1.0, 2.0]), axes=("key",))
         assert Operand(values=[1, 2], axes=("key",)) != Operand(values=[1, 3], axes=("key",))
         assert Operand(values=[1, 2], axes=("key",)) != Operand(values=[1, 2], axes=("query",))
         assert len({Operand(values=[1, 2], axes=("key",)), Operand(values=[1, 2], axes=("key",))}) == 1
-
-    def test_operand_does_not_follow_the_tensor_it_was_made_of(self):
         values = torch.zeros(2)
         operand = Operand(values=values, axes=("key",))
         values += 1
@@ -151,10 +129,8 @@ MISTAKES = [
     ({"rule": "zero", "where": {"head": "one"}}, "where.head: input should be a valid tuple, got 'one'"),
     ({"rule": "project_out", "operand": 1}, "needs a direction"),
     ({"rule": "project_out", "operand": {"values": [0, 0], "axes": ["width"]}}, "a direction of length 0"),
-    (
-        {"rule": "project_out", "where": {"width": 1}, "operand": {"values": [1, 0], "axes": ["width"]}},
-        "cannot project along 'width'",
-    ),
+    ({"rule": "project_out", "where": {"width": 1}, "operand": {"values": [1, 0], "axes": ["width"]}},
+     "cannot project along 'width'"),
     ({"rule": "add", "operand": {"values": [[1], [2, 3]], "axes": ["key"]}}, "nested lists of numbers with one shape"),
     ({"rule": "add", "operand": {"values": [1, 2], "axes": ["key", "query"]}}, "are not the axes of values of shape"),
     ({"rule": "add", "operand": [1, 2]}, "operand: has no names for the axes of its shape (2,); write Operand(values="),
@@ -167,11 +143,9 @@ MISTAKES = [
     ({"rule": "zero", "at": {"query": [[0], [1, 2]]}}, "at.query: has more places in some sequences"),
     ({"rule": "zero", "at": {"query": "last"}}, "at.query"),
     ({"rule": "zero", "at": {"query": [[0], [-1]]}}, "at.query: lacks a place in some sequences"),
-    (
-        {"rule": "project_out", "at": {"key": [0]}, "operand": {"values": [1.0], "axes": ["key"]}},
-        "cannot project along 'key'",
-    ),
-]
+    ({"rule": "project_out", "at": {"key": [0]}, "operand": {"values": [1.0], "axes": ["key"]}},
+     "cannot project along 'key'"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("fields", "message"), MISTAKES)

@@ -58,7 +58,7 @@ class TestOutput:
         with pytest.raises(SiteError, match="unknown site 'output'"):
             record["output"]
 
-    def test_and_then_the_logits_of_the_last_position_alone_are_computed(self):
+    def test_logits_are_computed_at_the_last_position_alone_or_where_they_are_recorded(self):
         model = Wide()
         zero = Intervention(site="middle", where={"position": 1}, rule="mean")
         record = look(model, INPUTS, ["middle"], [zero], output=False)
@@ -66,18 +66,10 @@ class TestOutput:
         expected = model.embed.detach()[INPUTS].cumsum(dim=1)
         expected[:, 1] = expected[:, 1].mean(dim=0)
         assert torch.allclose(record["middle"][0], expected)
-
-    def test_all_logits_are_computed_where_they_are_recorded_or_changed(self):
         model = Wide()
         record = look(model, INPUTS, ["hook_logits"], output=False)
         assert set(model.computed) == {6}
         assert torch.equal(record["hook_logits"][0], model.expected())
-
-    def test_nothing_to_record(self, ensemble):
-        with pytest.raises(SpecError, match="record: leaves nothing to record without the output; name a site"):
-            look(ensemble, INPUTS, output=False)
-        with pytest.raises(SpecError, match="positions: leaves nothing to record without the output"):
-            look(ensemble, INPUTS, [PATTERNS], positions=torch.tensor([1]), output=False)
 
 
 class TestPositions:
@@ -130,7 +122,7 @@ class TestPositions:
 
 
 class TestSequencesAtATime:
-    def test_are_as_many_as_fit(self, monkeypatch):
+    def test_are_as_many_as_fit_and_more_without_the_logits(self, monkeypatch):
         model = Wide()
         largest = 6 * 50 * 8  # the logits of one sequence, in float64
         for room, expected in ((4 * largest * 3, [3, 3, 1]), (4 * largest * 3 - 1, [2, 2, 2, 1]), (1, [1] * 7)):
@@ -138,8 +130,6 @@ class TestSequencesAtATime:
             model.sequences.clear()
             assert torch.allclose(look(model, INPUTS)["output"][0], model.expected())
             assert model.sequences == [1, *expected]  # the first pass takes the sizes
-
-    def test_more_fit_without_the_logits(self, monkeypatch):
         model = Wide()
         monkeypatch.setattr(first_sequence, "WORKING_BYTES", 4 * (6 * 50 * 8))
         look(model, INPUTS, ["middle"], output=False)
@@ -201,12 +191,9 @@ class TestParts:
         monkeypatch.setattr(first_sequence, "WORKING_BYTES", (4 + 1) * (6 * 50 * 8) * 2 + 2 * (6 * 4 * 8))
         assert [len(part.inputs) for part in look_by_parts(model, INPUTS, ["middle"])] == [2, 2, 2, 1]
 
-    def test_leave_gradients_on_between_them(self, ensemble):
+    def test_leave_gradients_on_and_end_with_the_check_of_the_interventions(self, ensemble):
         for part in look_by_parts(ensemble, INPUTS, [PATTERNS], batch_size=4):
-            assert torch.is_grad_enabled()
-            assert len(part.inputs) in (3, 4)
-
-    def test_end_with_the_check_of_the_interventions(self, ensemble):
+            assert torch.is_grad_enabled() and len(part.inputs) in (3, 4)
         idle = Intervention(site="blocks.0.attn.hook_pattern", where={"query": 0, "key": 1}, rule="zero")
         with pytest.raises(SiteError, match="changed nothing"):
             list(look_by_parts(ensemble, INPUTS, interventions=[idle], batch_size=3))
@@ -243,13 +230,11 @@ class TestValuesThatAreNotRead:
         with pytest.raises(SiteError, match=r"candidates\.off\.0: the model does not read"):
             look(Users(), INPUTS, candidates={"on": [], "off": [self.HEAD]})
 
-    def test_may_be_changed_where_that_is_allowed(self):
+    def test_may_be_changed_where_that_is_allowed_and_what_counts_for_nothing_is_read(self):
         allowed = self.HEAD.replace(may_do_nothing=True)
         record = look(Users(), INPUTS, ["attention[1]"], [allowed])
         assert torch.equal(record["output"], look(Users(), INPUTS)["output"])
         assert not record["attention[1]"][:, :, 0].any()
-
-    def test_a_value_that_counts_for_nothing_is_read_all_the_same(self):
         module = Users()
         change = Intervention(site="picked[1]", where={"axis_3": 2}, rule="add", operand=1.0)
         assert torch.equal(look(module, INPUTS, interventions=[change])["output"], look(module, INPUTS)["output"])
@@ -292,6 +277,16 @@ class TestValuesThatAreNotRead:
         plain = look(Logits(), INPUTS)["output"]
         changed = look(Logits(), INPUTS, interventions=[Intervention(site=f"{site}[0]", rule="zero")])["output"]
         assert (plain - changed).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [({}, "record: leaves nothing to record without the output; name a site"),
+     ({"record": [PATTERNS], "positions": [1]}, "positions: leaves nothing to record without the output")],
+)  # fmt: skip
+def test_nothing_to_record(ensemble, given, message):
+    with pytest.raises(SpecError, match=message):
+        look(ensemble, INPUTS, output=False, **given)
 
 
 def test_a_record_beyond_the_memory_is_refused_before_it_is_made(ensemble, monkeypatch):

@@ -48,15 +48,13 @@ class TestEnsembles:
             for site, value in seen.items():
                 assert torch.allclose(record[site][member], value, atol=1e-6)
 
-    def test_axes(self, ensemble):
+    def test_axes_and_print(self, ensemble):
         record = look(ensemble, INPUTS, record=["blocks.1.attn.hook_pattern"])
         assert record.axes("blocks.1.attn.hook_pattern") == ("member", "batch", "head", "query", "key")
         assert record.axes("output") == ("member", "batch", "position", "output")
         assert record["blocks.1.attn.hook_pattern"].shape == (3, 7, 2, 6, 6)
         assert len(record) == 2
         assert "blocks.1.attn.hook_pattern: member 3, batch 7, head 2, query 6, key 6" in repr(record)
-
-    def test_sites_of_several_layers_print_as_one_line(self, ensemble):
         record = look(ensemble, INPUTS, record=[PATTERNS, "blocks.1.hook_resid_pre"])
         assert repr(record).splitlines() == [
             "Record",
@@ -96,19 +94,15 @@ class TestEnsembles:
         changed = look(ensemble, INPUTS, after, change, batch_size=2)
         assert torch.allclose(changed[after], stream[[0, 2, 1]], atol=1e-6)
 
-    def test_recorded_after_the_intervention(self, ensemble):
+    def test_recorded_after_the_intervention_which_may_act_on_some_members_alone(self, ensemble):
         change = Intervention(site="blocks.0.attn.hook_pattern", where={"head": 1}, rule="zero")
         pattern = look(ensemble, INPUTS, record=[PATTERNS], interventions=[change])["blocks.0.attn.hook_pattern"]
         assert pattern[:, :, 1].abs().sum() == 0
         assert pattern[:, :, 0].sum().item() == pytest.approx(3 * 7 * 6)
-
-    def test_an_intervention_may_act_on_some_members_alone(self, ensemble):
         factors = Operand(values=[1, 0, 1], axes=("member",))
         change = Intervention(site="hook_logits", rule="scale", operand=factors)
-        output = look(ensemble, INPUTS, interventions=[change])["output"]
-        plain = look(ensemble, INPUTS)["output"]
-        assert torch.equal(output[[0, 2]], plain[[0, 2]])
-        assert output[1].abs().sum() == 0
+        output, plain = look(ensemble, INPUTS, interventions=[change])["output"], look(ensemble, INPUTS)["output"]
+        assert torch.equal(output[[0, 2]], plain[[0, 2]]) and output[1].abs().sum() == 0
 
     def test_weights_and_mode_stay_as_they_are(self, ensemble):
         ensemble = replace(ensemble, template=SPEC.build(SHAPE))  # one with weights of its own
@@ -135,24 +129,20 @@ class TestCandidates:
         assert record.candidates == ("full", "no head", "low rank", "both")
         assert record.axes("output") == ("member", "candidate", "batch", "position", "output")
         changes = {
-            "full": {},
-            "no head": {"interventions": self.ZERO},
-            "low rank": {"edits": edit},
+            "full": {}, "no head": {"interventions": self.ZERO}, "low rank": {"edits": edit},
             "both": {"interventions": self.ZERO, "edits": edit},
-        }
+        }  # fmt: skip
         for name, change in changes.items():
             one, expected = record.candidate(name), look(ensemble, INPUTS, record=[PATTERNS], **change)
             assert one.axes("output") == expected.axes("output")
             for site in expected:
                 assert torch.allclose(one[site], expected[site], atol=1e-6)
 
-    def test_removed_block_writes_nothing(self, ensemble):
+    def test_removed_block_writes_nothing_and_common_changes_hold_for_all(self, ensemble):
         site, candidates = "blocks.1.hook_mlp_out", {"full": [], "dropped": [Remove(weight="blocks.1.mlp")]}
         record = look(ensemble, INPUTS, site, candidates=candidates)
         assert record.candidate("dropped")[site].abs().sum() == 0
         assert record.candidate("full")[site].abs().sum() > 0
-
-    def test_common_changes_hold_for_all(self, ensemble):
         double = Intervention(site="hook_logits", rule="scale", operand=2)
         one_more = Intervention(site="hook_logits", rule="add", operand=1)
         record = look(ensemble, INPUTS, interventions=[double], candidates={"plain": [], "more": [one_more]})
@@ -160,55 +150,26 @@ class TestCandidates:
         assert torch.allclose(record["output"][:, 0], 2 * plain)
         assert torch.allclose(record["output"][:, 1], 2 * plain + 1)
 
-    def test_a_candidate_that_changes_nothing_is_named(self, ensemble):
-        idle = Intervention(site="blocks.0.attn.hook_pattern", where={"query": 0, "key": 1}, rule="zero")
-        with pytest.raises(SiteError, match=r"candidates\.idle\.0 \(zero blocks.0.attn.hook_pattern query=0 key=1\)"):
-            look(ensemble, INPUTS, candidates={"full": [], "idle": [idle]})
 
-    def test_unknown_weights_and_candidates_are_named(self, ensemble):
-        with pytest.raises(SpecError, match="candidates: none is given"):
-            look(ensemble, INPUTS, candidates={})
-        with pytest.raises(SpecError, match="unknown weight"):
-            look(ensemble, INPUTS, edits=[Remove(weight="blocks.7.mlp")])
-        record = look(ensemble, INPUTS, candidates={"full": []})
-        with pytest.raises(SpecError, match="candidate: unknown candidate 'ful'; did you mean 'full'"):
-            record.candidate("ful")
+def test_site_that_is_not_visited_or_twice():
+    class Odd(Model):
+        def __init__(self):
+            super().__init__()
+            self.sites = {name: Site(name, ("batch", "width")) for name in ("twice", "never")}
 
+        def initialise(self, generator):
+            pass
 
-class TestErrors:
-    def test_misspelled_site(self, ensemble):
-        with pytest.raises(SiteError, match=r"record\.1: unknown site 'blocks.0.hook_resid_pots'; did you mean"):
-            look(ensemble, INPUTS, record=[PATTERNS, "blocks.0.hook_resid_pots"])
-        with pytest.raises(SiteError, match=r"unknown site 'blocks\.0\.atn\.\*'"):
-            look(ensemble, INPUTS, record=["blocks.0.atn.*"])
-        with pytest.raises(SiteError, match="unknown site 'hook_logits'"):
-            look(ensemble, INPUTS)["hook_logits"]
+        def forward(self, inputs, positions=None, tap=identity_tap):
+            return tap("twice", tap("twice", inputs)).unsqueeze(1)
 
-    def test_nothing_to_look_at(self, ensemble):
-        with pytest.raises(SpecError, match="inputs: holds no sequence"):
-            look(ensemble, INPUTS[:0])
-        with pytest.raises(SpecError, match="batch_size: 0"):
-            look(ensemble, INPUTS, batch_size=0)
-
-    def test_site_that_is_not_visited_or_twice(self):
-        class Odd(Model):
-            def __init__(self):
-                super().__init__()
-                self.sites = {name: Site(name, ("batch", "width")) for name in ("twice", "never")}
-
-            def initialise(self, generator):
-                pass
-
-            def forward(self, inputs, positions=None, tap=identity_tap):
-                return tap("twice", tap("twice", inputs)).unsqueeze(1)
-
-        inputs = torch.ones(2, 3)
-        with pytest.raises(SiteError, match="site 'never' was not visited"):
-            look(Odd(), inputs, record=["never"])
-        with pytest.raises(SiteError, match="site 'twice' is visited twice"):
-            look(Odd(), inputs, record=["twice"])
-        with pytest.raises(SiteError, match=r"interventions.0 \(zero never\) never fired"):
-            look(Odd(), inputs, interventions=[Intervention(site="never", rule="zero")])
+    inputs = torch.ones(2, 3)
+    with pytest.raises(SiteError, match="site 'never' was not visited"):
+        look(Odd(), inputs, record=["never"])
+    with pytest.raises(SiteError, match="site 'twice' is visited twice"):
+        look(Odd(), inputs, record=["twice"])
+    with pytest.raises(SiteError, match=r"interventions.0 \(zero never\) never fired"):
+        look(Odd(), inputs, interventions=[Intervention(site="never", rule="zero")])
 
 
 class Users(nn.Module):
@@ -251,37 +212,19 @@ class TestUsersModule:
         assert record.axes("embed") == ("member", "batch", "position", "width")
         assert record.axes("attention[1]") == ("member", "batch", "head", "query", "key")
 
-    def test_is_changed(self, module):
+    def test_is_changed_and_leaves_no_hook_behind(self, module):
         silent = Intervention(site="attention[0]", rule="zero")
         record = look(module, INPUTS, record=["attention[0]"], interventions=[silent])
         with torch.no_grad():
             expected = 2 * module.output(module.embed(INPUTS))
         assert torch.allclose(record["output"][0], expected, atol=1e-6)
         assert record["attention[0]"].abs().sum() == 0
-
-    def test_leaves_no_hook_behind_and_keeps_the_mode(self, module):
         look(module, INPUTS, record=["embed"])
         with pytest.raises(SiteError):
             look(module, INPUTS, record=["embed", "idle"])
         assert all(not part._forward_hooks for part in module.modules())
         assert module.training
         assert module.drop.training
-
-    def test_errors(self, module):
-        with pytest.raises(SiteError, match=r"unknown site 'atention'; did you mean 'attention'"):
-            look(module, INPUTS, record=["atention"])
-        with pytest.raises(SiteError, match=r"site 'attention' returns a tuple.*'attention\[0\]'"):
-            look(module, INPUTS, record=["attention"])
-        with pytest.raises(SiteError, match=r"has no element 2"):
-            look(module, INPUTS, record=["attention[2]"])
-        with pytest.raises(SiteError, match="site 'idle' was not visited"):
-            look(module, INPUTS, record=["idle"])
-        with pytest.raises(SiteError, match="does not fit its axes"):
-            look(module, INPUTS, record=["embed"], axes={"embed": ("batch", "width")})
-        with pytest.raises(SiteError, match="axes: unknown site 'embd'; did you mean 'embed'"):
-            look(module, INPUTS, record=["embed"], axes={"embd": ("batch", "position", "width")})
-        with pytest.raises(SpecError, match=r"where.head: unknown axis of embed: 'head'"):
-            look(module, INPUTS, interventions=[Intervention(site="embed", where={"head": 0}, rule="zero")])
 
     def test_batch_that_is_not_first(self):
         class Swapped(nn.Module):
@@ -296,32 +239,19 @@ class TestUsersModule:
             look(Swapped(), torch.ones(7, 3, 2), record=["inner"])
         assert torch.equal(look(Swapped(), torch.ones(7, 3, 2))["output"][0], torch.ones(7, 3, 2))
 
-    def test_vectors_take_the_precision_of_the_weights(self):
+    def test_vectors_take_the_precision_of_the_weights_and_values_changed_in_place_are_recorded_as_they_were(self):
         module = nn.Sequential(nn.Linear(2, 3)).double()
         record = look(module, torch.ones(4, 5, 2), record=["0"])
         assert record["output"].dtype == torch.float64
         assert torch.equal(record["0"], record["output"])
 
-    def test_value_changed_in_place_afterwards_is_recorded_as_it_was(self):
-        class InPlace(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.inner = nn.Identity()
-
+        class InPlace(nn.Identity):
             def forward(self, inputs):
-                return self.inner(inputs * 1).zero_()
+                return inputs.zero_()
 
-        record = look(InPlace(), torch.ones(1, 2, 2), record=["inner"])
-        assert record["inner"].sum() == 4
+        record = look(nn.Sequential(nn.Tanh(), InPlace()), torch.ones(1, 2, 2), record=["0"])
+        assert record["0"].sum().item() == pytest.approx(4 * torch.ones(()).tanh().item())
         assert record["output"].sum() == 0
-
-    def test_module_that_returns_no_tensor(self):
-        class Pair(nn.Module):
-            def forward(self, inputs):
-                return inputs, inputs
-
-        with pytest.raises(SpecError, match="model: returns a tuple, not a tensor"):
-            look(Pair(), torch.ones(1, 2, 2))
 
 
 @pytest.mark.cuda
@@ -351,3 +281,51 @@ def test_hooks_of_a_module_see_and_replace_values(ensemble):
     assert torch.equal(model(INPUTS), plain) and not torch.allclose(plain, expected["output"][1], atol=1e-3)
     with pytest.raises(SpecError, match=r"hooks: unknown site 'blocks.0.hook_resid_pe'; did you mean"):
         model.hooks({"blocks.0.hook_resid_pe": torch.zeros_like}).__enter__()
+
+
+class Pair(nn.Module):
+    def forward(self, inputs):
+        return inputs, inputs
+
+
+IDLE = Intervention(site="blocks.0.attn.hook_pattern", where={"query": 0, "key": 1}, rule="zero")
+REFUSED = [
+    ({"record": [PATTERNS, "blocks.0.hook_resid_pots"]},
+     r"record\.1: unknown site 'blocks.0.hook_resid_pots'; did you mean"),
+    ({"record": ["blocks.0.atn.*"]}, r"unknown site 'blocks\.0\.atn\.\*'"),
+    ({"inputs": INPUTS[:0]}, "inputs: holds no sequence"),
+    ({"batch_size": 0}, "batch_size: 0"),
+    ({"candidates": {"full": [], "idle": [IDLE]}},
+     r"candidates\.idle\.0 \(zero blocks.0.attn.hook_pattern query=0 key=1\)"),
+    ({"candidates": {}}, "candidates: none is given"),
+    ({"edits": [Remove(weight="blocks.7.mlp")]}, "unknown weight"),
+    ({"model": Pair(), "inputs": torch.ones(1, 2, 2)}, "model: returns a tuple, not a tensor"),
+]  # fmt: skip
+REFUSED_OF_A_MODULE = [
+    ({"record": ["atention"]}, r"unknown site 'atention'; did you mean 'attention'"),
+    ({"record": ["attention"]}, r"site 'attention' returns a tuple.*'attention\[0\]'"),
+    ({"record": ["attention[2]"]}, r"has no element 2"),
+    ({"record": ["idle"]}, "site 'idle' was not visited"),
+    ({"record": ["embed"], "axes": {"embed": ("batch", "width")}}, "does not fit its axes"),
+    ({"record": ["embed"], "axes": {"embd": ("batch", "position", "width")}},
+     "axes: unknown site 'embd'; did you mean 'embed'"),
+    ({"interventions": [Intervention(site="embed", where={"head": 0}, rule="zero")]},
+     r"where.head: unknown axis of embed: 'head'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "message"),
+    [*((None, *one) for one in REFUSED), *((Users(), *one) for one in REFUSED_OF_A_MODULE)],
+)
+def test_what_cannot_be_looked_at_is_named(ensemble, model, given, message):
+    with pytest.raises((SiteError, SpecError), match=message):
+        look(**{"model": model or ensemble, "inputs": INPUTS, **given})
+
+
+def test_what_a_record_lacks_is_named(ensemble):
+    record = look(ensemble, INPUTS, candidates={"full": []})
+    with pytest.raises(SiteError, match="unknown site 'hook_logits'"):
+        _ = record["hook_logits"]
+    with pytest.raises(SpecError, match="candidate: unknown candidate 'ful'; did you mean 'full'"):
+        record.candidate("ful")

@@ -7,27 +7,8 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import Intervention, look, shift_pattern
-from tests.lens.hand_built import (
-    ANCHOR,
-    ANCHORS,
-    BROUGHT,
-    INPUTS,
-    LENGTH,
-    PATTERN_0,
-    PATTERN_1,
-    ROWS,
-    SHARP,
-    TOKEN,
-    blank,
-    carrying,
-    everywhere,
-    is_near,
-    known_pattern,
-    matching,
-    predicted,
-    tokens,
-    where,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHORS, INPUTS, LENGTH, PATTERN_0, ROWS, is_near, known_pattern, predicted, tokens
 
 
 def sources_of(output, clean):
@@ -40,24 +21,25 @@ def sources_of(output, clean):
 class TestOwnPlaces:
     @pytest.mark.parametrize("batch_size", [1, 4, 100])
     def test_one_place_for_each_sequence(self, solver, batch_size):
-        change = Intervention(site=PATTERN_1, where={"head": 0}, at={"query": ANCHORS}, rule="zero")
+        change = Intervention(site=hand_built.PATTERN_1, where={"head": 0}, at={"query": ANCHORS}, rule="zero")
         expected = known_pattern() @ tokens()
         expected[ROWS, ANCHORS] = 0
         assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
-    def test_several_places(self, solver):
+    def test_several_places_and_two_axes_at_once(self, solver):
         places = torch.stack([ANCHORS, torch.full_like(ANCHORS, LENGTH - 1)], dim=1)
-        change = Intervention(site=PATTERN_1, at={"query": places}, where={"head": 0}, rule="scale", operand=3)
+        change = Intervention(
+            site=hand_built.PATTERN_1, at={"query": places}, where={"head": 0}, rule="scale", operand=3
+        )
         pattern = known_pattern()
         pattern[ROWS, ANCHORS] *= 3
         pattern[:, -1] *= 3
         assert is_near(predicted(solver, change), pattern @ tokens())
-
-    def test_two_axes_at_once(self, solver):
         last = torch.full((len(INPUTS), 2), LENGTH - 1) - torch.tensor([0, 1])
         change = Intervention(
-            site=PATTERN_1, where={"head": 0}, at={"key": ANCHORS + 1, "query": last}, rule="replace", operand=0.25
-        )
+            site=hand_built.PATTERN_1, where={"head": 0}, at={"key": ANCHORS + 1, "query": last}, rule="replace",
+            operand=0.25,
+        )  # fmt: skip
         pattern = known_pattern()
         for b, anchor in enumerate(ANCHORS.tolist()):
             pattern[b, LENGTH - 2 :, anchor + 1] = 0.25
@@ -66,12 +48,9 @@ class TestOwnPlaces:
     @pytest.mark.parametrize("batch_size", [1, 4, 100])
     def test_some_sequences_and_an_operand_for_each(self, solver, batch_size):
         change = Intervention(
-            site="hook_logits",
-            where={"batch": [4, 1]},
-            at={"position": ANCHORS},
-            rule="add",
+            site="hook_logits", where={"batch": [4, 1]}, at={"position": ANCHORS}, rule="add",
             operand={"values": [10.0, 20.0], "axes": ["batch"]},
-        )
+        )  # fmt: skip
         expected = known_pattern() @ tokens()
         expected[4, ANCHORS[4]] += 10
         expected[1, ANCHORS[1]] += 20
@@ -102,10 +81,16 @@ class TestResample:
         for batch_size in (1, 4):
             assert torch.equal(sources_of(predicted(solver, change, batch_size=batch_size), clean), whole)
 
-    def test_seeds_differ(self, solver):
+    def test_seeds_differ_and_values_are_those_of_the_model_without_interventions(self, solver):
         clean = known_pattern() @ tokens()
         changes = [Intervention(site="hook_logits", rule="resample", seed=seed) for seed in range(6)]
         assert len({tuple(sources_of(predicted(solver, each), clean).tolist()) for each in changes}) > 1
+        changes = (
+            Intervention(site="hook_logits", rule="scale", operand=7),
+            Intervention(site="hook_logits", rule="resample", seed=0),
+        )
+        alone = predicted(solver, changes[1])
+        assert is_near(predicted(solver, *changes), alone)
 
     @pytest.mark.parametrize("batch_size", [1, 4, 100])
     def test_each_gives_what_stands_at_its_own_places(self, solver, batch_size):
@@ -119,17 +104,9 @@ class TestResample:
             expected[b, ANCHORS[b] + 1] = clean[others[b], ANCHORS[others[b]] + 1]
         assert is_near(predicted(solver, change, batch_size=batch_size), expected)
 
-    def test_is_of_the_model_without_interventions(self, solver):
-        changes = (
-            Intervention(site="hook_logits", rule="scale", operand=7),
-            Intervention(site="hook_logits", rule="resample", seed=0),
-        )
-        alone = predicted(solver, changes[1])
-        assert is_near(predicted(solver, *changes), alone)
-
 
 class TestPatch:
-    NEW = torch.tensor([next(token for token in TOKEN if token not in row) for row in INPUTS.tolist()])
+    NEW = torch.tensor([next(token for token in hand_built.TOKEN if token not in row) for row in INPUTS.tolist()])
 
     def patched_inputs(self):
         return INPUTS.scatter(1, (ANCHORS + 1).unsqueeze(1), self.NEW.unsqueeze(1))
@@ -141,12 +118,10 @@ class TestPatch:
         assert is_near(output, known_pattern() @ tokens(self.patched_inputs()))
         assert output[:, -1].argmax(dim=-1).tolist() == self.NEW.tolist()
 
-    def test_other_places_stay(self, solver):
+    def test_other_places_stay_and_one_head_alone(self, solver):
         change = Intervention(site="hook_embed", at={"position": ANCHORS}, rule="patch", may_do_nothing=True)
         output = predicted(solver, change, patch_inputs=self.patched_inputs())
         assert is_near(output, known_pattern() @ tokens())
-
-    def test_one_head_alone(self, solver):
         change = Intervention(site="blocks.1.attn.hook_z", where={"head": 0, "batch": [2]}, rule="patch")
         expected = known_pattern() @ tokens()
         expected[2] = (known_pattern() @ tokens(self.patched_inputs()))[2]
@@ -163,13 +138,15 @@ class TestShiftPattern:
                 assert operand.values[q, key] == (key == max(q - k, 0))
 
     def test_in_place_of_a_head_that_does_nothing(self, solver):
-        model = blank(layers=2)
-        carrying(model, 0, 0, TOKEN, BROUGHT)
-        matching(model, 1, 0, everywhere(), where(BROUGHT, ANCHOR))
+        model = hand_built.blank(layers=2)
+        hand_built.carrying(model, 0, 0, hand_built.TOKEN, hand_built.BROUGHT)
+        hand_built.matching(
+            model, 1, 0, hand_built.everywhere(), hand_built.where(hand_built.BROUGHT, hand_built.ANCHOR)
+        )
         change = Intervention(site=PATTERN_0, where={"head": 0}, rule="replace", operand=shift_pattern(LENGTH, 1))
         brought = look(model, INPUTS, record=["blocks.1.hook_resid_pre"], interventions=[change])
         expected = torch.cat([tokens()[:, :1], tokens()[:, :-1]], dim=1)
-        assert torch.equal(brought["blocks.1.hook_resid_pre"][0][..., list(BROUGHT)], expected)
+        assert torch.equal(brought["blocks.1.hook_resid_pre"][0][..., list(hand_built.BROUGHT)], expected)
 
     @pytest.mark.parametrize("k", [-1, 4])
     def test_no_shift_within_the_length(self, k):
@@ -177,18 +154,17 @@ class TestShiftPattern:
             shift_pattern(4, k)
 
 
-def test_scores_before_and_after_the_mask(solver):
+def test_scores_before_and_after_the_mask_behind_which_the_future_stays_hidden(solver):
     before, after = "blocks.1.attn.hook_attn_scores_unmasked", "blocks.1.attn.hook_attn_scores"
     record = look(solver, INPUTS, record=[before, after])
     expected = torch.zeros(len(INPUTS), LENGTH, LENGTH)
-    expected[ROWS, :, ANCHORS + 1] = SHARP  # every query asks for the token after the anchor, also those before it
+    expected[ROWS, :, ANCHORS + 1] = (
+        hand_built.SHARP
+    )  # every query asks for the token after the anchor, also those before it
     assert torch.allclose(record[before][0, :, 0], expected, atol=1e-3)
     future = torch.ones(LENGTH, LENGTH).triu(1).bool()
     assert (record[after][0, :, 0][:, future] == -torch.inf).all()
     assert torch.allclose(record[after][0, :, 0][:, ~future], expected[:, ~future], atol=1e-3)
-
-
-def test_changed_before_the_mask_the_future_stays_hidden(solver):
     change = Intervention(site="blocks.1.attn.hook_attn_scores_unmasked", where={"head": 0}, rule="zero")
     expected = tokens().cumsum(1) / torch.arange(1.0, LENGTH + 1).unsqueeze(-1)
     assert is_near(predicted(solver, change), expected)

@@ -44,13 +44,9 @@ def effects() -> list[dict[str, float]]:
             change = EMBEDDINGS[CORRUPTED[row]] - EMBEDDINGS[CLEAN[row]]
             d, m = float(change[1] @ read) / 2, float(change.mean(dim=0) @ read) / 2
             carried = {
-                "embed → logits": d,
-                "embed → 0.0.v": a * (1 + b) * m,
-                "embed → 1.0.v": b * m,
-                "0.0 → logits": a * m,
-                "0.0 → 1.0.v": a * b * m,
-                "1.0 → logits": b * (1 + a) * m,
-            }
+                "embed → logits": d, "embed → 0.0.v": a * (1 + b) * m, "embed → 1.0.v": b * m, "0.0 → logits": a * m,
+                "0.0 → 1.0.v": a * b * m, "1.0 → logits": b * (1 + a) * m,
+            }  # fmt: skip
             total = {edge: total.get(edge, 0.0) + value for edge, value in carried.items()}
         found.append(total)
     return found

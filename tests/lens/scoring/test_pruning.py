@@ -6,20 +6,12 @@ import torch
 from anchorlab.lens import Edge, prune_edges
 from anchorlab.tasks import TokenRetrieval
 from anchorlab.theory import retrieval_circuit
-from tests.lens.hand_built import (
-    ANCHOR,
-    INPUTS,
-    KEYS,
-    VOCABULARY,
-    identity_solver,
-    other_anchor,
-    stacked,
-    turned_solver,
-)
+from tests.lens import hand_built
+from tests.lens.hand_built import ANCHOR, INPUTS, KEYS, VOCABULARY, identity_solver, other_anchor, stacked
 from tests.lens.scoring.reference import BASE, Written, drawn, pairs
 
 
-def edges(text):
+def edges_in(text):
     return {Edge(*edge.split("→")) for edge in text.split()}
 
 
@@ -29,17 +21,17 @@ def test_finds_the_edges_that_a_solver_was_built_from():
     If the anchor moves, the broadcasting head finds another place; the tokens after both places are the same in both
     runs, so that the values need not be clean. If all tokens change, these are needed too.
     """
-    both = stacked(identity_solver(), turned_solver())
+    both = stacked(identity_solver(), hand_built.turned_solver())
     anchor = prune_edges(both, *other_anchor()[:4], threshold=0.1)
     for member, head in enumerate((0, 2)):
-        needed = edges(f"embed→0.{head}.v 0.{head}→1.{head}.k 1.{head}→logits")
+        needed = edges_in(f"embed→0.{head}.v 0.{head}→1.{head}.k 1.{head}→logits")
         assert {*anchor.circuit(0.1, member)} == needed
     others = torch.tensor([token for token in range(VOCABULARY) if token != ANCHOR])
     renamed = torch.arange(VOCABULARY).scatter(0, others, others.roll(4))
     inputs = renamed[INPUTS.roll(1, dims=0)]  # another place of the anchor, and other tokens around it
     everything = prune_edges(both, INPUTS, inputs, KEYS, renamed[KEYS], threshold=0.1)
     for member, head in enumerate((0, 2)):
-        needed = edges(f"embed→0.{head}.v embed→1.{head}.v 0.{head}→1.{head}.k 1.{head}→logits")
+        needed = edges_in(f"embed→0.{head}.v embed→1.{head}.v 0.{head}→1.{head}.k 1.{head}→logits")
         assert {*everything.circuit(0.1, member)} == needed
         kept = everything.values[member] >= 0.1
         assert [unit for unit, keep in zip(everything.units, kept, strict=True) if keep] == [
@@ -59,7 +51,7 @@ def test_finds_the_edges_of_a_chain_of_three_steps(metric):
     clean, corrupted = (task.sample("test", 30, seed) for seed in (0, 1))
     found = prune_edges(retrieval_circuit(task), clean, corrupted, threshold=0.01, metric=metric)
     layers = "embed→0.0.v embed→1.0.q 0.0→1.0.k embed→1.0.v 1.0→2.0.q 0.0→2.0.k 1.0→2.0.v 2.0→logits"
-    assert {*found.circuit(0.01)} == edges(layers)
+    assert {*found.circuit(0.01)} == edges_in(layers)
     assert len(found.edges) == 22
 
 
@@ -94,26 +86,13 @@ def test_equals_the_algorithm_written_out():
         assert found.edge_values[member].tolist() == pytest.approx([expected[edge] for edge in order], abs=1e-9)
 
 
-def test_every_member_keeps_the_edges_that_it_keeps_alone():
-    ensemble = drawn(BASE)
-    together = prune_edges(ensemble, *pairs(), threshold=0.005, batch_size=2)
-    for member in range(2):
-        alone = prune_edges(ensemble.select([member]), *pairs(), threshold=0.005)
-        assert alone.circuit(0.005) == together.circuit(0.005, member)
-        torch.testing.assert_close(alone.edge_values, together.edge_values[[member]], rtol=0, atol=1e-9)
-
-
-def test_edges_into_what_nothing_reads_cost_no_pass():
+def test_edges_into_what_nothing_reads_cost_no_pass_and_progress_counts_edges():
     """In the solver of one member nothing reads four of six heads, nor the queries of the others."""
-    found = prune_edges(identity_solver(), *other_anchor()[:4], threshold=0.1)
+    told = []
+    given = identity_solver(), *other_anchor()[:4]
+    found = prune_edges(*given, threshold=0.1, progress=lambda *each: told.append(each))
     logits, layer_1, layer_0 = 7, 3 * 4, 3 * 1  # of head 1.0 and of head 0.0 alone
     assert found.passes == (2 + logits + layer_1 + layer_0, 0)
-    everything = prune_edges(identity_solver(), *other_anchor()[:4], threshold=100.0)
-    assert everything.passes == (2 + logits, 0)
-    assert everything.circuit(100.0) == ()
-
-
-def test_progress_counts_edges():
-    told = []
-    prune_edges(identity_solver(), *other_anchor()[:4], threshold=0.1, progress=lambda *each: told.append(each))
     assert told == [(done, 52) for done in range(1, 53)]
+    everything = prune_edges(*given, threshold=100.0)
+    assert everything.passes == (2 + logits, 0) and everything.circuit(100.0) == ()

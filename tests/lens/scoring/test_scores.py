@@ -1,66 +1,191 @@
-"""The values that methods return: rankings, circuits, tables."""
+"""The values that methods return, controls, and agreement with a landscape."""
+
+from itertools import permutations
 
 import pytest
 import torch
+from torch import tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import Edge, Passes, Scores
-
-UNITS = ("embed", "0.0", "0.1", "1.0")
-EDGES = (
-    Edge("embed", "0.0.q"),
-    Edge("0.0", "1.0.k"),
-    Edge("0.1", "1.0.v"),
-    Edge("0.0", "logits"),
-    Edge("1.0", "logits"),
+from anchorlab.lens import Edge, Landscape, Passes, Scores, other_members, random_scores, score_edges, weight_norms
+from anchorlab.lens.scoring.agreement import (
+    agreement,
+    area_under_curve,
+    nearest_area,
+    nearest_area_by_chance,
+    rank_correlation,
+    recovered_at,
 )
+from anchorlab.models import FNNSpec, RecallSpec
+from anchorlab.training.ensemble import initialise
+from tests.lens.scoring import linear
+from tests.lens.scoring.reference import BASE, FORMS, SHAPE, drawn
+
+NAMES = ("embed", "0.0", "0.1", "1.0")
+EDGES = (
+    Edge("embed", "0.0.q"), Edge("0.0", "1.0.k"), Edge("0.1", "1.0.v"), Edge("0.0", "logits"), Edge("1.0", "logits"),
+)  # fmt: skip
 VALUES = torch.tensor([[0.5, 3.0, -1.0, -3.0, 2.0], [0.0, 0.25, 4.0, 0.0, 0.25]])
-FOUND = Scores.of_edges("hand", UNITS, EDGES, VALUES, Passes(2, 1))
+FOUND = Scores.of_edges("hand", NAMES, EDGES, VALUES, Passes(2, 1))
 
 
-def test_a_unit_has_the_largest_size_of_the_edges_that_leave_it():
+def test_scores_of_units_ranks_and_circuits():
     """Two edges of opposite signs leave unit 0.0, which a sum would cancel."""
     assert FOUND.values.tolist() == [[0.5, 3.0, 1.0, 2.0], [0.0, 0.25, 4.0, 0.25]]
-
-
-def test_ranks_by_size_and_ties_in_order():
     assert FOUND.ranking.tolist() == [[1, 3, 2, 0], [2, 1, 3, 0]]
-    signed = Scores("hand", UNITS, torch.tensor([[0.5, -3.0, 1.0, 2.0]]), Passes(0, 0))
+    signed = Scores("hand", NAMES, torch.tensor([[0.5, -3.0, 1.0, 2.0]]), Passes(0, 0))
     assert signed.ranking.tolist() == [[1, 3, 2, 0]]
-
-
-def test_a_circuit_has_the_edges_from_a_threshold_on():
     assert FOUND.circuit(2.0) == (EDGES[1], EDGES[3], EDGES[4])
     assert FOUND.circuit(0.25, member=1) == (EDGES[1], EDGES[2], EDGES[4])
     left = {edge.sender for edge in FOUND.circuit(2.0)}
-    assert left == {unit for unit, value in zip(UNITS, FOUND.values[0].tolist(), strict=True) if value >= 2.0}
+    assert left == {unit for unit, value in zip(NAMES, FOUND.values[0].tolist(), strict=True) if value >= 2.0}
 
 
-def test_named_units_in_any_order():
+def test_tables_and_named_units_in_any_order():
     assert FOUND.of(["1.0", "0.0"]).tolist() == [[2.0, 3.0], [0.25, 0.25]]
-
-
-def test_tables():
     assert FOUND.table.rows()[:2] == [(0, "embed", 0.5), (0, "0.0", 3.0)]
     assert FOUND.table.shape == (8, 3)
     assert FOUND.edge_table.rows()[8] == (1, "0.0 → logits", 0.0)
 
 
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (
-            lambda: Scores("random", UNITS, VALUES[:, :4], Passes(0, 0)).edge_table,
-            r"^edges: random scores no edges; use score_edges or prune_edges$",
-        ),
-        (lambda: FOUND.of(["0.0", "0.2"]), r"^units\.1: unknown unit '0\.2'; did you mean '0\.\d'\?$"),
-        (lambda: FOUND.circuit(1.0, member=2), r"^member: there is no member 2; choose from 0 to 1$"),
-        (
-            lambda: Scores("weight norms", UNITS, VALUES[:, :4], Passes(0, 0)).circuit(1.0),
-            r"^edges: weight norms scores no edges; use score_edges or prune_edges$",
-        ),
-    ],
-)
+# Controls: norms by hand, draws that repeat, and the scores of another member.
+def test_norms_of_merged_weights_and_of_weights_that_are_counts():
+    """Every weight 2 and every bias 3 of one head, 1 elsewhere: the norms are roots of counts."""
+    spec = FORMS["post-with-biases"]  # 2 heads of 6, width 8, hidden 9
+    ensemble = drawn(spec)
+    ones = {name: torch.ones_like(value) for name, value in ensemble.weights.items()}
+    for role in "QKV":
+        ones[f"blocks.1.attn.W_{role}"][1, :, 6:] = 2
+        ones[f"blocks.1.attn.b_{role}"][1, 6:] = 3
+    ones["blocks.1.attn.W_O"][1, 6:] = 2
+    found = weight_norms(ensemble.with_weights(ones))
+    plain, head = 4 * 8 * 6 + 3 * 6, 4 * 4 * 8 * 6 + 9 * 3 * 6
+    perceptron = 2 * 8 * 9 + 9 + 8
+    squares = torch.tensor([8 * 11 + 8 * 6, plain, plain, perceptron, plain, plain, perceptron]).repeat(2, 1)
+    squares[1, 5] = head
+    assert found.units == ("embed", "0.0", "0.1", "0.mlp", "1.0", "1.1", "1.mlp")
+    torch.testing.assert_close(found.values.square(), squares.double())
+    assert found.passes == (0, 0)
+    ensemble = initialise(RecallSpec(width=8), SHAPE, [0])
+    ones = ensemble.with_weights({name: torch.ones_like(value) for name, value in ensemble.weights.items()})
+    assert weight_norms(ones).of(["0.0"]).item() ** 2 == pytest.approx(2 * 64)
+
+
+def test_random_scores_repeat_and_differ():
+    ensemble = drawn(BASE, members=3)
+    found = random_scores(ensemble).values
+    assert found.shape == (3, 7) and torch.pdist(found).min() > 0.1
+    assert torch.equal(found, random_scores(ensemble).values)
+    assert torch.equal(found[:2], random_scores(ensemble.select([0, 1])).values)  # whoever the neighbours are
+    assert (found - random_scores(ensemble, seed=1).values).abs().min() > 1e-4
+    many = torch.cat([random_scores(ensemble, seed=seed).values.flatten() for seed in range(100)])
+    assert many.mean().item() == pytest.approx(0.5, abs=0.03)  # 2100 draws: 5 standard errors
+
+
+def test_other_members_hand_on_their_scores():
+    found = score_edges(linear.linear_members(), linear.CLEAN, linear.CORRUPTED, linear.RIGHT, linear.WRONG)
+    other = other_members(found)
+    assert torch.equal(other.values, found.values[[1, 0]]) and torch.equal(other.edge_values, found.edge_values[[1, 0]])
+    assert other.method == "edge attribution patching of another member"
+    three = other_members(random_scores(drawn(BASE, members=3)))
+    assert torch.equal(three.values, random_scores(drawn(BASE, members=3)).values[[2, 0, 1]])
+
+
+# Scores of rankings, on rankings and sets whose scores can be counted by hand.
+def chosen(*sets, units=4):
+    """Sets by their units' numbers, as membership."""
+    return torch.tensor([[unit in one for unit in range(units)] for one in sets])
+
+
+def test_area_is_the_share_of_pairs_in_order():
+    scores = tensor([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0], [2.0, 2.0, 2.0, 2.0], [4.0, 1.0, 3.0, 3.0]])
+    positive = chosen({0, 2}).expand(4, 4)
+    # pairs (0 or 2, 1 or 3): of four, the first ranking has 0>1, 0>3, 2>3; the last 0>1, 0>3, 2>1 and a tie
+    assert area_under_curve(scores, positive).tolist() == [0.75, 0.25, 0.5, 0.875]
+    assert area_under_curve(scores[:2], chosen(set(), {0, 1, 2, 3})).isnan().all()  # it needs both kinds
+
+
+def test_the_nearest_set_counts():
+    scores = tensor([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
+    sets = [chosen({2, 3}, {0, 1}), chosen({0}, {1}), chosen({0, 1, 2, 3})]
+    found = nearest_area(scores, sets)
+    assert found[:2].tolist() == pytest.approx([1.0, 1 / 3]) and found[2].isnan()
+
+
+def test_chance_is_the_mean_over_all_rankings():
+    """One of two units on its own suffices: enumerated over the 24 rankings."""
+    sets = [chosen({0}, {1}), chosen({0, 1})]
+    exact = [sum(max((3 - place.index(unit)) / 3 for unit in (0, 1)) for place in permutations(range(4))) / 24, 0.5]
+    found = nearest_area_by_chance(sets, torch.Generator().manual_seed(0))
+    assert found.tolist() == pytest.approx(exact, abs=0.03) and exact[0] > 0.7
+
+
+def test_rank_correlation_is_spearmans():
+    scores = tensor([[1.0, 2.0, 3.0], [10.0, 20.0, 15.0], [3.0, 2.0, 1.0], [1.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
+    values = tensor([[0.0, 5.0, 50.0]]).expand(5, 3)
+    found = rank_correlation(scores, values)
+    # 1 - 6 sum d^2 / (n (n^2 - 1)) without ties; with ranks 1.5, 1.5, 3 the covariance is 1.5 over sqrt(1.5 * 2)
+    assert found[:4].tolist() == pytest.approx([1.0, 0.5, -1.0, 1.5 / 3**0.5]) and found[4].isnan()
+
+
+def test_recovered_is_the_effect_of_the_highest_units():
+    """Unit 0 lowers the loss by 4, unit 1 by 2, unit 2 raises it by 1."""
+    loss = tensor([[10.0 - 4 * (subset & 1) - 2 * (subset >> 1 & 1) + (subset >> 2 & 1) for subset in range(8)]])
+    scores = tensor([[3.0, 1.0, 2.0]])
+    for size, share in enumerate([0.0, 4 / 5, 3 / 5, 1.0]):
+        assert recovered_at(scores, loss, tensor([size])).item() == pytest.approx(share)
+    assert recovered_at(tensor([[2.0, 1.0, 0.0]]), loss, tensor([2])).item() == pytest.approx(6 / 5)
+
+
+UNITS = ("0.0", "0.1", "0.mlp", "1.0")
+
+
+def pair_and_one():
+    """Two members: either of the first two units together with 1.0 removes a loss of 4; and 0.mlp alone one of 2."""
+    first = [4.0 - 4 * bool(subset & 8 and subset & 3) for subset in range(16)]
+    second = [2.0 - 2 * bool(subset & 4) for subset in range(16)]
+    loss = torch.tensor([first, second], dtype=torch.float64)
+    return Landscape(UNITS, loss, torch.full_like(loss, torch.nan))
+
+
+def said(*rows):
+    """Scores with a unit that the landscape lacks, and the units in another order."""
+    order = ("1.0", "embed", "0.0", "0.1", "0.mlp")
+    given = torch.tensor([[row.get(unit, 0.0) for unit in order] for row in rows])
+    return Scores("mine", order, given, Passes(3, 1))
+
+
+def test_a_method_that_finds_one_of_two_circuits_agrees():
+    """The Shapley values of the pair are 4/6 each and that of 1.0 is 4 * 2/3, so that only the pair is tied."""
+    scores = said({"1.0": -3.0, "0.0": 2.0, "0.1": 1.0, "embed": 9.0}, {"0.0": 3.0, "0.1": 2.0, "0.mlp": 1.0})
+    found = agreement(scores, pair_and_one())
+    first, second = found.rows(named=True)
+    assert (first["method"], first["member"], first["forward"], first["backward"]) == ("mine", 0, 3, 1)
+    assert (first["area"], first["size"], first["recovered"]) == (1.0, 2, pytest.approx(1.0))
+    # ranks of the scores 3, 2, 1, 4 and of the values 2.5, 2.5, 1, 4: covariance 4.5, variances 5 and 4.5
+    assert first["correlation"] == pytest.approx(4.5 / (5 * 4.5) ** 0.5)
+    # 0.mlp is below two of the three others
+    assert (second["area"], second["size"], second["recovered"]) == (pytest.approx(1 / 3), 1, 0.0)
+    assert second["area_by_chance"] == pytest.approx(0.5, abs=0.03) and 0.6 < first["area_by_chance"] < 0.8
+
+
+OTHER = initialise(FNNSpec(width=8), SHAPE, [0])
+REFUSED = [
+    *((lambda name=name, ask=ask: ask(Scores(name, NAMES, VALUES[:, :4], Passes(0, 0))),
+       rf"^edges: {name} scores no edges; use score_edges or prune_edges$")
+      for name, ask in (("random", lambda one: one.edge_table), ("weight norms", lambda one: one.circuit(1.0)))),
+    (lambda: FOUND.of(["0.0", "0.2"]), r"^units\.1: unknown unit '0\.2'; did you mean '0\.\d'\?$"),
+    (lambda: FOUND.circuit(1.0, member=2), r"^member: there is no member 2; choose from 0 to 1$"),
+    *((lambda control=control: control(OTHER), r"^model: is of type \w+; give a transformer, such as a decoder$")
+      for control in (weight_norms, random_scores)),
+    (lambda: other_members(random_scores(drawn(BASE, members=1))),
+     r"^scores: are of a single member; give scores of at least two$"),
+    (lambda: agreement(Scores("mine", ("0.0",), torch.ones(2, 1), Passes(1, 0)), pair_and_one()),
+     r"unknown unit .0\.1."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ask", "message"), REFUSED)
 def test_bad_questions(ask, message):
     with pytest.raises(SpecError, match=message):
         ask()

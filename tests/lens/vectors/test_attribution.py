@@ -159,6 +159,17 @@ def test_a_last_layer_norm_is_applied(pre_norm):
     assert torch.equal(depths[:, -1], record["output"])
 
 
+def test_one_vector_for_all_members_and_a_lens_without_projection():
+    model = members(DecoderSpec(layers=1, heads=2, width=8, head_width=4))
+    vector = torch.arange(8.0, dtype=torch.float64)
+    expected = vector @ model.weights["unembed.W_U"] + model.weights["unembed.b_U"]
+    assert unembed(model, vector).shape == (2, 11)
+    assert torch.allclose(unembed(model, vector), expected, atol=1e-12)
+    plain = members(SPECS["no projection"])
+    stream = look(plain, INPUTS, record=["blocks.0.hook_resid_pre"])["blocks.0.hook_resid_pre"]
+    assert (logit_lens(plain, INPUTS)[:, 0] - stream).abs().max() < 1e-10
+
+
 def test_lens_of_a_post_layer_norm_model_reads_the_normalised_stream():
     model = members(DecoderSpec(**SMALL))
     site = "blocks.0.ln2.hook_normalized"
@@ -171,35 +182,21 @@ def test_lens_of_a_post_layer_norm_model_reads_the_normalised_stream():
         assert (logit_lens(model, INPUTS, OWN, batch_size=3)[member, 1] - own).abs().max() < 1e-10
 
 
-def test_lens_without_projection_shows_the_stream():
-    model = members(DecoderSpec(**{**SMALL, "width": 11}, projection=False))
-    stream = look(model, INPUTS, record=["blocks.0.hook_resid_pre"])["blocks.0.hook_resid_pre"]
-    assert (logit_lens(model, INPUTS)[:, 0] - stream).abs().max() < 1e-10
+LSTM = initialise(LSTMSpec(layers=1, width=4), TOKENS, [0])
+POST = members(SPECS["post-layer-norm"])
+REFUSED = [
+    *((lambda _, read=read: read(LSTM, INPUTS), "model: is of type LSTM; give a transformer")
+      for read in (attribute, logit_lens)),
+    (lambda _: unembed(initialise(FNNSpec(layers=1, width=4, hidden=4), TOKENS, [0]), torch.ones(4)),
+     "model: is of type FNN; give a transformer"),
+    (lambda _: attribute(POST, INPUTS, ASKED), r"tokens: have shape \(7, 2\)"),
+    (lambda solver: attribute(solver, hand_built.INPUTS).table, "tokens: contributions to all tokens make no table"),
+    *((lambda _, shape=shape: unembed(POST, torch.ones(shape, dtype=torch.float64)),
+       r"vectors: have shape .*, but 2 members have a stream of width 8") for shape in ((3, 8), (2, 4, 9), (9,))),
+]  # fmt: skip
 
 
-def test_one_vector_for_all_members():
-    model = members(DecoderSpec(layers=1, heads=2, width=8, head_width=4))
-    vector = torch.arange(8.0, dtype=torch.float64)
-    expected = vector @ model.weights["unembed.W_U"] + model.weights["unembed.b_U"]
-    assert unembed(model, vector).shape == (2, 11)
-    assert torch.allclose(unembed(model, vector), expected, atol=1e-12)
-
-
-def test_models_without_a_stream_are_refused():
-    lstm = initialise(LSTMSpec(layers=1, width=4), TOKENS, [0])
-    for read in (attribute, logit_lens):
-        with pytest.raises(SpecError, match="model: is of type LSTM; give a transformer"):
-            read(lstm, INPUTS)
-    with pytest.raises(SpecError, match="model: is of type FNN; give a transformer"):
-        unembed(initialise(FNNSpec(layers=1, width=4, hidden=4), TOKENS, [0]), torch.ones(4))
-
-
-def test_tokens_and_vectors_that_do_not_fit_are_named(solver):
-    model = members(SPECS["post-layer-norm"])
-    with pytest.raises(SpecError, match=r"tokens: have shape \(7, 2\)"):
-        attribute(model, INPUTS, ASKED)
-    with pytest.raises(SpecError, match="tokens: contributions to all tokens make no table"):
-        _ = attribute(solver, TestHandBuilt.INPUTS).table
-    for shape in ((3, 8), (2, 4, 9), (9,)):
-        with pytest.raises(SpecError, match=r"vectors: have shape .*, but 2 members have a stream of width 8"):
-            unembed(model, torch.ones(shape, dtype=torch.float64))
+@pytest.mark.parametrize(("ask", "message"), REFUSED)
+def test_what_does_not_fit_is_named(solver, ask, message):
+    with pytest.raises(SpecError, match=message):
+        ask(solver)

@@ -7,16 +7,7 @@ from anchorlab.lens import Directions, look, position_directions, recorded_direc
 from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec, VectorSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens import hand_built
-from tests.lens.hand_built import (
-    ANCHOR,
-    ANCHORS,
-    HEAD_WIDTH,
-    HEADS,
-    LENGTH,
-    VOCABULARY,
-    induction_circuit,
-    stacked,
-)
+from tests.lens.hand_built import ANCHOR, ANCHORS, HEAD_WIDTH, HEADS, LENGTH, VOCABULARY, induction_circuit, stacked
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 INPUTS = torch.randint(0, 11, (7, 6), generator=torch.Generator().manual_seed(0))
@@ -28,7 +19,7 @@ SPECS = {
 
 
 class TestHandBuilt:
-    def test_shifting_heads_ask_for_the_position_before(self, solvers):
+    def test_shifting_heads_ask_for_the_position_before_and_later_layers_see_positions_alone(self, solvers):
         found = position_directions(solvers)
         assert found.queries.shape == found.keys.shape == (2, 2, HEADS, LENGTH, HEAD_WIDTH)
         for k in range(4):
@@ -38,9 +29,7 @@ class TestHandBuilt:
             assert torch.equal(found.nearest(k)[:, 0], expected), k
         one_before = torch.diag(torch.ones(LENGTH - 1), -1)
         assert torch.allclose(found.similarity[0, 0, 0], one_before, atol=1e-6)
-
-    def test_a_later_layer_sees_the_stream_of_positions_alone(self, solvers):
-        """Layer 1's third head attends to its own position; the others look for tokens, of which there are none."""
+        # Layer 1's third head attends to its own position; the others look for tokens, of which there are none.
         found = position_directions(solvers)
         assert torch.allclose(found.match(0)[:, 1], torch.tensor([0.0, 0.0, 1.0]).expand(2, 3), atol=1e-6)
         assert torch.equal(found.nearest(0)[:, 1, 2], torch.ones(2))
@@ -153,32 +142,26 @@ def test_the_nearest_key_by_hand(k, share):
     assert found.item() == pytest.approx(share)
 
 
-class TestMistakes:
-    @pytest.mark.parametrize("k", [3, -3])
-    def test_distance(self, k):
-        found = Directions(torch.ones(1, 1, 1, 3, 2), torch.ones(1, 1, 1, 3, 2))
-        for measure in (found.match, found.nearest):
-            with pytest.raises(SpecError, match=rf"k: {k} is not a distance within 3 rows; give one of -2\.\.2"):
-                measure(k)
+ROWS = Directions(torch.ones(1, 1, 1, 3, 2), torch.ones(1, 1, 1, 3, 2))
+LSTM = initialise(LSTMSpec(layers=1, width=4), SHAPE, [0])
+VECTORS = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 6, 3, 2), [0])
+REFUSED = [
+    *((lambda _, measure=measure, k=k: measure(k), rf"k: {k} is not a distance within 3 rows; give one of -2\.\.2")
+      for measure in (ROWS.match, ROWS.nearest) for k in (3, -3)),
+    *((lambda _, measure=measure: measure(LSTM), "model: is of type LSTM; give a transformer")
+      for measure in (position_directions, token_directions)),
+    (lambda _: position_directions(VECTORS), "model: has no position embedding"),
+    (lambda _: token_directions(VECTORS), "model: reads vectors, not tokens"),
+    (lambda solver: recorded_directions(look(solver, hand_built.INPUTS)),
+     r"record: has no queries; record blocks\.\*\.attn\.hook_q and"),
+    (lambda solver: recorded_directions(look(solver, hand_built.INPUTS, ["blocks.0.attn.hook_q"])),
+     r"unknown site 'blocks\.0\.attn\.hook_k'"),
+    *((lambda solver, few=few: token_directions(solver, torch.tensor(few, dtype=torch.int64)),
+       r"tokens: are empty or outside 0\.\.11; give one known token or more") for few in ([VOCABULARY], [-1], [])),
+]  # fmt: skip
 
-    def test_models(self):
-        lstm = initialise(LSTMSpec(layers=1, width=4), SHAPE, [0])
-        vectors = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors", 6, 3, 2), [0])
-        for measure in (position_directions, token_directions):
-            with pytest.raises(SpecError, match="model: is of type LSTM; give a transformer"):
-                measure(lstm)
-        with pytest.raises(SpecError, match="model: has no position embedding"):
-            position_directions(vectors)
-        with pytest.raises(SpecError, match="model: reads vectors, not tokens"):
-            token_directions(vectors)
 
-    def test_records(self, solver):
-        with pytest.raises(SpecError, match=r"record: has no queries; record blocks\.\*\.attn\.hook_q and"):
-            recorded_directions(look(solver, hand_built.INPUTS))
-        with pytest.raises(SiteError, match=r"unknown site 'blocks\.0\.attn\.hook_k'"):
-            recorded_directions(look(solver, hand_built.INPUTS, ["blocks.0.attn.hook_q"]))
-
-    @pytest.mark.parametrize("tokens", [[VOCABULARY], [-1], []])
-    def test_tokens(self, solver, tokens):
-        with pytest.raises(SpecError, match=r"tokens: are empty or outside 0\.\.11; give one known token or more"):
-            token_directions(solver, torch.tensor(tokens, dtype=torch.int64))
+@pytest.mark.parametrize(("ask", "message"), REFUSED)
+def test_what_has_no_directions_is_named(solver, ask, message):
+    with pytest.raises((SiteError, SpecError), match=message):
+        ask(solver)

@@ -34,22 +34,18 @@ def found():
 class TestHandBuilt:
     """The answer reaches the last position in layer 1 alone, and there it is one-hot."""
 
-    def test_where_the_label_is_by_construction_it_is_read(self, found):
+    def test_the_label_is_read_where_it_is_by_construction_and_nowhere_before(self, found):
         assert found.accuracy.shape == (2, 2, LENGTH)
         assert (found.accuracy[:, 1, -1] == 1).all()
-
-    def test_where_the_label_is_not_yet_it_is_not_read(self, found):
-        """Before layer 1 the last position holds its own token and the one before it, which tells a few keys."""
+        # Before layer 1 the last position holds its own token and the one before it, which tells a few keys.
         assert (found.accuracy[:, 0, -1] < 0.5).all() and (found.accuracy[:, :, 0] < 0.4).all()
 
-    def test_shuffled_labels_are_at_chance(self, found):
+    def test_shuffled_labels_are_at_chance_also_in_the_table(self, found):
         assert found.shuffled.shape == (10, 2, 2, LENGTH)
         chance = KEYS.bincount().double().div(len(KEYS)).square().sum().item()  # of guessing by the shares
         assert found.shuffled[..., 1, -1].mean().item() == pytest.approx(chance, abs=0.08)
         assert found.shuffled.amax() < 0.4
         assert found.majority == pytest.approx(KEYS.bincount().max().item() / len(KEYS))
-
-    def test_table(self, found):
         table = found.table
         values = ["accuracy", "shuffled", "shuffled_most", "untrained", "majority"]
         assert table.columns == ["member", "site", "layer", "position", *values]
@@ -143,11 +139,7 @@ def test_a_run_brings_its_untrained_members(tmp_path):
         (KEYS, {"shrinkage": 0}, "shrinkage: 0 is out of range"),
         # one-hot values have a covariance without an inverse
         (KEYS, {"shrinkage": 1e-30}, "shrinkage: 1e-30 leaves a covariance that rounding makes singular; give"),
-        (
-            KEYS,
-            {"site": "blocks.**"},
-            r"site: blocks.0.hook_resid_pre has 9 positions, and blocks.0.* has 1; name",
-        ),
+        (KEYS, {"site": "blocks.**"}, r"site: blocks.0.hook_resid_pre has 9 positions, and blocks.0.* has 1; name"),
         (KEYS, {"shuffles": 0}, "shuffles: 0 leave no control"),
     ],
 )

@@ -28,16 +28,14 @@ class TestPrincipalComponents:
             placed = signs.T * other.transform(cloud.reshape(-1, 6).numpy())
             np.testing.assert_allclose(found.coordinates[member].reshape(-1, 3), placed, atol=1e-9)
 
-    def test_the_farthest_row_lies_on_the_positive_side(self):
-        for vectors in (CLOUDS, 14 - CLOUDS):  # the clouds, and their mirror images
-            places = principal_components(vectors, components=6).coordinates.reshape(3, 40, 6)
-            assert torch.equal(places.max(dim=1).values, places.abs().max(dim=1).values)
-
-    def test_all_components_give_the_vectors_back(self):
+    def test_all_components_give_the_vectors_back_with_the_farthest_row_on_the_positive_side(self):
         found = principal_components(CLOUDS, components=6)
         again = found.coordinates.flatten(1, 2) @ found.directions + found.mean.unsqueeze(1)
         assert torch.allclose(again.view_as(CLOUDS), CLOUDS, atol=1e-10)
         assert torch.allclose(found.explained.sum(dim=1), torch.ones(3, dtype=torch.float64))
+        for vectors in (CLOUDS, 14 - CLOUDS):  # the clouds, and their mirror images
+            places = principal_components(vectors, components=6).coordinates.reshape(3, 40, 6)
+            assert torch.equal(places.max(dim=1).values, places.abs().max(dim=1).values)
 
     def test_a_rectangle_by_hand(self):
         # corners at 3 and 1 from the centre: 9 parts of the variance along one side, 1 along the other
@@ -55,20 +53,11 @@ class TestPrincipalComponents:
         # the corners of a simplex spread alike in all their five directions
         assert torch.allclose(found.explained, torch.tensor([0.2] * 5 + [0.0]).expand(2, 6), atol=1e-6)
 
-    def test_members_are_kept_apart(self):
+    def test_members_are_kept_apart_and_vectors_that_do_not_vary_have_no_components(self):
         alone = principal_components(CLOUDS[1:2])
         assert torch.allclose(principal_components(CLOUDS).coordinates[1], alone.coordinates[0], atol=1e-10)
-
-    def test_vectors_that_do_not_vary(self):
         found = principal_components(torch.ones(2, 5, 3))
-        assert found.explained.abs().max() == 0
-        assert found.coordinates.abs().max() == 0
-
-    @pytest.mark.parametrize("components", [0, 7])
-    def test_more_components_than_there_are_are_refused(self, components):
-        message = rf"components: cannot take {components} of 40 vectors of width 6; give one of 1\.\.6"
-        with pytest.raises(SpecError, match=message):
-            principal_components(CLOUDS, components)
+        assert found.explained.abs().max() == 0 and found.coordinates.abs().max() == 0
 
 
 def clusters():
@@ -171,15 +160,12 @@ class TestTsne:
         for plane in planes:
             assert torch.equal(nearest_group(plane.coordinates), torch.arange(36) // 12)
 
-    def test_the_approximation_is_near_and_not_the_same(self):
+    def test_the_approximation_is_near_and_not_the_same_and_more_iterations_come_nearer(self):
         points = clusters().unsqueeze(0)
         whole, near = (tsne(points, perplexity=5.0, exact=exact) for exact in (True, False))
         assert float(near.divergence) == pytest.approx(float(whole.divergence), rel=0.3)
         assert not torch.equal(near.coordinates, whole.coordinates)
         assert torch.equal(nearest_group(near.coordinates), torch.arange(36) // 12)
-
-    def test_more_iterations_come_nearer(self):
-        points = clusters().unsqueeze(0)
         few, more = (tsne(points, perplexity=5.0, iterations=count) for count in (251, 500))
         assert float(more.divergence) < float(few.divergence) < torch.inf
 
@@ -189,26 +175,24 @@ class TestTsne:
         assert found.coordinates.shape == (1, 6, LENGTH, 2)
         assert found.coordinates.isfinite().all()
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            ({"perplexity": 36.0}, "perplexity: 36 does not fit 36 rows; give one between 0 and 36"),
-            ({"perplexity": 0.0}, "perplexity: 0 does not fit 36 rows"),
-            ({"neighbours": 18}, r"neighbours: 18 do not fit 36 rows; give one of 1\.\.17"),
-            ({"neighbours": 0}, "neighbours: 0 do not fit 36 rows"),
-            ({"iterations": 250}, "iterations: 250 are too few; give at least 251"),
-        ],
-    )
-    def test_settings_that_do_not_fit_the_rows_are_named(self, change, message):
-        with pytest.raises(SpecError, match=message):
-            tsne(clusters().unsqueeze(0), **change)
 
-    @pytest.mark.parametrize("shape", [(1, 3, 5), (1, 9, 1)])
-    def test_too_little(self, shape):
-        with pytest.raises(SpecError, match=r"vectors: are . rows of width .; give at least 4 of width 2"):
-            tsne(torch.ones(shape), neighbours=1)
+REFUSED = [
+    *((lambda wide=wide: principal_components(CLOUDS, wide),
+       rf"components: cannot take {wide} of 40 vectors of width 6; give one of 1\.\.6") for wide in (0, 7)),
+    (lambda: tsne(clusters()[None], perplexity=36.0), "perplexity: 36 does not fit 36 rows; give one between 0 and 36"),
+    (lambda: tsne(clusters()[None], perplexity=0.0), "perplexity: 0 does not fit 36 rows"),
+    (lambda: tsne(clusters()[None], neighbours=18), r"neighbours: 18 do not fit 36 rows; give one of 1\.\.17"),
+    (lambda: tsne(clusters()[None], neighbours=0), "neighbours: 0 do not fit 36 rows"),
+    (lambda: tsne(clusters()[None], iterations=250), "iterations: 250 are too few; give at least 251"),
+    *((lambda shape=shape: tsne(torch.ones(shape), neighbours=1),
+       r"vectors: are . rows of width .; give at least 4 of width 2") for shape in ((1, 3, 5), (1, 9, 1))),
+    (lambda: tsne(torch.stack([clusters(), torch.ones_like(clusters())])),
+     "vectors: of one member are all equal; give vectors that vary"),
+]  # fmt: skip
 
-    def test_rows_that_are_all_equal(self):
-        points = clusters()
-        with pytest.raises(SpecError, match="vectors: of one member are all equal; give vectors that vary"):
-            tsne(torch.stack([points, torch.ones_like(points)]))
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize(("ask", "message"), REFUSED)
+def test_what_cannot_be_placed_is_named(ask, message):
+    with pytest.raises(SpecError, match=message):
+        ask()

@@ -22,13 +22,9 @@ PRODUCT = "blocks.0.attn.W_V @ blocks.0.attn.W_O"
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     recipe = Recipe(
-        data=Stream(),
-        optimiser=SGD(learning_rate=0.05),
-        batch=8,
-        duration=4,
-        evaluation=Evaluation(every=4, size=10),
+        data=Stream(), optimiser=SGD(learning_rate=0.05), batch=8, duration=4, evaluation=Evaluation(every=4, size=10),
         precision="float64",
-    )
+    )  # fmt: skip
     experiment = Experiment(TASK, RecallSpec(width=10, hidden=14, factored_values=True), recipe, Members(seeds=(3, 4)))
     return run([experiment], Store(tmp_path_factory.mktemp("lowrank")), workers=1)[0]
 

@@ -109,7 +109,7 @@ def by_numpy(model):
 
 
 class TestByNumpy:
-    def test_chains_of_matrices(self):
+    def test_chains_of_matrices_transposed_and_with_factored_values(self):
         model = initialise(DecoderSpec(layers=1, heads=2, width=8, head_width=3), SHAPE, [0, 1], dtype=torch.float64)
         left = " embed.W_E@blocks.0.attn.W_Q @ blocks.0.attn.W_K.T"  # both heads at once
         found = memory(model, left, "unembed.W_U.T")
@@ -118,8 +118,6 @@ class TestByNumpy:
             w_q, w_k = one["blocks.0.attn.W_Q"], one["blocks.0.attn.W_K"]
             expected = one["embed.W_E"] @ w_q @ w_k.T @ one["unembed.W_U"]
             assert np.abs(found[member].numpy() - expected).max() < 1e-12
-
-    def test_transposed_matrices_and_factored_values(self):
         model = initialise(RecallSpec(width=7, hidden=9, factored_values=True), SHAPE, [0, 1], dtype=torch.float64)
         found = memory(model, "blocks.0.mlp.W_in.T", "pos_embed.W_pos @ blocks.0.attn.W_V @ blocks.0.attn.W_O")
         assert found.shape == (2, 9, LENGTH)
@@ -156,42 +154,32 @@ class TestByNumpy:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     recipe = Recipe(
-        data=Stream(),
-        optimiser=SGD(learning_rate=0.5),
-        batch=8,
-        duration=4,
-        evaluation=Evaluation(every=4, size=10),
-        checkpoints=Times(every=2),
-        precision="float64",
-    )
+        data=Stream(), optimiser=SGD(learning_rate=0.5), batch=8, duration=4, evaluation=Evaluation(every=4, size=10),
+        checkpoints=Times(every=2), precision="float64",
+    )  # fmt: skip
     task = NoisyRecall(source="uniform", tokens=5, length=8)
     experiment = Experiment(task, RecallSpec(width=10, hidden=14), recipe, Members(seeds=(3, 4)))
     return run([experiment], Store(tmp_path_factory.mktemp("memories")), workers=1)[0]
 
 
-class TestAlong:
-    def test_every_checkpoint_has_its_own_form(self, trained):
-        steps, forms = memory_along(trained, *NOISE_FORM)
-        assert steps == [0, 2, 4] and forms.shape == (3, 2, 6, 6)
-        for step, form in zip(steps, forms, strict=True):
-            kept = {name: value.numpy() for name, value in trained.run.read_checkpoint(step).items()}
-            hidden = np.maximum(kept["embed.W_E"] @ kept["blocks.1.mlp.W_in"], 0)
-            expected = hidden @ kept["blocks.1.mlp.W_out"] @ kept["unembed.W_U"]
-            assert np.abs(form.numpy() - expected).max() < 1e-12
-        assert not torch.equal(forms[0], forms[1]) and not torch.equal(forms[1], forms[2])
-
-    def test_some_checkpoints(self, trained):
-        steps, forms = memory_along(trained, *PREVIOUS, steps=(4, 0))
-        assert steps == [4, 0] and forms.shape == (2, 2, 8, 8)
-        kept = trained.run.read_checkpoint(4)
-        expected = kept["pos_embed.W_pos"] @ kept["blocks.0.attn.W_KQ"] @ kept["pos_embed.W_pos"].mT
-        assert is_near(forms[0], expected)
-
-    def test_steps_without_a_checkpoint_are_named(self, trained):
-        with pytest.raises(SpecError, match=r"^steps: names no checkpoint; give at least one, or leave steps out$"):
-            memory_along(trained, *SIGNAL, steps=[])
-        with pytest.raises(StoreError, match="no checkpoint of step 3; there are 0, 2, 4"):
-            memory_along(trained, *SIGNAL, steps=[0, 3])
+def test_every_checkpoint_has_its_own_form_and_others_are_named(trained):
+    steps, forms = memory_along(trained, *NOISE_FORM)
+    assert steps == [0, 2, 4] and forms.shape == (3, 2, 6, 6)
+    for step, form in zip(steps, forms, strict=True):
+        kept = {name: value.numpy() for name, value in trained.run.read_checkpoint(step).items()}
+        hidden = np.maximum(kept["embed.W_E"] @ kept["blocks.1.mlp.W_in"], 0)
+        expected = hidden @ kept["blocks.1.mlp.W_out"] @ kept["unembed.W_U"]
+        assert np.abs(form.numpy() - expected).max() < 1e-12
+    assert not torch.equal(forms[0], forms[1]) and not torch.equal(forms[1], forms[2])
+    steps, forms = memory_along(trained, *PREVIOUS, steps=(4, 0))
+    assert steps == [4, 0] and forms.shape == (2, 2, 8, 8)
+    kept = trained.run.read_checkpoint(4)
+    expected = kept["pos_embed.W_pos"] @ kept["blocks.0.attn.W_KQ"] @ kept["pos_embed.W_pos"].mT
+    assert is_near(forms[0], expected)
+    with pytest.raises(SpecError, match=r"^steps: names no checkpoint; give at least one, or leave steps out$"):
+        memory_along(trained, *SIGNAL, steps=[])
+    with pytest.raises(StoreError, match="no checkpoint of step 3; there are 0, 2, 4"):
+        memory_along(trained, *SIGNAL, steps=[0, 3])
 
 
 UNKNOWN = "unknown matrix or feed-forward layer"
@@ -206,18 +194,12 @@ MISTAKES = [
         "unembed.W_U.T",
         "left: begins with 'blocks.1.mlp', a layer, which has no rows; begin with a matrix whose rows are vectors",
     ),
-    (
-        "embed.W_E",
-        "embed.W_E @ blocks.1.mlp.W_out",
-        f"right: 'blocks.1.mlp.W_out' takes vectors of width 9, not 7; {ORDER}",
-    ),
+    ("embed.W_E", "embed.W_E @ blocks.1.mlp.W_out",
+     f"right: 'blocks.1.mlp.W_out' takes vectors of width 9, not 7; {ORDER}"),
     ("unembed.W_U @ blocks.1.mlp", "embed.W_E", f"left: 'blocks.1.mlp' takes vectors of width 7, not 6; {ORDER}"),
-    (
-        "embed.W_E",
-        "unembed.W_U",
-        "right: ends with vectors of width 6, left with 7; write a matrix with .T to transpose it",
-    ),
-]
+    ("embed.W_E", "unembed.W_U",
+     "right: ends with vectors of width 6, left with 7; write a matrix with .T to transpose it"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("left", "right", "told"), MISTAKES)
@@ -225,9 +207,7 @@ def test_a_mistake_is_told_in_one_line(left, right, told):
     with pytest.raises(SpecError) as caught:
         memory(initialise(RecallSpec(width=7, hidden=9), SHAPE, [0]), left, right)
     assert str(caught.value) == told
-
-
-def test_a_bias_is_no_matrix():
-    model = initialise(DecoderSpec(layers=1, heads=1, width=8, head_width=8), SHAPE, [0])
-    with pytest.raises(SpecError, match=r"^right: unknown matrix or feed-forward layer 'unembed.b_U'"):
-        memory(model, "embed.W_E", "unembed.b_U")
+    with pytest.raises(SpecError, match=r"^right: unknown matrix or feed-forward layer 'unembed.b_U'"):  # a bias
+        memory(
+            initialise(DecoderSpec(layers=1, heads=1, width=8, head_width=8), SHAPE, [0]), "embed.W_E", "unembed.b_U"
+        )

@@ -20,7 +20,7 @@ SPECS = {
 
 
 class TestHandBuilt:
-    def test_shifting_heads_match_positions(self, solvers):
+    def test_shifting_heads_match_positions_and_the_anchor_head_asks_for_the_anchor_everywhere(self, solvers):
         positions = solvers.weights["pos_embed.W_pos"]
         circuit = qk(solvers).between(positions, positions.mT)
         assert circuit.matrix.shape == (2, 2, HEADS, LENGTH, LENGTH)
@@ -29,8 +29,6 @@ class TestHandBuilt:
             for query in range(k, LENGTH):
                 expected[query, query - k] = SHARP
             assert torch.allclose(circuit.matrix[member, 0, head], expected, atol=1e-4)
-
-    def test_anchor_head_asks_for_the_anchor_everywhere(self, solvers):
         positions, tokens = solvers.weights["pos_embed.W_pos"], solvers.weights["embed.W_E"]
         scores = qk(solvers).between(positions, tokens.mT).matrix[:, 1, 1]
         expected = torch.zeros(LENGTH, VOCABULARY)
@@ -42,6 +40,12 @@ class TestHandBuilt:
         assert torch.equal(circuit.matrix[0, 1, 0], torch.eye(VOCABULARY))
         assert circuit.matrix[0, 1, 1:].abs().max() == 0
         assert circuit.matrix[0, 0].abs().max() == 0  # layer 0 brings tokens, and predicts nothing
+        tokens = solvers.weights["embed.W_E"]
+        shared = ov(solvers).between(rows=tokens[0])  # one matrix for all members
+        assert torch.equal(shared.matrix, ov(solvers).between(rows=tokens).matrix)
+        assert shared.matrix.shape == (2, 2, HEADS, VOCABULARY, tokens.shape[-1])
+        with pytest.raises(SpecError, match="model: is of type FNN; give a transformer"):
+            qk(initialise(FNNSpec(layers=1, width=4, hidden=4), SHAPE, [0]))
 
     def test_singular_values(self, solvers):
         # a shift by k of n positions is a permutation of n - k of them
@@ -51,12 +55,6 @@ class TestHandBuilt:
         expected[: LENGTH - 1] = SHARP
         assert torch.allclose(values[0, 0, 0], expected, atol=1e-3)
         assert torch.allclose(ov(solvers).singular_values[0, 1, 0], torch.ones(VOCABULARY))
-
-    def test_one_matrix_for_all_members(self, solvers):
-        tokens = solvers.weights["embed.W_E"]
-        shared = ov(solvers).between(rows=tokens[0])
-        assert torch.equal(shared.matrix, ov(solvers).between(rows=tokens).matrix)
-        assert shared.matrix.shape == (2, 2, HEADS, VOCABULARY, tokens.shape[-1])
 
     def test_composition_of_two_heads_is_induction(self):
         """Layer 1's query-key circuit reads what layer 0's output-value circuit wrote: each token asks for itself."""
@@ -97,8 +95,3 @@ class TestAgainstTheForwardPass:
             expected = torch.linalg.svdvals(circuit.matrix)
             assert values.shape[-1] == min(circuit.left.shape[-1], *circuit.matrix.shape[-2:])
             assert (values - expected[..., : values.shape[-1]]).abs().max() < 1e-10
-
-
-def test_a_model_without_attention_is_refused():
-    with pytest.raises(SpecError, match="model: is of type FNN; give a transformer"):
-        qk(initialise(FNNSpec(layers=1, width=4, hidden=4), SHAPE, [0]))

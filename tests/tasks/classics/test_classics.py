@@ -48,40 +48,16 @@ def test_every_pair_is_in_one_split_and_a_run_holds_each_once():
     assert sorted(other.sample("train", 15, 0).inputs[:, [0, 2]].tolist()) != sorted(train)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"), [({"prime": 9}, "prime: 9 is not a prime"), ({"prime": 3, "fraction": 0.01}, "fraction")]
-)
-def test_modular_arithmetic_that_cannot_be(arguments, problem):
-    with pytest.raises(SpecError, match=problem):
-        task("classics/modular-arithmetic", **arguments)
-
-
-def test_sparse_parity_by_hand():
+def test_sparse_parity_by_hand_and_no_bit_alone_tells_it():
     one = task("classics/sparse-parity", length=5, relevant=(1, 4))
     assert answers_to(one, [1, 0, 1, 1, 0], [0, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1], [2, 1, 0, 0, 0]) == [
-        [0],
-        [1],
-        [0],
-        [1],
-        [None],
-    ]
-
-
-def test_no_bit_alone_tells_the_parity():
+        [0], [1], [0], [1], [None],
+    ]  # fmt: skip
     batch = task("classics/sparse-parity", length=8, relevant=(1, 4, 6)).sample("train", 20_000, 0)
     signs = 2.0 * batch.inputs.double() - 1
     correlations = (signs * (2 * batch.answers - 1)).mean(dim=0)
     assert correlations.abs().max() < 0.05  # one in five sequences is left out, by a hash of eight bits
     assert (signs[:, [1, 4, 6]].prod(dim=1) * (2 * batch.answers[:, 0] - 1)).mean() == 1
-
-
-@pytest.mark.parametrize("relevant", [(), (1, 1), (9,)])
-def test_positions_of_parity_that_cannot_be(relevant):
-    with pytest.raises(SpecError, match="relevant"):
-        task("classics/sparse-parity", length=5, relevant=relevant)
-
-
-def test_one_sequence_in_five_is_for_the_test():
     one = task("classics/sparse-parity", length=16)
     bits = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (20_000, 16)))
     assert abs(one.split_of(bits).double().mean() - 0.2) < 0.015
@@ -90,26 +66,17 @@ def test_one_sequence_in_five_is_for_the_test():
 BRACKETS = task("classics/brackets", kinds=2, length=6, depth=1, deeper=3)
 
 
-def test_brackets_by_hand():
+def test_brackets_by_hand_their_splits_and_every_short_word():
     """( and [ are 0 and 1, ) and ] are 2 and 3, and 4 says that none is open."""
     assert answers_to(BRACKETS, [0, 1, 3, 2, 1, 3], [0, 3, 0, 2, 0, 2], [0, 1, 2, 3, 0, 2], [0, 0, 0, 2, 2, 0]) == [
-        [2, 3, 2, 4, 3, 4],
-        [None] * 6,
-        [None] * 6,
-        [None] * 6,
-    ]
-
-
-def test_splits_of_brackets():
+        [2, 3, 2, 4, 3, 4], [None] * 6, [None] * 6, [None] * 6,
+    ]  # fmt: skip
     flat, deep, too_deep, open_ended = [0, 2, 1, 3, 0, 2], [0, 1, 3, 2, 0, 2], [0] * 3 + [2] * 3, [0, 0, 2, 2, 0, 0]
     assert BRACKETS.split_of(torch.tensor([flat, deep, too_deep, open_ended])).tolist()[1:] == [2, 2, -1]
     assert BRACKETS.split_of(torch.tensor([flat])).item() in (0, 1)
     deeper = task("classics/brackets", kinds=1, length=6, depth=1, deeper=2)
     assert deeper.split_of(torch.tensor([[0, 0, 0, 1, 1, 1]])).tolist() == [-1]
-
-
-def test_every_word_of_a_short_length_is_drawn():
-    """Words of 6 brackets of one kind: 5 by Catalan's numbers, one of depth 1, three of depth 2, one of depth 3."""
+    # Words of 6 brackets of one kind: 5 by Catalan's numbers, one of depth 1, three of depth 2, one of depth 3.
     one = task("classics/brackets", kinds=1, length=6, depth=1, deeper=3)
     deep = {tuple(row) for row in one.sample("deep", 500, 0).inputs.tolist()}
     assert len(deep) == 4 and all(sum(row) == 3 for row in deep)
@@ -151,24 +118,11 @@ def test_how_soon_a_key_comes_again(power, low, high):
     assert low < first < high
 
 
-def test_more_pairs_than_keys_or_places():
-    with pytest.raises(SpecError, match="length"):
-        task("classics/associative-recall", pairs=4, length=11)
-    with pytest.raises(SpecError, match="vocabulary"):
-        task("classics/associative-recall", pairs=4, vocabulary=3)
-
-
-def test_repeated_sequences_by_hand():
+def test_repeated_sequences_by_hand_of_every_period():
     one = task("classics/repeated-sequence", vocabulary=9, length=8, periods=(2, 3))
     assert answers_to(one, [7, 2, 5, 7, 2, 5, 7, 2], [1, 4] * 4, [7, 2, 5, 7, 2, 5, 7, 3], [1, 1] * 4) == [
-        [2, 5, 7, 2],
-        [1, 4, 1, 4],
-        [None] * 4,
-        [None] * 4,
-    ]
-
-
-def test_every_period_is_drawn():
+        [2, 5, 7, 2], [1, 4, 1, 4], [None] * 4, [None] * 4,
+    ]  # fmt: skip
     one = task("classics/repeated-sequence", vocabulary=20, length=16, periods=(3, 6))
     inputs = one.sample("train", 4000, 0).inputs
     shares = [float((inputs[:, period:] == inputs[:, :-period]).all(dim=1).double().mean()) for period in (3, 4, 5, 6)]
@@ -184,7 +138,7 @@ def regression_sequence(points: list[list[float]], values: list[float]) -> torch
     return inputs
 
 
-def test_regression_by_hand():
+def test_regression_by_hand_and_its_ideal_with_noise_which_is_ridge_regression():
     """w = (2, -1): the first two pairs show it."""
     one = task("classics/linear-regression", dimension=2, examples=3)
     inputs = regression_sequence([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]], [2.0, -1.0, 2.0])
@@ -194,13 +148,23 @@ def test_regression_by_hand():
     assert found.known.all()
     bent = one.oracle(regression_sequence([[1.0, 0.0], [0.0, 1.0], [3.0, 4.0]], [2.0, -1.0, 5.0]))
     assert not bent.known.any()
-
-
-def test_the_ideal_with_noise_is_ridge_regression():
-    """One coordinate, noise variance 1/4, prior variance 1: after x = 2, y = 3 the mean of w is 6 / (4 + 1/4)."""
+    # One coordinate, noise variance 1/4, prior variance 1: after x = 2, y = 3 the mean of w is 6 / (4 + 1/4).
     one = task("classics/linear-regression", dimension=1, examples=2, noise=0.5)
     found = one.ideal(regression_sequence([[2.0], [1.0]], [3.0, 0.0]))
     torch.testing.assert_close(found[0, :, 0], torch.tensor([0.0, 6 / 4.25]), rtol=0, atol=1e-5)
+    # Some w fits any two points in the plane exactly, whether or not it is the one drawn; a third tests it.
+    for examples, known in ((2, False), (3, True)):
+        one = task("classics/linear-regression", dimension=2, examples=examples)
+        inputs = torch.zeros(1, 2 * examples, one.shape.input_size)
+        inputs[0, :, 3:] = torch.eye(2 * examples)
+        points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[:examples]
+        inputs[0, 0::2, :2], inputs[0, 1::2, 2] = points, points @ torch.tensor([2.0, 3.0])
+        assert one.oracle(inputs).known.unique().tolist() == [known]
+    one = task("classics/linear-regression")
+    inputs = one.sample("train", 2, 0).inputs
+    inputs[1, 0, 0] = float("nan")
+    with pytest.raises(SpecError, match=r"^inputs: are not finite"):
+        one.ideal(inputs)
 
 
 def test_moments_of_regression():
@@ -235,9 +199,6 @@ def test_errors_count_by_importance_in_the_loss_alone():
     np.testing.assert_allclose(equal.losses(torch.from_numpy(outputs), batch.targets), squares.mean(2), rtol=1e-12)
     assert torch.equal(equal.sample("train", 50, 0).inputs, batch.inputs)
     assert set(one.model_dump()) - set(equal.model_dump()) == {"importance"}
-    for wrong in (0, 1.5):
-        with pytest.raises(SpecError, match="importance"):
-            task("classics/superposition", importance=wrong)
 
 
 def test_one_neuron_learns_the_most_important_feature(tmp_path):
@@ -278,20 +239,17 @@ def test_a_strange_token_beside_balanced_and_repeated_sequences():
     assert (repeated.split_of(torch.tensor(sequences)) >= 0).tolist() == [True, False, False]
 
 
-def test_as_many_pairs_as_coordinates_leave_the_answer_open():
-    """Some w fits any two points in the plane exactly, whether or not it is the one drawn; a third tests it."""
-    for examples, known in ((2, False), (3, True)):
-        one = task("classics/linear-regression", dimension=2, examples=examples)
-        inputs = torch.zeros(1, 2 * examples, one.shape.input_size)
-        inputs[0, :, 3:] = torch.eye(2 * examples)
-        points = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])[:examples]
-        inputs[0, 0::2, :2], inputs[0, 1::2, 2] = points, points @ torch.tensor([2.0, 3.0])
-        assert one.oracle(inputs).known.unique().tolist() == [known]
-
-
-def test_regression_on_what_is_not_finite_has_no_prediction():
-    one = task("classics/linear-regression")
-    inputs = one.sample("train", 2, 0).inputs
-    inputs[1, 0, 0] = float("nan")
-    with pytest.raises(SpecError, match=r"^inputs: are not finite"):
-        one.ideal(inputs)
+@pytest.mark.parametrize(
+    ("name", "arguments", "problem"),
+    [
+        ("modular-arithmetic", {"prime": 9}, "prime: 9 is not a prime"),
+        ("modular-arithmetic", {"prime": 3, "fraction": 0.01}, "fraction"),
+        *(("sparse-parity", {"length": 5, "relevant": places}, "relevant") for places in ((), (1, 1), (9,))),
+        ("associative-recall", {"pairs": 4, "length": 11}, "length"),
+        ("associative-recall", {"pairs": 4, "vocabulary": 3}, "vocabulary"),
+        *(("superposition", {"importance": wrong}, "importance") for wrong in (0, 1.5)),
+    ],
+)
+def test_classics_that_cannot_be(name, arguments, problem):
+    with pytest.raises(SpecError, match=problem):
+        task(f"classics/{name}", **arguments)

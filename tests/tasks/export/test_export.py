@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+import yaml
 
 from anchorlab.errors import SpecError
 from anchorlab.tasks import AnchorFunction, Batch, export, load_task, task
@@ -36,16 +37,10 @@ def test_the_rows_are_those_of_the_task(tmp_path, format):
     read = pl.read_parquet if format == "parquet" else pl.read_ndjson
     rows = read(folder / f"test_on_data.{format}").to_dicts()
     assert rows == [
-        {
-            "inputs": [i, i + 1, 7],
-            "positions": [1, 2],
-            "targets": [i + 1, i + 1],
-            "answers": [i, i],
-            "split": "test on data",
-            "group": ["even", "odd"][i % 2],
-        }
+        {"inputs": [i, i + 1, 7], "positions": [1, 2], "targets": [i + 1, i + 1], "answers": [i, i],
+         "split": "test on data", "group": ["even", "odd"][i % 2]}
         for i in range(3)
-    ]
+    ]  # fmt: skip
 
 
 def test_weights_and_words_where_there_are_any(tmp_path):
@@ -141,12 +136,9 @@ def test_a_card_shows_names_as_text(tmp_path):
     """A reader of the card sees the characters of a name; a page made from it runs none of them."""
     rules = {"<i>one</i> | `\n```\n<b>": "3 x -> x", "two": "4 x -> x"}
     one = AnchorFunction(
-        name="<script>alert(1)</script>\n<img src=x>",
-        vocabulary={"anchors": (3, 4)},
-        operations={3: "x", 4: "x"},
-        rules=rules,
-        group_by="rule",
-    )
+        name="<script>alert(1)</script>\n<img src=x>", vocabulary={"anchors": (3, 4)}, operations={3: "x", 4: "x"},
+        rules=rules, group_by="rule",
+    )  # fmt: skip
     card = (export(one, tmp_path / "out", n=20) / CARD).read_text()
     assert card.startswith("# &lt;script&gt;alert(1)&lt;/script&gt; &lt;img src=x&gt;\n")
     assert "| train | &lt;i&gt;one&lt;/i&gt; \\| ` ``` &lt;b&gt; | " in card
@@ -208,17 +200,14 @@ def test_a_hundred_thousand_rows_take_seconds(tmp_path):
     assert time.perf_counter() - began < 5
 
 
-def test_an_earlier_export_is_mended(tmp_path):
+def test_an_earlier_export_is_mended_and_an_empty_folder_is_taken(tmp_path):
     written = contents(export(FAKE, tmp_path / "out", n=3))
     (tmp_path / "out" / "train.parquet").write_bytes(b"damaged")
     (tmp_path / "out" / "test_on_data.parquet").unlink()
     assert contents(export(FAKE, tmp_path / "out", n=3)) == written
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_an_empty_folder_is_taken(tmp_path):
-    (tmp_path / "out").mkdir()
-    assert len(contents(export(FAKE, tmp_path / "out", n=3))) == 4
+    (tmp_path / "empty").mkdir()
+    assert len(contents(export(FAKE, tmp_path / "empty", n=3))) == 4
 
 
 @pytest.mark.parametrize(
@@ -276,15 +265,99 @@ def test_what_is_stopped_leaves_nothing(tmp_path, monkeypatch, error):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_task_of_an_unknown_family_is_refused(tmp_path):
+def test_strangers_families_and_splits_that_would_share_a_file_are_refused(tmp_path, monkeypatch):
     class Stranger(MadeUp):
         family: str = "stranger"
 
     with pytest.raises(SpecError, match="unknown task family 'stranger'"):
         export(Stranger(), tmp_path / "out", n=3)
-
-
-def test_two_splits_never_share_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(MadeUp, "splits", ("a b", "a_b"))
     with pytest.raises(SpecError, match="files of the same name"):
         export(FAKE, tmp_path / "out", n=3)
+
+
+# The folder for lm-evaluation-harness holds the task's own questions, and says how that harness puts them.
+TASK = task("retrieval/lives-with", chains=3, steps=3, asked_steps=(1, 3))
+NAMES = [f"retrieval_lives_with_{end}" for end in ("chat", "chat_generated", "plain", "plain_generated")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return export(TASK, tmp_path_factory.mktemp("folder") / "out", "lm-eval", n=5, seed=3)
+
+
+class Function(str):
+    """What follows `!function` in YAML."""
+
+
+def declared(path: Path) -> dict:
+    class Loader(yaml.SafeLoader):
+        pass
+
+    Loader.add_constructor("!function", lambda loader, node: Function(loader.construct_scalar(node)))
+    return yaml.load(path.read_text("utf-8"), Loader=Loader)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_rows_are_the_questions(folder, split):
+    rows = [json.loads(line) for line in (folder / f"{split}.jsonl").read_text("utf-8").splitlines()]
+    questions = TASK.questions(5, seed=3, split=split)
+    assert len({one.depth for one in questions}) == 2
+    for row, one in zip(rows, questions, strict=True):
+        assert row["prompt"] == f"{one.text} {one.instruction}" and row["question"] == one.text
+        assert (row["begun"], row["answer"], tuple(row["candidates"])) == (one.begun, one.answer, one.candidates)
+        assert (row["depth"], tuple(row["path"]), tuple(row["hops"])) == (one.depth, one.path, one.hops)
+        assert (tuple(row["distances"]), tuple(row["order"])) == (one.distances, one.order)
+        assert (row["split"], row["group"]) == (split, f"step {one.depth}")
+
+
+def test_the_folder_holds_four_tasks_and_can_be_moved(folder):
+    expected = {f"{name}.yaml" for name in NAMES}
+    expected |= {"README.md", "specification.toml", "questions.py", "train.jsonl", "test.jsonl"}
+    assert set(contents(folder)) == expected
+    for name in NAMES:
+        found = declared(folder / f"{name}.yaml")
+        assert found["task"] == name
+        assert found["custom_dataset"] == "questions.load" and isinstance(found["custom_dataset"], Function)
+        assert (found["test_split"], found["fewshot_split"], found["doc_to_target"]) == ("test", "train", "answer")
+        assert found["gen_prefix"] == "begun"
+        assert found["doc_to_text"] == ("prompt" if "chat" in name else "{{question}}\n")
+        assert found["output_type"] == ("generate_until" if "generated" in name else "multiple_choice")
+    text = "".join(path.read_text("utf-8") for path in folder.iterdir())
+    assert str(folder.parent) not in text
+
+
+def test_a_folder_of_one_split_has_no_worked_examples(tmp_path):
+    for split in ("train", "test"):
+        folder = export(TASK, tmp_path / split, "lm-eval", n=2, splits=[split])
+        found = declared(folder / f"{NAMES[0]}.yaml")
+        assert found["test_split"] == split and "fewshot_split" not in found
+
+
+def test_the_card_says_how_to_run_it_and_how_to_make_it(folder, tmp_path):
+    card = (folder / "README.md").read_text("utf-8")
+    for told in (
+        " --include_path FOLDER --tasks retrieval_lives_with_chat --apply_chat_template\n",
+        "| `begun` | string | the beginning of the answer",
+        "| `path` | list of string | the words read",
+        "| test | step 1 | ",
+        "anchorlab export specification.toml --format lm-eval --n 5 --seed 3 --out FOLDER",
+        '`load_task("specification.toml").questions(5, seed=3, split=split)`',
+    ):
+        assert told in card
+    again = export(load_task(folder / "specification.toml"), tmp_path / "again", "lm-eval", n=5, seed=3)
+    assert contents(again) == contents(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("anchor/identity", {}, "format: lm-eval takes questions in words, which anchor/identity does not have;"),
+        ("retrieval/tokens", {}, "format: lm-eval takes questions in words, which retrieval/tokens does not have"),
+        ("retrieval/equations", {"text": True}, "text: has no meaning in the format lm-eval"),
+    ],
+)
+def test_what_cannot_be_exported(tmp_path, name, options, told):
+    with pytest.raises(SpecError, match=told):
+        export(task(name), tmp_path / "out", "lm-eval", n=2, **options)
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,8 @@
-"""Noisy in-context recall, against plain loops over the sampled sequences and against the law of the paper."""
+"""Noisy recall and noisy associative memory: against plain loops and the laws of the paper, and ideal predictors."""
 
 import itertools
+import math
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -8,7 +10,8 @@ import torch
 from scipy import stats
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import Batch, NoisyRecall
+from anchorlab.tasks import Batch, NoisyAssociative, NoisyRecall, task
+from anchorlab.tasks.metrics import loss_per_position
 from anchorlab.tasks.recall.markov import table_counts
 
 COUNTS = table_counts("shakespeare")
@@ -21,13 +24,9 @@ def outputs_of(batch: Batch, row: int) -> dict[int, int]:
 
 @pytest.mark.parametrize(
     "fields",
-    [
-        {},
-        {"noise": "existing", "triggers": (1, 43, 58)},
-        {"drawn": 4, "source": "uniform"},
-        {"drawn": 2, "noise": "existing", "alpha": 0.3},
-    ],
-)
+    [{}, {"noise": "existing", "triggers": (1, 43, 58)}, {"drawn": 4, "source": "uniform"},
+     {"drawn": 2, "noise": "existing", "alpha": 0.3}],
+)  # fmt: skip
 @pytest.mark.parametrize("split", ["train", "clean"])
 def test_every_sequence_obeys_the_law(fields: dict[str, object], split: str) -> None:
     one = NoisyRecall(length=80, **fields)
@@ -146,15 +145,12 @@ def test_oracle_reads_the_context_alone() -> None:
     assert example.answer == "t" and example.trace[-1] == "t after it"
 
 
-def test_oracle_looks_only_back_from_each_position() -> None:
+def test_oracle_looks_only_back_from_each_position_and_metrics_by_hand() -> None:
     one = NoisyRecall(length=8, scored="after_trigger", max_scored=4)
     answer = one.oracle(torch.tensor([[1, 65, 1, 58, 1, 58, 50, 1]]))
     # Scored: positions 2 (only noise so far), 4 (58 seen), 7; the first column only fills the row with position 7.
     assert answer.known.tolist() == [[True, False, True, True]]
     assert answer.answers[0, [0, 2, 3]].tolist() == [58, 58, 58]
-
-
-def test_metrics() -> None:
     one = NoisyRecall(length=10)
     batch = one.sample("train", 3, 0)
     logits = torch.zeros(3, 1, 66)
@@ -184,3 +180,165 @@ def test_metrics() -> None:
 def test_impossible_specs(fields: dict[str, object], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         NoisyRecall(**fields)
+
+
+@pytest.mark.parametrize(("field", "value"), [("inputs", 1), ("alpha", 1.5), ("alpha", -0.1), ("alpha", float("nan"))])
+def test_impossible_memories(field, value):
+    with pytest.raises(SpecError, match=f"^{field}:"):
+        NoisyAssociative(**{field: value})
+
+
+# The ideal predictor of noisy recall, against the law summed over every sequence and every y.
+LENGTH, TOKENS, ALPHA = 5, 3, 0.3
+
+
+def law(task, sequence, y):
+    """The probability of z_1 .. z_{T+1} given y, from the definition; z_T is set to the trigger."""
+    chain, (trigger,) = task.chain, task.triggers
+    probability = chain.initial[sequence[0]]
+    for position, (before, token) in enumerate(pairwise(sequence)):
+        if position == LENGTH - 2:
+            probability *= token == trigger
+        elif before == trigger:
+            probability *= (1 - ALPHA) * (token == y) + ALPHA * (token == task.noise_token)
+        else:
+            probability *= chain.transition[before, token]
+    return probability
+
+
+@pytest.mark.parametrize("noise", ["appended", "existing"])
+@pytest.mark.parametrize("scored", ["last", "after_trigger"])
+def test_it_is_the_law_given_all_that_stands_before(noise, scored):
+    task = NoisyRecall(
+        source="uniform", tokens=TOKENS, length=LENGTH, alpha=ALPHA, noise=noise, scored=scored, max_scored=0
+    )
+    states = task.chain.states
+    joint = {
+        sequence: sum(law(task, sequence, y) for y in range(TOKENS)) / TOKENS
+        for sequence in product(range(states), repeat=LENGTH + 1)
+    }
+    assert sum(joint.values()) == pytest.approx(1)
+    possible = sorted({sequence[:LENGTH] for sequence, each in joint.items() if each > 0})
+    inputs = torch.tensor(possible)
+    ideal = task.ideal(inputs)
+    batch = task.sample("train", 400, seed=0)
+    assert torch.allclose(ideal.sum(-1), torch.ones(()))
+    following = np.zeros((len(possible), states))
+    for row, inputs_ in enumerate(possible):
+        following[row] = [joint[(*inputs_, token)] for token in range(states)]
+    following /= following.sum(axis=1, keepdims=True)
+    assert np.abs(ideal[:, -1].numpy() - following).max() < 1e-6
+    if scored == "last":
+        return
+    index = {inputs_: row for row, inputs_ in enumerate(possible)}
+    checked = 0
+    for inputs_, positions, weights in zip(
+        batch.inputs.tolist(), batch.positions.tolist(), batch.weights.tolist(), strict=True
+    ):
+        for column, (position, weight) in enumerate(zip(positions[:-1], weights[:-1], strict=True)):
+            if weight:
+                before = tuple(inputs_[: position + 1])
+                told = [(sequence, each) for sequence, each in joint.items() if sequence[: position + 1] == before]
+                expected = np.bincount(
+                    [sequence[position + 1] for sequence, _ in told], [each for _, each in told], minlength=states
+                )
+                found = ideal[index[tuple(inputs_)], column].numpy()
+                assert np.abs(found - expected / expected.sum()).max() < 1e-6
+                checked += 1
+    assert checked > 10
+
+
+def test_no_predictor_of_the_law_has_a_lower_loss():
+    """On its own draws it beats the oracle's answer smoothed in any measure, by Gibbs' inequality."""
+    task = NoisyRecall(source="uniform", tokens=6, length=40, alpha=ALPHA)
+    batch = task.sample("train", 20_000, seed=1)
+    ideal = task.ideal(batch.inputs)
+    loss = loss_per_position("cross_entropy", ideal.log(), batch.targets).mean()
+    told = task.oracle(batch.inputs)
+    answer = torch.nn.functional.one_hot(told.answers.clamp(min=0), 7).float() * told.known.unsqueeze(-1)
+    noise = torch.nn.functional.one_hot(torch.tensor(task.noise_token), 7).float()
+    for share in (0.5, 0.65, 0.75):
+        other = 0.02 / 7 + 0.98 * (share * answer + (1 - share) * noise)
+        assert (
+            loss < loss_per_position("cross_entropy", (other / other.sum(-1, keepdim=True)).log(), batch.targets).mean()
+        )
+
+
+def test_tokens_can_be_few_and_one_outside_the_vocabulary_has_no_law():
+    task = NoisyRecall(source="uniform", tokens=4, length=10)
+    assert task.shape.input_size == 5
+    assert int(task.sample("train", 100, seed=0).inputs.max()) == 4
+    task = NoisyRecall(source="uniform", tokens=TOKENS, length=LENGTH, alpha=ALPHA)
+    inputs = task.sample("train", 2, 0).inputs
+    inputs[1, 0] = task.shape.input_size
+    with pytest.raises(SpecError, match=r"^inputs: hold a token outside the vocabulary; give tokens from 0 to 3$"):
+        task.ideal(inputs)
+
+
+# Noisy associative memory, against its law written out.
+ONE = NoisyAssociative(inputs=3, alpha=0.25)
+LAW = torch.tensor([[0.75, 0.0, 0.0, 0.25], [0.0, 0.75, 0.0, 0.25], [0.0, 0.0, 0.75, 0.25]])
+
+
+def test_targets_are_the_law_of_each_input():
+    for split, law in (("train", LAW), ("clean", torch.eye(3, 4))):
+        batch = ONE.sample(split, 60, 0)
+        assert torch.equal(batch.targets[:, 0], law[batch.inputs[:, 0]])
+        assert torch.equal(batch.answers[:, 0], torch.eye(3, 4)[batch.inputs[:, 0]])
+        assert batch.positions.tolist() == [0]
+    always = NoisyAssociative(inputs=2, alpha=1.0).sample("train", 2, 0)
+    assert always.targets[:, 0].tolist() == [[0.0, 0.0, 1.0]] * 2
+    never = NoisyAssociative(inputs=2, alpha=0.0).sample("train", 2, 0)
+    assert torch.equal(never.targets, never.answers)
+
+
+def test_every_n_sequences_are_the_population():
+    inputs = task("associative/noisy", inputs=5).sample("train", 5 * 40 + 3, 1).inputs[:, 0]
+    rows = inputs[:200].reshape(40, 5)
+    assert (rows.sort(dim=1).values == torch.arange(5)).all()
+    assert len({tuple(row) for row in rows.tolist()}) > 20  # of 120 orders
+    assert len(set(inputs[200:].tolist())) == 3
+
+
+def test_loss_of_a_batch_is_the_loss_of_the_population():
+    """(1 / n) sum over x and y of -p(y | x) log q(y | x), for predictions q by hand."""
+    q = torch.tensor([[0.5, 0.2, 0.2, 0.1], [0.1, 0.6, 0.1, 0.2], [0.25, 0.25, 0.25, 0.25]])
+    expected = -sum(float(LAW[x, y]) * math.log(float(q[x, y])) for x in range(3) for y in range(4)) / 3
+    batch = ONE.sample("train", 3, 7)
+    losses = loss_per_position("cross_entropy", q.log()[batch.inputs], batch.targets)
+    assert float(losses.mean()) == pytest.approx(expected, rel=1e-6)
+    clean = ONE.sample("clean", 3, 7)
+    losses = loss_per_position("cross_entropy", q.log()[clean.inputs], clean.targets)
+    assert float(losses.mean()) == pytest.approx(-(math.log(0.5) + math.log(0.6) + math.log(0.25)) / 3, rel=1e-6)
+
+
+def test_oracle_and_ideal_predictor():
+    inputs = torch.tensor([[2], [0]])
+    answer = ONE.oracle(inputs)
+    assert answer.answers[:, 0].tolist() == [[0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
+    assert answer.known.tolist() == [[True], [True]]
+    assert torch.equal(ONE.ideal(inputs)[:, 0], LAW[[2, 0]])
+    batch = ONE.sample("train", 30, 0)
+    assert torch.equal(ONE.ideal(batch.inputs), batch.targets)  # nothing else could have been drawn
+    assert ONE.render(inputs)[0].trace == ("output 2 with probability 0.75, noise with probability 0.25",)
+
+
+def test_metrics_of_memories_by_hand():
+    batch = ONE.sample("train", 3, 0)
+    q = torch.tensor([[0.5, 0.2, 0.2, 0.1], [0.1, 0.3, 0.2, 0.4], [0.25, 0.25, 0.3, 0.2]])
+    found = ONE.metrics(q.log()[batch.inputs], batch)
+    order = batch.inputs[:, 0].argsort()
+    assert found["right"][order, 0].tolist() == pytest.approx([0.5, 0.3, 0.3])
+    assert found["noise"][order, 0].tolist() == pytest.approx([0.1, 0.4, 0.2])
+    assert found["accuracy"][order, 0].tolist() == [1.0, 0.0, 1.0]
+
+
+def test_what_is_no_input_belongs_nowhere():
+    assert ONE.split_of(torch.tensor([[0], [2], [3], [-1]])).tolist() == [0, 0, -1, -1]
+    assert ONE.split_of(torch.zeros(2, 2, dtype=torch.int64)).tolist() == [-1, -1]
+    answer = ONE.oracle(torch.tensor([[2], [3], [-1]]))
+    assert answer.known.tolist() == [[True], [False], [False]] and answer.answers[0, 0].tolist() == [0, 0, 1, 0]
+    assert answer.trace[0].position.tolist() == [0, -1, -1]
+    for ask in (ONE.ideal, ONE.render):
+        with pytest.raises(SpecError, match=r"^inputs: .*not single tokens below n.*from 0 to 2"):
+            ask(torch.tensor([[0], [3]]))

@@ -1,4 +1,4 @@
-"""Retrieval of tokens, against chains followed by hand, and solved by a model whose weights are known."""
+"""Retrieval of tokens, followed by hand and solved by a model whose weights are known; and chains of steps."""
 
 from itertools import product
 
@@ -11,40 +11,6 @@ from anchorlab.errors import SpecError
 from anchorlab.models.model import predict
 from anchorlab.tasks import TokenRetrieval, task
 from tests.lens.hand_built import induction_circuit
-
-
-@pytest.mark.parametrize(
-    ("asked", "fields"),
-    [
-        ([1, 2, 3], {}),
-        ([3], {"implicit_curriculum": False}),
-        ([1, 3], {"asked_steps": (1, 3)}),
-        ([2], {"asked_steps": "2"}),
-    ],
-)
-def test_layout_of_every_sequence(asked, fields):
-    N, D, V = 3, 3, 20
-    one = TokenRetrieval(chains=N, steps=D, symbols=V, **fields)
-    batch = one.sample("train", 200, 0)
-    marked = len(asked) > 1
-    assert batch.inputs.shape == (200, N * 2 * D + marked + N)
-    assert one.shape.input_size == one.shape.output_size == V + D * marked
-    assert batch.groups == tuple(f"step {step}" for step in asked)
-    symbols, steps = batch.latents["symbols"].numpy(), batch.latents["step"].tolist()
-    assert set(steps) == set(asked)
-    for row, sequence in enumerate(batch.inputs.tolist()):
-        assert len(set(symbols[row].ravel().tolist())) == N * (D + 1)
-        for step in range(D, 0, -1):
-            start = 2 * N * (D - step)
-            pairs = {tuple(sequence[start + 2 * i : start + 2 * i + 2]) for i in range(N)}
-            assert pairs == {tuple(symbols[row, step - 1 : step + 1, chain].tolist()) for chain in range(N)}
-        if marked:
-            assert sequence[2 * N * D] == V + steps[row] - 1
-        for query in range(N):
-            (chain,) = np.flatnonzero(symbols[row, 0] == sequence[-N + query])
-            assert int(batch.targets[row, query]) == symbols[row, steps[row], chain]
-        assert batch.groups[int(batch.group[row])] == f"step {steps[row]}"
-    assert batch.positions.tolist() == list(range(one.shape.length - N, one.shape.length))
 
 
 def find_places(batch, step):
@@ -80,11 +46,9 @@ def test_oracle_by_hand():
     assert told.known.tolist() == [[True, True], [True, True], [False, False]]  # 4 marks no step
     trace = {step.name: step.position.tolist() for step in told.trace}
     assert trace == {
-        "query 0 step 1": [5, 5, -1],
-        "query 0 step 2": [3, -1, -1],
-        "query 1 step 1": [7, 7, -1],
+        "query 0 step 1": [5, 5, -1], "query 0 step 2": [3, -1, -1], "query 1 step 1": [7, 7, -1],
         "query 1 step 2": [1, -1, -1],
-    }
+    }  # fmt: skip
     assert one.split_of(inputs).tolist() == [0, 0, -1]
     first, *_, broken = one.render(inputs)
     assert first.answer == "2, 1"
@@ -120,19 +84,23 @@ def test_one_step_is_induction():
     assert not one.metrics(-outputs, batch)["accuracy"][told].any()
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"symbols": 15}, "symbols: 15 are fewer than the 16 of a sequence"),
-        ({"asked_steps": (4,)}, "asked_steps"),
-        ({"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: restrict a curriculum"),
-        ({"steps": 0}, "steps"),
-        ({"roots": 2}, "roots: a chain begins with one symbol"),
-    ],
-)
-def test_impossible_specs(fields, message):
+IMPOSSIBLE = [
+    ("tokens", {"symbols": 15}, "symbols: 15 are fewer than the 16 of a sequence"),
+    ("tokens", {"asked_steps": (4,)}, "asked_steps"),
+    ("tokens", {"asked_steps": (1,), "implicit_curriculum": False}, "asked_steps: restrict a curriculum"),
+    ("tokens", {"steps": 0}, "steps"),
+    ("tokens", {"roots": 2}, "roots: a chain begins with one symbol"),
+    *(("steps", {"training": remainders}, "training") for remainders in ((0, 5), (1, 1), (), (0, 1, 2, 3, 4))),
+    # 2 * (24 // 5) = 8 fit a pair of the test, nine symbols are needed; 25 are enough
+    ("steps", {"chains": 3, "symbols": 24}, "symbols"),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "message"), IMPOSSIBLE)
+def test_impossible_specs_name_their_field(name, fields, message):
     with pytest.raises(SpecError, match=message):
-        TokenRetrieval(**fields)
+        task(f"retrieval/{name}", **fields)
+    task("retrieval/steps", chains=3, symbols=25)
 
 
 def test_a_graph_by_hand():
@@ -152,14 +120,23 @@ def test_a_graph_by_hand():
 
 
 @pytest.mark.parametrize(
+    ("asked", "fields"),
+    [([1, 2, 3], {}), ([3], {"implicit_curriculum": False}), ([1, 3], {"asked_steps": (1, 3)}),
+     ([2], {"asked_steps": "2"})],
+)  # fmt: skip
+@pytest.mark.parametrize(
     ("parents", "roots", "needed"),
-    [(((0,), (0,), (1, 2)), 1, 18), (((0,), (1,), (2, 3)), 2, 21), (((0,), (0, 1), (0, 1, 2)), 1, 3 * 4 + 6 + 24)],
-)
-def test_graphs_are_drawn_whole(parents, roots, needed):
+    [(((0,), (0,), (1, 2)), 1, 18), (((0,), (1,), (2, 3)), 2, 21), (((0,), (0, 1), (0, 1, 2)), 1, 3 * 4 + 6 + 24),
+     (((0,), (1,), (2,)), 1, 12)],
+)  # fmt: skip
+def test_graphs_are_drawn_whole(parents, roots, needed, asked, fields):
     """Every combination of chains has its record, mixed ones a value of their own; one symbol less is refused."""
-    one = task("retrieval/conditional", parents=parents, roots=roots, symbols=needed)
+    one, marked = task("retrieval/conditional", parents=parents, roots=roots, symbols=needed, **fields), len(asked) > 1
+    assert one.shape.input_size == one.shape.output_size == needed + 3 * marked
     batch = one.sample("train", 60, 0)
     symbols = batch.latents["symbols"].tolist()
+    assert batch.groups == tuple(f"step {step}" for step in asked)
+    assert set(batch.latents["step"].tolist()) == set(asked)
     for row, sequence in enumerate(batch.inputs.tolist()):
         assert len({token for token in sequence if token < needed}) == needed
         place = 0
@@ -174,17 +151,19 @@ def test_graphs_are_drawn_whole(parents, roots, needed):
                 own = tuple(symbols[row][parent][chain] for parent in parents[step])
                 assert values[own] == symbols[row][roots + step][chain]
             place += size * len(records)
-        assert sequence[place] == needed + int(batch.latents["step"][row]) - 1
+        step = int(batch.latents["step"][row])
+        assert batch.groups[int(batch.group[row])] == f"step {step}"
+        assert not marked or sequence[place] == needed + step - 1
+        place += marked
         for query, chain in enumerate(batch.latents["queries"][row].tolist()):
-            asked = sequence[place + 1 + query * roots : place + 1 + (query + 1) * roots]
-            assert asked == [symbols[row][root][chain] for root in range(roots)]
-            assert batch.positions[query] == place + (query + 1) * roots
-            step = int(batch.latents["step"][row])
+            places = slice(place + query * roots, place + (query + 1) * roots)
+            assert sequence[places] == [symbols[row][root][chain] for root in range(roots)]
+            assert batch.positions[query] == places.stop - 1
             assert int(batch.targets[row, query]) == symbols[row][roots + step - 1][chain]
     assert torch.equal(one.oracle(batch.inputs).answers, batch.answers)
     assert (one.split_of(batch.inputs) == 0).all()
     with pytest.raises(SpecError, match="symbols"):
-        task("retrieval/conditional", parents=parents, roots=roots, symbols=needed - 1)
+        task("retrieval/conditional", parents=parents, roots=roots, symbols=needed - 1, **fields)
 
 
 def test_a_chain_is_the_graph_in_which_each_step_follows_the_last():
@@ -193,3 +172,58 @@ def test_a_chain_is_the_graph_in_which_each_step_follows_the_last():
     one, two = chain.sample("train", 40, 5), graph.sample("train", 40, 5)
     assert torch.equal(one.inputs, two.inputs) and torch.equal(one.targets, two.targets)
     assert torch.equal(chain.oracle(one.inputs).answers, graph.oracle(one.inputs).answers)
+
+
+# Chains of pairs in random order, with splits by the difference within a pair.
+SMALL = task("retrieval/steps", chains=2, symbols=30)  # remainders 0, 1, 4 modulo 5 in training
+
+
+def test_follows_hand_made_chains():
+    """Chains 2 6 11 and 20 21 15: 6 - 2 = 4, 11 - 6 = 0, 21 - 20 = 1, 15 - 21 = 4 modulo 5; then 7 10 12 and 0 3 5."""
+    inputs = torch.tensor(
+        [[6, 11, 20, 21, 2, 6, 21, 15, 2], [6, 11, 20, 21, 2, 6, 21, 15, 20], [3, 5, 7, 10, 10, 12, 0, 3, 7]]
+    )
+    found = SMALL.oracle(inputs)
+    assert found.answers[:, 0].tolist() == [11, 15, 12] and found.known.all()
+    assert SMALL.split_of(inputs).tolist() == [0, 0, 1]
+    assert [(step.position[0].item(), step.value[0].item()) for step in found.trace] == [(5, 6), (1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "known"),
+    [
+        ([6, 11, 20, 21, 2, 6, 21, 15, 6], False),  # the last token begins no chain
+        ([6, 11, 20, 21, 2, 6, 25, 15, 2], False),  # three chains, two of one step
+        ([2, 6, 6, 11, 11, 15, 20, 21, 2], False),  # a chain of three steps and one of one step
+        ([2, 6, 6, 11, 20, 25, 25, 20, 2], False),  # a circle
+        ([2, 6, 6, 11, 20, 6, 21, 15, 2], False),  # two pairs end with 6
+        ([2, 6, 6, 11, 20, 21, 21, 30, 2], False),  # a token out of range
+        ([2, 6, 6, 11, 20, 21, 21, 23, 2], True),  # well-formed, with a pair of the test, as 23 - 21 = 2
+    ],
+)
+def test_other_sequences_belong_to_no_split(inputs, known):
+    tokens = torch.tensor([inputs])
+    assert SMALL.oracle(tokens).known.tolist() == [[known]]
+    assert SMALL.split_of(tokens).tolist() == [-1]
+
+
+@pytest.mark.parametrize(("split", "remainders"), [("train", {0, 1, 4}), ("test", {2, 3})])
+def test_every_pair_of_a_split_has_its_remainders(split, remainders):
+    batch = SMALL.sample(split, 2000, seed=0)
+    pairs = batch.inputs[:, :-1].reshape(len(batch), -1, 2)
+    assert set(((pairs[:, :, 1] - pairs[:, :, 0]) % 5).flatten().tolist()) == remainders
+    assert batch.inputs.unique().tolist() == list(range(30))
+    symbols = batch.latents["symbols"]
+    assert all(len(set(row)) == 6 for row in symbols.flatten(1).tolist())
+    row, asked = torch.arange(len(batch)), batch.latents["queries"][:, 0]
+    assert (batch.inputs[:, -1] == symbols[row, 0, asked]).all() and (
+        batch.answers[:, 0] == symbols[row, 2, asked]
+    ).all()
+
+
+def test_pairs_come_in_every_order():
+    batch = SMALL.sample("train", 8000, seed=0)
+    symbols, pairs = batch.latents["symbols"], batch.inputs[:, :-1].reshape(len(batch), 4, 2)
+    place = (pairs[:, :, 0] == symbols[:, 1, :1]).long().argmax(dim=1)  # of the second step of the first chain
+    shares = place.bincount(minlength=4) / len(batch)
+    torch.testing.assert_close(shares, torch.full((4,), 0.25), rtol=0, atol=0.02)  # four standard errors

@@ -11,9 +11,14 @@ import torch
 from anchorlab import load_pretrained
 from anchorlab.errors import SpecError
 from anchorlab.lens import detect, find_circuit, look
-from anchorlab.tasks import AnchorFunction
+from anchorlab.models.model import predict
+from anchorlab.tasks import AnchorFunction, Vocabulary, task
 from anchorlab.tasks.anchor.proof import every_latent
-from anchorlab.theory.compiled import COMPILED, VARIANTS, Truth, compiled
+from anchorlab.theory.compiled import COMPILED, VARIANTS, Truth, assemble, compiled
+from anchorlab.theory.compiled.copying import next_token
+from anchorlab.theory.compiled.rotated import _Draw, rotated
+from anchorlab.theory.compiled.sums import addition
+from anchorlab.theory.compiled.variants import cancelling
 
 QUICK = ("identity", "composite")
 ADDING = ("composite", "synonym", "multi-anchor")
@@ -147,18 +152,6 @@ def test_transformer_lens_computes_the_same(name, variant, rounding):
     assert torch.allclose(theirs, made.model(batch.inputs, batch.positions), atol=rounding * 15)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (("identty",), "name: unknown compiled model 'identty'; did you mean 'identity'?"),
-        (("identity", "backups"), "variant: unknown variant 'backups'; did you mean 'backup'?"),
-    ],
-)
-def test_unknown_names_are_one_line(given, message):
-    with pytest.raises(SpecError, match=f"^{re.escape(message)}$"):
-        compiled(*given)
-
-
 PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "compiled_models.md"
 
 
@@ -187,3 +180,99 @@ def test_the_page_runs(tmp_path, monkeypatch):
     exec(compile(code, str(PAGE), "exec"), held)
     assert (tmp_path / "identity-backup" / "truth.json").exists() and (tmp_path / "identity.html").exists()
     assert held["made"].truth.minimal == (("0.0", "1.0"), ("0.1", "1.0"))
+
+
+# A random basis: the same outputs in exact arithmetic, and weights that show nothing of the blocks.
+@pytest.mark.parametrize("program", [next_token(task("anchor/identity")), addition(task("anchor/composite"))])
+def test_the_outputs_are_equal_in_double_precision(program):
+    program = cancelling(program)
+    spec, weights = assemble(program, 25.0, 15.0)
+    wide, turned = rotated(spec, weights, torch.Generator().manual_seed(1))
+    batch = program.task.sample("train", 30, seed=0)
+    outputs = []
+    for each, values in ((spec, weights), (wide, turned)):
+        module = each.build(program.task.shape).double()
+        module.load_state_dict(values)
+        outputs.append(predict(module, batch.inputs, batch.positions))
+    assert torch.allclose(outputs[0], outputs[1], atol=1e-9, rtol=0)
+    assert wide.width == -(-spec.width * 5 // 4)
+
+
+def test_no_weight_shows_what_it_reads_or_writes():
+    """Weights of the plain model are nearly all 0. Here none is."""
+    made, turned = (
+        compiled("two-distances", "distractor"),
+        compiled("two-distances", "distractor", rotated=True, seed=1),
+    )
+    for name, value in turned.ensemble.weights.items():
+        if name == "unembed.b_U":
+            continue
+        # tokens that are neither items nor anchors have no embedding, and tokens that are no answer no logit
+        outer = {"embed.W_E": 1, "unembed.W_U": 0}.get(name)
+        used = (
+            value[0]
+            if outer is None
+            else value[0][:, value[0].abs().sum(0) > 0]
+            if outer == 0
+            else value[0][value[0].abs().sum(1) > 0]
+        )
+        assert (used == 0).float().mean() < 1e-4, name
+        before = made.ensemble.weights[name][0]
+        assert (before == 0).float().mean() > 0.8, name
+
+
+def test_an_idle_head_has_the_norms_of_a_working_one():
+    made = compiled("two-distances", "distractor", rotated=True, seed=1)
+    assert made.truth.units[1].role.startswith("idle")
+    width = made.ensemble.spec.head_width
+    for role in "QKVO":
+        weight = made.ensemble.weights[f"blocks.0.attn.W_{role}"][0]
+        working, idle = (part.norm().item() for part in weight.split(width, dim=0 if role == "O" else 1))
+        assert idle == pytest.approx(working, rel=1e-5), role
+
+
+def test_seeds_give_other_bases_with_noise_as_large_as_what_it_hides():
+    one, same, other = (compiled("identity", rotated=True, seed=seed).ensemble.weights for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.allclose(one["embed.W_E"], other["embed.W_E"])
+    # the first column of the bare factor of a QR decomposition always begins with a negative number
+    draw = _Draw(torch.Generator().manual_seed(0), 1)
+    positive = [float(draw.orthogonal(3)[0, 0]) > 0 for _ in range(400)]
+    assert 0.4 < sum(positive) / 400 < 0.6  # four standard errors
+    spec, weights = assemble(next_token(task("anchor/identity")), 25.0, 15.0)
+    _, turned = rotated(spec, weights, torch.Generator().manual_seed(1))
+    for name in ("embed.W_E", "pos_embed.W_pos"):
+        assert turned[name].norm() == pytest.approx(2**0.5 * weights[name].norm().item())
+
+
+# Programs that add: what they refuse, and other operations than the paper's.
+def test_other_amounts_and_items():
+    one = task("anchor/composite", operations=("+7", "-3", "x", "+11"), items=(30, 60), length=6, unseen=((3, 4),))
+    spec, weights = assemble(addition(one), 25.0, 15.0)
+    module = spec.build(one.shape)
+    module.load_state_dict(weights)
+    for split in one.splits:
+        batch = one.sample(split, 100, seed=0)
+        outputs = predict(module, batch.inputs, batch.positions)
+        assert (outputs.argmax(dim=-1) == batch.answers).all() and outputs.amax(dim=-1).min() > 14.99
+
+
+TWO_AMOUNTS = AnchorFunction(
+    vocabulary=Vocabulary(anchors=(3,), items=(30, 40)),
+    operations={3: ", ".join(f"{item} -> {item + (1 if item < 35 else 2)}" for item in range(30, 41))},
+)
+REFUSED = [
+    (lambda: compiled("identty"), "name: unknown compiled model 'identty'; did you mean 'identity'?"),
+    (lambda: compiled("identity", "backups"), "variant: unknown variant 'backups'; did you mean 'backup'?"),
+    (lambda: addition(task("anchor/composite", operations=("*2", "+1", "-2", "-8"), size=501)),
+     "operations.1: is no addition; use operations such as +5"),
+    (lambda: addition(task("anchor/two-distances")), "rules: `4 . x` is no sum that is compiled; use x A B or A x"),
+    (lambda: addition(TWO_AMOUNTS), "operations.3: is no addition; use operations such as +5"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ask", "message"), REFUSED)
+def test_what_is_not_compiled_is_named(ask, message):
+    with pytest.raises(SpecError) as caught:
+        ask()
+    assert str(caught.value) == message
