@@ -1,4 +1,7 @@
+"""Claims, their verdicts and evidence, and where findings come from."""
+
 import math
+import os
 from dataclasses import replace
 from math import inf, nan
 
@@ -20,6 +23,8 @@ from anchorlab.findings import (
     ledger,
     within,
 )
+from anchorlab.findings.provenance import hardware, seeds_text, versions
+from anchorlab.runs import Run
 
 
 def claim(band, exact=False) -> Claim:
@@ -89,11 +94,21 @@ def test_an_interval_that_leaves_the_band_decides_nothing(band, interval, undeci
     assert claim(band).judge(None, "quick", interval=interval).verdict == "not measured"
 
 
-def test_an_interval_in_words():
+def test_scopes_intervals_and_controls_in_words():
     assert claim(at_least(0)).judge(1, "quick", interval=(0.12345, 2)).interval_text == "95 % interval 0.123 to 2"
     assert claim(at_least(0)).judge(1, "quick").interval_text == ""
     assert claim(at_least(0)).judge(1, "quick", units=(1.0,)).interval_text == "one value"
     assert claim(at_least(0), exact=True).judge(1, "quick", units=(1.0,)).interval_text == ""
+    plain, exact = claim(at_least(0.5)), claim(at_least(0.5), exact=True)
+    assert plain.judge(1, "quick").scope == "other"
+    assert plain.judge(1, "paper", paper_setting=True).scope == "paper"
+    assert exact.judge(1, "quick").scope == exact.judge(1, "paper", paper_setting=True).scope == "exact"
+    assert Control(None).note == "no member meets what the measure presupposes"
+    assert Control(None, "fails: E").note == "fails: E" and Control(0.5).note == ""
+    one = claim(within(0.95, 1.0))
+    assert one.judge(0.999, "quick", interval=(0.997, 1.0000001)).verdict == "agrees at small scale"
+    assert one.judge(0.999, "quick", interval=(0.997, 1.00001)).verdict == "undecided"
+    assert one.judge(0.999, "quick", interval=(0.94999, 1.0)).verdict == "undecided"
 
 
 def test_one_trial_does_not_reproduce_what_is_said_of_all():
@@ -106,13 +121,6 @@ def test_one_trial_does_not_reproduce_what_is_said_of_all():
     assert verdict(0.1, (0.1,), paper_setting=True) == "contradicted"  # one exception is enough
     assert verdict(0.9, (0.9, 0.9), paper_setting=True) == "reproduced"
     assert verdict(0.9, (0.9,), claim(at_least(0.5)), paper_setting=True) == "reproduced"
-
-
-def test_scopes():
-    plain, exact = claim(at_least(0.5)), claim(at_least(0.5), exact=True)
-    assert plain.judge(1, "quick").scope == "other"
-    assert plain.judge(1, "paper", paper_setting=True).scope == "paper"
-    assert exact.judge(1, "quick").scope == exact.judge(1, "paper", paper_setting=True).scope == "exact"
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -133,7 +141,7 @@ def findings(profile, *results, study="a/b") -> Findings:
     return Findings(study, "Title", "", profile, source, results)
 
 
-def test_the_strongest_evidence_comes_first():
+def test_the_strongest_evidence_comes_first_and_is_never_a_smoke_profile():
     one = claim(at_least(0.5))
     quick, scaled, smoke, own = (one.judge(value, name) for value, name in
                                  ((0.1, "quick"), (0.2, "scaled"), (0.9, "smoke"), (0.6, "mine")))  # fmt: skip
@@ -142,9 +150,6 @@ def test_the_strongest_evidence_comes_first():
     assert [each.result.profile for each in entry.evidence] == ["paper", "scaled", "quick", "mine", "smoke"]
     assert [each.provenance.profile for each in entry.evidence] == ["paper", "scaled", "quick", "mine", "smoke"]
     assert entry.strongest.verdict == "contradicted"
-
-
-def test_a_smoke_profile_is_never_the_strongest():
     one = claim(at_least(0.5), exact=True)
     assert one.judge(0.9, "smoke").scope == "other"
     (entry,) = ledger(
@@ -154,16 +159,13 @@ def test_a_smoke_profile_is_never_the_strongest():
     assert entry.strongest.verdict == "not measured"
 
 
-def test_evidence_without_a_value_comes_last_and_scope_before_profile():
+def test_evidence_with_a_value_scope_and_more_units_comes_before_larger_settings():
     one = claim(at_least(0.5))
     unmeasured = one.judge(None, "paper", paper_setting=True)
     part = one.judge(0.7, "paper-start", paper_setting=True)
     other = one.judge(0.1, "scaled")
     (entry,) = ledger(findings(result.profile, result) for result in (unmeasured, other, part))
     assert [each.result.profile for each in entry.evidence] == ["paper-start", "scaled", "paper"]
-
-
-def test_more_units_come_before_a_larger_setting_but_not_before_the_papers():
     one = claim(at_least(0.5))
     quick, scaled = one.judge(0.7, "quick", units=(0.6, 0.8)), one.judge(0.9, "scaled", units=(0.9,))
     paper = one.judge(0.6, "paper", paper_setting=True, units=(0.6,))
@@ -176,7 +178,7 @@ def test_more_units_come_before_a_larger_setting_but_not_before_the_papers():
     assert profiles(scaled, quick, paper) == (["paper", "quick", "scaled"], "reproduced")
 
 
-def test_profiles_that_disagree_leave_a_claim_undecided():
+def test_profiles_or_checks_of_a_theorem_that_disagree_leave_a_claim_undecided():
     one = claim(at_least(0.5))
     quick, scaled = one.judge(0.7, "quick", units=(0.6, 0.8)), one.judge(0.1, "scaled", units=(0.1,))
     smoke, other, paper = (
@@ -193,9 +195,6 @@ def test_profiles_that_disagree_leave_a_claim_undecided():
     assert strongest(quick, smoke) == strongest(quick, other) == "agrees at small scale"  # neither is a profile of ours
     assert strongest(quick, scaled, paper) == "contradicted"
     assert strongest(quick, one.judge(None, "scaled")) == "agrees at small scale"
-
-
-def test_checks_of_a_theorem_count_by_the_larger_sizes_and_must_not_disagree():
     theorem = replace(claim(at_least(0.5)), theory=True)
     quick, paper, low = theorem.judge(0.7, "quick"), theorem.judge(0.9, "paper"), theorem.judge(0.1, "paper")
 
@@ -239,15 +238,11 @@ def test_what_is_no_band(band):
 @pytest.mark.parametrize(
     ("control", "holds", "text"),
     [
-        (None, False, None),
-        (Control(None), False, "no value"),
-        (Control(None, "fails: E"), False, "no value"),
-        (Control(0.5), True, "0.5"),
-        (Control(0.49999), False, "0.5"),
-        (Control(inf), False, "inf"),
+        (None, False, None), (Control(None), False, "no value"), (Control(None, "fails: E"), False, "no value"),
+        (Control(0.5), True, "0.5"), (Control(0.49999), False, "0.5"), (Control(inf), False, "inf"),
         (Control(nan), False, "nan"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("value", [0.7, 0.1, None])
 def test_a_claim_also_holds_for_the_members_of_a_control_in_its_band(control, holds, text, value):
     """Whatever our own value."""
@@ -260,11 +255,6 @@ def test_a_claim_also_holds_for_the_members_of_a_control_in_its_band(control, ho
     for result, name in ((untrained, "untrained"), (other, "other task")):
         assert {heading: found.text for heading, found in result.controls.items()} == ({name: text} if text else {})
         assert result.verdict == ours.verdict
-
-
-def test_a_control_without_a_value_says_why():
-    assert Control(None).note == "no member meets what the measure presupposes"
-    assert Control(None, "fails: E").note == "fails: E" and Control(0.5).note == ""
 
 
 def test_counts_by_verdict_and_scope():
@@ -301,31 +291,56 @@ def test_other_works_and_questions_of_ones_own_are_counted_apart():
     one = claim(at_least(0.5))
     other = replace(one, other_work=True)
     results = [
-        one.judge(0.6, "quick"),
-        other.judge(0.4, "quick"),
-        other.judge(0.6, "quick"),
-        other.judge(0.7, "paper", paper_setting=True),
-        replace(other, precondition=True).judge(0.6, "quick"),
-        one.judge(0.6, "quick", own=True),
-        one.judge(0.6, "quick", own=True),
-        one.judge(0.4, "quick", own=True),
+        one.judge(0.6, "quick"), other.judge(0.4, "quick"), other.judge(0.6, "quick"),
+        other.judge(0.7, "paper", paper_setting=True), replace(other, precondition=True).judge(0.6, "quick"),
+        one.judge(0.6, "quick", own=True), one.judge(0.6, "quick", own=True), one.judge(0.4, "quick", own=True),
         other.judge(None, "quick", own=True),
-    ]
+    ]  # fmt: skip
     assert [one.apart for one in results] == [False, True, True, True, False, True, True, True, True]
     assert counts_apart(results) == {
-        "reproduced": 1,
-        "agrees at small scale": 1,
-        "differs at small scale": 1,
-        "not measured": 1,
-        "supported": 2,
+        "reproduced": 1, "agrees at small scale": 1, "differs at small scale": 1, "not measured": 1, "supported": 2,
         "not supported": 1,
-    }
+    }  # fmt: skip
     assert list(counts_apart(results))[:2] == ["reproduced", "agrees at small scale"]
     assert counts_apart([]) == {}
 
 
-def test_an_interval_that_ends_beyond_the_band_by_rounding_decides():
-    one = claim(within(0.95, 1.0))
-    assert one.judge(0.999, "quick", interval=(0.997, 1.0000001)).verdict == "agrees at small scale"
-    assert one.judge(0.999, "quick", interval=(0.997, 1.00001)).verdict == "undecided"
-    assert one.judge(0.999, "quick", interval=(0.94999, 1.0)).verdict == "undecided"
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([0], "0"), ([0, 1], "0..1"), ([3, 4, 5], "3..5"), ([0, 2, 3], "0, 2, 3"), ([0, 1, 2, 7, 8, 9], "0..2, 7..9"),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_seeds_in_words(seeds, words):
+    assert seeds_text(seeds) == words
+
+
+def test_provenance_and_versions_in_words(monkeypatch):
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert hardware().startswith(f"{cores} CPU core")
+    made = Provenance("quick", "none", "1 CPU core", "a" * 40, "2.13.0", 1.0)
+    assert made.line == f"profile quick · no seeds · 1 CPU core · commit {'a' * 12}"
+    source = Provenance("quick", "0", "1 CPU core", f"{'a' * 40}, {'b' * 40}-dirty, unknown", "2.13.0", 1.0)
+    assert source.short_commit == f"{'a' * 12}, {'b' * 12}-dirty, unknown"
+    assert source.line.endswith(f"commit {source.short_commit}")
+    assert versions([Kept("b"), Kept("a", "b")], "commit") == "a, b"
+    assert versions([Kept(None)], "commit") == "unknown"
+    monkeypatch.setattr(Kept, "environments", [{"anchorlab": "0.2.0", "commit": one} for one in (None, "a" * 40)])
+    assert versions([Kept()], "commit") == f"{'a' * 40}, version 0.2.0"
+    made = Provenance("quick", "0", "1 CPU core", "version 0.2.0", "2.13.0", 1.0)
+    assert made.line == "profile quick · seeds 0 · 1 CPU core · version 0.2.0"
+    assert Provenance("own", "0", "1 CPU core", f"{'a' * 40}, version 0.2.0", "2.13.0", 1.0).line.endswith(
+        f"commit {'a' * 12}, version 0.2.0"
+    )
+
+
+class Kept(Run):
+    """A run made under these commits."""
+
+    def __init__(self, *commits):
+        self.commits = commits
+
+    @property
+    def environments(self):
+        return [{"commit": one} for one in self.commits]

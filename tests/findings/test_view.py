@@ -49,13 +49,10 @@ def test_live_model_has_every_weight_unchanged():
     assert json.loads(live.oracle)["anchors"] == [3]
 
 
-def test_live_model_of_other_precisions():
+def test_live_model_of_other_precisions_and_tasks():
     exact = ensemble(dtype=torch.float64)
     live = live_model([exact], IDENTITY)
     assert np.frombuffer(live.data[1][0], "<f4")[0] == np.float32(exact.weights["embed.W_E"][1, 0, 0].item())
-
-
-def test_texts_of_a_recall_task_are_its_characters_and_it_has_no_oracle():
     recall = task("recall/noisy", length=8)
     live = live_model([initialise(RecallSpec(width=4), recall.shape, seeds=[0])], recall)
     assert live.texts[:3] == ("newline", "space", "!")
@@ -63,7 +60,7 @@ def test_texts_of_a_recall_task_are_its_characters_and_it_has_no_oracle():
     assert (live.architecture.heads, live.architecture.head_width) == (1, 4)
 
 
-def test_findings_with_a_live_view_go_to_json_and_back():
+def test_findings_with_a_live_view_go_to_json_and_back_and_older_ones_are_read():
     labels = [[["shift by 1", ""], ["", ""], ["", "uniform"]]] * 2
     shown = view(live_model([ensemble(), None, ensemble(seeds=(2, 3))], IDENTITY), labels)
     findings = Findings("a/b", "t", "s", "quick", PROVENANCE, views=(shown,))
@@ -72,9 +69,6 @@ def test_findings_with_a_live_view_go_to_json_and_back():
     assert again == findings
     assert again.to_json() == text
     assert again.views[0].labels[0][2] == ("", "uniform")
-
-
-def test_findings_from_before_live_views_still_load():
     data = json.loads(Findings("a/b", "t", "s", "quick", PROVENANCE, views=(view(),)).to_json())
     del data["views"][0]["labels"], data["views"][0]["live"]
     assert Findings.from_json(json.dumps(data)).views == (view(),)
@@ -106,12 +100,17 @@ def test_says_which_models_a_page_can_run(spec, shown_task, named):
         assert "\n" not in problem
 
 
-def test_limit_is_two_to_the_twentieth():
+def test_models_of_too_many_parameters_or_layers_side_by_side_cannot_run():
     # Of width w: embedding and output map of 201 tokens, 9 positions, four maps of one head coordinate; 201 biases.
     assert [(415 * width + 201 <= MOST_PARAMETERS) for width in (2526, 2527)] == [True, False]
     wide = DecoderSpec(layers=1, heads=1, head_width=1, width=2526, layer_norm=False, feed_forward=False)
     assert can_run(wide, IDENTITY) is None
     assert "has 1048906 parameters" in (can_run(wide.replace(width=2527), IDENTITY) or "")
+    module = SPEC.replace(layer_norm=False).build(IDENTITY.shape)
+    module.blocks[0].parallel = True
+    weights = {name: torch.zeros(1, *value.shape) for name, value in module.named_parameters()}
+    with pytest.raises(SpecError, match=r"^model\.blocks\.0: runs its two layers in parallel; show"):
+        live_model([Ensemble(module, weights, tuple(weights))], IDENTITY)
 
 
 @pytest.mark.parametrize("change", [{"norm": "pre"}, {"positions": "rotary"}, {"activation": "gelu"}])
@@ -122,14 +121,6 @@ def test_blocks_of_different_forms_are_refused(change):
     weights = {name: torch.zeros(1, *value.shape) for name, value in mixed.named_parameters()}
     with pytest.raises(SpecError, match=r"^model\.blocks: have different forms; show recorded attention only$"):
         live_model([Ensemble(mixed, weights, tuple(weights))], IDENTITY)
-
-
-def test_layers_side_by_side_are_refused():
-    module = SPEC.replace(layer_norm=False).build(IDENTITY.shape)
-    module.blocks[0].parallel = True
-    weights = {name: torch.zeros(1, *value.shape) for name, value in module.named_parameters()}
-    with pytest.raises(SpecError, match=r"^model\.blocks\.0: runs its two layers in parallel; show"):
-        live_model([Ensemble(module, weights, tuple(weights))], IDENTITY)
 
 
 @pytest.mark.parametrize(

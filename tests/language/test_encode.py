@@ -1,22 +1,13 @@
 """Texts as token ids, with a tokenizer whose tokens are known by hand."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from anchorlab.errors import SpecError
+from anchorlab.language import prompts as of
 from anchorlab.language.encode import tokenise, tokenise_prompts, windows, word_tokens
-from anchorlab.language.prompts import (
-    Prompt,
-    facts,
-    generic_words,
-    indirect_objects,
-    prepositions,
-    relations,
-    sentences,
-)
 from anchorlab.language.sample_text import english_page
 
 if TYPE_CHECKING:
@@ -45,7 +36,7 @@ def _ids(*tokens: str) -> list[int]:
     return [VOCABULARY[token] for token in tokens]
 
 
-def test_texts_are_padded_on_the_right(tokenizer: "PreTrainedTokenizerBase") -> None:
+def test_texts_are_padded_on_the_right_and_a_start_goes_before_each(tokenizer):
     made = tokenise(tokenizer, ["to in", "to", "Spain"], context=8)
     end = VOCABULARY["<end>"]
     assert made.inputs.tolist() == [
@@ -55,17 +46,14 @@ def test_texts_are_padded_on_the_right(tokenizer: "PreTrainedTokenizerBase") -> 
     ]
     assert made.lengths.tolist() == [2, 1, 4]
     assert made.inputs.dtype == made.lengths.dtype == torch.int64
-
-
-def test_a_start_goes_before_each_text_and_counts(tokenizer: "PreTrainedTokenizerBase") -> None:
     end = VOCABULARY["<end>"]
     made = tokenise(tokenizer, ["to in", "to"], context=3, start=end)
     assert made.inputs.tolist() == [[end, *_ids("to", "Ġin")], [end, *_ids("to"), end]]
     assert made.lengths.tolist() == [3, 2]
 
 
-def test_the_first_token_of_an_answer_is_scored_and_a_note_says_so(tokenizer: "PreTrainedTokenizerBase") -> None:
-    prompts = [Prompt("to", "Spain", ("in", "Rus")), Prompt("to in", "in", ("Spain",))]
+def test_the_first_token_of_an_answer_is_scored_and_a_note_says_so(tokenizer):
+    prompts = [of.Prompt("to", "Spain", ("in", "Rus")), of.Prompt("to in", "in", ("Spain",))]
     made = tokenise_prompts(tokenizer, prompts, context=8)
     assert made.answers.tolist() == _ids("ĠSp", "Ġin")
     assert made.candidates.tolist() == [_ids("Ġin"), _ids("ĠSp")]
@@ -76,9 +64,9 @@ def test_the_first_token_of_an_answer_is_scored_and_a_note_says_so(tokenizer: "P
     )
 
 
-def test_words_that_cannot_be_told_apart_are_left_out(tokenizer: "PreTrainedTokenizerBase") -> None:
+def test_words_that_cannot_be_told_apart_are_left_out(tokenizer):
     """The answer of the second prompt begins a candidate: no token says that the word has ended."""
-    prompts = [Prompt("to", "Spain", ("Spa", "in", "ins", "Spain")), Prompt("to", "in", ("ins", "Spa", "Spain"))]
+    prompts = [of.Prompt("to", "Spain", ("Spa", "in", "ins", "Spain")), of.Prompt("to", "in", ("ins", "Spa", "Spain"))]
     made = tokenise_prompts(tokenizer, prompts, context=8)
     assert made.answers.tolist() == [*_ids("ai"), -1]
     assert made.candidates.tolist() == [_ids("a", "Ġin"), [*_ids("ĠSp"), -1]]
@@ -109,47 +97,28 @@ def test_words_that_cannot_be_told_apart_are_left_out(tokenizer: "PreTrainedToke
     ],
 )
 def test_words_are_scored_up_to_the_first_token_that_tells_them_apart(
-    tokenizer: "PreTrainedTokenizerBase",
-    answer: str | None,
-    candidates: tuple[str, ...],
-    following: list[str],
-    shared: int,
-    scored: str | None,
-    others: dict[str, int],
-) -> None:
-    made = tokenise_prompts(tokenizer, [Prompt("to", answer, candidates)], context=8)
+    tokenizer, answer, candidates, following, shared, scored, others
+):
+    made = tokenise_prompts(tokenizer, [of.Prompt("to", answer, candidates)], context=8)
     assert made.inputs.tolist() == [_ids("to", *following)] and made.lengths.tolist() == [1 + len(following)]
     assert made.following.tolist() == [len(following)] and made.shared.tolist() == [shared]
     assert made.answers.tolist() == ([-1] if scored is None else _ids(scored))
     assert made.candidates.tolist() == [_ids(*others)] and made.places.tolist() == [list(others.values())]
 
 
-def test_the_context_holds_the_tokens_that_answers_share(tokenizer: "PreTrainedTokenizerBase") -> None:
-    with pytest.raises(SpecError, match=r"prompts\[0\]: has 2 tokens with 1 of its answer, but .* holds 1; shorten it"):
-        tokenise_prompts(tokenizer, [Prompt("to", "Mn")], context=1)
-
-
-def test_a_word_that_begins_with_a_space_of_its_own_is_not_scored(tokenizer: "PreTrainedTokenizerBase") -> None:
+def test_prompts_without_an_answer_and_windows_of_a_text(tokenizer):
     made = word_tokens(tokenizer, ["in", "Mn"])
     assert made.ids.tolist() == [*_ids("Ġin"), -1]
     assert made.notes == ("'Mn' begins with a space of its own, as other words do, and is not scored",)
-
-
-def test_prompts_without_an_answer(tokenizer: "PreTrainedTokenizerBase") -> None:
-    made = tokenise_prompts(tokenizer, [Prompt("to"), Prompt("in")], context=8)
+    made = tokenise_prompts(tokenizer, [of.Prompt("to"), of.Prompt("in")], context=8)
     assert made.answers.tolist() == [-1, -1]
     assert made.candidates.shape == (2, 0)
     assert made.notes == ()
-
-
-def test_windows_follow_each_other_and_drop_the_rest(tokenizer: "PreTrainedTokenizerBase") -> None:
     made = windows(tokenizer, "to in in in in in in", length=3, context=8)
     assert made.tolist() == [_ids("to", "Ġin", "Ġin"), _ids("Ġin", "Ġin", "Ġin")]
 
 
-def test_a_tokenizer_that_adds_a_first_token_adds_it_to_texts_and_not_to_words(
-    tokenizer: "PreTrainedTokenizerBase",
-) -> None:
+def test_a_tokenizer_that_adds_a_first_token_adds_it_to_texts_and_not_to_words(tokenizer):
     from tokenizers import Tokenizer
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
@@ -158,69 +127,69 @@ def test_a_tokenizer_that_adds_a_first_token_adds_it_to_texts_and_not_to_words(
     inner = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     inner.post_processor = TemplateProcessing(single="<end> $A", special_tokens=[("<end>", end)])
     begun = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>", unk_token="<?>")
-    made = tokenise_prompts(begun, [Prompt("to", "in")], context=2)
+    made = tokenise_prompts(begun, [of.Prompt("to", "in")], context=2)
     assert made.inputs.tolist() == [[end, *_ids("to")]]
     assert made.answers.tolist() == _ids("Ġin")
     assert windows(begun, "to in", length=2, context=2).tolist() == [_ids("to", "Ġin")]
 
 
+def asking(*prompts, context=3):
+    return lambda tokenizer: tokenise_prompts(tokenizer, prompts, context)
+
+
+NONE = "tokenizer: the model has none"
+
+
 @pytest.mark.parametrize(
-    ("prompts", "message"),
+    ("call", "words"),
     [
         (
-            [Prompt("to"), Prompt("to in in in")],
-            r"prompts\[1\]: has 4 tokens, but the model's context holds 3; shorten",
+            asking(of.Prompt("to", "Mn"), context=1),
+            r"prompts\[0\]: has 2 tokens with 1 of its answer, .* 1; shorten it",
         ),
-        ([Prompt("")], r"prompts\[0\]: has no tokens; write at least one word"),
-        ([], "prompts: there are none; give at least one"),
-        ([Prompt("xyz")], r"prompts\[0\]: 'xyz' has words that the tokenizer does not know; choose other words"),
-        ([Prompt("to", "xyz")], "answer: 'to xyz' has words that the tokenizer does not know"),
-        ([Prompt("to", " in")], "answer: ' in' is not a word; write it without spaces around it"),
+        (
+            asking(of.Prompt("to"), of.Prompt("to in in in")),
+            r"prompts\[1\]: has 4 tokens, but .* context holds 3; shorten",
+        ),
+        (asking(of.Prompt("")), r"prompts\[0\]: has no tokens; write at least one word"),
+        (asking(), "prompts: there are none; give at least one"),
+        (
+            asking(of.Prompt("xyz")),
+            r"prompts\[0\]: 'xyz' has words that the tokenizer does not know; choose other words",
+        ),
+        (asking(of.Prompt("to", "xyz")), "answer: 'to xyz' has words that the tokenizer does not know"),
+        (asking(of.Prompt("to", " in")), "answer: ' in' is not a word; write it without spaces around it"),
+        (lambda _: tokenise(None, ["to"], 8), NONE),
+        (lambda _: tokenise_prompts(None, [of.Prompt("to")], 8), NONE),
+        (lambda _: word_tokens(None, ["in"]), NONE),
+        (lambda _: windows(None, "to in", 2, 8), NONE),
+        (lambda tokenizer: windows(tokenizer, "to in", 1, context=4), "length: 1 tokens.*choose 2 to 4"),
+        (lambda tokenizer: windows(tokenizer, "to in", 5, context=4), "length: 5 tokens.*choose 2 to 4"),
+        (lambda tokenizer: windows(tokenizer, "to in", 4, context=4), "length: 4 tokens.*the text has 2"),
     ],
 )
-def test_bad_prompts_are_one_line_with_the_remedy(
-    tokenizer: "PreTrainedTokenizerBase", prompts: list[Prompt], message: str
-) -> None:
-    with pytest.raises(SpecError, match=message) as caught:
-        tokenise_prompts(tokenizer, prompts, context=3)
+def test_what_cannot_be_read_is_one_line_with_the_remedy(tokenizer, call, words):
+    with pytest.raises(SpecError, match=words) as caught:
+        call(tokenizer)
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_tokenizer_is_refused() -> None:
-    for ask in (
-        lambda: tokenise(None, ["to"], 8),
-        lambda: tokenise_prompts(None, [Prompt("to")], 8),
-        lambda: word_tokens(None, ["in"]),
-        lambda: windows(None, "to in", 2, 8),
-    ):
-        with pytest.raises(SpecError, match="tokenizer: the model has none"):
-            ask()
-
-
-@pytest.mark.parametrize(("length", "message"), [(1, "choose 2 to 4"), (5, "choose 2 to 4"), (4, "the text has 2")])
-def test_windows_of_impossible_lengths_are_refused(
-    tokenizer: "PreTrainedTokenizerBase", length: int, message: str
-) -> None:
-    with pytest.raises(SpecError, match=f"length: {length} tokens.*{message}"):
-        windows(tokenizer, "to in", length, context=4)
-
-
-def test_every_word_of_the_prompts_is_one_token_of_smollm2(smollm2_tokenizer: "PreTrainedTokenizerBase") -> None:
-    for prompts in (indirect_objects(400), facts(), prepositions(), sentences()):
+def test_every_word_of_the_prompts_is_one_token_of_smollm2(smollm2_tokenizer):
+    for prompts in (of.indirect_objects(400), of.facts(), of.prepositions(), of.sentences()):
         made = tokenise_prompts(smollm2_tokenizer, prompts, context=64)
         assert made.notes == ()
         assert made.inputs.shape[1] <= 20
         for row, prompt in enumerate(prompts[:5]):
             assert smollm2_tokenizer.decode(made.inputs[row, : made.lengths[row]]) == prompt.text
-    generic = word_tokens(smollm2_tokenizer, generic_words())
+    generic = word_tokens(smollm2_tokenizer, of.generic_words())
     assert [smollm2_tokenizer.decode([token]) for token in generic.ids] == [" the", " a", " them"]
     assert generic.notes == ()
 
 
 def check_first_tokens(tokenizer: "PreTrainedTokenizerBase") -> None:
     """Each right word is told from all others of its kind by its first token, which is more than a letter of it."""
-    for relation in relations():
-        answers = sorted({str(prompt.answer) for prompt in facts((relation,))})
+    for relation in of.relations():
+        answers = sorted({str(prompt.answer) for prompt in of.facts((relation,))})
         firsts = word_tokens(tokenizer, answers).ids.tolist()
         assert len(set(firsts)) == len(answers)
         for answer, token in zip(answers, firsts, strict=True):
@@ -229,17 +198,17 @@ def check_first_tokens(tokenizer: "PreTrainedTokenizerBase") -> None:
             assert len(beginning) > 1 or beginning == answer
 
 
-def test_facts_are_scored_by_the_first_token_of_smollm2(smollm2_tokenizer: "PreTrainedTokenizerBase") -> None:
+def test_facts_are_scored_by_the_first_token_of_smollm2(smollm2_tokenizer):
     check_first_tokens(smollm2_tokenizer)
 
 
-def test_facts_are_scored_by_the_first_token_of_gemma(gemma3: Path) -> None:
+def test_facts_are_scored_by_the_first_token_of_gemma(gemma3):
     from transformers import AutoTokenizer
 
     check_first_tokens(AutoTokenizer.from_pretrained(gemma3, local_files_only=True))
 
 
-def test_the_page_is_some_thousand_tokens_of_smollm2(smollm2_tokenizer: "PreTrainedTokenizerBase") -> None:
+def test_the_page_is_some_thousand_tokens_of_smollm2(smollm2_tokenizer):
     made = windows(smollm2_tokenizer, english_page().text, length=256, context=8192)
     assert made.shape[0] >= 10
     joined = smollm2_tokenizer.decode(made.flatten())

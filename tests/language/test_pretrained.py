@@ -1,4 +1,4 @@
-"""Opening models: from folders and the hub's cache, without the network, and what is refused."""
+"""Opening models: from folders, the hub's cache and servers' addresses, without the network, and what is refused."""
 
 import json
 import math
@@ -12,6 +12,7 @@ import anchorlab as al
 from anchorlab.errors import SpecError
 from anchorlab.language import wrap
 from anchorlab.language.attention import refuse_unknown
+from anchorlab.language.endpoint import address_of, is_address, read_address
 from anchorlab.language.pretrained import pretrained
 from tests.language.tiny import CONFIGS, hugging_face, tokens, transformers
 
@@ -73,28 +74,18 @@ def test_the_network_is_asked_only_on_demand(no_network: None) -> None:
             raise AssertionError("opened a socket") from error
 
 
-def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
-    CONFIGS["llama"].save_pretrained(tmp_path)
-    torch.save(hugging_face("llama").state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(SpecError, match="holds pickle weights only; save it with save_pretrained"):
-        pretrained(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_a_place_without_safetensors_is_named_and_pickled_weights_are_not_read(tmp_path):
+    for name, said in (
         ("./nowhere", "there is no folder"),
         ("/nowhere/at/all", "there is no folder"),
         ("missing.gguf", "there is no file missing.gguf"),
-    ],
-)
-def test_a_place_that_is_not_there_is_named(name: str, said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        pretrained(name)
-
-
-def test_an_empty_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="holds no safetensors file"):
+        (tmp_path, "holds no safetensors file"),
+    ):
+        with pytest.raises(SpecError, match=said):
+            pretrained(name)
+    CONFIGS["llama"].save_pretrained(tmp_path)
+    torch.save(hugging_face("llama").state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(SpecError, match="holds pickle weights only; save it with save_pretrained"):
         pretrained(tmp_path)
 
 
@@ -106,10 +97,14 @@ def test_architectures_that_are_not_understood_are_refused_by_name(tmp_path: Pat
         pretrained(tmp_path)
 
 
-def test_a_setting_that_no_site_shows_is_refused() -> None:
+def test_settings_and_weights_that_no_site_shows_are_refused():
     config = transformers.GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=9, reorder_and_upcast_attn=True)
     with pytest.raises(SpecError, match=r"model\.reorder_and_upcast_attn"):
         wrap(transformers.AutoModelForCausalLM.from_config(config))
+    model = hugging_face("llama")
+    model.base_model.layers[0].extra = torch.nn.Linear(2, 2)
+    with pytest.raises(SpecError, match="has other weights than a 'llama' model"):
+        wrap(model)
 
 
 @pytest.mark.parametrize(
@@ -164,21 +159,9 @@ def test_a_model_that_does_not_run_is_one_line(name: str, settings: dict[str, ob
 
 
 @pytest.mark.parametrize("argument", ["softcap", "s_aux", "something_new"])
-def test_arguments_of_attention_that_are_not_understood_are_refused(argument: str) -> None:
-    with pytest.raises(SpecError, match=f"takes '{argument}'"):
-        refuse_unknown({argument: torch.ones(1), "sliding_window": 4})
-
-
-def test_arguments_without_a_value_are_no_reason_to_refuse() -> None:
-    with pytest.raises(SpecError, match="takes 's_aux'"):  # the first that has one
-        refuse_unknown({"softcap": None, "use_cache": False, "s_aux": torch.ones(1)})
-
-
-def test_a_model_with_further_weights_is_refused() -> None:
-    model = hugging_face("llama")
-    model.base_model.layers[0].extra = torch.nn.Linear(2, 2)
-    with pytest.raises(SpecError, match="has other weights than a 'llama' model"):
-        wrap(model)
+def test_arguments_of_attention_that_are_not_understood_are_refused(argument):
+    with pytest.raises(SpecError, match=f"takes '{argument}'"):  # the first that has a value
+        refuse_unknown({"softcap": None, "use_cache": False, argument: torch.ones(1), "sliding_window": 4})
 
 
 @pytest.mark.parametrize("where", [(slice(None), slice(None)), (1, slice(None)), (slice(None), 10)])
@@ -200,3 +183,54 @@ def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(SpecError, match=r"pip install 'anchorlab\[language\]'"):
         pretrained("smollm2")
+
+
+URL = "http://127.0.0.1:8000/v1"
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("Qwen/Qwen3-0.6B", f"{URL}#Qwen/Qwen3-0.6B"),
+        ("llama3.1:8b", f"{URL}#llama3.1:8b"),
+        ("@cf/meta/llama", f"{URL}#%40cf/meta/llama"),
+        ("a,b", f"{URL}#a%2Cb"),
+        ("50%#1", f"{URL}#50%25#1"),
+        ("%40", f"{URL}#%2540"),
+        ("C:\\models\\é", f"{URL}#C:\\models\\é"),
+    ],
+)
+def test_an_address_keeps_the_name(name, address):
+    assert address_of(f" {URL}/ ", name) == address == address_of(URL, name)
+    assert is_address(address)
+    assert read_address(address) == (URL, name)
+
+
+def test_what_is_an_address_and_which_model_it_names():
+    assert read_address(f"{URL}#@cf/meta/llama") == (URL, "@cf/meta/llama")
+    for name in ("smollm2", "Qwen/Qwen3-0.6B", "./folder#1", "C:\\models\\x.gguf"):
+        assert not is_address(name)
+    for url in ("https://host", "http://[::1]:8000/v1", "http://my_host.local:80/a/v1", "http://host/@a/v1"):
+        assert read_address(address_of(url, "m"))[1] == "m"
+    for address in (URL, f"{URL}#"):
+        with pytest.raises(SpecError, match=r"^model: the address names no model; write http://HOST:PORT/v1#NAME$"):
+            read_address(address)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "127.0.0.1:8000", "localhost/v1", "ftp://host/v1", "http:///v1", "http://host:port/v1", "http://[::1/v1"),
+        *(
+            "http://host:999999/v1",
+            f"{URL}?key=hidden",
+            f"{URL}#hidden",
+            "http://hidden@host/v1",
+            "http://me:hidden@host/v1",
+        ),
+    ],
+)
+def test_what_is_no_address(url):
+    with pytest.raises(SpecError, match=r"^endpoint: is not an address; write http://HOST:PORT/v1") as error:
+        address_of(url, "tiny")
+    assert "hidden" not in str(error.value)

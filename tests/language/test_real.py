@@ -98,15 +98,3 @@ def test_the_digit_of_an_answer_is_scored_and_not_the_space_before_it(model: Lan
     torch.testing.assert_close(found.right.exp()[0], four, atol=1e-4, rtol=1e-3)
     torch.testing.assert_close(found.others.exp()[0], sum(others), atol=1e-4, rtol=1e-3)
     assert found.right_rank[0] == 1 + int((p > four).sum())
-
-
-def test_a_short_text_beside_a_long_one_is_what_it_is_alone(model: LanguageModel) -> None:
-    texts = model.tokenise(["The capital of France is", "Once upon a time there was a small"])
-    words = model.tokenise([" Paris", " girl"]).inputs
-    idle = al.Intervention(site="blocks.0.attn.hook_z", rule="scale", operand=1.0)
-    both = al.effects(model, texts, words, idle, mapped=False).baseline
-    alone = [
-        al.effects(model, texts.inputs[[row], :length], words[[row]], idle, mapped=False).baseline
-        for row, length in enumerate(texts.lengths.tolist())
-    ]
-    torch.testing.assert_close(both[1:], torch.stack(alone)[:, 1:].mean(dim=0), atol=1e-3, rtol=1e-4)

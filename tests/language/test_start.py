@@ -72,6 +72,9 @@ def test_a_text_from_a_template_has_one_start(begins):
     plain = begins.tokenizer("Hi", add_special_tokens=False)["input_ids"]
     assert begins.tokenise(["Hi"]).inputs.tolist() == [[begins.tokenizer.eos_token_id, *plain]]
     assert begins.tokenise(["Hi"], special=False).inputs.tolist() == [plain]
+    expected = templated(begins)[1]
+    for start in (None, True):
+        assert LocalSpeaker(begins, start=start).ids(Request((Turn("user", "Hi"),))) == expected
 
 
 @pytest.mark.parametrize("name", ["begins", "left_to_others"])
@@ -87,12 +90,6 @@ def test_a_start_that_a_text_writes_is_not_put_before_it_again(request, name):
         assert one == other and one[0] == model.tokenizer.eos_token_id
     bare = LocalSpeaker(model, start=False)
     assert bare.ids(Request((Turn("user", "Hi"),), chat=False)) == other[1:]
-
-
-def test_a_chat_that_begins_with_the_start_does_not_get_it_twice(begins):
-    expected = templated(begins)[1]
-    for start in (None, True):
-        assert LocalSpeaker(begins, start=start).ids(Request((Turn("user", "Hi"),))) == expected
 
 
 def test_a_server_that_adds_the_start_is_not_sent_it(begins, left_to_others):

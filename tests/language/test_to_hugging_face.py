@@ -1,7 +1,7 @@
 """Decoders against transformers' own GPT-2 and Llama with the same weights, there and back."""
 
 import sys
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def drawn(spec: ModelSpec, shape: TaskShape = SHAPE) -> Ensemble:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_logits_and_patterns_are_those_of_transformers(name: str) -> None:
+def test_logits_and_patterns_are_those_of_transformers_and_a_saved_copy_opens(name, tmp_path):
     ensemble = drawn(FORMS[name])
     record = look(ensemble, INPUTS, ["blocks.*.attn.hook_pattern", "blocks.*.hook_resid_pre"])
     theirs = to_hugging_face(ensemble, member=1)
@@ -52,10 +52,6 @@ def test_logits_and_patterns_are_those_of_transformers(name: str) -> None:
         assert float((pattern - 1 / 9).abs().max()) > 0.2
         torch.testing.assert_close(pattern, expected.attentions[layer], atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(stream, expected.hidden_states[layer], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_a_saved_copy_opens_as_a_pretrained_model(name: str, tmp_path: Path) -> None:
     ensemble = drawn(FORMS[name])
     to_hugging_face(ensemble, member=0).save_pretrained(tmp_path)
     back = al.pretrained(tmp_path)
@@ -66,7 +62,7 @@ def test_a_saved_copy_opens_as_a_pretrained_model(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_it_generates_the_likeliest_tokens(name: str) -> None:
+def test_it_generates_the_likeliest_tokens(name):
     ensemble, tokens = drawn(FORMS[name]), INPUTS[:1, :3]
     generated = to_hugging_face(ensemble).generate(tokens, max_new_tokens=5, do_sample=False)
     for _ in range(5):
@@ -74,7 +70,7 @@ def test_it_generates_the_likeliest_tokens(name: str) -> None:
     assert torch.equal(generated, tokens)
 
 
-def test_a_run_gives_the_member_of_a_seed(tmp_path: Path) -> None:
+def test_a_run_gives_the_member_of_a_seed(tmp_path):
     task = al.task("anchor/identity")
     recipe = al.Recipe(data=al.FixedSample(size=20), batch=10, duration=1)
     run = al.train(task, LLAMA, recipe, seeds=[4, 7], store=tmp_path)
@@ -85,43 +81,39 @@ def test_a_run_gives_the_member_of_a_seed(tmp_path: Path) -> None:
     assert not torch.allclose(theirs, run.model(seed=4)(inputs), atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        (SIZES, r"model.norm: is 'post', not 'pre' as in gpt2; use run.save_pretrained"),
-        (GPT2.replace(activation="swiglu"), "model.activation: is 'swiglu', not 'gelu' as in gpt2"),
-        (LLAMA.replace(norm="pre"), "model.norm: is 'pre', not 'rms' as in llama"),
-        (LLAMA.replace(mask=(True, True, False)), r"model.mask: is \(True, True, False\), not True"),
-        (GPT2.replace(shift_values=1), "model.shift_values: is 1, not 0"),
-        (GPT2.replace(head_width=5), "model.head_width: is 5; in gpt2, heads x head_width is the width 12"),
-        (LSTMSpec(width=6), "model: is not a decoder; train a DecoderSpec in the form of GPT-2 or Llama"),
-    ],
-)
-def test_other_models_are_refused_with_the_first_reason(spec: ModelSpec, said: str) -> None:
-    with pytest.raises(SpecError, match=said) as refused:
-        to_hugging_face(drawn(spec))
-    assert "\n" not in str(refused.value)
-
-
-def test_other_numbers_of_tokens_and_outputs_are_refused() -> None:
-    with pytest.raises(SpecError, match="reads 13 tokens and predicts 3"):
-        to_hugging_face(drawn(LLAMA, TaskShape("tokens", length=9, input_size=13, output_size=3)))
-
-
-def test_a_member_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(SpecError, match="member: there is no member 2; choose one from 0 to 1"):
-        to_hugging_face(drawn(LLAMA), member=2)
-
-
-def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transformers_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(SpecError, match=r"transformers: is not installed; run pip install 'anchorlab\[language\]'"):
         to_hugging_face(drawn(LLAMA))
 
 
 @pytest.mark.parametrize("spec", [GPT2.replace(biases=True), LLAMA])
-def test_a_width_of_neurons_that_is_not_set_is_three_times_the_streams(spec: DecoderSpec) -> None:
+def test_a_width_of_neurons_that_is_not_set_is_three_times_the_streams(spec):
     ensemble = drawn(spec.replace(hidden=None))
     copied = to_hugging_face(ensemble)
     with torch.no_grad():
         torch.testing.assert_close(copied(INPUTS).logits, look(ensemble, INPUTS)["output"][0], atol=1e-5, rtol=1e-5)
+
+
+def copied(spec, shape=SHAPE, member=0):
+    return lambda: to_hugging_face(drawn(spec, shape), member=member)
+
+
+@pytest.mark.parametrize(
+    ("copy", "words"),
+    [
+        (copied(SIZES), r"model.norm: is 'post', not 'pre' as in gpt2; use run.save_pretrained"),
+        (copied(GPT2.replace(activation="swiglu")), "model.activation: is 'swiglu', not 'gelu' as in gpt2"),
+        (copied(LLAMA.replace(norm="pre")), "model.norm: is 'pre', not 'rms' as in llama"),
+        (copied(LLAMA.replace(mask=(True, True, False))), r"model.mask: is \(True, True, False\), not True"),
+        (copied(GPT2.replace(shift_values=1)), "model.shift_values: is 1, not 0"),
+        (copied(GPT2.replace(head_width=5)), "model.head_width: is 5; in gpt2, heads x head_width is the width 12"),
+        (copied(LSTMSpec(width=6)), "model: is not a decoder; train a DecoderSpec in the form of GPT-2 or Llama"),
+        (copied(LLAMA, replace(SHAPE, output_size=3)), "reads 13 tokens and predicts 3"),
+        (copied(LLAMA, member=2), "member: there is no member 2; choose one from 0 to 1"),
+    ],
+)
+def test_other_models_are_refused_with_the_first_reason(copy, words):
+    with pytest.raises(SpecError, match=words) as refused:
+        copy()
+    assert "\n" not in str(refused.value)

@@ -1,7 +1,6 @@
 """The truncation search: on a model whose one loud matrix is known, against edits by `look`, and resumed."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +22,7 @@ LOUD_MATRIX = f"blocks.{LOUD}.mlp.W_out"
 SITE = f"blocks.{LOUD}.mlp.hook_post"  # what it is multiplied by
 
 
-def test_the_search_finds_the_matrix_that_says_the() -> None:
+def test_the_search_finds_the_matrix_that_says_the_and_nothing_where_none_does():
     asked = Questions(spoken(), PROMPTS)
     found = search_truncations(asked)
     assert found.best() == Truncate(weight=LOUD_MATRIX, fraction=0.0)
@@ -33,16 +32,13 @@ def test_the_search_finds_the_matrix_that_says_the() -> None:
     best = found.answers[found.weights.index(LOUD_MATRIX)][found.fractions.index(0.0)]
     torch.testing.assert_close(best.right, Questions(spoken(0.0), PROMPTS).answers().right)
     assert float(best.right.mean()) > float(found.full.right.mean()) + 0.5
-
-
-def test_a_model_in_which_no_layer_says_the_has_nothing_to_gain() -> None:
     found = search_truncations(Questions(spoken(0.0), PROMPTS))
     torch.testing.assert_close(float(found.loss.min()), -float(found.full.right.mean()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox-parallel", "llama", "gemma3_text"])
-def test_answers_of_the_search_are_those_of_edits(name: str) -> None:
+def test_answers_of_the_search_are_those_of_edits(name):
     model = wrap(hugging_face(name), tokenizer())
     asked = Questions(model, PROMPTS)
     found = search_truncations(asked, ["blocks.[12].**"], (0.0, 0.1, 0.5))
@@ -60,7 +56,7 @@ class Killed(Exception):
 
 
 @pytest.mark.slow
-def test_a_search_that_was_killed_goes_on_with_the_same_bytes(tmp_path: Path) -> None:
+def test_a_search_that_was_killed_goes_on_with_the_same_bytes(tmp_path):
     def kill(done: int, total: int) -> None:
         if done > total // 2:
             raise Killed
@@ -78,7 +74,7 @@ def test_a_search_that_was_killed_goes_on_with_the_same_bytes(tmp_path: Path) ->
     assert all(torch.equal(whole.answers.tensors[name], value) for name, value in resumed.answers.tensors.items())
 
 
-def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
+def test_a_damaged_file_is_computed_again(tmp_path):
     asked = Questions(spoken(), PROMPTS)
     whole = search_truncations(asked, [LOUD_MATRIX], keep=tmp_path)
     (file,) = tmp_path.iterdir()
@@ -90,7 +86,7 @@ def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["weights", "prompts", "answers", "candidates", "words", "fractions"])
-def test_what_was_kept_of_another_search_is_not_taken(tmp_path: Path, change: str) -> None:
+def test_what_was_kept_of_another_search_is_not_taken(tmp_path, change):
     search_truncations(Questions(spoken(), PROMPTS), [LOUD_MATRIX], (0.0,), keep=tmp_path)
     model = spoken(2.0 if change == "weights" else 3.0)
     prompts = {
@@ -106,25 +102,10 @@ def test_what_was_kept_of_another_search_is_not_taken(tmp_path: Path, change: st
     assert all(torch.equal(found.answers.tensors[name], value) for name, value in alone.answers.tensors.items())
 
 
-def test_progress_counts_the_blocks_that_are_computed() -> None:
+def test_matrices_are_named_once_and_progress_counts_the_blocks_that_are_computed():
     told: list[tuple[int, int]] = []
     search_truncations(Questions(spoken(), PROMPTS), ["**.W_in"], (0.0,), progress=lambda *now: told.append(now))
     assert told == [(0, 6), (3, 6), (5, 6), (6, 6)]
-
-
-def test_what_a_search_refuses() -> None:
-    asked = Questions(spoken(), PROMPTS)
-    with pytest.raises(SpecError, match=r"weights\.0.*blocks\.1\.mlp\.W_inn"):
-        search_truncations(asked, ["blocks.1.mlp.W_inn"])
-    with pytest.raises(SpecError, match=r"fractions.*not fractions of the rank"):
-        search_truncations(asked, fractions=[1.2])
-    with pytest.raises(SpecError, match=r"prompts: none has a right answer"):
-        search_truncations(Questions(spoken(), [Prompt("to")]))
-    with pytest.raises(SpecError, match="weights"):
-        search_truncations(asked, ["**.W_in"]).best("**.W_out")
-
-
-def test_matrices_are_named_once_and_in_order() -> None:
     assert matrices(spoken(), ["blocks.0.mlp.W_*", "**.W_in", "blocks.?.ln1.w"][:2])[:3] == [
         "blocks.0.mlp.W_in", "blocks.0.mlp.W_out", "blocks.1.mlp.W_in",
     ]  # fmt: skip
@@ -133,7 +114,7 @@ def test_matrices_are_named_once_and_in_order() -> None:
 TEXT = torch.tensor([[VOCABULARY["Madrid"], token("is"), token("Spain"), token("x"), token("to")]])
 
 
-def test_the_right_truncation_passes_its_controls() -> None:
+def test_the_right_truncation_passes_its_controls_and_a_removed_answer_fails():
     asked = Questions(spoken(), PROMPTS)
     found = control_truncation(asked, Truncate(weight=LOUD_MATRIX, fraction=0), TEXT, draws=20)
     assert found.gain > 0.5
@@ -143,19 +124,14 @@ def test_the_right_truncation_passes_its_controls() -> None:
     torch.testing.assert_close(found.cut.right, Questions(spoken(0.0), PROMPTS).answers().right)
     torch.testing.assert_close(found.cut_losses, text_losses(spoken(0.0), TEXT))
     torch.testing.assert_close(found.full_losses, text_losses(asked.model, TEXT))
-
-
-def test_a_change_that_removes_the_answer_fails_its_controls() -> None:
-    """Without what maps cities to countries the right answer falls, and by more than the other ones of its kind."""
+    # without what maps cities to countries the right answer falls, and by more than the other ones of its kind
     found = control_truncation(Questions(spoken(), PROMPTS), Truncate(weight="blocks.0.attn.W_O", fraction=0), TEXT)
     assert found.gain < float(found.random_gains.max())
     assert found.gain < found.others_gain
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.25])
-def test_random_changes_change_the_output_as_much_as_the_truncation_and_have_a_seed(
-    monkeypatch: pytest.MonkeyPatch, fraction: float
-) -> None:
+def test_random_changes_change_the_output_as_much_as_the_truncation_and_have_a_seed(monkeypatch, fraction):
     asked = Questions(wrap(hugging_face("llama"), tokenizer()), PROMPTS)
     cut = Truncate(weight=LOUD_MATRIX, fraction=fraction)
     given: list[torch.Tensor] = []
@@ -180,7 +156,7 @@ def test_random_changes_change_the_output_as_much_as_the_truncation_and_have_a_s
     assert not torch.equal(control_truncation(asked, cut, TEXT, draws=3, seed=1).random.right, first.random.right)
 
 
-def test_perplexity_is_that_of_transformers() -> None:
+def test_perplexity_is_that_of_transformers():
     model = hugging_face("llama")
     found = control_truncation(
         Questions(wrap(model, tokenizer()), PROMPTS), Truncate(weight=LOUD_MATRIX, fraction=0.5), TEXT, draws=1
@@ -190,12 +166,7 @@ def test_perplexity_is_that_of_transformers() -> None:
     assert found.perplexities[0] == pytest.approx(float(loss.exp()), rel=1e-5)
 
 
-def test_controls_need_a_truncation_that_changes_one_matrix() -> None:
-    with pytest.raises(SpecError, match="truncation"):
-        control_truncation(Questions(spoken(), PROMPTS), Truncate(weight=LOUD_MATRIX, fraction=1), TEXT)
-
-
-def test_a_sentence_before_and_after() -> None:
+def test_a_sentence_before_and_after():
     model, cut = spoken(), [Remove(weight=LOUD_MATRIX)]
     assert continue_text(model, "Madrid located in", 1) == "Madrid located in the"
     assert continue_text(model, "Madrid located", 0) == "Madrid located"
@@ -206,7 +177,7 @@ def test_a_sentence_before_and_after() -> None:
     assert len(continue_text(model, "Madrid", 100).split()) == 11  # the context holds 12 tokens, with the start
 
 
-def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left() -> None:
+def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left():
     model, other = spoken(), "blocks.0.attn.W_O"
     assert set(edited_weights(model, [Remove(weight=LOUD_MATRIX)])) == {LOUD_MATRIX}
     found = edited_weights(model, [Remove(weight=LOUD_MATRIX), Truncate(weight=other, rank=1)])
@@ -217,7 +188,17 @@ def test_every_edit_is_applied_and_the_later_ones_to_what_the_earlier_left() -> 
     assert not edited_weights(model, [Remove(weight=other), Truncate(weight=other, rank=1)])[other].any()
 
 
-@pytest.mark.parametrize("text", ["Madrid ", "", " "])
-def test_a_text_ends_in_a_word(text: str) -> None:
-    with pytest.raises(SpecError, match="text"):
-        next_words(spoken(), text)
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda asked: search_truncations(asked, ["blocks.1.mlp.W_inn"]), r"weights\.0.*blocks\.1\.mlp\.W_inn"),
+        (lambda asked: search_truncations(asked, fractions=[1.2]), r"fractions.*not fractions of the rank"),
+        (lambda asked: search_truncations(Questions(spoken(), [Prompt("to")])), "prompts: none has a right answer"),
+        (lambda asked: search_truncations(asked, ["**.W_in"]).best("**.W_out"), "weights"),
+        (lambda asked: control_truncation(asked, Truncate(weight=LOUD_MATRIX, fraction=1), TEXT), "truncation"),
+        *((lambda asked, text=text: next_words(asked.model, text), "text") for text in ("Madrid ", "", " ")),
+    ],
+)
+def test_what_is_refused(call, words):
+    with pytest.raises(SpecError, match=words):
+        call(Questions(spoken(), PROMPTS))

@@ -12,13 +12,9 @@ transformers = pytest.importorskip("transformers")
 LAYERS, HEADS, WIDTH, HIDDEN, TOKENS, CONTEXT = 3, 4, 32, 48, 61, 40
 
 _SIZES = {
-    "hidden_size": WIDTH,
-    "intermediate_size": HIDDEN,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "vocab_size": TOKENS,
-    "max_position_embeddings": CONTEXT,
-}
+    "hidden_size": WIDTH, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+    "vocab_size": TOKENS, "max_position_embeddings": CONTEXT,
+}  # fmt: skip
 _GROUPED = {**_SIZES, "num_key_value_heads": 2}
 
 CONFIGS: Mapping[str, Any] = {

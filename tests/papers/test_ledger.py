@@ -3,10 +3,17 @@
 A claim can be read alone, has a measure of its own, values of independent units with an interval (or a reason why one
 value is all there is), a control, and seeds on which its setting was not chosen. `exempt.json` lists what does not meet
 this yet, by the reason; an exemption that is no longer needed fails.
+
+`bands.json` has a line for each study. A claim has the lowest and the highest value that accept it, null where a side
+is open, `exact` where derivation, enumeration or exact computation decides: outside its band it is contradicted; and
+`theory` where a number checks a theorem that names no sizes.
 """
 
+import ast
+import inspect
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,18 +24,22 @@ from types import CodeType
 import pytest
 
 from anchorlab.cli.studies.claims import evidence_data
+from anchorlab.engine import run
 from anchorlab.findings import ClaimResult, Findings, ledger
 from anchorlab.papers.anchor.identity import ENOUGH
-from anchorlab.studies import STUDIES, study
+from anchorlab.papers.published import published, published_entries
+from anchorlab.runs import Store
+from anchorlab.studies import STUDIES, run_study, study
 from anchorlab.studies.claim import Measure
+from anchorlab.studies.parts import keep_part, seeds_with_parts
+from anchorlab.studies.profile_names import part_name
 from anchorlab.studies.seeds import SEARCHED
-from tests.papers.test_units import BARE
+from anchorlab.training import TrainedRun
+from tests.documents import ROOT
 
 HERE = Path(__file__)
 GALLERY = HERE.parents[2] / "docs" / "gallery"
-PUBLISHED = {
-    path.parent.name: Findings.from_json(path.read_bytes()) for path in sorted(GALLERY.glob("*/findings.json"))
-}
+PUBLISHED = {one.parent.name: Findings.from_json(one.read_bytes()) for one in sorted(GALLERY.glob("*/findings.json"))}
 EXEMPT = json.loads(HERE.with_name("exempt.json").read_text("utf-8"))
 
 LEANING = re.compile(
@@ -48,40 +59,35 @@ def leaning() -> set[str]:
     return {claim.id for claim in claims if LEANING.match(claim.statement)}
 
 
-def test_a_sentence_can_be_read_alone():
+def test_a_sentence_can_be_read_alone_and_exempt_studies_and_findings_say_why():
     assert leaning() == set()
+    assert without_control() == set(EXEMPT["controls"])
+    assert {folder for found in EXEMPT["findings"].values() for folder in found} <= set(PUBLISHED)
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_no_two_claims_say_the_same(name):
+def test_the_claims_of_a_study_say_and_measure_different_things_within_their_bands(name):
     statements = [measure.statement for measure in study(name).claims]
     assert len(set(statements)) == len(statements)
+    assert twins(tuple(study(name).claims)) == set()
+    assert {
+        one.name: [*one.band, *["exact"] * one.exact, *["theory"] * one.theory] for one in study(name).claims
+    } == BANDS[name]
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "So does the order",
-        "It fits",
-        "With it, depth helps",
-        "That falls",
-        "Nearly all of its attention goes there",
-        "All heads of that layer do the same",
-        "Below that size they are not",
-        "Fine-tuned with noise it recalls",
-        "The picture shows it",
-    ],
-)
-def test_what_leans(sentence):
-    assert LEANING.match(sentence)
+LEANS = (
+    "So does the order", "It fits", "With it, depth helps", "That falls", "Nearly all of its attention goes there",
+    "All heads of that layer do the same", "Below that size they are not", "Fine-tuned with noise it recalls",
+    "The picture shows it",
+)  # fmt: skip
+STANDS = (
+    "Iterated maps agree", "Social models learn", "With items it, too, fits", "Thesis", "All heads of layer 1 agree",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    ["Iterated maps agree", "Social models learn", "With items it, too, fits", "Thesis", "All heads of layer 1 agree"],
-)
-def test_what_does_not(sentence):
-    assert not LEANING.match(sentence)
+@pytest.mark.parametrize("sentence", [*LEANS, *STANDS])
+def test_what_leans_and_what_does_not(sentence):
+    assert bool(LEANING.match(sentence)) is (sentence in LEANS)
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -118,11 +124,6 @@ def twins(measures: tuple[Measure, ...]) -> set[frozenset[str]]:
     return {frozenset(names) for names in alike.values() if len(names) > 1}
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_no_two_claims_have_one_measure(name):
-    assert twins(tuple(study(name).claims)) == set()
-
-
 def test_a_twin_under_another_name_is_found():
     first, *others = study("anchor/identity").claims
 
@@ -149,10 +150,6 @@ def without_control() -> set[str]:
         if one.agrees and not one.claim.exact and not one.claim.precondition
         if all(control.value is None for control in one.controls.values())
     }
-
-
-def test_studies_with_claims_that_agree_without_a_control_say_why():
-    assert without_control() == set(EXEMPT["controls"])
 
 
 def lacks_units(result: ClaimResult) -> bool:
@@ -205,10 +202,6 @@ def test_published_findings_meet_what_a_referee_asks(folder):
     assert [faults(PUBLISHED[folder])] == (exempt or [[]])
 
 
-def test_exemptions_are_of_what_is_published():
-    assert {folder for found in EXEMPT["findings"].values() for folder in found} <= set(PUBLISHED)
-
-
 def sound() -> Findings:
     """Published findings without a fault."""
     findings = PUBLISHED["anchor-identity"]
@@ -252,3 +245,171 @@ def test_published_claims_as_data_carry_what_a_referee_reads():
     assert (row["n"], row["seeds"], row["search_seeds"], row["scope"]) == (10, "1000..1009", "0..99", "other")
     low, high = row["interval"]
     assert low < row["value"] < high and row["value"] == pytest.approx(sum(row["units"]) / 10)
+
+
+NUMBERS = {
+    "truncation/one-step/means": "a distance in standard errors over batches, which is a test of itself",
+    "truncation/one-step/variances": "likewise",
+    "truncation/one-step/theorem-bounds": "a quantile over training sets, the largest of many points",
+}
+"""Claims without exactness whose measure returns a number, and why it has no units."""
+
+BARE = {
+    **NUMBERS,
+    "anchor/order/picture": "without scikit-learn there is no value; with it, one for each seed",
+    "retrieval/language-models/better-than-guessing": "the five formulations are all there are, each with an interval",
+    "retrieval/language-models/known-by-likelihood": "likewise",
+    "truncation/associative-memory/wider-steadier": "a single run has no quartiles; the ratio's interval resamples all",
+    "truncation/attention-gradient/opposite-with-more-noise": "one large draw for each share of noise",
+    "truncation/rank-one-noise/descent-slope": "descent from one start without noise: nothing is drawn",
+    "truncation/rank-one-noise/descent-follows": "likewise",
+    "truncation/stability/rates-noise-first": "one seed was trained at each other rate",
+    "truncation/stability/rates-dropped": "likewise",
+    "truncation/stability/alphas-gain": "likewise, at each other alpha",
+}
+"""Claims without exactness whose value has no units, and why."""
+
+ALWAYS = {
+    "anchor/composite": {"data-first"},
+    "anchor/simplified": {"generalises"},
+    "anchor/structures": {"full", "badly", "none"},
+    "retrieval/circuits": {
+        "suffices", "few-do-all", "needed", "needed-as-printed", "first-joins-pair", "more-than-least",
+    },
+    "retrieval/depth": {"no-curriculum-fails", "chain-order", "least-layers"},
+    "retrieval/plateau": {"without-it-fails"},
+    "truncation/feedforward-noise": {"recall-later"},
+}  # fmt: skip
+"""Claims on all trials, or on the lowest or the highest of them."""
+
+MEASURED = [name for name in STUDIES if not name.startswith("language/")]
+
+
+def measures():
+    """Every measure without exactness of the studies of the three folders, by its claim."""
+    return {
+        f"{name}/{one.name}": one
+        for name in MEASURED
+        for one in study(name).claims
+        if not one.exact and "<lambda>" not in one.function.__qualname__
+    }
+
+
+def called_by(function) -> set[str]:
+    """The functions that a measure calls by name, itself or through those of its module that it calls."""
+    module, seen, open_names = sys.modules[function.__module__], set(), {function.__name__}
+    defined = {
+        node.name: node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.FunctionDef)
+    }
+    while open_names:
+        node = defined[open_names.pop()]
+        called = {one.func for one in ast.walk(node) if isinstance(one, ast.Call)}
+        found = {
+            one.id if isinstance(one, ast.Name) else one.attr
+            for one in called
+            if isinstance(one, ast.Name | ast.Attribute)
+        }
+        open_names |= (found - seen) & set(defined)
+        seen |= found
+    return seen
+
+
+def test_a_measurement_has_units_but_where_there_are_none():
+    bare = {
+        name for name, one in measures().items() if "float" in str(inspect.signature(one.function).return_annotation)
+    }
+    assert bare == set(NUMBERS)
+    # `over` and its kin make it of units, a power law has an interval; others may say that nothing is known
+    kin = {"over", "over_shared", "mean_of_known", "apart"}
+    made = {name: called_by(one.function) for name, one in measures().items()}
+    bare = {name for name, called in made.items() if "Measurement" in called and not called & kin}
+    assert bare | set(NUMBERS) == set(BARE)
+    assert [name for name, one in measures().items() if "reshape(1)" in inspect.getsource(one.function)] == []
+
+
+def test_claims_on_all_trials_say_so_and_only_paper_profiles_are_the_papers_setting():
+    found = {name: {one.name for one in study(name).claims if one.always} for name in MEASURED}
+    assert {name: some for name, some in found.items() if some} == ALWAYS
+    assert list(BANDS) == list(STUDIES)
+    profiles = {profile for name in STUDIES for profile in study(name).profiles if study(name).profile(profile).paper}
+    assert profiles <= {
+        "paper", "paper-start", "paper-figure-6", "paper-none", "paper-claimed", "paper-600", "paper-text",
+    }  # fmt: skip
+
+
+BANDS = json.loads(Path(__file__).with_name("bands.json").read_text("utf-8"))
+
+
+def test_the_package_ships_what_the_gallery_shows_by_the_ids_of_claims():
+    shown = [Findings.from_json(path.read_bytes()) for path in GALLERY.glob("*/findings.json")]
+    bare = {(one.study, one.profile): replace(one, figures=(), tables=(), views=()) for one in shown}
+    assert {(one.study, one.profile): one for one in published()} == bare
+    path = GALLERY / "truncation-associative-memory-paper" / "findings.json"
+    claim = next(one for one in json.loads(path.read_text())["claims"] if one["scope"] == "paper")
+    strongest = published_entries()[claim["claim"]["id"]].strongest
+    assert (strongest.scope, strongest.value, strongest.profile) == ("paper", claim["value"], "paper")
+
+
+PARTED = [
+    "anchor/identity",
+    *(
+        pytest.param(name, marks=pytest.mark.nightly)
+        for name in (
+            "anchor/frequency", "anchor/reading-comprehension", "anchor/structures", "truncation/feedforward-noise",
+        )
+    ),
+]  # fmt: skip
+
+PAPER_MODELS = Store(ROOT / "docs" / "gallery" / "paper-models")
+LARGEST = 3_000_000  # bytes of the parts of one study
+
+
+def published_parts() -> list[TrainedRun]:
+    """The published runs that are kept without weights."""
+    return [one for one in map(TrainedRun, PAPER_MODELS.runs()) if not one.has_weights]
+
+
+def test_published_parts_are_whole_and_small():
+    assert PAPER_MODELS.problems() == []
+    sizes = Counter()
+    for part in published_parts():
+        sizes[part.experiment.task.name] += part.run.size
+        assert len(part.experiment.members) == 1
+        assert all(one["date"] and "host" not in one for one in part.run.made_by)
+    assert max(sizes.values(), default=0) <= LARGEST, sizes
+
+
+def test_published_parts_belong_to_a_papers_setting_of_today():
+    """A part of a setting that has changed would be published no more, silently."""
+    asked = {one.experiment.members.seeds[0] for one in published_parts()}
+    known = {
+        each.cell.address
+        for name in ("anchor/frequency", "anchor/structures", "anchor/identity", "anchor/reading-comprehension")
+        for profile, about in study(name).profiles.items()
+        if about.paper
+        for seed in asked
+        for each in study(name).experiments_of(part_name(profile, [seed]))
+    }
+    assert {one.run.address for one in published_parts()} <= known
+
+
+@pytest.mark.parametrize("name", PARTED)
+def test_claims_on_parts_are_those_on_weights(name, tmp_path):
+    """Single members and members trained together differ by rounding: 1e-5 of a value in forty steps of float32."""
+    one, parts = study(name), Store(tmp_path / "parts")
+    seeds = sorted({seed for each in one.experiments_of("smoke") for seed in each.members.seeds})
+    for seed in seeds:
+        for found in run(one.experiments_of(part_name("smoke", [seed])), tmp_path / "runs", workers=1):
+            keep_part(one, "smoke", found, parts.root)
+    assert seeds_with_parts(one, "smoke", [parts]) == tuple(seeds)
+    assert not list(parts.root.rglob("checkpoints"))
+    whole = run_study(one, "smoke", tmp_path / "whole", workers=1, progress=False)
+    light = run_study(one, "smoke", tmp_path / "light", workers=1, progress=False, parts=[parts])
+    for with_weights, without in zip(whole.claims, light.claims, strict=True):
+        assert without.value == pytest.approx(with_weights.value, rel=1e-5, abs=1e-5), without.claim.id
+        assert without.units == pytest.approx(with_weights.units, rel=1e-5, abs=1e-5)
+    table = zip(whole.tables[0].rows, light.tables[0].rows, strict=True)  # has values where no member learned
+    for row, other in table:
+        assert [one for one in other if one is not None] == pytest.approx(
+            [one for one in row if one is not None], rel=1e-4
+        )

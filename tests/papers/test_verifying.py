@@ -25,15 +25,16 @@ def names(steps) -> list[str]:
     return [step.candidate.profile for step in steps]
 
 
-def test_the_most_claims_per_second_come_first():
+def test_the_most_claims_per_second_come_first_within_the_budget():
     plan = ordered([candidate("x", 0), candidate("uvw", 1), candidate("yz", 2)], {A: 1.0, B: 6.0, C: 1.0}, budget=100)
     assert (names(plan.within), plan.beyond) == (["yz", "x", "uvw"], ())
     assert plan.seconds == 8.0
-
-
-def test_what_does_not_fit_is_left_and_cheaper_ones_still_come():
     plan = ordered([candidate("xyz", 0), candidate("u", 1)], {A: 12.0, B: 5.0, C: 0.0}, budget=10)
     assert (names(plan.within), names(plan.beyond)) == (["u"], ["xyz"])
+    plan = ordered([candidate("xy", 0), candidate("z", 1), candidate("u", 2)], {A: 6.0, B: 6.0, C: 4.0}, budget=10)
+    assert (names(plan.within), names(plan.beyond)) == (["xy", "u"], ["z"])
+    first, second = ordered([candidate("x", 0), candidate("y", 1)], {A: 1.0, B: 2.0}, budget=10, rough={B}).within
+    assert (first.rough, second.rough) == (False, True)
 
 
 def test_a_shared_run_is_paid_once_but_not_by_what_does_not_fit():
@@ -42,11 +43,8 @@ def test_a_shared_run_is_paid_once_but_not_by_what_does_not_fit():
     assert [(step.candidate.profile, step.seconds) for step in plan.within] == [("xy", 6.0), ("z", 3.0)]
     plan = ordered(shared, {A: 60.0, B: 3.0}, budget=10)
     assert (names(plan.within), names(plan.beyond)) == ([], ["xy", "z"])
-
-
-def test_the_budget_pays_for_all_together():
-    plan = ordered([candidate("xy", 0), candidate("z", 1), candidate("u", 2)], {A: 6.0, B: 6.0, C: 4.0}, budget=10)
-    assert (names(plan.within), names(plan.beyond)) == (["xy", "u"], ["z"])
+    plan = ordered([candidate("x", 0), candidate("y", 0, 1), candidate("z", 2)], {A: 1.0, B: 2.0, C: 9.0}, budget=100)
+    assert [(step.seconds, step.shared) for step in plan.within] == [(1.0, False), (2.0, True), (9.0, False)]
 
 
 def test_settled_claims_are_not_bought_again():
@@ -55,29 +53,19 @@ def test_settled_claims_are_not_bought_again():
     assert ordered([candidate("x", 0)], {A: 1.0}, budget=10, settled="x") == Plan((), ())
 
 
-def test_rough_costs_are_marked():
-    first, second = ordered([candidate("x", 0), candidate("y", 1)], {A: 1.0, B: 2.0}, budget=10, rough={B}).within
-    assert (first.rough, second.rough) == (False, True)
-
-
-def test_candidates_are_exact_claims_and_profiles_of_the_papers_setting():
+def test_candidates_are_exact_claims_profiles_of_the_papers_setting_and_checks_of_theorems():
     found = {
         (one.study.name, one.profile): one for one in candidates(["truncation/associative-memory", "anchor/learners"])
     }
     assert set(found) == {
-        ("truncation/associative-memory", "quick"),
-        ("truncation/associative-memory", "paper"),
-        ("anchor/learners", "paper"),
-        ("anchor/learners", "paper-text"),
-    }
+        ("truncation/associative-memory", "quick"), ("truncation/associative-memory", "paper"),
+        ("anchor/learners", "paper"), ("anchor/learners", "paper-text"),
+    }  # fmt: skip
     exact, whole = (found["truncation/associative-memory", name].claims for name in ("quick", "paper"))
     assert 0 < len(exact) < len(whole) == 8 and exact < whole
     with pytest.raises(SpecError):
         candidates(["anchor/nothing"])
-
-
-def test_checks_of_theorems_are_settled_under_quick_alone():
-    """No profile has the setting of a theorem that names no sizes; a study's own question is of no paper."""
+    # no profile has the setting of a theorem that names no sizes; a study's own question is of no paper
     names = "truncation/one-step", "truncation/attention-gradient", "truncation/rank-one-noise"
     found = {(one.study.name, one.profile): len(one.claims) for one in candidates(names)}
     assert found == {(names[0], "quick"): 16, (names[1], "quick"): 15, (names[2], "quick"): 8}
@@ -86,11 +74,8 @@ def test_checks_of_theorems_are_settled_under_quick_alone():
     assert memory["quick"] == theory < memory["paper"]
 
 
-def test_studies_of_pretrained_models_are_left_out():
+def test_studies_of_pretrained_models_and_far_beyond_the_budget_are_left_out(tmp_path):
     assert candidates(["language/heads"]) == []
-
-
-def test_a_study_far_beyond_the_budget_is_not_measured(tmp_path):
     (one,) = [each for each in candidates(["anchor/recitation"]) if each.profile == "paper"]
     plan = make_plan([one], 1.0, store=Store(tmp_path))
     assert (plan.within, [step.rough for step in plan.beyond]) == ((), [True])
@@ -115,12 +100,7 @@ def test_timing_ends_after_a_tenth_of_the_budget_and_begins_with_the_cheapest(tm
     }
 
 
-def test_a_step_says_whether_an_earlier_one_trains_some_of_its_runs():
-    plan = ordered([candidate("x", 0), candidate("y", 0, 1), candidate("z", 2)], {A: 1.0, B: 2.0, C: 9.0}, budget=100)
-    assert [(step.seconds, step.shared) for step in plan.within] == [(1.0, False), (2.0, True), (9.0, False)]
-
-
-def test_only_exact_values_and_those_of_the_papers_setting_settle_a_claim():
+def test_what_the_papers_setting_settles_today():
     memory = study("truncation/associative-memory")
     made = [one for one in published() if one.study == memory.name]
     by_profile = {one.profile: {each.claim.id for each in one.claims} for one in made}
@@ -128,26 +108,13 @@ def test_only_exact_values_and_those_of_the_papers_setting_settle_a_claim():
     quick = settled_in([one for one in made if one.profile == "quick"])
     assert set(quick) == {memory.claim(each).id for each in memory.claims if each.theory}
     assert settled_in([]) == {}
-
-
-def test_what_is_measured_in_another_way_today_settles_nothing():
     (paper,) = [one for one in published() if (one.study, one.profile) == ("truncation/associative-memory", "paper")]
     first, *rest = paper.claims
     other = replace(first, claim=replace(first.claim, measured_as="the other way round"))
     assert settled_in([replace(paper, claims=(other, *rest))]) == {}
-
-
-def test_a_settled_claim_is_judged_by_the_band_of_today():
-    (paper,) = [one for one in published() if (one.study, one.profile) == ("truncation/associative-memory", "paper")]
-    first, *rest = paper.claims
     old = replace(first, claim=replace(first.claim, band=(-2.0, -1.0)))
     assert (first.verdict, old.verdict) == ("reproduced", "contradicted")
     assert settled_in([replace(paper, claims=(old, *rest))])[first.claim.id].verdict == "reproduced"
-
-
-def test_a_claim_without_a_value_is_not_settled():
-    (paper,) = [one for one in published() if (one.study, one.profile) == ("truncation/associative-memory", "paper")]
-    first, *rest = paper.claims
     missing = replace(first, value=None, units=(), interval=None)
     assert missing.verdict == "not measured"
     assert set(settled_in([replace(paper, claims=(missing, *rest))])) == {one.claim.id for one in rest}

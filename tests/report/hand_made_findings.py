@@ -4,18 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from anchorlab.findings import (
-    Claim,
-    Findings,
-    LineFigure,
-    Map,
-    MapFigure,
-    Provenance,
-    Reference,
-    Table,
-    grid,
-    line,
-)
+from anchorlab.findings import Claim, Findings, LineFigure, Map, MapFigure, Provenance, Reference, Table, grid, line
 from anchorlab.tasks.batch import Example, Token
 from anchorlab.viewer import AttentionView
 

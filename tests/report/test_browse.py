@@ -152,10 +152,7 @@ def test_what_findings_add_to_the_page_is_data(with_study):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        (["--store", "none"], "none: has no runs"),
-        (["--out", "none/x.html"], "out: there is no folder"),
-    ],
+    [(["--store", "none"], "none: has no runs"), (["--out", "none/x.html"], "out: there is no folder")],
 )
 def test_the_command_names_a_slip(capsys, monkeypatch, tmp_path, options, message):
     from anchorlab.cli import main

@@ -213,13 +213,10 @@ def test_a_curve_of_one_point_is_drawn_as_a_point(browser, tmp_path):
     page.close()
 
 
-def test_all_columns_of_a_usual_table_can_be_seen(opened):
+def test_all_columns_can_be_seen_and_a_row_is_chosen_with_the_keyboard(opened):
     page = opened(1300)
     grid = page.locator(".grid")
     assert grid.evaluate("one => one.scrollWidth <= one.clientWidth")
-
-
-def test_a_row_is_chosen_with_the_keyboard_and_keeps_the_focus(opened):
     page = opened()
     page.locator("#table tbody input").nth(3).focus()
     page.keyboard.press("Space")

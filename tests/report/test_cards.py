@@ -12,7 +12,6 @@ from anchorlab import lens
 from anchorlab.engine import run
 from anchorlab.findings import Findings
 from anchorlab.lens import Patching, Record
-from anchorlab.lens.tabled import Tabled
 from anchorlab.runs import Run, Store
 from anchorlab.tasks.task import Proof
 from anchorlab.training import Evaluation, TrainedRun
@@ -60,19 +59,12 @@ def every(trained):
     found = circuit(path(0, JOIN, cut=0.51), path(2, FIRST, cut=0.25))
     record = al.look(trained, batch, ["blocks.*.attn.hook_pattern"])
     return [
-        task,
-        task.proof(),
-        batch,
-        trained,
-        Store(trained.run.path.parent),
-        trained.ensemble(),
-        record,
-        found,
+        task, task.proof(), batch, trained, Store(trained.run.path.parent), trained.ensemble(), record, found,
         make_findings(),
-    ]
+    ]  # fmt: skip
 
 
-def test_a_task_shows_its_rule_and_examples_in_colour():
+def test_a_task_shows_its_rule_and_examples_in_colour_and_a_proof_whether_it_holds():
     task = al.task("anchor/identity")
     shown = read(task)
     example = task.render(task.sample("test", 2, seed=0).inputs)[1]
@@ -83,9 +75,6 @@ def test_a_task_shows_its_rule_and_examples_in_colour():
     coloured = [classes for tag, classes in shown.elements if tag == "span" and classes.startswith("role-")]
     assert {"role-noise", "role-0", "role-1"} == set(coloured)
     assert roles["anchor"] in shown.words and roles["key"] in shown.words
-
-
-def test_a_proof_says_whether_it_holds():
     holds, fails = (Proof("samples", one, ("First.", "Second."), {}) for one in (True, False))
     assert "✓ holds | First. | Second." in read(holds).text
     assert "✗ does not hold" in read(fails).text
@@ -93,32 +82,26 @@ def test_a_proof_says_whether_it_holds():
     assert ("span", "badge bad") in read(fails).elements
 
 
-def test_a_batch_shows_its_shapes_and_first_sequences():
+def test_a_batch_shows_its_shapes_and_first_sequences_and_long_ones_stay_small():
     batch = al.task("anchor/identity").sample("test", 50, seed=0)
     shown = read(batch)
     assert "50 sequences | test | inputs | 50 × 9 | targets | 50 × 1" in shown.text
     first = [str(one) for one in batch.inputs[0].tolist()]
     assert " | ".join([*first, str(int(batch.answers[0, 0]))]) in shown.text
     assert sum(classes == "role-0" for _, classes in shown.elements) == 4  # the scored position of four sequences
-
-
-def test_vectors_and_long_sequences_stay_small():
     vectors = read(al.task("retrieval/minimal").sample("test", 5, seed=0))
     assert ("table", "") not in vectors.elements
     long = al.task("recall/noisy").sample("train", 5, seed=0)
     assert "… 216 more" in read(long).words  # 256 tokens, of which 40 are shown
 
 
-def test_a_run_shows_its_last_metrics(trained):
+def test_a_store_shows_its_newest_runs_and_a_run_its_last_metrics(trained):
     shown = read(trained)
     last = trained.metric("loss").filter(step=4)["value"]
     assert trained.run.address in shown.words
     assert "DecoderSpec(layers=2, heads=2, width=16, hidden=24)" in shown.words
     assert f"loss | {last.mean():.4g} | {last.min():.4g} | {last.max():.4g}" in shown.text
     assert "3, seeds 0, 1, 2" in shown.words
-
-
-def test_a_store_shows_its_newest_runs(trained):
     shown = read(Store(trained.run.path.parent))
     assert "1 run" in shown.words
     assert f"{trained.run.address[:8]} | anchor/identity | 3 | finished" in shown.text
@@ -132,15 +115,12 @@ def test_a_damaged_run_says_so(trained, tmp_path):
     assert any("metrics.parquet: damaged" in words for words in shown.words)
 
 
-def test_an_ensemble_shows_its_architecture_and_size(trained):
+def test_an_ensemble_shows_its_architecture_and_a_record_layers_once(trained):
     shown = read(trained.ensemble())
     assert "3 members" in shown.words
     assert "DecoderSpec(layers=2, heads=2, width=16, hidden=24)" in shown.words
     count = sum(one.numel() for one in trained.model(0).parameters())
     assert f"{count:,}" in shown.words
-
-
-def test_a_record_shows_layers_once(trained):
     record = al.look(trained, trained.experiment.task.sample("test", 5, seed=0), ["blocks.*.attn.hook_pattern"])
     assert "blocks.*.attn.hook_pattern | 0..1 | member 3, batch 5, head 2, query 9, key 9" in read(record).text
     alone = Record({"x": torch.zeros(1, 2)}, {"x": ("member", "batch")}, torch.zeros(2, 3))
@@ -154,11 +134,16 @@ def test_findings_show_claims_and_titles(findings):
     assert "Height against size" in shown.words and "A map" in shown.words
 
 
-def test_a_circuit_shows_its_paths():
+def test_circuits_and_landscapes_show_their_paths():
     shown = read(circuit(path(0, JOIN, cut=0.51), path(2, FIRST, cut=0.25)))
     assert "2 paths in 2 heads" in shown.words
     assert "0.0 | x1 of pair 1 | x0 of pair 1 | 0.9 | 0.51" in shown.text
     assert "2.0 | query x0 | x1 of pair 1 | 0.9 | 0.25" in shown.text
+    shown = read(made(two_of_three, parallel))
+    assert "32 subsets" in shown.words
+    assert "0 | 0 | 1 | 0.1 | 3 | 0.1 1.0 1.1 | 1 | 0.1" in shown.text
+    assert "1 | 0 | 1 | 0.1 | 3 | 1.2 | 3" in shown.text
+    assert repr(made(parallel)).splitlines() == ["Landscape of 1 members and 32 subsets of 5 units"]
 
 
 def hostile_values(trained, tmp_path):
@@ -215,11 +200,9 @@ CONTRAST = """() => {
   return found;
 }"""
 BODIES = {
-    "light": ('<body data-jp-theme-light="true">', "dark"),
-    "dark": ('<body data-jp-theme-light="false">', "light"),
-    "code": ('<body class="vscode-dark">', "light"),
-    "system": ("<body>", "dark"),
-}
+    "light": ('<body data-jp-theme-light="true">', "dark"), "dark": ('<body data-jp-theme-light="false">', "light"),
+    "code": ('<body class="vscode-dark">', "light"), "system": ("<body>", "dark"),
+}  # fmt: skip
 JUPYTER = """
 .jp-RenderedHTMLCommon table { margin-left: auto; margin-right: auto; border-collapse: collapse; }
 .jp-RenderedHTMLCommon td, .jp-RenderedHTMLCommon th { text-align: right; max-width: none; padding: 0.5em; }
@@ -252,14 +235,7 @@ def test_cards_can_be_read_in_every_theme(every, browser, theme, width):
         page.close()
 
 
-def test_a_landscape_shows_the_circuits_of_each_member():
-    shown = read(made(two_of_three, parallel))
-    assert "32 subsets" in shown.words
-    assert "0 | 0 | 1 | 0.1 | 3 | 0.1 1.0 1.1 | 1 | 0.1" in shown.text
-    assert "1 | 0 | 1 | 0.1 | 3 | 1.2 | 3" in shown.text
-
-
-def test_a_measurement_prints_short_and_shows_its_table():
+def test_a_measurement_prints_short_and_shows_its_table_if_it_has_one(trained):
     clean, corrupted = torch.tensor([1.0]), torch.tensor([0.0])
     difference = torch.arange(10.0).view(1, 1, 10) / 10
     found = Patching(("blocks.0.attn.hook_z",), ("head",), clean, corrupted, difference)
@@ -268,19 +244,6 @@ def test_a_measurement_prints_short_and_shows_its_table():
     shown = read(found)
     assert "10 rows" in shown.words and "2 more rows in .table" in shown.words
     assert "0 | blocks.0.attn.hook_z | 0 | 7 | 0.7 | 1 | 0 | 0.7" in shown.text
-
-
-@pytest.mark.parametrize("name", ["Attribution", "Alignment", "Probe", "Steering", "Effects", "PathPatching", "Scores"])
-def test_every_measurement_with_a_table_prints_without_its_tensors(name):
-    kind = getattr(lens, name)
-    assert issubclass(kind, Tabled) and kind.__repr__ is Tabled.__repr__
-
-
-def test_a_measurement_too_large_for_a_table_still_prints(trained):
     found = lens.attribute(trained, trained.experiment.task.sample("test", 3, seed=0).inputs)  # to all tokens
     assert repr(found).startswith("Attribution without a table: tokens: contributions to all tokens make no table")
     assert "without a table" in read(found).words
-
-
-def test_a_landscape_prints_its_sizes():
-    assert repr(made(parallel)).splitlines() == ["Landscape of 1 members and 32 subsets of 5 units"]

@@ -73,19 +73,19 @@ def test_a_check_of_a_theorem_says_that_its_sizes_are_ours(findings, page):
     assert "reproduced" not in text and "in the paper's own setting" not in text
 
 
-def test_same_findings_give_the_same_bytes(findings, tmp_path):
+def test_one_page_for_many_studies_and_the_same_bytes_each_time(findings, tmp_path):
     pages = [write_report(findings, tmp_path / name).read_bytes() for name in ("one.html", "two.html")]
     assert pages[0] == pages[1]
+    page = write_report([findings, replace(findings, study="made/twice")], tmp_path / "all.html").read_text()
+    assert '<a href="#study-2">made/twice</a>' in page
+    assert "<title>anchorlab report</title>" in page
 
 
-def test_loads_nothing_from_the_network(page):
+def test_the_page_loads_nothing_and_identifiers_are_unique(page, findings):
     assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", page.replace("xlink:href", "href"))
     assert "url(http" not in page
     assert "@import" not in page
     assert "default-src 'none'" in page
-
-
-def test_identifiers_are_unique(findings):
     page = render([findings, replace(findings, study="made/twice")], "two")
     body = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)  # a drawing twice has its clip paths twice, and alike
     identifiers = re.findall(r'\bid="([^"]+)"', body)
@@ -154,7 +154,7 @@ def test_a_hostile_name_cannot_end_the_script_of_a_view(findings):
     assert texts == [HOSTILE] * len(texts)
 
 
-def test_untrained_members_have_a_column_and_a_mark(findings, page):
+def test_untrained_members_and_those_of_another_task_have_columns_and_marks(findings, page):
     assert "Untrained" not in page  # no claim has a control
     first, second, *others = findings.claims
     controls = (
@@ -167,9 +167,6 @@ def test_untrained_members_have_a_column_and_a_mark(findings, page):
     assert '0.95<small class="mark">also holds untrained</small><small>0.9 to 1</small>' in shown
     assert "no value<small>fails: E</small>" in shown
     assert "Other task" not in shown
-
-
-def test_members_of_another_task_have_a_column_and_a_mark(findings):
     first, second, *others = findings.claims
     controls = (
         replace(first, untrained=Control(0.1), other_task=Control(0.95, "0.9 to 1")),
@@ -228,30 +225,18 @@ def test_the_whole_navigation_is_in_the_window(findings, read, width):
             assert box["x"] >= 0 and box["x"] + box["width"] <= width, part.inner_text()
 
 
-def test_claims_are_read_in_the_browser(findings, read):
+def test_claims_are_read_in_the_browser_at_every_width(findings, read):
     page = read(findings).page
     rows = page.locator(".claims tbody tr")
     assert rows.locator(".verdict").all_inner_texts() == [
-        "● agrees at small scale",
-        "○ differs at small scale",
-        "— not measured",
-        "✗ contradicted",
-    ]
+        "● agrees at small scale", "○ differs at small scale", "— not measured", "✗ contradicted",
+    ]  # fmt: skip
     assert page.locator("figure svg[role=img]").count() == 2
     assert page.get_by_role("img", name="Height against size").count() == 1
-
-
-def test_fits_every_width(findings, read):
     page = read(findings).page
     for width in (360, 800, 1600):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_one_page_for_many_studies(findings, tmp_path):
-    page = write_report([findings, replace(findings, study="made/twice")], tmp_path / "all.html").read_text()
-    assert '<a href="#study-2">made/twice</a>' in page
-    assert "<title>anchorlab report</title>" in page
 
 
 def test_a_page_names_only_a_command_that_works(findings):
@@ -269,13 +254,13 @@ def test_a_page_names_only_a_command_that_works(findings):
     assert command("anchor/identity", "long") is None and command("anchor/identity", "quick@gpt2") is None
 
 
-def test_a_page_makes_no_folders(findings, tmp_path):
+def test_a_page_makes_no_folders_reports_something_and_leaves_the_old_one_on_failure(findings, tmp_path):
     with pytest.raises(SpecError, match=rf"^page: there is no folder {tmp_path}/deep; make it first"):
         write_report(findings, tmp_path / "deep" / "all.html")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_leaves_the_old_page_when_writing_fails(findings, tmp_path):
+    with pytest.raises(SpecError, match="is empty"):
+        write_report([], tmp_path / "report.html")
+    assert list(tmp_path.iterdir()) == []
     path = tmp_path / "report.html"
     path.write_text("old")
     with pytest.raises(UnicodeEncodeError):
@@ -284,21 +269,10 @@ def test_leaves_the_old_page_when_writing_fails(findings, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_refuses_to_report_nothing(tmp_path):
-    with pytest.raises(SpecError, match="is empty"):
-        write_report([], tmp_path / "report.html")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_values_and_durations_in_words():
     assert [value_text(value) for value in (0.123456, 12, None, float("nan"), "x", 1e-6)] == [
-        "0.1235",
-        "12",
-        "—",
-        "—",
-        "x",
-        "1e-06",
-    ]
+        "0.1235", "12", "—", "—", "x", "1e-06",
+    ]  # fmt: skip
     assert [duration_text(seconds) for seconds in (4.4, 141.0, 11100.0)] == ["4 s", "2 min 21 s", "3 h 05 min"]
     assert [time_text(replace(PROVENANCE, reused=runs)) for runs in (0, 1, 2)] == [
         "2 min 21 s",

@@ -27,7 +27,7 @@ def _exactly_one(seen) -> float:
     return float(seen.mean())
 
 
-def test_a_claim_takes_its_words_from_the_function():
+def test_a_claim_takes_its_words_from_the_function_and_is_called_as_it():
     made = is_high.claim("own/study", "paper")
     assert (made.id, made.statement, made.source) == ("own/study/is-high", "It is high", "paper, Fig 2")
     assert made.measured_as == "height above 0.25, mean over seeds; judged only where it is known"
@@ -35,13 +35,7 @@ def test_a_claim_takes_its_words_from_the_function():
     other = _exactly_one.claim("own/study", "")
     assert (other.id, other.source, other.exact) == ("own/study/exactly-one", "Theorem 1", True)
     assert other.measured_as == "LSTM's value"  # a name of capitals keeps them
-
-
-def test_a_measure_is_called_as_its_function():
     assert is_high(torch.ones(2)).tolist() == [1.0, 1.0]
-
-
-def test_measures_of_a_module_in_their_order():
     assert measures_in(__name__) == (is_high, _exactly_one)
 
 
@@ -72,19 +66,20 @@ def test_the_interval_of_a_share_is_over_its_units(passed, edge):
     assert (low, high) == pytest.approx((edge, 1.0) if passed else (0.0, edge))
 
 
-def test_verdicts_of_measures():
+def test_verdicts_of_measures_and_of_smoke_profiles():
     made = is_high.claim("a/b", "")
     assert judge(made, 0.5, "quick").verdict == "agrees at small scale"
     assert judge(made, 0.4, "quick").verdict == "differs at small scale"
     assert judge(made, 0.4, "paper", paper_setting=True).verdict == "contradicted"
     assert judge(made, math.nan, "quick").verdict == "not measured"
     assert judge(_exactly_one.claim("a/b", ""), 0.9, "quick").verdict == "contradicted"
-
-
-def test_a_smoke_profile_decides_nothing():
     exact = _exactly_one.claim("a/b", "")
     assert judge(exact, 0.9, "smoke").scope == "other"
     assert judge(exact, 0.9, "smoke").verdict == "differs at small scale"
+    made = is_high.claim("a/b", "")
+    assert judge(made, torch.tensor([True, True, False, True]), "quick").value == 0.75
+    assert judge(made, torch.tensor([1, 2]), "quick").value == 1.5
+    assert judge(made, np.float64(0.5), "quick").value == judge(made, torch.tensor(0.5), "quick").value == 0.5
 
 
 @pytest.mark.untyped
@@ -92,13 +87,6 @@ def test_a_smoke_profile_decides_nothing():
 def test_what_a_measure_may_not_return(measured):
     with pytest.raises(SpecError, match=r"^claim\.a/b/is-high: its measure returned .*; return a tensor"):
         judge(is_high.claim("a/b", ""), measured, "quick")
-
-
-def test_counts_and_numpy_numbers_are_numbers():
-    made = is_high.claim("a/b", "")
-    assert judge(made, torch.tensor([True, True, False, True]), "quick").value == 0.75
-    assert judge(made, torch.tensor([1, 2]), "quick").value == 1.5
-    assert judge(made, np.float64(0.5), "quick").value == judge(made, torch.tensor(0.5), "quick").value == 0.5
 
 
 @pytest.mark.untyped

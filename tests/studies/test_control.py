@@ -105,18 +105,15 @@ def by_name(findings: Findings) -> dict[str, object]:
     return {one.claim.id.rpartition("/")[2]: one for one in findings.claims}
 
 
-def test_every_claim_has_a_control_but_exact_ones(findings):
+def test_every_claim_has_a_control_but_exact_ones_and_a_mark_where_untrained_members_pass(findings):
     assert all(one.verdict == "supported" for one in findings.claims)
     assert {name for name, one in by_name(findings).items() if one.untrained is None} == {"derived"}
-
-
-def test_the_mark_comes_where_untrained_members_pass_and_nowhere_else(findings):
     marked = {name for name, one in by_name(findings).items() if one.holds_untrained}
     assert marked == {"cannot-fail", "judged-where-fitted"}
 
 
-def test_a_control_is_the_loss_of_the_initial_weights(findings):
-    """The cross-entropy of a module as it starts, on its member's training sequences."""
+def test_a_control_is_the_loss_and_the_norm_of_the_initial_weights(findings):
+    # the cross-entropy of a module as it starts, on its member's training sequences
     from tests.small_experiments import plain_batches, plain_loss
 
     (one,) = experiments(60)
@@ -127,9 +124,6 @@ def test_a_control_is_the_loss_of_the_initial_weights(findings):
     control = by_name(findings)["fits"].untrained
     assert control.value == pytest.approx(sum(losses) / 2, rel=1e-5)
     assert control.note == f"{min(losses):.3g} to {max(losses):.3g} over 2 seeds"
-
-
-def test_members_that_learned_are_measured_with_their_initial_weights(findings):
     (one,) = experiments(60)
     norms = [initial_module(one, member).state_dict()["embed.W_E"].norm() for member in range(2)]
     control = by_name(findings)["judged-where-fitted"].untrained
@@ -145,21 +139,15 @@ def test_without_trained_runs_what_presupposes_training_has_no_value(store, find
     assert again["fits"].untrained == by_name(findings)["fits"].untrained
 
 
-def test_what_reads_metrics_alone_is_no_control_of_members_that_learned(findings):
+def test_a_control_without_a_value_says_why(findings):
     assert by_name(findings)["of-metrics-where-fitted"].untrained == Control(None)
-
-
-def test_a_measure_that_fails_has_no_value_and_says_why(findings):
     control = by_name(findings)["presupposes-learning"].untrained
     assert control.value is None and control.note.startswith("fails: IndexError: index 0 is out of bounds")
-
-
-def test_never_is_shown_as_infinity_and_passes_no_band(findings):
     one = by_name(findings)["never"]
     assert one.untrained == Control(float("inf")) and not one.holds_untrained
 
 
-def test_an_analysis_that_fails_on_untrained_members_leaves_the_study_as_it_is(tmp_path):
+def test_an_analysis_that_fails_on_untrained_members_is_told_from_a_damaged_store(tmp_path, monkeypatch):
     def fragile(runs, setting) -> Analysis:
         found = analyse(runs, setting)
         if (found.seen["loss"] > 1.0).any():
@@ -170,8 +158,6 @@ def test_an_analysis_that_fails_on_untrained_members_leaves_the_study_as_it_is(t
     assert by_name(one)["fits"].verdict == "supported"
     assert by_name(one)["fits"].untrained == Control(None, "fails: ValueError: nothing was learned")
 
-
-def test_a_damaged_store_is_no_failure_of_an_untrained_member(tmp_path, monkeypatch):
     def damaged(runs, setting) -> Analysis:
         if not runs[0].experiment.trained:
             raise StoreError("metrics.parquet: damaged")
@@ -224,7 +210,7 @@ def twice(store) -> Findings:
     return run_study(TWICE, "quick", store, workers=1)
 
 
-def test_a_second_control_has_the_weights_that_another_task_gave(store, twice):
+def test_a_second_control_has_the_weights_and_accuracies_that_another_task_gave(store, twice):
     (one,) = experiments(60)
     before = len(store.runs())
     (elsewhere,) = run([replace(one, task=other_task(one))], store, workers=1)
@@ -234,14 +220,16 @@ def test_a_second_control_has_the_weights_that_another_task_gave(store, twice):
     for name in ("norm", "judged-where-fitted"):  # the latter by what the same seeds reach on the study's own task
         assert found[name].other_task.value == pytest.approx(float(norms.mean()), rel=1e-6)
         assert found[name].other_task.value != pytest.approx(found[name].value, rel=1e-3)
-
-
-def test_what_reads_metrics_alone_has_no_second_control(twice):
-    with_one = {name for name, one in by_name(twice).items() if one.other_task is not None}
-    assert with_one == {"judged-where-fitted", "norm", "width"}
+    (elsewhere,) = run([*other_experiments(TWICE, "quick").values()], store, workers=1)
+    (shown,) = [one for one in twice.tables if one.title == ELSEWHERE]
+    for row, split in zip(shown.rows, ("train", "test"), strict=True):
+        reached = at_end(elsewhere, split, "accuracy")
+        assert row == ("anchor/identity", f"accuracy, {split}", *map(float, (reached.mean(), *reached.aminmax())))
 
 
 def test_the_second_mark_comes_where_members_of_another_task_pass(twice):
+    with_one = {name for name, one in by_name(twice).items() if one.other_task is not None}
+    assert with_one == {"judged-where-fitted", "norm", "width"}
     strict = replace(norm, band=at_least(1e3))
     again = replace(TWICE, claims=(*CLAIMS, width, strict)).judge_again(twice)
     marked = {name for name, one in by_name(again).items() if one.holds_for_other_task}
@@ -250,14 +238,6 @@ def test_the_second_mark_comes_where_members_of_another_task_pass(twice):
         "untrained": "also holds untrained", "other task": "also holds for another task",
     }  # fmt: skip
     assert "also holds for another task" in str(again)
-
-
-def test_findings_say_what_the_members_reach_on_the_other_task(store, twice):
-    (elsewhere,) = run([*other_experiments(TWICE, "quick").values()], store, workers=1)
-    (shown,) = [one for one in twice.tables if one.title == ELSEWHERE]
-    for row, split in zip(shown.rows, ("train", "test"), strict=True):
-        reached = at_end(elsewhere, split, "accuracy")
-        assert row == ("anchor/identity", f"accuracy, {split}", *map(float, (reached.mean(), *reached.aminmax())))
 
 
 def test_an_experiment_without_another_task_keeps_its_weights(store):
@@ -281,12 +261,9 @@ def test_an_experiment_without_another_task_keeps_its_weights(store):
     assert found.untrained is not None and found.other_task is None
 
 
-def test_a_study_varied_in_its_seeds_has_its_second_control(twice):
+def test_a_second_control_survives_json_and_follows_varied_seeds(twice, store):
     (one,) = other_experiments(TWICE.vary(seeds=(7,)), "quick").values()
     assert (one.members.seeds, one.task) == ((7,), other_task(experiments(60)[0]))
-
-
-def test_a_second_control_survives_json_and_findings_without_it_are_read(store, twice):
     assert Findings.from_json(twice.to_json()) == twice
     assert by_name(TWICE.judge_again(twice))["norm"].other_task == by_name(twice)["norm"].other_task
     assert by_name(with_controls(TWICE, twice, store))["norm"].other_task == by_name(twice)["norm"].other_task
@@ -294,9 +271,6 @@ def test_a_second_control_survives_json_and_findings_without_it_are_read(store, 
     for one in before["claims"]:
         del one["other_task"]
     assert all(one.other_task is None for one in Findings.from_json(json.dumps(before)).claims)
-
-
-def test_claims_as_data_carry_both_controls(twice):
     data = {one["id"].rpartition("/")[2]: one for one in map(claim_data, twice.claims)}
     assert data["width"]["other_task"] == data["width"]["untrained"] == 8.0
     assert data["width"]["holds_for_other_task"] and data["width"]["other_task_note"] == ""

@@ -5,20 +5,11 @@ from typing import Any
 
 import pytest
 
+from anchorlab import studies
 from anchorlab.engine import Status
 from anchorlab.errors import SpecError
 from anchorlab.findings import Control, at_least, ledger
 from anchorlab.runs import Store
-from anchorlab.studies import (
-    Analysis,
-    ObservationContext,
-    Profile,
-    Study,
-    claim,
-    findings_directory,
-    kept_findings,
-    run_study,
-)
 
 PYTHIA, STEP = "EleutherAI/pythia-160m", "step1000"
 
@@ -30,35 +21,40 @@ class Setting:
     words: int = 3
 
 
-@claim("A name is long", at="some paper, Fig 1", paper="long", band=at_least(6))
+@studies.claim("A name is long", at="some paper, Fig 1", paper="long", band=at_least(6))
 def letters(name: str) -> float:
     """Letters of the name."""
     return len(name)
 
 
-@claim("Counting is exact", at="some paper, Fig 2", paper="3", band=at_least(0), exact=True)
+@studies.claim("Counting is exact", at="some paper, Fig 2", paper="3", band=at_least(0), exact=True)
 def exactly(name: str) -> float:
     """Letters again."""
     return len(name)
 
 
-def observe(setting: Setting, context: ObservationContext) -> dict[str, Any]:
+def observe(setting: Setting, context: studies.ObservationContext) -> dict[str, Any]:
     context.report(Status(2, 1, "observing"))
     return {"setting": setting, "context": context}
 
 
-def analyse(observed: dict[str, Any], setting: Setting) -> Analysis:
+def analyse(observed: dict[str, Any], setting: Setting) -> studies.Analysis:
     assert observed["setting"] == setting
-    return Analysis(setting.model, model=f"{setting.model}, 7 parameters", untrained="x" * setting.words, seeds="0")
+    return studies.Analysis(
+        setting.model, model=f"{setting.model}, 7 parameters", untrained="x" * setting.words, seeds="0"
+    )
 
 
-PROFILES = {"quick": Profile(Setting(), "Own."), "paper": Profile(Setting("llama"), "Theirs.", paper=True)}
-MEASURING = Study("own/names", "Names.", (letters, exactly), analyse, PROFILES, observe=observe)
+PROFILES = {
+    "quick": studies.Profile(Setting(), "Own."),
+    "paper": studies.Profile(Setting("llama"), "Theirs.", paper=True),
+}
+MEASURING = studies.Study("own/names", "Names.", (letters, exactly), analyse, PROFILES, observe=observe)
 
 
 def test_what_is_observed_is_analysed_and_judged_beside_an_untrained_model(tmp_path):
     told: list[Status] = []
-    found = run_study(MEASURING, "quick", Store(tmp_path), report=told.append)
+    found = studies.run_study(MEASURING, "quick", Store(tmp_path), report=told.append)
     assert [one.value for one in found.claims] == [5, 5]
     assert [one.verdict for one in found.claims] == ["differs at small scale", "reproduced"]
     assert [one.untrained for one in found.claims] == [Control(3.0), None]
@@ -68,18 +64,18 @@ def test_what_is_observed_is_analysed_and_judged_beside_an_untrained_model(tmp_p
 
 
 def test_the_workplace_is_that_of_the_study_the_profile_and_the_model(tmp_path):
-    seen: list[ObservationContext] = []
+    seen: list[studies.ObservationContext] = []
 
-    def watching(setting: Setting, context: ObservationContext) -> dict[str, Any]:
+    def watching(setting: Setting, context: studies.ObservationContext) -> dict[str, Any]:
         seen.append(context)
         return observe(setting, context)
 
-    study = Study("own/names", "Names.", (letters,), analyse, PROFILES, observe=watching)
-    run_study(study, "quick", Store(tmp_path))
-    run_study(study, f"quick@{PYTHIA}@{STEP}", Store(tmp_path), download=True)
+    study = studies.Study("own/names", "Names.", (letters,), analyse, PROFILES, observe=watching)
+    studies.run_study(study, "quick", Store(tmp_path))
+    studies.run_study(study, f"quick@{PYTHIA}@{STEP}", Store(tmp_path), download=True)
     own, other = seen
     folder, answers = tmp_path / "studies" / "own-names" / "quick" / "partial", tmp_path / "answers"
-    assert own == ObservationContext(folder, own.report, answers=answers)
+    assert own == studies.ObservationContext(folder, own.report, answers=answers)
     assert other.folder == tmp_path / "studies" / "own-names" / f"quick@EleutherAI%2Fpythia-160m@{STEP}" / "partial"
     assert (other.device, other.download) == ("cpu", True)
 
@@ -87,23 +83,20 @@ def test_the_workplace_is_that_of_the_study_the_profile_and_the_model(tmp_path):
 def test_findings_of_several_models_are_kept_side_by_side(tmp_path):
     store = Store(tmp_path)
     for profile in ("quick", f"quick@{PYTHIA}", f"quick@{PYTHIA}@{STEP}", "quick@../names"):
-        run_study(MEASURING, profile, store)
-    assert findings_directory(store, "own/names", "quick@../names").parent == tmp_path / "studies" / "own-names"
-    kept = kept_findings(store)
+        studies.run_study(MEASURING, profile, store)
+    assert studies.findings_directory(store, "own/names", "quick@../names").parent == tmp_path / "studies" / "own-names"
+    kept = studies.kept_findings(store)
     assert {one.profile for one in kept} == {"quick", f"quick@{PYTHIA}", f"quick@{PYTHIA}@{STEP}", "quick@../names"}
     assert ledger(kept)[0].strongest.profile == "quick"
     assert [MEASURING.judge_again(one) for one in kept] == kept
 
 
-def test_a_smoke_run_of_another_model_decides_nothing(tmp_path):
-    smoke = Study("own/names", "Names.", (letters, exactly), analyse, {}, Setting(), observe=observe, paper="")
-    assert [one.scope for one in run_study(smoke, "smoke@gpt2", Store(tmp_path)).claims] == ["other", "other"]
-    run_study(MEASURING, "quick@llama", Store(tmp_path))
-    strongest = [one.strongest.profile for one in ledger(kept_findings(Store(tmp_path)))]
+def test_another_model_is_not_the_papers_setting_and_a_smoke_run_decides_nothing(tmp_path):
+    smoke = studies.Study("own/names", "Names.", (letters, exactly), analyse, {}, Setting(), observe=observe, paper="")
+    assert [one.scope for one in studies.run_study(smoke, "smoke@gpt2", Store(tmp_path)).claims] == ["other", "other"]
+    studies.run_study(MEASURING, "quick@llama", Store(tmp_path))
+    strongest = [one.strongest.profile for one in ledger(studies.kept_findings(Store(tmp_path)))]
     assert strongest == ["quick@llama", "quick@llama"]
-
-
-def test_a_profile_of_another_model_is_not_the_papers_setting():
     assert MEASURING.profile("paper").is_papers_setting("letters")
     other = MEASURING.profile(f"paper@gpt2@{STEP}")
     assert not other.is_papers_setting("letters")
@@ -142,11 +135,11 @@ def test_names_that_are_refused(model, revision, message):
 
 
 def test_a_study_without_a_model_refuses_one(tmp_path):
-    training = Study("own/names", "Names.", (letters,), analyse, {"quick": Profile(3, "")})
+    training = studies.Study("own/names", "Names.", (letters,), analyse, {"quick": studies.Profile(3, "")})
     with pytest.raises(SpecError, match=r"^model: the study opens no pretrained model; leave out"):
         training.profile_of("quick", "gpt2")
     with pytest.raises(SpecError, match=r"^model: the study opens no pretrained model"):
-        run_study(training, "quick@gpt2", Store(tmp_path))
+        studies.run_study(training, "quick@gpt2", Store(tmp_path))
     with pytest.raises(SpecError, match=r"^download: own/names opens no pretrained model"):
-        run_study(training, "quick", Store(tmp_path), download=True)
+        studies.run_study(training, "quick", Store(tmp_path), download=True)
     assert training.profile_of("quick") == "quick"

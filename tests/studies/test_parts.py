@@ -138,11 +138,8 @@ def test_claims_are_judged_on_parts_without_weights(tmp_path):
         (one,) = run(study.experiments_of(part_name("paper", [seed])), tmp_path / str(seed), workers=1)
         kept = keep_part(study, "paper", one, parts)
         assert sorted(path.name for path in kept.iterdir()) == [
-            "manifest.json",
-            "metrics.parquet",
-            "readings.safetensors",
-            "spec.json",
-        ]
+            "manifest.json", "metrics.parquet", "readings.safetensors", "spec.json",
+        ]  # fmt: skip
     assert Store(parts).problems() == []
     assert seeds_with_parts(study, "paper", [Store(parts)]) == SEEDS[:2]
     found = run_study(study, "paper:1000:1002", tmp_path / "here", progress=False, parts=[Store(parts)])
@@ -165,15 +162,12 @@ def test_a_part_has_no_host_and_no_weights(tmp_path):
         kept.ensemble()
 
 
-def test_a_study_without_readings_has_no_parts(tmp_path):
+def test_a_part_is_a_single_seed_of_a_study_with_readings(tmp_path):
     study = own_study(reads=None)
     (one,) = run(study.experiments_of(part_name("paper", SEEDS[:1])), tmp_path / "runs", workers=1)
     with pytest.raises(SpecError, match=r"^study: own/norms has no parts; let it say what its claims read of weights"):
         keep_part(study, "paper", one, tmp_path / "parts")
     assert not (tmp_path / "parts").exists()
-
-
-def test_a_part_is_a_single_seed(tmp_path):
     (three,) = run([experiment()], tmp_path / "runs", workers=1)
     with pytest.raises(SpecError, match=r"^run: has 3 members; make a part of a single seed$"):
         keep_part(own_study(), "paper", three, tmp_path / "parts")

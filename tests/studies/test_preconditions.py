@@ -40,10 +40,7 @@ PRECONDITIONS = {
     "retrieval/buffers": {
         "learned": ALL,
         "chains-solved": (
-            "chains-one-layer-each",
-            "chains-move-answers",
-            "chains-later-follow",
-            "chains-match-start",
+            "chains-one-layer-each", "chains-move-answers", "chains-later-follow", "chains-match-start",
             "chains-apart",
         ),
     },
@@ -53,7 +50,7 @@ PRECONDITIONS = {
     "retrieval/plateau": {"curriculum-learns": ("without-it-fails",)},
     "truth/methods": {"learns": ALL},
     "truncation/noise-first": {"tuning-knew": ("tuning-peak", "tuning-settles")},
-}
+}  # fmt: skip
 """The preconditions of each study, and the claims that presuppose them; `ALL` for all of the study."""
 
 
@@ -118,10 +115,7 @@ NOTHING = ("not measured", None)
     [
         (Seen(), {"fits": ("met", 1.0), "solved": ("met", 1.0), **AGREES}),
         (Seen(0.9, 0.5), {"fits": ("met", 0.9), "solved": ("met", 0.5), **AGREES}),
-        (
-            Seen(0.89, 1.0),
-            {"fits": ("not met", 0.89), "solved": ("met", 1.0), "early": NOTHING, "late": NOTHING},
-        ),
+        (Seen(0.89, 1.0), {"fits": ("not met", 0.89), "solved": ("met", 1.0), "early": NOTHING, "late": NOTHING}),
         (Seen(1.0, 0.49), {"fits": ("met", 1.0), "solved": ("not met", 0.49), **AGREES, "late": NOTHING}),
         (Seen(None, 1.0), {"fits": NOTHING, "solved": ("met", 1.0), **AGREES}),
     ],
@@ -130,14 +124,13 @@ def test_a_claim_is_judged_where_its_preconditions_are_met(seen, expected):
     assert judged(seen) == expected
 
 
-def test_a_claim_says_which_preconditions_are_not_met():
+def test_a_claim_says_which_preconditions_are_not_met_and_one_s_own_only_which_name_it():
     early_one, late_one = made(Seen(0.8, 0.2)).judge(Seen(0.8, 0.2), "quick")[2:]
     assert early_one.detail == "precondition not met: The data are fitted"
     assert late_one.detail == "precondition not met: The data are fitted; The task is solved"
     assert (late_one.units, late_one.interval, late_one.spread) == ((), None, None)
-
-
-def test_a_hypothesis_of_ones_own_presupposes_only_what_names_it():
+    with pytest.raises(SpecError, match=r"^claim\.solved\.of: 'late' is not a claim of the study; name some of"):
+        made(Seen(), (solved, early))
     own = replace(mine, own=True)
     found = judged(Seen(0.8, 0.2), (fits, solved, early, own, late))
     assert (found["early"], found["mine"]) == (NOTHING, ("supported", 7.0))
@@ -164,11 +157,6 @@ def test_kept_findings_are_judged_by_the_preconditions_of_today(tmp_path):
     again = made(Seen()).judge_again(Findings.from_json(findings.to_json()))
     assert [one.verdict for one in again.claims] == ["met", "not met", "agrees at small scale", "not measured"]
     assert again.claims[3].detail == "precondition not met: The task is solved"
-
-
-def test_a_precondition_of_no_claim_is_refused():
-    with pytest.raises(SpecError, match=r"^claim\.solved\.of: 'late' is not a claim of the study; name some of"):
-        made(Seen(), (solved, early))
 
 
 def test_the_preconditions_of_every_study():

@@ -1,4 +1,4 @@
-"""Parts of profiles: the same experiments with chosen seeds."""
+"""Seeds of profiles: those of the search are refused, and parts are the same experiments with chosen ones."""
 
 from dataclasses import dataclass, replace
 
@@ -10,6 +10,7 @@ from anchorlab.papers.verifying import candidates
 from anchorlab.runs import Store
 from anchorlab.studies import findings_directory, run_study, study
 from anchorlab.studies.profile_names import part_name, part_of, with_number_of_seeds
+from anchorlab.studies.seeds import fresh
 from anchorlab.training import Members
 
 
@@ -28,15 +29,12 @@ def test_a_part_has_the_chosen_seeds_and_nothing_else_changed(name, part, seeds)
         assert (one.task, one.model, one.recipe) == (other.task, other.model, other.recipe)
 
 
-def test_members_that_differ_in_more_than_seeds_keep_their_values():
+def test_a_part_of_members_and_of_runs_that_start_from_others_has_the_same_seeds():
     whole, part = (
         study("anchor/phase-diagram").experiments_of(profile)[0].members for profile in ("paper", "paper:1002")
     )
     assert set(whole.gamma.given["all"]) == set(part.gamma.given["all"]) and set(part.seeds) == {1002}
     assert len(whole) == 3 * len(part)
-
-
-def test_a_run_that_starts_from_another_takes_the_same_seeds():
     found = [one for one in study("truncation/feedforward-choices").experiments_of("paper:1004") if one.start]
     assert all(one.start.members.seeds == one.members.seeds == (1004,) for one in found)
 
@@ -53,23 +51,24 @@ class Outer:
     given: tuple[Members, ...] = ()
 
 
-def test_the_number_of_seeds_of_a_setting():
+def test_the_number_of_seeds_of_a_setting_and_no_own_profile_named_like_a_part():
     setting = Outer(5, Inner(2), (Members(seeds=(7, 8)), Members(seeds=(5, 6, 7), learning_rate=(0.1, 0.2, 0.3))))
     one, nine = with_number_of_seeds(setting, 1), with_number_of_seeds(setting, 9)
     assert (one.seeds, one.few.seeds, nine.seeds, nine.few.seeds) == (1, 1, 9, 2)
     assert [members.seeds for members in one.given] == [(7,), (5,)]
     assert [members.seeds for members in nine.given] == [tuple(range(7, 16)), (5, 6, 7)]
+    own = study("anchor/identity")
+    problem = r"^study\.profiles: 'mine:2' would be read as a part of the profile 'mine'; name it without a colon"
+    with pytest.raises(SpecError, match=problem):
+        replace(own, profiles={**own.profiles, "mine:2": own.profiles["quick"]})
 
 
-def test_a_part_is_in_the_papers_setting_and_names_its_seeds():
+def test_names_of_parts_which_are_in_the_papers_setting():
     identity = study("anchor/identity")
     whole, part, two = (identity.profile(name) for name in ("paper", "paper:1002", "paper:1000:1002"))
     assert part.paper == whole.paper is not False
     assert part.note == f"{whole.note} Here seed 1002 alone."
     assert two.note == f"{whole.note} Here seeds 1000..1001."
-
-
-def test_names():
     assert part_of("paper:1002") == ("paper", (1002,)) and part_of("quick") == ("quick", None)
     assert part_of("paper:1000:1002,1007") == ("paper", (1000, 1001, 1007))
     assert base_profile("quick:1002") == base_profile("quick@gpt2") == "quick"
@@ -115,8 +114,13 @@ def test_a_part_is_kept_beside_the_whole(tmp_path):
     assert (findings_directory(Store(tmp_path), "anchor/identity", "smoke:1001") / "findings.json").exists()
 
 
-def test_an_own_profile_is_not_named_like_a_part():
-    own = study("anchor/identity")
-    problem = r"^study\.profiles: 'mine:2' would be read as a part of the profile 'mine'; name it without a colon"
-    with pytest.raises(SpecError, match=problem):
-        replace(own, profiles={**own.profiles, "mine:2": own.profiles["quick"]})
+def test_seeds_of_the_search_are_refused_and_fresh_ones_begin_at_a_thousand():
+    assert fresh(3) == (1000, 1001, 1002)
+    found = replace(study("anchor/identity"), chosen_on=(1004,))
+    with pytest.raises(SpecError, match=r"^seeds: 1004 is among the seeds on which .* chosen; give .* 1005"):
+        found.experiments_of("quick")
+    found = study("anchor/identity")
+    with pytest.raises(SpecError, match=r"^seeds: 0 is among"):
+        found.vary(seeds=range(3)).experiments_of("quick")
+    assert {one.members.seeds for one in found.vary(seeds=(2000,)).experiments_of("quick")} == {(2000,)}
+    assert found.vary({"model.heads": 2}, seeds=range(2)).experiments_of("quick")[0].members.seeds == (0, 1)

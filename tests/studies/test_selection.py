@@ -34,13 +34,10 @@ def only(word):
 BASE = 'study = "anchor/identity"\n'
 
 
-def test_names_and_patterns():
+def test_names_patterns_and_one_of_several_in_a_file(tmp_path):
     found = chosen_studies(["truncation/m*", "anchor/identity", "truncation/memories"])
     assert [one.study.name for one in found] == ["truncation/memories", "anchor/identity"]
     assert found[1].studies("smoke", {}) == [study("anchor/identity")]
-
-
-def test_one_of_several_in_a_file(tmp_path):
     path = write(tmp_path, "chosen_several", "\nB = STUDY.vary(seeds=1)\n")
     with pytest.raises(SpecError, match=r"holds 2 studies; write one of .*:own/chosen_several, .*:\*' for all"):
         chosen_studies([str(path)])
@@ -50,7 +47,7 @@ def test_one_of_several_in_a_file(tmp_path):
         chosen_studies([f"{path}:own/chosen_severel"])
 
 
-def test_what_a_file_changes(tmp_path):
+def test_what_a_file_changes_under_its_name_and_in_several_studies(tmp_path):
     text = f'{BASE}seeds = "4:7"\n[model]\nheads = 3\n[recipe]\nlearning_rate = 5e-3\n[recipe.evaluation]\nsize = 30\n'
     (one,) = only(toml(tmp_path, text)).studies("smoke", {})
     wanted = {"model.heads": 3, "recipe.optimiser.learning_rate": 5e-3, "recipe.evaluation.size": 30}
@@ -58,15 +55,9 @@ def test_what_a_file_changes(tmp_path):
     assert one.experiments_of("smoke") == same.experiments_of("smoke")
     assert (one.name, one.title) == ("own/mine", same.title)
     assert one.has_own_claims
-
-
-def test_a_name_of_its_own(tmp_path):
     (one,) = only(toml(tmp_path, f'{BASE}name = "own/that"\nseeds = "2000:2002"\n')).studies("smoke", {})
     assert one.name == "own/that" and not one.has_own_claims
     assert all(each.members.seeds == (2000, 2001) for each in one.experiments_of("smoke"))
-
-
-def test_several_values_make_several_studies(tmp_path):
     found = only(toml(tmp_path, f"{BASE}seeds = [5]\n[model]\nheads = [2, 3]\n")).studies("smoke", {})
     assert [one.name for one in found] == ["own/mine-heads-2", "own/mine-heads-3"]
     assert [one.experiments_of("smoke")[0].model.heads for one in found] == [2, 3]
@@ -91,16 +82,13 @@ def test_changes_to_a_study_of_ones_own(tmp_path):
     assert one.experiments_of("quick")[0].recipe.duration == 3
 
 
-def test_one_file_of_changes_leaves_the_findings_of_two_studies_apart(tmp_path):
+def test_changes_to_registered_studies_leave_their_findings_apart(tmp_path):
     changes = Path(toml(tmp_path, "seeds = [2000]\n"))
     for name in ("identity", "frequency"):
         (chosen,) = chosen_studies([f"anchor/{name}"], changes)
         assert chosen.studies("smoke", {})[0].name == f"own/mine-anchor-{name}"
     named = Path(toml(tmp_path, 'name = "own/that"\nseeds = [2000]\n'))
     assert chosen_studies(["anchor/identity"], named)[0].studies("smoke", {})[0].name == "own/that"
-
-
-def test_changes_to_a_registered_study(tmp_path):
     (chosen,) = chosen_studies(["anchor/identity"], Path(toml(tmp_path, "[model]\nheads = 3\n")))
     (one,) = chosen.studies("smoke", {})
     assert one.experiments_of("smoke") == study("anchor/identity").vary({"model.heads": 3}).experiments_of("smoke")
@@ -211,11 +199,9 @@ def test_hypotheses_are_judged_beside_the_claims(tmp_path):
     findings = run_study(one, "quick", Store(tmp_path / "runs"), workers=1)
     verdicts = {result.claim.id: result.verdict for result in findings.claims}
     assert verdicts == {
-        "own/mine-own-chosen_judged/finite": "supported",
-        "own/mine-own-chosen_judged/high": "supported",
-        "own/mine-own-chosen_judged/low": "not supported",
-        "own/mine-own-chosen_judged/here": "supported",
-    }
+        "own/mine-own-chosen_judged/finite": "supported", "own/mine-own-chosen_judged/high": "supported",
+        "own/mine-own-chosen_judged/low": "not supported", "own/mine-own-chosen_judged/here": "supported",
+    }  # fmt: skip
     values = {result.claim.id: result.value for result in findings.claims}
     assert (
         values["own/mine-own-chosen_judged/high"] == values["own/mine-own-chosen_judged/finite"]
@@ -254,19 +240,13 @@ def hypothesis_on(folder, seeds, losses, runs="*"):
     return one.claims[-1](seen), len(experiments)
 
 
-@pytest.mark.untyped  # its runs are made up
-def test_a_hypothesis_reads_the_runs_that_it_names(tmp_path):
-    """By the labels of this study: the store may know a run under another."""
+@pytest.mark.untyped
+def test_a_hypothesis_reads_the_runs_that_it_names_and_a_seed_of_several_is_one_unit(tmp_path):
+    # by the labels of this study: the store may know a run under another
     label = study("anchor/identity").experiments_of("smoke")[1].label
     found, _ = hypothesis_on(tmp_path, [2000], lambda index: [float(index)], label)
     assert found.value == 1.0
-
-
-@pytest.mark.untyped  # its runs are made up
-def test_a_seed_of_several_runs_is_one_unit_of_a_hypothesis(tmp_path):
-    found, count = hypothesis_on(
-        tmp_path, [2000, 2001, 2002], lambda index: [index + each for each in (0.0, 10.0, 30.0)]
-    )
+    found, count = hypothesis_on(tmp_path, [2000, 2001, 2002], lambda index: [index + each for each in (0.0, 10, 30)])
     middle = (count - 1) / 2  # mean of 0, 1, ..., count - 1
     assert count > 1 and found.units == pytest.approx((middle, middle + 10, middle + 30))
     assert found.spread.endswith("over 3 seeds")

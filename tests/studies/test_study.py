@@ -1,3 +1,5 @@
+"""Studies: trained, analysed, drawn once and kept with the runs behind them; every smoke profile runs to its page."""
+
 import os
 import sys
 from dataclasses import replace
@@ -8,27 +10,20 @@ from types import SimpleNamespace
 import pytest
 from markupsafe import escape
 
+from anchorlab import studies
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.findings import Findings, at_least
+from anchorlab.findings import Findings, Table, at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
 from anchorlab.runs import Store
-from anchorlab.studies import (
-    STUDIES,
-    Analysis,
-    Profile,
-    Study,
-    at_end,
-    claim,
-    findings_directory,
-    kept_findings,
-    run_study,
-    study,
-    study_title,
-)
+from anchorlab.runs.references import FILE, read_use
+from anchorlab.studies import Analysis, Profile, Study, at_end, claim, findings_directory, run_study
+from anchorlab.studies.later import Later
+from anchorlab.studies.running import _behind, kept_findings
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
+from tests.small_experiments import experiment as small
 
 DOC = """A study.
 
@@ -45,23 +40,23 @@ def experiments(seeds: tuple[int, ...]) -> list[Experiment]:
     return [Experiment(task("anchor/identity"), model, recipe, Members(seeds=(one,)), f"seed {one}") for one in seeds]
 
 
-@claim("The loss is positive", at="Fig 1", paper="above 0", band=at_least(0.0))
+@studies.claim("The loss is positive", at="Fig 1", paper="above 0", band=at_least(0.0))
 def loss(losses) -> float:
     """Loss at the end."""
     return min(losses)
 
 
-def analyse(runs, seeds) -> Analysis:
+def analyse(runs, seeds) -> studies.Analysis:
     assert [run.experiment.members.seeds for run in runs] == [(seed,) for seed in seeds]  # in the experiments' order
-    return Analysis([float(at_end(run, "test", "loss")) for run in runs])
+    return studies.Analysis([float(studies.at_end(run, "test", "loss")) for run in runs])
 
 
-TINY = Study(
+TINY = studies.Study(
     "a/b",
     DOC,
     (loss,),
     analyse,
-    {"quick": Profile((3, 1), "A note.")},
+    {"quick": studies.Profile((3, 1), "A note.")},
     experiments=experiments,
     smoke=(0,),
     paper="",  # its claims name the paper themselves
@@ -72,7 +67,7 @@ def test_a_study_trains_analyses_and_keeps(tmp_path):
     store = Store(tmp_path)
     told = []
     whole = sum(one.member_steps * work_per_step(one) for one in experiments((3, 1)))
-    findings = run_study(TINY, "quick", store, workers=1, report=told.append)
+    findings = studies.run_study(TINY, "quick", store, workers=1, report=told.append)
     assert (findings.study, findings.title, findings.profile) == ("a/b", "A study", "quick")
     assert findings.summary == "It trains two models and reads their losses. A note."
     assert (findings.provenance.profile, findings.provenance.seeds) == ("quick", "1, 3")
@@ -81,10 +76,12 @@ def test_a_study_trains_analyses_and_keeps(tmp_path):
     reading = told.index(Status(1, label="reading the runs"))
     assert told[reading - 1].done == whole
     assert {status.label for status in told[reading + 1 :]} == {"controls"}
-    assert kept_findings(store) == [findings]
-    assert findings_directory(store, "a/b", "quick") == tmp_path / "studies" / "a-b" / "quick"
+    assert studies.kept_findings(store) == [findings]
+    assert studies.findings_directory(store, "a/b", "quick") == tmp_path / "studies" / "a-b" / "quick"
 
-    again = run_study(TINY, "quick", store, workers=1, report=lambda status: pytest.fail("nothing is left to train"))
+    again = studies.run_study(
+        TINY, "quick", store, workers=1, report=lambda status: pytest.fail("nothing is left to train")
+    )
     assert again.claims == findings.claims
 
 
@@ -100,7 +97,7 @@ def clock(monkeypatch):
 def test_what_findings_took_and_what_of_it_was_there_before(tmp_path, clock):
     """Reading runs again takes no time that counts and changes nothing; the times of training and analysis count."""
 
-    def slowly(*given) -> Analysis:
+    def slowly(*given) -> studies.Analysis:
         clock.now += 60
         return analyse(*given)
 
@@ -110,66 +107,67 @@ def test_what_findings_took_and_what_of_it_was_there_before(tmp_path, clock):
     store = Store(tmp_path)
     slow = replace(TINY, analyse=slowly)
     run(experiments((3,)), store, workers=1)
-    first = run_study(slow, "quick", store, workers=1, report=training).provenance
+    first = studies.run_study(slow, "quick", store, workers=1, report=training).provenance
     assert first.reused == 1 and first.seconds == 160
-    assert run_study(TINY, "quick", store, workers=1).provenance == first
-    (findings_directory(store, "a/b", "quick") / "findings.json").unlink()
-    assert run_study(TINY, "quick", store, workers=1).provenance.reused == 2
-    assert run_study(TINY, "quick", Store(tmp_path / "other"), workers=1).provenance.reused == 0
+    assert studies.run_study(TINY, "quick", store, workers=1).provenance == first
+    (studies.findings_directory(store, "a/b", "quick") / "findings.json").unlink()
+    assert studies.run_study(TINY, "quick", store, workers=1).provenance.reused == 2
+    assert studies.run_study(TINY, "quick", Store(tmp_path / "other"), workers=1).provenance.reused == 0
 
 
 def test_a_study_that_trains_nothing_takes_as_long_as_its_analysis(tmp_path, clock):
-    def computing(runs, setting) -> Analysis:
+    def computing(runs, setting) -> studies.Analysis:
         clock.now += setting
-        return Analysis([1.0], seeds="0")
+        return studies.Analysis([1.0], seeds="0")
 
-    drawn = Study("a/b", DOC, (loss,), computing, {"quick": Profile(60.0, "")})
-    first = run_study(drawn, "quick", Store(tmp_path)).provenance
+    drawn = studies.Study("a/b", DOC, (loss,), computing, {"quick": studies.Profile(60.0, "")})
+    first = studies.run_study(drawn, "quick", Store(tmp_path)).provenance
     assert (first.seconds, first.seeds, first.reused) == (60, "0", 0)
-    again = replace(drawn, profiles={"quick": Profile(5.0, "")})
-    assert run_study(again, "quick", Store(tmp_path)).provenance.seconds == 5
+    again = replace(drawn, profiles={"quick": studies.Profile(5.0, "")})
+    assert studies.run_study(again, "quick", Store(tmp_path)).provenance.seconds == 5
 
 
-def test_an_unknown_profile_writes_nothing(tmp_path):
+def test_an_unknown_profile_and_another_study_write_nothing(tmp_path):
     with pytest.raises(SpecError, match=r"^profile: unknown profile 'quik'; did you mean 'quick'"):
-        run_study(TINY, "quik", Store(tmp_path / "store"))
+        studies.run_study(TINY, "quik", Store(tmp_path / "store"))
     assert not (tmp_path / "store").exists()
-
-
-def test_findings_of_another_study_are_not_written_over(tmp_path):
-    run_study(replace(TINY, name="own/a-b"), "quick", Store(tmp_path))
+    studies.run_study(replace(TINY, name="own/a-b"), "quick", Store(tmp_path))
     with pytest.raises(StoreError, match=r"findings\.json: holds findings of own/a-b; give own-a/b another name"):
-        run_study(replace(TINY, name="own-a/b"), "quick", Store(tmp_path))
+        studies.run_study(replace(TINY, name="own-a/b"), "quick", Store(tmp_path))
 
 
 def test_findings_of_a_changed_study_have_a_name_and_title_of_their_own(tmp_path):
-    ours = study("truncation/feedforward-noise")
-    changed = replace(ours, profiles={"mine": Profile(None, "")}, smoke=None, experiments=lambda _: (), claims=())
-    changed = replace(changed, analyse=lambda runs, setting: Analysis(None))
+    ours = studies.study("truncation/feedforward-noise")
+    changed = replace(
+        ours, profiles={"mine": studies.Profile(None, "")}, smoke=None, experiments=lambda _: (), claims=()
+    )
+    changed = replace(changed, analyse=lambda runs, setting: studies.Analysis(None))
     with pytest.raises(
         SpecError, match=r"^study\.name: truncation/feedforward-noise is another study; give the changed"
     ):
-        run_study(changed, "mine", Store(tmp_path))
+        studies.run_study(changed, "mine", Store(tmp_path))
     assert list(tmp_path.iterdir()) == []
-    run_study(replace(changed, name="own/noise", doc="My noise."), "mine", Store(tmp_path))
-    assert [(kept.study, kept.title) for kept in kept_findings(Store(tmp_path))] == [("own/noise", "My noise")]
+    studies.run_study(replace(changed, name="own/noise", doc="My noise."), "mine", Store(tmp_path))
+    assert [(kept.study, kept.title) for kept in studies.kept_findings(Store(tmp_path))] == [("own/noise", "My noise")]
     assert (tmp_path / "studies" / "own-noise" / "mine" / "findings.json").exists()
 
 
 def test_damaged_findings_are_written_anew(tmp_path):
-    whole = run_study(TINY, "quick", Store(tmp_path))
-    path = findings_directory(Store(tmp_path), "a/b", "quick") / "findings.json"
+    whole = studies.run_study(TINY, "quick", Store(tmp_path))
+    path = studies.findings_directory(Store(tmp_path), "a/b", "quick") / "findings.json"
     path.write_text("{")
-    assert run_study(TINY, "quick", Store(tmp_path)).claims == whole.claims
+    assert studies.run_study(TINY, "quick", Store(tmp_path)).claims == whole.claims
     assert Findings.from_json(path.read_bytes()).claims == whole.claims
 
 
 def test_kept_findings_are_judged_again_by_the_claims_of_today(tmp_path):
     """Values stay; band, words, scope, title and summary are new."""
-    kept = run_study(TINY, "quick", Store(tmp_path))
+    kept = studies.run_study(TINY, "quick", Store(tmp_path))
     stricter = replace(loss, band=(1e9, None), statement="The loss is huge")
     doc = DOC.replace("A study.", "Another title.")
-    today = replace(TINY, claims=(stricter,), doc=doc, profiles={"quick": Profile((3, 1), "New note.", paper=True)})
+    today = replace(
+        TINY, claims=(stricter,), doc=doc, profiles={"quick": studies.Profile((3, 1), "New note.", paper=True)}
+    )
     again = today.judge_again(kept)
     assert (again.title, again.summary.endswith("New note.")) == ("Another title", True)
     (before,), (after,) = kept.claims, again.claims
@@ -190,27 +188,28 @@ def test_kept_findings_are_judged_again_by_the_claims_of_today(tmp_path):
     ],
 )
 def test_a_claim_measured_otherwise_is_not_judged_again(tmp_path, changed, message):
-    kept = run_study(TINY, "quick", Store(tmp_path))
+    kept = studies.run_study(TINY, "quick", Store(tmp_path))
     with pytest.raises(SpecError, match=message):
         replace(TINY, claims=(changed,)).judge_again(kept)
 
 
 @pytest.mark.untyped
-def test_an_analysis_must_be_one(tmp_path):
+def test_what_is_no_analysis_no_claim_or_no_name_of_claims_is_refused(tmp_path):
     with pytest.raises(SpecError, match=r"^study\.analyse: returned NoneType; return an Analysis"):
-        run_study(replace(TINY, analyse=lambda runs, setting: None), "quick", Store(tmp_path))
+        studies.run_study(replace(TINY, analyse=lambda runs, setting: None), "quick", Store(tmp_path))
+    with pytest.raises(SpecError, match=r"^study\.claims: <function analyse.* is not a claim; put @claim above"):
+        replace(TINY, claims=(analyse,))
+    with pytest.raises(SpecError, match=r"^study\.profiles\.quick\.paper: 'loss' is not"):
+        replace(TINY, profiles={"quick": studies.Profile((3, 1), "", paper="loss")})
 
 
-def test_no_findings_in_an_empty_store(tmp_path):
-    assert kept_findings(Store(tmp_path / "nowhere")) == []
-
-
-def test_damaged_findings_are_named(tmp_path):
-    folder = findings_directory(Store(tmp_path), "a/b", "quick")
+def test_damaged_findings_are_named_and_an_empty_store_has_none(tmp_path):
+    assert studies.kept_findings(Store(tmp_path / "nowhere")) == []
+    folder = studies.findings_directory(Store(tmp_path), "a/b", "quick")
     folder.mkdir(parents=True)
     (folder / "findings.json").write_bytes(b"\xff{")
     with pytest.raises(StoreError, match=r"findings\.json: damaged .*run its study again"):
-        kept_findings(Store(tmp_path))
+        studies.kept_findings(Store(tmp_path))
 
 
 def test_the_smoke_setting_becomes_a_profile():
@@ -227,7 +226,7 @@ def test_the_smoke_setting_becomes_a_profile():
         ({"claims": (loss, loss)}, r"^study\.claims: has 'loss' twice"),
         ({"name": "../x"}, r"^study\.name: '\.\./x' is not a name"),
         (
-            {"profiles": {"quick": Profile((3, 1), "", paper=("los",))}},
+            {"profiles": {"quick": studies.Profile((3, 1), "", paper=("los",))}},
             r"^study\.profiles\.quick\.paper: 'los' is not a claim",
         ),
     ],
@@ -237,14 +236,6 @@ def test_studies_that_are_refused(changes, message):
         replace(TINY, **changes)
 
 
-@pytest.mark.untyped
-def test_what_is_no_claim_or_no_name_of_claims_is_refused():
-    with pytest.raises(SpecError, match=r"^study\.claims: <function analyse.* is not a claim; put @claim above"):
-        replace(TINY, claims=(analyse,))
-    with pytest.raises(SpecError, match=r"^study\.profiles\.quick\.paper: 'loss' is not"):
-        replace(TINY, profiles={"quick": Profile((3, 1), "", paper="loss")})
-
-
 @pytest.mark.parametrize(
     "of, own",
     [
@@ -252,14 +243,14 @@ def test_what_is_no_claim_or_no_name_of_claims_is_refused():
         ({"name": "anchor/mine"}, False),
         ({"name": "language/mine"}, False),
         ({"paper": "a paper"}, False),
-        ({"profiles": {"quick": Profile((3, 1), "", paper=True)}}, False),
+        ({"profiles": {"quick": studies.Profile((3, 1), "", paper=True)}}, False),
         ({"paper": "a paper", "own": True}, True),
     ],
 )
 def test_claims_of_no_paper_are_hypotheses_of_ones_own(of, own, tmp_path):
     one = replace(TINY, smoke=None, **{"paper": None, **of})
     assert one.has_own_claims is own
-    (loss_,) = run_study(one, "quick", Store(tmp_path)).claims
+    (loss_,) = studies.run_study(one, "quick", Store(tmp_path)).claims
     of_a_paper = "reproduced" if "profiles" in of else "agrees at small scale"
     assert (loss_.verdict, loss_.scope == "own") == ("supported" if own else of_a_paper, own)
 
@@ -267,17 +258,17 @@ def test_claims_of_no_paper_are_hypotheses_of_ones_own(of, own, tmp_path):
 def test_a_profile_says_for_which_claims_it_is_the_papers_setting(tmp_path):
     def verdict(paper) -> str:
         high = replace(loss, band=(1e9, None))
-        one = replace(TINY, claims=(high,), profiles={"quick": Profile((3, 1), "", paper=paper)}, smoke=None)
-        return run_study(one, "quick", Store(tmp_path)).claims[0].verdict
+        one = replace(TINY, claims=(high,), profiles={"quick": studies.Profile((3, 1), "", paper=paper)}, smoke=None)
+        return studies.run_study(one, "quick", Store(tmp_path)).claims[0].verdict
 
     assert verdict(False) == verdict(()) == "differs at small scale"
     assert verdict(True) == verdict(("loss",)) == "contradicted"
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", studies.STUDIES)
 def test_registered_studies_keep_their_contract(name):
-    found = study(name)
-    assert found.name == name and found.title == study_title(name) and found.summary
+    found = studies.study(name)
+    assert found.name == name and found.title == studies.study_title(name) and found.summary
     papers = {"paper"} if found.paper_name is not None else set()  # a question of our own has no paper's setting
     assert {"quick", "smoke"} | papers <= set(found.profiles)
     ids = [found.claim(measure).id for measure in found.claims]
@@ -301,20 +292,20 @@ beside other programs."""
 LONGER = {"anchor/open-questions": 2 * MOST_SECONDS}  # thirteen experiments, each with an untrained copy
 
 
-def from_task_to_page(found: Study, folder: Path) -> tuple[float, Findings, str]:
+def from_task_to_page(found: studies.Study, folder: Path) -> tuple[float, Findings, str]:
     """Run a smoke profile and write its page; return the seconds of the processor, the findings and the page."""
     began = process_time()
-    findings = run_study(found, "smoke", Store(folder), workers=1)
+    findings = studies.run_study(found, "smoke", Store(folder), workers=1)
     page = write_report(findings, folder / "page.html").read_text()
     return process_time() - began, findings, page
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", studies.STUDIES)
 def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
     if name.startswith("language/"):
         pytest.importorskip("transformers")
-    found = study(name)
+    found = studies.study(name)
     most = LONGER.get(name, MOST_SECONDS)
     seconds, findings, page = from_task_to_page(found, tmp_path)
     if seconds > most:  # a process imports libraries with the first study that needs them
@@ -339,4 +330,64 @@ def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
 @pytest.mark.parametrize("name", ["anchor/identiti", "", "anchor", "identity/anchor", "../x"])
 def test_unknown_studies(name):
     with pytest.raises(SpecError, match=r"^study: unknown study"):
-        study(name)
+        studies.study(name)
+
+
+def test_a_sequence_is_made_when_it_is_first_read_and_controls_draw_nothing(tmp_path):
+    made = []
+    found = Later(lambda: made.append("made") or iter("abc"))
+    assert made == []
+    assert (len(found), found[1], found[-2:], list(found)) == (3, "b", ("b", "c"), ["a", "b", "c"])
+    assert made == ["made"]
+    analysed, drawn = [], []
+
+    def analyse_(runs, seeds) -> Analysis:
+        def tables():
+            drawn.append("table")
+            return [Table("Made", "By hand.", ("column",), (("cell",),))]
+
+        analysed.append("runs")
+        return Analysis([1.0], tables=Later(tables))
+
+    findings = run_study(replace(TINY, analyse=analyse_), "quick", tmp_path, workers=1)
+    assert [one.title for one in findings.tables] == ["Made"]
+    assert len(analysed) > 1 and drawn == ["table"]
+
+
+PROFILE = "quick"
+
+
+@claim("The loss ends low", at="", paper="low", band=at_most(10.0))
+def low_loss(seen):
+    """Training loss."""
+    return at_end(seen[0], "train", "loss")
+
+
+SHORT = Study(
+    "own/short",
+    "Short.\n\nTwo runs.",
+    (low_loss,),
+    lambda runs, steps: Analysis(runs),
+    {PROFILE: Profile(4, "A moment of training.")},
+    experiments=lambda steps: [small(duration=steps), small("recall", duration=steps)],
+)
+
+
+def test_the_runs_behind_findings_are_the_trained_ones_and_their_controls():
+    first = small()
+    later = replace(first, start=first, recipe=first.recipe.replace(batch=first.recipe.batch * 2))
+    expected = {one.cell.address for one in (first, later, first.untrained(), later.untrained())}
+    assert len(expected) == 4
+    assert _behind([first.cell, later.cell]) == expected
+
+
+@pytest.mark.slow
+def test_a_damaged_record_is_written_anew(tmp_path):
+    store = Store(tmp_path)
+    folder = findings_directory(store, SHORT.name, PROFILE)
+    folder.mkdir(parents=True)
+    (folder / FILE).write_bytes(b"{}")
+    found = run_study(SHORT, PROFILE, store, workers=1)
+    assert {path.name for path in folder.iterdir()} == {FILE, "findings.json"}
+    assert kept_findings(store) == [found]
+    assert read_use(folder).runs == {run.address for run in store.runs()}

@@ -21,10 +21,22 @@ def grid(**changes):
     return list(sweep_study(**arguments).experiments_of("quick"))
 
 
-def test_a_path_changes_one_thing_alone():
+def test_paths_make_a_grid_and_what_members_have_is_given_to_each():
     one, two = grid(vary={"model.layers": (1, 2)})
     assert (one.model, two.model) == (MODEL, MODEL.replace(layers=2))
     assert one.task == two.task and one.recipe == two.recipe and one.members == two.members
+    (one,) = grid(vary={"members.initialisation_scale": (0.5,)})
+    assert one.members.initialisation_scale == (0.5, 0.5)
+    (drawn,) = grid(vary={"members.gamma.all": (0.8,)}, model=MODEL.replace(initialisation="gamma"))
+    assert drawn.members.gamma.all == (0.8, 0.8)
+    points = grid(vary={"model.layers": (1, 2), "model.heads": (1, 2, 3)})
+    assert [(one.model.layers, one.model.heads) for one in points] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+    members = Members(seeds=(3, 4), learning_rate=(0.1, 0.2))
+    assert all(one.members == members for one in grid(vary={"model.layers": (1, 2)}, seeds=members))
+    assert quantity("recipe.optimiser.learning_rate") == "learning rate"
+    assert quantity("members.gamma.all") == "gamma"
+    with pytest.raises(SpecError, match="metric: unknown metric 'acuracy'; did you mean 'accuracy'"):
+        grid(vary={"model.layers": (1, 2)}, metric="acuracy")
 
 
 @pytest.mark.parametrize(
@@ -40,18 +52,6 @@ def test_a_path_changes_one_thing_alone():
 )
 def test_paths_reach_every_part(path, value, read):
     assert [read(one) for one in grid(vary={path: (value,)})] == [value]
-
-
-def test_what_members_have_is_given_to_each():
-    (one,) = grid(vary={"members.initialisation_scale": (0.5,)})
-    assert one.members.initialisation_scale == (0.5, 0.5)
-    (drawn,) = grid(vary={"members.gamma.all": (0.8,)}, model=MODEL.replace(initialisation="gamma"))
-    assert drawn.members.gamma.all == (0.8, 0.8)
-
-
-def test_two_quantities_make_a_grid():
-    points = grid(vary={"model.layers": (1, 2), "model.heads": (1, 2, 3)})
-    assert [(one.model.layers, one.model.heads) for one in points] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -120,35 +120,16 @@ def test_of_three_quantities_the_first_makes_rows_of_maps(tmp_path):
         assert findings.tables[0].rows[index][6] == pytest.approx(mean)
 
 
-def test_members_have_settings_of_their_own():
-    members = Members(seeds=(3, 4), learning_rate=(0.1, 0.2))
-    assert all(one.members == members for one in grid(vary={"model.layers": (1, 2)}, seeds=members))
-
-
-def test_an_unknown_metric_is_named_before_training():
-    with pytest.raises(SpecError, match="metric: unknown metric 'acuracy'; did you mean 'accuracy'"):
-        grid(vary={"model.layers": (1, 2)}, metric="acuracy")
-
-
 def test_sweeps_are_kept_side_by_side(tmp_path):
     """Only the same sweep has the same name: any other quantity, value, seed, model, recipe, task or metric differs."""
     base = {
-        "task": "anchor/identity",
-        "vary": {"recipe.batch": (5, 10)},
-        "model": MODEL,
-        "recipe": RECIPE,
-        "seeds": [0],
-    }
+        "task": "anchor/identity", "vary": {"recipe.batch": (5, 10)}, "model": MODEL, "recipe": RECIPE, "seeds": [0],
+    }  # fmt: skip
     others = (
-        {},
-        {"vary": {"recipe.batch": (5,)}},
-        {"vary": {"model.layers": (1, 2)}},
-        {"seeds": [1]},
-        {"model": MODEL.replace(width=8)},
-        {"recipe": RECIPE.replace(duration=3)},
-        {"task": "anchor/composite"},
+        {}, {"vary": {"recipe.batch": (5,)}}, {"vary": {"model.layers": (1, 2)}}, {"seeds": [1]},
+        {"model": MODEL.replace(width=8)}, {"recipe": RECIPE.replace(duration=3)}, {"task": "anchor/composite"},
         {"metric": "loss"},
-    )
+    )  # fmt: skip
     names = [sweep_study(**{**base, **other}).name for other in others]
     assert len(set(names)) == len(names) and names[0] == sweep_study(**base).name
     assert names[0].startswith("sweep/batch-") and sweep_study(**base, name="own/batches").name == "own/batches"
@@ -156,11 +137,6 @@ def test_sweeps_are_kept_side_by_side(tmp_path):
     for other in ({}, {"seeds": [1]}):
         run_study(sweep_study(**{**base, **other}), "quick", store, workers=1)
     assert {kept.study for kept in kept_findings(store)} == {names[0], names[3]}
-
-
-def test_names_for_people():
-    assert quantity("recipe.optimiser.learning_rate") == "learning rate"
-    assert quantity("members.gamma.all") == "gamma"
 
 
 def test_the_sweeps_of_the_example_hold():

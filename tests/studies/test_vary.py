@@ -49,7 +49,7 @@ PAPERS = Study(
 )
 
 
-def test_values_and_seeds_of_all_experiments():
+def test_values_and_seeds_of_all_experiments_and_their_starts():
     one = PAPERS.vary({"model.heads": 2, "recipe.optimiser.learning_rate": 0.5}, seeds=[3, 5, 7])
     for before, after in zip(PAPERS.experiments_of("quick"), one.experiments_of("quick"), strict=True):
         assert after == replace(
@@ -58,14 +58,9 @@ def test_values_and_seeds_of_all_experiments():
             recipe=before.recipe.replace(optimiser=before.recipe.optimiser.replace(learning_rate=0.5)),
             members=Members(seeds=(3, 5, 7)),
         )
-
-
-def test_what_lies_below_members_is_given_to_each():
     (one, _) = PAPERS.vary({"members.initialisation_scale": 0.5}).experiments_of("quick")
     assert one.members.initialisation_scale == (0.5, 0.5)
 
-
-def test_a_start_is_changed_too():
     def after_another(setting):
         base = experiments(setting)[0]
         return [replace(base, start=base, recipe=base.recipe.replace(duration=4))]
@@ -100,10 +95,12 @@ def test_names_and_words(values, seeds, name, words):
     assert PAPERS.vary(values, seeds, name="own/that").name == "own/that"
 
 
-def test_long_names_are_cut_to_digits_that_tell_them_apart():
+def test_names_of_one_s_own_and_long_ones():
     values = {"recipe.optimiser.learning_rate": 0.12345678, "recipe.optimiser.weight_decay": 0.12345678}
     one, other = (PAPERS.vary({**values, "model.heads": heads}).name for heads in (1, 2))
     assert one != other and len(one) < 30
+    one = PAPERS.vary(seeds=[7], name="own/that")
+    assert (one.claim(above).source, one.has_own_claims) == ("anchor functions, Fig 1", False)
 
 
 def test_claims_remain_the_papers_with_other_seeds_alone(tmp_path):
@@ -116,11 +113,6 @@ def test_claims_remain_the_papers_with_other_seeds_alone(tmp_path):
     ]
     assert {one.study for one in kept_findings(store)} == {"anchor/made-up-seeds-7", "anchor/made-up-heads-2"}
     assert other.claims[0].claim.id == "anchor/made-up-heads-2/above"
-
-
-def test_a_name_of_its_own_leaves_the_claims_to_their_paper():
-    one = PAPERS.vary(seeds=[7], name="own/that")
-    assert (one.claim(above).source, one.has_own_claims) == ("anchor functions, Fig 1", False)
 
 
 @pytest.mark.parametrize(

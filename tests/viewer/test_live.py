@@ -12,14 +12,7 @@ from anchorlab.models import DecoderSpec, RecallSpec
 from anchorlab.tasks import AnchorFunction, Placement, Vocabulary
 from anchorlab.training.ensemble import initialise
 from anchorlab.viewer.page_data import SCRIPTS
-from tests.lens.hand_built import (
-    LENGTH,
-    VOCABULARY,
-    identity_sequences,
-    identity_solver,
-    known_pattern,
-    stacked,
-)
+from tests.lens.hand_built import LENGTH, VOCABULARY, identity_sequences, identity_solver, known_pattern, stacked
 from tests.report.hand_made_findings import make_findings
 from tests.viewer.viewer_scripts import SOLVED, live_json, live_view, page_with
 
@@ -164,17 +157,15 @@ BY_TWO = shift_pattern(7, 2).values
         ([{"layer": 0, "head": 1, "rule": "pattern", "pattern": SOME.flatten().tolist()}], [own(0, 1, SOME)]),
         (
             [
-                {"layer": 0, "head": 1, "rule": "shift", "shift": 2},
-                {"layer": 0, "head": 1, "rule": "off"},
-                {"layer": 1, "head": 0, "rule": "uniform"},
-                {"layer": 1, "head": 1, "rule": "uniform"},
+                {"layer": 0, "head": 1, "rule": "shift", "shift": 2}, {"layer": 0, "head": 1, "rule": "off"},
+                {"layer": 1, "head": 0, "rule": "uniform"}, {"layer": 1, "head": 1, "rule": "uniform"},
                 {"layer": 1, "head": 1, "rule": "shift", "shift": 0},
             ],
             [own(0, 1, BY_TWO), off(0, 1), own(1, 0, EVERYWHERE), own(1, 1, EVERYWHERE), own(1, 1, torch.eye(7))],
         ),
     ],
     ids=["off", "shift", "uniform before", "uniform everywhere", "pattern", "several"],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("shift_values", [0, 1])
 def test_edits_are_the_interventions_of_the_lens(page, edits, interventions, shift_values):
     ensemble, inputs = drawn(DECODER.replace(mask=(True, False), shift_values=shift_values)), sequences()

@@ -170,9 +170,15 @@ def test_patterns_of_any_model(kind):
     assert view.labels == ((("shift 1", "shift 2") * 2,),)
 
 
-def test_patterns_of_one_sequence_with_roles():
+def test_patterns_of_one_sequence_with_roles_and_repeated_tokens():
     view = view_patterns([shifting(1, 3)], ["x", "y", "z"], roles=["noise", "anchor", "key"])
     assert view.examples[0].roles == ("noise", "anchor", "key")
+    tokens = ["a", "b", "c", "a", "d", "e", "b", "f"]
+    pattern = np.zeros((1, 1, 8, 8), dtype=np.float32)
+    for query, key in enumerate((0, 0, 0, 1, 0, 0, 2, 0)):  # from the second a and b to what followed the first
+        pattern[0, 0, query, key] = 1
+    uniform = np.tril(np.ones((1, 1, 8, 8), dtype=np.float32)) / np.arange(1, 9)[:, None]
+    assert view_patterns([pattern, uniform], tokens).labels == ((("induction", "uniform"),),)
 
 
 @pytest.mark.parametrize("given", [lambda one: torch.tensor(np.stack([one, one])), lambda one: [one] * 2])
@@ -180,15 +186,6 @@ def test_patterns_of_one_sequence_need_no_axis_for_it(given):
     """`[layer head query key]` in one array, or `[head query key]` per layer."""
     pattern, tokens = shifting(1, 3)[0], ["x", "y", "z"]
     assert al.attention(given(pattern), tokens).view == view_patterns([pattern[None]] * 2, tokens)
-
-
-def test_repeated_tokens_tell_induction():
-    tokens = ["a", "b", "c", "a", "d", "e", "b", "f"]
-    pattern = np.zeros((1, 1, 8, 8), dtype=np.float32)
-    for query, key in enumerate((0, 0, 0, 1, 0, 0, 2, 0)):  # from the second a and b to what followed the first
-        pattern[0, 0, query, key] = 1
-    uniform = np.tril(np.ones((1, 1, 8, 8), dtype=np.float32)) / np.arange(1, 9)[:, None]
-    assert view_patterns([pattern, uniform], tokens).labels == ((("induction", "uniform"),),)
 
 
 @pytest.mark.parametrize(

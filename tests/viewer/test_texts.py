@@ -100,11 +100,11 @@ def test_an_idle_head_does_not_broadcast(monkeypatch, model):
     assert found["value"].to_list()[1:3] == pytest.approx([1, 1])
 
 
-def test_one_text_may_be_given_by_itself(model):
+def test_a_language_model_is_shown_on_one_text_or_several(model):
     assert read_texts(model, TEXTS[0]).view == read_texts(model, [TEXTS[0]]).view
-
-
-def test_texts_of_one_token_are_only_shown_beside_longer_ones(model):
+    assert al.show(model, TEXTS).view == read_texts(model, TEXTS).view
+    with pytest.raises(SpecError, match="texts: a AttentionView reads none"):
+        al.show(read_texts(model, TEXTS).view, TEXTS)
     with pytest.raises(SpecError, match="texts: each is a single token"):
         read_texts(model, ["a", "b"])
     assert len(read_texts(model, ["a", "to be"]).view.examples[0].texts) == 1
@@ -145,9 +145,3 @@ def test_a_causal_view_has_no_attention_to_later_keys():
     example = Example((Token("a", "token"),) * 2, (), "", "")
     with pytest.raises(SpecError, match="has keys after their queries; leave out causal"):
         AttentionView.of("v", [example], [0], np.full((1, 1, 1, 1, 2, 2), 0.5), causal=True)
-
-
-def test_a_language_model_is_shown_on_texts(model):
-    assert al.show(model, TEXTS).view == read_texts(model, TEXTS).view
-    with pytest.raises(SpecError, match="texts: a AttentionView reads none"):
-        al.show(read_texts(model, TEXTS).view, TEXTS)

@@ -1,13 +1,17 @@
-"""The attention viewer in headless Chromium: each control changes what is drawn."""
+"""The attention viewer in headless Chromium: controls, contrast, two panes side by side, and 192 heads."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from anchorlab.tasks.batch import Example, Token
-from anchorlab.viewer import AttentionView
+from anchorlab.viewer import AttentionView, ViewPath
+from tests.browser import until
+from tests.lens.hand_built import identity_solver, stacked
 from tests.report.hand_made_findings import one_hot_view
+from tests.viewer.viewer_scripts import SOLVED, live_view
 
 LARGE, HEAD = ".attention-view .large", ".attention-view .head"
 
@@ -31,10 +35,13 @@ def state(page):
     return {name: int(data[name]) for name in ("step", "example", "layer", "head")}
 
 
-def test_shows_every_head_and_the_last_checkpoint_first(page):
+def test_shows_every_head_and_the_last_checkpoint_first_and_a_click_shows_a_head_large(page):
     assert page.locator(HEAD).count() == 6
     assert state(page) == {"step": 2, "example": 0, "layer": 0, "head": 0}
     assert said(page) == "query 8 “28” attends most to key 6 “26” with weight 1.000"
+    page.locator(HEAD).nth(4).click()
+    assert page.locator(".detail h4").inner_text() == "Layer 1, head 1"
+    assert "layer 1, head 1" in page.locator(LARGE).get_attribute("aria-label")
 
 
 def test_slider_changes_the_drawn_pattern_and_the_prediction(page):
@@ -90,12 +97,6 @@ def test_arrow_keys_move_between_heads(page):
     assert said(page) == "query 8 “28” attends most to key 4 “24” with weight 0.500"
 
 
-def test_click_shows_a_head_large(page):
-    page.locator(HEAD).nth(4).click()
-    assert page.locator(".detail h4").inner_text() == "Layer 1, head 1"
-    assert "layer 1, head 1" in page.locator(LARGE).get_attribute("aria-label")
-
-
 def test_enter_goes_into_the_large_map_and_escape_back(page):
     page.locator(HEAD).first.focus()
     page.keyboard.press("Enter")
@@ -107,7 +108,7 @@ def test_enter_goes_into_the_large_map_and_escape_back(page):
     assert page.evaluate("document.activeElement.classList.contains('head')")
 
 
-def test_hover_shows_query_key_and_weight(page):
+def test_hover_shows_query_key_and_weight_and_where_a_token_looks(page):
     large = page.locator(LARGE)
     large.scroll_into_view_if_needed()
     box = large.bounding_box()
@@ -119,9 +120,6 @@ def test_hover_shows_query_key_and_weight(page):
     assert page.locator(".sequence li.key").inner_text() == "22"
     page.mouse.move(0, 0)
     assert said(page).startswith("query 8 “28” attends most to")
-
-
-def test_hover_over_a_token_shows_where_it_looks(page):
     page.locator(".sequence li").nth(5).hover()
     assert said(page) == "query 5 “25” attends most to key 3 “23” with weight 1.000"
     weights = page.locator(".sequence li").evaluate_all("all => all.map(one => one.style.getPropertyValue('--weight'))")
@@ -148,13 +146,10 @@ def test_follows_the_dark_system_and_prints_light(read, findings):
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_play_runs_through_training(page):
+def test_play_runs_through_training_and_the_colour_scale_changes(page):
     page.locator("input[type=range]").fill("0")
     page.get_by_label("Play training").click()
     page.locator(".attention-view[data-step='2']").wait_for()
-
-
-def test_colour_scale(page):
     page.locator(HEAD).nth(3).click()
     before = drawn(page, 3)
     page.get_by_label("Colour scale").select_option("root")
@@ -191,15 +186,231 @@ def test_a_role_has_the_same_colour_on_every_page(read, findings):
         return dict(zip(roles, chips, strict=True))
 
     pages = [
-        colours("anchor", "key", "noise"),
-        colours("key", "noise", "anchor"),
-        colours("mine", "key", "yours", "query", "anchor"),
-        colours("yours", "mine", "query"),
+        colours("anchor", "key", "noise"), colours("key", "noise", "anchor"),
+        colours("mine", "key", "yours", "query", "anchor"), colours("yours", "mine", "query"),
         colours("trigger", "output", "plain"),
-    ]
+    ]  # fmt: skip
     first = pages[0]
     assert len(set(first.values())) == 3
     assert [page[role] for page in pages[1:3] for role in ("anchor", "key")] == [first["anchor"], first["key"]] * 2
     assert (pages[4]["trigger"], pages[4]["output"]) == (first["anchor"], first["key"])
     assert len(set(pages[2].values())) == 5 and pages[3]["query"] == pages[2]["query"]
     assert len(set(pages[3].values())) == 3
+
+
+WORST = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const mixed = (colour, below) => {
+    canvas.fillStyle = below;
+    canvas.fillRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [red, green, blue] = canvas.getImageData(0, 0, 1, 1).data;
+    return `rgb(${red} ${green} ${blue})`;
+  };
+  const light = (colour) => {
+    const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    const [red, green, blue] = colour.match(/\\d+/g).map((part) => linear(part / 255));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const own = (at) => getComputedStyle(at).backgroundColor;
+  const ground = (at) => (at ? mixed(own(at), ground(at.parentElement)) : 'rgb(255 255 255)');
+  const worded = (one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  return [...document.querySelectorAll('.attention-view *')]
+    .filter((one) => worded(one) && one.checkVisibility())
+    .map((one) => {
+      const [text, behind] = [light(mixed(getComputedStyle(one).color, ground(one))), light(ground(one))];
+      const contrast = (Math.max(text, behind) + 0.05) / (Math.min(text, behind) + 0.05);
+      return [contrast, one.className, one.textContent];
+    })
+    .sort(([one], [other]) => one - other)[0];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out(read, findings, scheme):
+    labels = ((("shift 1", "uniform", "-", "self", "position 0", "matching"),),)
+    examples = torch.tensor([[4, 5, 3, 6, 7, 8, 9, 10, 11]])
+    live = live_view([stacked(identity_solver())], SOLVED, examples)
+    circuits = ((ViewPath(1, 0, "asked → key", (((8, 3),),)),),)
+    view = replace(live, labels=labels, recorded_only="It is too large.", circuits=circuits)
+    page = read(replace(findings, figures=(), views=(view,)), scheme=scheme).page
+    assert_legible(page)
+    page.locator(".typed input").fill("7 8 3 9 10 11 4 5 6")
+    page.get_by_role("radio", name="switched off").check()
+    assert_legible(page)
+    page.locator(".typed input").fill("what")
+    assert_legible(page)
+
+
+def assert_legible(page):
+    worst = page.evaluate(WORST)
+    assert worst[0] >= 4.5, worst
+
+
+COMPARE = "select[aria-label='Compare with']"
+PANES = ".attention-view .pane"
+
+
+@pytest.fixture
+def compared(read, findings):
+    labels = (tuple(tuple(f"shift {step + head}" if head else "-" for head in range(6)) for step in range(3)),)
+    opened = read(replace(findings, figures=(), views=(replace(one_hot_view(), labels=labels),))).page
+    opened.locator(COMPARE).select_option(label="member 0")
+    return opened
+
+
+def both_say(compared):
+    return compared.locator(".attention-view .readout").all_inner_texts()
+
+
+def test_a_second_pane_shows_another_checkpoint_with_a_slider_of_its_own(compared):
+    assert compared.locator(f"{PANES} .which").all_inner_texts() == ["member 0, step 200", "member 0, step 0"]
+    assert both_say(compared) == [
+        "query 8 “28” attends most to key 6 “26” with weight 1.000",
+        "query 8 “28” attends to key 6 “26” with weight 0.000, 1.000 less than member 0, step 200",
+    ]
+    drawn = compared.locator(f"{PANES} .large").evaluate_all("all => all.map(one => one.toDataURL())")
+    assert drawn[0] != drawn[1]
+    compared.get_by_label("Checkpoint compared with").fill("2")
+    assert compared.locator(f"{PANES} .which").all_inner_texts() == ["member 0, step 200"] * 2
+    assert both_say(compared)[1].endswith("with weight 1.000, the same as member 0, step 200")
+    drawn = compared.locator(f"{PANES} .large").evaluate_all("all => all.map(one => one.toDataURL())")
+    assert drawn[0] == drawn[1]
+    compared.get_by_label("Checkpoint", exact=True).and_(compared.locator("input")).fill("1")
+    assert compared.locator(f"{PANES} .which").all_inner_texts() == ["member 0, step 100", "member 0, step 200"]
+
+
+def test_both_follow_the_pointer_and_the_head_chosen_in_either(compared):
+    large = compared.locator(f"{PANES} .large").nth(1)
+    large.focus()
+    compared.keyboard.press("ArrowUp")  # from query 8, key 6
+    compared.keyboard.press("ArrowRight")
+    assert both_say(compared) == [
+        "query 7 “27” attends to key 7 “27” with weight 0.000",
+        "query 7 “27” attends to key 7 “27” with weight 1.000, 1.000 more than member 0, step 200",
+    ]
+    compared.locator(f"{PANES} .heads").nth(1).locator(".head").nth(4).click()
+    assert compared.locator(f"{PANES} .detail h4").all_inner_texts() == ["Layer 1, head 1"] * 2
+    assert compared.locator(f"{PANES} .head[aria-selected=true]").count() == 2
+    compared.keyboard.press("ArrowLeft")
+    assert compared.locator(f"{PANES} .detail h4").all_inner_texts() == ["Layer 1, head 0"] * 2
+    assert (
+        compared.evaluate("[...document.querySelectorAll('.heads')].indexOf(document.activeElement.closest('.heads'))")
+        == 1
+    )
+
+
+def test_nothing_to_compare_with_closes_the_pane(compared):
+    compared.locator(COMPARE).select_option(label="nothing")
+    assert compared.locator(PANES).count() == 1
+    assert compared.get_by_label("Checkpoint compared with").count() == 0
+    assert both_say(compared) == ["query 8 “28” attends most to key 6 “26” with weight 1.000"]
+
+
+def test_other_members_are_compared_from_the_same_checkpoint_and_long_names_shortened(read, findings):
+    view = one_hot_view(steps=2)
+    twice = replace(view, members=("seed 4", "seed 7"), weights=view.weights * 2, predicted=view.predicted * 2)
+    compared = read(replace(findings, figures=(), views=(twice,))).page
+    compared.locator(COMPARE).select_option(label="seed 7")
+    assert compared.locator(f"{PANES} .which").all_inner_texts() == ["seed 4, step 100", "seed 7, step 100"]
+    assert both_say(compared)[1].endswith("the same as seed 4, step 100")
+    labels = ((("broadcast from anchor+1", *["-"] * 5),),)
+    compared = read(replace(findings, figures=(), views=(replace(one_hot_view(steps=1), labels=labels),))).page
+    assert compared.locator(".heads .label").first.inner_text() == "←anchor+1"
+    assert compared.locator(".called").inner_text() == "broadcast from anchor+1"
+
+
+def test_heads_carry_the_names_of_their_checkpoint(compared):
+    first, second = (compared.locator(f"{PANES} .heads").nth(at) for at in (0, 1))
+    assert first.locator(".label").all_inner_texts() == ["", *(f"shift {2 + head}" for head in range(1, 6))]
+    assert second.locator(".label").all_inner_texts() == ["", *(f"shift {head}" for head in range(1, 6))]
+    assert first.locator(".head").nth(1).get_attribute("aria-label") == "layer 0, head 1: shift 3"
+    assert first.locator(".head").nth(0).get_attribute("aria-label") == "layer 0, head 0: no detector fires"
+    first.locator(".head").nth(1).click()
+    assert compared.locator(f"{PANES} .called").all_inner_texts() == ["shift 3", "shift 1"]
+
+
+LAST = 24 * 8 - 1
+
+TIMES = """async () => {
+  const root = document.querySelector('.attention-view');
+  const middle = (times, act) => {
+    const took = Array.from({length: times}, (_, at) => {
+      const started = performance.now();
+      act(at);
+      return performance.now() - started;
+    });
+    return took.sort((one, other) => one - other)[times >> 1];
+  };
+  const slider = root.querySelector('input[type=range]'), large = root.querySelector('.large');
+  const next = root.querySelector('[aria-label^="Next example"]'), box = large.getBoundingClientRect();
+  const over = (at) => ({clientX: box.left + 90 + 5 * at, clientY: box.top + 60 + 5 * at});
+  return {
+    step: middle(9, (at) => { slider.value = at % 3; slider.dispatchEvent(new Event('input')); }),
+    example: middle(9, () => next.click()),
+    hover: middle(31, (at) => large.dispatchEvent(new PointerEvent('pointermove', over(at)))),
+  };
+}"""
+
+
+@pytest.fixture(scope="module")
+def large_view():
+    large = one_hot_view(layers=24, heads=8, length=64)
+    return replace(large, recorded_only="Recorded examples only: it is too large.")
+
+
+@pytest.fixture
+def large_page(read, findings, large_view):
+    opened = read(replace(findings, figures=(), views=(large_view,))).page
+    opened.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))")
+    return opened
+
+
+def drawn_large(large_page, head):
+    return large_page.locator(f"{HEAD} canvas").nth(head).evaluate("canvas => canvas.toDataURL()")
+
+
+def go_back(large_page):
+    large_page.locator("input[type=range]").fill("0")
+
+
+def test_what_is_out_of_sight_is_drawn_once_it_is_scrolled_to(large_page):
+    before = drawn_large(large_page, 0), drawn_large(large_page, LAST)
+    go_back(large_page)
+    assert drawn_large(large_page, 0) != before[0]
+    assert drawn_large(large_page, LAST) == before[1]
+    large_page.locator(HEAD).nth(LAST).scroll_into_view_if_needed()
+    until(lambda: drawn_large(large_page, LAST) != before[1])
+
+
+def test_a_page_is_printed_with_all_its_heads(large_page):
+    before = drawn_large(large_page, LAST)
+    go_back(large_page)
+    large_page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert drawn_large(large_page, LAST) != before
+
+
+def test_arrow_keys_bring_far_heads_into_sight(large_page):
+    large_page.locator(HEAD).first.focus()
+    for _ in range(23):
+        large_page.keyboard.press("ArrowDown")
+    box, grid = large_page.locator(HEAD).nth(LAST - 7).bounding_box(), large_page.locator(".heads").bounding_box()
+    assert large_page.locator(".detail h4").inner_text() == "Layer 23, head 0"
+    assert grid["y"] <= box["y"] and box["y"] + box["height"] <= grid["y"] + grid["height"]
+    for _ in range(18):
+        large_page.keyboard.press("ArrowUp")
+    numbers = large_page.locator(".head-name").first.bounding_box()  # they stay on top of what scrolls
+    assert large_page.locator(HEAD).nth(5 * 8).bounding_box()["y"] >= numbers["y"] + numbers["height"] - 1
+
+
+@pytest.mark.nightly
+def test_it_stays_quick(large_page):
+    """Ten times the bounds of an idle machine, 50 ms and 16 ms of script."""
+    took = large_page.evaluate(TIMES)
+    assert took["step"] < 500 and took["example"] < 500 and took["hover"] < 160, took
+
+
+def test_it_says_why_there_is_no_live_model(large_page):
+    assert large_page.locator(".recorded-only").inner_text() == "Recorded examples only: it is too large."
+    assert large_page.locator(".typed, .live").count() == 0

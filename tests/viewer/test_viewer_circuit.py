@@ -91,11 +91,8 @@ def test_a_click_goes_to_the_head_and_the_query_of_a_path(page):
     assert state(page) == {"step": 2, "example": 0, "layer": 1, "head": 2}
     assert said(page) == "query 8 “28” attends to key 4 “24” with weight 0.500"
     assert [one.get_attribute("aria-pressed") for one in page.locator(ARROW).all()] == [
-        "false",
-        "false",
-        "true",
-        "false",
-    ]
+        "false", "false", "true", "false",
+    ]  # fmt: skip
     page.mouse.move(0, 0)
     assert page.locator(SAID).inner_text().startswith("Stronger arrows carry more attention")
 

@@ -49,13 +49,10 @@ def sort_by(page, name):
     page.get_by_label("Sort heads by").and_(page.locator("select")).select_option(label=name)
 
 
-def test_spaces_and_line_breaks_are_visible(page):
+def test_spaces_are_visible_and_weights_of_a_causal_view_at_their_places(page):
     assert page.locator(".sequence li > span").all_inner_texts() == ["The", "·cat", "⏎", "␣"]
     picker = page.get_by_label("Example", exact=True).and_(page.locator("select"))
     assert picker.locator("option").nth(1).inner_text() == "2: a b"
-
-
-def test_weights_of_a_causal_view_are_at_their_places(page):
     readout = page.locator(".readout")
     page.locator(HEAD).nth(1).click()  # query 3, head 1, example 0: key (3 + 1) mod 4
     assert readout.inner_text() == "query 3 “␣” attends most to key 0 “The” with weight 1.000"
@@ -70,13 +67,8 @@ def test_heads_are_sorted_by_a_score_and_back(page):
     sort_by(page, "shift")
     assert names(page) == [in_order[at] for at in (1, 4, 3, 2, 0, 5)]
     assert page.locator(f"{HEAD} .label").all_inner_texts() == [
-        "0.1 0.90",
-        "1.1 0.90",
-        "1.0 0.50",
-        "0.2 0.20",
-        "0.0 0.10",
-        "1.2 0.00",
-    ]
+        "0.1 0.90", "1.1 0.90", "1.0 0.50", "0.2 0.20", "0.0 0.10", "1.2 0.00",
+    ]  # fmt: skip
     assert page.locator(".layer-name").first.is_hidden()
     sort_by(page, "layer and head")
     assert names(page) == in_order

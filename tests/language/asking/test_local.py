@@ -67,7 +67,7 @@ def test_scorings_choose_what_they_say():
     assert [int(found.choose(how)) for how in SCORINGS] == [0, 1, 2, 2]
 
 
-def test_a_text_does_not_depend_on_the_batch(monkeypatch):
+def test_a_text_follows_its_seed_and_not_the_batch(monkeypatch):
     speaker = LocalSpeaker(byte_model("llama"))
     requests = [Manner(tokens=6).request(one, temperature=heat, seed=place)
                 for place, one in enumerate(QUESTIONS) for heat in (0.0, 1.0)]  # fmt: skip
@@ -75,9 +75,6 @@ def test_a_text_does_not_depend_on_the_batch(monkeypatch):
     assert together == [speaker.say([one])[0] for one in requests]
     monkeypatch.setattr(local, "AT_ONCE", 1)
     assert together == speaker.say(requests)
-
-
-def test_sampled_texts_follow_their_seed():
     speaker = LocalSpeaker(byte_model("llama"))
 
     def texts(seeds, heat=1.5):

@@ -12,23 +12,14 @@ from pathlib import Path
 from anchorlab.language.asking.request import Request, Turn
 from anchorlab.language.endpoint import Access, Endpoint
 
-# a parent that runs in the background leaves SIGINT ignored
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent that runs in the background leaves it ignored
 
 
 def question(text, **fields):
     return Request((Turn("user", str(text)),), **fields)
 
 
-def written(requests):
-    return json.dumps([asdict(request) for request in requests])
-
-
-def read(text):
-    return [Request(**one | {"turns": tuple(Turn(**turn) for turn in one["turns"])}) for one in json.loads(text)]
-
-
 if __name__ == "__main__":
     address, journal, access, requests, out = sys.argv[1:]
-    replies = Endpoint(address, Path(journal), Access.parse(json.loads(access))).say(read(requests))
+    replies = Endpoint(address, Path(journal), Access.parse(json.loads(access))).say(eval(requests))
     Path(out).write_text(json.dumps([asdict(reply) for reply in replies]))

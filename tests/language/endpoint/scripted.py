@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class Asked:
-    """A request as it arrived: when, its path and headers, its body, and how often the same body came before."""
+    """A request as it arrived: when, its path, headers and body, and how often the same body came before."""
 
     at: float
     path: str
@@ -40,9 +40,6 @@ class Answer:
     dropped: bool = False
 
 
-Script = Callable[[Asked], Answer]
-
-
 def said(text: str) -> str:
     """What the server says to a question; nobody else could."""
     return "it is " + hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -57,23 +54,8 @@ def spoken(asked: Asked, text: str | None = None, **changes: Any) -> Answer:
     return Answer(body=body | {"choices": [{"index": 0, "finish_reason": "stop", **choice}]} | changes)
 
 
-class Scripted(ThreadingHTTPServer):
-    """A server on the loopback: `asked` is what arrived, `answered` how often each text was answered."""
-
-    def __init__(self, script: Script) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.script, self.port, self.url = script, self.server_port, f"http://127.0.0.1:{self.server_port}/v1"
-        self.asked: list[Asked] = []
-        self.answered: Counter[str] = Counter()
-        self.seen: Counter[bytes] = Counter()
-        self.guard = threading.Lock()
-
-    def handle_error(self, *_: Any) -> None:
-        """Say nothing of a connection that the other side has closed."""
-
-
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version, server = "HTTP/1.1", None
+    protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
@@ -82,38 +64,41 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(Answer(404, {"detail": "no list"}))
 
     def do_POST(self) -> None:
-        content = self.rfile.read(int(self.headers["content-length"]))
+        server, content = self.server, self.rfile.read(int(self.headers["content-length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        with self.server.guard:
-            asked = Asked(time.monotonic(), self.path, headers, json.loads(content), self.server.seen[content])
-            self.server.seen[content] += 1
-            self.server.asked.append(asked)
-        answer = self.server.script(asked)
+        with server.guard:
+            asked = Asked(time.monotonic(), self.path, headers, json.loads(content), server.seen[content])
+            server.seen[content] += 1
+            server.asked.append(asked)
+        answer = server.script(asked)
         time.sleep(answer.after)
-        if answer.dropped:
-            self.close_connection = True
-            return
-        with self.server.guard:
-            self.server.answered[asked.text] += answer.status == 200
-        self._send(answer)
+        self.close_connection = answer.dropped
+        if not answer.dropped:
+            with server.guard:
+                server.answered[asked.text] += answer.status == 200
+            self._send(answer)
 
     def _send(self, answer: Answer) -> None:
         body = (answer.body if isinstance(answer.body, str) else json.dumps(answer.body)).encode()
         self.send_response(answer.status)
-        for name, value in {"content-type": "application/json", "content-length": str(len(body))}.items():
-            self.send_header(name, value)
-        for name, value in answer.headers.items():
+        fixed = {"content-type": "application/json", "content-length": str(len(body))}
+        for name, value in [*fixed.items(), *answer.headers.items()]:
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
 
 @contextmanager
-def served(script: Script = spoken) -> Iterator[Scripted]:
-    """Within `with`, a server that follows `script`."""
-    with Scripted(script) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
+def served(script: Callable[[Asked], Answer] = spoken) -> Iterator[Any]:
+    """Within `with`, a server on the loopback that follows its `script`.
+
+    `asked` is what arrived, `answered` how often each text was answered.
+    """
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        server.script, server.port, server.url = script, server.server_port, f"http://127.0.0.1:{server.server_port}/v1"
+        server.asked, server.answered, server.seen, server.guard = [], Counter(), Counter(), threading.Lock()
+        server.handle_error = lambda *_: None  # of a connection that the other side has closed
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield server
         finally:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,12 +17,14 @@ from anchorlab.language.asking.request import Request, Said, Speaker, Turn
 from anchorlab.language.endpoint import Access, Endpoint
 from anchorlab.language.endpoint.wire import is_of_model
 from anchorlab.runs.lock import locked
+from tests.documents import DOCS, ROOT, blocks
 from tests.engine.killed import wait_until
 from tests.language.asking.bytes import tokenizer
-from tests.language.endpoint.asker import question, written
+from tests.language.endpoint.asker import question
 from tests.language.endpoint.scripted import Answer, said, served, spoken
 from tests.runs.tiny_trainer import held
 
+PAGE = DOCS / "how_to" / "endpoints.md"
 KEY = "sk-very-secret-0123456789"
 TEN = [question(number) for number in range(10)]
 BUSY = Answer(429, {"error": {"message": "too many"}}, {"Retry-After": "0.3"})
@@ -68,13 +69,6 @@ def test_with_a_tokenizer_all_is_sent_as_one_text(server, journal, tmp_path):
         ("/v1/completions", "<|im_start|>user\nHi<|endoftext|>\n<|im_start|>assistant\nIt is"),
         ("/v1/completions", "<|endoftext|>Hi\nIt is"),
     }
-
-
-def test_asking_in_a_notebook(server, journal):
-    async def cell():
-        return endpoint(server, journal).say(TEN[:1])
-
-    assert asyncio.run(cell())[0].text == said("0")
 
 
 def message(reason="stop", **fields):
@@ -124,23 +118,23 @@ def test_answers_of_version_0_2_are_read(journal):
     assert speaker.say([question("x", seed=3)]) == [Said("5", "stop", 1, 3)]
 
 
-def test_answers_come_in_order_and_few_at_once_and_progress_is_told(journal):
+def test_answers_come_in_order_and_few_at_once_at_a_rate_and_progress_is_told(journal):
     seen, running = [], []
 
     def script(asked):
         running.append(len(server.asked) - server.answered.total())
         return replace(spoken(asked), after=0.02 * (10 - int(asked.text)))
 
+    async def cell():  # of a notebook
+        return endpoint(server, journal, concurrent=3).say(TEN[:2])
+
     with served(script) as server:
-        speaker = endpoint(server, journal, concurrent=3)
-        speaker.say(TEN[:2])
-        came = speaker.say(TEN, lambda done, total: seen.append((done, total)))
+        assert asyncio.run(cell())[0].text == said("0")
+        came = endpoint(server, journal, concurrent=3).say(TEN, lambda done, total: seen.append((done, total)))
     assert [each.text for each in came] == [said(str(number)) for number in range(10)]
     assert seen == [(number, 10) for number in range(3, 11)] and max(running) == 3
-
-
-def test_a_rate_is_kept(server, journal):
-    endpoint(server, journal, requests_a_minute=600).say(TEN[:6])
+    with served() as server:
+        endpoint(server, journal.with_name("rated"), requests_a_minute=600).say(TEN[:6])
     assert server.asked[-1].at - server.asked[0].at > 5 * 0.1 * 0.9
 
 
@@ -155,7 +149,7 @@ def test_a_busy_or_failing_server_is_waited_for(journal, trouble):
         assert second - first >= 0.3
 
 
-def test_a_server_that_stays_busy_is_given_up_and_gone_on_with(journal):
+def test_a_server_that_stays_busy_or_is_not_there_is_given_up(journal):
     with served(lambda asked: BUSY if asked.text == "7" else spoken(asked)) as server:
         with pytest.raises(SpecError, match=r"^endpoint: .* says 429: too many; run it again later; no"):
             endpoint(server, journal, tries=2, concurrent=1).say(TEN)
@@ -163,6 +157,12 @@ def test_a_server_that_stays_busy_is_given_up_and_gone_on_with(journal):
         server.script = spoken
         endpoint(server, journal).say(TEN)
     assert server.answered == {str(number): 1 for number in range(10)}
+    with served() as server:
+        pass
+    began = time.monotonic()
+    with pytest.raises(SpecError, match=rf"^endpoint: no answer from {server.url}: Connection error; start it"):
+        endpoint(server, journal).say(TEN)
+    assert time.monotonic() - began < 5
 
 
 def error(message, **fields):
@@ -190,15 +190,6 @@ def test_an_error_is_one_line_and_is_not_kept(journal, status, body, told):
     with served(lambda asked: answer) as server, pytest.raises(SpecError, match=told) as raised:
         endpoint(server, journal, concurrent=1).say(TEN)
     assert str(raised.value).isprintable() and len(server.asked) == 1 and kept(journal) == []
-
-
-def test_a_server_that_is_not_there_is_told_at_once(journal):
-    with served() as server:
-        pass
-    began = time.monotonic()
-    with pytest.raises(SpecError, match=rf"^endpoint: no answer from {server.url}: Connection error; start it"):
-        endpoint(server, journal).say(TEN)
-    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(
@@ -267,7 +258,11 @@ def test_a_line_that_cannot_be_read_is_asked_again(server, journal, end):
     assert [one.text for one in server.asked[10:]] == ["9"]
 
 
-def test_a_journal_in_use_or_elsewhere(server, journal):
+def test_a_journal_that_cannot_be_written(server, journal, monkeypatch):
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
     journal.parent.mkdir()
     with held(lambda: locked(journal.with_name(f"{journal.name}.lock"))), pytest.raises(StoreError, match="in use"):
         endpoint(server, journal).say(TEN)
@@ -275,13 +270,7 @@ def test_a_journal_in_use_or_elsewhere(server, journal):
     with pytest.raises(StoreError, match="is a link"):
         endpoint(server, journal).say(TEN)
     assert server.asked == [] and not journal.exists()
-
-
-def test_a_full_disk(server, journal, monkeypatch):
-    class Full(io.StringIO):
-        def write(self, text):
-            raise OSError(28, "No space left on device")
-
+    journal.unlink()
     monkeypatch.setattr("pathlib.Path.open", lambda *_, **how: Full())
     with pytest.raises(StoreError, match=r"answers.jsonl: cannot be written: No space left"):
         endpoint(server, journal).say(TEN)
@@ -329,16 +318,32 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(journal, tmp_path, s
         busy = not asked.before and asked.text.endswith("7")
         return replace(BUSY, headers={"Retry-After": "0.02"}) if busy else replace(spoken(asked), after=0.03)
 
-    out, requests = tmp_path / "said.json", [question(number) for number in range(300)]
+    out, requests = tmp_path / "said.json", repr([question(number) for number in range(300)])
     with served(script) as server:
         command = [sys.executable, "-m", "tests.language.endpoint.asker", f"{server.url}#tiny", str(journal), "{}"]
+        command += [requests, str(out)]
         for so_many in (100, 200):
-            process = subprocess.Popen([*command, written(requests), str(out)], cwd=Path(__file__).parents[3])
+            process = subprocess.Popen(command, cwd=ROOT)
             wait_until(lambda so_many=so_many: server.answered.total() >= so_many, 180)
             process.send_signal(sent)
             assert process.wait(10) != 0  # in no time, though requests are in flight
-        assert subprocess.run([*command, written(requests), str(out)], cwd=Path(__file__).parents[3]).returncode == 0
+        assert subprocess.run(command, cwd=ROOT).returncode == 0
     assert [one["text"] for one in json.loads(out.read_text())] == [said(str(number)) for number in range(300)]
     twice = Counter(server.answered) - Counter({str(number): 1 for number in range(300)})
     assert set(server.answered) == {str(number) for number in range(300)} and twice.total() <= 2 * 8
     assert len(server.asked) <= 300 + 30 + 2 * 8
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("smollm2")
+def test_the_page_on_servers_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with served() as server:
+        code = "\n".join(blocks(PAGE, "python")).replace("http://127.0.0.1:8000/v1", server.url)
+        assert "quick-unbegun@" in code
+        exec(compile(code.replace("quick-unbegun@", "smoke@"), PAGE.name, "exec"), {})
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "0.0 0.25"
+    of_study = [file.read_text().splitlines() for file in (tmp_path / "runs" / "answers").glob("*.jsonl")]
+    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 150
+    assert len(server.asked) == 150 + sum(map(len, of_study)) and of_study

@@ -4,18 +4,18 @@ import json
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 
 import pytest
 
 from anchorlab.errors import SpecError
+from anchorlab.language import pretrained
+from anchorlab.language.asking import LocalSpeaker
 from anchorlab.language.asking.request import Request, Turn
 from anchorlab.language.endpoint import Endpoint, address_of
+from tests.documents import ROOT
 from tests.engine.killed import wait_until
-from tests.language.endpoint.asker import question, written
+from tests.language.endpoint.asker import question
 from tests.language.endpoint.scripted import Answer, served
-
-transformers = pytest.importorskip("transformers")
 
 pytestmark = pytest.mark.slow
 
@@ -23,36 +23,16 @@ QUESTIONS = ["a = 7, b = a. What is the value of b?", "Who lives in the red hous
 SHOTS = (Turn("user", "x = 3. What is the value of x?"), Turn("assistant", "The value of x is 3"))
 
 
-@pytest.fixture(scope="module")
-def greedy(smollm2):
-    """Greedy text of the same weights by transformers, in this process: after a conversation, or after a text."""
-    import torch
-
-    tokenizer = transformers.AutoTokenizer.from_pretrained(smollm2, local_files_only=True)
-    model = transformers.AutoModelForCausalLM.from_pretrained(smollm2, dtype="auto", local_files_only=True).eval()
-
-    def go_on(request):
-        if request.chat:
-            messages = [{"role": turn.role, "content": turn.text} for turn in request.turns]
-            text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            read = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
-        else:
-            read = tokenizer(request.text, return_tensors="pt").input_ids
-        mask = torch.ones_like(read)
-        with torch.no_grad():
-            whole = model.generate(read, attention_mask=mask, do_sample=False, max_new_tokens=request.tokens)
-        own = whole[0, read.shape[1] :]
-        return tokenizer.decode(own, skip_special_tokens=True), read.shape[1], len(own)
-
-    return go_on
-
-
-def test_it_says_what_the_weights_say(serving, smollm2, greedy, journal):
-    speaker = Endpoint(address_of(serving, str(smollm2)), journal)
+def test_it_says_what_the_weights_say(serving, smollm2, journal):
+    """Without the tokenizer: conversations, and texts that begin as the server's own tokenizer begins them."""
+    speaker, local = Endpoint(address_of(serving, str(smollm2)), journal), LocalSpeaker(pretrained("smollm2"), False)
     requests = [Request((*SHOTS, Turn("user", text)), tokens=12) for text in QUESTIONS]
     requests += [question(text, begun="The answer is", chat=False, tokens=8) for text in QUESTIONS]
     came = speaker.say(requests)
-    assert [(each.text, each.read, each.written) for each in came] == [greedy(request) for request in requests]
+    told = [(each.text, each.read, each.written) for each in came]
+    # the server counts the token that ends a text, too
+    expected = [(each.text, each.read, each.written + (each.finish == "stop")) for each in local.say(requests)]
+    assert told == expected
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     assert {line["answered_as"] for line in lines} == {f"{smollm2}@main"}  # it writes a revision behind the name
     assert speaker.say(requests) == came and len(journal.read_text().splitlines()) == 6
@@ -61,9 +41,6 @@ def test_it_says_what_the_weights_say(serving, smollm2, greedy, journal):
 @pytest.mark.nightly
 def test_it_says_what_a_local_model_says_killed_resumed_and_busy(serving, smollm2, journal, tmp_path):
     """With the tokenizer at hand: conversations and plain text, begun or not, with or without a text that ends them."""
-    from anchorlab.language import pretrained
-    from anchorlab.language.asking import LocalSpeaker
-
     requests = [
         Request((*SHOTS, Turn("user", text)), begun, chat=chat, tokens=10, stop=stop)
         for text in QUESTIONS
@@ -82,12 +59,12 @@ def test_it_says_what_a_local_model_says_killed_resumed_and_busy(serving, smollm
     out = tmp_path / "said.json"
     with served(busy) as server:
         command = [sys.executable, "-m", "tests.language.endpoint.asker", address_of(server.url, str(smollm2))]
-        command += [str(journal), '{"tokenizer": "smollm2", "concurrent": 2}', written(requests), str(out)]
-        process = subprocess.Popen(command, cwd=Path(__file__).parents[3])
+        command += [str(journal), '{"tokenizer": "smollm2", "concurrent": 2}', repr(requests), str(out)]
+        process = subprocess.Popen(command, cwd=ROOT)
         wait_until(lambda: server.answered.total() >= 6, 300)
         process.kill()
         assert process.wait(30) != 0 and not out.exists()
-        subprocess.run(command, cwd=Path(__file__).parents[3], check=True)
+        subprocess.run(command, cwd=ROOT, check=True)
         refused = len(server.asked) - server.answered.total()
     assert refused >= 5 and server.answered.total() <= len(requests) + 2  # what was in flight may be asked twice
     came, expected = json.loads(out.read_text()), LocalSpeaker(pretrained("smollm2")).say(requests)

@@ -3,14 +3,13 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from anchorlab.language.asking import LocalSpeaker, Manner, ask, results
+from anchorlab.language.asking import Manner, ask, results
 from anchorlab.tasks import task
 
 click = pytest.importorskip("click")
@@ -53,15 +52,7 @@ def metrics(log: EvalLog) -> dict[str, float]:
     ],
     ids=["chat", "begun", "plain"],
 )
-def test_it_hears_and_scores_what_we_do(
-    tmp_path: Path,
-    smollm2: Path,
-    smollm2_tokenizer: Any,
-    speaker: LocalSpeaker,
-    name: str,
-    template: Callable[[str], str],
-    manner: Manner,
-) -> None:
+def test_it_hears_and_scores_what_we_do(tmp_path, smollm2, smollm2_tokenizer, speaker, name, template, manner):
     chat_template = template(smollm2_tokenizer.chat_template)
     model = get_model("hf/smollm2", model_path=str(smollm2), do_sample=False, chat_template=chat_template)
     log = evaluated(name, model, tmp_path, n=12, steps=2, seed=1, **manner.model_dump())
@@ -107,7 +98,7 @@ def says(text: str, reason: Any = "stop") -> ModelOutput:
 
 
 @pytest.mark.slow
-def test_questions_are_asked_until_an_answer_is_acceptable(tmp_path: Path) -> None:
+def test_questions_are_asked_until_an_answer_is_acceptable(tmp_path):
     questions = task("retrieval/equations", chains=2).questions(4, seed=3)
     prompts = [one.prompt for one in questions]
     right = [one.answer for one in questions]
@@ -143,7 +134,7 @@ def test_questions_are_asked_until_an_answer_is_acceptable(tmp_path: Path) -> No
     assert None not in seeds and len(set(seeds)) == 4
 
 
-def test_a_sample_is_a_question_as_put_by_its_manner(tmp_path: Path) -> None:
+def test_a_sample_is_a_question_as_put_by_its_manner(tmp_path):
     own = task("retrieval/kingdoms", chains=3, steps=3, order="sorted", distractors=1, asked_steps=(2,))
     question, worked = own.questions(2, seed=5)[1], own.questions(1, seed=5, split="train")[0]
     arguments = {"n": 2, "seed": 5, "chains": 3, "steps": 3, "order": "sorted", "distractors": 1, "asked_steps": 2}
@@ -151,11 +142,9 @@ def test_a_sample_is_a_question_as_put_by_its_manner(tmp_path: Path) -> None:
     log = evaluated("retrieval_kingdoms", model, tmp_path, examples=1, begun=True, **arguments)
     sample = log.samples[1]
     assert [(message.role, message.text) for message in sample.input] == [
-        ("user", worked.prompt),
-        ("assistant", f"{worked.begun} {worked.answer}"),
-        ("user", question.prompt),
+        ("user", worked.prompt), ("assistant", f"{worked.begun} {worked.answer}"), ("user", question.prompt),
         ("assistant", question.begun),
-    ]
+    ]  # fmt: skip
     assert (sample.id, sample.target) == (2, question.answer)
     assert {**sample.metadata} == {
         name: list(value) if isinstance(value, tuple) else value for name, value in asdict(question).items()
@@ -176,7 +165,7 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_the_command_line_finds_the_tasks(tmp_path: Path, smollm2: Path) -> None:
+def test_the_command_line_finds_the_tasks(tmp_path, smollm2):
     model = ("--model", "hf/smollm2", "-M", f"model_path={smollm2}", "-M", "do_sample=false")
     done = command(tmp_path, "anchorlab/retrieval_relatives", *model, "-T", "n=3", "-T", "asked_steps=1,4")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -188,7 +177,7 @@ def test_the_command_line_finds_the_tasks(tmp_path: Path, smollm2: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path):
     done = command(tmp_path, "anchorlab/retrieval_equations", "--model", "mockllm/model", "-T", "order=x")
     assert done.returncode == 2
     told = "Error: order: input should be 'paper', 'steps', 'shuffled' or 'sorted', got 'x'"
@@ -199,14 +188,11 @@ def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"steps": 0}, "^steps: "),
-        ({"chains": 65}, "^chains: "),
-        ({"n": 0}, "^n: is 0; ask at least once"),
-        ({"tries": 0}, "^tries: is 0"),
-        ({"examples": 99}, "^examples: "),
+        ({"steps": 0}, "^steps: "), ({"chains": 65}, "^chains: "), ({"n": 0}, "^n: is 0; ask at least once"),
+        ({"tries": 0}, "^tries: is 0"), ({"examples": 99}, "^examples: "),
     ],
-)
-def test_wrong_arguments(tmp_path: Path, wrong: dict[str, int], told: str) -> None:
+)  # fmt: skip
+def test_wrong_arguments(tmp_path, wrong, told):
     with pytest.raises(click.UsageError, match=told):
         evaluated("retrieval_equations", get_model("mockllm/model"), tmp_path, **wrong)
     assert not list(tmp_path.iterdir())

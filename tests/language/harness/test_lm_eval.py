@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from anchorlab.language.asking import LocalSpeaker, Manner, ask, likelihoods, results
+from anchorlab.language.asking import Manner, ask, likelihoods, results
 from anchorlab.tasks import export, task
 
 lm_eval = pytest.importorskip("lm_eval")
@@ -52,9 +52,7 @@ def run(model: Any, tasks: Any, name: str, options: dict[str, Any]) -> tuple[dic
 @pytest.mark.parametrize(
     ("end", "manner", "options"), [CHAT, pytest.param(*AFTER_TWO, marks=pytest.mark.nightly)], ids=["chat", "after two"]
 )
-def test_it_finds_our_likelihoods(
-    model: Any, tasks: Any, speaker: LocalSpeaker, end: str, manner: Manner, options: dict[str, Any]
-) -> None:
+def test_it_finds_our_likelihoods(model, tasks, speaker, end, manner, options):
     scores, samples = run(model, tasks, f"retrieval_lives_with_{end}", options)
     ours = likelihoods(
         speaker,
@@ -77,9 +75,7 @@ def test_it_finds_our_likelihoods(
 @pytest.mark.parametrize(
     ("end", "manner", "options"), [pytest.param(*CHAT, marks=pytest.mark.nightly), PLAIN], ids=["chat", "plain"]
 )
-def test_it_generates_our_texts(
-    model: Any, tasks: Any, speaker: LocalSpeaker, end: str, manner: Manner, options: dict[str, Any]
-) -> None:
+def test_it_generates_our_texts(model, tasks, speaker, end, manner, options):
     scores, samples = run(model, tasks, f"retrieval_lives_with_{end}_generated", options)
     asked = ask(speaker, QUESTIONS, manner, WORKED)
     assert [one["filtered_resps"][0] for one in samples] == [one.replies[0].text for one in asked]

@@ -22,14 +22,12 @@ def runs(low_loss=LOW_LOSS, high_loss=HIGH_LOSS, low_accuracy=LOW_ACCURACY, high
             experiment,
             STEPS,
             {
-                ("train", "loss"): loss,
-                ("test", "accuracy"): accuracy,
-                ("test", "loss"): other,
+                ("train", "loss"): loss, ("test", "accuracy"): accuracy, ("test", "loss"): other,
                 ("train", "accuracy"): other,
             },
         )
         for experiment, loss, accuracy in zip(experiments(replace(QUICK, seeds=2)), losses, accuracies, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def test_values_of_runs_made_by_hand():
@@ -46,17 +44,14 @@ def test_values_of_runs_made_by_hand():
     }
 
 
-def test_the_other_task_first():
+def test_the_other_task_first_and_one_that_never_comes():
     swapped = see(runs(HIGH_LOSS, LOW_LOSS, HIGH_ACCURACY, LOW_ACCURACY))
     assert values_of(STUDY, swapped) == {
         "loss-first": 0.0,
         "accuracy-first": 0.0,
         "slower": pytest.approx((50 / 150 + 150 / 200) / 2),
     }
-
-
-def test_a_task_that_never_comes_is_later_than_one_that_does():
-    """The first seed never fits the high task: its ratio is that of the whole training, of 1200 steps, to 50."""
+    # the first seed never fits the high task: its ratio is that of the whole training, of 1200 steps, to 50
     late = see(runs(high_loss=[[1, 1, 1, 1], [1, 1, 0.5, 0]], high_accuracy=[[0] * 4, [0] * 4]))
     assert values_of(STUDY, late) == {
         "loss-first": 1.0,
@@ -71,7 +66,7 @@ def test_a_task_that_never_comes_is_later_than_one_that_does():
     }
 
 
-def test_of_a_seed_that_learns_neither_task_nothing_is_known():
+def test_of_a_seed_that_learns_neither_task_nothing_is_known_but_of_the_published_one():
     never = [[1] * 4, [1, 1, 0, 0]], [[1] * 4, [1, 1, 0.5, 0]], [[0] * 4, [0, 0, 0, 0.9]], [[0] * 4, [0] * 4]
     found = results_of(STUDY, see(runs(*never)))
     assert {name: (one.value, len(one.units)) for name, one in found.items()} == {
@@ -81,10 +76,7 @@ def test_of_a_seed_that_learns_neither_task_nothing_is_known():
     }
     neither = see(runs([[1] * 4] * 2, [[1] * 4] * 2, [[0] * 4] * 2, [[0] * 4] * 2))
     assert values_of(STUDY, neither) == {"loss-first": None, "accuracy-first": None, "slower": None}
-
-
-def test_the_first_published_seed_of_the_papers_setting_has_values():
-    """Low: fitted and generalised at step 600. High: fitted at 700, at an accuracy of 0.708 in the end."""
+    # low: fitted and generalised at step 600. High: fitted at 700, at an accuracy of 0.708 in the end
     low, high = (one.take(range(1)) for one in experiments(PAPER))
     steps, loss = (0, 500, 600, 700, 20_000), {"low": [5, 1, 0, 0, 0], "high": [5, 1, 1, 0, 0]}
     accuracy = {"low": [0, 0, 0.9, 1, 1], "high": [0, 0, 0, 0, 0.708]}

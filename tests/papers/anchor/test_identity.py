@@ -5,27 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.papers.anchor.identity import (
-    FIGURE_13,
-    PAPER,
-    QUICK,
-    STUDY,
-    TWO_LAYERS,
-    Curve,
-    Heads,
-    Seen,
-    analyse,
-    experiments,
-    see,
-)
+from anchorlab.papers.anchor import identity
 from tests.papers.hand_made_models import two_layers
 from tests.papers.hand_made_runs import judged, run_ending, values_of, verdicts_of
 
 SIZES = replace(
-    QUICK,
-    transformer=replace(QUICK.transformer, seeds=2),
+    identity.QUICK,
+    transformer=replace(identity.QUICK.transformer, seeds=2),
     sizes=(200, 600),
-    two_layers=replace(TWO_LAYERS, seeds=2),
+    two_layers=replace(identity.TWO_LAYERS, seeds=2),
 )
 TEST = {200: (0.1, 0.3), 600: (0.9, 1.0), 2000: (1.0, 0.96)}
 TRAIN = {200: (1.0, 0.99), 600: (0.985, 1.0), 2000: (1.0, 1.0)}
@@ -36,12 +24,12 @@ TRAINED, BEFORE = two_layers((1, 1), (0, 0)), two_layers((2, 0), (2, 0))
 def runs(setting=SIZES, test=TEST, train=TRAIN):
     return [
         run_ending(experiment, test[size], train[size], {0: BEFORE, 600: TRAINED})
-        for experiment, size in zip(experiments(setting), test, strict=True)
+        for experiment, size in zip(identity.experiments(setting), test, strict=True)
     ]
 
 
-def test_values_of_runs_made_by_hand():
-    assert values_of(STUDY, see(runs())) == {
+def test_values_and_heads_of_runs_made_by_hand():
+    assert values_of(identity.STUDY, identity.see(runs())) == {
         "enough-data": pytest.approx(0.95),
         "little-data": pytest.approx(0.2),
         "fits": pytest.approx(0.985),
@@ -50,10 +38,7 @@ def test_values_of_runs_made_by_hand():
         "broadcast-from-key": 0.5,  # one that reads the anchor broadcasts from 0
         "broadcast-mass": pytest.approx(0.5),
     }
-
-
-def test_what_the_heads_made_by_hand_do():
-    heads = see(runs()).heads
+    heads = identity.see(runs()).heads
     assert heads.shift_by.tolist() == [1, 0]
     assert heads.shift_mass.tolist() == pytest.approx([1.0, 0.0])
     assert heads.broadcast_from.tolist() == [1, 0]
@@ -62,36 +47,34 @@ def test_what_the_heads_made_by_hand_do():
     assert heads.shift_head.tolist() == heads.broadcast_head.tolist() == [0, 0]
 
 
-def test_a_model_of_two_layers_of_its_own_is_no_point_of_the_curve():
-    two = replace(PAPER.two_layers, seeds=2)
-    of_paper = runs(replace(PAPER, transformer=replace(PAPER.transformer, seeds=2), sizes=(200, 600), two_layers=two))
-    assert of_paper[-1].experiment.model == FIGURE_13
-    seen = see(of_paper)
+def test_other_models_are_no_points_of_the_curve_which_alone_measures_no_heads():
+    two = replace(identity.PAPER.two_layers, seeds=2)
+    of_paper = runs(
+        replace(
+            identity.PAPER, transformer=replace(identity.PAPER.transformer, seeds=2), sizes=(200, 600), two_layers=two
+        )
+    )
+    assert of_paper[-1].experiment.model == identity.FIGURE_13
+    seen = identity.see(of_paper)
     assert seen.curve.sizes == (200, 600)
     assert seen.curve.test.tolist() == [pytest.approx([0.1, 0.3]), pytest.approx([0.9, 1.0])]
     assert seen.heads.shift_by.tolist() == [1, 0]
-
-
-def test_a_curve_alone_measures_no_heads():
-    transformer = replace(PAPER.transformer, seeds=2)
-    setting = replace(PAPER, transformer=transformer, sizes=(200, 600), two_layers=None)
-    found = analyse(runs(setting, test={size: TEST[size] for size in (200, 600)}), setting)
-    values = values_of(STUDY, found.seen)
+    transformer = replace(identity.PAPER.transformer, seeds=2)
+    setting = replace(identity.PAPER, transformer=transformer, sizes=(200, 600), two_layers=None)
+    found = identity.analyse(runs(setting, test={size: TEST[size] for size in (200, 600)}), setting)
+    values = values_of(identity.STUDY, found.seen)
     assert values["enough-data"] == pytest.approx(0.95)
     assert {name for name, value in values.items() if value is None} == {
-        "shift-by-one",
-        "shift-mass",
-        "broadcast-from-key",
-        "broadcast-mass",
-    }
+        "shift-by-one", "shift-mass", "broadcast-from-key", "broadcast-mass",
+    }  # fmt: skip
     assert len(found.tables) == 1 and not found.views
 
 
 def seen(test, train, by, mass, source, to_last, sizes=(200, 600)):
     none = torch.zeros(2, dtype=torch.int64)
-    return Seen(
-        Curve(sizes, torch.tensor(test), torch.tensor(train)),
-        Heads(
+    return identity.Seen(
+        identity.Curve(sizes, torch.tensor(test), torch.tensor(train)),
+        identity.Heads(
             shift_head=none,
             shift_by=torch.tensor(by),
             shift_mass=torch.tensor(mass),
@@ -103,23 +86,22 @@ def seen(test, train, by, mass, source, to_last, sizes=(200, 600)):
     )
 
 
-def test_verdicts_inside_and_outside_the_bands():
+def test_verdicts_inside_and_outside_the_bands_where_little_data_are_fitted():
     inside = seen([[0.4, 0.58], [0.9, 0.92]], [[0.991, 1.0], [1.0, 1.0]], [1, 1], [0.6, 0.82], [1, 1], [0.85, 0.97])
-    assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
+    assert set(verdicts_of(identity.STUDY, inside).values()) == {"agrees at small scale"}
     outside = seen([[0.5, 0.52], [0.78, 1.0]], [[0.99, 1.0], [1.0, 0.989]], [1, 2], [0.68, 0.7], [1, 0], [0.8, 0.98])
-    assert set(verdicts_of(STUDY, outside).values()) == {"differs at small scale"}
-
-
-def test_little_data_is_judged_only_where_it_is_fitted():
+    assert set(verdicts_of(identity.STUDY, outside).values()) == {"differs at small scale"}
     unfitted = seen([[0.1, 0.1], [1.0, 1.0]], [[0.98, 0.99], [1.0, 1.0]], [1, 1], [1.0, 1.0], [1, 1], [1.0, 1.0])
-    assert judged(STUDY, unfitted)["little-data"] is None
-    assert values_of(STUDY, unfitted)["little-data"] == pytest.approx(0.1)  # what untrained members give is shown
-    other = values_of(STUDY, replace(unfitted, curve=replace(unfitted.curve, sizes=(300, 700))))
+    assert judged(identity.STUDY, unfitted)["little-data"] is None
+    assert values_of(identity.STUDY, unfitted)["little-data"] == pytest.approx(
+        0.1
+    )  # what untrained members give is shown
+    other = values_of(identity.STUDY, replace(unfitted, curve=replace(unfitted.curve, sizes=(300, 700))))
     assert other["little-data"] is other["enough-data"] is None
 
 
 def test_tables_and_figures_of_runs_made_by_hand():
-    made = analyse(runs(), SIZES)
+    made = identity.analyse(runs(), SIZES)
     sizes, heads = made.tables
     assert sizes.rows[0] == (200, *map(pytest.approx, (0.2, 0.1, 0.3, 0.995)))
     assert heads.rows[1] == (1001, 0, 0, pytest.approx(0), 0, 0, pytest.approx(0), pytest.approx(0))

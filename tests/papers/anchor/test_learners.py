@@ -34,10 +34,16 @@ def start(test, train=FITTED) -> Seen:
     return Seen({}, made(test, train))
 
 
-def test_a_learner_needs_the_smallest_size_whose_mean_is_enough():
+def test_a_learner_needs_the_smallest_size_whose_mean_is_enough_if_it_learned():
     assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.8, 1.0], [1.0, 1.0]])) == 600
     assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.8, 0.9], [1.0, 1.0]])) == 1000
     assert needed(SIZES, torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.5, 0.5]])) is None
+    never = made([[0.0, 0.0]] * 3)
+    assert values_of(STUDY, three(lstm=never))["lstm-needs-more"] is None
+    assert values_of(STUDY, three(decoder=never))["lstm-needs-more"] is None
+    unfitted = three(fnn=made([[0.0, 0.0]] * 3, train=[[1.0, 1.0], [1.0, 0.9], [1.0, 1.0]]))
+    assert judged(STUDY, unfitted)["fnn-never"] is None
+    assert values_of(STUDY, unfitted)["fits"] == pytest.approx(0.95)
 
 
 @pytest.mark.slow
@@ -56,48 +62,31 @@ def test_values_of_three_learners_made_by_hand():
     )
     found = values_of(STUDY, outside)
     assert {name: found[name] for name in WHOLE} == {
-        "lstm-enough": pytest.approx(0.89),
-        "lstm-needs-more": pytest.approx(600 / 1000),
-        "fnn-never": pytest.approx(0.11),
-        "fits": pytest.approx(0.985),
-    }
+        "lstm-enough": pytest.approx(0.89), "lstm-needs-more": pytest.approx(600 / 1000),
+        "fnn-never": pytest.approx(0.11), "fits": pytest.approx(0.985),
+    }  # fmt: skip
     inside, outside = verdicts_of(STUDY, three()), verdicts_of(STUDY, outside)
     assert {inside[name] for name in WHOLE} == {"agrees at small scale"}
     assert {outside[name] for name in WHOLE} == {"differs at small scale"}
 
 
-def test_a_seed_is_one_unit_of_all_train_sizes():
+def test_a_seed_is_one_unit_and_the_ratio_is_of_the_seeds_that_both_have():
     found = results_of(
         STUDY, three(decoder=made([[0.1, 0.3, 0.0], [0.92, 1.0, 0.9], [1.0, 1.0, 1.0]], [[1.0] * 3] * 3))
     )
     assert found["lstm-needs-more"].value == pytest.approx(1000 / 600)
     assert found["lstm-needs-more"].units == pytest.approx((1000 / 600, 600 / 600))  # of the seeds that both have
     assert found["lstm-needs-more"].interval == pytest.approx((1, 1000 / 600))
-
-
-def test_the_ratio_of_sizes_is_of_the_seeds_that_both_have():
-    """Eight more seeds of the transformer, which fail at 600, would make it need 1000, and the ratio 1."""
+    # eight more seeds of the transformer, which fail at 600, would make it need 1000, and the ratio 1
     alone = made([[0.1] * 10, [0.92, 1.0, *[0.1] * 8], [1.0] * 10], [[1.0] * 10] * 3)
     found = results_of(STUDY, three(decoder=alone))["lstm-needs-more"]
     assert found.value == pytest.approx(1000 / 600)
     assert found.interval[0] <= found.value <= found.interval[1]
     late = made([[0.1] * 10, [0.1, 0.1, *[1.0] * 8], [0.1, 0.1, *[1.0] * 8]], [[1.0] * 10] * 3)
     assert results_of(STUDY, three(decoder=late))["lstm-needs-more"].value is None
-
-
-def test_units_of_the_first_epochs():
     first = results_of(STUDY, start([[0.2, 0.4], [0.9, 1.0], [0.8, 1.0]], [[1.0, 1.0], [0.992, 1.0], [1.0, 1.0]]))
     assert first["start-rises"].units == pytest.approx((-0.1, 0.0))
     assert first["start-fits"].units == pytest.approx((0.992, 1.0))
-
-
-def test_what_was_not_learned_is_not_judged():
-    never = made([[0.0, 0.0]] * 3)
-    assert values_of(STUDY, three(lstm=never))["lstm-needs-more"] is None
-    assert values_of(STUDY, three(decoder=never))["lstm-needs-more"] is None
-    unfitted = three(fnn=made([[0.0, 0.0]] * 3, train=[[1.0, 1.0], [1.0, 0.9], [1.0, 1.0]]))
-    assert judged(STUDY, unfitted)["fnn-never"] is None
-    assert values_of(STUDY, unfitted)["fits"] == pytest.approx(0.95)
 
 
 def test_values_of_first_epochs_made_by_hand():
@@ -117,7 +106,7 @@ def test_values_of_first_epochs_made_by_hand():
     assert {rising[name] for name in START} == {"agrees at small scale"}
 
 
-def test_paper_profiles_are_the_papers():
+def test_paper_profiles_are_the_papers_and_the_transformer_is_the_identity_studys():
     paper = STUDY.experiments_of("paper")
     assert [one.model.kind for one in paper[::22]] == ["decoder", "lstm", "fnn"]
     for kind in range(3):
@@ -132,9 +121,6 @@ def test_paper_profiles_are_the_papers():
         (n, 400) for n in (300, 400, 500, 600)
     ]
     assert all(one.model == paper[0].model for one in beginning)
-
-
-def test_the_transformer_is_the_identity_studys():
     quick, shared = STUDY.experiments_of("quick"), identity.STUDY.experiments_of("quick")
     assert [one.cell.address for one in quick[: len(shared)]] == [one.cell.address for one in shared]
     assert {one.recipe.data.size for one in quick[len(shared) :]} == {one.recipe.data.size for one in shared}

@@ -10,18 +10,17 @@ from anchorlab.tasks import task
 from tests.papers.hand_made_runs import HandMadeRun, ends, judged, results_of, values_of, verdicts_of
 
 
-def test_frequencies_are_those_of_the_sampler():
+def test_frequencies_of_answers_are_those_of_the_sampler_and_those_counted_by_hand():
     one, n = task("anchor/multi-anchor"), 400_000
     labels = torch.bincount(one.sample("train", n, 0).targets[:, 0], minlength=201) / n
     test = one.sample("test", 20_000, 0)
     anchors, answers = test.latents["anchors"][:, 0], test.answers[:, 0]
     counted = torch.stack([labels[answers[anchors == a].unique()].mean() for a in ANCHORS])
     assert torch.allclose(answer_frequency(), counted.float(), atol=4 * (0.01 / n / 8) ** 0.5)
-
-
-def test_the_smallest_answer_of_all_by_hand():
-    """21 = 20 + 1 is never trained, 22 only as 20 + 2, ..., 28 as 20 + 8 .. 26 + 2: by hand 0 .. 7 of 730."""
+    # 21 = 20 + 1 is never trained, 22 only as 20 + 2, ..., 28 as 20 + 8 .. 26 + 2: by hand 0 .. 7 of 730
     assert float(answer_frequency()[0]) == pytest.approx(sum(range(8)) / 8 / 730)
+    # by hand: 30 to 37, the answers of 2, each have nine makers in training, all anchors but 2; so have those of 3
+    assert answer_frequency()[1:3].tolist() == pytest.approx([9 / 10 / 73] * 2)
 
 
 # The anchors 1, 2, then 3 to 8, then 9 and 10; two seeds, the second of which learns 9 worst.
@@ -46,13 +45,10 @@ def test_values_by_hand():
         "rarity-explains": pytest.approx(correlation),
     }
     assert verdicts_of(STUDY, seen) == {
-        "fits": "agrees at small scale",
-        "operations": "agrees at small scale",
-        "boundary": "agrees at small scale",
-        "worst": "differs at small scale",
-        "rare-answers": "contradicted",
+        "fits": "agrees at small scale", "operations": "agrees at small scale", "boundary": "agrees at small scale",
+        "worst": "differs at small scale", "rare-answers": "contradicted",
         "rarity-explains": "differs at small scale",
-    }
+    }  # fmt: skip
 
 
 def test_the_opposite_by_hand():
@@ -60,13 +56,9 @@ def test_the_opposite_by_hand():
     accuracy = torch.tensor([1.0, 0.9, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])[:, None]
     seen = Seen(accuracy, torch.tensor([0.96]), accuracy[:, 0])
     assert values_of(STUDY, seen) == {
-        "fits": pytest.approx(0.96),
-        "operations": pytest.approx(0.4),
-        "boundary": pytest.approx(1.0 - 0.4),
-        "worst": 0.0,
-        "rare-answers": pytest.approx(1.0 / 0.4),
-        "rarity-explains": pytest.approx(1.0),
-    }
+        "fits": pytest.approx(0.96), "operations": pytest.approx(0.4), "boundary": pytest.approx(1.0 - 0.4),
+        "worst": 0.0, "rare-answers": pytest.approx(1.0 / 0.4), "rarity-explains": pytest.approx(1.0),
+    }  # fmt: skip
     verdicts = verdicts_of(STUDY, seen)
     assert verdicts["rare-answers"] == "contradicted"  # counted, so no scale excuses it
     assert [name for name, verdict in verdicts.items() if verdict == "differs at small scale"] == [
@@ -93,17 +85,9 @@ def test_each_anchor_at_the_boundary_is_judged():
     assert (found["rare-answers"].value, found["rare-answers"].verdict) == (1.0, "contradicted")
 
 
-def test_what_the_anchor_2_asks_for_is_as_frequent_as_what_3_asks_for():
-    """By hand: 30 to 37, the answers of 2, each have nine makers in training, all anchors but 2; so have those of 3."""
-    assert answer_frequency()[1:3].tolist() == pytest.approx([9 / 10 / 73] * 2)
-
-
-def test_equally_bad_anchors_have_no_worst_one():
+def test_equally_bad_anchors_have_no_worst_one_and_what_is_not_fitted_is_not_judged():
     (worst,) = (one for one in STUDY.claims if one.name == "worst")
     assert worst(Seen(torch.zeros(10, 2), torch.ones(2), RISING)).tolist() == [False, False]
-
-
-def test_what_is_not_fitted_is_not_judged():
     unfitted = judged(STUDY, Seen(ACCURACY, torch.tensor([0.5, 1.0]), RISING))
     assert unfitted["fits"] == 0.5
     assert {name for name, value in unfitted.items() if value is not None} == {"fits", "rare-answers"}

@@ -3,31 +3,17 @@
 import pytest
 import torch
 
-from anchorlab.papers.anchor.nine_tasks import (
-    NAMES,
-    SMOKE,
-    STUDY,
-    Accuracies,
-    analyse,
-    held_out,
-    see,
-    unseen_pairs,
-)
+from anchorlab.papers.anchor.nine_tasks import NAMES, SMOKE, STUDY, Accuracies, analyse, held_out, see, unseen_pairs
 from anchorlab.studies import study
 from anchorlab.tasks import task
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 ANCHORS = {
-    "identity": "anchor/identity",
-    "reading comprehension": "anchor/reading-comprehension",
-    "classification": "anchor/classification",
-    "composite": "anchor/composite",
-    "working memory": "anchor/working-memory",
-    "synonym": "anchor/synonym",
-    "recitation": "anchor/recitation",
-    "statistical output": "anchor/statistical",
-    "multi-anchor": "anchor/multi-anchor",
-}
+    "identity": "anchor/identity", "reading comprehension": "anchor/reading-comprehension",
+    "classification": "anchor/classification", "composite": "anchor/composite",
+    "working memory": "anchor/working-memory", "synonym": "anchor/synonym", "recitation": "anchor/recitation",
+    "statistical output": "anchor/statistical", "multi-anchor": "anchor/multi-anchor",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("profile", ["quick", "paper", "smoke"])
@@ -56,15 +42,10 @@ def test_quick_settings_are_those_of_the_tasks_own_studies():
 @pytest.mark.parametrize(
     ("name", "of"),
     [
-        ("reading-comprehension", 1),
-        ("order", 2),
-        ("composite", 3),
-        ("working-memory", 4),
-        ("synonym", 5),
-        ("statistical", 7),
-        ("multi-anchor", 8),
+        ("reading-comprehension", 1), ("order", 2), ("composite", 3), ("working-memory", 4), ("synonym", 5),
+        ("statistical", 7), ("multi-anchor", 8),
     ],
-)
+)  # fmt: skip
 def test_paper_runs_are_those_of_the_tasks_own_studies_where_the_paper_trains_one_size(name, of):
     cells = {one.cell.address for one in study(f"anchor/{name}").experiments_of("paper")}
     assert study("anchor/nine-tasks").experiments_of("paper")[of].cell.address in cells
@@ -84,19 +65,15 @@ def runs(test, data, pairs, train):
     return made
 
 
-def test_values_inside_and_outside_the_bands():
-    """Every task has its own number; other splits of the same task have others."""
+def test_values_inside_and_outside_the_bands_and_curves():
+    # every task has its own number; other splits of the same task have others
     pairs = {"composite": 0.92, "synonym": 0.98}
     train = [1.0, 1.0, 1.0, 0.991, 1.0, 1.0, 0.995, 1.0, 1.0]
     found = see(runs(0.955, {"composite": 0.96, "synonym": 0.951}, pairs, train))
     own = {
-        "classification": 0.965,
-        "composite": 0.96,
-        "working-memory": 0.975,
-        "synonym": 0.951,
-        "recitation": 0.985,
+        "classification": 0.965, "composite": 0.96, "working-memory": 0.975, "synonym": 0.951, "recitation": 0.985,
         "statistical-output": 0.99,
-    }
+    }  # fmt: skip
     expected = {**own, "unseen-pairs": 0.95, "fits": 0.991}
     assert values_of(STUDY, found) == {name: pytest.approx(value) for name, value in expected.items()}
     assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
@@ -106,25 +83,16 @@ def test_values_inside_and_outside_the_bands():
     assert values_of(STUDY, poor)["unseen-pairs"] == pytest.approx(0.85)
     assert values_of(STUDY, poor)["fits"] == pytest.approx(0.98)
     assert set(verdicts_of(STUDY, poor).values()) == {"differs at small scale"}
-
-
-def test_a_seed_is_one_unit_of_both_tasks():
     pairs = {"composite": torch.tensor([0.5]), "synonym": torch.tensor([0.9, 0.7])}
     found = unseen_pairs(Accuracies({}, {}, pairs))
     assert found.units == pytest.approx((0.7, 0.7))
     assert found.value == pytest.approx((0.5 + 0.9 + 0.7) / 3)
-
-
-def test_curves_and_table():
     made = runs(0.5, {"composite": 0.6, "synonym": 0.7}, {"composite": 0.1, "synonym": 0.2}, [0.9] * 9)
     found = analyse(made, SMOKE)
     accuracy, loss = found.figures
     assert [(one.label, one.mean[-1]) for one in accuracy.lines][:4] == [
-        ("identity", 0.5),
-        ("reading comprehension", 0.505),
-        ("classification", 0.51),
-        ("composite", 0.6),
-    ]
+        ("identity", 0.5), ("reading comprehension", 0.505), ("classification", 0.51), ("composite", 0.6),
+    ]  # fmt: skip
     assert accuracy.lines[0].x == (0, 100)
     assert {one.mean[-1] for one in loss.lines} == {5}
     third, fourth = found.tables[0].rows[2:4]

@@ -10,20 +10,7 @@ from scipy.stats import spearmanr
 from torch import nn
 
 from anchorlab.lens import tsne
-from anchorlab.papers.anchor.order import (
-    QUICK,
-    STUDY,
-    Order,
-    Seen,
-    chance_of_near,
-    curve_coordinate,
-    distances,
-    experiments,
-    near_neighbours,
-    places,
-    ranks,
-    see,
-)
+from anchorlab.papers.anchor import order as of
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
 from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
@@ -44,107 +31,86 @@ def shuffled(points: torch.Tensor, seed: int) -> torch.Tensor:
     return points[torch.tensor(np.random.default_rng(seed).permutation(len(points)))]
 
 
-def test_a_noisy_curve_is_ordered_and_the_same_points_shuffled_are_not():
+def test_a_noisy_curve_is_ordered_by_rank_correlation_and_shuffled_points_are_not():
     points = curve(noise=0.05)
-    found = Order.of(torch.stack([points, points.flip(0), *(shuffled(points, seed) for seed in range(6))]))
+    found = of.Order.of(torch.stack([points, points.flip(0), *(shuffled(points, seed) for seed in range(6))]))
     assert found.order[0] > 0.99 and found.order[1] > 0.99
     assert found.neighbours[0] > 0.95 and found.neighbours[1] > 0.95
     # Of shuffled items the correlation is about N(0, 1/80) and taken without sign: 0.09 in the mean.
     assert found.order[2:].mean() < 0.2
-    assert (found.neighbours[2:] - chance_of_near(ITEMS)).abs().mean() < 0.04
-
-
-def test_points_in_no_order_have_none():
+    assert (found.neighbours[2:] - of.chance_of_near(ITEMS)).abs().mean() < 0.04
     points = torch.tensor(np.random.default_rng(1).normal(size=(6, ITEMS, 64)))
-    found = Order.of(points)
+    found = of.Order.of(points)
     assert found.order.mean() < 0.3
     assert found.neighbours.mean() < 0.15
-
-
-def test_the_order_is_the_rank_correlation():
     points = torch.stack([curve(noise=0.05), curve(noise=0.6, seed=1), shuffled(curve(noise=0.1), 2)])
-    expected = [abs(spearmanr(curve_coordinate(one).numpy().round(9), np.arange(ITEMS)).statistic) for one in points]
-    np.testing.assert_allclose(Order.of(points).order, expected, atol=1e-9)
+    expected = [abs(spearmanr(of.curve_coordinate(one).numpy().round(9), np.arange(ITEMS)).statistic) for one in points]
+    np.testing.assert_allclose(of.Order.of(points).order, expected, atol=1e-9)
 
 
-def test_places_run_from_0_to_1_from_the_small_items_on():
-    forward, backward = places(torch.stack([curve(0.0), curve(0.0).flip(0)]))
+def test_places_ranks_and_near_neighbours_along_the_curve():
+    forward, backward = of.places(torch.stack([curve(0.0), curve(0.0).flip(0)]))
     np.testing.assert_allclose(forward, np.linspace(0, 1, ITEMS), atol=0.05)  # the ends are linked alike
     np.testing.assert_allclose(backward, np.linspace(0, 1, ITEMS), atol=0.05)
-
-
-def test_pieces_far_from_each_other_are_linked_in_order():
     along = torch.cat([torch.arange(20.0), 100 + torch.arange(20.0), 200 + torch.arange(20.0)])
-    first, second, third = curve_coordinate(along.unsqueeze(1)).split(20)
+    first, second, third = of.curve_coordinate(along.unsqueeze(1)).split(20)
     if first[0] > third[0]:  # the coordinate has no sign of its own
         first, third = third, first
     assert first.max() < second.min()
     assert second.max() < third.min()
-
-
-def test_ties_share_the_mean_of_their_ranks():
-    found = ranks(torch.tensor([[0.3, 0.1, 0.3 + 1e-13, 0.2], [4.0, 3.0, 2.0, 1.0]]))
+    found = of.ranks(torch.tensor([[0.3, 0.1, 0.3 + 1e-13, 0.2], [4.0, 3.0, 2.0, 1.0]]))
     assert found.tolist() == [[2.5, 0.0, 2.5, 1.0], [3.0, 2.0, 1.0, 0.0]]
-
-
-def test_near_neighbours_by_hand():
     line = torch.tensor([[0.0], [1.0], [3.0], [6.0], [2.1]]).unsqueeze(0)
     # Nearest: 0 -> 1; 1 -> 0; 2 -> 4 (0.9 away); 3 -> 2; 4 -> 2. One place away: 0, 1 and 3.
-    assert near_neighbours(line, count=1, near=1).tolist() == pytest.approx([3 / 5])
-    assert near_neighbours(line, count=1, near=2).tolist() == [1.0]
-    assert torch.isinf(distances(line)[0].diagonal()).all()
-    assert float(distances(line)[0, 2, 4]) == pytest.approx(0.9)
+    assert of.near_neighbours(line, count=1, near=1).tolist() == pytest.approx([3 / 5])
+    assert of.near_neighbours(line, count=1, near=2).tolist() == [1.0]
+    assert torch.isinf(of.distances(line)[0].diagonal()).all()
+    assert float(of.distances(line)[0, 2, 4]) == pytest.approx(0.9)
+    assert of.chance_of_near(5, near=1) == pytest.approx(8 / 20)
+    assert of.chance_of_near(4, near=3) == 1.0
+    assert task("anchor/classification").vocabulary.items == (20, 100)
 
 
-def test_chance_by_hand():
-    assert chance_of_near(5, near=1) == pytest.approx(8 / 20)
-    assert chance_of_near(4, near=3) == 1.0
-
-
-def test_the_picture_keeps_what_is_near_and_is_the_same_each_time():
+def test_the_picture_keeps_what_is_near_at_the_start_and_the_end():
     pytest.importorskip("sklearn")
     points = curve(noise=0.05)[::4].unsqueeze(0)
     drawn = tsne(points).coordinates
     assert drawn.shape == (1, 21, 2)
-    assert float(near_neighbours(drawn)) > 0.9
+    assert float(of.near_neighbours(drawn)) > 0.9
     assert torch.equal(drawn, tsne(points).coordinates)
+    pytest.importorskip("sklearn")
+    seen = of.see(run_that_orders_the_items(), of.QUICK.iterations)
+    assert seen.accuracy.tolist() == pytest.approx([0.96, 0.9]) and seen.learned
+    assert seen.after.order.min() > 0.99 and seen.before.order.max() < 0.5
+    assert seen.after.neighbours.min() > 0.95 and seen.before.neighbours.max() < 0.2
+    assert of.near_neighbours(seen.picture).min() > 0.9 and seen.picture.shape == (2, ITEMS, 2)
 
 
-def test_the_items_are_those_of_the_task():
-    assert task("anchor/classification").vocabulary.items == (20, 100)
-
-
-def order(correlations, neighbours) -> Order:
+def order(correlations, neighbours) -> of.Order:
     unused = torch.zeros(2, ITEMS, 1)
-    return Order(unused, unused[..., 0], torch.tensor(correlations), torch.tensor(neighbours))
+    return of.Order(unused, unused[..., 0], torch.tensor(correlations), torch.tensor(neighbours))
 
 
 def on_a_line(*orders: range) -> torch.Tensor:
     return torch.stack([torch.tensor([[float(place), 0.0] for place in order]) for order in orders])
 
 
-def test_values_of_an_order_that_is_learned():
+def test_values_of_an_order_that_is_learned_with_its_task():
     straight = on_a_line(range(ITEMS), range(0, -ITEMS, -1))  # every item's two nearest are within 3 in value
-    seen = Seen(torch.tensor([0.9, 1.0]), order([0.1, 0.9], [0.1, 0.14]), order([0.96, 1.0], [0.8, 0.9]), straight)
-    assert values_of(STUDY, seen) == {
-        "learned": pytest.approx(0.95),
-        "along-the-curve": pytest.approx(0.98),
-        "neighbours": pytest.approx(0.85),
-        "picture": 1.0,
-        "not-given": pytest.approx(0.12),
-    }
-    assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
-
-
-def test_the_order_is_judged_only_where_the_task_is_learned():
+    seen = of.Seen(torch.tensor([0.9, 1.0]), order([0.1, 0.9], [0.1, 0.14]), order([0.96, 1.0], [0.8, 0.9]), straight)
+    assert values_of(of.STUDY, seen) == {
+        "learned": pytest.approx(0.95), "along-the-curve": pytest.approx(0.98), "neighbours": pytest.approx(0.85),
+        "picture": 1.0, "not-given": pytest.approx(0.12),
+    }  # fmt: skip
+    assert set(verdicts_of(of.STUDY, seen).values()) == {"agrees at small scale"}
     after = order([1.0, 1.0], [1.0, 1.0])
-    values = values_of(STUDY, Seen(torch.tensor([0.85, 0.93]), after, after, on_a_line(range(ITEMS), range(ITEMS))))
+    values = values_of(of.STUDY, of.Seen(torch.tensor([0.85, 0.93]), after, after, on_a_line(*[range(ITEMS)] * 2)))
     assert {name for name, value in values.items() if value is not None} == {"learned", "not-given"}
 
 
 def run_that_orders_the_items():
     """Ordered items after training and shuffled ones before it; the other tokens are somewhere else."""
-    (experiment,) = experiments(replace(QUICK, seeds=2))
+    (experiment,) = of.experiments(replace(of.QUICK, seeds=2))
     ordered = curve(noise=0.05).float()
     tables = {0: shuffled(ordered, 3), 3000: torch.zeros(ITEMS, 64), 6000: ordered}
     ensembles = {}
@@ -155,24 +121,17 @@ def run_that_orders_the_items():
     return run_ending(experiment, (0.96, 0.9), (0.1, 0.2), ensembles)
 
 
-def test_embeddings_are_read_at_the_start_and_the_end():
-    pytest.importorskip("sklearn")
-    seen = see(run_that_orders_the_items(), QUICK.iterations)
-    assert seen.accuracy.tolist() == pytest.approx([0.96, 0.9]) and seen.learned
-    assert seen.after.order.min() > 0.99 and seen.before.order.max() < 0.5
-    assert seen.after.neighbours.min() > 0.95 and seen.before.neighbours.max() < 0.2
-    assert near_neighbours(seen.picture).min() > 0.9 and seen.picture.shape == (2, ITEMS, 2)
-
-
 def test_without_scikit_learn_the_picture_alone_is_left_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     run, why = run_that_orders_the_items(), "run pip install 'anchorlab[tsne]'"
-    analysis = STUDY.analyse([run], replace(QUICK, seeds=2))
-    verdicts = verdicts_of(STUDY, analysis.seen)
+    analysis = of.STUDY.analyse([run], replace(of.QUICK, seeds=2))
+    verdicts = verdicts_of(of.STUDY, analysis.seen)
     assert verdicts.pop("picture") == "not measured"
     assert verdicts.keys() == {"learned", "along-the-curve", "neighbours", "not-given"}
     assert set(verdicts.values()) == {"agrees at small scale"}
-    (picture,) = (one for one in STUDY.judge(analysis.seen, "quick", analysis.seen) if one.claim.id.endswith("picture"))
+    (picture,) = (
+        one for one in of.STUDY.judge(analysis.seen, "quick", analysis.seen) if one.claim.id.endswith("picture")
+    )
     assert why in picture.detail and why in picture.untrained.note
     place, _ = analysis.figures
     assert place.title.startswith("Place along the curve") and why in place.caption

@@ -7,16 +7,7 @@ import torch
 from torch.nn.functional import one_hot
 
 from anchorlab.lens import Record
-from anchorlab.papers.anchor.simplified import (
-    QUICK,
-    STUDY,
-    Mechanism,
-    analyse,
-    experiments,
-    read_mechanism,
-    see,
-    variance_between,
-)
+from anchorlab.papers.anchor import simplified
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
 from tests.papers.hand_made_models import blank
@@ -43,15 +34,15 @@ BARE = {  # embeddings and value maps that do nothing; positions have no vectors
 }
 
 
-def measure(first, rows, second, batch, weights=BARE) -> Mechanism:
+def measure(first, rows, second, batch, weights=BARE) -> simplified.Mechanism:
     """From patterns `[member batch query key]` and rows, of members that learned and have the same weights."""
     arrays = dict(zip(SITES, (first.unsqueeze(2), rows, second.unsqueeze(2)), strict=True))
     arrays["output"] = second @ first @ TOKENS[batch.inputs]
     weights = {name: value.expand(len(first), *value.shape[1:]) for name, value in weights.items()}
-    return read_mechanism(Record(arrays, {}, batch.inputs), weights, batch, torch.ones(len(first)))
+    return simplified.read_mechanism(Record(arrays, {}, batch.inputs), weights, batch, torch.ones(len(first)))
 
 
-def test_members_are_kept_apart():
+def test_members_are_kept_apart_and_two_kinds_of_rows():
     batch = task("anchor/identity").sample("test", 10, seed=0)
     first, second = made_by_hand(batch)
     even = torch.full((10, 9, 9), 1 / 9)
@@ -60,17 +51,11 @@ def test_members_are_kept_apart():
     assert found.product.tolist() == [pytest.approx(1 / 9), pytest.approx(1.0)]
     assert found.all_to_anchor.tolist() == [pytest.approx(1 / 9), pytest.approx(1.0)]
     assert found.others_to_anchor.tolist() == [pytest.approx(1 / 9), pytest.approx(1.0)]
-
-
-def test_two_kinds_of_rows_by_hand():
     at = torch.tensor([1])
     rows = torch.tensor([[[[3.0, 7], [0, 7], [3, 7]]], [[[1, 0], [2, 0], [4, 0]]], [[[5, 5], [5, 5], [5, 5]]]])
     # Two kinds, far from zero; 1, 2, 4 have squares 14/3 about their mean 7/3, of which 2 against (1 + 4) / 2 has 1/6;
     # three equal rows are of one kind.
-    assert variance_between(rows, at)[:, 0].tolist() == pytest.approx([1, (1 / 6) / (14 / 3), 0])
-
-
-def test_only_rows_that_name_the_key_count():
+    assert simplified.variance_between(rows, at)[:, 0].tolist() == pytest.approx([1, (1 / 6) / (14 / 3), 0])
     batch = task("anchor/identity").sample("test", 40, seed=0)
     first, second = made_by_hand(batch)
     second[:, :4] = torch.eye(9)[batch.latents["anchor_positions"][:, 0] - 1].unsqueeze(1)  # a row that has the anchor
@@ -89,15 +74,12 @@ def classified(**changed) -> tuple[float, float]:
     return float(found.classified), float(found.classified_alone)
 
 
-def test_value_maps_that_undo_the_embedding_classify():
+def test_value_maps_classify_where_they_undo_the_embedding_and_no_position_hides_the_item():
     turn = torch.linalg.qr(torch.randn(201, 201, generator=torch.Generator().manual_seed(0)))[0]
     shift = TOKENS.roll(1, dims=1)  # gives every token its next
     assert classified(embeddings=turn, first=turn.T @ shift, second=shift.T) == (1.0, 1.0)
     assert classified(embeddings=turn, first=shift.T, second=turn.T @ shift) == pytest.approx((0.0, 0.0), abs=0.05)
     assert classified(second=shift) == (0.0, 0.0)
-
-
-def test_a_position_that_hides_its_item_counts_where_a_key_can_stand():
     places = torch.zeros(9, 201)
     places[3, 50] = 2  # beside it every other item is less
     assert classified(positions=places) == (pytest.approx((7 + 1 / 81) / 8), 1.0)
@@ -107,40 +89,30 @@ def test_a_position_that_hides_its_item_counts_where_a_key_can_stand():
     assert classified(positions=places) == (pytest.approx(7 / 8), 1.0)
 
 
-def seen(accuracy, anchor_to_key, others_to_anchor, kinds, all_to_anchor, rows, items) -> Mechanism:
+def seen(accuracy, anchor_to_key, others_to_anchor, kinds, all_to_anchor, rows, items) -> simplified.Mechanism:
     """Each given `[member]`; what no claim reads is 9."""
     unread = [9.0] * len(accuracy)
     values = (accuracy, unread, anchor_to_key, others_to_anchor, kinds, all_to_anchor, rows, items, unread)
-    return Mechanism(*map(torch.tensor, values))
+    return simplified.Mechanism(*map(torch.tensor, values))
 
 
 def test_seeds_that_did_not_learn_are_not_judged():
     mixed = seen(
-        [0.89, 0.91, 0.97],
-        [9, 0.1, 0.2],
-        [9, 0.3, 0.5],
-        [9, 0.8, 0.7],
-        [9, 0, 1.0],
-        [9, 0.9, 1],
-        [9, 0.7, 0.9],
+        [0.89, 0.91, 0.97], [9, 0.1, 0.2], [9, 0.3, 0.5], [9, 0.8, 0.7], [9, 0, 1.0], [9, 0.9, 1], [9, 0.7, 0.9]
     )
-    assert values_of(STUDY, mixed) == {
-        "generalises": pytest.approx(0.97),
-        "shift": pytest.approx(0.15),
-        "broadcast": pytest.approx(0.4),
-        "two-kinds": pytest.approx(0.75),
-        "second-broadcast": pytest.approx(0.5),
-        "all-rows": pytest.approx(0.95),
+    assert values_of(simplified.STUDY, mixed) == {
+        "generalises": pytest.approx(0.97), "shift": pytest.approx(0.15), "broadcast": pytest.approx(0.4),
+        "two-kinds": pytest.approx(0.75), "second-broadcast": pytest.approx(0.5), "all-rows": pytest.approx(0.95),
         "classifies": pytest.approx(0.8),
-    }
-    none = values_of(STUDY, replace(mixed, accuracy=torch.tensor([0.89, 0.5, 0.1])))
+    }  # fmt: skip
+    none = values_of(simplified.STUDY, replace(mixed, accuracy=torch.tensor([0.89, 0.5, 0.1])))
     assert none.pop("generalises") == pytest.approx(0.89)
     assert set(none.values()) == {None}
 
 
 def ensemble(*firsts: str) -> Ensemble:
     """The study's model, where layer 0 reads the `anchor` or attends to `all` alike, and layer 1 reads the anchor."""
-    made = blank(QUICK.model, "anchor/identity", len(firsts))
+    made = blank(simplified.QUICK.model, "anchor/identity", len(firsts))
     weights = made.weights
     weights["pos_embed.W_pos"][:, :, 0] = 1
     weights["embed.W_E"][:, 3, 1] = 1
@@ -153,17 +125,17 @@ def ensemble(*firsts: str) -> Ensemble:
 
 
 def test_what_a_run_made_by_hand_does():
-    setting = replace(QUICK, seeds=2)
+    setting = replace(simplified.QUICK, seeds=2)
     ensembles = {0: ensemble("all", "all"), 2400: ensemble("anchor", "all")}
-    run = run_ending(*experiments(setting), (0.92, 0.97), (0.5, 0.5), ensembles)
-    found = see([run])
+    run = run_ending(*simplified.experiments(setting), (0.92, 0.97), (0.5, 0.5), ensembles)
+    found = simplified.see([run])
     assert found.accuracy.tolist() == pytest.approx([0.92, 0.97])
     assert found.others_to_anchor.tolist() == pytest.approx([1.0, 1 / 9])
     assert found.anchor_to_key.tolist() == pytest.approx([0.0, 1 / 9], abs=1e-6)
     # Layer 0 brings every position the same row, so that layer 1 is even over all; so is the product's second factor.
     assert found.all_to_anchor.tolist() == pytest.approx([1 / 9, 1 / 9])
     assert found.product.tolist() == pytest.approx([0.0, 1 / 9], abs=1e-6)
-    made = analyse([run], setting)
+    made = simplified.analyse([run], setting)
     assert made.figures[0].caption.startswith("Seed 1001,")  # the best in test
     assert [one.seeds for one in made.figures] == ["1001", "1001"]
     first, _, product = made.figures[0].maps[0]
@@ -177,7 +149,7 @@ def test_what_a_run_made_by_hand_does():
 def solving() -> Ensemble:
     """The study's model as Figure 16 has it: layer 0 sends the anchor to its next position and all others to the
     anchor, layer 1 sends all to the row that holds an item, and the value maps keep items alone."""
-    made = blank(QUICK.model, "anchor/identity")
+    made = blank(simplified.QUICK.model, "anchor/identity")
     weights = made.weights
     anchor, items, place, always, score = 3, range(20, 101), 101, 120, 60 * 201**0.5
     weights["embed.W_E"][0] = TOKENS
@@ -195,30 +167,29 @@ def solving() -> Ensemble:
 
 
 def run_of(ensemble: Ensemble) -> HandMadeRun:
-    return run_ending(*experiments(replace(QUICK, seeds=1)), [1.0], [1.0], {2400: ensemble})
+    return run_ending(*simplified.experiments(replace(simplified.QUICK, seeds=1)), [1.0], [1.0], {2400: ensemble})
 
 
 def test_a_model_that_solves_the_task_as_the_paper_says_measures_one():
     run = run_of(solving())
-    found = see([run])
-    assert values_of(STUDY, found) == dict.fromkeys(values_of(STUDY, found), pytest.approx(1.0, abs=1e-5))
-    made = analyse([run], replace(QUICK, seeds=1))
+    found = simplified.see([run])
+    assert values_of(simplified.STUDY, found) == dict.fromkeys(
+        values_of(simplified.STUDY, found), pytest.approx(1.0, abs=1e-5)
+    )
+    made = simplified.analyse([run], replace(simplified.QUICK, seeds=1))
     ((drawn,),) = made.figures[1].maps
     assert torch.equal(torch.tensor(drawn.values), torch.eye(81))
     row = dict(zip(made.tables[0].columns, made.tables[0].rows[0], strict=True))
     assert (row["output rows right"], row["items classified"], row["by embedding alone"]) == (1, 1, 1)
 
 
-def test_a_model_whose_second_attention_reads_the_anchors_has_no_row_right():
+def test_a_second_attention_to_the_anchors_has_no_row_right_and_no_profile_is_the_papers():
     ensemble = solving()
     ensemble.weights["blocks.1.attn.W_K"].neg_()  # rows with the key are now the last to be read
     for layer in range(2):
         ensemble.weights[f"blocks.{layer}.attn.W_V"][0, 3, 3] = 1  # the others name the anchor
-    found = see([run_of(ensemble)])
+    found = simplified.see([run_of(ensemble)])
     assert found.rows_right.tolist() == [0.0]
     assert found.classified.tolist() == [1.0]
-
-
-def test_the_paper_profile_rests_on_a_setting_that_the_paper_does_not_give():
-    paper = STUDY.profile("paper")
-    assert not any(paper.is_papers_setting(one.name) for one in STUDY.claims)
+    paper = simplified.STUDY.profile("paper")
+    assert not any(paper.is_papers_setting(one.name) for one in simplified.STUDY.claims)

@@ -16,7 +16,7 @@ def built(spec):
     return spec.build(task("anchor/identity").shape)
 
 
-def test_the_fifteen_structures_are_those_of_the_paper():
+def test_the_fifteen_structures_are_those_of_the_paper_and_every_subset_is_a_model():
     found = of.structures()
     assert len(found) == len(set(found.values())) == 15
     wide = [name for name, spec in found.items() if (spec.width, spec.head_width) == (400, 64)]
@@ -24,6 +24,20 @@ def test_the_fifteen_structures_are_those_of_the_paper():
     assert wide == [*names[:3], *names[-2:]]  # Figure 15's caption: the first three and the last two experiments
     assert all((found[name].width, found[name].head_width) == (201, 201) for name in names[3:-2])
     assert [found[name].layers for name in names] == [2] * 13 + [1, 1]
+    found = of.every_subset(width=16, head_width=8)
+    switches = {tuple(getattr(spec, name) for name in of.COMPONENTS.values()) for spec in found.values()}
+    assert len(found) == len(switches) == 64
+    for spec in found.values():
+        outputs = built(spec)(torch.zeros(1, 9, dtype=torch.int64))
+        assert outputs.shape == (1, 9, 201)
+    with pytest.raises(SpecError, match=r"'softmax'.*residual, linear"):
+        of.structure(["softmax"])
+    # figure 15: "we run the experiment 5 times with different seeds for 4000 epochs"
+    (alone,) = of.experiments(STUDY.profile("paper-none").setting)
+    assert alone.cell.address in {one.cell.address for one in of.experiments(of.PAPER)}
+    assert (alone.label, len(alone.members.seeds), alone.recipe.duration) == (of.NONE, 5, 4000)
+    judged = [one.name for one in STUDY.claims if STUDY.profile("paper-none").is_papers_setting(one.name)]
+    assert judged == ["none"]
 
 
 def test_without_any_component_a_model_is_two_attention_products():
@@ -56,29 +70,6 @@ def test_shifted_values_let_one_layer_see_the_next_token():
     assert differs.tolist() == [False] * 4 + [True] * 5
 
 
-def test_the_structure_without_components_has_the_papers_seeds_alone():
-    """Figure 15: "we run the experiment 5 times with different seeds for 4000 epochs"."""
-    (alone,) = of.experiments(STUDY.profile("paper-none").setting)
-    assert alone.cell.address in {one.cell.address for one in of.experiments(of.PAPER)}
-    assert (alone.label, len(alone.members.seeds), alone.recipe.duration) == (of.NONE, 5, 4000)
-    judged = [one.name for one in STUDY.claims if STUDY.profile("paper-none").is_papers_setting(one.name)]
-    assert judged == ["none"]
-
-
-def test_every_subset_of_the_components_is_a_model_of_its_own():
-    found = of.every_subset(width=16, head_width=8)
-    switches = {tuple(getattr(spec, name) for name in of.COMPONENTS.values()) for spec in found.values()}
-    assert len(found) == len(switches) == 64
-    for spec in found.values():
-        outputs = built(spec)(torch.zeros(1, 9, dtype=torch.int64))
-        assert outputs.shape == (1, 9, 201)
-
-
-def test_an_unknown_component_is_named():
-    with pytest.raises(SpecError, match=r"'softmax'.*residual, linear"):
-        of.structure(["softmax"])
-
-
 TEST = {  # two seeds of each structure that a claim is about
     of.FULL: [0.992, 1.0],
     of.NO_FNN: [0.82, 1.0],
@@ -95,7 +86,7 @@ def seen(test, train=0.95) -> Accuracies:
     return Accuracies({name: torch.full_like(values, train) for name, values in made.items()}, made)
 
 
-def test_values_of_accuracies_made_by_hand():
+def test_values_of_accuracies_made_by_hand_have_all_seeds_as_units():
     assert values_of(STUDY, seen(TEST)) == {
         "full": pytest.approx(0.992),  # the lowest seed
         "no-fnn": pytest.approx(0.91),
@@ -106,9 +97,6 @@ def test_values_of_accuracies_made_by_hand():
         "fewer-is-better": pytest.approx((0.8 + 0.6) / 2),
     }
     assert set(verdicts_of(STUDY, seen(TEST)).values()) == {"agrees at small scale"}
-
-
-def test_a_lowest_and_a_highest_seed_have_all_seeds_as_units():
     found = results_of(STUDY, seen(TEST))
     assert {name: len(one.units) for name, one in found.items()} == dict.fromkeys(found, 2)
     assert found["full"].interval == pytest.approx((0.992, 1.0))
@@ -129,16 +117,13 @@ def test_the_highest_seed_is_compared_with_the_papers_five(accuracies, verdict):
     assert found["none"].verdict == verdict
 
 
-def test_a_structure_that_should_fail_is_judged_only_where_it_fits():
+def test_a_structure_that_should_fail_is_judged_only_where_it_was_trained_and_fits():
     unfit = values_of(STUDY, seen(TEST, train=0.94))
     assert {name for name, value in unfit.items() if value is None} == {"one-layer", "badly", "fewer-is-better"}
     one = seen(TEST)
     one.train[of.BADLY][1] = one.train[of.ONE_LAYER][0] = 0.9  # the second and the first of two seeds do not
     values = values_of(STUDY, one)
     assert [values[name] for name in ("one-layer", "badly", "fewer-is-better")] == pytest.approx([0.02, 0.1, 0.8])
-
-
-def test_a_structure_that_was_not_trained_is_not_judged():
     assert set(values_of(STUDY, seen({"residual": [1.0]})).values()) == {None}
     assert values_of(STUDY, seen({of.NONE: [1.0]}))["fewer-is-better"] is None
 

@@ -5,50 +5,36 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.papers.anchor.synonym import (
-    DATA,
-    QUICK,
-    STUDY,
-    TASK,
-    TRAIN,
-    TWINS,
-    UNSEEN,
-    Arm,
-    Seen,
-    experiments,
-    see,
-    shown,
-)
+from anchorlab.papers.anchor import synonym
 from anchorlab.tasks import task
 from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 NEVER = float("nan")
 
 
-def test_the_compared_pairs_are_groups_of_their_splits():
+def test_the_compared_pairs_are_groups_and_figure_9b_has_the_papers_sizes():
     with_synonyms = task("anchor/synonym", total=1000)
-    for split, pairs in (("test on task", UNSEEN), ("test on data", TWINS)):
+    for split, pairs in (("test on task", synonym.UNSEEN), ("test on data", synonym.TWINS)):
         batch = with_synonyms.sample(split, 500, seed=0)
         drawn = {batch.groups[int(group)] for group in batch.group.unique()}
         assert set(pairs) <= drawn
     plain = task("anchor/synonym", total=1000, synonyms=False)
     drawn = plain.sample("train", 500, seed=0)
-    assert not {drawn.groups[int(group)] for group in drawn.group.unique()} & {*UNSEEN, *TWINS}
+    assert not {drawn.groups[int(group)] for group in drawn.group.unique()} & {*synonym.UNSEEN, *synonym.TWINS}
+    assert synonym.shown([1000, 2000, 3000, 4000, 6000]) == [2, 3]
+    assert synonym.shown([1000, 4000, 10_000]) == [1, 2]
+    assert synonym.shown([1000]) == [0]
 
 
-def test_figure_9b_is_drawn_at_the_papers_sizes_or_the_largest_two():
-    assert shown([1000, 2000, 3000, 4000, 6000]) == [2, 3]
-    assert shown([1000, 4000, 10_000]) == [1, 2]
-    assert shown([1000]) == [0]
-
-
-def arm(sizes, on_task, on_data) -> Arm:
+def arm(sizes, on_task, on_data) -> synonym.Arm:
     train = torch.full((len(sizes), 2), 0.123)
-    return Arm(sizes, {TRAIN: train, DATA: torch.tensor(on_data), TASK: torch.tensor(on_task)})
+    return synonym.Arm(
+        sizes, {synonym.TRAIN: train, synonym.DATA: torch.tensor(on_data), synonym.TASK: torch.tensor(on_task)}
+    )
 
 
 def test_synonyms_that_teach():
-    seen = Seen(
+    seen = synonym.Seen(
         # the second seed has not learned the trained pairs at 1000, so its 0.9 is not judged
         arm((1000, 4000), [[0.3, 0.9], [1.0, 0.98]], [[0.95, 0.94], [1.0, 1.0]]),
         # at 2000 the trained pairs are not learned, so its 0.8 is not judged
@@ -57,7 +43,7 @@ def test_synonyms_that_teach():
         unseen=torch.tensor([[120.0, 300.0, 130.0], [220.0, NEVER, NEVER]]),
         twins=torch.tensor([[100.0, NEVER, 100.0], [200.0, 100.0, NEVER]]),
     )
-    assert values_of(STUDY, seen) == {
+    assert values_of(synonym.STUDY, seen) == {
         "enough-data": pytest.approx(0.99),
         "little-data": pytest.approx(0.3),
         "plain-fails": pytest.approx(0.45),
@@ -65,18 +51,18 @@ def test_synonyms_that_teach():
         "later": 1.0,
         "slightly-later": pytest.approx(((1.2 + 1.1) / 2 + 1.3) / 2),  # of a seed at both sizes, and one at one
     }
-    assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
+    assert set(verdicts_of(synonym.STUDY, seen).values()) == {"agrees at small scale"}
 
 
 def test_synonyms_that_do_not():
-    seen = Seen(
+    seen = synonym.Seen(
         arm((1000, 4000), [[0.5, 0.6], [0.9, 0.9]], [[1.0, 1.0], [1.0, 1.0]]),
         arm((1000, 4000), [[0.2, 0.2], [0.8, 0.6]], [[1.0, 1.0], [0.95, 1.0]]),
         sizes=(1000, 4000),
         unseen=torch.tensor([[100.0, 150.0], [100.0, 400.0]]),
         twins=torch.tensor([[200.0, 100.0], [100.0, 100.0]]),
     )
-    assert values_of(STUDY, seen) == {
+    assert values_of(synonym.STUDY, seen) == {
         "enough-data": pytest.approx(0.9),
         "little-data": pytest.approx(0.55),
         "plain-fails": pytest.approx(0.7),
@@ -84,32 +70,26 @@ def test_synonyms_that_do_not():
         "later": 0.5,  # at the same step is not later
         "slightly-later": pytest.approx((0.5 + 1.5 + 1 + 4) / 4),
     }
-    assert set(verdicts_of(STUDY, seen).values()) == {"differs at small scale"}
+    assert set(verdicts_of(synonym.STUDY, seen).values()) == {"differs at small scale"}
 
 
-def test_a_seed_is_one_unit_of_both_sizes():
+def test_a_seed_is_one_unit_of_both_sizes_and_what_is_never_learned_is_not_judged():
     one = arm((1000,), [[0.1, 0.2]], [[1.0, 1.0]])
     unseen, twins = [[120.0, 90.0], [220.0, NEVER]], [[100.0, 100.0], [200.0, NEVER]]
-    found = results_of(STUDY, Seen(one, one, (3000, 4000), torch.tensor(unseen), torch.tensor(twins)))
+    found = results_of(synonym.STUDY, synonym.Seen(one, one, (3000, 4000), torch.tensor(unseen), torch.tensor(twins)))
     assert found["later"].units == (1.0, 0.0)
     assert found["later"].value == 0.5  # and not two of three runs
     assert found["slightly-later"].units == pytest.approx((1.15, 0.9))
-
-
-def test_what_is_never_learned_is_not_judged():
     one = arm((1000,), [[0.1, 0.2]], [[0.5, 0.5]])
     never = torch.full((1, 2), NEVER)
-    found = values_of(STUDY, Seen(one, one, (1000,), never, twins=torch.tensor([[10.0, 20.0]])))
+    found = values_of(synonym.STUDY, synonym.Seen(one, one, (1000,), never, twins=torch.tensor([[10.0, 20.0]])))
     unknown = [name for name, value in found.items() if value is None]
     assert unknown == ["little-data", "plain-fails", "later", "slightly-later"]
-
-
-def test_two_runs_say_nothing_about_an_order():
     one = arm((1000,), [[0.1, 0.2]], [[1.0, 1.0]])
-    two = Seen(one, one, (1000,), torch.tensor([[20.0, 30.0]]), torch.tensor([[10.0, 20.0]]))
-    assert values_of(STUDY, two)["later"] is None and values_of(STUDY, two)["slightly-later"] is None
-    three = Seen(one, one, (1000,), torch.tensor([[20.0, 30.0, 20.0]]), torch.tensor([[10.0, 20.0, 20.0]]))
-    assert values_of(STUDY, three)["later"] == pytest.approx(2 / 3)
+    two = synonym.Seen(one, one, (1000,), torch.tensor([[20.0, 30.0]]), torch.tensor([[10.0, 20.0]]))
+    assert values_of(synonym.STUDY, two)["later"] is None and values_of(synonym.STUDY, two)["slightly-later"] is None
+    three = synonym.Seen(one, one, (1000,), torch.tensor([[20.0, 30.0, 20.0]]), torch.tensor([[10.0, 20.0, 20.0]]))
+    assert values_of(synonym.STUDY, three)["later"] == pytest.approx(2 / 3)
 
 
 STEPS = [0, 100, 200]
@@ -120,32 +100,38 @@ def run(experiment, on_task, pairs):
     accuracy, other = ("accuracy", "none"), [[0.33] * 3] * 2
     ends = [[0.0, 0.0, one] for one in on_task]
     # without synonyms there is no pair with 3
-    groups = {(DATA, *accuracy, pair): pairs[pair] for pair in TWINS if pair in pairs}
-    groups |= {(TASK, *accuracy, pair): pairs[pair] for pair in UNSEEN if pair in pairs}
-    values = {(TASK, "accuracy"): ends, (DATA, "accuracy"): [[0, 0, 0.96]] * 2, (TRAIN, "accuracy"): [[0, 0, 1]] * 2}
-    return HandMadeRun(experiment, STEPS, {**values, (TASK, "loss"): other, (DATA, *accuracy, "1,2"): other, **groups})
+    groups = {(synonym.DATA, *accuracy, pair): pairs[pair] for pair in synonym.TWINS if pair in pairs}
+    groups |= {(synonym.TASK, *accuracy, pair): pairs[pair] for pair in synonym.UNSEEN if pair in pairs}
+    values = {
+        (synonym.TASK, "accuracy"): ends,
+        (synonym.DATA, "accuracy"): [[0, 0, 0.96]] * 2,
+        (synonym.TRAIN, "accuracy"): [[0, 0, 1]] * 2,
+    }
+    return HandMadeRun(
+        experiment, STEPS, {**values, (synonym.TASK, "loss"): other, (synonym.DATA, *accuracy, "1,2"): other, **groups}
+    )
 
 
 def test_arms_pairs_and_splits_are_read_in_their_order():
     setting = replace(
-        QUICK,
-        synonyms=tuple(replace(one, seeds=2) for one in QUICK.synonyms),
-        plain=tuple(replace(one, seeds=2) for one in QUICK.plain),
+        synonym.QUICK,
+        synonyms=tuple(replace(one, seeds=2) for one in synonym.QUICK.synonyms),
+        plain=tuple(replace(one, seeds=2) for one in synonym.QUICK.plain),
     )
     early, late = [[0, 0.9, 1], [0, 0.8, 1]], [[0, 0, 0.9], [0, 0.4, 0.6]]
     pairs = {
-        TWINS[0]: early,
-        TWINS[1]: [[0, 0.9, 1], [0, 1, 1]],  # the mean is 0.9 at 100 for both members
-        UNSEEN[0]: late,
-        UNSEEN[1]: [[0, 0, 0.9], [0, 0.4, 0.6]],  # at 200, and never
+        synonym.TWINS[0]: early,
+        synonym.TWINS[1]: [[0, 0.9, 1], [0, 1, 1]],  # the mean is 0.9 at 100 for both members
+        synonym.UNSEEN[0]: late,
+        synonym.UNSEEN[1]: [[0, 0, 0.9], [0, 0.4, 0.6]],  # at 200, and never
     }
     scores = [[0.1, 0.2], [0.5, 0.6], [0.97, 0.99], [0.3, 0.3], [0.4, 0.2]]
-    runs = [run(one, score, pairs) for one, score in zip(experiments(setting), scores, strict=True)]
-    seen = see(runs, setting)
+    runs = [run(one, score, pairs) for one, score in zip(synonym.experiments(setting), scores, strict=True)]
+    seen = synonym.see(runs, setting)
     for found, expected in ((seen.synonyms, scores[:3]), (seen.plain, scores[3:])):
-        torch.testing.assert_close(found.accuracy[TASK], torch.tensor(expected))
-        assert found.accuracy[DATA].unique().tolist() == pytest.approx([0.96])
-        assert found.accuracy[TRAIN].unique().tolist() == [1]
+        torch.testing.assert_close(found.accuracy[synonym.TASK], torch.tensor(expected))
+        assert found.accuracy[synonym.DATA].unique().tolist() == pytest.approx([0.96])
+        assert found.accuracy[synonym.TRAIN].unique().tolist() == [1]
     assert (seen.synonyms.sizes, seen.plain.sizes, seen.sizes) == ((1000, 4000, 10_000), (4000, 10_000), (4000, 10_000))
     torch.testing.assert_close(seen.twins, torch.tensor([[100.0, 100.0]] * 2, dtype=torch.float64))
     torch.testing.assert_close(seen.unseen, torch.tensor([[200.0, NEVER]] * 2).double(), equal_nan=True)

@@ -5,15 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.papers.anchor.two_distances import (
-    DISTANCES,
-    QUICK,
-    STUDY,
-    Heads,
-    experiments,
-    see,
-    unrest,
-)
+from anchorlab.papers.anchor.two_distances import DISTANCES, QUICK, STUDY, Heads, experiments, see, unrest
 from anchorlab.tasks import task
 from tests.papers.hand_made_outputs import hand_made_ensemble
 from tests.papers.hand_made_runs import results_of, run_ending, values_of, verdicts_of
@@ -27,15 +19,12 @@ def shifting(length: int, by: int) -> torch.Tensor:
     return pattern
 
 
-def test_unrest_by_hand():
+def test_unrest_by_hand_and_the_distances_of_the_task():
     # Two sequences; the second row goes to either position in turn: its mean is half and half, half away from both.
     pattern = torch.zeros(1, 2, 1, 2, 2)
     pattern[0, :, 0, 0, 0] = 1
     pattern[0, 0, 0, 1, 0] = pattern[0, 1, 0, 1, 1] = 1
     assert unrest(pattern).tolist() == [[pytest.approx(0.5)]]
-
-
-def test_the_distances_are_those_of_the_task():
     batch = task("anchor/two-distances").sample("train", 200, seed=0)
     apart = batch.latents["key_positions"][:, 0] - batch.latents["anchor_positions"][:, 0]
     for rule, distance in DISTANCES.items():
@@ -54,16 +43,14 @@ GOOD = Heads(
 )
 
 
-def test_values_of_heads_made_by_hand():
+def test_values_of_heads_made_by_hand_are_judged_where_they_learned():
     assert values_of(STUDY, GOOD) == {
-        "learned": pytest.approx(0.9575),
-        "two-shifts": 1.0,
-        "shift-mass": pytest.approx(0.625),
-        "stable": pytest.approx(0.125),
-        "near-source": 0.875,
-        "far-source": 1.0,
-    }
+        "learned": pytest.approx(0.9575), "two-shifts": 1.0, "shift-mass": pytest.approx(0.625),
+        "stable": pytest.approx(0.125), "near-source": 0.875, "far-source": 1.0,
+    }  # fmt: skip
     assert set(verdicts_of(STUDY, GOOD).values()) == {"agrees at small scale"}
+    values = values_of(STUDY, replace(GOOD, accuracy=torch.full((4,), 0.89)))
+    assert [name for name, value in values.items() if value is not None] == ["learned"]
 
 
 def test_values_of_heads_that_do_something_else():
@@ -79,23 +66,14 @@ def test_values_of_heads_that_do_something_else():
         },
     )
     assert values_of(STUDY, other) == {
-        "learned": pytest.approx(0.8125),
-        "two-shifts": pytest.approx(1 / 3),
-        "shift-mass": pytest.approx(0.4),
-        "stable": pytest.approx(0.3),
-        "near-source": pytest.approx(1 / 6),
-        "far-source": pytest.approx(1 / 6),
-    }
+        "learned": pytest.approx(0.8125), "two-shifts": pytest.approx(1 / 3), "shift-mass": pytest.approx(0.4),
+        "stable": pytest.approx(0.3), "near-source": pytest.approx(1 / 6), "far-source": pytest.approx(1 / 6),
+    }  # fmt: skip
     assert set(verdicts_of(STUDY, other).values()) == {"differs at small scale"}
     found = results_of(STUDY, other)  # two heads of one seed are one unit
     assert found["near-source"].units == (0.5, 0.0, 0.0)
     assert found["shift-mass"].units == pytest.approx((0.3, 0.3, 0.6))
     assert found["two-shifts"].interval == pytest.approx((1 - 0.975 ** (1 / 3), 0.906), abs=1e-3)  # binomial: 1 of 3
-
-
-def test_what_did_not_learn_is_not_judged():
-    values = values_of(STUDY, replace(GOOD, accuracy=torch.full((4,), 0.89)))
-    assert [name for name, value in values.items() if value is not None] == ["learned"]
 
 
 def attention(inputs):

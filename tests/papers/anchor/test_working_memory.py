@@ -5,18 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.papers.anchor.working_memory import (
-    ADDS,
-    FIRST,
-    QUICK,
-    SECOND,
-    STUDY,
-    around,
-    experiments,
-    first_stretch,
-    read,
-    see,
-)
+from anchorlab.papers.anchor import working_memory
 from anchorlab.tasks import Batch, task
 from tests.papers.hand_made_outputs import hand_made_ensemble
 from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
@@ -43,23 +32,20 @@ WAVERS = [[9, 9, 31, 29, 31, 31, 29, 29], [9, 9, 7, 7, 7, 40, 40, 40], [9, 71, 7
 
 
 def seen(outputs, accuracy):
-    return read(torch.tensor(outputs), BATCH, torch.tensor(accuracy))
+    return working_memory.read(torch.tensor(outputs), BATCH, torch.tensor(accuracy))
 
 
 def share(where, of):
     return where[:, of].float().mean(dim=1)
 
 
-def test_the_anchors_and_the_hand_made_sequences_are_of_the_task():
+def test_the_anchors_and_the_papers_three_examples_are_of_the_task():
     of = task("anchor/working-memory", length=8)
     assert of.oracle(INPUTS).answers.tolist() == ANSWERS.tolist()
-    assert (of.placement.choices["A"], of.placement.choices["B"]) == (FIRST, SECOND)
+    assert (of.placement.choices["A"], of.placement.choices["B"]) == (working_memory.FIRST, working_memory.SECOND)
     keys = torch.arange(30, 40)
-    for anchor, added in ADDS.items():
+    for anchor, added in working_memory.ADDS.items():
         assert of.operations[anchor](keys.numpy()).tolist() == (keys + added).tolist()
-
-
-def test_the_papers_three_examples_are_answered_as_printed():
     printed = {
         "43 67 99 90 63 46 2 94 23 21 50 54 69 55 64 56 32 4 89 94": 45,
         "70 61 92 27 78 66 43 63 33 36 85 62 50 1 59 32 79 79 4 33": 48,
@@ -69,23 +55,29 @@ def test_the_papers_three_examples_are_answered_as_printed():
     assert task("anchor/working-memory").oracle(inputs).answers[:, 0].tolist() == list(printed.values())
 
 
-def test_the_first_stretch_ends_before_the_second_anchor():
-    assert first_stretch(BATCH, 1)[:2].int().tolist() == [[0, 0, 1, 1, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0, 0]]
-    assert first_stretch(BATCH, 3).sum(dim=1).tolist() == [3, 0, 4]
+def test_the_first_stretch_and_values_aligned_at_the_second_anchor():
+    assert working_memory.first_stretch(BATCH, 1)[:2].int().tolist() == [
+        [0, 0, 1, 1, 1, 0, 0, 0],
+        [0, 1, 0, 0, 0, 0, 0, 0],
+    ]
+    assert working_memory.first_stretch(BATCH, 3).sum(dim=1).tolist() == [3, 0, 4]
+    values = torch.tensor([[[1, 1, 0, 1, 0, 1, 0, 1], [1, 0, 1, 0, 0, 1, 1, 1], [1] * 8]]).bool()
+    means = working_memory.around(values, BATCH, torch.tensor([[True, True, False]]), 3)
+    # Before: the first sequence from its first anchor on, the second at one place alone.
+    torch.testing.assert_close(means, torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0, 0.5, 1.0]]))
+    nothing = working_memory.around(values, BATCH, torch.tensor([[False, True, False]]), 3)
+    assert nothing.isnan().tolist() == [[True, True, False, False, False, False, False]]
 
 
-def test_a_model_that_holds_the_intermediate_result_and_then_the_answer():
+def test_members_that_hold_the_result_another_value_or_waver():
     held = seen([HOLDS], [1.0])
     assert held.common.tolist() == [1.0] and held.whole.tolist() == [1.0]
     assert held.constants.tolist() == [[0, 1]] and share(held.moved, held.stretch).tolist() == [1.0]
     assert held.answered().tolist() == [1.0]
-    assert values_of(STUDY, held) == dict.fromkeys(
+    assert values_of(working_memory.STUDY, held) == dict.fromkeys(
         ("learns", "one-value", "function-of-key", "own-operation", "answer-kept"), 1.0
     )
-    assert set(verdicts_of(STUDY, held).values()) == {"agrees at small scale"}
-
-
-def test_members_that_hold_another_value_or_waver():
+    assert set(verdicts_of(working_memory.STUDY, held).values()) == {"agrees at small scale"}
     held = seen([OTHER, WAVERS], [0.92, 1.0])
     # The second sequence's stretch, of a single position, is too short to count.
     torch.testing.assert_close(held.common, torch.tensor([1.0, 5 / 7]))
@@ -94,22 +86,16 @@ def test_members_that_hold_another_value_or_waver():
     torch.testing.assert_close(share(held.moved, held.stretch), torch.tensor([1.0, 5 / 7]))
     torch.testing.assert_close(share(held.possible, held.stretch), torch.tensor([4 / 7, 4 / 7]))
     torch.testing.assert_close(held.answered(), torch.tensor([1.0, 8 / 12]))  # of 3, 6 and 3 positions
-    assert values_of(STUDY, held) == {
-        "learns": pytest.approx(0.96),
-        "one-value": pytest.approx(6 / 7),
-        "function-of-key": pytest.approx(6 / 7),
-        "own-operation": 0.5,
-        "answer-kept": pytest.approx(10 / 12),
-    }
-    assert verdicts_of(STUDY, held) == {"learns": "agrees at small scale"} | dict.fromkeys(
+    assert values_of(working_memory.STUDY, held) == {
+        "learns": pytest.approx(0.96), "one-value": pytest.approx(6 / 7), "function-of-key": pytest.approx(6 / 7),
+        "own-operation": 0.5, "answer-kept": pytest.approx(10 / 12),
+    }  # fmt: skip
+    assert verdicts_of(working_memory.STUDY, held) == {"learns": "agrees at small scale"} | dict.fromkeys(
         ("one-value", "function-of-key", "own-operation", "answer-kept"), "differs at small scale"
     )
-
-
-def test_only_members_that_learned_are_judged():
-    one = values_of(STUDY, seen([HOLDS, WAVERS], [0.9, 0.89]))
+    one = values_of(working_memory.STUDY, seen([HOLDS, WAVERS], [0.9, 0.89]))
     assert (one["one-value"], one["function-of-key"], one["own-operation"], one["answer-kept"]) == (1, 1, 1, 1)
-    none = values_of(STUDY, seen([HOLDS, WAVERS], [0.8, 0.5]))
+    none = values_of(working_memory.STUDY, seen([HOLDS, WAVERS], [0.8, 0.5]))
     assert none == {"learns": pytest.approx(0.65)} | dict.fromkeys(
         ("one-value", "function-of-key", "own-operation", "answer-kept")
     )
@@ -126,15 +112,15 @@ def holding(inputs):
 
 
 def test_outputs_and_accuracy_are_read_from_the_test_split():
-    (experiment,) = experiments(replace(QUICK, seeds=2))
+    (experiment,) = working_memory.experiments(replace(working_memory.QUICK, seeds=2))
     ensemble = hand_made_ensemble([holding, lambda inputs: inputs])
-    read_off = see(run_ending(experiment, (0.97, 0.6), (0.1, 1.0), {1800: ensemble}))
+    read_off = working_memory.see(run_ending(experiment, (0.97, 0.6), (0.1, 1.0), {1800: ensemble}))
     assert read_off.batch.split == "test"
     assert read_off.accuracy.tolist() == pytest.approx([0.97, 0.6])
     assert read_off.learned.tolist() == [True, False]
     assert read_off.common[0] == 1 and read_off.common[1] < 0.5
     assert read_off.constants[0].tolist() == [0, 1]
-    assert read_off.answered()[0] == 1 and values_of(STUDY, read_off)["function-of-key"] == 1
+    assert read_off.answered()[0] == 1 and values_of(working_memory.STUDY, read_off)["function-of-key"] == 1
 
 
 def test_the_intermediate_result_and_the_answer_are_drawn_where_they_differ():
@@ -146,19 +132,12 @@ def test_the_intermediate_result_and_the_answer_are_drawn_where_they_differ():
     first, second = (batch.latents["anchor_positions"][:, [place]] for place in (0, 1))
     guessed = holding(batch.inputs).gather(1, first) - 2
     early = torch.where((position >= first) & (position < second), guessed, answers)
-    read_off = read(torch.stack([early, holding(batch.inputs)]), batch, torch.tensor([1.0, 1.0]))
+    read_off = working_memory.read(torch.stack([early, holding(batch.inputs)]), batch, torch.tensor([1.0, 1.0]))
     assert read_off.constants.tolist() == [[-2, -1], [0, 1]]
     with_anchor_3 = batch.latents["anchors"][:, 1] == 3
     assert read_off.changing.tolist() == [with_anchor_3.tolist(), (~with_anchor_3).tolist()]
-    moved, answered = (around(one, batch, read_off.changing, 2) for one in (read_off.moved, read_off.right))
+    moved, answered = (
+        working_memory.around(one, batch, read_off.changing, 2) for one in (read_off.moved, read_off.right)
+    )
     assert moved.tolist() == [[1.0, 1.0, 0.0, 0.0, 0.0]] * 2
     assert answered.tolist() == [[0.0, 0.0, 1.0, 1.0, 1.0]] * 2
-
-
-def test_values_are_aligned_at_the_second_anchor():
-    values = torch.tensor([[[1, 1, 0, 1, 0, 1, 0, 1], [1, 0, 1, 0, 0, 1, 1, 1], [1] * 8]]).bool()
-    means = around(values, BATCH, torch.tensor([[True, True, False]]), 3)
-    # Before: the first sequence from its first anchor on, the second at one place alone.
-    torch.testing.assert_close(means, torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0, 0.5, 1.0]]))
-    nothing = around(values, BATCH, torch.tensor([[False, True, False]]), 3)
-    assert nothing.isnan().tolist() == [[True, True, False, False, False, False, False]]

@@ -24,49 +24,39 @@ def found(*several, uniform, layers=8):
     return Found(models, uniform, steps=2, layers=layers)  # three heads are the least for two steps
 
 
-def test_values_of_circuits_written_by_hand():
+def test_values_of_circuits_written_by_hand_good_and_poor():
     large = replace(LARGE, rest_loss=0.91)
     seen = found(large, replace(GOOD, model_loss=0.001, rest_loss=0.91), uniform=(0.05, 0.09))
     assert values_of(STUDY, seen) == {
-        "solved": 0.001,
-        "suffices": 1.0,
-        "few-do-all": pytest.approx(0.905 / 0.995),
-        "needed": pytest.approx(0.3 / 0.02),
-        "needed-as-printed": pytest.approx(0.2),
-        "first-is-indirect": pytest.approx(0.07),
-        "first-joins-pair": 1.0,
-        "few-heads": pytest.approx((4 / 8 + 1 / 4) / 2),
-        "more-than-least": 0.0,
-        "differ": 1.0,
-    }
+        "solved": 0.001, "suffices": 1.0, "few-do-all": pytest.approx(0.905 / 0.995),
+        "needed": pytest.approx(0.3 / 0.02), "needed-as-printed": pytest.approx(0.2),
+        "first-is-indirect": pytest.approx(0.07), "first-joins-pair": 1.0,
+        "few-heads": pytest.approx((4 / 8 + 1 / 4) / 2), "more-than-least": 0.0, "differ": 1.0,
+    }  # fmt: skip
     one = found(large, uniform=(0.09,))
     assert {"few-heads": 0.5, "more-than-least": 1.0}.items() <= values_of(STUDY, one).items()
-
-
-def test_values_of_circuits_that_are_poor():
     seen = found(GOOD, POOR, POOR, replace(POOR, model_loss=0.5), uniform=(0.1, 0.2, 0.3, 9.0))
     assert values_of(STUDY, seen) == {
-        "solved": 0.002,
-        "suffices": 1.0,
-        "few-do-all": pytest.approx(0.895 / 0.995),
-        "needed": pytest.approx(0.1 / 0.04),
-        "needed-as-printed": pytest.approx(0.05),
-        "first-is-indirect": pytest.approx(0.2),
-        "first-joins-pair": pytest.approx(1 / 3),
-        "few-heads": pytest.approx(1 / 12),
-        "more-than-least": 0.0,
-        "differ": pytest.approx(2 / 3),
-    }
+        "solved": 0.002, "suffices": 1.0, "few-do-all": pytest.approx(0.895 / 0.995),
+        "needed": pytest.approx(0.1 / 0.04), "needed-as-printed": pytest.approx(0.05),
+        "first-is-indirect": pytest.approx(0.2), "first-joins-pair": pytest.approx(1 / 3),
+        "few-heads": pytest.approx(1 / 12), "more-than-least": 0.0, "differ": pytest.approx(2 / 3),
+    }  # fmt: skip
     alike = values_of(STUDY, found(POOR, POOR, replace(POOR, loss=0.06), uniform=(0, 0, 0)))
     assert (alike["suffices"], alike["differ"]) == (pytest.approx(2 / 3), 0.0)
 
 
-def test_a_model_is_one_unit_however_many_pairs_it_is_in():
+def test_a_model_is_one_unit_and_circuits_differ_by_what_their_later_heads_do():
     seen = results_of(STUDY, found(GOOD, POOR, POOR, replace(POOR, model_loss=0.5), uniform=(0.1, 0.2, 0.3, 9.0)))
     assert seen["differ"].units == (1.0, 0.5, 0.5)
     assert seen["suffices"].units == (1.0, 1.0, 1.0)
     assert seen["suffices"].interval == pytest.approx((0.025 ** (1 / 3), 1.0))  # exact binomial: 3 of 3
     assert seen["solved"].units == (0.005, 0.002, 0.002, 0.5)
+    moved = circuit(path(1, FIRST), path(2, FIRST), path(3, SECOND))
+    swapped = circuit(path(0, JOIN), path(1, SECOND), path(3, FIRST))
+    assert later_rules(GOOD, 2) == later_rules(moved, 2)
+    assert later_rules(GOOD, 2) != later_rules(swapped, 2)
+    assert joining(2) == {JOIN, AttentionRule("x2 of pair 2", "x1 of pair 2")}
 
 
 def test_models_that_do_not_solve_it_or_keep_attention_are_left_out():
@@ -87,9 +77,7 @@ def test_models_that_do_not_solve_it_or_keep_attention_are_left_out():
 def test_one_seed_of_the_papers_setting_with_a_loss_above_the_papers():
     """At 0.03 it follows the chains. The claims about losses, of models below 0.01, have no value; the others have."""
     one = replace(LARGE, model_loss=0.03, live_loss=0.04, rest_loss=0.98)
-    judged = {
-        result.claim.id.rpartition("/")[2]: result for result in STUDY.judge(found(one, uniform=(0.09,)), "paper")
-    }
+    judged = {it.claim.id.rpartition("/")[2]: it for it in STUDY.judge(found(one, uniform=(0.09,)), "paper")}
     assert {name: result.value for name, result in judged.items()} == {
         "solved": 0.03,
         "suffices": None,
@@ -112,20 +100,18 @@ def test_one_seed_of_the_papers_setting_with_a_loss_above_the_papers():
     assert {name for name, value in lost.items() if value is not None} == {"solved"}
 
 
-def test_heads_that_no_rule_explains_are_in_use():
-    """Five of eight heads: four with a path, of which one keeps its own attention, and one more that does."""
+def test_heads_without_rules_are_in_use_and_the_first_useful_ones_only_join_pairs():
+    # five of eight heads: four with a path, of which one keeps its own attention, and one more that does
     kept = replace(LARGE, explanations={**LARGE.explanations, (2, 0): None, (6, 0): None})
     values = values_of(STUDY, found(kept, uniform=(0.09,)))
     assert (values["few-heads"], values["more-than-least"]) == (3 / 8, 2.0)
     assert (values["suffices"], values["few-do-all"], values["first-joins-pair"]) == (0.0, None, None)
-
-
-def test_circuits_differ_by_what_their_later_heads_do_and_not_by_layers():
-    moved = circuit(path(1, FIRST), path(2, FIRST), path(3, SECOND))
-    swapped = circuit(path(0, JOIN), path(1, SECOND), path(3, FIRST))
-    assert later_rules(GOOD, 2) == later_rules(moved, 2)
-    assert later_rules(GOOD, 2) != later_rules(swapped, 2)
-    assert joining(2) == {JOIN, AttentionRule("x2 of pair 2", "x1 of pair 2")}
+    # they are the only ones that may be missed little
+    two = circuit(path(0, JOIN, cut=0.2), path(1, JOIN, cut=0.2), path(2, FIRST), path(3, JOIN, cut=0.5))
+    assert first_useful(two, 2) == [(0, 0), (1, 0)]
+    assert first_useful(POOR, 2) == [(0, 0)]
+    values = values_of(STUDY, found(two, uniform=(0.07,)))
+    assert values["needed-as-printed"] == pytest.approx(0.25)  # not 0.1, of the first two
 
 
 def test_heads_that_keep_every_query_at_its_own_place_are_idle():
@@ -141,15 +127,6 @@ def test_heads_that_keep_every_query_at_its_own_place_are_idle():
     values = values_of(STUDY, found(idle, uniform=(0.07,)))
     assert (values["few-heads"], values["first-joins-pair"], values["more-than-least"]) == (5 / 8, 1.0, 0.0)
     assert values["needed"] == pytest.approx(0.6 / 0.02)
-
-
-def test_first_useful_heads_are_those_that_only_join_pairs():
-    """They are the only ones that may be missed little."""
-    two = circuit(path(0, JOIN, cut=0.2), path(1, JOIN, cut=0.2), path(2, FIRST), path(3, JOIN, cut=0.5))
-    assert first_useful(two, 2) == [(0, 0), (1, 0)]
-    assert first_useful(POOR, 2) == [(0, 0)]
-    values = values_of(STUDY, found(two, uniform=(0.07,)))
-    assert values["needed-as-printed"] == pytest.approx(0.25)  # not 0.1, of the first two
 
 
 def test_the_first_heads_of_each_circuit_is_made_uniform(monkeypatch):

@@ -1,15 +1,18 @@
-"""What depth buys, on losses and runs made by hand."""
+"""What depth buys, on losses and runs made by hand, and the layers that information needs on short chains."""
 
 from dataclasses import replace
 from math import inf
 
+import numpy as np
 import pytest
 import torch
 from torch import tensor
 
+from anchorlab.papers.retrieval import information_flow
 from anchorlab.papers.retrieval.depth import STUDY, Losses, Setting, analyse, experiments, see
 from anchorlab.papers.retrieval.settings import least_layers_of, quick
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of
+from anchorlab.studies import study
+from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
 
 STEPS = (0, 100, 200)
 
@@ -105,13 +108,10 @@ def test_what_is_not_retrieved_with_the_curriculum_is_not_judged_without_it():
     assert values_of(STUDY, replace(nothing, partial=torch.ones(2, 2, 3)))["later-is-harder"] is None
 
 
-def test_what_half_of_the_models_of_a_depth_retrieve_is_not_known_to_be_learnable():
+def test_what_half_of_the_models_retrieve_is_not_learnable_and_any_depth_may_be_best():
     partial = SEEN.partial.clone()
     partial[1, 1, 2] = 0.6
     assert values_of(STUDY, replace(SEEN, partial=partial))["least-layers"] is None
-
-
-def test_the_second_step_may_be_retrieved_best_by_any_depth():
     turned = replace(SEEN, partial=SEEN.partial.flip(0))
     assert values_of(STUDY, turned)["second-step-retrieved"] == pytest.approx(0.325)
 
@@ -176,3 +176,69 @@ def test_figures_and_table_by_depth():
     assert found.tables[0].columns == ("layers", "with curriculum", "without", "x_1", "x_2", "x_3")
     assert found.tables[1].rows[0] == ("x_1", 2, None, None)
     assert found.tables[0].rows[1] == (5, pytest.approx(0.2), pytest.approx(0.4), 2, 3, 4)
+
+
+# up to D = 9: 4D + 1 passes 9 at D = 3 and 27 at D = 7
+FREE = [2] * 2 + [3] * 4 + [4] * 3
+
+
+# D = 1 without a layer and after one: three positions, of which the query comes last to know all four pieces
+HELD = np.array([[[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]], [[1, 1, 1, 0], [1, 1, 1, 1], [0, 1, 1, 1]]], dtype=bool)
+
+
+def flows(free=FREE, causal=(5,) * 9, one_head=(2, 2, 3) + (4,) * 6, held=HELD):
+    simulated = {name: np.array([9] * 9) for name in information_flow.FLOWS}  # what must not be read
+    simulated |= {"no mask": np.array(free), "causal mask": np.array(causal)}
+    simulated["causal mask, one head"] = np.array(one_head)
+    return information_flow.Depths(9, [HELD, held], simulated, simulated)
+
+
+def test_values_of_flows_inside_and_outside_the_bands():
+    assert values_of(information_flow.STUDY, flows()) == {
+        "bound": pytest.approx(3 - np.log(12) / np.log(3)),  # at D = 6, the largest with three layers
+        "length-at-most": 1.0,  # two pieces, then four
+        "factor-three": 1.0,
+        "mask": 1.0,
+        "three-for-three": 3.0,
+    }
+    assert set(verdicts_of(information_flow.STUDY, flows()).values()) == {"reproduced"}
+    assert information_flow.STUDY.claims[0](flows()).spread == "all D to 9"
+    flow = study("retrieval/information-flow")
+    lengths = {name: profile.setting.most_steps for name, profile in flow.profiles.items()}
+    assert lengths == {"quick": 2000, "paper": 10_000, "smoke": 30}
+    assert not flow.experiments_of("quick")
+    early = HELD.copy()
+    early[0, 0] = True, True, True, False
+    wrong = flows([0, 2, 2, 3, 3, 3, 4, 4, 4], [1] * 8 + [4], [2, 3, 4] + [4] * 6, held=early)
+    assert values_of(information_flow.STUDY, wrong) == {
+        "bound": pytest.approx(-np.log(2) / np.log(3)),
+        "length-at-most": 1.5,  # three pieces before the first layer
+        "factor-three": pytest.approx(1 / 3),  # D = 2 alone: 2 is no 0 + 1, and 4 no 2 + 1
+        "mask": 0.0,
+        "three-for-three": 4.0,
+    }
+    assert set(verdicts_of(information_flow.STUDY, wrong).values()) == {"contradicted"}
+
+
+def test_a_short_study():
+    """Up to D = 30: 4D + 1 passes 9 at D = 3 and 27 at D = 7, 81 at D = 21; 2D passes 3 at 2, 9 at 5, 27 at 14."""
+    found = information_flow.analyse([], information_flow.Setting(30))
+    least = [2] * 2 + [3] * 4 + [4] * 14 + [5] * 10
+    bound = [1] * 1 + [2] * 3 + [3] * 9 + [4] * 17
+    values = values_of(information_flow.STUDY, found.seen)
+    assert values["bound"] > 0 and values["factor-three"] == 1 and values["three-for-three"] == 3
+    assert values["mask"] == 1  # 2D + 1 = 61 passes 32: six layers with a mask
+    theorem, free, *_ = found.tables[0].rows
+    assert free[3] == sum(one == two for one, two in zip(least, bound, strict=True)) / 30
+    assert theorem[4:] == tuple(bound[one - 1] for one in (1, 2, 3, 4, 5, 10))
+    assert free[4:] == tuple(least[one - 1] for one in (1, 2, 3, 4, 5, 10))
+    assert all(row[2] == 1 for row in found.tables[0].rows)
+    shared, layers = found.figures
+    assert layers.lines[0].label == "Theorem 1"
+    assert layers.lines[0].x == (1, 2, 4, 5, 13, 14, 30)
+    assert layers.lines[0].mean == (1, 2, 2, 3, 3, 4, 4)
+    (drawn,) = shared.maps[0]
+    assert drawn.row_ticks == ("x₀", "x₀", "x₁", "x₁", "x₂", "x₂", "x₃", "x₃", "x₄", "x₄", "x₅")
+    assert drawn.column_ticks[:4] == ("x₀", "p₁", "x₁", "p₂")
+    assert drawn.values[0] == (0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 3)  # one to the right, then four, then thirteen
+    assert drawn.values[1][:4] == (0, 0, 1, 2)

@@ -43,11 +43,13 @@ def test_values_inside_the_bands():
 
 
 @pytest.mark.slow
-def test_steps_behind_a_gap_do_not_count():
+def test_steps_behind_a_gap_and_depths_where_nothing_is_answered_make_no_difference():
     accuracy = SEEN.accuracy.clone()
     accuracy[2, 2] = 0.85  # six layers have a gap at three
     found = replace(SEEN, accuracy=accuracy)
     assert values_of(STUDY, found) == {"more-layers-further": 2.0}
+    nothing = replace(SEEN, accuracy=torch.full_like(SEEN.accuracy, 0.25))
+    assert values_of(STUDY, nothing) == {"more-layers-further": 0.0}
 
 
 @pytest.mark.slow
@@ -59,12 +61,6 @@ def test_a_seed_is_one_unit_of_all_depths_and_steps():
     found = results_of(STUDY, replace(SEEN, accuracy=accuracy))
     assert found["more-layers-further"].value == 3.0  # on average four steps are not answered
     assert found["more-layers-further"].units == (3.0, 4.0)
-
-
-@pytest.mark.slow
-def test_where_nothing_is_answered_depth_makes_no_difference():
-    nothing = replace(SEEN, accuracy=torch.full_like(SEEN.accuracy, 0.25))
-    assert values_of(STUDY, nothing) == {"more-layers-further": 0.0}
 
 
 class Oracle:
@@ -96,10 +92,7 @@ def test_answers_by_depth_and_steps(monkeypatch):
     torch.testing.assert_close(seen.accuracy[1, 0], tensor([0.3, 0.35]))
     assert [one.tolist() for one in (seen.layers, seen.steps, seen.least)] == [[2, 5], [1, 3, 8], [2, 3, 5]]
     found = analyse(runs, setting)
-    assert [(one.label, one.x) for one in found.figures[0].lines] == [
-        ("2 layers", (1, 3, 8)),
-        ("5 layers", (1, 3, 8)),
-    ]
+    assert [(one.label, one.x) for one in found.figures[0].lines] == [("2 layers", (1, 3, 8)), ("5 layers", (1, 3, 8))]
     assert found.figures[0].lines[1].mean == pytest.approx((0.325, 0.425, 0.525))
     assert found.tables[0].columns == ("steps", "least layers", "2 layers", "5 layers")
     assert found.tables[0].rows[2] == (8, 5, pytest.approx(0.225), pytest.approx(0.525))
@@ -146,7 +139,7 @@ def test_one_question_word_by_word():
     torch.testing.assert_close(found.inputs[0, :, FEATURES:], torch.from_numpy(into.position_vectors))
 
 
-def test_words_are_drawn_anew_in_every_question_and_by_seed():
+def test_words_are_drawn_anew_in_every_question_and_queries_come_in_every_order():
     questions, into = both(1)
     batch = questions.sample("test", 2, seed=0)
     first, again = transcribe(questions, batch, into), transcribe(questions, batch, into)
@@ -154,15 +147,9 @@ def test_words_are_drawn_anew_in_every_question_and_by_seed():
     assert not torch.equal(first.inputs, transcribe(questions, batch, into, seed=1).inputs)
     flat = first.inputs[:, :, :FEATURES].flatten(0, 1)
     assert len(flat.unique(dim=0)) == 2 * 6
-
-
-def test_queries_come_in_every_order():
     questions, into = both(2)
     batch = questions.sample("test", 300, seed=0)
     assert transcribe(questions, batch, into).asked.bincount().tolist() == pytest.approx([100] * 3, abs=35)
-
-
-def test_the_nearest_end_is_the_answer():
     ends = torch.tensor([[[0.0, 0.0], [4.0, 0.0]]] * 3)
     asked, answer = torch.tensor([0, 1, 1]), torch.tensor([0, 1, 1])
     one = Transcribed(torch.zeros(3, 1, 1), asked, ends, answer)
@@ -175,15 +162,11 @@ def test_the_nearest_end_is_the_answer():
 @pytest.mark.parametrize(
     "name, options",
     [
-        ("lives-with", {}),
-        ("equations", {"order": "shuffled"}),
-        ("equations", {"order": "sorted"}),
-        ("equations", {"chains": 4}),
-        ("equations", {"steps": 3}),
-        ("equations", {"distractors": 1}),
+        ("lives-with", {}), ("equations", {"order": "shuffled"}), ("equations", {"order": "sorted"}),
+        ("equations", {"chains": 4}), ("equations", {"steps": 3}), ("equations", {"distractors": 1}),
         ("equations", {"asked_steps": (1, 2)}),
     ],
-)
+)  # fmt: skip
 def test_questions_of_another_form_are_refused(name, options):
     questions = task(f"retrieval/{name}", **{"chains": 3, "steps": 2, **options})
     with pytest.raises(SpecError, match="questions"):

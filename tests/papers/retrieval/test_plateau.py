@@ -78,33 +78,22 @@ def runs():
     return made
 
 
-def test_losses_are_read_with_the_curriculum_first():
+def test_losses_are_read_with_the_curriculum_first_in_table_and_curves():
     asked = [(one.task.asked, one.label) for one in experiments(SETTING)]
     assert asked == [
-        ((1, 2), "2 steps, with curriculum"),
-        ((1, 2, 3), "3 steps, with curriculum"),
-        ((2,), "2 steps, no curriculum"),
-        ((3,), "3 steps, no curriculum"),
-    ]
+        ((1, 2), "2 steps, with curriculum"), ((1, 2, 3), "3 steps, with curriculum"),
+        ((2,), "2 steps, no curriculum"), ((3,), "3 steps, no curriculum"),
+    ]  # fmt: skip
     seen = see(runs())
     torch.testing.assert_close(seen.having, tensor([[0.1, 0.2], [0.3, 0.4]]))
     torch.testing.assert_close(seen.lacking, tensor([[0.5, 0.6], [0.7, 0.8]]))
-
-
-def test_table_and_curves():
     found = analyse(runs(), SETTING)
     two, three, _, alone = found.tables[0].rows
     late, early = 100 + 200 / 3, 200 / 3  # from 1 down to 0.25: a half is two thirds of the way
     assert two == (
-        "2 steps, with curriculum",
-        2,
-        2,
-        pytest.approx(100),
-        pytest.approx((late + early) / 2),
-        "1 of 2",
-        pytest.approx(0.15),
-        pytest.approx(0.1),
-    )
+        "2 steps, with curriculum", 2, 2, pytest.approx(100), pytest.approx((late + early) / 2), "1 of 2",
+        pytest.approx(0.15), pytest.approx(0.1),
+    )  # fmt: skip
     assert three[1:6] == (0, 2, pytest.approx(50), None, None)
     assert alone[1:6] == (0, 2, None, None, None)
     curves = found.figures[0].lines

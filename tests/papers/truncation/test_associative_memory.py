@@ -7,19 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from anchorlab.papers.truncation.associative_memory import (
-    FLOW_ALPHAS,
-    FLOW_INPUTS,
-    FLOW_TIMES,
-    QUICK,
-    STUDY,
-    WIDTHS,
-    Seen,
-    analyse,
-    experiments,
-    many_losses,
-    see,
-)
+from anchorlab.papers.truncation import associative_memory as of
 from anchorlab.studies.claim import judge
 from anchorlab.theory.associative_flow import memory_flow
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
@@ -52,10 +40,10 @@ WIDE, NARROW = [0.001, 0.002, 0.002, 0.002, 0.004], [0.0005, 0.001, 0.004, 0.016
 
 def results(wide, narrow, flows=None, intervals=False):
     """What every claim comes to in the paper's setting, by default on its value alone."""
-    losses = dict(zip(WIDTHS, (wide, narrow), strict=True))
-    flows = flows or {(count, alpha): at_once(count, alpha) for count in FLOW_INPUTS for alpha in FLOW_ALPHAS}
-    seen = Seen(losses, {width: one["rank 2"] for width, one in losses.items()}, flows)
-    found = {one.name: judge(STUDY.claim(one), one(seen), "paper", paper_setting=True) for one in STUDY.claims}
+    losses = dict(zip(of.WIDTHS, (wide, narrow), strict=True))
+    flows = flows or {(count, alpha): at_once(count, alpha) for count in of.FLOW_INPUTS for alpha in of.FLOW_ALPHAS}
+    seen = of.Seen(losses, {width: one["rank 2"] for width, one in losses.items()}, flows)
+    found = {one.name: judge(of.STUDY.claim(one), one(seen), "paper", paper_setting=True) for one in of.STUDY.claims}
     return found if intervals else {name: replace(one, interval=None) for name, one in found.items()}
 
 
@@ -89,7 +77,7 @@ def test_verdicts_by_hand():
 
 
 @pytest.mark.untyped
-def test_a_seed_is_one_unit_of_both_widths():
+def test_units_steadiness_and_the_time_at_which_alpha_decides():
     found = results(made_up(WIDE), made_up(NARROW), intervals=True)
     assert found["rank-two-likely"].units == (1.0, 1.0, 1.0, 1.0, 0.5)
     assert found["rank-two-8"].units == pytest.approx([loss / 0.03 for loss in NARROW])
@@ -97,22 +85,21 @@ def test_a_seed_is_one_unit_of_both_widths():
     assert {name: len(found[name].units) for name in ("full-loss", "rank-three-full")} == dict.fromkeys(
         ("full-loss", "rank-three-full"), 5
     )
-
-
-@pytest.mark.untyped
-def test_steadiness_is_the_ratio_of_logarithmic_quartiles():
     wide, narrow = made_up([0.001, 0.001, 0.002, 0.002, 0.002]), made_up([0.001, 0.001, 0.002, 0.008, 0.008])
     assert results(wide, narrow)["wider-steadier"].value == pytest.approx(1 / 3, rel=1e-5)
     same = results(narrow, narrow)["wider-steadier"]
     assert same.value == pytest.approx(1.0)
     assert "resamplings" in same.detail
+    flows = {(n, alpha): at_once(n, alpha, late=3.0) for n in of.FLOW_INPUTS for alpha in of.FLOW_ALPHAS}
+    found = results(made_up(WIDE), made_up(NARROW), flows)["alpha-decides"]
+    assert (found.value, found.detail) == (0.0, "1 at t = 10000, 0 at t = 1e+09")
 
 
 @pytest.mark.untyped
 def test_the_bands_of_appendix_c_1_iii():
     def with_flows(**changed):
-        flows = {(n, alpha): at_once(n, alpha) for n in FLOW_INPUTS for alpha in FLOW_ALPHAS}
-        flows |= {(128, alpha): at_once(128, alpha, **changed) for alpha in FLOW_ALPHAS}
+        flows = {(n, alpha): at_once(n, alpha) for n in of.FLOW_INPUTS for alpha in of.FLOW_ALPHAS}
+        flows |= {(128, alpha): at_once(128, alpha, **changed) for alpha in of.FLOW_ALPHAS}
         found = results(made_up(WIDE), made_up(NARROW), flows)
         return {name: (found[name].value, found[name].verdict) for name in ("noise-subspace", "alpha-decides")}
 
@@ -124,23 +111,13 @@ def test_the_bands_of_appendix_c_1_iii():
     assert with_flows(late=2.0)["alpha-decides"] == (0.8, no)  # at the early time alpha still decides
 
 
-@pytest.mark.untyped
-def test_the_time_at_which_alpha_decides_is_told():
-    flows = {(n, alpha): at_once(n, alpha, late=3.0) for n in FLOW_INPUTS for alpha in FLOW_ALPHAS}
-    found = results(made_up(WIDE), made_up(NARROW), flows)["alpha-decides"]
-    assert (found.value, found.detail) == (0.0, "1 at t = 10000, 0 at t = 1e+09")
-
-
-def test_late_in_the_flow_no_alpha_leaves_the_noise_the_smallest_singular_value():
-    """In the limit it is (n - 1) / sqrt(n + 1) times the signal's, 7 / 3 for eight inputs, whatever alpha is."""
-    late = {alpha: memory_flow(8, alpha, np.array(FLOW_TIMES)) for alpha in FLOW_ALPHAS}
+def test_many_runs_are_trained_and_no_alpha_leaves_the_noise_the_smallest_value_late():
+    # in the limit it is (n - 1) / sqrt(n + 1) times the signal's, 7 / 3 for eight inputs, whatever alpha is
+    late = {alpha: memory_flow(8, alpha, np.array(of.FLOW_TIMES)) for alpha in of.FLOW_ALPHAS}
     early, last = ([bool(flow.noise_value[at] < flow.signal_value[at]) for flow in late.values()] for at in range(2))
     assert {*early} == {True, False} and {*last} == {False}
-
-
-def test_many_runs_are_drawn_and_trained():
-    """The more steps the lower the loss at rank 2, from about that of a guess among four on."""
-    short, longer = (many_losses(12, replace(QUICK, drawn=20), steps) for steps in (1, 300))
+    # the more steps the lower the loss at rank 2, from about that of a guess among four on
+    short, longer = (of.many_losses(12, replace(of.QUICK, drawn=20), steps) for steps in (1, 300))
     assert len(short) == len(longer) == 20
     assert float(longer.median()) < 0.02 < float(short.median())
 
@@ -148,7 +125,7 @@ def test_many_runs_are_drawn_and_trained():
 def runs():
     """Two widths of three runs, whose losses differ by split, step, edit, width and run."""
     made, steps = [], (1, 100, 300, 1000)
-    for width, experiment in zip((0.0, 0.5), experiments(replace(QUICK, runs=3)), strict=True):
+    for width, experiment in zip((0.0, 0.5), of.experiments(replace(of.QUICK, runs=3)), strict=True):
         values = {}
         for at, edit in enumerate(EDITS):
             lasts = [1 + at + width + run / 100 for run in range(3)]
@@ -162,22 +139,22 @@ def runs():
 
 @pytest.mark.slow
 def test_the_last_losses_of_both_widths_are_read():
-    found = see(runs(), replace(QUICK, steps=2, drawn=5))
+    found = of.see(runs(), replace(of.QUICK, steps=2, drawn=5))
     for at, edit in enumerate(EDITS):
         assert found.losses[12][edit].tolist() == pytest.approx([1 + at, 1.01 + at, 1.02 + at])
         assert found.losses[8][edit].tolist() == pytest.approx([1.5 + at, 1.51 + at, 1.52 + at])
     assert {width: len(many) for width, many in found.many.items()} == {12: 5, 8: 5}
     untrained = [HandMadeRun(one.experiment.untrained(), one._steps, one._values) for one in runs()]
-    start = see(untrained, replace(QUICK, steps=300, drawn=5)).many[12]
-    assert start.tolist() == many_losses(12, replace(QUICK, drawn=5), 0).tolist()
-    assert set(verdicts_of(STUDY, found)) == set(values_of(STUDY, found))
+    start = of.see(untrained, replace(of.QUICK, steps=300, drawn=5)).many[12]
+    assert start.tolist() == of.many_losses(12, replace(of.QUICK, drawn=5), 0).tolist()
+    assert set(verdicts_of(of.STUDY, found)) == set(values_of(of.STUDY, found))
 
 
 def test_figures_and_tables():
-    analysis = analyse(runs(), replace(QUICK, steps=2, drawn=5))
+    analysis = of.analyse(runs(), replace(of.QUICK, steps=2, drawn=5))
     *panels, values = analysis.figures
     assert [figure.title.partition("d = ")[2].split()[0] for figure in panels] == ["12", "8"]
-    assert len(values.maps[0][0].values) == len(FLOW_INPUTS)
+    assert len(values.maps[0][0].values) == len(of.FLOW_INPUTS)
     for figure, width in zip(panels, (0.0, 0.5), strict=True):
         assert [line.label for line in figure.lines] == ["full matrix", "rank 1", "rank 2", "rank 3", "rank 4"]
         for at, line in enumerate(figure.lines):

@@ -101,22 +101,15 @@ def numbers(right, noise, ratio=1.0):
     return Attention(*(torch.full((2,), value) for value in (right, noise, ratio)))
 
 
-def test_each_claim_reads_its_own_checkpoint():
-    """Attention without noise is that before fine-tuning, all other that at the end of either run."""
+def test_each_claim_reads_its_own_checkpoint_of_models_that_attend_to_one_of_both():
+    # attention without noise is that before fine-tuning, all other that at the end of either run
     noisy, tuned = [numbers(0.1, 0.2), numbers(0.6, 0.2)], [numbers(0.3, 0.4, 1.5), numbers(0.45, 0.05)]
     assert values_of(STUDY, Seen(noisy, tuned)) == pytest.approx(
         {
-            "noisy-attends": 0.6,
-            "noisy-avoids": 0.25,
-            "clean-attends": 0.7,
-            "clean-attends-to-both": 1.5,
-            "tuned-attends": 0.45,
-            "tuned-avoids": 0.1,
+            "noisy-attends": 0.6, "noisy-avoids": 0.25, "clean-attends": 0.7, "clean-attends-to-both": 1.5,
+            "tuned-attends": 0.45, "tuned-avoids": 0.1,
         }
-    )
-
-
-def test_models_that_attend_to_neither_are_not_judged_on_both():
+    )  # fmt: skip
     uniform = numbers(0.1, 0.1)
     assert values_of(STUDY, Seen([uniform], [uniform]))["clean-attends-to-both"] is None
 

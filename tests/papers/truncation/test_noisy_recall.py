@@ -1,20 +1,13 @@
-"""What the studies of noisy recall share: their settings, and the numbers they read from runs."""
+"""Studies of noisy recall: what they share, and what each reads from runs made by hand."""
+
+from dataclasses import replace
 
 import pytest
 
-from anchorlab.papers.truncation.noisy_recall import (
-    FIVE,
-    FULL,
-    PAPER,
-    QUICK,
-    SMOKE,
-    WITHOUT_F1,
-    WITHOUT_F2,
-    noisy_and_tuned,
-    truncations,
-)
+from anchorlab.papers.truncation import feedforward_choices, feedforward_noise, noise_first, noisy_recall, stability
 from anchorlab.studies import study
 from anchorlab.tasks import task
+from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 NAMES = ("feedforward-noise", "noise-first", "avoided-noise", "memories", "feedforward-choices")
 
@@ -29,23 +22,30 @@ def test_what_several_studies_ask_for_is_trained_once(profile):
     assert len(every) == 1 + 1 + 1 + 3  # noisy, fine-tuned, five triggers, three other choices of layers
 
 
-def test_the_paper_profile_is_the_papers():
-    experiment = PAPER.experiment()
+def test_the_paper_profile_and_the_triggers_are_the_papers():
+    experiment = noisy_recall.PAPER.experiment()
     law, model, recipe = experiment.task, experiment.model, experiment.recipe
     assert (law.length, law.alpha, law.scored, law.noise, law.width) == (256, 0.5, "last", "appended", 1)
     assert (model.width, model.factored_values) == (256, False)
     assert (recipe.batch, recipe.duration, recipe.optimiser.learning_rate) == (512, 2000, 0.03)
-    assert PAPER.experiment(feed_forward=("none", "none")).model.factored_values
+    assert noisy_recall.PAPER.experiment(feed_forward=("none", "none")).model.factored_values
+    characters = task("recall/noisy")
+    assert [characters.text_of(token) for token in noisy_recall.FIVE] == ["space", "a", "e", "o", "t"]
+    assert (
+        noisy_recall.QUICK.experiment(triggers=noisy_recall.FIVE).task.max_scored
+        == 2 * noisy_recall.QUICK.experiment().task.max_scored
+        == 24
+    )
 
 
 def test_fine_tuning_starts_from_a_training_without_noise():
-    noisy, tuned = noisy_and_tuned(QUICK)
+    noisy, tuned = noisy_recall.noisy_and_tuned(noisy_recall.QUICK)
     assert (noisy.task.alpha, tuned.task.alpha, tuned.start.task.alpha) == (0.5, 0.5, 0.0)
     recipes = [one.recipe for one in (noisy, tuned, tuned.start)]
     assert (
         [one.duration for one in recipes]
         == [one.schedule.horizon for one in recipes]
-        == [QUICK.recipe.duration, 600, 600]
+        == [noisy_recall.QUICK.recipe.duration, 600, 600]
     )
     for one in recipes:  # the range of appendix A.5
         assert 0.001 <= one.optimiser.learning_rate * one.schedule.end <= one.optimiser.learning_rate <= 0.03
@@ -53,21 +53,15 @@ def test_fine_tuning_starts_from_a_training_without_noise():
     assert tuned.start.start is None
 
 
-def test_the_triggers_are_the_characters_that_the_paper_names():
-    characters = task("recall/noisy")
-    assert [characters.text_of(token) for token in FIVE] == ["space", "a", "e", "o", "t"]
-    assert QUICK.experiment(triggers=FIVE).task.max_scored == 2 * QUICK.experiment().task.max_scored == 24
-
-
 @pytest.mark.parametrize("first", ["mlp", "linear", "none"])
 @pytest.mark.parametrize("second", ["mlp", "linear", "none"])
 def test_every_layer_that_is_there_is_dropped(first, second):
-    edits = truncations((first, second))
-    assert (WITHOUT_F1 in edits) == (first != "none")
-    assert (WITHOUT_F2 in edits) == (second != "none")
+    edits = noisy_recall.truncations((first, second))
+    assert (noisy_recall.WITHOUT_F1 in edits) == (first != "none")
+    assert (noisy_recall.WITHOUT_F2 in edits) == (second != "none")
     assert edits
-    assert FULL not in edits
-    SMOKE.experiment(feed_forward=(first, second))  # and the edits fit the model
+    assert noisy_recall.FULL not in edits
+    noisy_recall.SMOKE.experiment(feed_forward=(first, second))  # and the edits fit the model
 
 
 @pytest.mark.parametrize("name", [*NAMES, "stability"])
@@ -77,3 +71,239 @@ def test_every_profile_says_that_scores_are_divided(name):
     for profile in {*found.profiles} - {"smoke"}:
         assert {one.model.scale_scores for one in found.experiments_of(profile)} == {True}
         assert "divided by the root of the width" in found.profile(profile).note
+
+
+STABLE_STEPS = (0, 10, 300, 900)
+STABLE = (0.9, 0.5, 0.97)
+"""A member's early fraction, the noise at its end, and the right token without F_2; with F_2 it is 1 less the noise."""
+
+
+def stability_runs(rates=(STABLE,) * 3, alphas=((0.9, 0.2, 0.97), (0.9, 0.8, 0.97)), main=(STABLE, STABLE)):
+    made = []
+    for experiment, members in zip(
+        stability.experiments(replace(noisy_recall.QUICK, seeds=2)), (main, rates, *zip(alphas)), strict=True
+    ):
+        values = {
+            ("train", "predicts_noise"): [[1.0, 0.2, early, 1.0] for early, _, _ in members],
+            ("clean", "predicts_noise"): [[1.0] * 4] * len(members),
+            ("clean", "noise"): [[9, 9, 9, noise] for _, noise, _ in members],
+            ("clean", "right"): [[9, 9, 9, 1 - noise] for _, noise, _ in members],
+            ("clean", "right", noisy_recall.WITHOUT_F2): [[9, 9, 9, right] for _, _, right in members],
+        }
+        made.append(HandMadeRun(experiment, STABLE_STEPS, values))
+    return made
+
+
+def test_values_figures_and_settings_at_other_rates_and_noises():
+    rates = ((0.88, 0.5, 0.97), (0.9, 0.5, 0.96), STABLE)
+    found = stability.see(stability_runs(rates, main=((0.85, 0.52, 0.96), (0.95, 0.5, 1.0))))
+    assert list(found.rates) == [*stability.RATES, 0.03]
+    assert list(found.alphas) == [0.2, 0.5, 0.8]
+    assert values_of(stability.STUDY, found) == pytest.approx(
+        {"rates-noise-first": 0.88, "rates-dropped": 0.96, "alphas-gain": (0.97 - 0.8) / 0.2}, abs=1e-6
+    )
+    assert set(verdicts_of(stability.STUDY, found).values()) == {"agrees at small scale"}
+    assert stability.STUDY.claims[0](found).detail == "0.88 at 0.001, 0.9 at 0.003, 0.9 at 0.01, 0.9 at 0.03"
+    main, rates, *alphas = stability.experiments(noisy_recall.QUICK)
+    assert main.cell.address == noisy_recall.QUICK.experiment().cell.address  # trained once for all studies
+    assert rates.members.learning_rate == stability.RATES
+    assert [one.task.alpha for one in (main, rates, *alphas)] == [0.5, 0.5, *stability.ALPHAS]
+    analysis = stability.analyse(stability_runs(), noisy_recall.QUICK)
+    by_rate, by_alpha = analysis.figures
+    assert (by_rate.lines[0].x, by_alpha.lines[0].x) == ((*stability.RATES, 0.03), (0.2, 0.5, 0.8))
+    assert by_alpha.lines[1].mean == pytest.approx((0.2, 0.5, 0.8))
+    assert [row[0] for row in analysis.tables[0].rows][-2:] == ["α = 0.5", "α = 0.8"]
+    assert analysis.tables[0].rows[-1][1:] == pytest.approx((0.9, 0.8, 0.97, 0.77))
+
+
+FIRST_STEPS = (0, 5, 10, 20, 100)
+# two members; fractions of predicting the noise, with peaks of 0.85 and 0.77 afresh, of 0.7 and 0.92 in fine-tuning
+AFRESH = ((0.1, 0.85, 0.2, 1.0, 0.41), (0.9, 0.3, 0.77, 1.0, 0.45))
+TUNED = ((0.2, 0.7, 0.6, 1.0, 0.6), (1.0, 0.1, 0.92, 1.0, 0.58))
+KNEW = ((0.95, 0.2, 0.2, 0.2, 0.2), (0.87, 0.2, 0.2, 0.2, 0.2))
+OTHER = ((0.33, 0.34, 0.35, 0.36, 0.37),) * 2
+# probabilities of the noise, which end at 0.47 on average afresh and at 0.55 in fine-tuning
+NOISES = (
+    ((0.3, 0.9, 0.2, 0.1, 0.41), (0.3, 0.7, 0.2, 0.1, 0.53)),
+    ((0.2, 0.5, 0.9, 0.3, 0.58), (0.2, 0.5, 0.9, 0.3, 0.52)),
+)
+
+
+def noise_first_runs():
+    experiments = noisy_recall.noisy_and_tuned(replace(noisy_recall.QUICK, seeds=2))
+    return [
+        HandMadeRun(
+            experiment,
+            FIRST_STEPS,
+            {
+                ("train", "predicts_noise"): noisy, ("train", "noise"): probability, ("train", "right"): OTHER,
+                ("clean", "right"): clean_right,
+            },
+        )
+        for experiment, noisy, clean_right, probability in zip(
+            experiments, (AFRESH, TUNED), (OTHER, KNEW), NOISES, strict=True
+        )
+    ]  # fmt: skip
+
+
+def test_values_and_figures_of_noise_that_is_learned_first(monkeypatch):
+    found = noise_first.Seen(*noise_first_runs())
+    assert values_of(noise_first.STUDY, found) == pytest.approx(
+        {"pretraining-settles": 0.47, "tuning-peak": 0.81, "tuning-settles": 0.55, "tuning-knew": 0.91}, abs=1e-6
+    )
+    assert set(verdicts_of(noise_first.STUDY, found).values()) == {"agrees at small scale"}
+    ideal = {"noise": 0.6, "right": 0.3}
+    monkeypatch.setattr(noise_first, "ideal_scores", lambda task, split: ideal if split == "train" else {})
+    analysis = noise_first.analyse(noise_first_runs(), noisy_recall.QUICK)
+    for panel, noisy, probability in zip(analysis.figures, (AFRESH, TUNED), NOISES, strict=True):
+        fraction, noise, right = panel.lines
+        assert fraction.mean == pytest.approx([(first + second) / 2 for first, second in zip(*noisy, strict=True)])
+        assert noise.mean == pytest.approx([sum(two) / 2 for two in zip(*probability, strict=True)])
+        assert right.mean == pytest.approx(OTHER[0])
+        assert fraction.x == (1, 6, 11, 21, 101)
+        assert [one.value for one in panel.references] == [0.6, 0.3]
+    assert [row[0] for row in analysis.tables[0].rows] == ["from the start", "fine-tuned"]
+    assert analysis.tables[0].rows[0][1:] == pytest.approx((0.5, 0.3, 0.33, 0.81, 0.43, 0.47, 0.37))
+    assert analysis.tables[0].rows[1][1:] == pytest.approx((0.6, 0.2, 0.33, 0.81, 0.59, 0.55, 0.37))
+
+
+STEPS = (0, 1, 10, 15, 100)
+EDITS = (
+    noisy_recall.FULL, "rho=0.5", "rho=0.25", "rho=0.1", "rho=0.05", noisy_recall.WITHOUT_F2, noisy_recall.WITHOUT_F1,
+)  # fmt: skip
+# the last values of two members, in the order of the edits
+RIGHT = ((0.5, 0.48), (0.6, 0.6), (0.7, 0.7), (0.8, 0.8), (0.9, 0.9), (0.94, 0.98), (0.1, 0.1))
+NOISE = ((0.42, 0.54), (0.4, 0.4), (0.3, 0.3), (0.2, 0.2), (0.1, 0.1), (0.03, 0.05), (0.7, 0.7))
+LOSS = ((0.8, 0.64), (0.5, 0.5), (0.3, 0.3), (0.4, 0.22), (0.2, 0.2), (0.2, 0.4), (3.0, 3.0))
+# before the end, of the full model alone: noise is highest at 10 (of steps 1 to 10) and reaches 0.5 at 1 and before
+EARLY_NOISE = ((0.0, 0.5, 0.9, 0.95), (0.99, 0.3, 0.72, 0.8))
+# the right token reaches 0.25 at 15 + 85 / 2 and at 12.5
+EARLY_RIGHT = ((0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.5))
+
+
+def run_without_layers(early_right=EARLY_RIGHT, early_noise=EARLY_NOISE, **changed):
+    """The run in which some ends are `changed`, given as `noise={edit: (first member, second)}`."""
+    values = {}
+    for metric, numbers in (("right", RIGHT), ("noise", NOISE), ("loss", LOSS), ("accuracy", RIGHT)):
+        early = {"right": early_right, "noise": early_noise}.get(metric, ((9.0,) * 4,) * 2)
+        for edit, last in (dict(zip(EDITS, numbers, strict=True)) | changed.get(metric, {})).items():
+            before = early if edit == noisy_recall.FULL else ((9.0,) * 4,) * 2
+            values["clean", metric, edit] = [[*curve, end] for curve, end in zip(before, last, strict=True)]
+            values["train", metric, edit] = [[7.0] * 5] * 2  # never to be read
+    values["clean", "predicts_noise"] = [[*curve, 0.0] for curve in early_noise]
+    return HandMadeRun(feedforward_noise.experiments(replace(noisy_recall.QUICK, seeds=2))[0], STEPS, values)
+
+
+def test_values_and_figures_without_feed_forward_layers(monkeypatch):
+    assert values_of(feedforward_noise.STUDY, run_without_layers()) == pytest.approx(
+        {
+            "full-noise": 0.48, "dropped-right": 0.96, "dropped-noise": 0.04, "clean-loss-falls": 0.72 - 0.3,
+            "loss-order": 0.3 - 0.2, "noise-first": 0.81, "recall-later": 12.5,
+        },
+        abs=1e-6,
+    )  # fmt: skip
+    ideal = {"right": 0.3, "noise": 0.6, "loss": 1.1}
+    monkeypatch.setattr(feedforward_noise, "ideal_scores", lambda task, split: ideal if split == "clean" else {})
+    analysis = feedforward_noise.analyse([run_without_layers()], noisy_recall.QUICK)
+    *panels, against = analysis.figures
+    for panel, numbers, references in zip(panels, (RIGHT, NOISE, LOSS), ((0.98, 0.3), (0.6,), (1.1,)), strict=True):
+        drawn = [line.mean[-1] for line in panel.lines]
+        assert drawn == pytest.approx([(first + second) / 2 for first, second in numbers[:-1]])
+        assert tuple(one.value for one in panel.references) == references
+        assert panel.lines[0].x == (1, 2, 11, 16, 101)
+    assert against.lines[0].x == (0, 0.05, 0.1, 0.25, 0.5, 1)
+    assert against.lines[0].mean == pytest.approx((0.3, 0.2, 0.31, 0.3, 0.5, 0.72))
+    rows = {row[0]: row[1:] for row in analysis.tables[0].rows}
+    assert rows["full model (ρ = 1)"] == pytest.approx((0.49, 0.48, 0.72, 0.49))
+    assert rows["ρ = 0"] == pytest.approx((0.96, 0.04, 0.3, 0.96))
+
+
+def test_all_hold_where_the_loss_falls_at_every_step_and_delays_have_all_seeds_as_units():
+    found = run_without_layers(loss={noisy_recall.WITHOUT_F2: (0.15, 0.15)})
+    assert values_of(feedforward_noise.STUDY, found)["loss-order"] == pytest.approx(
+        0.01, abs=1e-6
+    )  # from rho = 0.25 to 0.1
+    assert set(verdicts_of(feedforward_noise.STUDY, found).values()) == {"agrees at small scale"}
+    assert (
+        values_of(feedforward_noise.STUDY, run_without_layers(loss={noisy_recall.WITHOUT_F2: (0.3, 0.36)}))[
+            "loss-order"
+        ]
+        is None
+    )
+    assert feedforward_noise.recall_later(run_without_layers()).units == pytest.approx((15 + 85 / 2, 12.5))
+    later = run_without_layers(
+        early_noise=((0.0, 0.0, 1.0, 0.9), (0.6, 0.6, 0.6, 0.6))
+    )  # the noise reaches 0.5 at 5.5, and at 0
+    assert feedforward_noise.recall_later(later).units == pytest.approx(((15 + 85 / 2) / 5.5, 12.5))
+    assert (
+        feedforward_noise.recall_later(run_without_layers(right={noisy_recall.FULL: (0.2, 0.48)})) is None
+    )  # the first member never recalls
+
+
+# (right, noise, loss) at the end by edit, in the order of the choices of layers
+BOTH = {"none": (0.5, 0.5, 0.7), "without F1": (0.2, 0.75, 2.0), "without F2": (0.96, 0.0, 0.05)}
+THEN_LINEAR = {"none": (0.5, 0.5, 0.7), "without F1": (0.62, 0.4, 0.6), "without F2": (0.7, 0.1, 0.5)}
+THEN_MLP = {"none": (0.5, 0.5, 0.7), "without F1": (0.1, 0.61, 3.0), "without F2": (0.9, 0.2, 0.1)}
+NEITHER = {
+    "none": (0.5, 0.5, 0.7), "rho=0.05": (0.58, 0.4, 0.5), "rho=0.01": (0.1, 0.15, 4.0), "rho=0": (0.03, 0.02, 5.0),
+}  # fmt: skip
+APART = 0.02  # the first member lies so far below the ends, the second above
+
+
+def choice_runs(*choices):
+    """Runs of four choices of layers; what is not given of an edit, a split or a step is never to be read."""
+    made = []
+    for experiment, given in zip(
+        feedforward_choices.experiments(replace(noisy_recall.QUICK, seeds=2)), choices, strict=True
+    ):
+        values = {}
+        for edit in ("none", *experiment.recipe.evaluation.edits):
+            for at, metric in enumerate(("right", "noise", "loss")):
+                last = given.get(edit, (0.44, 0.45, 0.46))[at]
+                values["clean", metric, edit] = [[9.0, last - APART], [9.0, last + APART]]
+                values["train", metric, edit] = [[8.0, 8.0]] * 2
+        made.append(HandMadeRun(experiment, (0, 9), values))
+    return made
+
+
+def test_values_and_figures_of_choices_of_layers(monkeypatch):
+    ratio = (0.08 / 0.48 + 0.12 / 0.52) / 2
+    expected = {
+        "mlp-mlp-without-f2": 0.96,
+        "mlp-mlp-without-f1": 0.75,
+        "mlp-linear-without-f2": 0.2,
+        "mlp-linear-without-f1": 0.12,
+        "mlp-linear-f1-is-better": -0.1,
+        "linear-mlp-without-f2": 0.4,
+        "linear-mlp-without-f1": 0.11,
+        "none-best": 0.08,
+        "none-less": 0.2 - 0.08,  # the better layer to drop: 0.46, 0.2 and 0.4
+        "none-destroyed": ratio,
+    }
+    assert values_of(
+        feedforward_choices.STUDY, feedforward_choices.see(choice_runs(BOTH, THEN_LINEAR, THEN_MLP, NEITHER))
+    ) == pytest.approx(expected, abs=1e-6)
+    nothing = {edit: (float("nan"),) * 3 for edit in ("none", "without F1", "without F2")}
+    for choices in ((BOTH, nothing, THEN_MLP, NEITHER), (nothing, THEN_LINEAR, THEN_MLP, NEITHER)):
+        assert (
+            verdicts_of(feedforward_choices.STUDY, feedforward_choices.see(choice_runs(*choices)))["none-less"]
+            == "not measured"
+        )
+    ideal = {"right": 0.3, "noise": 0.6, "loss": 1.1}
+    monkeypatch.setattr(feedforward_choices, "ideal_scores", lambda task, split: ideal)
+    analysis = feedforward_choices.analyse(choice_runs(BOTH, THEN_LINEAR, THEN_MLP, NEITHER), noisy_recall.QUICK)
+    *panels, against = analysis.figures
+    all_given = [given for given in (BOTH, THEN_LINEAR, THEN_MLP, NEITHER) for _ in range(3)]
+    for at, (panel, given) in enumerate(zip(panels, all_given, strict=True)):
+        drawn = [line.mean[-1] for line in panel.lines]
+        assert sorted(drawn) == pytest.approx(sorted(numbers[at % 3] for numbers in given.values()))
+        assert panel.lines[0].mean[-1] == pytest.approx((0.5, 0.5, 0.7)[at % 3])
+        assert [one.value for one in panel.references] == [(0.3, 0.6, 1.1)[at % 3]]
+        assert panel.title.endswith((": the right token", ": the noise token", ": the loss")[at % 3])
+    assert against.lines[0].x == (0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1)
+    assert against.lines[0].mean == pytest.approx((0.03, 0.1, 0.44, 0.58, 0.44, 0.44, 0.44, 0.5))
+    assert against.lines[1].mean == pytest.approx((0.02, 0.15, 0.45, 0.4, 0.45, 0.45, 0.45, 0.5))
+    rows = {row[:3]: row[3:] for row in analysis.tables[0].rows}
+    assert rows["mlp", "linear", "without F₂"] == pytest.approx(THEN_LINEAR["without F2"])
+    assert rows["linear", "mlp", "without F₁"] == pytest.approx(THEN_MLP["without F1"])
+    assert rows["none", "none", "ρ = 0.01"] == pytest.approx(NEITHER["rho=0.01"])

@@ -6,17 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.papers.anchor.composite.depths import (
-    DATA,
-    TASK,
-    TRAIN,
-    Depth,
-    depth_table,
-    first_reached,
-    see,
-    sequence_figure,
-    sequence_table,
-)
+from anchorlab.papers.anchor.composite import depths as of
 from anchorlab.papers.anchor.composite.outputs import added_by
 from anchorlab.papers.anchor.composite.outputs import read_outputs as read
 from anchorlab.papers.anchor.composite.study import FIGURE_6, PAPER, QUICK, STUDY, experiments
@@ -30,30 +20,18 @@ ADDS = {1: 5, 2: 1, 3: -2, 4: -8}
 ANCHORS = torch.tensor([[1, 2], [1, 2], [2, 1], [2, 1], [3, 4], [3, 4], [4, 3], [4, 3]])
 INPUTS = torch.tensor(
     [
-        [40, 1, 2, 60, 61],
-        [50, 1, 2, 60, 61],
-        [70, 40, 2, 1, 61],
-        [71, 50, 2, 1, 61],
-        [40, 3, 4, 60, 61],
-        [50, 3, 4, 60, 61],
-        [70, 40, 4, 3, 61],
-        [71, 50, 4, 3, 61],
+        [40, 1, 2, 60, 61], [50, 1, 2, 60, 61], [70, 40, 2, 1, 61], [71, 50, 2, 1, 61], [40, 3, 4, 60, 61],
+        [50, 3, 4, 60, 61], [70, 40, 4, 3, 61], [71, 50, 4, 3, 61],
     ]
-)
+)  # fmt: skip
 ANSWERS = torch.tensor([46, 56, 46, 56, 30, 40, 30, 40])
 # Both operations doubled at the first anchor, as Figure 6 has it: +10, +2, -4, -16.
 TIDY = torch.tensor(
     [
-        [0, 50, 46, 46, 46],
-        [0, 60, 56, 56, 56],
-        [9, 0, 42, 46, 46],
-        [0, 9, 52, 56, 56],
-        [0, 36, 30, 30, 30],
-        [0, 46, 40, 40, 40],
-        [0, 0, 24, 30, 30],
-        [0, 0, 34, 40, 40],
+        [0, 50, 46, 46, 46], [0, 60, 56, 56, 56], [9, 0, 42, 46, 46], [0, 9, 52, 56, 56], [0, 36, 30, 30, 30],
+        [0, 46, 40, 40, 40], [0, 0, 24, 30, 30], [0, 0, 34, 40, 40],
     ]
-)
+)  # fmt: skip
 
 
 def batch(rows=slice(None)) -> Batch:
@@ -85,17 +63,11 @@ def changed(*changes: tuple[int, int, int]) -> torch.Tensor:
     return outputs
 
 
-def test_what_anchors_add_is_read_from_the_task():
+def test_the_models_are_those_of_figures_6_and_7_and_both_quick_depths_have_one_setting():
     assert added_by(task("anchor/composite")) == ADDS
     assert added_by(experiments(FIGURE_6)[0].task) == {**ADDS, 4: -5}  # the table that Figure 6 prints
-
-
-def test_the_paper_profile_has_the_models_of_figure_7():
     sizes = [(one.model.layers, one.model.heads, one.model.width) for one in experiments(PAPER)]
     assert sizes == [(4, 4, 400), (6, 5, 400), (8, 6, 400), (10, 7, 400)]
-
-
-def test_both_depths_of_the_quick_profile_are_judged_at_one_setting():
     shallow, deep = experiments(QUICK)
     assert shallow.model.replace(layers=10) == deep.model
     assert (shallow.task, shallow.recipe, shallow.members) == (deep.task, deep.recipe, deep.members)
@@ -108,14 +80,17 @@ def test_evaluations_are_at_most_so_many_steps_apart(setting, most):
 
 
 def test_a_task_that_follows_late_by_less_than_the_claimed_ratio_differs():
-    """It follows after 30 % more steps, which evaluations 20 steps apart resolve, and after 60 %."""
+    # it follows after 30 % more steps, which evaluations 20 steps apart resolve, and after 60 %
     for ratio, verdict in ((1.3, "differs at small scale"), (1.6, "agrees at small scale")):
         seen = [depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 100.0], [100.0 * ratio] * 2)]
         assert values_of(STUDY, seen)["much-earlier"] == pytest.approx(ratio)
         assert verdicts_of(STUDY, seen)["much-earlier"] == verdict
+    values = torch.tensor([[0.1, 0.996, 0.8, 1.0], [0.0, 0.5, 0.9, 0.994]])
+    assert of.first_reached([0, 10, 20, 30], values).tolist() == [10, math.inf]
+    assert of.first_reached([0, 10], torch.tensor([[0.5, 0.995]])).tolist() == [10]  # 100 % in whole percent
 
 
-def test_a_tidy_model_has_one_sequence_per_pair():
+def test_a_tidy_model_has_one_sequence_per_pair_and_an_unsteady_input_adds_one():
     seen = read_outputs([batch()], TIDY[None])
     assert seen.sequences[0, ::2].tolist() == [[10, -4, 0, 0], [2, 4, 0, 0], [-4, -6, 0, 0], [-16, 6, 0, 0]]
     assert seen.counts.tolist() == [[1, 1, 1, 1]] and seen.most_common.tolist() == [[1, 1, 1, 1]]
@@ -123,9 +98,6 @@ def test_a_tidy_model_has_one_sequence_per_pair():
     assert seen.learned_first.tolist() == [[10], [2], [-4], [-16]]
     assert seen.second.tolist() == [[6, 6, 6, 6, -10, -10, -10, -10]]
     assert seen.right.all() and seen.kept.all()
-
-
-def test_an_unsteady_input_adds_a_sequence():
     seen = read_outputs([batch()], torch.stack([TIDY, changed((1, 3, 99))]))
     assert seen.counts.tolist() == [[1, 1, 1, 1], [2, 1, 1, 1]]
     assert seen.most_common.tolist() == [[1, 1, 1, 1], [0.5, 1, 1, 1]]
@@ -133,9 +105,11 @@ def test_an_unsteady_input_adds_a_sequence():
     assert seen.answer_kept.tolist() == [1, 7 / 8]
     assert seen.right.all()
     assert not read_outputs([batch()], changed((0, 2, 99))[None]).kept[0, 0]  # at the second anchor itself
+    both = read_outputs([batch(slice(0, 4)), batch(slice(4, 8))], TIDY[None])
+    assert both.counts.tolist() == [[1, 1, 1, 1]] and both.second[0, 4:].tolist() == [-10] * 4
 
 
-def test_wrong_answers_do_not_count():
+def test_wrong_answers_do_not_count_nor_accidents_and_the_unseen_pair_counts_apart():
     seen = read_outputs([batch()], changed((0, 4, 47))[None])
     assert seen.right[0, :4].tolist() == [False, True, True, True]
     assert seen.counts.tolist() == [[1, 1, 1, 1]] and seen.answer_kept.tolist() == [1]
@@ -143,23 +117,12 @@ def test_wrong_answers_do_not_count():
     assert few.right.tolist() == [[False, True, False]] and few.counts.isnan().all()  # a third of the pair's inputs
     nothing = read_outputs([batch()], torch.zeros(1, 8, 5, dtype=torch.int64))
     assert nothing.counts.isnan().all() and nothing.answer_kept.isnan().all()
-
-
-def test_batches_follow_one_another():
-    both = read_outputs([batch(slice(0, 4)), batch(slice(4, 8))], TIDY[None])
-    assert both.counts.tolist() == [[1, 1, 1, 1]] and both.second[0, 4:].tolist() == [-10] * 4
-
-
-def test_trained_pairs_and_the_unseen_one_are_counted_apart():
     unseen = replace(batch(slice(4, 6)), split="test on task")  # (3, 4) alone
     trained = torch.tensor([0, 1, 2, 3, 6, 7])
     tokens = torch.cat([TIDY[trained], changed((5, 3, 99))[4:6]])[None]
     seen = read_outputs([batch(trained), unseen], tokens)
     assert seen.unseen.tolist() == [False, False, True, False]
     assert seen.over_pairs(seen.counts).tolist() == [1] and seen.over_pairs(seen.counts, unseen=True).tolist() == [2]
-
-
-def test_common_sequences_are_no_accidents_of_a_few_inputs():
     # 100 inputs of one pair: 60 have one sequence, 35 another, and 5 one each of their own.
     seen = read_outputs([batch(slice(0, 1))] * 100, TIDY[:1].repeat(100, 1)[None])
     seen.sequences[0, 60:95, 0] = 7
@@ -168,12 +131,6 @@ def test_common_sequences_are_no_accidents_of_a_few_inputs():
     seen = read_outputs([batch(slice(0, 1))] * 100, TIDY[:1].repeat(100, 1)[None])
     seen.sequences[0, :, 0] = torch.arange(100)  # every input has its own
     assert seen.counts[0, 0] == 100 and seen.common[0, 0] == 0
-
-
-def test_first_step_at_100_percent():
-    values = torch.tensor([[0.1, 0.996, 0.8, 1.0], [0.0, 0.5, 0.9, 0.994]])
-    assert first_reached([0, 10, 20, 30], values).tolist() == [10, math.inf]
-    assert first_reached([0, 10], torch.tensor([[0.5, 0.995]])).tolist() == [10]  # 100 % in whole percent
 
 
 @pytest.mark.parametrize("depth", [4, 10])
@@ -188,14 +145,14 @@ UNSTEADY = changed(
 UNDOUBLED = changed((0, 1, 45), (1, 1, 55))  # the anchor 1 adds 5
 
 
-def depth(layers, tokens, data, on_task, data_reached, task_reached) -> Depth:
+def depth(layers, tokens, data, on_task, data_reached, task_reached) -> of.Depth:
     """Of the pairs (1, 2), (2, 1) and (4, 3), and of the unseen (3, 4), which comes last as in a run."""
     trained = torch.tensor([0, 1, 2, 3, 6, 7])
     batches = [batch(trained), replace(batch(slice(4, 6)), split="test on task")]
     order = [*trained.tolist(), 4, 5]
-    accuracy = {TRAIN: torch.ones(2), DATA: torch.tensor(data), TASK: torch.tensor(on_task)}
-    reached = {TRAIN: torch.ones(2), DATA: torch.tensor(data_reached), TASK: torch.tensor(task_reached)}
-    return Depth(layers, 400, accuracy, reached, read_outputs(batches, torch.stack(tokens)[:, order]))
+    accuracy = {of.TRAIN: torch.ones(2), of.DATA: torch.tensor(data), of.TASK: torch.tensor(on_task)}
+    reached = {of.TRAIN: torch.ones(2), of.DATA: torch.tensor(data_reached), of.TASK: torch.tensor(task_reached)}
+    return of.Depth(layers, 400, accuracy, reached, read_outputs(batches, torch.stack(tokens)[:, order]))
 
 
 def test_values_of_two_depths_made_by_hand():
@@ -231,15 +188,15 @@ def test_figure_and_tables_count_the_unseen_pair_apart():
         depth(4, [trained_wavers, trained_wavers], [1.0, 1.0], [1.0, 1.0], *steps),
         depth(10, [unseen_wavers, TIDY], [1.0, 1.0], [1.0, 1.0], *steps),
     ]
-    drawn = {one.label: (one.x, one.mean, one.low, one.high) for one in sequence_figure(seen).lines}
+    drawn = {one.label: (one.x, one.mean, one.low, one.high) for one in of.sequence_figure(seen).lines}
     assert drawn == {
         "trained pairs": ((4, 10), (2, 1), (2, 1), (2, 1)),
         "the unseen pair": ((4, 10), (1, 1.5), (1, 1), (1, 2)),
     }
-    table = sequence_table(seen)
+    table = of.sequence_table(seen)
     assert table.columns == ("pair", "trained", "4 layers", "10 layers")
     assert table.rows == (("1,2", "yes", 2, 1), ("2,1", "yes", 2, 1), ("3,4", "no", 1, 1.5), ("4,3", "yes", 2, 1))
-    rows = [dict(zip(depth_table(seen).columns, row, strict=True)) for row in depth_table(seen).rows]
+    rows = [dict(zip(of.depth_table(seen).columns, row, strict=True)) for row in of.depth_table(seen).rows]
     for name in ("mapping sequences", "common ones"):
         assert [(row[f"{name}, trained pairs"], row[f"{name}, the unseen pair"]) for row in rows] == [(2, 1), (1, 1.5)]
     shares = [
@@ -290,7 +247,7 @@ def test_a_seed_is_one_unit_of_all_depths():
     assert found["much-earlier"].interval == (0.75, 4.0)
 
 
-def test_outputs_are_judged_only_at_depths_that_learned():
+def test_outputs_are_judged_only_at_depths_that_learned_and_one_depth_not_against_itself():
     steps = ([100.0, 100.0], [200.0, 200.0])
     learned = depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], *steps)
     not_yet = depth(2, [TIDY, TIDY], [0.9, 0.9], [0.0, 0.0], [math.inf] * 2, [math.inf] * 2)
@@ -303,16 +260,10 @@ def test_outputs_are_judged_only_at_depths_that_learned():
         assert (found["data"], found["much-earlier"]) == (pytest.approx(0.9), 2.0)
     nothing = values_of(STUDY, [not_yet, not_yet])
     assert nothing["data-first"] is None and nothing["much-earlier"] is None
-
-
-def test_one_depth_alone_is_not_compared_with_itself():
     alone = values_of(STUDY, [depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 100.0], [200.0, 200.0])])
     assert {name for name, value in alone.items() if value is None} == {
-        "several-sequences",
-        "several-unseen-sequences",
-        "fewer-with-depth",
-        "fewer-unseen-with-depth",
-    }
+        "several-sequences", "several-unseen-sequences", "fewer-with-depth", "fewer-unseen-with-depth",
+    }  # fmt: skip
 
 
 def test_trained_pairs_and_the_unseen_one_have_claims_of_their_own():
@@ -351,12 +302,12 @@ def test_accuracies_are_read_by_split_and_steps_in_their_order():
         ("test on task", "loss"): [[9, 9, 9], [9, 9, 9]],
     }
     ensemble = hand_made_ensemble([tidy, lambda inputs: inputs])
-    seen = see(HandMadeRun(experiment, steps, values, {2500: ensemble}), 4)
+    seen = of.see(HandMadeRun(experiment, steps, values, {2500: ensemble}), 4)
     assert (seen.layers, seen.steps) == (4, 2500)
     accuracy = {split: values.tolist() for split, values in seen.accuracy.items()}
-    assert accuracy == {TRAIN: [1, 1], DATA: pytest.approx([0.97, 0.996]), TASK: pytest.approx([0.996, 0.3])}
+    assert accuracy == {of.TRAIN: [1, 1], of.DATA: pytest.approx([0.97, 0.996]), of.TASK: pytest.approx([0.996, 0.3])}
     reached = {split: values.tolist() for split, values in seen.reached.items()}
-    assert reached == {TRAIN: [800, 0], DATA: [800, 2500], TASK: [2500, math.inf]}
+    assert reached == {of.TRAIN: [800, 0], of.DATA: [800, 2500], of.TASK: [2500, math.inf]}
     outputs = seen.outputs
     assert outputs.right.float().mean(dim=1).tolist()[0] == 1 and outputs.right[1].float().mean() < 0.1
     assert outputs.learned_first[:, 0].tolist() == [10, 2, -4, -16]

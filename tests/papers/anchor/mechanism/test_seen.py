@@ -17,7 +17,7 @@ def reading(places):
     return torch.nn.functional.one_hot(places, 9).float().unsqueeze(1).repeat(1, 9, 1)
 
 
-def test_patterns_of_the_anchors_position_alone_of_nothing_and_of_contents_alone():
+def test_patterns_of_positions_contents_or_nothing_count_by_their_sequences():
     anchors = torch.tensor([2, 2, 5, 5, 5, 5])
     contents = torch.tensor([0, 7, 0, 7, 0, 7])  # as often with either anchor
     patterns = torch.stack([reading(anchors + 1), torch.full((6, 9, 9), 1 / 9), reading(contents)])
@@ -27,9 +27,6 @@ def test_patterns_of_the_anchors_position_alone_of_nothing_and_of_contents_alone
     assert found.own_apart.tolist() == pytest.approx([0, 0, 1 / 2])
     assert found.other_apart.tolist() == pytest.approx([1, 0, 1 / 2])
     assert found.maps[0, :, 4].tolist() == [reading(torch.tensor([3, 6]))[place, 4].tolist() for place in range(2)]
-
-
-def test_places_count_by_their_sequences():
     # Two sequences have their anchor at 0 and read 1; of four with it at 4 one reads 1, the others 5. In either column
     # the mean is 1/2, those of the places are 1 and 1/4, or 0 and 3/4.
     anchors, places = torch.tensor([0, 4, 0, 4, 4, 4]), torch.tensor([1, 1, 1, 5, 5, 5])
@@ -37,17 +34,11 @@ def test_places_count_by_their_sequences():
     assert found.explained.tolist() == [pytest.approx((2 / 4 + 4 / 16) / (6 / 4))]
     assert found.own_apart.tolist() == [pytest.approx((2 * 0 + 3 / 4 + 3 * 1 / 4) / 6)]
     assert found.other_apart.tolist() == [pytest.approx((2 * 3 / 4 + 0 + 3 * 1) / 6)]
-
-
-def test_the_first_row_does_not_count_as_apart():
     patterns = torch.zeros(1, 2, 9, 9)
     patterns[..., 0] = 1
     patterns[0, 1, 0] = torch.eye(9)[3]  # another first row alone
     found = read_anchor_maps(patterns, torch.tensor([1, 6]))
     assert found.other_apart.tolist() == [0.0]
-
-
-def test_other_positions_are_averaged():
     anchors = torch.tensor([0, 4, 7])
     found = read_anchor_maps(reading(torch.tensor([1, 1, 5]))[None], anchors)
     # The first is 0 from the second's and 1 from the third's, which is 1 from both.
@@ -94,19 +85,22 @@ def reader(values: float = 0.5, second_network: float = 0.0) -> Ensemble:
     return ensemble
 
 
-def test_the_mean_of_the_others_hides_no_key(batch):
-    """Half the key's row is more than any token's share of the mean, but less than the last row's own token."""
+def test_the_last_row_is_made_of_the_key_by_the_second_network_or_names_its_own_token(batch):
+    # half the key's row is more than any token's share of the mean, but less than the last row's own token
     found = last_row(reader(), batch)
     assert found.made.tolist() == [1.0]
-
-
-def test_nothing_of_the_key_is_no_answer(batch):
     found = last_row(reader(values=0.0), batch)
     assert found.made.tolist() == [0.0]  # the mean has most of the anchor
-
-
-def test_the_second_network_counts(batch):
     assert last_row(reader(second_network=3.0), batch).made.tolist() == [0.0]
+    # it names its token: here the key of every other sequence
+    keys = batch.latents["key_positions"][:, 0]
+    ends = batch.inputs[torch.arange(60), keys]
+    ends[::2] = torch.where(keys[::2] < 8, 10, ends[::2])  # no item
+    named = torch.arange(60)[keys < 8] % 2
+    assert 0 < named.sum() < len(named) < 60
+    inputs = torch.cat([batch.inputs[:, :-1], ends.unsqueeze(-1)], dim=1)
+    found = last_row(reader(), replace(batch, inputs=inputs))
+    assert found.without_key.tolist() == [pytest.approx(float(named.float().mean()))]
 
 
 @pytest.mark.parametrize(("part", "value"), [("w", 1e-9), ("b", 100.0)])
@@ -119,24 +113,9 @@ def test_the_layer_norm_keeps_its_scale_and_offset(batch, part, value):
     assert found.made.tolist() == [0.0]
 
 
-def test_the_own_last_row_is_that_of_sequences_whose_key_stands_elsewhere(batch):
-    """It names its token: here the key of every other sequence."""
-    keys = batch.latents["key_positions"][:, 0]
-    ends = batch.inputs[torch.arange(60), keys]
-    ends[::2] = torch.where(keys[::2] < 8, 10, ends[::2])  # no item
-    named = torch.arange(60)[keys < 8] % 2
-    assert 0 < named.sum() < len(named) < 60
-    inputs = torch.cat([batch.inputs[:, :-1], ends.unsqueeze(-1)], dim=1)
-    found = last_row(reader(), replace(batch, inputs=inputs))
-    assert found.without_key.tolist() == [pytest.approx(float(named.float().mean()))]
-
-
-def test_the_sum_by_hand():
+def test_the_sum_by_hand_has_each_member_s_own_means_and_maps():
     # Keys at 1 and 0: the others' rows 1, 3, 5, 9 have the mean 4.5; the key's rows 2 and 7 times 10.
     rows = torch.tensor([[[[1.0], [2], [3]], [[7], [5], [9]]]])
     assert sum_by_hand(rows, torch.tensor([[[10.0]]]), torch.tensor([1, 0])).tolist() == [[[24.5], [74.5]]]
-
-
-def test_members_keep_their_own_means_and_maps():
     rows = torch.tensor([[[[1.0], [2], [3]]], [[[5], [1], [7]]]])
     assert sum_by_hand(rows, torch.tensor([[[10.0]], [[-1]]]), torch.tensor([1])).tolist() == [[[22.0]], [[5.0]]]

@@ -80,7 +80,7 @@ def test_a_head_of_tokens_alone_is_found_to_be_one(ensemble, batch):
     assert (found.positions_apart > 0.01).all()
 
 
-def test_similarities_are_split_by_the_key():
+def test_similarities_spreads_and_distances_are_split_by_the_key():
     # Four positions, the key at 2 (and at 0). First two of the others are parallel, the third is orthogonal to them and
     # along the key, then all are parallel and opposite to the key: of six pairs four have a cosine of 1, of six with
     # the key one has 1 and three -1.
@@ -89,9 +89,6 @@ def test_similarities_are_split_by_the_key():
     others, key = of.split_similarity(similarity, torch.tensor([2, 0]))
     assert others.tolist() == [pytest.approx(4 / 6)]
     assert key.tolist() == [pytest.approx(-2 / 6)]
-
-
-def test_spread_and_distance_by_hand():
     # The others at 1 and -1, their centre at 0; the key 3 away.
     rows = torch.tensor([[[1.0, 0], [0, 3], [-1, 0]]])[None]
     spread, distance = of.spread_and_distance(rows, torch.tensor([1]))
@@ -99,7 +96,7 @@ def test_spread_and_distance_by_hand():
     assert distance.tolist() == [pytest.approx(3.0)]
 
 
-def test_the_matrices_of_equation_8_show_every_statement():
+def test_the_matrices_of_equation_8_show_every_statement_and_others_do_not():
     # Q has rows alpha and, at the key, beta; K has their opposites; alpha beta > 0 and alpha is the longer.
     alpha, beta = torch.tensor([4.0, 0.0]), torch.tensor([0.5, 1.0])
     queries = alpha.repeat(1, 2, 9, 1)
@@ -112,16 +109,10 @@ def test_the_matrices_of_equation_8_show_every_statement():
     assert found.longer.tolist() == [pytest.approx(4 / 1.25**0.5)]
     # Scores: -16 among the others and -2 in the key's column; in the key's own row -2 and -1.25.
     assert found.to_key.tolist() == [1.0]
-
-
-def test_a_key_that_is_not_read_is_seen():
     queries = torch.ones(1, 1, 9, 2)
     keys = torch.ones(1, 1, 9, 2)
     keys[0, 0, 0] = 5  # every row's greatest score is the first column's
     assert of.read_directions(queries, keys, torch.tensor([4])).to_key.tolist() == [0.0]
-
-
-def test_the_key_s_own_query_is_no_part_of_the_others_side():
     queries = torch.ones(1, 1, 9, 2)
     queries[0, 0, 4] = -20  # all nine together are on its side
     assert of.read_directions(queries, queries, torch.tensor([4])).same_side.tolist() == [0.0]
@@ -168,11 +159,13 @@ def test_norms_are_those_of_the_second_linear_map(ensemble, batch):
         torch.testing.assert_close(found[name].norms, norms[:, of.key_positions(batch) == of.MIDDLE].mean(dim=1))
 
 
-def test_the_share_of_the_part_that_changes_more():
+def test_the_share_of_the_part_that_changes_more_and_of_pairs_with_a_greater_value():
     # Without the first part 0.8 falls by 0.6, without the second by 0.2; then none changes anything; then only one.
     whole, without_first, without_second = torch.tensor([[0.8, 0.5, 0.5, 0.5], [0.2, 0.5, 0.9, 0.5], [1, 0.5, 0.5, 0]])
     found = of.share_of_first(whole, without_first, without_second)
     assert found.tolist() == pytest.approx([0.75, 0.5, 1.0, 0.0])
+    left, right = torch.tensor([[0.3, 0.5], [0.1, 0.1]]), torch.tensor([[0.1, 0.3, 0.4, 0.6], [0.1, 0.1, 0.2, 0.0]])
+    assert of.share_greater(left, right).tolist() == pytest.approx([(1.5 + 3) / 8, (2 + 2) / 8])
 
 
 def seen(**changes):
@@ -279,16 +272,8 @@ def test_values_of_numbers_made_by_hand():
         }.items()
     }
     assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
-
-
-def test_others_on_either_side_of_the_key_are_not_orthogonal_to_it():
-    """One cosine is above zero and one below, both far from it: their mean of zero does not count."""
+    # one cosine is above zero and one below, both far from it: their mean of zero does not count
     assert values_of(STUDY, seen(key=[-0.5, 0.5]))["orthogonal"] == pytest.approx((0.5 / 0.8 + 0.5 / 0.9) / 2)
-
-
-def test_the_share_of_pairs_with_a_greater_value():
-    left, right = torch.tensor([[0.3, 0.5], [0.1, 0.1]]), torch.tensor([[0.1, 0.3, 0.4, 0.6], [0.1, 0.1, 0.2, 0.0]])
-    assert of.share_greater(left, right).tolist() == pytest.approx([(1.5 + 3) / 8, (2 + 2) / 8])
 
 
 def test_queries_and_keys_lie_in_the_plane_of_their_main_components():

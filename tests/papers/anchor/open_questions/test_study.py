@@ -11,16 +11,7 @@ from torch import tensor
 from anchorlab.lens import Emergence
 from anchorlab.papers.anchor.identity import read_heads
 from anchorlab.papers.anchor.open_questions import measures
-from anchorlab.papers.anchor.open_questions.measures import (
-    Layers,
-    Outcome,
-    Spike,
-    effect,
-    layers_along,
-    outcomes,
-    spikes,
-    timed,
-)
+from anchorlab.papers.anchor.open_questions import measures as of
 from anchorlab.papers.anchor.open_questions.settings import (
     BATCH,
     DECAY,
@@ -50,7 +41,7 @@ def test_every_choice_holds_the_base_and_rises(setting):
         assert compared <= {*setting.amounts[choice]}
 
 
-def test_one_choice_is_changed_at_a_time():
+def test_one_choice_is_changed_at_a_time_and_has_a_short_label():
     base, *alone, together, many, heads, layers, order, constant = experiments(QUICK)
     changed = {
         "heads: 2": {"heads": 2},
@@ -89,9 +80,6 @@ def test_one_choice_is_changed_at_a_time():
     assert (order.model, order.recipe.data.size) == (base.model, 1000)
     assert constant.recipe.schedule.kind == "constant" and constant.recipe.clip is None
     assert constant.members.learning_rate == (3e-3,) * 10 + (1e-2,) * 10
-
-
-def test_labels_are_short():
     labels = [Value(HEADS, amount).label for amount in (4, 0.0, 0.3, 0.01, 3e-3, 2e-5)]
     assert labels == ["4", "0", "0.3", "0.01", "3e-3", "2e-5"]
 
@@ -111,9 +99,7 @@ ACCURACY = {  # two seeds at each value that is not the base's
     (SCALE, 3.0): (0.01, 0.02),
 }
 BASE = (0.4, 0.45)
-WIDER = replace(
-    SMOKE, amounts={**SMOKE.amounts, RATE: (1e-3, 3e-3, 1e-2), BATCH: (15, 50, 150), DECAY: (0.1, 0.3, 1.0)}
-)
+WIDER = replace(SMOKE, amounts=SMOKE.amounts | {RATE: (1e-3, 3e-3, 1e-2), BATCH: (15, 50, 150), DECAY: (0.1, 0.3, 1.0)})
 
 
 def run_of(experiment, accuracy):
@@ -131,8 +117,8 @@ def choice_runs():
     ]
 
 
-def test_outcomes_are_those_of_their_own_runs_and_members():
-    found = outcomes(choice_runs(), WIDER)
+def test_outcomes_and_times_are_those_of_their_own_runs_and_members():
+    found = of.outcomes(choice_runs(), WIDER)
     assert list(found) == list(WIDER.amounts)
     for choice, values in found.items():
         for one in values:
@@ -143,6 +129,12 @@ def test_outcomes_are_those_of_their_own_runs_and_members():
     fast = found[RATE][-1]  # 0.95 and 1 at step 2, 0 at step 1
     assert fast.times.tolist() == pytest.approx([1 + 0.9 / 0.95, 1 + 0.9])
     assert all(isnan(time) for time in found[HEADS][0].times.tolist()) and found[HEADS][0].until.tolist() == [2, 2]
+    found = of.timed(many_runs(), WIDER)
+    assert {(one.choice, one.amount): outcome.test.tolist() for one, outcome in found.items()} == {
+        key: pytest.approx(list(values)) for key, values in MANY.items()
+    }
+    assert found[Value(LAYERS, 4)].until.tolist() == pytest.approx([1 + 0.9 / 0.94, 2])
+    assert [(one.model.layers, one.model.heads) for one in experiments(PAPER)[-5:-2]] == [(4, 4), (4, 1), (2, 4)]
 
 
 MANY = {(SHARED, 1): (0.92, 1.0), (SHARED, 4): (0.96, 0.98), (LAYERS, 2): (0.92, 1.0), (LAYERS, 4): (0.94, 0.8)}
@@ -153,25 +145,13 @@ def many_runs():
     return [run_of(base, MANY[SHARED, 1]), run_of(heads, MANY[SHARED, 4]), run_of(layers, MANY[LAYERS, 4])]
 
 
-def test_times_are_compared_on_many_sequences():
-    found = timed(many_runs(), WIDER)
-    assert {(one.choice, one.amount): outcome.test.tolist() for one, outcome in found.items()} == {
-        key: pytest.approx(list(values)) for key, values in MANY.items()
-    }
-    assert found[Value(LAYERS, 4)].until.tolist() == pytest.approx([1 + 0.9 / 0.94, 2])
-    assert [(one.model.layers, one.model.heads) for one in experiments(PAPER)[-5:-2]] == [(4, 4), (4, 1), (2, 4)]
-
-
-def test_an_effect_is_that_of_values_chosen_by_the_other_seeds():
+def test_an_effect_is_that_of_values_chosen_by_the_other_seeds_and_zero_on_average():
     # The second value is the best without any seed; the third is the worst without the first seed, else the first.
     accuracy = tensor([[0.1, 0.3, 0.2], [0.0, 0.9, 0.8], [0.5, 0.2, 0.1]])
-    assert effect(accuracy).tolist() == pytest.approx([0.0 - 0.5, 0.9 - 0.3, 0.8 - 0.2])
-    assert effect(tensor([[0.1], [0.9]])).tolist() == []
-
-
-def test_an_effect_of_nothing_is_zero_on_average():
+    assert of.effect(accuracy).tolist() == pytest.approx([0.0 - 0.5, 0.9 - 0.3, 0.8 - 0.2])
+    assert of.effect(tensor([[0.1], [0.9]])).tolist() == []
     # Three seeds at three values, each 0 or 1 as a coin falls: all 512 outcomes.
-    each = [effect(tensor(one).float().view(3, 3)).mean().item() for one in product((0, 1), repeat=9)]
+    each = [of.effect(tensor(one).float().view(3, 3)).mean().item() for one in product((0, 1), repeat=9)]
     assert sum(each) / len(each) == pytest.approx(0, abs=1e-6)
 
 
@@ -187,19 +167,16 @@ def test_spikes_of_losses_made_by_hand():
     first = [4.0, 2.0, 1.0, 1.0, 1.0, 1.1, 5.0, 20.0, 2.0, 1.0, 1.0, 1.0]
     up = [.00, .10, .20, .30, .40, .45, .20, .10, .50, .70, .70, .70]  # fmt: skip
     second = [1.0, 1.0, 1.0, 1.0, 1.0, 9.9, 1.0, 1.0, 1.0, 1.0, 10.0, 3.0]  # nine times is none, and one does not end
-    found = spikes(constant_run([first, second], [up, up]))
+    found = of.spikes(constant_run([first, second], [up, up]))
     # Before: step 40. After: step 90, the first at which the loss is 1 again. 50 steps earlier is before the start.
-    assert found == [Spike(0, 40, 90, 1.0, 20.0, (0.4, 0.7), 0.4, seed=1000)]
+    assert found == [of.Spike(0, 40, 90, 1.0, 20.0, (0.4, 0.7), 0.4, seed=1000)]
     assert found[0].gain == pytest.approx(0.7 - 0.4 - 0.4)
     later = [[3.0, 3.0, *one] for one in (first, second)]
-    (moved,) = spikes(constant_run(later, [[0.0, 0.3, *up]] * 2))
+    (moved,) = of.spikes(constant_run(later, [[0.0, 0.3, *up]] * 2))
     assert (moved.before, moved.after, moved.drift) == (60, 110, pytest.approx(0.4 - 0.3))  # from step 10
-
-
-def test_no_spike_without_a_rise():
     falling = [2.0**-at for at in range(12)]
     diverged = [*falling[:8], nan, nan, nan, nan]
-    assert not spikes(constant_run([falling, diverged], [falling, falling]))
+    assert not of.spikes(constant_run([falling, diverged], [falling, falling]))
 
 
 def order_run(members=3):
@@ -214,41 +191,33 @@ def order_run(members=3):
     return HandMadeRun(experiment, (0, 20), {("test", "accuracy"): ends(1.0, 0.9, 0.85)}, ensembles)
 
 
-def test_layers_rise_in_the_order_in_which_they_were_made():
-    found = layers_along(order_run())
+def test_layers_rise_in_the_order_in_which_they_were_made_if_both_do_their_part(monkeypatch):
+    found = of.layers_along(order_run())
     assert found.attention.steps == (0, 10, 20)
     torch.testing.assert_close(found.attention.values["shift"][0], tensor([0.0, 1.0, 1.0]).double())
     torch.testing.assert_close(found.attention.values["broadcast"][0], tensor([0.0, 0.0, 1.0]).double())
     # the third member does not answer
     assert found.halfway["shift"].tolist() == pytest.approx([5, 5])
     assert found.halfway["broadcast"].tolist() == pytest.approx([15, 5])
-
-
-def test_members_that_do_not_broadcast_are_left_out():
     run = order_run()
     run._ensembles[20] = two_layers((1, 0), (1, 1), (1, 1))
-    assert layers_along(run).halfway["shift"].tolist() == pytest.approx([5])
-
-
-def test_members_that_do_not_shift_by_one_are_left_out(monkeypatch):
+    assert of.layers_along(run).halfway["shift"].tolist() == pytest.approx([5])
     monkeypatch.setattr(
-        measures,
-        "read_heads",
-        lambda record, batch: replace(read_heads(record, batch), shift_by=tensor([2, 1, 1])),
+        measures, "read_heads", lambda record, batch: replace(read_heads(record, batch), shift_by=tensor([2, 1, 1]))
     )
-    assert layers_along(order_run()).halfway["shift"].tolist() == pytest.approx([5])
+    assert of.layers_along(order_run()).halfway["shift"].tolist() == pytest.approx([5])
 
 
 def outcome(amount, test, times=(nan, nan), base=False, train=(1.0, 1.0)):
-    return Outcome(Value("", amount), base, 100, tensor(test), tensor(train), tensor(times))
+    return of.Outcome(Value("", amount), base, 100, tensor(test), tensor(train), tensor(times))
 
 
 def spike(gain, seed=0):
-    return Spike(0, 10, 20, 1.0, 20.0, (0.5, 0.6 + gain), 0.1, seed)
+    return of.Spike(0, 10, 20, 1.0, 20.0, (0.5, 0.6 + gain), 0.1, seed)
 
 
 def halfway(shift, broadcast):
-    return Layers(Emergence((), {}), {"shift": tensor(shift), "broadcast": tensor(broadcast)})
+    return of.Layers(Emergence((), {}), {"shift": tensor(shift), "broadcast": tensor(broadcast)})
 
 
 def seen(**changes):
@@ -293,7 +262,7 @@ def test_values_of_what_was_made_by_hand():
     assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
 
 
-def test_a_seed_is_one_unit_of_several_conditions():
+def test_a_seed_is_one_unit_of_several_conditions_and_either_layer_may_be_first():
     found = results_of(STUDY, seen())
     # One seed takes 60 of the 100 steps of one head with four, the other the whole training with both.
     assert found["heads-sooner"].units == pytest.approx((0.6, 1.0))
@@ -302,25 +271,24 @@ def test_a_seed_is_one_unit_of_several_conditions():
     assert found["spikes-help"].units == (1.0, 0.0)  # of two seeds, and not of ten spikes
     assert (found["layer-order"].units.count(1.0), found["layer-order"].units.count(0.0)) == (9, 1)
     assert found["layer-order"].interval == pytest.approx((0.555, 0.997), abs=1e-3)  # exact binomial: 9 of 10
-
-
-def test_either_layer_may_be_first():
     assert values_of(STUDY, seen(layers=halfway([9.0, 9.0], [3.0, 3.0])))["layer-order"] == 1
     assert values_of(STUDY, seen(layers=halfway([9.0, 3.0], [3.0, 9.0])))["layer-order"] == 0.5
 
 
-def test_what_did_not_happen_is_not_judged():
+def test_what_did_not_happen_is_not_judged_and_heads_have_one_total_width():
     unfit = {
         SCALE: (outcome(0.3, (0.5, 0.6)), outcome(1, (0.0, 0.0), base=True), outcome(3, (0.3, 0.2), train=(0.98, 1.0)))
     }
     slow = {(SHARED, 4): (nan, nan)}
     found = values_of(STUDY, seen(choices=unfit, times=slow, spikes=[spike(0.3)] * 9, layers=halfway([], [])))
-    assert {name for name, value in found.items() if value is None} == {
-        "heads-sooner",
-        "spikes-help",
-        "layer-order",
-    }
+    assert {name for name, value in found.items() if value is None} == {"heads-sooner", "spikes-help", "layer-order"}
     assert found["small-weights-generalise"] == pytest.approx(0.4)  # of the seed that fits
+    # as wide each, several heads are far better and sooner; of one total width they are not
+    wide = (outcome(1, (0.2, 0.2), base=True), outcome(4, (0.9, 0.9)))
+    shared = (outcome(1, (0.2, 0.2), base=True), outcome(4, (0.1, 0.1)))
+    times = {(HEADS, 4): (10.0, 10.0), (SHARED, 1): (60.0, 60.0), (SHARED, 4): (90.0, 90.0)}
+    found = values_of(STUDY, seen(choices={HEADS: wide, SHARED: shared}, times=times))
+    assert (found["heads-generalise"], found["heads-sooner"]) == (pytest.approx(-0.1), pytest.approx(1.5))
 
 
 def scales(*test, train=((1.0, 1.0),) * 4):
@@ -329,8 +297,8 @@ def scales(*test, train=((1.0, 1.0),) * 4):
     return seen(choices={SCALE: tuple(outcome(at, one, base=at == 1, train=fit) for at, one, fit in values)})
 
 
-def test_smaller_weights_are_judged_over_the_whole_curve():
-    """The first curve falls over every factor of ten, the second, a hump, only from 0.3 to 3."""
+def test_smaller_weights_are_judged_over_the_whole_curve_on_seeds_that_fit_at_both():
+    # the first curve falls over every factor of ten, the second, a hump, only from 0.3 to 3
     falling = scales((0.9, 0.9), (0.7, 0.9), (0.5, 0.7), (0.4, 0.4))
     found = results_of(STUDY, falling)["small-weights-generalise"]
     assert found.value == pytest.approx(0.3)  # of 0.4 and 0.2 from 1 to a tenth, and 0.3 and 0.5 from 3 to 0.3
@@ -338,23 +306,11 @@ def test_smaller_weights_are_judged_over_the_whole_curve():
     hump = scales((0.1, 0.2), (0.8, 0.8), (0.6, 0.6), (0.3, 0.3))
     found = results_of(STUDY, hump)["small-weights-generalise"]
     assert found.value == pytest.approx(-0.45) and found.verdict == "differs at small scale"
-
-
-def test_scales_are_compared_on_seeds_that_fit_at_both():
     train = ((1.0, 0.5), (1.0, 1.0), (1.0, 1.0), (0.5, 1.0))
     found = scales((0.9, 0.0), (0.9, 0.9), (0.6, 0.6), (0.0, 0.7), train=train)
     assert values_of(STUDY, found)["small-weights-generalise"] == pytest.approx(0.2)  # the second seed's, not 0.3
     nothing = scales(*[(0.5, 0.5)] * 4, train=((0.5, 0.5),) * 4)
     assert values_of(STUDY, nothing)["small-weights-generalise"] is None
-
-
-def test_heads_are_compared_at_one_total_width():
-    """As wide each, several heads are far better and sooner; of one total width they are not."""
-    wide = (outcome(1, (0.2, 0.2), base=True), outcome(4, (0.9, 0.9)))
-    shared = (outcome(1, (0.2, 0.2), base=True), outcome(4, (0.1, 0.1)))
-    times = {(HEADS, 4): (10.0, 10.0), (SHARED, 1): (60.0, 60.0), (SHARED, 4): (90.0, 90.0)}
-    found = values_of(STUDY, seen(choices={HEADS: wide, SHARED: shared}, times=times))
-    assert (found["heads-generalise"], found["heads-sooner"]) == (pytest.approx(-0.1), pytest.approx(1.5))
 
 
 def test_figures_and_tables_of_runs_made_by_hand():
@@ -383,19 +339,11 @@ def test_figures_and_tables_of_runs_made_by_hand():
     assert [one.mean[1] for one in order.lines] == pytest.approx([1.0, 2 / 3])
     table, times, spikes_found = made.tables
     assert times.rows[3] == (
-        LAYERS,
-        "4",
-        *map(pytest.approx, (0.87, 0.8, 0.94, 0.913)),
-        2,
-        1,
-        pytest.approx(1 + 0.9 / 0.94),
-    )
+        LAYERS, "4", *map(pytest.approx, (0.87, 0.8, 0.94, 0.913)), 2, 1, pytest.approx(1 + 0.9 / 0.94),
+    )  # fmt: skip
     rows = {row[:2]: row[2:] for row in table.rows}
     assert rows[RATE, "0.01"] == (
-        *map(pytest.approx, (0.975, 0.95, 1.0, 0.9025)),
-        2,
-        2,
-        pytest.approx(1 + (0.9 / 0.95 + 0.9) / 2),
-    )
+        *map(pytest.approx, (0.975, 0.95, 1.0, 0.9025)), 2, 2, pytest.approx(1 + (0.9 / 0.95 + 0.9) / 2),
+    )  # fmt: skip
     assert rows[RATE, "3e-3 *"][-3:] == (2, 0, None)
     assert spikes_found.rows[3] == (0.01, 1001, 40, 60, 1.0, 20.0, *map(pytest.approx, (0.3, 0.8, 0.0, 0.5)))

@@ -6,20 +6,7 @@ import pytest
 import torch
 
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.reading_comprehension.measures import (
-    FUSED,
-    KINDS,
-    LOOKED_AT,
-    MATCHED,
-    OTHER_FUSED,
-    OTHER_READ,
-    READ,
-    WHOLE,
-    Heads,
-    kinds,
-    places,
-    see,
-)
+from anchorlab.papers.anchor.reading_comprehension import measures
 from anchorlab.papers.anchor.reading_comprehension.study import QUICK, STUDY, analyse, experiments
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
@@ -30,7 +17,7 @@ LENGTH, ANCHORS, ITEMS = 9, range(1, 9), range(20, 101)
 OWN, BEFORE, ITEM, ANSWER = 9, 17, 25, 106  # where the stream's coordinates begin, after one for each position
 WIDTH, HEAD = 187, 81
 SHARP = 60.0  # exp(-60) is nothing
-BATCH = task("anchor/reading-comprehension").sample("test", LOOKED_AT, seed=0)
+BATCH = task("anchor/reading-comprehension").sample("test", measures.LOOKED_AT, seed=0)
 TEXT, QUESTION = BATCH.inputs[:, 1:8:2], BATCH.inputs[:, 8]
 ASKED = (BATCH.inputs[:, 0:8:2] == QUESTION.unsqueeze(1)).int().argmax(dim=1)  # the pair of the text, from 0
 
@@ -104,7 +91,7 @@ def by_frequency() -> float:
 
 @pytest.mark.slow
 def test_a_circuit_that_shifts_and_matches_and_another_that_reads_the_same_item():
-    seen = see(run([0.98, 0.94], [1.0, 0.97], PAPERS, FIXED))
+    seen = measures.see(run([0.98, 0.94], [1.0, 0.97], PAPERS, FIXED))
     of_uniform = float((1 / (2 * ASKED + 2)).mean())  # what a head without a preference gives an item's anchor
     assert values_of(STUDY, seen) == {
         "learned": pytest.approx(0.96),
@@ -124,43 +111,20 @@ def test_a_circuit_that_shifts_and_matches_and_another_that_reads_the_same_item(
 
 
 def test_a_model_that_shifts_and_matches_does_what_the_paper_says():
-    assert set(verdicts_of(STUDY, see(run([1.0], [1.0], PAPERS))).values()) == {"agrees at small scale"}
+    assert set(verdicts_of(STUDY, measures.see(run([1.0], [1.0], PAPERS))).values()) == {"agrees at small scale"}
 
 
 @pytest.mark.slow
-def test_members_that_did_not_learn_are_not_judged():
-    alone, together = see(run([0.98], [1.0], PAPERS)), see(run([0.98, 0.89], [1.0, 1.0], PAPERS, FIXED))
+def test_members_that_did_not_learn_are_not_judged_and_what_heads_attend_to():
+    alone, together = (
+        measures.see(run([0.98], [1.0], PAPERS)),
+        measures.see(run([0.98, 0.89], [1.0, 1.0], PAPERS, FIXED)),
+    )
     judged = {name: value for name, value in values_of(STUDY, together).items() if name != "learned"}
     assert judged == pytest.approx({name: values_of(STUDY, alone)[name] for name in judged}, abs=1e-5)
-    none = values_of(STUDY, see(run([0.89], [1.0], PAPERS)))
+    none = values_of(STUDY, measures.see(run([0.89], [1.0], PAPERS)))
     assert [name for name, value in none.items() if value is not None] == ["learned", "fits"]
-
-
-@pytest.mark.slow
-def test_what_is_answered_without_some_attention():
-    answers = see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, ANY)).answers
-    matching, fixed, any_item = (
-        {name: shares[member].tolist() for name, shares in answers.cut.items()} for member in range(3)
-    )
-    right, other = [1, 0, 0, 0], pytest.approx([0, 1, 0, 0])
-    smallest = pytest.approx([SMALLEST, 1 - SMALLEST, 0, 0], abs=1e-5)
-    first = pytest.approx([FIRST, 1 - FIRST, 0, 0], abs=1e-5)
-    first_or_last = pytest.approx([FIRST + LAST_OF_THREE, 1 - FIRST - LAST_OF_THREE, 0, 0], abs=1e-5)
-    # of the items that it is left with, all equally likely, it names the smallest
-    smallest_left = pytest.approx([SMALLEST_LEFT, 1 - SMALLEST_LEFT, 0, 0], abs=1e-5)
-    cuts = WHOLE, FUSED, OTHER_FUSED, READ, OTHER_READ, MATCHED
-    assert matching == dict(zip(cuts, (right, smallest, right, other, right, right), strict=True))
-    assert fixed == dict(zip(cuts, (first, first, first, other, first_or_last, first), strict=True))
-    assert any_item == dict(zip(cuts, (smallest, other, smallest_left, other, smallest_left, smallest), strict=True))
-    left = answers.without_head[..., 0]  # [member layer head], accuracies
-    assert left[0, 0].tolist() == pytest.approx([1, by_frequency()], abs=1e-5)
-    assert left[0, 1].tolist() == [1, 1]  # either head of layer 1 does for both
-    assert left[1, 0].tolist() == pytest.approx([FIRST, FIRST], abs=1e-5)
-
-
-@pytest.mark.slow
-def test_what_heads_attend_to():
-    heads = see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, DIRECT)).heads
+    heads = measures.see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, DIRECT)).heads
     assert heads.shifting.tolist() == [1, 0, 1]  # x1, which has nothing two places back, attends to all alike
     assert heads.to_anchor[:, 1].tolist() == pytest.approx([1, FIRST / 2, 1], abs=1e-5)
     assert heads.shifts[:, 1].tolist() == [1, 2, 1]
@@ -170,40 +134,53 @@ def test_what_heads_attend_to():
     assert all(one.tolist() == [0, 0, 0] for one in heads.reading)
 
 
-def test_the_reading_head_is_found_among_all_later_layers():
+@pytest.mark.slow
+def test_what_is_answered_without_some_attention():
+    answers = measures.see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, ANY)).answers
+    matching, fixed, any_item = (
+        {name: shares[member].tolist() for name, shares in answers.cut.items()} for member in range(3)
+    )
+    right, other = [1, 0, 0, 0], pytest.approx([0, 1, 0, 0])
+    smallest = pytest.approx([SMALLEST, 1 - SMALLEST, 0, 0], abs=1e-5)
+    first = pytest.approx([FIRST, 1 - FIRST, 0, 0], abs=1e-5)
+    first_or_last = pytest.approx([FIRST + LAST_OF_THREE, 1 - FIRST - LAST_OF_THREE, 0, 0], abs=1e-5)
+    # of the items that it is left with, all equally likely, it names the smallest
+    smallest_left = pytest.approx([SMALLEST_LEFT, 1 - SMALLEST_LEFT, 0, 0], abs=1e-5)
+    cuts = measures.WHOLE, measures.FUSED, measures.OTHER_FUSED, measures.READ, measures.OTHER_READ, measures.MATCHED
+    assert matching == dict(zip(cuts, (right, smallest, right, other, right, right), strict=True))
+    assert fixed == dict(zip(cuts, (first, first, first, other, first_or_last, first), strict=True))
+    assert any_item == dict(zip(cuts, (smallest, other, smallest_left, other, smallest_left, smallest), strict=True))
+    left = answers.without_head[..., 0]  # [member layer head], accuracies
+    assert left[0, 0].tolist() == pytest.approx([1, by_frequency()], abs=1e-5)
+    assert left[0, 1].tolist() == [1, 1]  # either head of layer 1 does for both
+    assert left[1, 0].tolist() == pytest.approx([FIRST, FIRST], abs=1e-5)
+
+
+def test_the_reading_head_is_found_in_all_later_layers_and_an_only_head_has_no_others():
     to_item = torch.tensor([[[0.1, 0.3, 0.2], [0.2, 0.1, 0.9]], [[0.1, 0.8, 0.2], [0.7, 0.1, 0]]])
     shifts = torch.ones(2, 3, dtype=torch.int64)
-    deep = Heads(torch.rand(2, 3), shifts, to_item, torch.rand(2, 2, 3), torch.ones(2, 2, 3, dtype=torch.int64))
+    deep = measures.Heads(torch.rand(2, 3), shifts, to_item, torch.rand(2, 2, 3), torch.ones(2, 2, 3).long())
     assert [one.tolist() for one in deep.reading] == [[1, 0], [2, 1]]
-
-
-def test_the_only_head_of_its_layer_has_no_others_to_do_without():
-    seen = see(run([1.0], [1.0], PAPERS))
-    heads = Heads(**{name: values[..., 1:] for name, values in vars(seen.heads).items()})
+    seen = measures.see(run([1.0], [1.0], PAPERS))
+    heads = measures.Heads(**{name: values[..., 1:] for name, values in vars(seen.heads).items()})
     answers = replace(seen.answers, without_head=seen.answers.without_head[:, :, 1:])
     values = values_of(STUDY, replace(seen, heads=heads, answers=answers))
     assert values["shifting-head"] is None and values["shift-by-one"] == 1
 
 
-def test_answers_are_sorted_by_what_they_name():
+def test_answers_are_sorted_by_what_they_name_and_places_are_those_of_the_question():
     # By hand: 40 is asked for; 20 and 100 are the outermost items; 19 and 101 are none.
     answers = torch.tensor([40, 50, 20, 100, 19, 101, 3])
-    assert kinds(answers, torch.tensor([40, 30, 50, 60]).expand(7, 4)).tolist() == [0, 1, 2, 2, 3, 3, 3]
-    assert kinds(torch.tensor([40]), torch.tensor([[40, 40, 50, 60]])).tolist() == [0]
-    assert len(KINDS) == 4
-
-
-def test_places_are_those_of_the_question():
-    at = places(BATCH)
+    assert measures.kinds(answers, torch.tensor([40, 30, 50, 60]).expand(7, 4)).tolist() == [0, 1, 2, 2, 3, 3, 3]
+    assert measures.kinds(torch.tensor([40]), torch.tensor([[40, 40, 50, 60]])).tolist() == [0]
+    assert len(measures.KINDS) == 4
+    at = measures.places(BATCH)
     tokens = BATCH.inputs
     assert torch.equal(tokens.gather(1, at.anchor.unsqueeze(1))[:, 0], QUESTION)
     assert torch.equal(at.items[:, 0], BATCH.answers[:, 0]) and torch.equal(at.item, at.anchor + 1)
     assert torch.equal(at.items.sort(dim=1).values, TEXT.sort(dim=1).values)
     assert torch.equal(at.other_item, at.other_anchor + 1) and torch.equal(at.other_item, (at.item + 1) % 8 + 1)
     assert torch.equal(tokens.gather(1, at.other_item.unsqueeze(1))[:, 0], at.items[:, 1])
-
-
-def test_in_test_sequences_the_question_alone_repeats_a_token():
     same = BATCH.inputs.unsqueeze(2) == BATCH.inputs.unsqueeze(1)
     assert (same.sum(dim=(1, 2)) == LENGTH + 2).all()
 
@@ -218,7 +195,7 @@ def test_what_is_drawn_and_listed():
     assert (first.title, second.title) == ("layer 0, head 1", "layer 1, head 0")  # of the second seed, the best
     assert maps.seeds == "1001"
     assert first.values[3][2] == pytest.approx(1) and second.values[8][3] == pytest.approx(1)  # the second pair
-    assert [line.label for line in errors.lines] == list(KINDS)
+    assert [line.label for line in errors.lines] == list(measures.KINDS)
     right, other, *none = (line.mean for line in errors.lines)
     assert all(line.x == (25, 1500) for line in errors.lines)
     assert right == pytest.approx([FIRST, (1 + FIRST) / 2]) and other == pytest.approx([1 - FIRST, (1 - FIRST) / 2])

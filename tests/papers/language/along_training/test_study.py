@@ -178,16 +178,13 @@ def test_a_checkpoint_that_does_not_open_is_named(hub, tmp_path):
         observe(SETTING, ObservationContext(tmp_path / "other"))
 
 
-def test_without_a_download_one_line_says_what_to_do(tmp_path, monkeypatch):
+def test_without_a_download_or_with_one_revision_one_line_says_what_to_do(tmp_path, monkeypatch):
     without_network(monkeypatch)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     with pytest.raises(
         SpecError, match="model: EleutherAI/pythia-160m at step0 is not on this machine; allow --download"
     ):
         run_study(study("language/along-training"), "quick", Store(tmp_path / "runs"))
-
-
-def test_a_single_revision_is_refused(tmp_path):
     with pytest.raises(SpecError, match="revision: the study goes through all of them; leave it out"):
         observe(Setting("lab/tiny", "step1", STEPS, FEW), ObservationContext(tmp_path))
 
@@ -239,29 +236,21 @@ def test_values_on_curves_as_in_the_paper():
     seen = hand_made()
     assert values_of(along_training.STUDY, seen) == pytest.approx(
         {
-            "the-after-prepositions": 16,
-            "the-after-sentences": 16,
-            "the-before-objects": 2000 / 16,
-            "object-as-subject": 0.02,
-            "object-preferred": 2000,
-            "objects-ratio": (0.6 / 0.05) / (0.46 / 0.2),
-            "the-before-facts": 4000 / 16,
-            "facts-ratio": (0.3 / 0.03) / (0.08 / 0.5),
+            "the-after-prepositions": 16, "the-after-sentences": 16, "the-before-objects": 2000 / 16,
+            "object-as-subject": 0.02, "object-preferred": 2000, "objects-ratio": (0.6 / 0.05) / (0.46 / 0.2),
+            "the-before-facts": 4000 / 16, "facts-ratio": (0.3 / 0.03) / (0.08 / 0.5),
             "previous-token-first": 1000 / 512,
         }
-    )
+    )  # fmt: skip
     assert set(verdicts_of(along_training.STUDY, seen).values()) == {"agrees at small scale"}
 
 
-def test_a_training_that_changes_nothing_supports_no_claim():
+def test_what_training_does_not_change_or_was_not_measured_supports_no_claim():
     untrained = hand_made().untrained()
     assert untrained is not None
     verdicts = verdicts_of(along_training.STUDY, untrained)
     agreeing = {name for name, verdict in verdicts.items() if verdict == "agrees at small scale"}
     assert agreeing == {"object-as-subject"}  # which holds before training, too
-
-
-def test_steps_that_were_not_measured_leave_claims_open():
     early = Seen(HAND_MADE_STEPS[:3], {name: row[:3] for name, row in hand_made().numbers.items()})
     values = values_of(along_training.STUDY, early)
     for name in ("the-after-prepositions", "object-preferred", "objects-ratio", "facts-ratio", "previous-token-first"):

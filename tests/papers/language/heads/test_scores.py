@@ -63,12 +63,9 @@ def scored(layers: Sequence[Sequence[Tensor]], inputs: Tensor | None = None) -> 
 def test_every_head_is_found_for_what_it_does():
     found = scored([[SHIFT_BY_3, SELF, FIRST], [BROADCAST_FROM_4, SINK, UNIFORM]])
     expected = {
-        "shift": [(0, 0)],
-        "self": [(0, 1)],
-        "first token": [(0, 2), (1, 1)],
-        "broadcast": [(1, 0)],
+        "shift": [(0, 0)], "self": [(0, 1)], "first token": [(0, 2), (1, 1)], "broadcast": [(1, 0)],
         "uniform": [(1, 2)],
-    }
+    }  # fmt: skip
     assert {name: found.heads(name) for name in expected} == expected
     assert int(found.distance[0, 0]) == 3
     assert float(found.scores["shift"][0, 0]) == pytest.approx(1)
@@ -76,11 +73,12 @@ def test_every_head_is_found_for_what_it_does():
     assert found.strongest("shift") == (0, 0)
 
 
-def test_a_head_that_attends_to_the_first_token_broadcasts_only_if_that_is_a_source():
+def test_what_a_head_broadcasts_from():
     found = scored([[FIRST, SINK, BROADCAST_FROM_4]])
     assert found.scores["any source"][0].tolist() == pytest.approx([1, 0.9, 0.6])
     assert found.scores["broadcast"][0].tolist() == pytest.approx([0, 1, 1])  # of the little that a sink has left, all
     assert found.fires("broadcast")[0].tolist() == [False, False, True]
+    assert not bool(scored([[attends([LENGTH // 2 + 1] * LENGTH)]]).fires("broadcast").any())
 
 
 def test_the_best_source_and_the_token_there():
@@ -96,10 +94,6 @@ def test_the_best_source_and_the_token_there():
     assert scored([[BROADCAST_FROM_4]], inputs).sources[0, :, 0].tolist() == [4, 14, 24, 34]
 
 
-def test_a_source_after_the_middle_does_not_count():
-    assert not bool(scored([[attends([LENGTH // 2 + 1] * LENGTH)]]).fires("broadcast").any())
-
-
 def test_matching_and_induction_on_repeated_tokens():
     half = LENGTH // 2
     matching = attends([max(query - half, 0) for query in QUERIES])
@@ -111,20 +105,14 @@ def test_matching_and_induction_on_repeated_tokens():
     # a random head gives 1 / (q + 1) to the one copy of query q
     chance = sum(1 / (query + 1) for query in range(half, LENGTH)) / half
     assert (found.chance["matching"], found.chance["induction"]) == (pytest.approx(chance), pytest.approx(chance))
-
-
-def test_without_repeated_tokens_nothing_matches():
     assert not bool(scored([[SELF, UNIFORM]]).scores["matching"].any())
 
 
-def test_heads_of_a_layer_are_similar_as_the_cosine_says():
+def test_similar_heads_and_the_scores_of_chance():
     found = scored([[FIRST, FIRST, FIRST], [FIRST, SELF, FIRST]])
     assert float(found.similarity[:, 0].mean()) == pytest.approx(1)
     # the patterns share the first row, of n; two of three pairs are of different heads
     assert float(found.similarity[:, 1].mean()) == pytest.approx((1 + 2 / LENGTH) / 3)
-
-
-def test_a_uniform_head_has_the_scores_of_chance():
     found = scored([[UNIFORM]])
     for name in ("self", "first token", "broadcast", "any source"):
         assert float(found.scores[name]) == pytest.approx(found.chance[name]), name

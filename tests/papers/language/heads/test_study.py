@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import pytest
 import torch
@@ -58,24 +57,17 @@ def seen(english: ScoredHeads | None = None, repeated: ScoredHeads | None = None
 EARLY, LATE = {0: 0.9, 1: 0.8}, {4: 0.8, 5: 0.9}
 
 
-def test_common_heads_are_counted():
+def test_common_heads_are_counted_but_not_those_at_the_first_token():
     assert heads.shift_heads(seen(scores(shift=EARLY))).value == pytest.approx(4 / 24)
     assert heads.shift_heads(seen(scores(shift={0: 0.54}))).value == 0  # halfway from chance to 1 is 0.55
     assert heads.broadcast_heads(seen(scores(broadcast=LATE))).value == pytest.approx(4 / 24)
-
-
-def test_a_head_at_the_first_token_does_not_broadcast():
     given = scores(broadcast=LATE, first_token={4: 0.9})
     assert heads.broadcast_heads(seen(given)).value == pytest.approx(2 / 24)
 
 
 @pytest.mark.parametrize(
     ("measure", "detector"),
-    [
-        (heads.shift_shallow, "shift"),
-        (heads.broadcast_deep, "broadcast"),
-        (heads.any_source_deep, "any_source"),
-    ],
+    [(heads.shift_shallow, "shift"), (heads.broadcast_deep, "broadcast"), (heads.any_source_deep, "any_source")],
 )
 def test_depth_is_a_rank_correlation(measure, detector):
     name, layers = detector.replace("_", " "), torch.arange(24.0).reshape(6, 4)
@@ -120,13 +112,10 @@ def test_deep_heads_broadcast_from_the_first_token_or_another():
     assert heads.deep_source_is_first(seen(scores(any_source=EARLY))).value is None
 
 
-def test_similarity_of_the_last_third_against_the_first():
+def test_similarity_is_of_the_last_third_and_the_cheapest_deep_group_is_judged():
     found = heads.similar_deep(seen(scores(similarity=0.7)))
     assert (found.value, found.units) == (pytest.approx(0.7), (pytest.approx(0.7),) * TEXTS)
-
-
-def test_of_all_deep_groups_of_layers_the_cheapest_is_judged():
-    """Of six layers, so that the last third begins with layer 4."""
+    # of six layers, so that the last third begins with layer 4
     losses = torch.tensor([3.0, 4.0])
     cheap, dear = losses + torch.tensor([0.1, 0.3]), losses + 5
     without = {0: losses, 3: losses, 4: dear}
@@ -168,9 +157,12 @@ def test_a_share_of_all_placements_stays_below(layers, heads, first, second):
         assert up_to / total >= share - 1e-9 > below / total - 1e-9
 
 
-def test_heads_that_fill_a_model_begin_in_its_first_layer():
+def test_groups_of_layers_slide_and_heads_that_fill_a_model_begin_in_its_first_layer():
     assert reached_by_chance(5, 2, 10, 10, 0.95) == 0
     assert reached_by_chance(5, 2, 10, 1, 1.0) == 4
+    assert layer_groups(6, 3) == [range(0, 3), range(1, 4), range(2, 5)]
+    assert layer_groups(3, 3) == []
+    assert shown(" the\n") == "␣the⏎"
 
 
 def test_removals_are_judged_by_the_draws_over_texts():
@@ -197,12 +189,7 @@ def test_removals_are_judged_by_the_draws_over_texts():
     assert drawn.lines[0].mean == (pytest.approx(0.5), pytest.approx(1.5))
 
 
-def test_groups_of_layers_slide_and_leave_the_last():
-    assert layer_groups(6, 3) == [range(0, 3), range(1, 4), range(2, 5)]
-    assert layer_groups(3, 3) == []
-
-
-def test_texts_fit_the_model_and_follow_the_token_between_documents(tmp_path):
+def test_texts_fit_the_model_and_follow_the_token_that_begins_one(tmp_path, monkeypatch):
     setting = Setting("tiny", None, length=20, texts=3, half=7, sequences=2)
     model = open_model(setting, ObservationContext(tmp_path))
     english, repeated = texts(setting, model)  # the tiny model has no such token
@@ -210,11 +197,6 @@ def test_texts_fit_the_model_and_follow_the_token_between_documents(tmp_path):
     assert english_page().text.startswith("".join(model.words(english.flatten())))
     assert repeated.inputs.shape == (2, 14)
     assert torch.equal(repeated.inputs[:, :7], repeated.inputs[:, 7:])
-
-
-def test_texts_follow_the_token_that_begins_one(tmp_path, monkeypatch):
-    setting = Setting("tiny", None, length=20, texts=3, half=7, sequences=2)
-    model = open_model(setting, ObservationContext(tmp_path))
     monkeypatch.setattr(observing, "beginning", lambda tokenizer: 1)
     english, repeated = texts(setting, model)
     assert (english.shape, repeated.inputs.shape) == ((3, 21), (2, 15))
@@ -251,10 +233,6 @@ def test_examples_are_the_sentence_and_the_piece_with_the_largest_broadcast(tmp_
             torch.testing.assert_close(pattern.sum(dim=1), torch.ones(len(one.tokens)))
 
 
-def test_spaces_and_breaks_of_tokens_are_shown():
-    assert shown(" the\n") == "␣the⏎"
-
-
 def test_the_sources_of_broadcasting_heads_are_counted():
     given = scores(broadcast={2: 0.9})
     given.sources[2, :, :2] = torch.tensor([[7, 7], [7, 7], [7, 8]])
@@ -264,7 +242,7 @@ def test_the_sources_of_broadcasting_heads_are_counted():
     assert "2.0, 2.1" in found.caption
 
 
-def test_pieces_of_smollm2_follow_its_token_between_documents(smollm2: Path):
+def test_pieces_of_smollm2_follow_its_token_between_documents(smollm2):
     model = pretrained(smollm2)
     english, repeated = texts(Setting(length=10, texts=3, half=5, sequences=2), model)
     assert (english.shape, repeated.inputs.shape) == ((3, 11), (2, 11))
@@ -274,7 +252,7 @@ def test_pieces_of_smollm2_follow_its_token_between_documents(smollm2: Path):
 
 
 @pytest.mark.nightly
-def test_a_language_model_has_induction_heads_behind_heads_that_shift(smollm2: Path):
+def test_a_language_model_has_induction_heads_behind_heads_that_shift(smollm2):
     """In SmolLM2-135M: heads of layers 17 to 24 induce, the first that shift are in layers 1 and 2."""
     model = pretrained(smollm2)
     found = score_heads(model, texts(Setting(half=24, sequences=4), model)[1].inputs)

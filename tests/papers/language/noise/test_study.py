@@ -13,21 +13,7 @@ from anchorlab.language.next_words import edited_weights
 from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, split_by_unit
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Quantise, Truncate
-from anchorlab.papers.language.laser import (
-    COMPARED,
-    Laser,
-    among_its_kind,
-    ask_both,
-    by_unit,
-    comparison,
-    first_mean,
-    in_words,
-    input_matrices,
-    kinds_over_right,
-    mean,
-    quotient,
-    rise_of_ratio,
-)
+from anchorlab.papers.language import laser as of
 from anchorlab.papers.language.noise import asking
 from anchorlab.papers.language.noise import study as noise
 from anchorlab.papers.language.noise.asking import BARE, BEGUN, CHAT, in_conditions
@@ -65,8 +51,8 @@ PROMPTS = (Prompt("Madrid is located in", "Spain"), Prompt("Paris is located in"
 IN_FULL = tuple(replace(prompt, text=f"{prompt.text} the country of") for prompt in PROMPTS)
 
 
-def laser(before: Answers, after: Answers, prompts: tuple[Prompt, ...] = PROMPTS) -> Laser:
-    return Laser("W_in of layer 2, ρ = 0.01", prompts, before, after)
+def laser(before: Answers, after: Answers, prompts: tuple[Prompt, ...] = PROMPTS) -> of.Laser:
+    return of.Laser("W_in of layer 2, ρ = 0.01", prompts, before, after)
 
 
 def one_sentence(the: Tensor) -> TruncationSearch:
@@ -105,31 +91,22 @@ BAD = replace(
     swept=one_sentence(FALLING.flip(0)),
 )
 EXPECTED = {
-    "the-hides-facts": (0.25, 1.0),
-    "better-prompting": (2, 0.5),
-    "object-over-subject": (1, 0),
-    "object-over-the": (6, 0.5),
-    "generic-words-intrude": (1, 0),
-    "the-after-prepositions": (10, 11),
-    "the-after-sentences": (1, 100),
-    "facts-lose-the": (0.1, 1.0),
-    "facts-gain-right": (3, 1.1),
-    "facts-ratio": (30, 1.1),
-    "right-among-its-kind": (1, 0),
-    "kind-rises-alike": (1, 2),
-    "objects-ratio": (10, 1 / 6),
-    "late-layers-lower-generic-words": (1, 2 / 3),
-}
+    "the-hides-facts": (0.25, 1.0), "better-prompting": (2, 0.5), "object-over-subject": (1, 0),
+    "object-over-the": (6, 0.5), "generic-words-intrude": (1, 0), "the-after-prepositions": (10, 11),
+    "the-after-sentences": (1, 100), "facts-lose-the": (0.1, 1.0), "facts-gain-right": (3, 1.1),
+    "facts-ratio": (30, 1.1), "right-among-its-kind": (1, 0), "kind-rises-alike": (1, 2),
+    "objects-ratio": (10, 1 / 6), "late-layers-lower-generic-words": (1, 2 / 3),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("seen", "column"), [(GOOD, 0), (BAD, 1)])
-def test_every_claim_of_answers_made_by_hand(seen: Seen, column: int) -> None:
+def test_every_claim_of_answers_made_by_hand(seen, column):
     """All bands lie between the two columns: every claim holds of the first and fails of the second."""
     found = values_of(noise.STUDY, seen)
     assert found == {name: pytest.approx(both[column], rel=1e-4) for name, both in EXPECTED.items()}
 
 
-def test_figures_and_tables_say_what_was_seen() -> None:
+def test_figures_and_tables_say_what_was_seen():
     analysis = noise.analyse(noise.Observed(GOOD, {8: GOOD, 4: BAD}, BAD, "by hand"), Setting())
     the, mary, clouds = analysis.figures
     assert isinstance(the, LineFigure)
@@ -141,7 +118,7 @@ def test_figures_and_tables_say_what_was_seen() -> None:
     assert clouds.scatters[0].x == pytest.approx([-0.397940] * 2)
     assert clouds.scatters[1].y == pytest.approx([-0.522879] * 2)
     assert analysis.untrained is BAD
-    rows = comparison("facts", GOOD.facts_cut)
+    rows = of.comparison("facts", GOOD.facts_cut)
     assert rows[0] == pytest.approx(("facts", "full", 0.1, 0.1, 0.4, 0.01, 0.001, 0.25, 2, 0))
     assert rows[1][1] == "W_in of layer 2, ρ = 0.01"
     assert [row[0] for row in analysis.tables[0].rows[::2]] == [
@@ -152,77 +129,65 @@ def test_figures_and_tables_say_what_was_seen() -> None:
     assert generic_words() == ("the", "a", "them")
 
 
-def test_the_input_matrices_of_layers() -> None:
-    assert input_matrices(spoken(), range(1, LAYERS)) == ["blocks.1.mlp.W_in", "blocks.2.mlp.W_in"]
-    assert in_words(Truncate(weight="blocks.2.mlp.W_in", fraction=0.01)) == "W_in of layer 2, ρ = 0.01"
-
-
-def test_the_sentence_is_one_of_the_kind_that_is_asked() -> None:
+def test_the_input_matrices_of_layers_and_the_sentence_of_the_kind_that_is_asked():
+    assert of.input_matrices(spoken(), range(1, LAYERS)) == ["blocks.1.mlp.W_in", "blocks.2.mlp.W_in"]
+    assert of.in_words(Truncate(weight="blocks.2.mlp.W_in", fraction=0.01)) == "W_in of layer 2, ρ = 0.01"
     assert SENTENCE.kind == indirect_objects(1)[0].kind
 
 
-def test_a_word_that_is_not_scored_does_not_count_in_the_median_rank():
+def test_words_that_are_not_scored_or_compared_do_not_count():
     both = Answers(**{name: torch.cat([value, value]) for name, value in answers(0.5, 0.2).tensors.items()})
     ranks = torch.tensor([7.0, nan, 3.0, 40.0])
-    row = dict(zip(COMPARED, comparison("facts", laser(replace(both, right_rank=ranks), both))[0], strict=True))
+    row = dict(zip(of.COMPARED, of.comparison("facts", laser(replace(both, right_rank=ranks), both))[0], strict=True))
     assert row["median rank"] == 7
-
-
-def test_prompts_without_a_word_to_compare_do_not_count():
-    assert mean(torch.tensor([0.5, 0.25, nan]).log()) == pytest.approx(0.375)
+    assert of.mean(torch.tensor([0.5, 0.25, nan]).log()) == pytest.approx(0.375)
     both = answers(0.5, 0.2)
-    assert among_its_kind(replace(both, right_place=torch.tensor([1.0, nan]))) == 1
-    assert among_its_kind(replace(both, right_place=torch.tensor([2.0, nan]))) == 0
+    assert of.among_its_kind(replace(both, right_place=torch.tensor([1.0, nan]))) == 1
+    assert of.among_its_kind(replace(both, right_place=torch.tensor([2.0, nan]))) == 0
 
 
-def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other() -> None:
+def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other():
     """What helps one country takes the other's answers away: the half that is reported loses by the choice."""
     first, second = split_by_unit(CITIES)
     chosen = asking.choose(divided(), CITIES, Setting(deep=1.0, fractions=(0.0,)))
     assert chosen.weight == DIVIDED[str(second[0].answer)]
     whole, laser = asking._halves(divided(), CITIES, chosen)
     assert laser.prompts == second and len(whole.right) == len(first) + len(second)
-    assert mean(laser.cut.right) < mean(laser.full.right) / 2
+    assert of.mean(laser.cut.right) < of.mean(laser.full.right) / 2
 
 
-def test_the_cities_of_a_country_are_one_unit() -> None:
-    """Spain is asked for twice: quotients are of means over all three prompts, and there are two units."""
+def test_the_cities_of_a_country_are_one_unit():
+    # spain is asked for twice: quotients are of means over all three prompts, and there are two units
     right, the = torch.tensor([0.2, 0.4, 0.3]), torch.tensor([0.1, 0.1, 0.6])
-    rows = by_unit(("Spain", "Spain", "France"), right, the)
+    rows = of.by_unit(("Spain", "Spain", "France"), right, the)
     assert rows.tolist() == [pytest.approx([0.6, 0.2, 2]), pytest.approx([0.3, 0.6, 1])]
-    measured = over_shared(rows, quotient, "countries")
+    measured = over_shared(rows, of.quotient, "countries")
     assert measured.value == pytest.approx(0.9 / 0.8) == float(right.mean() / the.mean())
     assert measured.units == pytest.approx((3, 0.5))
     assert measured.interval == pytest.approx((0.5, 3))  # two units: the range
-    assert float(first_mean(rows)) == pytest.approx(0.3)
+    assert float(of.first_mean(rows)) == pytest.approx(0.3)
     four = torch.tensor([[0.6, 0.2, 0.3, 0.4, 1.0], [0.2, 0.2, 0.1, 0.4, 1.0]])
-    assert float(rise_of_ratio(four)) == pytest.approx((0.8 / 0.4) / (0.4 / 0.8))
-
-
-def test_a_prompt_without_the_word_is_no_part_of_its_unit() -> None:
-    rows = by_unit(("Spain", "Spain", "France"), torch.tensor([0.2, nan, nan]))
+    assert float(of.rise_of_ratio(four)) == pytest.approx((0.8 / 0.4) / (0.4 / 0.8))
+    rows = of.by_unit(("Spain", "Spain", "France"), torch.tensor([0.2, nan, nan]))
     assert rows.tolist() == [pytest.approx([0.2, 1])]
-
-
-def test_what_both_conditions_share_does_not_widen_the_interval() -> None:
-    """Right words that differ a hundredfold between countries, each doubled by the truncation."""
+    # right words that differ a hundredfold between countries, each doubled by the truncation
     before = torch.logspace(-4, -2, 20)
     after = before * (2 + 0.01 * torch.randn(20, generator=torch.Generator().manual_seed(0)))
-    found = over_shared(by_unit(tuple(map(str, range(20))), after, before), quotient, "countries")
+    found = over_shared(of.by_unit(tuple(map(str, range(20))), after, before), of.quotient, "countries")
     assert found.interval is not None and found.value == pytest.approx(2, abs=0.02)
     assert found.interval[1] - found.interval[0] < 0.05
 
 
-def test_the_gain_of_a_kind_has_no_value_where_the_right_word_does_not_rise() -> None:
+def test_the_gain_of_a_kind_has_no_value_where_the_right_word_does_not_rise():
     """The right word falls to a half, the wrong ones to a quarter: nothing rises alike."""
-    falling = kinds_over_right(laser(answers(0.2, 0.4, others=0.4), answers(0.1, 0.4, others=0.1)))
+    falling = of.kinds_over_right(laser(answers(0.2, 0.4, others=0.4), answers(0.1, 0.4, others=0.1)))
     assert falling.value is None
     assert "right times 0.5, wrong ones times 0.25" in falling.detail
-    rising = kinds_over_right(laser(answers(0.1, 0.4, others=0.1), answers(0.2, 0.4, others=0.3)))
+    rising = of.kinds_over_right(laser(answers(0.1, 0.4, others=0.1), answers(0.2, 0.4, others=0.3)))
     assert rising.value == pytest.approx(1.5)
 
 
-def test_each_sentence_is_one_unit_of_the_late_layers() -> None:
+def test_each_sentence_is_one_unit_of_the_late_layers():
     """In the first sentence all truncations lower both words, in the second none does."""
     made = one_sentence(FALLING)
     words = torch.cat([made.answers.words, torch.zeros_like(made.answers.words)], dim=2)
@@ -234,7 +199,7 @@ def test_each_sentence_is_one_unit_of_the_late_layers() -> None:
     assert (found.value, found.units) == (0.5, (1, 0))
 
 
-def test_the_precision_table_says_which_values_leave_their_interval() -> None:
+def test_the_precision_table_says_which_values_leave_their_interval():
     table = precision_table(noise.STUDY.claims, GOOD, {8: GOOD, 4: BAD})
     rows = {str(row[0]): row[1:] for row in table.rows}
     hides = rows['Asked for a fact, the model predicts "the" rather than the right word']
@@ -246,8 +211,8 @@ def test_the_precision_table_says_which_values_leave_their_interval() -> None:
     assert late[1] is None and late[4] == late[7] == "no interval"  # one sentence only
 
 
-def test_a_model_quantised_again_computes_with_the_rounded_matrices() -> None:
-    """Four bits: 1.4 beside -8 in a block of 32 becomes 1; embeddings stay; the first model stays as it was."""
+def test_a_model_quantised_again_computes_with_rounded_matrices_and_is_cut_as_the_first():
+    # four bits: 1.4 beside -8 in a block of 32 becomes 1; embeddings stay; the first model stays as it was
     model, name = spoken(), "blocks.0.mlp.W_in"
     with torch.no_grad():
         model.get_parameter(name)[0, 0], model.get_parameter(name)[1, 0] = -8.0, 1.4
@@ -256,16 +221,13 @@ def test_a_model_quantised_again_computes_with_the_rounded_matrices() -> None:
     assert rounded.get_parameter(name)[:2, 0].tolist() == [-8.0, 1.0]
     assert model.get_parameter(name)[1, 0].item() == pytest.approx(1.4)
     assert rounded.get_parameter("embed.W_E")[0, 1].item() == pytest.approx(0.123)
-
-
-def test_a_model_quantised_again_is_cut_as_the_first_one_is() -> None:
-    """The truth are the first model's own weights, rounded and then cut, without what is kept of earlier blocks."""
+    # the truth are the first model's own weights, rounded and then cut, without what is kept of earlier blocks
     model = spoken()
     cut = Truncate(weight="blocks.2.mlp.W_in", fraction=0.5)
     with torch.no_grad():
         model.get_parameter(cut.weight).copy_(torch.randn(32, 64, generator=torch.Generator().manual_seed(0)))
         model.get_parameter("blocks.2.mlp.W_out").fill_(0.1)[:, :9] *= -1
-    found = ask_both(Questions(requantised(model, 4), CITIES), cut)
+    found = of.ask_both(Questions(requantised(model, 4), CITIES), cut)
     weights = edited_weights(model, [Quantise(weight="blocks", bits=4), cut])
     expected = Questions(model, CITIES).answers(weights)
     torch.testing.assert_close(found.cut.right, expected.right)
@@ -273,10 +235,10 @@ def test_a_model_quantised_again_is_cut_as_the_first_one_is() -> None:
     assert not torch.allclose(found.cut.right, found.full.right, atol=1e-3)
 
 
-def test_facts_are_asked_without_a_beginning_and_in_the_chat_template() -> None:
+def test_facts_are_asked_without_a_beginning_and_in_the_chat_template():
     model = spoken()
     cut = Truncate(weight="blocks.1.mlp.W_out", fraction=0.0)
-    asked = ask_both(Questions(model, CITIES), cut)
+    asked = of.ask_both(Questions(model, CITIES), cut)
     assert list(in_conditions(model, asked, cut, 1)) == [BEGUN, BARE]
     assert model.tokenizer is not None
     model.tokenizer.chat_template = "{% for one in messages %}to is {% endfor %}"

@@ -51,14 +51,14 @@ def controls(gain: float, others: float, random: float, perplexity: float, the: 
         (controls(3, 1.5, 1, 40), "text-is-spared", 2),
     ],
 )
-def test_claims_on_the_second_half(made: TruncationControls, claim: str, value: float | None) -> None:
+def test_claims_on_the_second_half(made, claim, value):
     found = values_of(truncation_search.STUDY, Seen(None, made, HALF, {}))
     assert found[claim] == (None if value is None else pytest.approx(value, rel=1e-3))
     assert found["deep-feed-forward"] is found["low-rank"] is found["feed-forward-over-attention"] is None
 
 
 @pytest.mark.slow
-def test_the_study_finds_the_loud_matrix_of_a_model_made_by_hand() -> None:
+def test_the_study_finds_the_loud_matrix_of_a_model_made_by_hand():
     asked = Questions(spoken(), PROMPTS)
     search = search_truncations(asked, fractions=(0.0, 0.5))
     lasers = {
@@ -75,7 +75,7 @@ def test_the_study_finds_the_loud_matrix_of_a_model_made_by_hand() -> None:
     assert values_of(truncation_search.STUDY, Seen(search, in_attention, HALF, lasers))["deep-feed-forward"] == 0
 
 
-def test_attention_may_be_the_better_one() -> None:
+def test_attention_may_be_the_better_one():
     better, worse = (Laser("", HALF, answers(0.1, 0.4), answers(right, 0.4)) for right in (0.2, 0.1))
     seen = Seen(None, controls(1, 1, 1, 20), HALF, {"best of feed-forward layers": worse, "best of attention": better})
     assert values_of(truncation_search.STUDY, seen)["feed-forward-over-attention"] == pytest.approx(-0.6931, rel=1e-3)
@@ -89,7 +89,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Observed, Path]:
 
 
 @pytest.mark.slow
-def test_maps_have_a_row_for_each_layer_and_one_for_each_kind_of_matrix(observed: tuple[Observed, Path]) -> None:
+def test_maps_have_a_row_for_each_layer_and_one_for_each_kind_of_matrix(observed):
     seen = observed[0].trained
     assert seen.search is not None
     analysis = truncation_search.analyse(observed[0], Setting())
@@ -106,7 +106,7 @@ def test_maps_have_a_row_for_each_layer_and_one_for_each_kind_of_matrix(observed
 
 
 @pytest.mark.slow
-def test_a_second_observation_reads_what_the_first_has_kept(observed: tuple[Observed, Path]) -> None:
+def test_a_second_observation_reads_what_the_first_has_kept(observed):
     first, folder = observed
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     again = truncation_search.observe(truncation_search.STUDY.profile("smoke").setting, ObservationContext(folder))
@@ -116,16 +116,14 @@ def test_a_second_observation_reads_what_the_first_has_kept(observed: tuple[Obse
     assert again.untrained.controls.gain == first.untrained.controls.gain
 
 
-def test_sentences_are_of_the_second_half_and_continued_by_the_models(observed: tuple[Observed, Path]) -> None:
+def test_sentences_are_of_the_second_half_and_continued_by_the_models(observed):
     asked = {(prompt.answer, prompt.text) for prompt in observed[0].trained.prompts}
     for answer, *told in observed[0].sentences:
         (text,) = {text for right, text in asked if right == answer and told[0].startswith(text)}
         assert told[1].startswith(text)
 
 
-def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other(monkeypatch, tmp_path):
     """What helps one country takes the other's answers away: the half that is reported loses by the choice."""
     monkeypatch.setattr(asking, "open_model", lambda setting, context: divided())
     monkeypatch.setattr(asking, "facts", lambda *given: PROMPTS)

@@ -95,8 +95,8 @@ def test_a_model_without_buffers_differs():
     }
 
 
-def test_unsolved_models_are_not_judged():
-    """The second member answers less than 0.9 of the training sequences: only its test accuracy is read."""
+def test_unsolved_models_and_those_in_which_one_layer_brings_all_are_left_out():
+    # the second member answers less than 0.9 of the training sequences: only its test accuracy is read
     one = replace(made(), trained=torch.tensor([0.91, 0.89]))
     expected = values_of(STUDY, one)
     assert (expected["learned"], expected["generalises"]) == (0.5, pytest.approx(0.91))
@@ -105,19 +105,13 @@ def test_unsolved_models_are_not_judged():
     assert values_of(STUDY, replace(one, buffers=unlike)) == expected
     none = values_of(STUDY, replace(one, trained=torch.tensor([0.5, 0.5])))
     assert none["learned"] == 0 and none["apart"] is None and none["matches-start"] is None
-
-
-def test_models_in_which_one_layer_brings_all_are_left_out():
-    """Of the second member, layer 1 brings both symbols."""
+    # of the second member, layer 1 brings both symbols
     sudden = torch.tensor([[1, 0, 0], [1, 0, 0], [1, 1, 1], [1, 1, 1]], dtype=torch.float64)
     one = made(chains={"decoded": torch.stack([made().chains.buffers.decoded[0], sudden])})
     found = values_of(STUDY, one)
     assert (found["chains-later-follow"], found["chains-apart"]) == (pytest.approx(0.93), pytest.approx(0.2))
     none = values_of(STUDY, made(chains={"decoded": torch.stack([sudden] * 2)}))
     assert none["chains-later-follow"] is None and none["chains-apart"] is None
-
-
-def test_the_curves_name_the_seeds_of_the_models_that_they_are_of():
     assert readable(made(), [1200, 1201]).seeds == "1200..1201"
     assert readable(replace(made(), trained=torch.tensor([0.5, 0.9])), [1200, 1201]).seeds == "1201"
 

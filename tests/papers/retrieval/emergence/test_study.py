@@ -73,55 +73,28 @@ def test_a_symbol_arrives_with_the_last_path_that_it_needs():
 
 
 @pytest.mark.parametrize(
-    ("times", "order"),
+    ("times", "apart", "order"),
     [
-        ([1.0, 2.0, 3.0], 1.0),
-        ([1.0, 3.0, 2.0], 0.0),
-        ([1.0, 1.0, 2.0], 1.0),
-        ([1.0, 2.0, 2.0], 1.0),
-        ([3.0, 2.0, 2.5], 0.0),
-        ([1.0, 2.0, inf], 1.0),
-        ([1.0, inf, inf], 1.0),
-        ([inf, inf], 0.0),
-        ([inf, 1.0, 2.0], 0.0),
-        ([1.0, nan, 2.0], 1.0),
-        ([nan, nan, 2.0], nan),
+        ([1.0, 2.0, 3.0], 0, 1.0), ([1.0, 3.0, 2.0], 0, 0.0), ([1.0, 1.0, 2.0], 0, 1.0), ([1.0, 2.0, 2.0], 0, 1.0),
+        ([3.0, 2.0, 2.5], 0, 0.0), ([1.0, 2.0, inf], 0, 1.0), ([1.0, inf, inf], 0, 1.0), ([inf, inf], 0, 0.0),
+        ([inf, 1.0, 2.0], 0, 0.0), ([1.0, nan, 2.0], 0, 1.0), ([nan, nan, 2.0], 0, nan),
+        # near times are tied: the first is before both; then neighbours are tied, and the last is before the first
+        ([10.0, 31.0, 30.0], 5, 1.0), ([10.0, 35.0, 30.0], 5, 0.0), ([10.0, 7.0, 4.0], 5, 0.0),
+        ([10.0, 9.0, 8.0], 5, nan), ([10.0, 9.0, inf], 5, 1.0), ([inf, inf, inf], 5, 0.0),
     ],
-)
-def test_chain_order(times, order):
-    found = float(in_order(torch.tensor([times]))[0])
+)  # fmt: skip
+def test_chain_order_and_times_that_are_near(times, apart, order):
+    found = float(in_order(torch.tensor([times]), apart=float(apart))[0])
     assert found == order or (math.isnan(found) and math.isnan(order))
 
 
-@pytest.mark.parametrize(
-    ("times", "order"),
-    [
-        ([10.0, 31.0, 30.0], 1.0),  # the first is before both, which are a tie
-        ([10.0, 35.0, 30.0], 0.0),
-        ([10.0, 7.0, 4.0], 0.0),  # neighbours are tied, and the last is before the first
-        ([10.0, 9.0, 8.0], nan),
-        ([10.0, 9.0, inf], 1.0),
-        ([inf, inf, inf], 0.0),
-    ],
-)
-def test_times_that_are_near_are_tied(times, order):
-    found = float(in_order(torch.tensor([times]), apart=5.0)[0])
-    assert found == order or (math.isnan(found) and math.isnan(order))
-
-
-def test_one_path_that_brings_two_symbols_is_no_disorder():
+def test_the_order_of_heads_is_that_of_symbols_and_not_of_losses():
     both = growth(
         {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34.0, 2: 35.0}
     )
     assert values_of(STUDY, Seen([both], 40.0, NONE))["heads-in-chain-order"] == 1.0
-
-
-def test_members_that_retrieve_two_symbols_have_an_order():
     one, two = [1.0, inf, inf], [3.0, 2.0, inf]
     assert retrieving_two(torch.tensor([one, two, [inf, inf, inf]])).tolist() == [two]
-
-
-def test_distances():
     rising = {JOINS: rose(15), FIRSTS: rose(25), SECONDS: FLAT}
     assert distance(growth(rising, retrieved={1: 22.0, 2: inf}), 40.0) == pytest.approx(3)
     assert distance(growth(rising, retrieved={1: 22.0, 2: 30.0}), 40.0) == 40  # x_2 fell, its path never emerged
@@ -214,10 +187,7 @@ def test_models_are_judged_by_the_symbols_that_they_retrieve():
         "same-positions": 0.0,
     }
     judged = STUDY.claims[5](seen)
-    assert (judged.spread, judged.detail) == (
-        "0.5 to 0.5 over 2 models",
-        "2 of 3 models",
-    )
+    assert (judged.spread, judged.detail) == ("0.5 to 0.5 over 2 models", "2 of 3 models")
     never = Seen([growth(HALF.attention)], 40.0, NONE)
     verdicts = verdicts_of(STUDY, never)
     assert {name for name, verdict in verdicts.items() if verdict != "not measured"} == {"solved", "ablated"}
@@ -277,31 +247,18 @@ def test_every_claim_of_a_chain_of_four_symbols():
     good = grown((10, 15, 20, 30), (10, 16, 20, 30), needed, rules, course, replaced=0.019, model=0.039)
     inside = Seen([good], 40.0, torch.tensor([0.049]))
     assert values_of(STUDY, inside) == {
-        "heads-in-chain-order": 1.0,
-        "abrupt": pytest.approx(1 / 9.5),
-        "slow-first": pytest.approx(0.01 / 0.0205),
-        "losses-together": pytest.approx(0.049),
-        "drives-loss": pytest.approx(1 / 40),
-        "reuse": 1.0,
-        "later-slower": 1.0,
-        "solved": pytest.approx(0.039),
-        "ablated": pytest.approx(0.019),
-        "same-positions": 1.0,
-    }
+        "heads-in-chain-order": 1.0, "abrupt": pytest.approx(1 / 9.5), "slow-first": pytest.approx(0.01 / 0.0205),
+        "losses-together": pytest.approx(0.049), "drives-loss": pytest.approx(1 / 40), "reuse": 1.0,
+        "later-slower": 1.0, "solved": pytest.approx(0.039), "ablated": pytest.approx(0.019), "same-positions": 1.0,
+    }  # fmt: skip
     assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
 
 
-def test_a_circuit_with_a_lower_loss_than_the_model_is_no_small_rise():
+def test_lower_losses_other_orders_and_units_of_models():
     better = Seen([grown((10, 30), (10, 30), ((1, 2), (2,)), replaced=-0.01)], 40.0, NONE)
     assert verdicts_of(STUDY, better)["ablated"] == "differs at small scale"
-
-
-def test_the_order_of_heads_is_not_that_of_losses():
     mixed = values_of(STUDY, Seen([grown((2, 30, 20), (5, 20, 29), ((1,), (2,), (3,)))], 40.0, NONE))
     assert mixed["heads-in-chain-order"] == 0.0
-
-
-def test_a_model_is_one_unit_of_all_its_symbols():
     found = results_of(STUDY, Seen([grown((2, 30, 20), (5, 20, 29), ((1, 2), (2,), (3,)))] * 2, 40.0, NONE))
     assert found["reuse"].units == (0.5, 0.5)  # of x_1's path and of none of x_2's paths
     assert found["heads-in-chain-order"].interval == pytest.approx((0.0, 1 - 0.025**0.5))  # exact binomial: 0 of 2
@@ -367,12 +324,10 @@ def test_growths_are_read_member_by_member(monkeypatch):
     """Four chains of two steps: queries at 16 to 19 attend uniformly to the 17 to 20 positions up to their own."""
     never = [1.0, 1.0, 1.0]
     values = {
-        ("test", "partial_1"): [never, [1.0, 0.0, 0.0]],
-        ("test", "partial_2"): [never, [1.0, 1.0, 0.25]],
-        ("train", "partial_1"): [[0.0] * 3, [0.0] * 3],
-        ("train", "partial_2"): [[0.0] * 3, [0.0] * 3],
+        ("test", "partial_1"): [never, [1.0, 0.0, 0.0]], ("test", "partial_2"): [never, [1.0, 1.0, 0.25]],
+        ("train", "partial_1"): [[0.0] * 3, [0.0] * 3], ("train", "partial_2"): [[0.0] * 3, [0.0] * 3],
         ("test", "loss"): [[1.0, 0.9, 0.8], [1.0, 0.7, 0.6]],
-    }
+    }  # fmt: skip
     both = {("train", "loss"): [[1.0, 0.6, 0.5], never], ("test", "loss"): [[1.0, 0.65, 0.6], never]}
     sampled = HandMadeRun(smoke(2), (0, 3, 6), both)
     found = [Solution(1, 1, circuit(FIRSTS, layers=2))]
@@ -411,10 +366,8 @@ def test_figures_and_table(monkeypatch):
     assert attention.lines[2].label == f"layer 2: {SECOND} [x_2]"
     assert attention.lines[2].mean == (0, 0, 0, 0, 1)
     assert [(one.label, one.at) for one in timeline.events] == [
-        ("all paths that x_1 needs", (15, 15, None)),
-        ("x_1", (16, 15, 20)),
-        ("all paths that x_2 needs", (35, None, None)),
-        ("x_2", (36, None, 30)),
-    ]
+        ("all paths that x_1 needs", (15, 15, None)), ("x_1", (16, 15, 20)),
+        ("all paths that x_2 needs", (35, None, None)), ("x_2", (36, None, 30)),
+    ]  # fmt: skip
     assert found.tables[0].rows[2] == (0, 2, "query x0", "x2 of pair 2", "x_2", 35, 1)
     assert (timeline.end, [view.title for view in found.views]) == (6, ["3 models"])

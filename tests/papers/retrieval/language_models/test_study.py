@@ -1,4 +1,4 @@
-"""Retrieval prompts put to speakers whose answers are known."""
+"""Retrieval prompts put to speakers whose answers are known, on this machine and behind a server."""
 
 import re
 from dataclasses import replace
@@ -7,21 +7,19 @@ from itertools import pairwise
 import pytest
 import torch
 
+from anchorlab.cli import main
 from anchorlab.errors import SpecError
 from anchorlab.language.asking import Asked, LocalSpeaker, Manner, Reply, Said, accuracy, local
 from anchorlab.language.asking.likelihood import Likelihoods
+from anchorlab.language.endpoint import Access, Endpoint, address_of
+from anchorlab.papers.pretrained.opening import open_speaker
 from anchorlab.papers.pretrained.tiny import tiny_model
 from anchorlab.papers.retrieval.language_models import answers as prompt_answers
+from anchorlab.papers.retrieval.language_models import study
 from anchorlab.papers.retrieval.language_models.answers import ERRORS, PromptSetting, answer, error_of, manner_for, put
 from anchorlab.papers.retrieval.language_models.conditions import Compared, conditions_of, conditions_table
-from anchorlab.papers.retrieval.language_models.study import (
-    STUDY,
-    Observed,
-    better_than_guessing,
-    kingdoms,
-    known_by_likelihood,
-    short_equations,
-)
+from anchorlab.runs import Store
+from anchorlab.studies import ObservationContext, kept_findings
 from anchorlab.tasks import task
 from anchorlab.tasks.retrieval.prompts.reading import read
 
@@ -64,8 +62,8 @@ def answered(says):
 
 
 def analysed(seen):
-    analysis = STUDY.analyse(Observed({"made": seen}, seen, "made"), SETTING)
-    return analysis, {measure.name: measure(seen) for measure in STUDY.claims}
+    analysis = study.STUDY.analyse(study.Observed({"made": seen}, seen, "made"), SETTING)
+    return analysis, {measure.name: measure(seen) for measure in study.STUDY.claims}
 
 
 def test_a_speaker_that_follows_the_chains_is_always_right():
@@ -77,9 +75,7 @@ def test_a_speaker_that_follows_the_chains_is_always_right():
     assert all(one.values == (1.0,) * 5 for one in bars.bars)
     assert bars.dashed == (0.25, 0.25, 0.25, 0.25, 1 / 16)
     assert steps.lines[0].x == (1, 2, 7) and steps.lines[0].mean == (1, 1, 1) and steps.references[0].value == 0.25
-    assert {line.label: line.mean for line in errors.lines} == {
-        error: (float(error == "right"),) * 3 for error in ERRORS
-    }
+    assert {line.label: line.mean for line in errors.lines} == {one: (float(one == "right"),) * 3 for one in ERRORS}
     assert depths.lines[0].x == (1, 2, 3, 4, 5)
     assert len(analysis.tables) == 2  # candidates are not scored behind an endpoint
 
@@ -97,15 +93,12 @@ def test_a_constant_speaker_is_seen():
     assert (lives["favourite"], lives["tries"], lives["nothing"]) == (0.0, 2.0, 1.0)
 
 
-def test_the_value_one_step_too_early_is_an_error_of_its_own():
+def test_the_value_one_step_too_early_is_an_error_of_its_own_in_every_question():
     analysis, found = analysed(answered(one_step_early))
     assert found["kingdoms"].value == 0
     errors = {line.label: line.mean for line in analysis.figures[3].lines}
     assert errors["a step of the chain"] == (0.0, 1.0, 1.0) and errors["right"] == (1.0, 0.0, 0.0)
-    assert short_equations(answered(one_step_early)).value == pytest.approx(0.5)  # D = 1 of 1 and 2
-
-
-def test_every_question_is_a_unit():
+    assert study.short_equations(answered(one_step_early)).value == pytest.approx(0.5)  # D = 1 of 1 and 2
     _, found = analysed(answered(one_step_early))
     assert len(found["kingdoms"].units) == 24
     assert found["kingdoms"].interval == pytest.approx((0.0, 1 - 0.025 ** (1 / 24)))  # exact binomial: none of 24
@@ -114,7 +107,7 @@ def test_every_question_is_a_unit():
 
 def test_several_models_are_columns():
     knows, early = answered(knowing), answered(one_step_early)
-    analysis = STUDY.analyse(Observed({"knows": knows, "early": early}, early, "both"), SETTING)
+    analysis = study.STUDY.analyse(study.Observed({"knows": knows, "early": early}, early, "both"), SETTING)
     assert analysis.seen is knows  # claims are about the first
     bars, steps, depths, *errors = analysis.figures
     knowing_bars, early_bars = bars.bars
@@ -130,13 +123,15 @@ def test_several_models_are_columns():
     assert row["knows: right"] == 1 and row["early: right"] == 0 and row["questions"] == SETTING.deep
 
 
-def test_models_are_named_once():
+def test_settings_that_are_refused():
     assert PromptSetting("one, two").models == ("one", "two")
     for model in ("one,", "one,one", ""):
         with pytest.raises(SpecError, match="model"):
             _ = PromptSetting(model).models
     with pytest.raises(SpecError, match="revision"):
         _ = PromptSetting("one,two", "main").models
+    with pytest.raises(SpecError, match="questions"):
+        analysed(answer(Speaker(knowing), replace(SETTING, questions=0), lambda status: None, "asking"))
 
 
 QUESTION = task("retrieval/lives-with", steps=2).questions(1)[0]
@@ -166,10 +161,10 @@ def test_guessing_below_the_interval_counts_as_better():
     seen = answered(knowing)
     wrong = {name: tuple(replace(one, replies=(Reply("", "other"),)) for one in own)
              for name, own in seen.formulations.items()}  # fmt: skip
-    half = replace(
-        seen, formulations={**seen.formulations, **{name: wrong[name] for name in ("kingdoms", "relatives")}}
-    )
-    assert better_than_guessing(half).value == pytest.approx(3 / 5)
+    half = replace(seen, formulations=seen.formulations | {name: wrong[name] for name in ("kingdoms", "relatives")})
+    assert study.better_than_guessing(half).value == pytest.approx(3 / 5)
+    seen = replace(answered(knowing), steps_scored={1: scored(24), 2: scored(0), 7: scored(24)})
+    assert "by likelihood 0.5," in study.short_equations(seen).detail  # not of 7 steps
 
 
 def scored(right):
@@ -183,42 +178,31 @@ def test_a_wrong_format_is_told_from_ignorance():
     says = answered(lambda text: knowing(text) if formulation_of(text) == "relatives" else " Well")
     known = {"equations": 24, "lives-with": 20, "kingdoms": 6, "functions": 0, "relatives": 1}
     seen = replace(says, scored={name: scored(right) for name, right in known.items()})
-    assert better_than_guessing(seen).value == pytest.approx(1 / 5)
-    found = known_by_likelihood(seen)
+    assert study.better_than_guessing(seen).value == pytest.approx(1 / 5)
+    found = study.known_by_likelihood(seen)
     assert (found.value, found.detail) == (pytest.approx(2 / 5), "equations, lives-with")
-    assert known_by_likelihood(replace(seen, scored=dict.fromkeys(known, scored(24)))).value == 1
-    assert kingdoms(seen).value == 0
+    assert study.known_by_likelihood(replace(seen, scored=dict.fromkeys(known, scored(24)))).value == 1
+    assert study.kingdoms(seen).value == 0
     # Wilson's interval of 6 of 24
-    assert kingdoms(seen).detail == "guessing 0.25; by likelihood 0.25, 95 % interval 0.12 to 0.45"
-    table = STUDY.analyse(Observed({"made": seen}, None, "made"), SETTING).tables[1]
+    assert study.kingdoms(seen).detail == "guessing 0.25; by likelihood 0.25, 95 % interval 0.12 to 0.45"
+    table = study.STUDY.analyse(study.Observed({"made": seen}, None, "made"), SETTING).tables[1]
     assert table.title == "As text and by likelihood"
     assert {row[0]: row[-1] for row in table.rows} == {
-        "equations": "format",
-        "lives-with": "format",
-        "kingdoms": "ignorance",
-        "functions": "ignorance",
+        "equations": "format", "lives-with": "format", "kingdoms": "ignorance", "functions": "ignorance",
         "relatives": "able",
-    }
+    }  # fmt: skip
     assert {row[0]: row[4] for row in table.rows} == {**dict.fromkeys(known, 0.0), "relatives": 1.0}
-    bars = STUDY.analyse(Observed({"made": seen}, None, "made"), SETTING).figures[0].bars
+    bars = study.STUDY.analyse(study.Observed({"made": seen}, None, "made"), SETTING).figures[0].bars
     assert bars[-1].values == pytest.approx([1, 20 / 24, 1 / 4, 0, 1 / 24])
 
 
-def test_short_equations_have_their_scores_by_likelihood():
-    seen = replace(answered(knowing), steps_scored={1: scored(24), 2: scored(0), 7: scored(24)})
-    assert "by likelihood 0.5," in short_equations(seen).detail  # not of 7 steps
-
-
-def test_depths_are_asked_over_the_same_premises():
+def test_depths_share_their_premises_and_a_question_of_several_groups_is_asked_once():
     speaker = Speaker(knowing)
     seen = answer(speaker, SETTING, lambda status: None, "asking")
     premises = [[one.question.text.split("\n")[:-1] for one in own] for own in seen.depths.values()]
     assert all(own == premises[0] for own in premises)
     assert [own[0].question.depth for own in seen.depths.values()] == [1, 2, 3, 4, 5]
     assert all(request.begun for request in speaker.asked)
-
-
-def test_a_question_of_several_groups_is_asked_once():
     speaker = Speaker(knowing)
     seen = answer(speaker, replace(SETTING, steps=(1, 2, 5), chains=(2, 4)), lambda status: None, "asking")
     texts = [request.turns[-1].text for request in speaker.asked]
@@ -281,11 +265,6 @@ def test_the_prior_is_that_of_questions_without_premises(monkeypatch):
     assert shares == {"sum": first, "mean": first, "sum over prior": 1.0, "mean over prior": 1.0}
 
 
-def test_a_setting_without_questions_is_refused():
-    with pytest.raises(SpecError, match="questions"):
-        analysed(answer(Speaker(knowing), replace(SETTING, questions=0), lambda status: None, "asking"))
-
-
 @pytest.mark.slow
 def test_further_tries_and_scores_follow_what_was_read(monkeypatch):
     """Each prompt is read once, whatever is made of it."""
@@ -328,3 +307,46 @@ def test_the_table_of_conditions():
     shown = [row[:4] for row in table.rows]
     assert shown == [("chat template", "kingdoms", 1.0, 1.0), ("plain text", "kingdoms", 1.0, 0.0)]
     assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+LIKELIEST = PromptSetting("smollm2", questions=2, deep=1, steps=(1, 3), chains=(2,), tries=1, conditions=0)
+COMMAND = ("study", "retrieval/language-models", "--profile", "smoke", "--json")
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_likeliest_answers_are_those_of_the_same_weights_here(serving, smollm2, tmp_path):
+    """As the profiles ask: chats with the answer begun, written by the model's tokenizer."""
+    context = ObservationContext(tmp_path, access=Access(tokenizer="smollm2", concurrent=2))
+    served = replace(LIKELIEST, model=address_of(serving, str(smollm2)))
+    here, there = (open_speaker(setting, context) for setting in (LIKELIEST, served))
+    ours = prompt_answers.answer(here, LIKELIEST, lambda status: None, "asking")
+    theirs = prompt_answers.answer(there, served, lambda status: None, "asking")
+    assert isinstance(there, Endpoint) and len(next(tmp_path.glob("*.jsonl")).read_text().splitlines()) > 15
+    assert ours.scored and not theirs.scored
+    assert replace(ours, scored={}, steps_scored={}) == theirs
+    texts = {asked.replies[0].text for own in ours.formulations.values() for asked in own}
+    assert len(texts) > 5
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_the_command_line_studies_a_served_model(serving, smollm2, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ANCHORLAB_STORE", raising=False)
+    assert main([*COMMAND, "--model", "smollm2"]) == 0
+    assert main([*COMMAND, "--endpoint", serving, "--model", str(smollm2), "--tokenizer", "smollm2"]) == 0
+    assert capsys.readouterr().err == ""
+    here, there = sorted(kept_findings(Store()), key=lambda one: "#" in one.profile)
+    assert there.provenance.model == f"{smollm2} at {serving}"
+    assert [one.claim.id for one in there.claims if one.value is None] == [
+        "retrieval/language-models/known-by-likelihood"
+    ]
+    # what the first answers are: those of further tries are sampled
+    (ours, theirs) = (
+        next(one for one in found.figures if one.title.startswith("What the first")) for found in (here, there)
+    )
+    assert ours.lines == theirs.lines
+    (ours, *_), (theirs, *_) = here.tables, there.tables
+    first = ours.columns.index("at first")
+    assert [row[first] for row in theirs.rows] == [row[first] for row in ours.rows]

@@ -17,12 +17,7 @@ from anchorlab.papers.truncation.attention_gradient.study import (
 from anchorlab.rng import generator
 from anchorlab.studies.claim import judge
 from anchorlab.theory import LeadingOrder, uniform_recall
-from anchorlab.theory.attention_gradient import (
-    first_step,
-    key_query_gradient,
-    measured_first_step,
-    with_more_noise,
-)
+from anchorlab.theory.attention_gradient import first_step, key_query_gradient, measured_first_step, with_more_noise
 from anchorlab.theory.uniform_recall import Sequences, UniformRecall
 from tests.papers.hand_made_runs import values_of, verdicts_of
 
@@ -82,7 +77,7 @@ def test_batches_of_every_size_are_drawn_together():
     assert len(noise_leading(seen).units) == 2
 
 
-def test_tokens_of_one_order_are_attended_to_uniformly(monkeypatch):
+def test_tokens_of_one_order_are_attended_to_uniformly_and_alike_far_above_n_squared(monkeypatch):
     seen = Seen([made(100, -1e-5, 3e-7, 1e-7)])
     uniform = next(one for one in STUDY.claims if one.name == "uniform")
     for share, verdict in ((1.9, "reproduced"), (2.1, "contradicted"), (0.49, "contradicted")):
@@ -90,10 +85,7 @@ def test_tokens_of_one_order_are_attended_to_uniformly(monkeypatch):
         monkeypatch.setattr(attention_gradient_measures, "leading_order", lambda law, rate, orders=orders: orders)
         found = judge(STUDY.claim(uniform), uniform(seen), "quick")
         assert (found.value, found.verdict, found.detail) == (share, verdict, "3 drawn")
-
-
-def test_alike_far_above_n_squared_and_not_there(monkeypatch):
-    """The trigger's part that falls as 1 / (N T) is as large as the other at T = N² / (α (1 - α)) = 4 N²."""
+    # the trigger's part that falls as 1 / (N T) is as large as the other at T = N² / (α (1 - α)) = 4 N²
     seen = Seen([made(1000, -1e-5, 3e-7, 1e-7)])
     ratios = {}
     for long in (4, 40, 400):
@@ -117,11 +109,8 @@ def test_claims_fail_where_attention_seeks_the_noise():
         "three-speeds",
     }
     assert {name for name, one in verdicts.items() if one == "differs at our sizes"} == {
-        "noise-avoided",
-        "noise-leading",
-        "others-attended",
-        "opposite-with-more-noise",
-    }
+        "noise-avoided", "noise-leading", "others-attended", "opposite-with-more-noise",
+    }  # fmt: skip
     own = {one.claim.id.rpartition("/")[2]: one.verdict for one in STUDY.judge(seen, "paper") if one.scope == "own"}
     assert own == {"others-attended-as-trained": "not supported"}
 
@@ -137,23 +126,17 @@ def test_a_small_vocabulary_or_a_large_rate_breaks_the_assumptions(monkeypatch):
     assert values["bound-at-the-target"] == pytest.approx(1 / 3, abs=1e-3)
 
 
-def test_the_largest_of_the_noise_and_the_smallest_of_the_others_count():
+def test_the_largest_of_the_noise_counts_and_attention_turns_to_it_where_it_is_frequent():
     one_off = Seen([made(100, 1e-9, 1e-7, 1e-7), made(200, -1e-5, 1e-9, -1e-9), made(400, -1e-6, 1e-9, 2e-9)])
     found = values_of(STUDY, one_off)
     assert found["noise-avoided"] == pytest.approx(1e-9 * 100**2)
     assert found["others-attended"] == pytest.approx(-1e-9 * 200**3)
     uniform = next(one for one in STUDY.claims if one.name == "uniform")
     assert uniform(one_off).detail == "0.5 drawn"  # at the largest N alone
-
-
-def test_attention_turns_to_the_noise_where_it_is_the_more_frequent():
-    """It occurs α times in N without more of it, so that it is as frequent as others with (1 - α) times more."""
+    # it occurs α times in N without more of it, so that it is as frequent as others with (1 - α) times more
     law = UniformRecall(32, 512, 0.5)
     avoided, sought = (measure_with_noise(law, share, samples=1500) for share in (0.2, 0.9))
     assert avoided < 0 < sought
-
-
-def test_batches_are_independent_and_add_up_to_zero():
     found = measure(UniformRecall(8, 24, 0.5), batches=5, batch=40)
     assert len(set(found.noise.tolist())) == 5
     assert np.abs(found.noise + found.trigger + 7 * found.other).max() < 1e-15

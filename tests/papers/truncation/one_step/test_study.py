@@ -9,15 +9,7 @@ from anchorlab.studies import run_study
 from anchorlab.studies.claim import judge
 from anchorlab.theory.margin_scans import Margin, Point, Scan, Scanned, measure, samples_needed
 from anchorlab.theory.one_step import ENTRIES, Moments, feedforward_gradient, value_gradient
-from anchorlab.theory.table_2 import (
-    DELTA,
-    PRINTED,
-    Drawn,
-    _keeps_bounds,
-    draw_moments,
-    verdict,
-    verdicts,
-)
+from anchorlab.theory.table_2 import DELTA, PRINTED, Drawn, _keeps_bounds, draw_moments, verdict, verdicts
 from anchorlab.theory.uniform_recall import UniformRecall
 from tests.papers.hand_made_runs import results_of, values_of, verdicts_of
 
@@ -36,34 +28,14 @@ def test_verdicts_on_formulas_made_by_hand():
     assert verdict(None, derived) == "illegible"
 
 
-def test_printed_variances_are_too_large_by_a_mean_square_over_n():
+def test_printed_variances_are_too_large_and_bounds_too_narrow_are_left():
     # 1/(N+1) enters the square of 1/(N+1) - 1{y = j} twice; the printed variances of outputs j <= N have it once.
     law = UniformRecall(400, 4000, 0.4)
     n, t, a = law.tokens, law.length, law.alpha
     shares = law.moments.square / t**2
-    for entry, kind in {
-        ("trigger", "other"): 3,
-        ("other", "noise"): 0,
-        ("other", "other"): 3,
-    }.items():
+    for entry, kind in {("trigger", "other"): 3, ("other", "noise"): 0, ("other", "other"): 3}.items():
         right = (1 - a) / n * law.given(entry[0] == "trigger").square[kind] / t**2
         assert PRINTED[entry].variance(n, t, a) == pytest.approx(right + shares[kind] / n, rel=0.02)
-
-
-def test_every_entry_has_a_verdict():
-    assert list(PRINTED) == list(ENTRIES)
-    assert [verdicts(means).count("illegible") for means in (True, False)] == [2, 2]
-    assert [one for one in verdicts(means=False) if one == "corrected"] == ["corrected"] * 5
-
-
-def test_drawn_moments_agree_with_the_exact_ones():
-    drawn = draw_moments(UniformRecall(6, 12, 0.4), batches=40, size=2000)
-    assert np.abs(drawn.scores(means=True)).max() < 4.5
-    assert np.abs(drawn.scores(means=False)).max() < 4.5
-    assert drawn.kept.shape == (40,) and drawn.kept.mean() >= 1 - DELTA
-
-
-def test_bounds_that_are_too_narrow_are_left():
     law = UniformRecall(6, 12, 0.4)
     drawn, sample = draw_moments(law, batches=2, size=100), law.draw(generator(0, "bounds"), 100)
     gradient, value = feedforward_gradient(sample, 6), value_gradient(sample, 6)
@@ -73,17 +45,20 @@ def test_bounds_that_are_too_narrow_are_left():
         assert not _keeps_bounds(law, narrow, gradient, value, 100)
 
 
-def test_points_of_a_scan():
+def test_drawn_moments_agree_with_the_exact_ones_and_every_entry_has_a_verdict():
+    assert list(PRINTED) == list(ENTRIES)
+    assert [verdicts(means).count("illegible") for means in (True, False)] == [2, 2]
+    assert [one for one in verdicts(means=False) if one == "corrected"] == ["corrected"] * 5
+    drawn = draw_moments(UniformRecall(6, 12, 0.4), batches=40, size=2000)
+    assert np.abs(drawn.scores(means=True)).max() < 4.5
+    assert np.abs(drawn.scores(means=False)).max() < 4.5
+    assert drawn.kept.shape == (40,) and drawn.kept.mean() >= 1 - DELTA
+
+
+def test_samples_needed_and_powers_by_hand():
     assert Scan(LAW, 5, "samples", (7, 9)).points() == [(LAW, 7), (LAW, 9)]
     assert Scan(LAW, 5, "tokens", (10,)).points() == [(UniformRecall(10, 16, 0.5), 5)]
     assert Scan(LAW, 5, "length", (20,)).points() == [(UniformRecall(8, 20, 0.5), 5)]
-
-
-def made_margin(values) -> Margin:
-    return Margin(np.array(values, dtype=float), 1.0, 1.0, 0.0)
-
-
-def test_samples_needed_by_hand():
     shares = {10: 0.5, 100: 0.9, 1000: 1.0}
     points = [
         Point(samples, {"feedforward": made_margin([[1.4]] * round(10 * share) + [[1.6]] * round(10 - 10 * share))})
@@ -92,13 +67,14 @@ def test_samples_needed_by_hand():
     assert samples_needed(points, "feedforward", share=0.95) == pytest.approx(100 * 10**0.5)
     assert samples_needed(points, "feedforward", share=0.4) == 10
     assert np.isnan(samples_needed(points[:2], "feedforward", share=0.95))
-
-
-def test_powers_by_hand():
     points = [Point(x, {"typical": Margin(np.ones((2, 1)), 3 * x**-0.5, x**-1.0, 0.0)}) for x in (4, 16, 64)]
     scanned = Scanned(Scan(LAW, 1, "samples", (4, 16, 64)), points)
     assert scanned.power("typical").slope == pytest.approx(-0.5)
     assert scanned.predicted_power("typical") == pytest.approx(-1)
+
+
+def made_margin(values) -> Margin:
+    return Margin(np.array(values, dtype=float), 1.0, 1.0, 0.0)
 
 
 def test_margins_spread_as_predicted():
@@ -109,7 +85,7 @@ def test_margins_spread_as_predicted():
         assert 0 < margin.excess < 2
 
 
-def test_a_study_without_trainings_says_where_it_comes_from(tmp_path):
+def test_a_study_without_trainings_says_where_it_comes_from_and_no_profile_is_the_papers(tmp_path):
     store = Store(tmp_path)
     findings = run_study(STUDY, "smoke", store, workers=1)
     assert findings.provenance.seeds == "0"
@@ -117,6 +93,11 @@ def test_a_study_without_trainings_says_where_it_comes_from(tmp_path):
     assert findings.provenance.reused == 0
     again = run_study(STUDY, "smoke", store, workers=1)
     assert (again.claims, again.figures) == (findings.claims, findings.figures)
+    for profile in STUDY.profiles:
+        scopes = {one.claim.id.rpartition("/")[2]: one.scope for one in STUDY.judge(seen_by_hand(), profile)}
+        exact = {"printed-means", "printed-variances", "lemma-e2"}
+        rest = "other" if profile == "smoke" else "theory"
+        assert scopes == {name: "exact" if name in exact and rest == "theory" else rest for name in scopes}
 
 
 def margin(value=1.0, deviation=1.0, excess=0.5) -> Margin:
@@ -157,11 +138,9 @@ def seen_by_hand(**changes) -> Seen:
         "scanned": scans,
         "laws": [UniformRecall(tokens, 32, 0.5) for tokens in (10, 100, 1000)],
         "needed": {
-            "feedforward": [8.0, 8.0, 8.0],
-            "typical": [10.0, 100.0, 1000.0],
-            "repeated": [20.0, 200.0, float("nan")],
+            "feedforward": [8.0, 8.0, 8.0], "typical": [10.0, 100.0, 1000.0], "repeated": [20.0, 200.0, float("nan")],
         },
-    }
+    }  # fmt: skip
     return Seen(**given | changes)
 
 
@@ -192,7 +171,7 @@ def test_every_claim_of_measurements_made_by_hand():
     assert set(verdicts.values()) == {"agrees at our sizes"}
 
 
-def test_a_training_set_is_one_unit_of_its_test_sequences():
+def test_a_training_set_is_one_unit_and_samples_needed_are_powers():
     values = np.array([[0.9, 1.1, 1.3], [0.8, 1.0, 1.2]])
     spread = Margin(values, 1.0, 1.0, 0.5)
     found = results_of(STUDY, seen_by_hand(
@@ -201,9 +180,6 @@ def test_a_training_set_is_one_unit_of_its_test_sequences():
     ))  # fmt: skip
     assert found["attention-margin"].units == pytest.approx((1.1, 1.0))
     assert found["lemma-bounds"].units == (1.0, 0.0, 1.0, 1.0)
-
-
-def test_samples_needed_are_powers_of_the_number_of_tokens():
     needed = {"feedforward": [8.0, 80.0, 800.0], "typical": [8.0] * 3, "repeated": [8.0, 800.0, 8e4]}
     found = values_of(STUDY, seen_by_hand(needed=needed))
     powers = [found[name] for name in ("feedforward-few", "attention-many", "attention-many-hardest")]
@@ -212,14 +188,6 @@ def test_samples_needed_are_powers_of_the_number_of_tokens():
     assert [verdicts[name] for name in ("feedforward-few", "attention-many", "attention-many-hardest")] == [
         "differs at our sizes"
     ] * 3  # where equally many samples suffice for the attention, "many more" are not needed
-
-
-def test_no_profile_is_the_setting_of_a_theorem_that_names_no_sizes():
-    for profile in STUDY.profiles:
-        scopes = {one.claim.id.rpartition("/")[2]: one.scope for one in STUDY.judge(seen_by_hand(), profile)}
-        exact = {"printed-means", "printed-variances", "lemma-e2"}
-        rest = "other" if profile == "smoke" else "theory"
-        assert scopes == {name: "exact" if name in exact and rest == "theory" else rest for name in scopes}
 
 
 def test_another_closed_form_is_not_that_of_lemma_e2(monkeypatch):

@@ -6,16 +6,8 @@ from math import log
 import numpy as np
 import pytest
 
+from anchorlab.papers.truncation.rank_one_noise import measures
 from anchorlab.papers.truncation.rank_one_noise import study as rank_one_noise
-from anchorlab.papers.truncation.rank_one_noise.measures import (
-    RANK_ONE,
-    RATES,
-    Descent,
-    at_zero_step,
-    descent_power,
-    flow_power,
-    orders,
-)
 from anchorlab.papers.truncation.rank_one_noise.study import QUICK, STUDY, analyse, experiments, see
 from anchorlab.studies.claim import judge
 from anchorlab.theory import PowerLaw, gradient_flow
@@ -23,17 +15,17 @@ from anchorlab.theory.rank_one_flow import Margins
 from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
 
 ALPHA = 0.3
-TIMES = np.outer(RATES, 2.0 ** np.arange(8)) / 4
+TIMES = np.outer(measures.RATES, 2.0 ** np.arange(8)) / 4
 
 
 def made_up(power, law="derived", offsets=None, slope=-0.5):
     """A descent that lies 0.01 x rate^power off the flow in a, or by so much at each rate, at every time."""
     flows = [gradient_flow(ALPHA, times, law) for times in TIMES]
-    offsets = [0.01 * rate**power for rate in RATES] if offsets is None else offsets
+    offsets = [0.01 * rate**power for rate in measures.RATES] if offsets is None else offsets
     a = np.stack([flow.a + offset for flow, offset in zip(flows, offsets, strict=True)])
     b = np.stack([flow.b for flow in flows])
     right = 1 / (1 + np.exp(a) + np.exp(b))
-    return Descent(ALPHA, TIMES, right, np.exp(b) * right, 0.5 * TIMES**slope)
+    return measures.Descent(ALPHA, TIMES, right, np.exp(b) * right, 0.5 * TIMES**slope)
 
 
 def measured(name, *descents):
@@ -44,34 +36,46 @@ def measured(name, *descents):
     return result.value, result.verdict, result.detail
 
 
-def test_margins_are_read_from_probabilities():
+def test_margins_and_descents_are_read_from_probabilities_of_clean_sequences():
     flow = gradient_flow(ALPHA, TIMES[0])
     a, b = made_up(0.0).margins
     assert a[0] == pytest.approx(flow.a + 0.01)
     assert b[0] == pytest.approx(flow.b)
+    (found,) = see(runs())
+    assert found.alpha == ALPHA
+    assert found.time == pytest.approx(np.outer([2, 1, 0.5], [1, 2, 4, 8]) / 4)
+    grid = np.arange(3)[:, None] / 100 + np.arange(4) / 1000
+    assert found.right == pytest.approx(0.6 + grid)
+    assert found.noise == pytest.approx(0.3 + grid)
+    assert found.rank_one_noise == pytest.approx(0.1 + grid)
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_the_order_is_the_power_of_the_rate(power):
-    assert orders(made_up(power)) == pytest.approx([power, power], abs=1e-6)
+    assert measures.orders(made_up(power)) == pytest.approx([power, power], abs=1e-6)
 
 
-def test_an_error_of_first_order_is_gone_at_step_size_zero():
-    assert at_zero_step(made_up(1.0), "derived") == pytest.approx(0.0, abs=1e-9)
-    assert at_zero_step(made_up(0.0), "derived") == pytest.approx(0.01)
+def test_errors_slopes_and_the_flow_itself():
+    assert measures.at_zero_step(made_up(1.0), "derived") == pytest.approx(0.0, abs=1e-9)
+    assert measures.at_zero_step(made_up(0.0), "derived") == pytest.approx(0.01)
     apart = gradient_flow(ALPHA, TIMES[1][:-1]), gradient_flow(ALPHA, TIMES[1][:-1], "printed")
     most = max(np.abs(apart[0].a - apart[1].a).max(), np.abs(apart[0].b - apart[1].b).max())
-    assert at_zero_step(made_up(1.0), "printed") == pytest.approx(most, abs=1e-9)
-    assert at_zero_step(made_up(1.0, "printed"), "printed") == pytest.approx(0.0, abs=1e-9)
-
-
-def test_slopes():
-    found = descent_power(made_up(1.0))
+    assert measures.at_zero_step(made_up(1.0), "printed") == pytest.approx(most, abs=1e-9)
+    assert measures.at_zero_step(made_up(1.0, "printed"), "printed") == pytest.approx(0.0, abs=1e-9)
+    found = measures.descent_power(made_up(1.0))
     assert found is not None
     assert found.slope == pytest.approx(-0.5)
     short = made_up(1.0)
-    assert descent_power(Descent(ALPHA, short.time[:, :4], *(short.right[:, :4],) * 3)) is None
-    assert flow_power(ALPHA).slope == pytest.approx(-0.5, abs=1e-4)
+    assert measures.descent_power(measures.Descent(ALPHA, short.time[:, :4], *(short.right[:, :4],) * 3)) is None
+    assert measures.flow_power(ALPHA).slope == pytest.approx(-0.5, abs=1e-4)
+    # what the flow goes to, from its closed forms: noise at rank 1 as (3 (1 - alpha) t)^(-1/2)
+    values = values_of(STUDY, [made_up(1.0)])
+    assert values["rank-one-forgets"] == pytest.approx((3 * 0.7 * 1e6) ** -0.5, rel=2e-3)
+    assert values["flow-slope"] == pytest.approx(-0.5, abs=2e-3)
+    assert values["flow-slope-below"] == pytest.approx(-0.5, abs=2e-3)
+    assert values["b-limit"] == pytest.approx(0, abs=1e-5)
+    # the printed equation's own limit is -log 18/5 (1 - alpha)
+    assert values["a-constant"] == pytest.approx(log(18 / 5 * 0.7) - log(0.7 * 3.4), abs=1e-4)
 
 
 class TestDescent:
@@ -87,12 +91,14 @@ class TestDescent:
         one = made_up(1.0)
         odds = 0.6 * one.time**-0.5
         near = replace(one, rank_one_noise=odds / (1 + odds))
-        assert descent_power(near).slope == pytest.approx(-0.5, abs=0.01)
+        assert measures.descent_power(near).slope == pytest.approx(-0.5, abs=0.01)
         assert abs(np.diff(np.log(near.rank_one_noise[0, -2:]))[0] / log(2) + 0.5) > 0.01
 
     def test_a_descent_too_short_for_a_slope_is_not_measured(self):
         whole = made_up(1.0)
-        short = Descent(ALPHA, *(one[:, :4] for one in (TIMES, whole.right, whole.noise, whole.rank_one_noise)))
+        short = measures.Descent(
+            ALPHA, *(one[:, :4] for one in (TIMES, whole.right, whole.noise, whole.rank_one_noise))
+        )
         assert measured("descent-slope", short) == (None, "not measured", "")
 
     def test_equation_nine_against_the_flow(self, monkeypatch):
@@ -197,35 +203,14 @@ class TestFlow:
         assert measured("flow-slope-below", made_up(1.0))[:2] == (slope, verdict)
 
 
-def test_the_flow_itself():
-    """What the flow goes to, from its closed forms: noise at rank 1 as (3 (1 - alpha) t)^(-1/2)."""
-    values = values_of(STUDY, [made_up(1.0)])
-    assert values["rank-one-forgets"] == pytest.approx((3 * 0.7 * 1e6) ** -0.5, rel=2e-3)
-    assert values["flow-slope"] == pytest.approx(-0.5, abs=2e-3)
-    assert values["flow-slope-below"] == pytest.approx(-0.5, abs=2e-3)
-    assert values["b-limit"] == pytest.approx(0, abs=1e-5)
-    # the printed equation's own limit is -log 18/5 (1 - alpha)
-    assert values["a-constant"] == pytest.approx(log(18 / 5 * 0.7) - log(0.7 * 3.4), abs=1e-4)
-
-
 def runs(doublings=3):
     """A training of three rates, whose probabilities differ by split, metric, edit and rate."""
     (experiment,) = experiments(replace(QUICK, alphas=(ALPHA,), doublings=doublings))
     steps = [2**doubling for doubling in range(doublings + 1)]
-    keys = {("clean", "right"): 0.6, ("clean", "noise"): 0.3, ("clean", "noise", RANK_ONE): 0.1}
-    keys |= {("clean", "right", RANK_ONE): 0.8, ("train", "right"): 0.7, ("train", "noise"): 0.2}
+    keys = {("clean", "right"): 0.6, ("clean", "noise"): 0.3, ("clean", "noise", measures.RANK_ONE): 0.1}
+    keys |= {("clean", "right", measures.RANK_ONE): 0.8, ("train", "right"): 0.7, ("train", "noise"): 0.2}
     apart = np.arange(3)[:, None] / 100 + np.arange(len(steps)) / 1000  # by rate and step
     return [HandMadeRun(experiment, steps, {key: (base + apart).tolist() for key, base in keys.items()})]
-
-
-def test_descents_are_read_from_clean_sequences():
-    (found,) = see(runs())
-    assert found.alpha == ALPHA
-    assert found.time == pytest.approx(np.outer([2, 1, 0.5], [1, 2, 4, 8]) / 4)
-    grid = np.arange(3)[:, None] / 100 + np.arange(4) / 1000
-    assert found.right == pytest.approx(0.6 + grid)
-    assert found.noise == pytest.approx(0.3 + grid)
-    assert found.rank_one_noise == pytest.approx(0.1 + grid)
 
 
 def test_a_short_run_is_analysed():

@@ -6,20 +6,8 @@ import pytest
 import torch
 
 from anchorlab.lens import Landscape, Passes, Scores
+from anchorlab.papers.truth.methods import ranking as of
 from anchorlab.papers.truth.methods.drawing import early_weight, shape_table, truth_table
-from anchorlab.papers.truth.methods.ranking import (
-    ABLATION,
-    DETECTORS,
-    EDGES,
-    INTEGRATED,
-    INTEGRATED_EDGES,
-    METHODS,
-    OF_HEADS,
-    PATHS,
-    RANDOM,
-    WRONG,
-    Ranked,
-)
 from anchorlab.papers.truth.methods.scored import ALL, Population, Scored, half_way, see
 from anchorlab.papers.truth.methods.study import QUICK, STUDY, TASKS, distance, experiments, sorted_by_size
 from anchorlab.theory.compiled import SELECTIVE
@@ -47,10 +35,10 @@ def ranking(values=None, members=2, ablation=(0.0, 0.0, 1.0, 0.0), methods=ALL):
     """Return a `Ranked` in which every method is good but the named ones; random has the middle, a wrong circuit."""
     given = (
         dict.fromkeys(methods, GOOD)
-        | {ABLATION: ablation, RANDOM: MIDDLE, WRONG: (0.0, 1.0, 0.0, 3.0)}
+        | {of.ABLATION: ablation, of.RANDOM: MIDDLE, of.WRONG: (0.0, 1.0, 0.0, 3.0)}
         | (values or {})
     )
-    return Ranked(
+    return of.Ranked(
         truth(members),
         {
             name: Scores(name, UNITS, torch.tensor([row] * members).double(), Passes(1, 0))
@@ -60,7 +48,7 @@ def ranking(values=None, members=2, ablation=(0.0, 0.0, 1.0, 0.0), methods=ALL):
 
 
 def on_heads(detectors=GOOD, members=2):
-    return ranking({DETECTORS: detectors}, members, methods=(*ALL, *OF_HEADS))
+    return ranking({of.DETECTORS: detectors}, members, methods=(*ALL, *of.OF_HEADS))
 
 
 def seen(trained=None, written=None, early=(0.9, 0.9), accuracy=(1.0, 1.0), deep=None, resampled=None, heads=None):
@@ -85,9 +73,17 @@ def skill(area):
     return (area - chance()) / (1 - chance())
 
 
-def test_chance_of_the_hand_made_truth():
+def test_values_of_rankings_made_by_hand_and_their_chance():
     assert ranking().column("area_by_chance")[0, 0] == pytest.approx(chance(), abs=0.02)
-    assert ranking().column("area")[0, ALL.index(INTEGRATED)] == 1.0
+    assert ranking().column("area")[0, ALL.index(of.INTEGRATED)] == 1.0
+    found = values_of(STUDY, seen())
+    assert found["integrated-gradients"] == pytest.approx(0.0)
+    assert found["backups-missed"] == 0.0
+    assert found["backups-missed-when-trained"] == 0.0
+    assert found["there-when-learned"] == pytest.approx(0.9)
+    assert found["learns"] == 1.0
+    assert found["seeds-differ"] == pytest.approx(-mean_distance())
+    assert found["wrong-fails"] < 0 and found["worse-when-trained"] == pytest.approx(0.0, abs=0.02)
 
 
 def chance():
@@ -104,40 +100,39 @@ def chance():
     return total
 
 
-def test_values_of_rankings_made_by_hand():
-    found = values_of(STUDY, seen())
-    assert found["integrated-gradients"] == pytest.approx(0.0)
-    assert found["backups-missed"] == 0.0
-    assert found["backups-missed-when-trained"] == 0.0
-    assert found["there-when-learned"] == pytest.approx(0.9)
-    assert found["learns"] == 1.0
-    assert found["seeds-differ"] == pytest.approx(-mean_distance())
-    assert found["wrong-fails"] < 0 and found["worse-when-trained"] == pytest.approx(0.0, abs=0.02)
-
-
 def mean_distance():
     """Ten methods say (2, 1, 3, 0) / 6 and ablation (0, 0, 1, 0): ten of 55 pairs are half apart."""
-    assert len(METHODS) == 11
+    assert len(of.METHODS) == 11
     return 10 / 55 * 0.5
 
 
-def test_integrated_gradients_are_compared_with_plain_ones_in_units_and_in_edges():
-    worse = ranking({"attribution patching": BAD, EDGES: BAD})
+def test_integrated_gradients_and_paths_are_compared_with_plain_ones():
+    worse = ranking({"attribution patching": BAD, of.EDGES: BAD})
     better = values_of(STUDY, seen(worse))["integrated-gradients"]
-    half = values_of(STUDY, seen(ranking({EDGES: BAD})))["integrated-gradients"]
+    half = values_of(STUDY, seen(ranking({of.EDGES: BAD})))["integrated-gradients"]
     # BAD has 1.0 below all and one of 0.0, 0.1 above one of two others: an area of 1 / 4 against {0.0, 1.0}
     assert better == pytest.approx((1 - 0.25) / (1 - chance()), abs=0.1) and half == pytest.approx(better / 2)
-    assert values_of(STUDY, seen(ranking({INTEGRATED: BAD, INTEGRATED_EDGES: BAD})))["integrated-gradients"] < 0
+    assert values_of(STUDY, seen(ranking({of.INTEGRATED: BAD, of.INTEGRATED_EDGES: BAD})))["integrated-gradients"] < 0
+    found = values_of(STUDY, seen(ranking({of.EDGES: BAD})))["exact-paths"]
+    assert found == pytest.approx(loss_of_bad(), abs=0.1)
+    assert values_of(STUDY, seen(ranking({of.PATHS: BAD})))["exact-paths"] == pytest.approx(-found)
 
 
-def test_backups():
-    """Units 0.0 and 0.1 stand in for each other; 1.0 has Shapley value 2/3 and 0.0 and 0.1 have 1/6 each."""
+def test_weights_of_early_layers_half_way_and_backups():
+    # units 0.0 and 0.1 stand in for each other; 1.0 has Shapley value 2/3 and 0.0 and 0.1 have 1/6 each
     one = ranking(ablation=(0.1, 0.2, 1.0, 0.0))
     small = ranking(members=1, ablation=(0.25, 0.15, 1.0, 0.0))
     found = values_of(STUDY, seen(one, small))
     assert found["backups-missed-when-trained"] == pytest.approx((0.3 / (1 / 3)) / (1.0 / (2 / 3)))
     assert found["backups-missed"] == pytest.approx(0.2)
     assert verdicts_of(STUDY, seen(one, small))["backups-missed"] != "supported"
+    one = ranking({"ACDC": (1.0, 0.0, 3.0, 0.0)})
+    assert early_weight(one, "ACDC").tolist() == pytest.approx([0.25 - 1 / 3] * 2)
+    assert early_weight(one, "direct attribution").tolist() == pytest.approx([0.5 - 1 / 3] * 2)
+    experiment = replace(experiments(QUICK)[0], members=experiments(QUICK)[0].members.take(range(2)))
+    losses = [[6.0, 5.0, 3.1, 2.9, 0.0], [6.0, 1.0, 4.0, 1.0, 1.0]]
+    run = HandMadeRun(experiment, (0, 10, 20, 30, 40), {("test", "loss"): losses}, dict.fromkeys((0, 20, 30, 40)))
+    assert half_way(run) == [30, 20]  # at 10 no weights were kept
 
 
 def loss_of_bad():
@@ -145,9 +140,9 @@ def loss_of_bad():
     return 1 - skill(0.25)
 
 
-def test_ablation_leads_less_if_the_truth_is_resampled():
-    """By the mean, integrated gradients are all wrong and ablation ties 0.0 with 1.1: an area of 3 / 4."""
-    by_mean = ranking({INTEGRATED: BAD})
+def test_ablation_leads_less_if_the_truth_is_resampled_and_members_that_learned_count():
+    # by the mean, integrated gradients are all wrong and ablation ties 0.0 with 1.1: an area of 3 / 4
+    by_mean = ranking({of.INTEGRATED: BAD})
     same = values_of(STUDY, seen(by_mean, resampled=by_mean))["shared-replacement"]
     gone = values_of(STUDY, seen(by_mean, resampled=ranking()))["shared-replacement"]
     assert same == pytest.approx(0.0)
@@ -155,43 +150,50 @@ def test_ablation_leads_less_if_the_truth_is_resampled():
     turned = values_of(STUDY, seen(ranking(), resampled=by_mean))["shared-replacement"]
     assert turned == pytest.approx(-gone)
     assert verdicts_of(STUDY, seen(by_mean, resampled=by_mean))["shared-replacement"] == "differs at small scale"
-
-
-def test_paths_are_compared_with_what_gradients_estimate_of_them():
-    found = values_of(STUDY, seen(ranking({EDGES: BAD})))["exact-paths"]
-    assert found == pytest.approx(loss_of_bad(), abs=0.1)
-    assert values_of(STUDY, seen(ranking({PATHS: BAD})))["exact-paths"] == pytest.approx(-found)
+    assert values_of(STUDY, seen(accuracy=(0.9, 1.0)))["learns"] == pytest.approx(0.9)  # the lowest task
+    assert values_of(STUDY, seen(early=(0.2, 0.6)))["there-when-learned"] == pytest.approx(0.4)
 
 
 def test_three_layers_are_compared_with_two_on_one_task():
     """One of eleven methods is wrong on three layers."""
-    found = values_of(STUDY, seen(deep=ranking({EDGES: BAD})))["worse-when-deeper"]
+    found = values_of(STUDY, seen(deep=ranking({of.EDGES: BAD})))["worse-when-deeper"]
     assert found == pytest.approx(loss_of_bad() / 11, abs=0.01)
-    assert values_of(STUDY, seen(ranking({EDGES: BAD}), deep=ranking()))["worse-when-deeper"] == pytest.approx(-found)
+    assert values_of(STUDY, seen(ranking({of.EDGES: BAD}), deep=ranking()))["worse-when-deeper"] == pytest.approx(
+        -found
+    )
     apart = replace(seen(), populations=(Population(TASKS["brackets"], 2, 4), Population(TASKS["identity"], 3, 2)))
     assert values_of(STUDY, apart)["worse-when-deeper"] is None
     first = replace(
         seen(),
         populations=tuple(Population(TASKS["identity"], *shape) for shape in ((2, 4), (2, 2), (3, 2))),
-        trained=(ranking(), ranking({EDGES: BAD}), ranking({EDGES: BAD})),
+        trained=(ranking(), ranking({of.EDGES: BAD}), ranking({of.EDGES: BAD})),
     )
     assert values_of(STUDY, first)["worse-when-deeper"] == pytest.approx(found)  # with the first of two layers
 
 
-def test_detectors_are_judged_on_heads():
+def test_detectors_are_judged_on_heads_and_seeds_by_heads_matched_by_size():
     assert values_of(STUDY, seen())["recognised"] == pytest.approx(1.0)
     found = values_of(STUDY, seen(heads=on_heads(BAD)))["recognised"]
     assert found == pytest.approx(1 - loss_of_bad(), abs=0.1)
     assert verdicts_of(STUDY, seen(heads=on_heads(BAD)))["recognised"] == "differs at small scale"
+    # the second seed has the heads of layer 0 exchanged and puts half of what 1.0 had on head 0.0
+    found = sorted_by_size(torch.tensor([[0.1, 0.3, 0.6, 0.0], [0.3, 0.1, 0.0, 0.6]]), UNITS)
+    assert found.tolist() == torch.tensor([[0.3, 0.1, 0.6, 0.0]] * 2).tolist()
+    kept = sorted_by_size(torch.tensor([[0.1, 0.3, 0.2, 0.4]]), ("0.0", "0.1", "0.mlp", "1.0"))
+    assert kept.tolist() == torch.tensor([[0.3, 0.1, 0.2, 0.4]]).tolist()
+    assert distance(torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[0.0, 0.25, 0.75]])).item() == 0.75
 
 
-def test_shapes_of_the_trained_models():
+def test_shapes_of_the_trained_models_and_where_one_method_is_better():
     given = {one.label: one for one in experiments(QUICK)}
     assert len(given) == len(QUICK.populations) == 13 and len({one.task for one in given.values()}) == 8
     deep = given["identity, 3 x 2"].model
     assert (deep.layers, deep.heads, deep.head_width) == (3, 2, 16)
     assert {(one.model.layers, one.model.heads) for one in given.values()} == {(2, 4), (3, 2), (2, 3), (2, 2)}
     assert {one.members.seeds for one in given.values()} == {tuple(range(1100, 1108))}
+    written = ranking({"ACDC": BAD}, members=1)
+    found = values_of(STUDY, seen(written=written))["worse-when-trained"]
+    assert found == pytest.approx((0.25 - 1) / (1 - chance()), abs=0.1)
 
 
 @pytest.mark.slow
@@ -218,46 +220,15 @@ def test_what_is_read_of_runs_and_of_compiled_models():
 
 def test_tables_have_a_row_for_each_ranking():
     """Detectors and find_circuit have a skill on heads alone; a shape has the mean of its populations."""
-    found = seen(ranking({EDGES: BAD}), deep=ranking(), heads=on_heads(BAD), resampled=ranking({EDGES: MIDDLE}))
+    found = seen(ranking({of.EDGES: BAD}), deep=ranking(), heads=on_heads(BAD), resampled=ranking({of.EDGES: MIDDLE}))
     rows = {row[0]: row[1:] for row in truth_table(found).rows}
-    assert list(rows) == [*ALL, *OF_HEADS]
-    assert rows[DETECTORS][:6] == (None,) * 6 and rows["find_circuit"][6] == pytest.approx(1.0)
-    assert rows[DETECTORS][6] == pytest.approx(1 - loss_of_bad(), abs=0.1) and rows[DETECTORS][9] == pytest.approx(1.0)
-    assert rows[EDGES][0] == pytest.approx(1 - loss_of_bad() / 2, abs=0.1)  # the mean of both populations
-    assert rows[EDGES][3] == pytest.approx(skill(0.5), abs=0.1)
+    assert list(rows) == [*ALL, *of.OF_HEADS]
+    assert rows[of.DETECTORS][:6] == (None,) * 6 and rows["find_circuit"][6] == pytest.approx(1.0)
+    assert rows[of.DETECTORS][6] == pytest.approx(1 - loss_of_bad(), abs=0.1) and rows[of.DETECTORS][
+        9
+    ] == pytest.approx(1.0)
+    assert rows[of.EDGES][0] == pytest.approx(1 - loss_of_bad() / 2, abs=0.1)  # the mean of both populations
+    assert rows[of.EDGES][3] == pytest.approx(skill(0.5), abs=0.1)
     shapes = {row[0]: row[1:] for row in shape_table(found).rows}
     assert shape_table(found).columns == ("ranking", "2 x 4", "3 x 2")
-    assert shapes[EDGES] == pytest.approx((1 - loss_of_bad(), 1.0), abs=0.1)
-
-
-def test_trained_models_on_which_one_method_is_better_than_on_compiled_ones():
-    written = ranking({"ACDC": BAD}, members=1)
-    found = values_of(STUDY, seen(written=written))["worse-when-trained"]
-    assert found == pytest.approx((0.25 - 1) / (1 - chance()), abs=0.1)
-
-
-def test_seeds_are_compared_with_heads_matched_by_size():
-    """The second seed has the heads of layer 0 exchanged and puts half of what 1.0 had on head 0.0."""
-    found = sorted_by_size(torch.tensor([[0.1, 0.3, 0.6, 0.0], [0.3, 0.1, 0.0, 0.6]]), UNITS)
-    assert found.tolist() == torch.tensor([[0.3, 0.1, 0.6, 0.0]] * 2).tolist()
-    kept = sorted_by_size(torch.tensor([[0.1, 0.3, 0.2, 0.4]]), ("0.0", "0.1", "0.mlp", "1.0"))
-    assert kept.tolist() == torch.tensor([[0.3, 0.1, 0.2, 0.4]]).tolist()
-    assert distance(torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[0.0, 0.25, 0.75]])).item() == 0.75
-
-
-def test_weight_of_early_layers():
-    one = ranking({"ACDC": (1.0, 0.0, 3.0, 0.0)})
-    assert early_weight(one, "ACDC").tolist() == pytest.approx([0.25 - 1 / 3] * 2)
-    assert early_weight(one, "direct attribution").tolist() == pytest.approx([0.5 - 1 / 3] * 2)
-
-
-def test_half_way():
-    experiment = replace(experiments(QUICK)[0], members=experiments(QUICK)[0].members.take(range(2)))
-    losses = [[6.0, 5.0, 3.1, 2.9, 0.0], [6.0, 1.0, 4.0, 1.0, 1.0]]
-    run = HandMadeRun(experiment, (0, 10, 20, 30, 40), {("test", "loss"): losses}, dict.fromkeys((0, 20, 30, 40)))
-    assert half_way(run) == [30, 20]  # at 10 no weights were kept
-
-
-def test_members_that_did_not_learn_do_not_count():
-    assert values_of(STUDY, seen(accuracy=(0.9, 1.0)))["learns"] == pytest.approx(0.9)  # the lowest task
-    assert values_of(STUDY, seen(early=(0.2, 0.6)))["there-when-learned"] == pytest.approx(0.4)
+    assert shapes[of.EDGES] == pytest.approx((1 - loss_of_bad(), 1.0), abs=0.1)

@@ -1,10 +1,11 @@
-"""The width that attention and an LSTM need for their pairs, on runs made by hand."""
+"""The width that pairs need, and when training and unseen pairs are learned, on runs made by hand."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
+from anchorlab.papers.classics import grokking
 from anchorlab.papers.classics.associative_recall import PAPER, QUICK, STUDY, experiments, needed, see
 from tests.papers.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
 
@@ -40,37 +41,28 @@ def test_values_of_runs_made_by_hand():
         "attention-ahead": pytest.approx((0.96 - 0.25 + 1 - 0.4) / 2),
         "learns": pytest.approx((1 + 0.95) / 2),
     }
-
-
-def test_what_the_source_shows_agrees():
     assert set(verdicts_of(STUDY, see(runs())).values()) == {"agrees at small scale"}
 
 
-def test_a_recurrent_model_that_is_as_good_as_attention_differs():
+def test_a_recurrent_model_as_good_as_attention_and_attention_that_fails_differ():
     found = verdicts_of(STUDY, see(runs(lstm=ATTENTION)))
     assert found == {
         **dict.fromkeys(found, "differs at small scale"),
         "attention-solves": "agrees at small scale",
         "learns": "agrees at small scale",
     }
-
-
-def test_attention_that_fails_at_one_width_differs():
     narrow = {**ATTENTION, 4: ((0.5, 0.5), *ATTENTION[4][1:])}
     found = verdicts_of(STUDY, see(runs(narrow)))
     assert found["attention-solves"] == found["attention-ahead"] == "differs at small scale"
 
 
-def test_guessing_among_the_values_is_no_knowledge():
-    """Its accuracy of 1 / D falls with D, and the share that is known does not."""
+def test_guessing_is_no_knowledge_and_needed_is_the_smallest_width_from_the_level_on():
+    # its accuracy of 1 / D falls with D, and the share that is known does not
     guesses = {pairs: ((1 / pairs, 1 / pairs),) * 3 for pairs in (2, 4)}
     found = values_of(STUDY, see(runs(lstm=guesses)))
     assert found["overflows"] == found["wider-knows-more"] == pytest.approx(0, abs=1e-6)
     assert found["width-grows"] is None
     assert [one.value for one in STUDY.judge(see(runs(lstm=guesses)), "quick")][1:5] == [None] * 4
-
-
-def test_needed_is_the_smallest_width_from_the_level_on():
     accuracy = torch.tensor([[[0.89, 0.9, 0.5], [0.1, 0.2, 0.3]]], dtype=torch.float64)
     found = needed(WIDTHS, accuracy)
     assert found[0, 0] == 32 and found[0, 1].isnan()
@@ -89,7 +81,7 @@ def test_each_seed_counts_at_its_best_learning_rate():
     torch.testing.assert_close(see(found).attention.double(), best, rtol=0, atol=1e-6)
 
 
-def test_experiments_differ_in_model_pairs_and_width_alone():
+def test_experiments_differ_in_model_pairs_and_width_alone_and_have_the_sources_sizes():
     asked = experiments(SETTING)
     assert [(one.model.kind, one.task.pairs, one.model.width) for one in asked] == [
         (kind, pairs, width) for kind in ("decoder", "lstm") for pairs in (2, 4) for width in WIDTHS
@@ -98,15 +90,77 @@ def test_experiments_differ_in_model_pairs_and_width_alone():
     assert {one.task.replace(pairs=2, length=6) for one in asked} == {asked[0].task}
     assert all(one.recipe == asked[0].recipe for one in asked)
     assert {one.members.learning_rate for one in asked[6:]} == {(1e-2, 1e-2)}
-
-
-def test_the_paper_profile_has_the_sources_sizes():
     asked = experiments(PAPER)
     assert {(one.task.pairs, one.task.length, one.recipe.batch) for one in asked} == {
-        (4, 64, 512),
-        (8, 128, 512),
-        (16, 256, 256),
-        (64, 512, 128),
-    }
+        (4, 64, 512), (8, 128, 512), (16, 256, 256), (64, 512, 128),
+    }  # fmt: skip
     assert {one.model.width for one in asked} == {64, 128, 256, 512}
     assert asked[0].members.learning_rate == pytest.approx([10 ** (-4 + 2 * place / 3) for place in range(4)], rel=1e-2)
+
+
+STEPS = (0, 100, 200, 300, 400)
+# accuracies of two seeds; 0.95 is reached halfway from 0.9 to 1
+TRAIN = {
+    grokking.DECAY: [[0, 0.9, 1, 1, 1], [0, 0, 0.9, 1, 1]],  # at 150 and 250
+    grokking.PLAIN: [[0, 0.9, 1, 1, 1], [0, 0.9, 1, 1, 1]],
+    grokking.MORE: [[0, 0.9, 1, 1, 1], [0, 0.9, 1, 1, 0.98]],
+}
+TEST = {
+    grokking.DECAY: [[0, 0.1, 0.2, 0.9, 1], [0, 0, 0.2, 0.4, 0.95]],  # at 350 and 400
+    grokking.PLAIN: [[0, 0, 0.1, 0.2, 0.3], [0, 0, 0, 0.95, 1]],  # never, and at 300
+    grokking.MORE: [[0, 0, 0.95, 1, 1], [0, 0.95, 1, 1, 1]],  # at 200 and 100
+}
+
+
+def grokking_runs(train=TRAIN, test=TEST):
+    wrong = [[9] * 5, [9] * 5]  # losses, which no claim reads
+    return [
+        HandMadeRun(
+            one,
+            STEPS,
+            {
+                ("train", "accuracy"): train[one.label], ("test", "accuracy"): test[one.label],
+                ("train", "loss"): wrong, ("test", "loss"): wrong,
+            },
+        )
+        for one in grokking.experiments(replace(grokking.QUICK, seeds=2))
+    ]  # fmt: skip
+
+
+def test_values_and_experiments_of_grokking():
+    assert values_of(grokking.STUDY, grokking.see(grokking_runs())) == {
+        "long-after": pytest.approx((350 / 150 + 400 / 250) / 2),
+        "memorised-first": pytest.approx((0.2 + 0.4) / 2),  # at 200 and 300
+        "decay-sooner": 0.5,  # the second seed generalises sooner without
+        "less-data-later": pytest.approx((350 / 200 + 400 / 100) / 2),
+        "memorised": pytest.approx((1 + 0.98) / 2),
+    }
+    never = {**TEST, grokking.DECAY: [[0] * 5, [0, 0, 0, 1, 1]]}
+    found = values_of(grokking.STUDY, grokking.see(grokking_runs(test=never)))
+    assert found["long-after"] is found["less-data-later"] is None
+    assert found["decay-sooner"] == 0.5  # 295 before 300
+    unfit = {**TRAIN, grokking.DECAY: [[0] * 5, [0, 1, 1, 1, 1]]}
+    assert values_of(grokking.STUDY, grokking.see(grokking_runs(unfit)))["memorised-first"] is None
+    decay, plain, more = grokking.experiments(grokking.QUICK)
+    assert (decay.recipe.optimiser.weight_decay, plain.recipe.optimiser.weight_decay) == (1.0, 0.0)
+    assert decay.task == plain.task and decay.task.training_pairs == round(0.6 * 41**2) == decay.recipe.data.size
+    assert more.task == decay.task.replace(fraction=0.75) and more.recipe.data.size == round(0.75 * 41**2)
+    assert more.recipe.replace(data=decay.recipe.data) == decay.recipe
+
+
+def test_a_model_that_groks_agrees_and_one_that_generalises_at_once_differs():
+    late = [[0, 0.9, 1, 1, 1]] * 2
+    test = {grokking.DECAY: [[0, 0, 0, 0, 1]] * 2, grokking.PLAIN: [[0] * 5] * 2, grokking.MORE: [[0, 0, 0, 0, 1]] * 2}
+    train = {**dict.fromkeys(TRAIN, late), grokking.DECAY: [[0.9, 1, 1, 1, 1]] * 2}
+    assert verdicts_of(grokking.STUDY, grokking.see(grokking_runs(train, test))) == {
+        "long-after": "agrees at small scale", "memorised-first": "agrees at small scale",
+        "decay-sooner": "agrees at small scale", "less-data-later": "differs at small scale",
+        "memorised": "agrees at small scale",
+    }  # fmt: skip
+    found = verdicts_of(
+        grokking.STUDY,
+        grokking.see(
+            grokking_runs(TRAIN, {**TEST, grokking.DECAY: TRAIN[grokking.DECAY], grokking.PLAIN: TRAIN[grokking.DECAY]})
+        ),
+    )
+    assert found["long-after"] == found["memorised-first"] == found["decay-sooner"] == "differs at small scale"
