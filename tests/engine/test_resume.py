@@ -151,6 +151,23 @@ def test_a_damaged_state_starts_its_chunk_over_and_says_so(tmp_path, workers):
     assert results(again.root) == results(whole.root)
 
 
+def test_a_state_of_another_arithmetic_starts_over_and_says_so(tmp_path, monkeypatch):
+    """Its steps would be those of two kinds in one run."""
+    one, again = experiment(**EVERY), Store(tmp_path / "again")
+    run([one], tmp_path / "whole", workers=1)
+    with monkeypatch.context() as before:
+        before.setattr("anchorlab.training.checkpoint.ARITHMETIC", "1")
+        stop_when([one], again.root)
+    notes = []
+    run([one], again, workers=1, report=lambda status: status.note and notes.append(status.note))
+    (note,) = notes
+    assert note.endswith(
+        "chunk-0000: was kept by a version that computes in another way; "
+        "anchor/identity, seeds 0, 1, 2 starts over from its first step"
+    )
+    assert results(again.root) == results(tmp_path / "whole")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["result.*", "checkpoints/step-00000010.*"])
 def test_damage_that_is_found_when_a_run_is_merged_is_named_with_its_remedy(tmp_path, name):

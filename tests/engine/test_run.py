@@ -261,7 +261,7 @@ from tests.small_experiments import SAMPLE
 import anchorlab as al
 
 @register_module("bag-of-a-script")
-def bag(shape, width: int = 4):
+def bag(shape, width: int = WIDTH):
     return torch.nn.Sequential(torch.nn.Embedding(shape.input_size, width), torch.nn.Linear(width, shape.output_size))
 
 {guard}
@@ -272,11 +272,16 @@ def bag(shape, width: int = 4):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("words", [("own/own.py",), ("-m", "own.own")])
 @pytest.mark.parametrize(("guard", "trains"), [("if __name__ == '__main__':", True), ("if True:", False)])
-def test_processes_import_the_script_that_defines_a_model(tmp_path, guard, trains):
-    (tmp_path / "own.py").write_text(SCRIPT.format(guard=guard))
+def test_processes_import_the_script_that_defines_a_model(tmp_path, guard, trains, words):
+    """With the helpers that lie beside it, or in its package."""
+    helper = "from .helper import WIDTH" if words[0] == "-m" else "from helper import WIDTH"
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "helper.py").write_text("WIDTH = 4")
+    (tmp_path / "own" / "own.py").write_text(helper + SCRIPT.format(guard=guard))
     place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    said = subprocess.run([sys.executable, "own.py"], cwd=tmp_path, env=place, capture_output=True, text=True)
+    said = subprocess.run([sys.executable, *words], cwd=tmp_path, env=place, capture_output=True, text=True)
     if trains:
         assert (said.returncode, said.stderr) == (0, "")
         assert Run(tmp_path / "runs" / said.stdout.strip()).finished

@@ -24,7 +24,7 @@ class ChunkTask:
         device, keep_every: as for `fit`
         modules: Python modules that register the tasks and models of the runs
         folder: the folder from which they can be imported
-        script: the script that does so; empty if none does
+        script: the file and the package of the script that does so, if one does
     """
 
     store: str
@@ -33,7 +33,7 @@ class ChunkTask:
     keep_every: float
     modules: tuple[str, ...] = ()
     folder: str = "."
-    script: str = ""
+    script: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, job: Job, device: str | None = None, modules: tuple[str, ...] = ()) -> "ChunkTask":
@@ -50,15 +50,17 @@ class ChunkTask:
         """Train the chunks; return the error that ended it, or None."""
         try:
             import_modules(self.modules, self.folder)
-            if self.script:
-                import_script(self.script)
+            if self.script is not None:
+                import_script(*self.script)
             store = Store(self.store)
             found = [(Run(store.root / address), index) for address, index in self.chunks]
             pieces = [self._piece(store, run, index) for run, index in found if not run.finished]
             if pieces:
                 Job(tuple(pieces)).train(Noting(pieces[0].chunk))
         except Exception as error:  # noqa: BLE001 - the process that asked reports it
-            return error if isinstance(error, AnchorlabError) else AnchorlabError(reason_of(error))
+            if isinstance(error, AnchorlabError) and type(error).__module__.startswith("anchorlab."):
+                return error
+            return AnchorlabError(reason_of(error))  # the process that asked may lack a user's type
         return None
 
     def checkpoint(self, *_: Any) -> Any:

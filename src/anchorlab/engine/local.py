@@ -89,7 +89,7 @@ class _Processes:
 
     def submit(self, jobs: Sequence[Job]) -> list["_Process"]:
         """Give each job to an idle process, or to a new one."""
-        return [self._idle().start(job) for job in jobs]
+        return list(map(self._start, jobs))
 
     def ended(self, tasks: Sequence["_Process"], seconds: float) -> list["_Process"]:
         """Return the processes whose jobs have ended, after waiting for one at most so many seconds."""
@@ -97,14 +97,19 @@ class _Processes:
         return [one for one in tasks if one.outcome.done()]
 
     def error(self, task: "_Process") -> Exception | None:
-        """Return the error that ended a job; a process that has died leaves the team."""
+        """Return the error that ended a job; a process that has died or exits leaves the team."""
+        task.busy = False
         try:
-            return task.free()
+            return task.outcome.result()
         except BrokenProcessPool as error:
             self.team.remove(task)
             if not task.begun:  # another one would die too
                 raise task.death(error) from None
             return task.death(error)
+        except SystemExit as error:  # of user code, or by a signal to this process alone
+            self.team.remove(task)
+            task.executor.shutdown(wait=True, kill_workers=True)
+            return AnchorlabError(f"a training process ended with code {error.code}; run again to resume")
 
     def stop(self, tasks: Sequence["_Process"]) -> None:
         """Let busy processes keep their states, and end all of them."""
@@ -113,6 +118,14 @@ class _Processes:
         wait([one.outcome for one in tasks], _SECONDS_TO_EXIT)
         for one in self.team:
             one.executor.shutdown(wait=True, kill_workers=True)
+
+    def _start(self, job: Job) -> "_Process":
+        while True:
+            idle = self._idle()
+            try:
+                return idle.start(job)
+            except BrokenProcessPool:  # it died while it was idle
+                self.team.remove(idle)
 
     def _idle(self) -> "_Process":
         idle = next((one for one in self.team if not one.busy), None)
@@ -142,18 +155,10 @@ class _Process:
         return self._number.done() and self._number.exception() is None
 
     def start(self, job: Job) -> "_Process":
-        """Send a job to the process."""
-        self.busy, self.outcome = True, Future()
-        with suppress(BrokenProcessPool):  # it died while it was idle, which its first future tells, too
-            self.outcome = self.executor.submit(ChunkTask.of(job, self.device, imported_modules()))
-            return self
-        self.outcome.set_exception(BrokenProcessPool())
+        """Send a job to the process. Errors: `BrokenProcessPool` if the process has died."""
+        self.outcome = self.executor.submit(ChunkTask.of(job, self.device, imported_modules()))
+        self.busy = True
         return self
-
-    def free(self) -> AnchorlabError | None:
-        """Return the error that ended the job, if any. Errors: `BrokenProcessPool` if the process has died."""
-        self.busy = False
-        return self.outcome.result()
 
     def interrupt(self) -> None:
         """Ask the process to keep its state and exit; kill one that is still starting."""
@@ -166,9 +171,9 @@ class _Process:
     def death(self, error: BrokenProcessPool) -> AnchorlabError:
         """Return what to tell of a process that has died."""
         found = _SIGNAL.search(str(error))
-        how = f"was killed by {found[1]}" if found else "died"
-        cause = "out of memory (use fewer workers)"
-        return AnchorlabError(f"a training process {how}: {cause}; what was kept is safe, run again to resume")
+        how = f"was killed by {found[1]}" if found else f"died ({str(error).partition(chr(10))[0]})"
+        cause = ": out of memory (use fewer workers)" if found and found[1] == "SIGKILL" else ""
+        return AnchorlabError(f"a training process {how}{cause}; what was kept is safe, run again to resume")
 
 
 def _context() -> Any:

@@ -40,8 +40,10 @@ def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
             _imported.append(name)
 
 
-def import_script(path: str) -> None:
+def import_script(path: str, package: str = "") -> None:
     """Import the script that a training was started from, once, without what stands below `__name__ == "__main__"`.
+
+    `package` is the package of a module that was started by `python -m`, in whose names it imports others.
 
     Errors: `SpecError` for a script that is missing or raises an error.
     """
@@ -49,7 +51,10 @@ def import_script(path: str) -> None:
         return
     loader = SourceFileLoader(_AS, path)
     module = sys.modules[_AS] = ModuleType(_AS)
-    module.__file__ = path
+    module.__file__, module.__package__ = path, package
+    folder = str(Path(path).parent)
+    if not package and folder not in sys.path:
+        sys.path.insert(0, folder)  # as for the script itself
     _importing.append(path)
     try:
         loader.exec_module(module)
@@ -70,12 +75,13 @@ def refuse_in_import() -> None:
         raise SpecError("import", problem, "put what it runs below `if __name__ == '__main__':`")
 
 
-def script_of(experiments: Iterable[Experiment]) -> str:
-    """Return the file of the running script if it defines the task or model of an experiment; else an empty text."""
-    if "__main__" not in defining_modules(experiments):
-        return ""
-    file = getattr(sys.modules["__main__"], "__file__", None)  # None in a notebook or at a prompt
-    return "" if file is None else str(Path(file).absolute())
+def script_of(experiments: Iterable[Experiment]) -> tuple[str, str] | None:
+    """Return file and package of the running script if it defines the task or model of an experiment; else None."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)  # None in a notebook or at a prompt
+    if file is None or "__main__" not in defining_modules(experiments):
+        return None
+    return str(Path(file).absolute()), main.__package__ or ""
 
 
 def imported_modules() -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def local(
     def plan(division: list[list[int]]) -> Plan:
         return _plan(division, processes, count, device, execution)
 
-    if "__main__" in defining_modules(todo.values()) and not script_of(todo.values()):
+    if "__main__" in defining_modules(todo.values()) and script_of(todo.values()) is None:
         processes = 1  # no other process can import what is defined in a notebook or at a prompt
     return Local(min(processes, count), devices), _plans(todo, found, divisions, plan)
 
@@ -112,12 +112,20 @@ def _plans(
     return Plans(of, [[address for address in _addresses(group) if address in of] for group in found])
 
 
-def check_place(device: str, workers: int | None = None) -> str:
-    """Return the device's name, `cpu` for any CPU. Errors: `SpecError` for a missing device or `workers` below 1."""
-    found = "cpu" if check_device(device).type == "cpu" else device
+def check_place(device: str, workers: int | None = None, here: bool = True) -> str:
+    """Return the device's name, `cpu` for any CPU.
+
+    Args:
+        device, workers: as for `run`
+        here: whether this machine trains; elsewhere there may be devices that it lacks
+
+    Errors: `SpecError` for a device that is missing or cannot train, and for `workers` below 1.
+    """
     if workers is not None and workers < 1:
         raise SpecError("workers", f"{workers} is not a number of processes", "give 1 or more")
-    return found
+    if not here and device.partition(":")[0] == "cuda":
+        return device
+    return "cpu" if check_device(device).type == "cpu" else device
 
 
 def check_fits(experiments: Iterable[Experiment], device: str) -> None:

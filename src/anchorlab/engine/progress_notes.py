@@ -55,6 +55,8 @@ class News:
             return
         match found:
             case [int(step), int(steps), dict(metrics), list(said)] if _plain(metrics, said):
+                if len(said) < self._heard[path]:  # another attempt
+                    self._heard[path] = 0
                 yield from (Progress(step, steps, note=text) for text in said[self._heard[path] :])
                 self._heard[path] = len(said)
                 progress = Progress(step, steps, metrics)

@@ -84,7 +84,7 @@ def run(
         run(asked(experiments, stores), store, workers, device, execution, report, keep_every, on)
         runs = [held(one, stores) for one in experiments]
         return [TrainedRun(one) for one in runs if one is not None]
-    device = check_place(device, workers)
+    device = check_place(device, workers, here=on == "local")
 
     def waiting(holder: str) -> None:
         if report is not None:

@@ -146,10 +146,12 @@ class Pieces:
         how = self.device, self.keep_every
         pieces = [Piece.of(self.store, experiment, plan, index, *how) for index in range(len(plan.chunks))]
         self._runs[address] = _Open(plan, len(pieces))
-        left = [piece for piece in pieces if not piece.finished]
+        left = []
         for piece in pieces:
-            if piece not in left:
+            if piece.finished:
                 self._done(Job((piece,)))
+            else:
+                left.append(piece)
         return left
 
     def _done(self, job: Job, error: Exception | None = None) -> None:

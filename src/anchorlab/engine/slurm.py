@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from anchorlab.engine.backend import Done, Hear, follow
 from anchorlab.engine.chunk_task import ChunkTask
 from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError, SpecError
+from anchorlab.plain import parse_json, read_data
+from anchorlab.runs.atomic_files import write_file
 from anchorlab.spec import unknown_name
 
 _MINUTES = 240
@@ -63,7 +66,7 @@ class _Queue:
             import submitit
         except ImportError:
             raise SpecError("on", "submitit is not installed", "run pip install 'anchorlab[slurm]'") from None
-        self.slurm, self.submitit = slurm, submitit
+        self.slurm, self.submitit, self._utils = slurm, submitit, submitit.core.utils
 
     def submit(self, jobs: Sequence[Job]) -> list[Any]:
         """Send one job array; jobs that an earlier command sent and that have not ended are taken as they are."""
@@ -71,13 +74,20 @@ class _Queue:
         store = Path(tasks[0].store)
         folder = store.with_name(f"{store.name}-slurm")
         executor, sent = self._executor(folder), folder / "sent.json"
-        numbers: dict[str, str] = json.loads(sent.read_text()) if sent.is_file() else {}
+        numbers: dict[str, str] = {}
+        with suppress(OSError, ValueError, TypeError):  # the first time, or a full disk
+            numbers = dict(parse_json(read_data(sent)))
         queued = {name: self._queued(folder, number) for name, number in numbers.items()}
         new = [task for task in tasks if queued.get(_name(task)) is None]
-        with executor.batch():
-            found = [executor.submit(task) for task in new]
+        found = []
+        try:
+            with executor.batch() if new else nullcontext():
+                found = [executor.submit(task) for task in new]
+        except (OSError, self._utils.FailedJobError, self._utils.FailedSubmissionError) as error:
+            raise AnchorlabError(f"Slurm refuses the jobs: {str(error).strip().splitlines()[-1]}") from None
         every = queued | {_name(task): job for task, job in zip(new, found, strict=True)}
-        sent.write_text(json.dumps({name: job.job_id for name, job in every.items() if job is not None}))
+        kept = {name: job.job_id for name, job in every.items() if job is not None}
+        write_file(folder, sent.name, [json.dumps(kept).encode()])
         return [every[_name(task)] for task in tasks]
 
     def ended(self, tasks: Sequence[Any], seconds: float) -> list[Any]:
@@ -90,7 +100,7 @@ class _Queue:
         """Return the error that ended a job; None if it succeeded."""
         try:
             found: AnchorlabError | None = task.result()
-        except (self.submitit.core.utils.FailedJobError, self.submitit.core.utils.UncompletedJobError) as error:
+        except self._utils.UncompletedJobError as error:
             return AnchorlabError(f"job {task.job_id} of Slurm: {str(error).strip().splitlines()[-1]}")
         return found
 

@@ -46,6 +46,7 @@ class ChunkDirectory:
     def __init__(self, path: Path, address: str) -> None:
         self.path, self.address = path, address
         self._attempt: Path | None = None
+        self._named: tuple[Path, list[str]] | None = None
 
     def __enter__(self) -> "ChunkDirectory":
         """Begin a new attempt, unless the chunk is finished."""
@@ -190,7 +191,9 @@ class ChunkDirectory:
         directory, result = found[1] / "checkpoints", self._result_path()
         if result is None:
             return _steps(directory)
-        return {_step(name): directory / name for name in _read(result)[1]}
+        if self._named is None or self._named[0] != result:  # reading the result takes long
+            self._named = result, _read(result)[1]
+        return {_step(name): directory / name for name in self._named[1]}
 
     def _write(self, stem: str, tensors: "Mapping[str, Shaped[torch.Tensor, '...']]", metadata: Any) -> Path:
         """Write tensors and metadata to one file: two files could contradict each other after a kill."""

@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from anchorlab.errors import DamagedChunkError
 from anchorlab.runs import ChunkDirectory, RunDirectory, metrics_frame
 from anchorlab.training.evaluation import Row
-from anchorlab.training.experiment import Experiment
+from anchorlab.training.experiment import ARITHMETIC, Experiment
 from anchorlab.training.trainer import TrainingState
 
 
@@ -19,10 +20,15 @@ class ChunkKeeper:
         self.chunk = chunk
 
     def load(self) -> TrainingState | None:
-        """Return the chunk's newest state, or None at the beginning."""
+        """Return the chunk's newest state, or None at the beginning.
+
+        Errors: `DamagedChunkError` also for a state of another arithmetic, since the bytes of one run are of one.
+        """
         kept = self.chunk.latest_state()
         if kept is None:
             return None
+        if kept.metadata.get("arithmetic") != ARITHMETIC:
+            raise DamagedChunkError(self.chunk.path, "was kept by a version that computes in another way")
         rows = tuple(Row(*row) for row in kept.metadata["rows"])
         resting = frozenset(kept.metadata["resting"])
         return TrainingState(kept.step, kept.tensors, rows, resting, kept.metadata["execution"])
@@ -33,6 +39,7 @@ class ChunkKeeper:
             "rows": [list(row) for row in state.rows],
             "resting": sorted(state.resting),
             "execution": state.execution,
+            "arithmetic": ARITHMETIC,
         }
         self.chunk.write_state(state.step, state.tensors, metadata)
 
