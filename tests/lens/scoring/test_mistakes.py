@@ -6,6 +6,8 @@ import torch
 from anchorlab.lens import prune_edges, score_edges, score_units
 from anchorlab.lens.scoring import comparison, edges, parts, passes, pruning, units
 from anchorlab.lens.scoring.graph import edges_of
+from anchorlab.models.attention import Attention
+from anchorlab.models.block import LayerNorm
 from tests.lens.scoring import linear
 from tests.lens.scoring.reference import BASE, drawn, edge_slopes, pairs
 from tests.lens.scoring.test_pruning import written_out
@@ -80,11 +82,13 @@ def exchanged_names(one):
 
 
 def keys_of_the_other_head(one):
-    return lambda attention, role, x: one(attention, role, x[[1, 0]] if role == "K" and len(x) == 2 else x)
+    """Reads the streams of two queries, two keys and two values in another order."""
+    return lambda attention, x, *given: one(attention, x[[0, 1, 3, 2, 4, 5]] if len(x) == 6 else x, *given)
 
 
 def without_norm(one):
-    return lambda norm, x: x
+    """Leaves streams that each have one receiver as they are."""
+    return lambda norm, x, tap: x if x.ndim == 4 else one(norm, x, tap)
 
 
 def from_the_embedding(one):
@@ -97,8 +101,8 @@ MISTAKES = {
     "a sum over sequences for their mean": (edges_agree, comparison.Comparison, "measure", summed),
     "the corrupted values of another member": (edges_agree, edges, "mapped", members_turned),
     "steps at the wrong end of the path": (edges_agree, edges, "entering_streams", one_step_further),
-    "the keys of the other head": (edges_agree, passes, "_projected", keys_of_the_other_head),
-    "norms that edges do not pass": (edges_agree, passes, "_norm", without_norm),
+    "the keys of the other head": (edges_agree, Attention, "by_head", keys_of_the_other_head),
+    "norms that edges do not pass": (edges_agree, LayerNorm, "forward", without_norm),
     "queries under the name of keys": (edges_agree, edges, "receivers_of", exchanged_names),
     "units: clean and corrupted exchanged": (units_agree, comparison.Pairs, "of", swapped),
     "units: the sign of the metric": (units_agree, comparison.Comparison, "measure", negated),
