@@ -1,5 +1,6 @@
-"""A store that this user may not read or write: errors of one line, and the other runs are still read."""
+"""A store that this user may not read or write, or whose disk is full: errors of one line, and nothing else is lost."""
 
+import errno
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from anchorlab.errors import StoreError
-from anchorlab.runs import Cell, Index, Store
+from anchorlab.runs import Cell, Index, Store, atomic_files
 from tests.runs.tiny_trainer import contents, train
 
 NOBODY = 65534
@@ -98,3 +99,20 @@ def test_a_run_of_another_version_is_named(store, cell):
     write_json(path, "spec.json", {"address": cell.address})
     (problem,) = store.find(cell.address).problems()
     assert problem.startswith(f"{path}/spec.json: written by another version of anchorlab")
+
+
+def test_a_chunk_whose_state_cannot_be_written_keeps_the_one_before(store, cell, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with store.open(cell) as run:
+        run.plan([[0]])
+        with run.chunk(0) as chunk, monkeypatch.context() as while_full:
+            chunk.write_state(1, {"w": torch.ones(1)})
+            while_full.setattr(atomic_files.os, "fsync", refuse)
+            with pytest.raises(StoreError, match=r"step-00000002\.safetensors: cannot be written: No space left on"):
+                chunk.write_state(2, {"w": torch.zeros(1)})
+        with run.chunk(0) as chunk:
+            state = chunk.latest_state()
+            assert state is not None and state.step == 1
+            assert not list(run.path.rglob(".*.tmp"))

@@ -1,11 +1,14 @@
+"""Files of tensors, and the names of files."""
+
 import hashlib
+from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 
 from anchorlab.errors import StoreError
-from anchorlab.runs.atomic_files import write_file
+from anchorlab.runs.atomic_files import file_name, write_file
 from anchorlab.runs.tensor_file import read_tensors, tensor_pieces
 
 DTYPES = (
@@ -95,3 +98,18 @@ def test_content_reaches_the_disk_before_its_name_does(tmp_path, disk):
     write_file(tmp_path, "x", [b"1", b"2"])
     assert disk == ["file", "rename"]
     assert (tmp_path / "x").read_bytes() == b"12"
+
+
+def test_signs_that_no_name_may_have(tmp_path):
+    assert file_name("quick@gpt2") == "quick@gpt2"
+    assert file_name("a/b") == "a%2Fb"
+    for text in ("..", "../x", "http://h:80/v1#a", 'a\\b:*?"<>|', "é" * 300, "x" * 1000):
+        assert Path(file_name(f"quick@{text}")).name == file_name(f"quick@{text}")
+        (tmp_path / file_name(f"quick@{text}")).mkdir()
+
+
+def test_long_texts_have_names_of_their_own():
+    texts = [f"{'a' * 300}{middle}{'b' * 300}" for middle in "xyz"]
+    names = {file_name(text) for text in texts}
+    assert len(names) == 3
+    assert all(name.startswith("aaa") and name.endswith("bbb") and len(name) <= 200 for name in names)
