@@ -209,9 +209,7 @@ def test_all_members_are_measured_at_once_on_cuda(tmp_path):
 
 JOINED = [
     replace(
-        ONE,
-        model=DecoderSpec(layers=1, heads=1, width=4),
-        members=Members(seeds=2, learning_rate=(rate, 2 * rate)),
+        ONE, model=DecoderSpec(layers=1, heads=1, width=4), members=Members(seeds=2, learning_rate=(rate, 2 * rate))
     )
     for rate in (1e-3, 4e-3, 16e-3, 64e-3)
 ]

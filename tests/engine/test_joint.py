@@ -14,16 +14,7 @@ from anchorlab.engine.scheduler import Pieces
 from anchorlab.errors import IncompleteError, StoreError
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import ChunkDirectory, Store
-from anchorlab.training import (
-    AdamW,
-    Evaluation,
-    Experiment,
-    FixedSample,
-    Members,
-    Recipe,
-    Times,
-    work_per_step,
-)
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, work_per_step
 from anchorlab.training.executions import MappedExecution, MemberExecution
 from tests.engine.killed import STATES, check_kills, contents, keep_often, planned, results, stop_when
 from tests.small_experiments import IDENTITY, experiment

@@ -92,9 +92,15 @@ def test_the_same_experiment_twice_is_trained_once(tmp_path):
     assert len(Store(tmp_path).runs()) == 2
 
 
-def test_runs_that_finish_are_kept_when_a_later_one_fails(tmp_path, monkeypatch):
-    """The longer one goes first; what it left does not wait for the other."""
-    long, short = experiment(duration=40), experiment(duration=20)
+@pytest.mark.parametrize(
+    ("long", "short"),
+    [
+        (experiment(duration=40), experiment(duration=20)),
+        [Experiment(IDENTITY, DECODER.replace(layers=layers), SAMPLE, Members()) for layers in (4, 1)],
+    ],
+    ids=["more steps", "more layers"],
+)
+def test_the_costliest_run_goes_first_and_is_kept_when_a_later_one_fails(tmp_path, long, short):
 
     def report(status):
         if status.cells_done == 1:
@@ -105,20 +111,6 @@ def test_runs_that_finish_are_kept_when_a_later_one_fails(tmp_path, monkeypatch)
     assert long.cell in Store(tmp_path)
     with Store(tmp_path).open(short.cell) as directory, directory.chunk(0):
         assert not directory.finished
-
-
-def test_the_costliest_run_goes_first(tmp_path):
-    """As many steps of both, but four layers take longer than one."""
-    shallow, deep = (Experiment(IDENTITY, DECODER.replace(layers=layers), SAMPLE, Members()) for layers in (1, 4))
-
-    def report(status):
-        if status.cells_done == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run([shallow, deep], Store(tmp_path), workers=1, report=report)
-    assert deep.cell in Store(tmp_path)
-    assert shallow.cell not in Store(tmp_path)
 
 
 def test_checkpoints_are_kept_when_due_and_at_the_end(tmp_path):
@@ -135,15 +127,6 @@ def test_checkpoints_are_kept_when_due_and_at_the_end(tmp_path):
 def test_checkpoints_of_epochs_are_named_by_steps(tmp_path):
     one = experiment(unit="epochs", duration=4, checkpoints=Times(every=2), evaluation=Evaluation(size=4))
     assert run([one], Store(tmp_path), workers=1)[0].checkpoints == [0, 6, 12]
-
-
-def test_wrong_arguments_write_nothing(tmp_path):
-    store = Store(tmp_path / "store")
-    for arguments in ({"workers": 0}, {"device": "cudaa"}, {"device": "meta"}):
-        with pytest.raises(SpecError) as caught:
-            run([experiment()], store, **arguments)
-        assert caught.value.field in arguments
-    assert not store.root.exists()
 
 
 def test_torchs_threads_are_put_back(tmp_path):
@@ -306,12 +289,6 @@ def test_one_call_from_a_task_to_a_trained_ensemble(tmp_path):
     assert found.experiment == Experiment(IDENTITY, DECODER, recipe, Members(seeds=(0, 1)))
     assert found.metrics.filter(step=5, split="test", metric="accuracy").height == 2
     assert found.ensemble().size == 2
-
-
-def test_seeds_that_are_no_seeds(tmp_path):
-    with pytest.raises(SpecError, match=r"^members\.seeds"):
-        train(IDENTITY, seeds=[3, 3], store=Store(tmp_path / "store"))
-    assert not (tmp_path / "store").exists()
 
 
 def test_a_damaged_run_is_not_taken_for_a_good_one(tmp_path):
