@@ -124,7 +124,7 @@ class _Queue:
             )
         except NameError as error:  # an unknown name, with a list of those that submitit knows
             said, _, known = str(error).partition(". Valid arguments: ")
-            raise unknown_name("slurm", said.split("'")[1], known.split(", "), "option") from None
+            raise unknown_name("slurm", said.split("'")[1], known.splitlines()[0].split(", "), "option") from None
         return executor
 
     def _queued(self, folder: Path, number: str) -> Any:
