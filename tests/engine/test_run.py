@@ -1,6 +1,7 @@
 """Runs of several experiments: shared over processes, kept, found again."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import polars as pl
 import pytest
 import torch
 
+from anchorlab.engine import local as on_this_machine
 from anchorlab.engine import run, train
 from anchorlab.engine.local import Local
 from anchorlab.engine.planning import _choose_workers, _divide, _plan, local
@@ -290,6 +292,25 @@ def test_processes_import_the_script_that_defines_a_model(tmp_path, guard, train
             "import: own.py trains while a process that trains imports it; put what it runs below "
             "`if __name__ == '__main__':`"
         )
+
+
+def test_an_interrupt_waits_until_no_lock_of_the_processes_is_taken(tmp_path, monkeypatch):
+    """Raised amid `wait`, it would leave locks taken, for which ending the processes waits for ever."""
+    whole, waiting = [], on_this_machine.wait
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        whole.append(waiting(*arguments))
+        return whole[-1]
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        monkeypatch.setattr(on_this_machine, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run([experiment(duration=10**6)], tmp_path, 2, execution="member")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(whole) == 2  # for the first news, and for the processes to end
 
 
 def test_work_beyond_the_memory_ends_in_one_line(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from anchorlab.engine.job import Job
 from anchorlab.engine.modules import imported_modules
 from anchorlab.errors import AnchorlabError, is_out_of_memory
 from anchorlab.training import Progress
+from anchorlab.training.signals import DelayedSignals
 
 _SECONDS_TO_EXIT = 20.0  # in which a worker keeps its state; after that it is killed
 _PAUSE = 0.5  # seconds between two looks whether the parent lives
@@ -51,7 +52,8 @@ class Local:
         After an error or an interrupt of this process, all workers keep their states and stop.
         """
         if self.workers > 1:
-            follow(_Processes(self), jobs, hear, done)
+            with DelayedSignals() as signals:  # one that comes while a future's lock is taken would leave it taken
+                follow(_Processes(self, signals), jobs, hear, done)
         else:
             _here(jobs, hear, done)
 
@@ -83,8 +85,8 @@ def _here(jobs: Iterator[Job], hear: Hear, done: Done) -> None:
 class _Processes:
     """A `Pool` of child processes. Each has an executor of its own, so that one that dies costs its own job alone."""
 
-    def __init__(self, local: Local) -> None:
-        self.local, self.slots = local, local.workers
+    def __init__(self, local: Local, signals: DelayedSignals) -> None:
+        self.local, self.slots, self.signals = local, local.workers, signals
         self.team: list[_Process] = []
 
     def submit(self, jobs: Sequence[Job]) -> list["_Process"]:
@@ -94,6 +96,7 @@ class _Processes:
     def ended(self, tasks: Sequence["_Process"], seconds: float) -> list["_Process"]:
         """Return the processes whose jobs have ended, after waiting for one at most so many seconds."""
         wait([one.outcome for one in tasks], seconds, FIRST_COMPLETED)
+        self.signals.deliver()
         return [one for one in tasks if one.outcome.done()]
 
     def error(self, task: "_Process") -> Exception | None:
@@ -113,11 +116,12 @@ class _Processes:
 
     def stop(self, tasks: Sequence["_Process"]) -> None:
         """Let busy processes keep their states, and end all of them."""
-        for one in tasks:
-            one.interrupt()
-        wait([one.outcome for one in tasks], _SECONDS_TO_EXIT)
-        for one in self.team:
-            one.executor.shutdown(wait=True, kill_workers=True)
+        with DelayedSignals():
+            for one in tasks:
+                one.interrupt()
+            wait([one.outcome for one in tasks], _SECONDS_TO_EXIT)
+            for one in self.team:
+                one.executor.shutdown(wait=True, kill_workers=True)
 
     def _start(self, job: Job) -> "_Process":
         while True:
