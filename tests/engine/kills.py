@@ -1,7 +1,7 @@
 """Kill trainings at random, on this machine or on Ray: `python -m tests.engine.kills --on local --kills 30`.
 
-Struck is the process that drives, its whole group, or one of the processes that train. Each training is killed up to
-five times and then runs to its end, with the bytes of one that nobody disturbed.
+Each strike kills the driver, its whole process group or one worker. Each training is killed up to five times and then
+runs to its end; it must leave the same bytes as an uninterrupted one.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def children(process):
 
 
 def strike(process, chance):
-    """Kill the driver, its group, or one process that trains; return the name of what was struck."""
+    """Kill the driver, its group or one worker; return the name of what was killed."""
     what = chance.choice(["task", "driver", "group"])
     tasks = children(process.pid)
     if what == "task" and tasks:

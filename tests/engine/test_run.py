@@ -289,8 +289,7 @@ def test_processes_import_the_script_that_defines_a_model(tmp_path, guard, train
         assert Run(tmp_path / "runs" / said.stdout.strip()).finished
     else:
         assert said.stderr.splitlines()[-1].endswith(
-            "import: own.py trains while a process that trains imports it; put what it runs below "
-            "`if __name__ == '__main__':`"
+            "import: own.py trains while a worker imports it; put what it runs below `if __name__ == '__main__':`"
         )
 
 

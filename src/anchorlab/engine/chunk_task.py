@@ -57,10 +57,10 @@ class ChunkTask:
             pieces = [self._piece(store, run, index) for run, index in found if not run.finished]
             if pieces:
                 Job(tuple(pieces)).train(Noting(pieces[0].chunk))
-        except Exception as error:  # noqa: BLE001 - the process that asked reports it
+        except Exception as error:  # noqa: BLE001 - the driver reports it
             if isinstance(error, AnchorlabError) and type(error).__module__.startswith("anchorlab."):
                 return error
-            return AnchorlabError(reason_of(error))  # the process that asked may lack a user's type
+            return AnchorlabError(reason_of(error))  # the driver may be unable to read a user's type
         return None
 
     def checkpoint(self, *_: Any) -> Any:

@@ -52,7 +52,7 @@ class Local:
         After an error or an interrupt of this process, all workers keep their states and stop.
         """
         if self.workers > 1:
-            with DelayedSignals() as signals:  # one that comes while a future's lock is taken would leave it taken
+            with DelayedSignals() as signals:  # raised amid a future's lock, one would leave it locked
                 follow(_Processes(self, signals), jobs, hear, done)
         else:
             _here(jobs, hear, done)
@@ -173,7 +173,7 @@ class _Process:
             self.executor.shutdown(wait=False, kill_workers=True)
 
     def death(self, error: BrokenProcessPool) -> AnchorlabError:
-        """Return what to tell of a process that has died."""
+        """Return the error for a process that has died."""
         found = _SIGNAL.search(str(error))
         how = f"was killed by {found[1]}" if found else f"died ({str(error).partition(chr(10))[0]})"
         cause = ": out of memory (use fewer workers)" if found and found[1] == "SIGKILL" else ""

@@ -69,9 +69,9 @@ def import_script(path: str, package: str = "") -> None:
 
 
 def refuse_in_import() -> None:
-    """Raise `SpecError` while `import_script` imports a script: it would train in each process that trains."""
+    """Raise `SpecError` while `import_script` imports a script, which would train again in every worker."""
     if _importing:
-        problem = f"{Path(_importing[-1]).name} trains while a process that trains imports it"
+        problem = f"{Path(_importing[-1]).name} trains while a worker imports it"
         raise SpecError("import", problem, "put what it runs below `if __name__ == '__main__':`")
 
 

@@ -1,4 +1,4 @@
-"""Notes beside the chunks of a run, by which a process that trains tells the one that asked how far it is."""
+"""Progress of chunks between processes: a worker writes notes into the run's folder, and the driver reads them."""
 
 import json
 import os

@@ -33,14 +33,12 @@ class Slurm:
         modules: Python modules that register the tasks and models of the runs
         device: `cpu`, or `cuda` for one GPU per job
         retries: how often a job is queued again after its time limit
-        cluster: `slurm`; `local` runs the jobs on this machine, to try it
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     device: str = "cpu"
     retries: int = 100
-    cluster: str = "slurm"
 
     def __post_init__(self) -> None:
         for name, value in self.options.items():
@@ -114,7 +112,7 @@ class _Queue:
             options = {"slurm_gpus_per_node": 1, **options}
         try:
             executor = self.submitit.AutoExecutor(
-                folder=folder, cluster=self.slurm.cluster, slurm_max_num_timeout=self.slurm.retries
+                folder=folder, cluster="slurm", slurm_max_num_timeout=self.slurm.retries
             )
         except RuntimeError:
             raise SpecError("on", "there is no Slurm on this machine", "run where srun and sbatch are") from None
@@ -129,8 +127,6 @@ class _Queue:
 
     def _queued(self, folder: Path, number: str) -> Any:
         """Return a job that was sent before; None if it has ended, or cannot be found again."""
-        if self.slurm.cluster != "slurm":
-            return None
         job: Any = self.submitit.SlurmJob(folder=folder, job_id=number, tasks=[0])
         return None if job.done(force_check=True) else job
 

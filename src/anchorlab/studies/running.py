@@ -74,7 +74,7 @@ def run_study(
         raise SpecError("study.name", f"{study.name} is another study", "give the changed one a name, such as own/this")
     if download and study.observe is None:
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
-    check_place(device, workers, here=on == "local")
+    check_place(device, workers, here=on == "local" or study.observe is not None)
     folder = findings_directory(store, study.name, profile)
     experiments = trainings(study, profile)
     stores, cells = [store, *parts], {experiment.cell.address: experiment.cell for experiment in experiments}

@@ -64,9 +64,11 @@ class RowOptimiser:
             step: the number of the optimiser step, from 0, in float64
             active: for each member whether it is updated; others keep their weights and state
         """
-        rows = self.flat.gather(gradients)
+        self._update(self.flat.gather(gradients), factor, step, active)
+
+    def _update(self, gradient: Tensor, factor: Tensor, step: Tensor, active: Tensor) -> None:
         for member in active.nonzero().flatten().tolist():
-            self.rows.update_member(member, [rows[member]], factor.item(), int(step))
+            self.rows.update_member(member, [gradient[member]], factor.item(), int(step))
 
 
 class FlatOptimiser(RowOptimiser):
@@ -84,15 +86,8 @@ class FlatOptimiser(RowOptimiser):
         self._limits = None if rates.clip is None else flat.values.new_tensor(rates.clip).unsqueeze(1)
 
     @torch.no_grad()
-    def update(
-        self,
-        gradients: Mapping[str, Float[Tensor, "member ..."]],
-        factor: Float[Tensor, ""],
-        step: Float[Tensor, ""],
-        active: Bool[Tensor, "member"],
-    ) -> None:
-        """Update the weights of all active members, as `RowOptimiser.update` does."""
-        spec, weights, gradient = self.spec, self.flat.values, self.flat.gather(gradients)
+    def _update(self, gradient: Tensor, factor: Tensor, step: Tensor, active: Tensor) -> None:
+        spec, weights = self.spec, self.flat.values
         learns, rates, moved = active.unsqueeze(1), self._learning * factor, weights
         if self._limits is not None:
             gradient.div_(excess(torch.linalg.vector_norm(gradient, dim=1, keepdim=True), self._limits))
