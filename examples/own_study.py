@@ -32,9 +32,12 @@ def experiments(steps: int) -> list[al.Experiment]:
     ]
 
 
-@al.claim("Weight decay helps generalisation", at="our own question", paper="no paper", band=al.at_least(0.05))
+@al.claim("our own question", "no paper", al.at_least(0.05))
 def helps(accuracy: torch.Tensor) -> torch.Tensor:
-    """Test accuracy under the weight decay of the highest mean, minus that without, seed by seed."""
+    """Weight decay helps generalisation.
+
+    Test accuracy under the weight decay of the highest mean, minus that without, seed by seed.
+    """
     best = accuracy.mean(dim=1).argmax()
     return accuracy[best] - accuracy[0]  # [member]: its mean is the value, its range the spread of the gain
 

@@ -26,9 +26,12 @@ def mine(shape, width: int = 8):
     return torch.nn.Sequential(torch.nn.Embedding(shape.input_size, width), torch.nn.Linear(width, shape.output_size))
 
 
-@al.claim("The loss is finite", at="our own question", paper="none", band=al.at_most(100))
+@al.claim("our own question", "none", al.at_most(100))
 def finite(loss):
-    """Training loss."""
+    """The loss is finite.
+
+    Training loss.
+    """
     return loss
 
 

@@ -14,16 +14,21 @@ from anchorlab.theory import PowerLaw
 LIMIT, WORDS = 0.25, "mean over seeds"
 
 
-@claim("It is high", at="Fig 2", paper="about 1", band=at_least(0.5))
+@claim("Fig 2", "about 1", at_least(0.5))
 def is_high(seen) -> torch.Tensor:
-    """Height above {LIMIT:g}, {WORDS};
-    judged only where it is known."""
+    """It is high.
+
+    Height above {LIMIT:g}, {WORDS}; judged only where it is known.
+    """
     return seen
 
 
-@claim("It is exact", at="Theorem 1", paper="1", band=within(1.0, 1.0), exact=True)
+@claim("Theorem 1", "1", within(1.0, 1.0), exact=True)
 def _exactly_one(seen) -> float:
-    """LSTM's value."""
+    """It is exact.
+
+    LSTM's value.
+    """
     return float(seen.mean())
 
 
@@ -96,12 +101,15 @@ def test_claims_that_are_refused():
             return 0.0
 
         norm.__doc__ = doc
-        return claim("It is", at="Fig 1", paper="1", band=band)(norm)
+        return claim("Fig 1", "1", band)(norm)
 
-    assert decorated("R^2 of the fit.").measured_as == "R^2 of the fit"
-    assert decorated("Norm of W_{{QK}}.").measured_as == "norm of W_{QK}"
+    assert decorated("It is.\n\nR^2 of the fit.").measured_as == "R^2 of the fit"
+    assert decorated("It is.\n\nNorm of W_{{QK}}.").measured_as == "norm of W_{QK}"
+    stated = decorated("At most {LIMIT:g} of {{x}}\n  are high.\n\n  Share.\n\n  Over seeds.")
+    assert (stated.statement, stated.measured_as) == ("At most 0.25 of {x} are high", "share. Over seeds")
     for doc, message in (
-        (None, r"^claim\.norm: has no docstring; say in its docstring how"),
+        (None, r"^claim\.norm: has no docstring; state the claim in the first paragraph"),
+        ("It is.", r"^claim\.norm: its docstring has no second paragraph; .* how it is measured in the second"),
         ("Norm of W_{QK}.", r"^claim\.norm: its docstring has braces that name nothing .*QK.*; write \{\{ and \}\}"),
         ("Norm of {", r"^claim\.norm: its docstring has braces"),
     ):
@@ -109,4 +117,4 @@ def test_claims_that_are_refused():
             decorated(doc)
     for band in (0.5, (1.0, 0.0), (None,)):
         with pytest.raises(SpecError, match=r"^claim\.norm\.band: "):
-            decorated("Norm.", band)
+            decorated("It is.\n\nNorm.", band)

@@ -45,45 +45,66 @@ def analyse(runs, setting) -> Analysis:
     return Analysis({"loss": at_end(run, "train", "loss"), "weights": run.ensemble().weights["embed.W_E"]})
 
 
-@claim("The training loss ends low", at="", paper="low", band=at_most(1.0))
+@claim("", "low", at_most(1.0))
 def fits(seen) -> Tensor:
-    """Training loss."""
+    """The training loss ends low.
+
+    Training loss.
+    """
     return seen["loss"]
 
 
-@claim("The loss is finite", at="", paper="finite", band=at_most(1e3))
+@claim("", "finite", at_most(1e3))
 def cannot_fail(seen) -> Tensor:
-    """Training loss."""
+    """The loss is finite.
+
+    Training loss.
+    """
     return seen["loss"]
 
 
-@claim("Where it fits, the embedding is large", at="", paper="large", band=at_least(0.0))
+@claim("", "large", at_least(0.0))
 def judged_where_fitted(seen) -> Tensor:
-    """Norm of the embedding, of members of training loss below 1."""
+    """Where it fits, the embedding is large.
+
+    Norm of the embedding, of members of training loss below 1.
+    """
     return seen["weights"].flatten(1).norm(dim=1)[seen["loss"] < 1.0]
 
 
-@claim("Where it fits, it fits", at="", paper="low", band=at_most(1.0))
+@claim("", "low", at_most(1.0))
 def of_metrics_where_fitted(seen) -> Tensor:
-    """Training loss, of members of training loss below 1."""
+    """Where it fits, it fits.
+
+    Training loss, of members of training loss below 1.
+    """
     return seen["loss"][seen["loss"] < 1.0]
 
 
-@claim("A member learned", at="", paper="one", band=at_least(0.0))
+@claim("", "one", at_least(0.0))
 def presupposes_learning(seen) -> Tensor:
-    """First seed that learned."""
+    """A member learned.
+
+    First seed that learned.
+    """
     return seen["loss"][int((seen["loss"] < 1.0).nonzero()[0])]
 
 
-@claim("One is one", at="", paper="1", band=at_least(1.0), exact=True)
+@claim("", "1", at_least(1.0), exact=True)
 def derived(seen) -> float:
-    """One."""
+    """One is one.
+
+    One.
+    """
     return 1.0
 
 
-@claim("Never", at="", paper="never", band=at_most(1e9))
+@claim("", "never", at_most(1e9))
 def never(seen) -> float:
-    """Infinity where nothing was learned."""
+    """Never.
+
+    Infinity where nothing was learned.
+    """
     return 5.0 if bool((seen["loss"] < 1.0).all()) else float("inf")
 
 
@@ -190,15 +211,21 @@ def other_task(experiment: Experiment) -> Task:
     return experiment.task.replace(rules={"before": Rule.parse("x A -> A(x)")})
 
 
-@claim("The embedding is eight wide", at="", paper="8", band=at_least(8.0))
+@claim("", "8", at_least(8.0))
 def width(seen) -> float:
-    """Width of the embedding."""
+    """The embedding is eight wide.
+
+    Width of the embedding.
+    """
     return float(seen["weights"].shape[-1])
 
 
-@claim("The embedding is large", at="", paper="large", band=at_least(0.0))
+@claim("", "large", at_least(0.0))
 def norm(seen) -> Tensor:
-    """Norm of the embedding."""
+    """The embedding is large.
+
+    Norm of the embedding.
+    """
     return seen["weights"].flatten(1).norm(dim=1)
 
 

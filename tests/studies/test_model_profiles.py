@@ -21,15 +21,21 @@ class Setting:
     words: int = 3
 
 
-@studies.claim("A name is long", at="some paper, Fig 1", paper="long", band=at_least(6))
+@studies.claim("some paper, Fig 1", "long", at_least(6))
 def letters(name: str) -> float:
-    """Letters of the name."""
+    """A name is long.
+
+    Letters of the name.
+    """
     return len(name)
 
 
-@studies.claim("Counting is exact", at="some paper, Fig 2", paper="3", band=at_least(0), exact=True)
+@studies.claim("some paper, Fig 2", "3", at_least(0), exact=True)
 def exactly(name: str) -> float:
-    """Letters again."""
+    """Counting is exact.
+
+    Letters again.
+    """
     return len(name)
 
 

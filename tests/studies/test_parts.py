@@ -93,15 +93,21 @@ def test_another_setting_is_no_part(tmp_path):
     assert not isinstance(found.run, AssembledRun)
 
 
-@claim("Weights are small", at="nowhere", paper="small", band=at_least(0.0))
+@claim("nowhere", "small", at_least(0.0))
 def norm(seen):
-    """Norm of the embedding at the end."""
+    """Weights are small.
+
+    Norm of the embedding at the end.
+    """
     return seen[0]
 
 
-@claim("The loss falls", at="nowhere", paper="falls", band=at_least(0.0))
+@claim("nowhere", "falls", at_least(0.0))
 def falls(seen):
-    """Fall of the training loss."""
+    """The loss falls.
+
+    Fall of the training loss.
+    """
     return seen[1]
 
 

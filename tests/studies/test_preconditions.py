@@ -59,33 +59,48 @@ class Seen(NamedTuple):
     solved: float | None = 1.0
 
 
-@precondition("The data are fitted", at="Fig 1", paper="1", band=at_least(0.9))
+@precondition("Fig 1", "1", at_least(0.9))
 def fits(seen: Seen) -> float | None:
-    """Accuracy on training sequences."""
+    """The data are fitted.
+
+    Accuracy on training sequences.
+    """
     return seen.fitted
 
 
-@precondition("The task is solved", at="Fig 1", paper="1", band=at_least(0.5), of=("late",))
+@precondition("Fig 1", "1", at_least(0.5), of=("late",))
 def solved(seen: Seen) -> float | None:
-    """Accuracy on test sequences."""
+    """The task is solved.
+
+    Accuracy on test sequences.
+    """
     return seen.solved
 
 
-@claim("It is early", at="Fig 2", paper="3", band=at_least(2.0))
+@claim("Fig 2", "3", at_least(2.0))
 def early(seen: Seen) -> float:
-    """A constant."""
+    """It is early.
+
+    A constant.
+    """
     return 3.0
 
 
-@claim("It is late", at="Fig 2", paper="5", band=at_least(2.0))
+@claim("Fig 2", "5", at_least(2.0))
 def late(seen: Seen) -> float:
-    """Another constant."""
+    """It is late.
+
+    Another constant.
+    """
     return 5.0
 
 
-@claim("It is mine", at="", paper="no paper", band=at_least(2.0))
+@claim("", "no paper", at_least(2.0))
 def mine(seen: Seen) -> float:
-    """A third constant."""
+    """It is mine.
+
+    A third constant.
+    """
     return 7.0
 
 

@@ -40,9 +40,12 @@ def experiments(seeds: tuple[int, ...]) -> list[Experiment]:
     return [Experiment(task("anchor/identity"), model, recipe, Members(seeds=(one,)), f"seed {one}") for one in seeds]
 
 
-@studies.claim("The loss is positive", at="Fig 1", paper="above 0", band=at_least(0.0))
+@studies.claim("Fig 1", "above 0", at_least(0.0))
 def loss(losses) -> float:
-    """Loss at the end."""
+    """The loss is positive.
+
+    Loss at the end.
+    """
     return min(losses)
 
 
@@ -357,9 +360,12 @@ def test_a_sequence_is_made_when_it_is_first_read_and_controls_draw_nothing(tmp_
 PROFILE = "quick"
 
 
-@claim("The loss ends low", at="", paper="low", band=at_most(10.0))
+@claim("", "low", at_most(10.0))
 def low_loss(seen):
-    """Training loss."""
+    """The loss ends low.
+
+    Training loss.
+    """
     return at_end(seen[0], "train", "loss")
 
 

@@ -13,9 +13,12 @@ from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe
 
 
-@claim("The loss is above 0", at="Fig 1", paper="above", band=at_least(0.0))
+@claim("Fig 1", "above", at_least(0.0))
 def above(seen):
-    """Test loss."""
+    """The loss is above 0.
+
+    Test loss.
+    """
     return seen
 
 

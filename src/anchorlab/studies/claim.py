@@ -1,8 +1,8 @@
 """Claims on the functions that measure them.
 
-`@claim("The product carries the key to the end", at="Fig 16", paper="in every row", band=at_least(0.8))` makes a
-function the measure of a claim; its docstring says how the claim is measured, in reports too. A measure is a pure
-function of what a study saw, so that it can be tested on runs made by hand.
+`@claim("Fig 16", "in every row", at_least(0.8))` makes a function the measure of a claim. Its docstring states the
+claim, then says how it is measured, in reports too. A measure is a pure function of what a study saw, so that it can be
+tested on runs made by hand.
 """
 
 import sys
@@ -94,11 +94,10 @@ class Measure(Generic[Seen]):
 
 
 def claim(
-    statement: str,
-    *,
     at: str,
     paper: str,
     band: Band,
+    *,
     exact: bool = False,
     always: bool = False,
     own: bool = False,
@@ -106,24 +105,26 @@ def claim(
 ) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
     """Return a decorator that makes a function the measure of a claim.
 
-    The function's name becomes the claim's, and its docstring says how the claim is measured. A name in braces in the
-    docstring, such as `{LEARNED:g}`, is replaced by that constant of the function's module.
+    The function's name becomes the claim's. The first paragraph of its docstring is the claim, in one sentence; the
+    rest says how it is measured. A name in braces in the docstring, such as `{LEARNED:g}`, is replaced by that constant
+    of the function's module.
 
     Args:
-        statement: what the paper says, in one sentence
-        at: where it says so, in the study's paper
+        at: the place in the study's paper
         paper: the paper's value in words
         band: the values that accept the claim: `at_least`, `at_most` or `within`
         exact: True if derivation, enumeration or exact computation decides, without training
         always: True if the paper says it of every trial, or of their maximum or minimum
         own: True for a question of your own in a study of a paper
         theory: True for a theorem or argument that names no sizes, checked by a number at sizes that the study chooses
+
+    Errors: `SpecError` for a function whose docstring lacks either part.
     """
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
         name = claim_name(function.__name__)
         check_band(band, f"claim.{name}.band")
-        measured_as = _measured_as(name, function)
+        statement, measured_as = _words_of(name, function)
         return Measure(
             name, statement, at, paper, measured_as, band, exact, function, own=own, always=always, theory=theory
         )
@@ -132,20 +133,19 @@ def claim(
 
 
 def precondition(
-    statement: str, *, at: str, paper: str, band: Band, of: tuple[str, ...] = ()
+    at: str, paper: str, band: Band, *, of: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
     """Return a decorator that makes a function the measure of a precondition, such as that the task is learned.
 
     A claim whose precondition is not met counts as not measured. A precondition without a value counts as met.
 
     Args:
-        statement: the precondition, in one sentence
         at, paper, band: as in `claim`
         of: the names of the claims that depend on it; by default all of the study except your own hypotheses
     """
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
-        return replace(claim(statement, at=at, paper=paper, band=band)(function), precondition=True, of=of)
+        return replace(claim(at, paper, band)(function), precondition=True, of=of)
 
     return decorate
 
@@ -155,16 +155,21 @@ def claim_name(function: str) -> str:
     return function.strip("_").replace("_", "-")
 
 
-def _measured_as(name: str, function: Callable[..., Any]) -> str:
-    text = " ".join(cleandoc(function.__doc__ or "").split()).removesuffix(".")
-    if not text:
-        raise SpecError(f"claim.{name}", "has no docstring", "say in its docstring how the claim is measured")
+def _words_of(name: str, function: Callable[..., Any]) -> tuple[str, str]:
+    """Return a claim's statement and how it is measured, from the docstring of its function."""
     try:
-        text = text.format_map(unwrap(function).__globals__)
+        text = cleandoc(function.__doc__ or "").format_map(unwrap(function).__globals__)
     except (KeyError, ValueError, AttributeError) as error:
         problem = f"its docstring has braces that name nothing in the module ({error})"
         raise SpecError(f"claim.{name}", problem, "write {{ and }} for braces") from None
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+    statement, measured_as = (" ".join(part.split()).removesuffix(".") for part in (*text.split("\n\n", 1), "")[:2])
+    if not measured_as:
+        problem = "its docstring has no second paragraph" if statement else "has no docstring"
+        remedy = "state the claim in the first paragraph of its docstring, and how it is measured in the second"
+        raise SpecError(f"claim.{name}", problem, remedy)
+    if measured_as[1:2].islower():
+        measured_as = measured_as[:1].lower() + measured_as[1:]
+    return statement, measured_as
 
 
 def measures_in(module: str) -> tuple[Measure[Any], ...]:

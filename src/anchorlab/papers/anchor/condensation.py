@@ -167,74 +167,67 @@ def _rise(many: Layer, values: Float[Tensor, "start seed"]) -> Measurement | Non
     return over_shared(both.T, lambda rows: rows[:, 0].nanmean() - rows[:, 1].nanmean())
 
 
-@precondition(
-    f"A model of four layers with {MANY} heads each learns the task",
-    at=FIG_19,
-    paper="implied: maps are of a trained model",
-    band=within(0.95, 1.0),
-    of=("heads-alike", "all-broadcast"),
-)
+@precondition(FIG_19, "implied: maps are of a trained model", within(0.95, 1.0), of=("heads-alike", "all-broadcast"))
 def learned(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy at PyTorch's initialisation, mean over seeds."""
+    """A model of four layers with {MANY} heads each learns the task.
+
+    Test accuracy at PyTorch's initialisation, mean over seeds.
+    """
     return seen.papers.accuracy[0]
 
 
 @precondition(
-    f"Models of four layers with {MANY} heads each learn the task from a large and from a small initialisation",
-    at="section 6.2",
-    paper='implied: "during the training"',
-    band=within(0.95, 1.0),
-    of=("neurons-with-gamma", "heads-with-gamma"),
+    "section 6.2", 'implied: "during the training"', within(0.95, 1.0), of=("neurons-with-gamma", "heads-with-gamma")
 )
 def learned_at_rates(seen: Seen) -> Measurement | None:
-    """Test accuracy, mean over γ = {LARGE:g} and {SMALL:g} and over seeds."""
+    """Models of four layers with {MANY} heads each learn the task from a large and from a small initialisation.
+
+    Test accuracy, mean over γ = {LARGE:g} and {SMALL:g} and over seeds.
+    """
     many = seen.many
     if many is None:
         return None
     return over(many.accuracy[[many.starts.index(gamma) for gamma in (LARGE, SMALL)]].mean(dim=0))
 
 
-@claim("The heads of layer 1 are alike", at=FIG_19, paper="highly similar", band=within(0.8, 1.0))
+@claim(FIG_19, "highly similar", within(0.8, 1.0))
 def heads_alike(seen: Seen) -> Measurement:
-    """Cosine similarity of two heads' maps after subtracting even attention, at PyTorch's initialisation, mean over
-    pairs of heads, inputs and members with a test accuracy of at least {LEARNED:g}."""
+    """The heads of layer 1 are alike.
+
+    Cosine similarity of two heads' maps after subtracting even attention, at PyTorch's initialisation, mean over pairs
+    of heads, inputs and members with a test accuracy of at least {LEARNED:g}.
+    """
     return mean_of_known(seen.papers.of_learned(seen.papers.alike, PAPERS).T)
 
 
-@claim(
-    "All heads of layer 1 broadcast from the same place",
-    at=FIG_19,
-    paper="all perform the broadcast operation",
-    band=within(0.8, 1.0),
-)
+@claim(FIG_19, "all perform the broadcast operation", within(0.8, 1.0))
 def all_broadcast(seen: Seen) -> Measurement:
-    """Share of heads whose best source, counted from the anchor, is the member's most common one and gets at least half
-    of the last position's attention, at PyTorch's initialisation; mean over members with a test accuracy of at least
-    {LEARNED:g}."""
+    """All heads of layer 1 broadcast from the same place.
+
+    Share of heads whose best source, counted from the anchor, is the member's most common one and gets at least half of
+    the last position's attention, at PyTorch's initialisation; mean over members with a test accuracy of at least
+    {LEARNED:g}.
+    """
     return mean_of_known(seen.papers.of_learned(seen.papers.broadcasting, PAPERS).T)
 
 
-@claim(
-    "The smaller the initialisation, the more the neurons of a layer are condensed",
-    at="section 6.2",
-    paper="more condensed",
-    band=at_least(0.05),
-)
+@claim("section 6.2", "more condensed", at_least(0.05))
 def neurons_with_gamma(seen: Seen) -> Measurement | None:
-    """Condensation number of layer 1's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads,
-    difference of means."""
+    """The smaller the initialisation, the more the neurons of a layer are condensed.
+
+    Condensation number of layer 1's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads, difference of
+    means.
+    """
     return None if seen.many is None else _rise(seen.many, seen.many.neurons)
 
 
-@claim(
-    "The smaller the initialisation, the more the heads of a layer are alike",
-    at="section 6.2 (expected of heads from neurons)",
-    paper="expected; no value in the text",
-    band=at_least(0.05),
-)
+@claim("section 6.2 (expected of heads from neurons)", "expected; no value in the text", at_least(0.05))
 def heads_with_gamma(seen: Seen) -> Measurement | None:
-    """Cosine similarity of two heads' maps after subtracting even attention, at γ = {SMALL:g} minus that at γ =
-    {LARGE:g}, {MANY} heads, difference of means."""
+    """The smaller the initialisation, the more the heads of a layer are alike.
+
+    Cosine similarity of two heads' maps after subtracting even attention, at γ = {SMALL:g} minus that at γ = {LARGE:g},
+    {MANY} heads, difference of means.
+    """
     return None if seen.many is None else _rise(seen.many, seen.many.alike)
 
 

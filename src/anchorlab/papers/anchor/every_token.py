@@ -168,61 +168,56 @@ def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -
     return found[found.isfinite().any(dim=1)]
 
 
-@precondition("Under both losses the training sequences are answered", at="", paper="about 1", band=at_least(0.95))
+@precondition("", "about 1", at_least(0.95))
 def fits(seen: Seen) -> Float[Tensor, "seed"]:
-    """Accuracy on the first 500 training sequences, mean over seeds, lowest over losses, tasks and sizes."""
+    """Under both losses the training sequences are answered.
+
+    Accuracy on the first 500 training sequences, mean over seeds, lowest over losses, tasks and sizes.
+    """
     fitted = torch.cat([learned.fitted for learned in seen.values()])
     return fitted[int(fitted.mean(dim=1).argmin())]
 
 
-@claim(
-    "The loss on every token generalises better: identity from few sequences",
-    at="abstract",
-    paper="enhanced generalization; no value",
-    band=at_least(0.02),
-)
+@claim("abstract", "enhanced generalization; no value", at_least(0.02))
 def generalises(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy with the loss on every token minus that with the loss on the answer alone, mean over train sizes
-    and seeds."""
+    """The loss on every token generalises better: identity from few sequences.
+
+    Test accuracy with the loss on every token minus that with the loss on the answer alone, mean over train sizes and
+    seeds.
+    """
     return (seen[EVERY].identity.test - seen[ALONE].identity.test).mean(dim=0)
 
 
-@claim(
-    "The loss on every token reasons better: it composes the unseen pair more often",
-    at="abstract",
-    paper="surpasses in reasoning ability; no value",
-    band=at_least(0.1),
-)
+@claim("abstract", "surpasses in reasoning ability; no value", at_least(0.1))
 def composes(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of (3, 4) inputs answered by composing, -10, with the loss on every token minus that with the loss on the
-    answer alone, mean over seeds."""
+    """The loss on every token reasons better: it composes the unseen pair more often.
+
+    Share of (3, 4) inputs answered by composing, -10, with the loss on every token minus that with the loss on the
+    answer alone, mean over seeds.
+    """
     return seen[EVERY].accuracy[TASK] - seen[ALONE].accuracy[TASK]
 
 
-@claim(
-    "The loss on every token makes more resilient models: noise on the embeddings costs fewer answers",
-    at="abstract",
-    paper="greater resilience to perturbations; no value",
-    band=at_least(0.02),
-)
+@claim("abstract", "greater resilience to perturbations; no value", at_least(0.02))
 def resilient(seen: Seen) -> Measurement:
-    """Share of right answers to training sequences that stay right under noise with the loss on every token minus that
+    """The loss on every token makes more resilient models: noise on the embeddings costs fewer answers.
+
+    Share of right answers to training sequences that stay right under noise with the loss on every token minus that
     with the loss on the answer alone, mean over both tasks, four strengths and the seeds that answer at least
-    {ANSWERED:g} of these sequences under both."""
+    {ANSWERED:g} of these sequences under both.
+    """
     kept = {of: (seen[EVERY].kept[of] - seen[ALONE].kept[of]).mean(dim=0) for of in (IDENTITY, COMPOSITE)}
     return mean_of_known(_where_both_fit(seen, kept))
 
 
-@claim(
-    "The loss on every token leads to flatter minima",
-    at="abstract",
-    paper="flatter loss minima; no value",
-    band=at_most(0.9),
-)
+@claim("abstract", "flatter loss minima; no value", at_most(0.9))
 def flatter(seen: Seen) -> Measurement:
-    """Rise of the loss at the answer of training sequences when all weights move by {MOVE:g} of their norm, after
-    training on every token, divided by the rise after training on the answer alone; median over both tasks and the
-    seeds that answer at least {ANSWERED:g} of these sequences under both."""
+    """The loss on every token leads to flatter minima.
+
+    Rise of the loss at the answer of training sequences when all weights move by {MOVE:g} of their norm, after training
+    on every token, divided by the rise after training on the answer alone; median over both tasks and the seeds that
+    answer at least {ANSWERED:g} of these sequences under both.
+    """
     at = MOVES.index(MOVE)
     ratios = {of: seen[EVERY].rise[of][at] / seen[ALONE].rise[of][at] for of in (IDENTITY, COMPOSITE)}
     return over_shared(_where_both_fit(seen, ratios), torch.nanmedian)

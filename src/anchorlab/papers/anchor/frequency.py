@@ -75,39 +75,32 @@ def _low_first(steps: Mapping[str, Float[Tensor, "member"]]) -> Bool[Tensor, "le
     return (steps["low"] < steps["high"])[_learned(steps)]
 
 
-@claim(
-    "The training loss of the low-frequency task falls first",
-    at="section 6.1 and Fig 18",
-    paper="the low-frequency task is fitted faster",
-    band=within(0.8, 1.0),
-)
+@claim("section 6.1 and Fig 18", "the low-frequency task is fitted faster", within(0.8, 1.0))
 def loss_first(seen: Learned) -> Bool[Tensor, "seed"]:
-    """Share of seeds whose low-frequency training loss is the first below {FITTED}; a loss that never is counts as
-    later."""
+    """The training loss of the low-frequency task falls first.
+
+    Share of seeds whose low-frequency training loss is the first below {FITTED}; a loss that never is counts as later.
+    """
     return _low_first(seen.fitted)
 
 
-@claim(
-    "The low-frequency task generalises first",
-    at="section 6.1 and Fig 18",
-    paper="its test accuracy rises faster",
-    band=within(0.8, 1.0),
-)
+@claim("section 6.1 and Fig 18", "its test accuracy rises faster", within(0.8, 1.0))
 def accuracy_first(seen: Learned) -> Bool[Tensor, "seed"]:
-    """Share of seeds whose low-frequency test accuracy is the first above {GENERALISED}; an accuracy that never is
-    counts as later."""
+    """The low-frequency task generalises first.
+
+    Share of seeds whose low-frequency test accuracy is the first above {GENERALISED}; an accuracy that never is counts
+    as later.
+    """
     return _low_first(seen.generalised)
 
 
-@claim(
-    "The high-frequency task takes longer",
-    at="section 6.1 and Fig 18",
-    paper="slower; no value in the text",
-    band=at_least(1.05),
-)
+@claim("section 6.1 and Fig 18", "slower; no value in the text", at_least(1.05))
 def slower(seen: Learned) -> Float[Tensor, "seed"]:
-    """Steps until the training loss is below {FITTED}, ratio of high to low frequency, mean over seeds; a task that is
-    not fitted takes the whole training."""
+    """The high-frequency task takes longer.
+
+    Steps until the training loss is below {FITTED}, ratio of high to low frequency, mean over seeds; a task that is not
+    fitted takes the whole training.
+    """
     steps = {level: value.clamp(max=seen.steps) for level, value in seen.fitted.items()}
     return (steps["high"] / steps["low"])[_learned(seen.fitted)]
 

@@ -176,81 +176,66 @@ def _of_curve(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
     return [run for run in runs if run.experiment.model == runs[0].experiment.model]
 
 
-@claim(
-    f"With {ENOUGH} training sequences the transformer generalises",
-    at="section 4.1 and Fig 4",
-    paper="about 1",
-    band=within(0.9, 1.0),
-)
+@claim("section 4.1 and Fig 4", "about 1", within(0.9, 1.0))
 def enough_data(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Test accuracy at {ENOUGH} training sequences, mean over seeds."""
+    """With {ENOUGH} training sequences the transformer generalises.
+
+    Test accuracy at {ENOUGH} training sequences, mean over seeds.
+    """
     return seen.curve.at(ENOUGH)
 
 
-@claim(
-    f"With {FEWEST} training sequences a transformer does not generalise: the curve of Fig 4 rises",
-    at="Fig 4",
-    paper="no value in the text; the curve rises with data",
-    band=at_most(0.5),
-)
+@claim("Fig 4", "no value in the text; the curve rises with data", at_most(0.5))
 def little_data(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Test accuracy at {FEWEST} training sequences, mean over seeds; judged only if training is fitted."""
+    """With {FEWEST} training sequences a transformer does not generalise: the curve of Fig 4 rises.
+
+    Test accuracy at {FEWEST} training sequences, mean over seeds; judged only if training is fitted.
+    """
     return seen.curve.at(FEWEST)
 
 
-@precondition(
-    "A transformer fits its training sequences at every train size",
-    at="Fig 3",
-    paper="1",
-    band=at_least(FITTED),
-    of=("enough-data", "little-data"),
-)
+@precondition("Fig 3", "1", at_least(FITTED), of=("enough-data", "little-data"))
 def fits(seen: Seen) -> Measurement:
-    """Lowest accuracy on the first 500 training sequences, over sizes and seeds."""
+    """A transformer fits its training sequences at every train size.
+
+    Lowest accuracy on the first 500 training sequences, over sizes and seeds.
+    """
     return over(seen.curve.train.amin(dim=0), taken=torch.min)
 
 
-@claim(
-    "Layer 0 shifts by one position",
-    at="section 5.1 and Fig 13a",
-    paper="every position attends to the one before",
-    band=within(1.0, 1.0),
-)
+@claim("section 5.1 and Fig 13a", "every position attends to the one before", within(1.0, 1.0))
 def shift_by_one(seen: Seen) -> Bool[Tensor, "seed"] | None:
-    """Share of seeds with a head in layer 0 whose strongest shift is by exactly 1."""
+    """Layer 0 shifts by one position.
+
+    Share of seeds with a head in layer 0 whose strongest shift is by exactly 1.
+    """
     return None if seen.heads is None else seen.heads.shift_by == 1
 
 
-@claim(
-    "The shift of layer 0 by one position holds most of its attention",
-    at="Fig 13a",
-    paper="close to 1",
-    band=within(0.7, 1.0),
-)
+@claim("Fig 13a", "close to 1", within(0.7, 1.0))
 def shift_mass(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Attention from a position to the one before, best head of layer 0, mean over positions and seeds."""
+    """The shift of layer 0 by one position holds most of its attention.
+
+    Attention from a position to the one before, best head of layer 0, mean over positions and seeds.
+    """
     return None if seen.heads is None else seen.heads.shift_mass
 
 
-@claim(
-    "Layer 1 broadcasts the position right after the anchor",
-    at="section 5.1 and Fig 13b",
-    paper="the key's position",
-    band=within(1.0, 1.0),
-)
+@claim("section 5.1 and Fig 13b", "the key's position", within(1.0, 1.0))
 def broadcast_from_key(seen: Seen) -> Bool[Tensor, "seed"] | None:
-    """Share of seeds with a head in layer 1 through which the last position attends most to the key's."""
+    """Layer 1 broadcasts the position right after the anchor.
+
+    Share of seeds with a head in layer 1 through which the last position attends most to the key's.
+    """
     return None if seen.heads is None else seen.heads.broadcast_from == 1
 
 
-@claim(
-    "The broadcast of layer 1 brings the key to the output position",
-    at="Fig 13b",
-    paper="close to 1",
-    band=within(0.9, 1.0),
-)
+@claim("Fig 13b", "close to 1", within(0.9, 1.0))
 def broadcast_mass(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Attention from the last position to the key's, best head of layer 1, mean over seeds."""
+    """The broadcast of layer 1 brings the key to the output position.
+
+    Attention from the last position to the key's, best head of layer 1, mean over seeds.
+    """
     return None if seen.heads is None else seen.heads.to_last
 
 

@@ -126,26 +126,22 @@ def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | No
     return next((size for size, there in zip(sizes, enough.tolist(), strict=True) if there), None)
 
 
-@claim(
-    "The LSTM generalises with the largest training sets",
-    at=FIG_4,
-    paper="similar to the transformer's, at about 2200",
-    band=within(0.9, 1.0),
-)
+@claim(FIG_4, "similar to the transformer's, at about 2200", within(0.9, 1.0))
 def lstm_enough(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Test accuracy of the LSTM at the largest train size, mean over seeds."""
+    """The LSTM generalises with the largest training sets.
+
+    Test accuracy of the LSTM at the largest train size, mean over seeds.
+    """
     return seen.whole["lstm"].test[-1] if seen.whole else None
 
 
-@claim(
-    "The LSTM needs more data than the transformer",
-    at=FIG_4,
-    paper="3.7 times as much (about 2200 against 600)",
-    band=at_least(1.5),
-)
+@claim(FIG_4, "3.7 times as much (about 2200 against 600)", at_least(1.5))
 def lstm_needs_more(seen: Seen) -> Measurement | None:
-    """Smallest train size with a mean test accuracy of {GENERALISED:g}, ratio of LSTM to transformer, both over the
-    seeds that both learners have."""
+    """The LSTM needs more data than the transformer.
+
+    Smallest train size with a mean test accuracy of {GENERALISED:g}, ratio of LSTM to transformer, both over the seeds
+    that both learners have.
+    """
     if not seen.whole:
         return None
     curves = seen.whole["lstm"], seen.whole["decoder"]
@@ -173,10 +169,13 @@ def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
     return over_shared(rows, ratio, "seeds of both")
 
 
-@claim("The fully connected network generalises at no size", at=FIG_4, paper="fails", band=at_most(0.1))
+@claim(FIG_4, "fails", at_most(0.1))
 def fnn_never(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Test accuracy of the fully connected network, mean over seeds, highest over train sizes; judged only where it
-    fits its training sequences."""
+    """The fully connected network generalises at no size.
+
+    Test accuracy of the fully connected network, mean over seeds, highest over train sizes; judged only where it fits
+    its training sequences.
+    """
     if not seen.whole:
         return None
     test = seen.whole["fnn"].test
@@ -184,52 +183,47 @@ def fnn_never(seen: Seen) -> Float[Tensor, "seed"] | None:
 
 
 @precondition(
-    "All three learners fit their training sequences",
-    at="section 4.1",
-    paper="implied: what they fail at is generalising",
-    band=at_least(FITTED),
+    "section 4.1",
+    "implied: what they fail at is generalising",
+    at_least(FITTED),
     of=("lstm-enough", "lstm-needs-more", "fnn-never"),
 )
 def fits(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Training accuracy, mean over seeds, lowest over learners and sizes."""
+    """All three learners fit their training sequences.
+
+    Training accuracy, mean over seeds, lowest over learners and sizes.
+    """
     fitted = [at_size for curve in seen.whole.values() for at_size in curve.train]
     return min(fitted, key=torch.mean) if fitted else None
 
 
-@claim(
-    f"At full size, {ENOUGH} sequences are enough already after a tenth of the training",
-    at="section 4.1 and Fig 4 (4000 epochs)",
-    paper="about 1",
-    band=within(0.9, 1.0),
-)
+@claim("section 4.1 and Fig 4 (4000 epochs)", "about 1", within(0.9, 1.0))
 def start_enough(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """The transformer's test accuracy at {ENOUGH} training sequences after 400 epochs, mean over seeds; measured only
-    in the profile `paper-start`."""
+    """At full size, {ENOUGH} sequences are enough already after a tenth of the training.
+
+    The transformer's test accuracy at {ENOUGH} training sequences after 400 epochs, mean over seeds; measured only in
+    the profile `paper-start`.
+    """
     return None if seen.start is None else seen.start.at(ENOUGH)
 
 
-@claim(
-    "At full size, the test accuracy rises with the train size",
-    at="Fig 4 (4000 epochs)",
-    paper="rises",
-    band=at_least(0.0),
-)
+@claim("Fig 4 (4000 epochs)", "rises", at_least(0.0))
 def start_rises(seen: Seen) -> Measurement | None:
-    """Smallest difference of the mean test accuracies of neighbouring train sizes, larger minus smaller, after 400
-    epochs; judged only where every training set is fitted; measured only in the profile `paper-start`."""
+    """At full size, the test accuracy rises with the train size.
+
+    Smallest difference of the mean test accuracies of neighbouring train sizes, larger minus smaller, after 400 epochs;
+    judged only where every training set is fitted; measured only in the profile `paper-start`.
+    """
     rows = None if seen.start is None else seen.start.test.T
     return None if rows is None else over_shared(rows, lambda found: found.mean(dim=0).diff().min())
 
 
-@precondition(
-    "At full size, every training set is fitted by then",
-    at="section 4.1",
-    paper="1",
-    band=at_least(FITTED),
-    of=("start-enough", "start-rises"),
-)
+@precondition("section 4.1", "1", at_least(FITTED), of=("start-enough", "start-rises"))
 def start_fits(seen: Seen) -> Measurement | None:
-    """Lowest training accuracy over sizes and seeds after 400 epochs; measured only in the profile `paper-start`."""
+    """At full size, every training set is fitted by then.
+
+    Lowest training accuracy over sizes and seeds after 400 epochs; measured only in the profile `paper-start`.
+    """
     return None if seen.start is None else over(seen.start.train.amin(dim=0), taken=torch.min)
 
 

@@ -78,37 +78,32 @@ def answer_frequency(items: tuple[int, int] = (20, 100), held_out: int = 8) -> F
 
 
 @precondition(
-    "The ten operations are fitted",
-    at="section 4.9 and Fig 12",
-    paper="1",
-    band=within(FITTED, 1.0),
-    of=("operations", "boundary", "worst", "rarity-explains"),
+    "section 4.9 and Fig 12", "1", within(FITTED, 1.0), of=("operations", "boundary", "worst", "rarity-explains")
 )
 def fits(seen: Seen) -> Measurement:
-    """Accuracy on the first 500 training sequences, lowest over seeds."""
+    """The ten operations are fitted.
+
+    Accuracy on the first 500 training sequences, lowest over seeds.
+    """
     return over(seen.train, taken=torch.min)
 
 
-@claim(
-    "In most cases the model generalises to keys that an anchor never had in training",
-    at="section 4.9 and Fig 12",
-    paper="close to 1 for most anchors",
-    band=within(0.9, 1.0),
-)
+@claim("section 4.9 and Fig 12", "close to 1 for most anchors", within(0.9, 1.0))
 def operations(seen: Seen) -> Float[Tensor, "seed"]:
-    """Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only if training is fitted."""
+    """In most cases the model generalises to keys that an anchor never had in training.
+
+    Accuracy on unseen keys, median over the anchors 3 to 9, mean over seeds; judged only if training is fitted.
+    """
     return seen.accuracy[~AT_BOUNDARY].median(dim=0).values
 
 
-@claim(
-    "Anchors near the boundary (1, 2, 10) are learned worse",
-    at="section 4.9 and Fig 12",
-    paper="lower; no value in the text",
-    band=at_most(-0.1),
-)
+@claim("section 4.9 and Fig 12", "lower; no value in the text", at_most(-0.1))
 def boundary(seen: Seen) -> Measurement:
-    """Accuracy on unseen keys of each of the anchors 1, 2 and 10 minus the mean over 3 to 9, mean over seeds; of the
-    three the greatest; the detail gives each."""
+    """Anchors near the boundary (1, 2, 10) are learned worse.
+
+    Accuracy on unseen keys of each of the anchors 1, 2 and 10 minus the mean over 3 to 9, mean over seeds; of the three
+    the greatest; the detail gives each.
+    """
     rows = (seen.accuracy[AT_BOUNDARY] - seen.accuracy[~AT_BOUNDARY].mean(dim=0)).T
     return over_shared(rows, lambda found: found.mean(dim=0).max(), detail=_by_anchor(rows.mean(dim=0)))
 
@@ -118,40 +113,33 @@ def _by_anchor(values: Float[Tensor, "boundary"]) -> str:
     return ", ".join(f"{value:.3g} for {anchor}" for anchor, value in zip(BOUNDARY, values.tolist(), strict=True))
 
 
-@claim(
-    "The anchor learned worst is near the boundary (1, 2 or 10)",
-    at="Fig 12",
-    paper="the lowest bars",
-    band=within(0.8, 1.0),
-)
+@claim("Fig 12", "the lowest bars", within(0.8, 1.0))
 def worst(seen: Seen) -> Bool[Tensor, "seed"]:
-    """Share of seeds whose least accurate anchor is 1, 2 or 10."""
+    """The anchor learned worst is near the boundary (1, 2 or 10).
+
+    Share of seeds whose least accurate anchor is 1, 2 or 10.
+    """
     # A tie is no least anchor: untrained, all ten are equally bad.
     return seen.accuracy[AT_BOUNDARY].amin(dim=0) < seen.accuracy[~AT_BOUNDARY].amin(dim=0)
 
 
-@claim(
-    "What the boundary anchors ask for is rarer in training",
-    at="section 4.9",
-    paper="the frequency of their output tokens is smaller",
-    band=at_most(0.9),
-    exact=True,
-)
+@claim("section 4.9", "the frequency of their output tokens is smaller", at_most(0.9), exact=True)
 def rare_answers(seen: Seen) -> Measurement:
-    """Frequency, among training labels, of the answers to unseen keys of each of the anchors 1, 2 and 10, divided by
-    the mean of 3 to 9; of the three the greatest; the detail gives each; counted exactly."""
+    """What the boundary anchors ask for is rarer in training.
+
+    Frequency, among training labels, of the answers to unseen keys of each of the anchors 1, 2 and 10, divided by the
+    mean of 3 to 9; of the three the greatest; the detail gives each; counted exactly.
+    """
     ratios = seen.frequency[AT_BOUNDARY] / seen.frequency[~AT_BOUNDARY].mean()
     return Measurement(float(ratios.max()), detail=_by_anchor(ratios))
 
 
-@claim(
-    "The accuracy of an anchor follows how often its answers occur in training",
-    at="section 4.9",
-    paper="given as the likely reason; no value in the text",
-    band=within(0.5, 1.0),
-)
+@claim("section 4.9", "given as the likely reason; no value in the text", within(0.5, 1.0))
 def rarity_explains(seen: Seen) -> Measurement:
-    """Rank correlation, over ten anchors, of accuracy (mean over seeds) with the frequency of answers in training."""
+    """The accuracy of an anchor follows how often its answers occur in training.
+
+    Rank correlation, over ten anchors, of accuracy (mean over seeds) with the frequency of answers in training.
+    """
     frequency = rankdata(seen.frequency.numpy())
 
     def correlation(rows: Tensor) -> float:

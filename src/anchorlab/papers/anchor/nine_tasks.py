@@ -132,21 +132,22 @@ def _learned(name: str) -> Measure[Accuracies]:
     )
 
 
-@claim(
-    "Where pairs of anchors are held back, these are answered too",
-    at="sections 4.4 and 4.6",
-    paper="high; no value in the text",
-    band=within(0.9, 1.0),
-)
+@claim("sections 4.4 and 4.6", "high; no value in the text", within(0.9, 1.0))
 def unseen_pairs(seen: Accuracies) -> Measurement:
-    """Accuracy on the split `test on task` at the end, mean over the composite and the synonym task and seeds."""
+    """Where pairs of anchors are held back, these are answered too.
+
+    Accuracy on the split `test on task` at the end, mean over the composite and the synonym task and seeds.
+    """
     both = pad_sequence(list(seen.unseen_pairs.values()), padding_value=torch.nan)  # a task may have fewer seeds
     return over_shared(both, torch.nanmean)
 
 
-@precondition("All nine are fitted", at="section 4 and Fig 3", paper="about 1", band=within(0.99, 1.0))
+@precondition("section 4 and Fig 3", "about 1", within(0.99, 1.0))
 def fits(seen: Accuracies) -> Float[Tensor, "seed"]:
-    """Accuracy on training sequences at the end, mean over seeds, lowest over tasks."""
+    """All nine are fitted.
+
+    Accuracy on training sequences at the end, mean over seeds, lowest over tasks.
+    """
     return min(seen.train.values(), key=torch.mean)
 
 

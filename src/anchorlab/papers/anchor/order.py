@@ -150,65 +150,53 @@ def _correlation(found: Float[Tensor, "member item"]) -> Float[Tensor, "member"]
 _JUDGED = f"judged only where the mean test accuracy is at least {LEARNED:g}"
 
 
-@precondition(
-    "The classification task is learned",
-    at="Fig 3",
-    paper="about 1",
-    band=within(LEARNED, 1.0),
-    of=("along-the-curve", "neighbours", "picture"),
-)
+@precondition("Fig 3", "about 1", within(LEARNED, 1.0), of=("along-the-curve", "neighbours", "picture"))
 def learned(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy at the end, mean over seeds."""
+    """The classification task is learned.
+
+    Test accuracy at the end, mean over seeds.
+    """
     return seen.accuracy
 
 
-@claim(
-    "The embeddings of the items lie along a curve in the order of their values",
-    at="section 4.3 and Fig 5",
-    paper="obvious; no value in the text",
-    band=within(0.95, 1.0),
-)
+@claim("section 4.3 and Fig 5", "obvious; no value in the text", within(0.95, 1.0))
 def along_the_curve(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Absolute rank correlation of an item's value with its place along the curve, mean over seeds; {_JUDGED}."""
+    """The embeddings of the items lie along a curve in the order of their values.
+
+    Absolute rank correlation of an item's value with its place along the curve, mean over seeds; {_JUDGED}.
+    """
     return seen.after.order if seen.learned else None
 
 
-@claim(
-    "What is near in value is near in embedding",
-    at="section 4.3 and Fig 5",
-    paper="obvious; no value in the text",
-    band=within(0.8, 1.0),
-)
+@claim("section 4.3 and Fig 5", "obvious; no value in the text", within(0.8, 1.0))
 def neighbours(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Share of each item's {NEIGHBOURS} nearest embeddings whose value is within {NEAR} of its own, mean over seeds;
-    chance is 0.07; {_JUDGED}."""
+    """What is near in value is near in embedding.
+
+    Share of each item's {NEIGHBOURS} nearest embeddings whose value is within {NEAR} of its own, mean over seeds;
+    chance is 0.07; {_JUDGED}.
+    """
     return seen.after.neighbours if seen.learned else None
 
 
-@claim(
-    "The t-SNE picture shows the order of the items",
-    at="section 4.3 and Fig 5",
-    paper="obvious; no value in the text",
-    band=within(0.8, 1.0),
-)
+@claim("section 4.3 and Fig 5", "obvious; no value in the text", within(0.8, 1.0))
 def picture(seen: Seen) -> Float[Tensor, "seed"] | Measurement | None:
-    """Share of each item's {NEIGHBOURS} nearest points in the picture whose value is within {NEAR} of its own, mean
-    over seeds; {_JUDGED}."""
+    """The t-SNE picture shows the order of the items.
+
+    Share of each item's {NEIGHBOURS} nearest points in the picture whose value is within {NEAR} of its own, mean over
+    seeds; {_JUDGED}.
+    """
     if seen.picture is None:
         return Measurement(None, detail=NO_PICTURE)
     return near_neighbours(seen.picture) if seen.learned else None
 
 
-@claim(
-    "The order is learned: untrained embeddings have none",
-    at="section 4.3 and Fig 5",
-    paper="implied: after training",
-    own=True,
-    band=at_most(0.15),
-)
+@claim("section 4.3 and Fig 5", "implied: after training", at_most(0.15), own=True)
 def not_given(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of each item's {NEIGHBOURS} nearest embeddings before training whose value is within {NEAR} of its own,
-    mean over seeds."""
+    """The order is learned: untrained embeddings have none.
+
+    Share of each item's {NEIGHBOURS} nearest embeddings before training whose value is within {NEAR} of its own, mean
+    over seeds.
+    """
     return seen.before.neighbours
 
 

@@ -146,36 +146,30 @@ def see(runs: Sequence[TrainedRun], setting: Grid) -> Cells:
     )
 
 
-@claim(
-    f"Small initialisation, γ = {SMALL:g}: the unseen pair is answered by composing its operations",
-    at="phase diagram",
-    paper="composed",
-    band=at_least(0.5),
-)
+@claim("phase diagram", "composed", at_least(0.5))
 def small_composes(seen: Cells) -> Measurement:
-    """Share of (3, 4) inputs answered by -10 at γ = {SMALL:g}, mean over the members of every depth that learned."""
+    """Small initialisation, γ = {SMALL:g}: the unseen pair is answered by composing its operations.
+
+    Share of (3, 4) inputs answered by -10 at γ = {SMALL:g}, mean over the members of every depth that learned.
+    """
     return mean_of_known(seen.at(seen.composed, SMALL).T)
 
 
-@claim(
-    f"Large initialisation, γ = {LARGE:g}: the unseen pair is answered as the symmetric pair, which was memorised",
-    at="phase diagram",
-    paper="symmetric",
-    band=at_least(0.5),
-)
+@claim("phase diagram", "symmetric", at_least(0.5))
 def large_symmetric(seen: Cells) -> Measurement:
-    """Share of (3, 4) inputs answered by -6 at γ = {LARGE:g}, mean over the members of every depth that learned."""
+    """Large initialisation, γ = {LARGE:g}: the unseen pair is answered as the symmetric pair, which was memorised.
+
+    Share of (3, 4) inputs answered by -6 at γ = {LARGE:g}, mean over the members of every depth that learned.
+    """
     return mean_of_known(seen.at(seen.symmetric, LARGE).T)
 
 
-@claim(
-    "The initialisation decides whether the unseen pair is composed or answered as the symmetric pair",
-    at="phase diagram",
-    paper="composed where it is small, symmetric where it is large",
-    band=at_least(0.5),
-)
+@claim("phase diagram", "composed where it is small, symmetric where it is large", at_least(0.5))
 def initialisation_decides(seen: Cells) -> Measurement:
-    """Share of (3, 4) inputs answered by -10 at γ = {SMALL:g} minus that at γ = {LARGE:g}, mean over depths."""
+    """The initialisation decides whether the unseen pair is composed or answered as the symmetric pair.
+
+    Share of (3, 4) inputs answered by -10 at γ = {SMALL:g} minus that at γ = {LARGE:g}, mean over depths.
+    """
     both = torch.stack([seen.at(seen.composed, gamma).T for gamma in (SMALL, LARGE)])  # [gamma seed depth]
 
     def difference(rows: Tensor) -> Tensor:
@@ -187,15 +181,13 @@ def initialisation_decides(seen: Cells) -> Measurement:
     return found if found.value is None or isfinite(found.value) else Measurement(None)
 
 
-@precondition(
-    "The trained pairs are answered wherever the question is asked",
-    at="",
-    paper="about 1",
-    band=at_least(0.9),
-)
+@precondition("", "about 1", at_least(0.9))
 def learned(seen: Cells) -> Measurement:
-    """Share of the members at γ = {SMALL:g} and γ = {LARGE:g} that learned: accuracy on `test on data` at least
-    {LEARNED:g}."""
+    """The trained pairs are answered wherever the question is asked.
+
+    Share of the members at γ = {SMALL:g} and γ = {LARGE:g} that learned: accuracy on `test on data` at least
+    {LEARNED:g}.
+    """
     judged = [seen.gammas.index(gamma) for gamma in (LARGE, SMALL)]
     return over(seen.learned[:, judged].float().mean(dim=(0, 1)))
 

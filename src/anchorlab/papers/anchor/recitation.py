@@ -119,57 +119,52 @@ def _mean_difference(length: Length) -> Tensor | None:
     return length.difference[length.judged].mean(dim=0) if length.judged.any() else None
 
 
-@claim(
-    "Forward beats backward at every train size, early in training",
-    at="section 4.7 and Fig 10 (400 epochs)",
-    paper="at every size",
-    band=within(1.0, 1.0),
-)
+@claim("section 4.7 and Fig 10 (400 epochs)", "at every size", within(1.0, 1.0))
 def every_size_early(seen: Seen) -> Measurement:
-    """Share of train sizes with a higher forward than backward test accuracy (means over seeds) early in training,
-    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}."""
+    """Forward beats backward at every train size, early in training.
+
+    Share of train sizes with a higher forward than backward test accuracy (means over seeds) early in training, among
+    sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}.
+    """
     return _wins(seen.early)
 
 
-@claim(
-    "Forward beats backward at every train size, at the end of training",
-    at="section 4.7 and Fig 10 (4000 epochs)",
-    paper="at every size",
-    band=within(1.0, 1.0),
-)
+@claim("section 4.7 and Fig 10 (4000 epochs)", "at every size", within(1.0, 1.0))
 def every_size_late(seen: Seen) -> Measurement:
-    """Share of train sizes with a higher forward than backward test accuracy (means over seeds) at the end of training,
-    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}."""
+    """Forward beats backward at every train size, at the end of training.
+
+    Share of train sizes with a higher forward than backward test accuracy (means over seeds) at the end of training,
+    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}.
+    """
     return _wins(seen.late)
 
 
-@claim(
-    "Forward is the easier direction, early in training",
-    at="Fig 10 (400 epochs)",
-    paper="no value in the text; above 0",
-    band=at_least(0.02),
-)
+@claim("Fig 10 (400 epochs)", "no value in the text; above 0", at_least(0.02))
 def difference_early(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Forward minus backward test accuracy early in training, mean over seeds and over sizes where the mean of both
-    lies in {LOWEST:g} to {HIGHEST:g}."""
+    """Forward is the easier direction, early in training.
+
+    Forward minus backward test accuracy early in training, mean over seeds and over sizes where the mean of both lies
+    in {LOWEST:g} to {HIGHEST:g}.
+    """
     return _mean_difference(seen.early)
 
 
-@claim(
-    "Forward is the easier direction, at the end of training",
-    at="Fig 10 (4000 epochs)",
-    paper="no value in the text; above 0",
-    band=at_least(0.02),
-)
+@claim("Fig 10 (4000 epochs)", "no value in the text; above 0", at_least(0.02))
 def difference_late(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Forward minus backward test accuracy at the end of training, mean over seeds and over sizes where the mean of
-    both lies in {LOWEST:g} to {HIGHEST:g}."""
+    """Forward is the easier direction, at the end of training.
+
+    Forward minus backward test accuracy at the end of training, mean over seeds and over sizes where the mean of both
+    lies in {LOWEST:g} to {HIGHEST:g}.
+    """
     return _mean_difference(seen.late)
 
 
-@precondition("With enough data both directions are answered", at="Fig 3 and 10", paper="about 1", band=at_least(0.95))
+@precondition("Fig 3 and 10", "about 1", at_least(0.95))
 def learns(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy over both directions at the largest train size, mean over seeds, at the end."""
+    """With enough data both directions are answered.
+
+    Test accuracy over both directions at the largest train size, mean over seeds, at the end.
+    """
     return seen.largest
 
 

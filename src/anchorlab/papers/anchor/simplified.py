@@ -128,87 +128,72 @@ def see(runs: Sequence[TrainedRun]) -> Mechanism:
     return read_mechanism(record, ensemble.weights, batch, at_end(run, "test", "accuracy"))
 
 
-@claim(
-    "Two attention products and nothing else generalise",
-    at="section 5.3 and Fig 15, none",
-    paper="can be 100 %, with large fluctuation",
-    band=within(0.95, 1.0),
-    always=True,
-)
+@claim("section 5.3 and Fig 15, none", "can be 100 %, with large fluctuation", within(0.95, 1.0), always=True)
 def generalises(seen: Mechanism) -> Measurement:
-    """Test accuracy, highest over seeds."""
+    """Two attention products and nothing else generalise.
+
+    Test accuracy, highest over seeds.
+    """
     return over(seen.accuracy, taken=torch.max)
 
 
-@claim(
-    "The first attention brings the key to the anchor's position",
-    at=FIG_16,
-    paper="shifts the key to the anchor",
-    band=within(0.8, 1.0),
-)
+@claim(FIG_16, "shifts the key to the anchor", within(0.8, 1.0))
 def shift(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Attention of layer 0 from the anchor's position to the key's, mean over seeds with a test accuracy of at least
-    {LEARNED:g}."""
+    """The first attention brings the key to the anchor's position.
+
+    Attention of layer 0 from the anchor's position to the key's, mean over seeds with a test accuracy of at least
+    {LEARNED:g}.
+    """
     return seen.learned(seen.anchor_to_key)
 
 
-@claim(
-    "The first attention brings the anchor to all other positions",
-    at=FIG_16,
-    paper="broadcasts the anchor to other locations",
-    band=within(0.8, 1.0),
-)
+@claim(FIG_16, "broadcasts the anchor to other locations", within(0.8, 1.0))
 def broadcast(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Attention of layer 0 to the anchor's position, mean over the other positions and over seeds with a test accuracy
-    of at least {LEARNED:g}."""
+    """The first attention brings the anchor to all other positions.
+
+    Attention of layer 0 to the anchor's position, mean over the other positions and over seeds with a test accuracy of
+    at least {LEARNED:g}.
+    """
     return seen.learned(seen.others_to_anchor)
 
 
-@claim(
-    "Layer 1 gets just two kinds of rows: one with the key, at the anchor, and all the others",
-    at=FIG_16,
-    paper="only two types of rows",
-    band=within(0.8, 1.0),
-)
+@claim(FIG_16, "only two types of rows", within(0.8, 1.0))
 def two_kinds(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of the variance of a sequence's rows that lies between the anchor's row and the mean of the others, mean
-    over seeds with a test accuracy of at least {LEARNED:g}; one eighth for unrelated rows."""
+    """Layer 1 gets just two kinds of rows: one with the key, at the anchor, and all the others.
+
+    Share of the variance of a sequence's rows that lies between the anchor's row and the mean of the others, mean over
+    seeds with a test accuracy of at least {LEARNED:g}; one eighth for unrelated rows.
+    """
     return seen.learned(seen.kinds)
 
 
-@claim(
-    "The second attention brings the row that holds the key to all positions",
-    at=FIG_16,
-    paper="broadcasts it to all locations",
-    band=within(0.8, 1.0),
-)
+@claim(FIG_16, "broadcasts it to all locations", within(0.8, 1.0))
 def second_broadcast(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Attention of layer 1 to the anchor's position, mean over all rows and over seeds with a test accuracy of at least
-    {LEARNED:g}."""
+    """The second attention brings the row that holds the key to all positions.
+
+    Attention of layer 1 to the anchor's position, mean over all rows and over seeds with a test accuracy of at least
+    {LEARNED:g}.
+    """
     return seen.learned(seen.all_to_anchor)
 
 
-@claim(
-    "All rows of the simplified model's output name the key",
-    at=FIG_16,
-    paper="all of the output vectors become the key's",
-    band=within(0.9, 1.0),
-)
+@claim(FIG_16, "all of the output vectors become the key's", within(0.9, 1.0))
 def all_rows(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of the output's rows whose greatest entry is the key's, over test sequences, mean over seeds with a test
-    accuracy of at least {LEARNED:g}."""
+    """All rows of the simplified model's output name the key.
+
+    Share of the output's rows whose greatest entry is the key's, over test sequences, mean over seeds with a test
+    accuracy of at least {LEARNED:g}.
+    """
     return seen.learned(seen.rows_right)
 
 
-@claim(
-    "The product of both value maps classifies",
-    at=FIG_16,
-    paper="plays the role of classification",
-    band=within(0.95, 1.0),
-)
+@claim(FIG_16, "plays the role of classification", within(0.95, 1.0))
 def classifies(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of items, each at every position that a key can have, whose own entry is the greatest in its row of X(1)
-    W_V1 W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}."""
+    """The product of both value maps classifies.
+
+    Share of items, each at every position that a key can have, whose own entry is the greatest in its row of X(1) W_V1
+    W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}.
+    """
     return seen.learned(seen.classified)
 
 

@@ -87,69 +87,57 @@ def _probability_of_x(seen: Seen, kind: str) -> Measurement:
     return _everything(seen[kind, content].x for content in CONTENT)
 
 
-@claim(
-    "Against labels that are x four times in five, the most probable token is right four times in five",
-    at="section 4.8 and Fig 11a, b",
-    paper="80 %",
-    band=within(0.78, 0.82),
-)
+@claim("section 4.8 and Fig 11a, b", "80 %", within(0.78, 0.82))
 def all_labels(seen: Seen) -> Measurement:
-    """Accuracy against labels on newly drawn sequences, mean over both kinds, seen and unseen content, and seeds."""
+    """Against labels that are x four times in five, the most probable token is right four times in five.
+
+    Accuracy against labels on newly drawn sequences, mean over both kinds, seen and unseen content, and seeds.
+    """
     return _everything(one.right for one in seen.values())
 
 
-@claim(
-    "For sequences labelled x the most probable token is always right",
-    at="section 4.8 and Fig 11a, b",
-    paper="100 %",
-    band=within(0.97, 1),
-)
+@claim("section 4.8 and Fig 11a, b", "100 %", within(0.97, 1))
 def unchanged(seen: Seen) -> Measurement:
-    """Accuracy on newly drawn sequences labelled x, mean over both kinds, seen and unseen content, and seeds."""
+    """For sequences labelled x the most probable token is always right.
+
+    Accuracy on newly drawn sequences labelled x, mean over both kinds, seen and unseen content, and seeds.
+    """
     return _everything(one.unchanged for one in seen.values())
 
 
-@claim(
-    "For sequences labelled x + 1 the most probable token is never right",
-    at="section 4.8 and Fig 11a, b",
-    paper="0 %",
-    band=within(0, 0.03),
-)
+@claim("section 4.8 and Fig 11a, b", "0 %", within(0, 0.03))
 def changed(seen: Seen) -> Measurement:
-    """Accuracy on newly drawn sequences labelled x + 1, mean over both kinds, seen and unseen content, and seeds."""
+    """For sequences labelled x + 1 the most probable token is never right.
+
+    Accuracy on newly drawn sequences labelled x + 1, mean over both kinds, seen and unseen content, and seeds.
+    """
     return _everything(one.changed for one in seen.values())
 
 
-@claim(
-    "The probability of x tends to that of the labels",
-    at="Fig 11c",
-    paper="0.8 on seen and on unseen content",
-    band=within(0.75, 0.85),
-)
+@claim("Fig 11c", "0.8 on seen and on unseen content", within(0.75, 0.85))
 def probability_of_x(seen: Seen) -> Measurement:
-    """Probability of x on newly drawn sequences of the first kind, mean over seen and unseen content, and seeds."""
+    """The probability of x tends to that of the labels.
+
+    Probability of x on newly drawn sequences of the first kind, mean over seen and unseen content, and seeds.
+    """
     return _probability_of_x(seen, "first")
 
 
-@claim(
-    "The second kind gives similar probabilities",
-    at="section 4.8 (results are similar)",
-    paper="similar",
-    band=within(0.75, 0.85),
-)
+@claim("section 4.8 (results are similar)", "similar", within(0.75, 0.85))
 def second_kind(seen: Seen) -> Measurement:
-    """Probability of x on newly drawn sequences of the second kind, mean over seen and unseen content, and seeds."""
+    """The second kind gives similar probabilities.
+
+    Probability of x on newly drawn sequences of the second kind, mean over seen and unseen content, and seeds.
+    """
     return _probability_of_x(seen, "second")
 
 
-@claim(
-    "The whole distribution is learned, also where a key stands at a new place",
-    at="Fig 11c (our measure)",
-    paper="0 when both probabilities are met",
-    band=at_most(0.1),
-)
+@claim("Fig 11c (our measure)", "0 when both probabilities are met", at_most(0.1))
 def distance(seen: Seen) -> Measurement:
-    """Total variation distance to (0.8, 0.2) on unseen content, mean over both kinds and seeds."""
+    """The whole distribution is learned, also where a key stands at a new place.
+
+    Total variation distance to (0.8, 0.2) on unseen content, mean over both kinds and seeds.
+    """
     return _everything(seen[kind, "unseen"].distance for kind in KINDS)
 
 

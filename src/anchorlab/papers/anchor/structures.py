@@ -138,70 +138,60 @@ def see(runs: Sequence[TrainedRun]) -> Accuracies:
     return Accuracies(train, {name: at_end(run, "test", "accuracy") for name, run in by_name.items()})
 
 
-@claim(
-    "Two layers with all components generalise",
-    at=FIG_15,
-    paper="100 % on all five seeds",
-    band=within(0.99, 1.0),
-    always=True,
-)
+@claim(FIG_15, "100 % on all five seeds", within(0.99, 1.0), always=True)
 def full(seen: Accuracies) -> Measurement | None:
-    """Test accuracy with all components, lowest over seeds."""
+    """Two layers with all components generalise.
+
+    Test accuracy with all components, lowest over seeds.
+    """
     return over(seen.test[FULL], taken=torch.min) if FULL in seen.test else None
 
 
-@claim(
-    "Without the feed-forward network two layers still generalise, with slight variation",
-    at=FIG_15,
-    paper="slight variation across five trials; no value in the text",
-    band=within(0.9, 1.0),
-)
+@claim(FIG_15, "slight variation across five trials; no value in the text", within(0.9, 1.0))
 def no_fnn(seen: Accuracies) -> Float[Tensor, "seed"] | None:
-    """Test accuracy without the feed-forward network, mean over seeds."""
+    """Without the feed-forward network two layers still generalise, with slight variation.
+
+    Test accuracy without the feed-forward network, mean over seeds.
+    """
     return seen.test.get(NO_FNN)
 
 
-@claim("One layer does not generalise at all", at=FIG_15, paper="not at all", band=at_most(0.1))
+@claim(FIG_15, "not at all", at_most(0.1))
 def one_layer(seen: Accuracies) -> Float[Tensor, "seed"] | None:
-    """Test accuracy of one layer, mean over seeds that fit their training sequences (training accuracy at least
-    {FITTED:g})."""
+    """One layer does not generalise at all.
+
+    Test accuracy of one layer, mean over seeds that fit their training sequences (training accuracy at least
+    {FITTED:g}).
+    """
     return seen.fitted(ONE_LAYER)
 
 
-@claim(
-    "One layer whose values are shifted by one generalises easily",
-    at=FIG_15,
-    paper="easily; no value in the text",
-    band=within(0.95, 1.0),
-)
+@claim(FIG_15, "easily; no value in the text", within(0.95, 1.0))
 def shifted_values(seen: Accuracies) -> Float[Tensor, "seed"] | None:
-    """Test accuracy of one layer with shifted values, mean over seeds."""
+    """One layer whose values are shifted by one generalises easily.
+
+    Test accuracy of one layer with shifted values, mean over seeds.
+    """
     return seen.test.get(SHIFTED)
 
 
-@claim(
-    "With linear map, projection and mask alone, two layers generalise very badly",
-    at=FIG_15,
-    paper="very badly for all five trials",
-    band=at_most(0.5),
-    always=True,
-)
+@claim(FIG_15, "very badly for all five trials", at_most(0.5), always=True)
 def badly(seen: Accuracies) -> Measurement | None:
-    """Test accuracy with linear map, projection and mask alone, highest over seeds that fit their training sequences
-    (training accuracy at least {FITTED:g})."""
+    """With linear map, projection and mask alone, two layers generalise very badly.
+
+    Test accuracy with linear map, projection and mask alone, highest over seeds that fit their training sequences
+    (training accuracy at least {FITTED:g}).
+    """
     fitted = seen.fitted(BADLY)
     return None if fitted is None else over(fitted, "seeds that fit", torch.max)
 
 
-@claim(
-    "With none of the components two layers can generalise wholly",
-    at=FIG_15,
-    paper="can be 100 %, with large fluctuation",
-    band=within(0.95, 1.0),
-    always=True,
-)
+@claim(FIG_15, "can be 100 %, with large fluctuation", within(0.95, 1.0), always=True)
 def none(seen: Accuracies) -> Measurement | None:
-    """Test accuracy with none of the components, highest over seeds."""
+    """With none of the components two layers can generalise wholly.
+
+    Test accuracy with none of the components, highest over seeds.
+    """
     if NONE not in seen.test:
         return None
     best = over(seen.test[NONE], taken=torch.max)
@@ -212,15 +202,13 @@ def none(seen: Accuracies) -> Measurement | None:
     return replace(best, interval=(best.interval[0], 1.0))
 
 
-@claim(
-    "Models without any of the components generalise better than with linear map, projection and mask",
-    at=FIG_15,
-    paper="better",
-    band=at_least(0.1),
-)
+@claim(FIG_15, "better", at_least(0.1))
 def fewer_is_better(seen: Accuracies) -> Float[Tensor, "seed"] | None:
-    """Test accuracy with none of the components minus that with linear map, projection and mask, mean over seeds whose
-    latter model fits its training sequences (training accuracy at least {FITTED:g})."""
+    """Models without any of the components generalise better than with linear map, projection and mask.
+
+    Test accuracy with none of the components minus that with linear map, projection and mask, mean over seeds whose
+    latter model fits its training sequences (training accuracy at least {FITTED:g}).
+    """
     if not {NONE, BADLY} <= set(seen.test):
         return None
     return (seen.test[NONE] - seen.test[BADLY])[seen.train[BADLY] >= FITTED]

@@ -135,76 +135,64 @@ def _learned(run: TrainedRun, split: str, pairs: Sequence[str]) -> Float[Tensor,
     return first_crossing(read[0][0], torch.stack([values for _, values in read]).mean(dim=0), ENOUGH)
 
 
-@claim(
-    "With a synonym in the training data the unseen pairs (4, 9) and (9, 4) are answered, given enough of it",
-    at="section 4.6 and Fig 9a, red",
-    paper="about 1 above a certain size",
-    band=at_least(0.95),
-)
+@claim("section 4.6 and Fig 9a, red", "about 1 above a certain size", at_least(0.95))
 def enough_data(seen: Seen) -> Float[Tensor, "seed"]:
-    """Accuracy on the split `test on task` at the largest total of sequences, mean over seeds."""
+    """With a synonym in the training data the unseen pairs (4, 9) and (9, 4) are answered, given enough of it.
+
+    Accuracy on the split `test on task` at the largest total of sequences, mean over seeds.
+    """
     return seen.synonyms.accuracy[TASK][-1]
 
 
-@claim(
-    "With a synonym but too little training data the unseen pairs are answered wrongly",
-    at="section 4.6 and Fig 9a, red",
-    paper="no value in the text; the curve rises with data",
-    band=at_most(0.5),
-)
+@claim("section 4.6 and Fig 9a, red", "no value in the text; the curve rises with data", at_most(0.5))
 def little_data(seen: Seen) -> Float[Tensor, "seed"]:
-    """Accuracy on `test on task` at the smallest total of sequences, mean over seeds that learned the trained pairs
-    (accuracy on `test on data` at least {FITTED:g})."""
+    """With a synonym but too little training data the unseen pairs are answered wrongly.
+
+    Accuracy on `test on task` at the smallest total of sequences, mean over seeds that learned the trained pairs
+    (accuracy on `test on data` at least {FITTED:g}).
+    """
     accuracy = seen.synonyms.accuracy
     return accuracy[TASK][0][accuracy[DATA][0] >= FITTED]
 
 
-@claim(
-    "With as much data but no synonym the unseen pairs are answered wrongly at every size",
-    at="section 4.6 and Fig 9a, blue",
-    paper="it struggles at different sizes; no value in the text",
-    band=at_most(0.5),
-)
+@claim("section 4.6 and Fig 9a, blue", "it struggles at different sizes; no value in the text", at_most(0.5))
 def plain_fails(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Accuracy on `test on task` without synonyms, mean over seeds, highest over totals of sequences at which the
-    trained pairs are learned (mean accuracy on `test on data` at least {FITTED:g})."""
+    """With as much data but no synonym the unseen pairs are answered wrongly at every size.
+
+    Accuracy on `test on task` without synonyms, mean over seeds, highest over totals of sequences at which the trained
+    pairs are learned (mean accuracy on `test on data` at least {FITTED:g}).
+    """
     accuracy = seen.plain.accuracy
     judged = accuracy[TASK][accuracy[DATA].mean(dim=1) >= FITTED]
     return judged[int(judged.mean(dim=1).argmax())] if len(judged) else None
 
 
-@claim(
-    "The synonym is what makes the difference",
-    at="section 4.6 and Fig 9a",
-    paper="significant; no value in the text",
-    band=at_least(0.3),
-)
+@claim("section 4.6 and Fig 9a", "significant; no value in the text", at_least(0.3))
 def helps(seen: Seen) -> Float[Tensor, "seed"]:
-    """Accuracy on `test on task` with synonyms minus that without, at the largest total, mean over seeds."""
+    """The synonym is what makes the difference.
+
+    Accuracy on `test on task` with synonyms minus that without, at the largest total, mean over seeds.
+    """
     return seen.synonyms.accuracy[TASK][-1] - seen.plain.accuracy[TASK][-1]
 
 
-@claim(
-    "The unseen pairs are learned after the same pairs with the synonym, (4, 3) and (3, 4)",
-    at="section 4.6 and Fig 9b",
-    paper="at both sizes",
-    band=at_least(0.8),
-)
+@claim("section 4.6 and Fig 9b", "at both sizes", at_least(0.8))
 def later(seen: Seen) -> Measurement:
-    """Among members that reach {ENOUGH:g} on the unseen pairs and on (4, 3) and (3, 4), over the two sizes and seeds:
-    share that reach it later on the unseen pairs; judged if there are at least {FEWEST} such members."""
+    """The unseen pairs are learned after the same pairs with the synonym, (4, 3) and (3, 4).
+
+    Among members that reach {ENOUGH:g} on the unseen pairs and on (4, 3) and (3, 4), over the two sizes and seeds:
+    share that reach it later on the unseen pairs; judged if there are at least {FEWEST} such members.
+    """
     return _in_time(seen, (seen.unseen > seen.twins).float())
 
 
-@claim(
-    "The unseen pairs are learned slightly after the same pairs with the synonym",
-    at="section 4.6 and Fig 9b",
-    paper="slightly; no value in the text",
-    band=within(1.01, 1.5),
-)
+@claim("section 4.6 and Fig 9b", "slightly; no value in the text", within(1.01, 1.5))
 def slightly_later(seen: Seen) -> Measurement:
-    """Step at which the unseen pairs reach {ENOUGH:g}, divided by that for (4, 3) and (3, 4), mean over members that
-    reach it on both."""
+    """The unseen pairs are learned slightly after the same pairs with the synonym.
+
+    Step at which the unseen pairs reach {ENOUGH:g}, divided by that for (4, 3) and (3, 4), mean over members that reach
+    it on both.
+    """
     return _in_time(seen, seen.unseen / seen.twins.clamp(min=1))
 
 

@@ -91,73 +91,61 @@ def _over_heads(values: Tensor, seen: Heads) -> Measurement:
     return over(values.float().mean(dim=1)[seen.learned], "seeds that learned")
 
 
-@precondition(
-    "The tasks of both distances are learned and generalise",
-    at="section 5.2 and Fig 14",
-    paper="implied: maps are of a trained model",
-    band=within(0.95, 1.0),
-)
+@precondition("section 5.2 and Fig 14", "implied: maps are of a trained model", within(0.95, 1.0))
 def learned(seen: Heads) -> Float[Tensor, "seed"]:
-    """Test accuracy, mean over seeds."""
+    """The tasks of both distances are learned and generalise.
+
+    Test accuracy, mean over seeds.
+    """
     return seen.accuracy
 
 
-@claim(
-    "One head of layer 0 shifts by one position, the other by two",
-    at="section 5.2 and Fig 14a, b",
-    paper="both heads of its model",
-    band=within(0.8, 1.0),
-)
+@claim("section 5.2 and Fig 14a, b", "both heads of its model", within(0.8, 1.0))
 def two_shifts(seen: Heads) -> Bool[Tensor, "seed"]:
-    """Share of seeds that learned whose two heads shift most strongly by 1 and by 2, in either order."""
+    """One head of layer 0 shifts by one position, the other by two.
+
+    Share of seeds that learned whose two heads shift most strongly by 1 and by 2, in either order.
+    """
     both = torch.tensor(sorted(DISTANCES.values()))
     return (seen.shifts.sort(dim=-1).values == both).all(dim=-1)[seen.learned]
 
 
-@claim(
-    "The heads that shift by one and by two positions do little else",
-    at="section 5.2 and Fig 14a, b",
-    paper="one dark diagonal each",
-    band=within(0.5, 1.0),
-)
+@claim("section 5.2 and Fig 14a, b", "one dark diagonal each", within(0.5, 1.0))
 def shift_mass(seen: Heads) -> Measurement:
-    """Attention to the position of the head's strongest shift, mean over both heads and seeds that learned."""
+    """The heads that shift by one and by two positions do little else.
+
+    Attention to the position of the head's strongest shift, mean over both heads and seeds that learned.
+    """
     return _over_heads(seen.mass, seen)
 
 
-@claim(
-    "Layer 0's maps are the same whatever the input",
-    at="section 5.2",
-    paper="stable regardless of the input",
-    band=at_most(0.2),
-)
+@claim("section 5.2", "stable regardless of the input", at_most(0.2))
 def stable(seen: Heads) -> Measurement:
-    """Total variation of a row of layer 0's maps from its mean over test sequences, mean over rows, heads and seeds
-    that learned."""
+    """Layer 0's maps are the same whatever the input.
+
+    Total variation of a row of layer 0's maps from its mean over test sequences, mean over rows, heads and seeds that
+    learned.
+    """
     return _over_heads(seen.unrest, seen)
 
 
-@claim(
-    "Under the anchor 3 layer 1 broadcasts from the position after it",
-    at="section 5.2 and Fig 14c",
-    paper="one after the anchor",
-    band=within(0.8, 1.0),
-)
+@claim("section 5.2 and Fig 14c", "one after the anchor", within(0.8, 1.0))
 def near_source(seen: Heads) -> Measurement:
-    """Share of heads of layer 1, over seeds that learned, in which the last position attends most to the first position
-    after the anchor, on sequences with 3."""
+    """Under the anchor 3 layer 1 broadcasts from the position after it.
+
+    Share of heads of layer 1, over seeds that learned, in which the last position attends most to the first position
+    after the anchor, on sequences with 3.
+    """
     return _over_heads(seen.sources["near"] == DISTANCES["near"], seen)
 
 
-@claim(
-    "Under the anchor 4 layer 1 broadcasts from the second position after it",
-    at="section 5.2 and Fig 14d",
-    paper="two after the anchor",
-    band=within(0.8, 1.0),
-)
+@claim("section 5.2 and Fig 14d", "two after the anchor", within(0.8, 1.0))
 def far_source(seen: Heads) -> Measurement:
-    """Share of heads of layer 1, over seeds that learned, in which the last position attends most to the second
-    position after the anchor, on sequences with 4."""
+    """Under the anchor 4 layer 1 broadcasts from the second position after it.
+
+    Share of heads of layer 1, over seeds that learned, in which the last position attends most to the second position
+    after the anchor, on sequences with 4.
+    """
     return _over_heads(seen.sources["far"] == DISTANCES["far"], seen)
 
 

@@ -123,55 +123,50 @@ def _share(where: Bool[Tensor, "member batch position"], of: Bool[Tensor, "batch
     return where[:, of].float().mean(dim=1)
 
 
-@precondition("The task is learned and generalises", at="section 4.5 and Fig 3", paper="about 1", band=at_least(0.95))
+@precondition("section 4.5 and Fig 3", "about 1", at_least(0.95))
 def learns(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy, mean over seeds."""
+    """The task is learned and generalises.
+
+    Test accuracy, mean over seeds.
+    """
     return seen.accuracy
 
 
-@claim(
-    "From the first anchor until the second the output keeps one value",
-    at="section 4.5 and Fig 8",
-    paper="at every position of its three examples",
-    band=at_least(0.9),
-)
+@claim("section 4.5 and Fig 8", "at every position of its three examples", at_least(0.9))
 def one_value(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of positions from the first anchor to before the second whose output is the most common one among them, in
-    sequences with at least {SHORTEST} of them; mean over seeds that learned (test accuracy at least {LEARNED:g})."""
+    """From the first anchor until the second the output keeps one value.
+
+    Share of positions from the first anchor to before the second whose output is the most common one among them, in
+    sequences with at least {SHORTEST} of them; mean over seeds that learned (test accuracy at least {LEARNED:g}).
+    """
     return seen.common[seen.learned]
 
 
-@claim(
-    "The value held until the second anchor is the key moved by a constant of the first: an intermediate result",
-    at="section 4.5 and Fig 8",
-    paper="at every position of its three examples",
-    band=at_least(0.9),
-)
+@claim("section 4.5 and Fig 8", "at every position of its three examples", at_least(0.9))
 def function_of_key(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of positions from the first anchor to before the second whose output is the key plus the constant learned
-    for the first anchor, the most common difference of output and key; mean over seeds that learned."""
+    """The value held until the second anchor is the key moved by a constant of the first: an intermediate result.
+
+    Share of positions from the first anchor to before the second whose output is the key plus the constant learned for
+    the first anchor, the most common difference of output and key; mean over seeds that learned.
+    """
     return _share(seen.moved, seen.stretch)[seen.learned]
 
 
-@claim(
-    "The constant by which the key is moved is that of the first anchor's operation",
-    at="Fig 8, whose text allows another one",
-    paper="in its three examples",
-    band=at_least(0.9),
-)
+@claim("Fig 8, whose text allows another one", "in its three examples", at_least(0.9))
 def own_operation(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of first anchors whose learned constant is their operation's, mean over seeds that learned."""
+    """The constant by which the key is moved is that of the first anchor's operation.
+
+    Share of first anchors whose learned constant is their operation's, mean over seeds that learned.
+    """
     return (seen.constants == torch.tensor([ADDS[one] for one in FIRST])).float().mean(dim=1)[seen.learned]
 
 
-@claim(
-    "From the second anchor on the output is the final answer",
-    at="section 4.5 and Fig 8",
-    paper="at every position of its three examples",
-    band=at_least(0.9),
-)
+@claim("section 4.5 and Fig 8", "at every position of its three examples", at_least(0.9))
 def answer_kept(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of positions from the second anchor to the end whose output is the answer, mean over seeds that learned."""
+    """From the second anchor on the output is the final answer.
+
+    Share of positions from the second anchor to the end whose output is the answer, mean over seeds that learned.
+    """
     return seen.answered()[seen.learned]
 
 

@@ -132,75 +132,67 @@ def needed(widths: Sequence[int], accuracy: Float[Tensor, "seed pairs width"]) -
     return torch.where(there.any(dim=-1), first, torch.nan)
 
 
-@claim(
-    "Attention solves the task at every width, however many pairs there are",
-    at="section 4 and Fig 2",
-    paper="about 1 at every width from 64 on, for 4 to 64 pairs",
-    band=within(0.95, 1.0),
-)
+@claim("section 4 and Fig 2", "about 1 at every width from 64 on, for 4 to 64 pairs", within(0.95, 1.0))
 def attention_solves(seen: Recalled) -> Float[Tensor, "seed"]:
-    """Test accuracy of attention, each seed's lowest over all widths and numbers of pairs, mean over seeds."""
+    """Attention solves the task at every width, however many pairs there are.
+
+    Test accuracy of attention, each seed's lowest over all widths and numbers of pairs, mean over seeds.
+    """
     return seen.attention.flatten(1).amin(dim=1)
 
 
-@claim(
-    "A model with a state of fixed size needs more width for more pairs",
-    at="section 4 and Fig 2",
-    paper="the width needed grows with the length, and the pairs with it",
-    band=at_least(2),
-)
+@claim("section 4 and Fig 2", "the width needed grows with the length, and the pairs with it", at_least(2))
 def width_grows(seen: Recalled) -> Float[Tensor, "seed"] | None:
-    """Smallest width at which the LSTM answers {SOLVED:g} of the queries, ratio of the most to the fewest pairs; if no
-    width suffices for the most pairs, the largest one counts, so that the ratio is then a lower bound."""
+    """A model with a state of fixed size needs more width for more pairs.
+
+    Smallest width at which the LSTM answers {SOLVED:g} of the queries, ratio of the most to the fewest pairs; if no
+    width suffices for the most pairs, the largest one counts, so that the ratio is then a lower bound.
+    """
     widths = needed(seen.widths, seen.recurrent)
     fewest, most = widths[:, 0], widths[:, -1].nan_to_num(nan=seen.widths[-1])
     return None if bool(fewest.isnan().any()) else most / fewest
 
 
-@claim(
-    "A model with a state of fixed size knows fewer of its pairs the more there are",
-    at="section 4 and Fig 2",
-    paper="at one width the accuracy falls as the length and the pairs grow",
-    band=at_least(0.2),
-)
+@claim("section 4 and Fig 2", "at one width the accuracy falls as the length and the pairs grow", at_least(0.2))
 def overflows(seen: Recalled) -> Float[Tensor, "seed"]:
-    """Share of queries that the LSTM knows beyond guessing among a sequence's values, fewest minus most pairs, mean
-    over widths."""
+    """A model with a state of fixed size knows fewer of its pairs the more there are.
+
+    Share of queries that the LSTM knows beyond guessing among a sequence's values, fewest minus most pairs, mean over
+    widths.
+    """
     return (seen.known[:, 0] - seen.known[:, -1]).mean(dim=1)
 
 
-@claim(
-    "A wider model with a state of fixed size knows more of its pairs",
-    at="section 4 and Fig 2",
-    paper="the accuracy rises with the width",
-    band=at_least(0.2),
-)
+@claim("section 4 and Fig 2", "the accuracy rises with the width", at_least(0.2))
 def wider_knows_more(seen: Recalled) -> Float[Tensor, "seed"]:
-    """Share of queries that the LSTM knows beyond guessing among a sequence's values, widest minus narrowest, mean over
-    numbers of pairs."""
+    """A wider model with a state of fixed size knows more of its pairs.
+
+    Share of queries that the LSTM knows beyond guessing among a sequence's values, widest minus narrowest, mean over
+    numbers of pairs.
+    """
     return (seen.known[:, :, -1] - seen.known[:, :, 0]).mean(dim=1)
 
 
-@claim(
-    "With little width and many pairs, attention recalls more than a model with a state of fixed size",
-    at="section 4 and Fig 2",
-    paper="attention about 1, the others far below on long sequences",
-    band=at_least(0.3),
-)
+@claim("section 4 and Fig 2", "attention about 1, the others far below on long sequences", at_least(0.3))
 def attention_ahead(seen: Recalled) -> Float[Tensor, "seed"]:
-    """Test accuracy at the smallest width with the most pairs, attention minus LSTM."""
+    """With little width and many pairs, attention recalls more than a model with a state of fixed size.
+
+    Test accuracy at the smallest width with the most pairs, attention minus LSTM.
+    """
     return (seen.attention - seen.recurrent)[:, -1, 0]
 
 
 @precondition(
-    "The widest LSTM solves the task with the fewest pairs",
-    at="Fig 2",
-    paper="about 1 for wide models on short sequences",
-    band=within(SOLVED, 1.0),
+    "Fig 2",
+    "about 1 for wide models on short sequences",
+    within(SOLVED, 1.0),
     of=("width-grows", "overflows", "wider-knows-more", "attention-ahead"),
 )
 def learns(seen: Recalled) -> Float[Tensor, "seed"]:
-    """Test accuracy of the widest LSTM with the fewest pairs, mean over seeds."""
+    """The widest LSTM solves the task with the fewest pairs.
+
+    Test accuracy of the widest LSTM with the fewest pairs, mean over seeds.
+    """
     return seen.recurrent[:, 0, -1]
 
 

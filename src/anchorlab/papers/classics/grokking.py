@@ -100,58 +100,52 @@ def _ratio(steps: Float[Tensor, "seed"], others: Float[Tensor, "seed"]) -> Float
     return None if bool(ratio.isnan().any()) else ratio
 
 
-@claim(
-    "Unseen pairs are answered long after the training pairs are memorised",
-    at="Fig 1 left",
-    paper="about 1000 times as many steps",
-    band=at_least(3),
-)
+@claim("Fig 1 left", "about 1000 times as many steps", at_least(3))
 def long_after(seen: Grokked) -> Float[Tensor, "seed"] | None:
-    """Steps until the test accuracy reaches {LEARNED}, over steps until the training accuracy does, with decay."""
+    """Unseen pairs are answered long after the training pairs are memorised.
+
+    Steps until the test accuracy reaches {LEARNED}, over steps until the training accuracy does, with decay.
+    """
     return _ratio(seen.generalised[DECAY], seen.fitted[DECAY])
 
 
-@claim(
-    "When the training pairs are memorised, most unseen pairs are answered wrongly",
-    at="Fig 1 left",
-    paper="near chance",
-    band=at_most(0.3),
-)
+@claim("Fig 1 left", "near chance", at_most(0.3))
 def memorised_first(seen: Grokked) -> Float[Tensor, "seed"] | None:
-    """Test accuracy at the first evaluation with a training accuracy of at least {LEARNED}, with weight decay."""
+    """When the training pairs are memorised, most unseen pairs are answered wrongly.
+
+    Test accuracy at the first evaluation with a training accuracy of at least {LEARNED}, with weight decay.
+    """
     return None if bool(seen.early.isnan().any()) else seen.early
 
 
-@claim(
-    "With weight decay a model generalises sooner than without",
-    at="Fig 2 left",
-    paper="weight decay helps most of all that was tried",
-    band=within(0.9, 1.0),
-)
+@claim("Fig 2 left", "weight decay helps most of all that was tried", within(0.9, 1.0))
 def decay_sooner(seen: Grokked) -> Bool[Tensor, "seed"]:
-    """Share of seeds that generalise with weight decay, and without it later or not at all."""
+    """With weight decay a model generalises sooner than without.
+
+    Share of seeds that generalise with weight decay, and without it later or not at all.
+    """
     return seen.generalised[DECAY] < seen.generalised[PLAIN].nan_to_num(nan=torch.inf)
 
 
 @claim(
-    "With less data a model generalises later",
-    at="Fig 1 centre",
-    paper="40 to 50 % more steps for one percent of the data less, near the least that suffices",
-    band=at_least(1.1),
+    "Fig 1 centre",
+    "40 to 50 % more steps for one percent of the data less, near the least that suffices",
+    at_least(1.1),
 )
 def less_data_later(seen: Grokked) -> Float[Tensor, "seed"] | None:
-    """Steps until the test accuracy reaches {LEARNED}, on less over on more data."""
+    """With less data a model generalises later.
+
+    Steps until the test accuracy reaches {LEARNED}, on less over on more data.
+    """
     return _ratio(seen.generalised[DECAY], seen.generalised[MORE])
 
 
-@precondition(
-    "The training pairs are memorised in every experiment",
-    at="Fig 1 left",
-    paper="accuracy 1",
-    band=within(0.99, 1.0),
-)
+@precondition("Fig 1 left", "accuracy 1", within(0.99, 1.0))
 def memorised(seen: Grokked) -> Float[Tensor, "seed"]:
-    """Training accuracy at the end, the lowest of the three experiments, mean over seeds."""
+    """The training pairs are memorised in every experiment.
+
+    Training accuracy at the end, the lowest of the three experiments, mean over seeds.
+    """
     return torch.stack(list(seen.memorised.values())).amin(dim=0)
 
 

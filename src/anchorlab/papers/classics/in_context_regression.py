@@ -128,93 +128,77 @@ def _errors(predictions: Float[Tensor, "*member batch example"], batch: Batch) -
     return (predictions - batch.answers.squeeze(-1)).double().square().mean(dim=-2)
 
 
-@precondition(
-    "With twice as many examples as coordinates the error is less than half of the zero estimator's",
-    at="Garg et al., Fig 2",
-    paper="near 0",
-    band=at_most(0.5),
-)
+@precondition("Garg et al., Fig 2", "near 0", at_most(0.5))
 def learned(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error with 2d examples, exact values; the zero estimator's is 1."""
+    """With twice as many examples as coordinates the error is less than half of the zero estimator's.
+
+    Squared error with 2d examples, exact values; the zero estimator's is 1.
+    """
     return seen.exact[:, 2 * seen.dimension]
 
 
-@claim(
-    "With fewer examples than coordinates the error falls like the least-squares error",
-    at="Garg et al., Fig 2",
-    paper="1 - k/d after k examples",
-    band=at_most(0.1),
-)
+@claim("Garg et al., Fig 2", "1 - k/d after k examples", at_most(0.1))
 def falls_as_least_squares(seen: Errors) -> Float[Tensor, "seed"]:
-    """Largest distance of the squared error from 1 - k/d, over k from 0 to d - 1, exact values."""
+    """With fewer examples than coordinates the error falls like the least-squares error.
+
+    Largest distance of the squared error from 1 - k/d, over k from 0 to d - 1, exact values.
+    """
     optimum = 1 - torch.arange(seen.dimension) / seen.dimension
     return (seen.exact[:, : seen.dimension] - optimum).abs().amax(dim=1)
 
 
-@claim(
-    "Once the examples determine the function, the error is near the least-squares error",
-    at="Garg et al., Fig 2",
-    paper="near 0, like least squares",
-    band=at_most(0.05),
-)
+@claim("Garg et al., Fig 2", "near 0, like least squares", at_most(0.05))
 def fits_the_function(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error over d + 1 examples and more, minus that of least squares, exact values; mean over the numbers."""
+    """Once the examples determine the function, the error is near the least-squares error.
+
+    Squared error over d + 1 examples and more, minus that of least squares, exact values; mean over the numbers.
+    """
     beyond = slice(seen.dimension + 1, None)
     return (seen.exact - seen.of_exact[LEAST_SQUARES])[:, beyond].mean(dim=1)
 
 
-@claim(
-    "A single example lowers the error below the zero estimator's",
-    at="Garg et al., Fig 2",
-    paper="1 - 1/d",
-    band=at_most(0.9),
-)
+@claim("Garg et al., Fig 2", "1 - 1/d", at_most(0.9))
 def one_example_helps(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error after one example; the zero estimator's is 1."""
+    """A single example lowers the error below the zero estimator's.
+
+    Squared error after one example; the zero estimator's is 1.
+    """
     return seen.exact[:, 1]
 
 
-@claim(
-    "The model is better than averaging the products of points and values",
-    at="Garg et al., Fig 2",
-    paper="far below",
-    band=at_most(0.5),
-)
+@claim("Garg et al., Fig 2", "far below", at_most(0.5))
 def below_averaging(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error over that of the averaging estimator, largest over 1 example and more, exact values."""
+    """The model is better than averaging the products of points and values.
+
+    Squared error over that of the averaging estimator, largest over 1 example and more, exact values.
+    """
     return (seen.exact / seen.of_exact[AVERAGING])[:, 1:].amax(dim=1)
 
 
-@claim(
-    "With noisy values the error matches ridge regression, the least possible",
-    at="Akyürek et al., section 4.3",
-    paper="matches the minimum Bayes risk",
-    band=at_most(1.25),
-)
+@claim("Akyürek et al., section 4.3", "matches the minimum Bayes risk", at_most(1.25))
 def as_low_as_ridge(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error over that of ridge regression with penalty d noise², mean over 1 example and more."""
+    """With noisy values the error matches ridge regression, the least possible.
+
+    Squared error over that of ridge regression with penalty d noise², mean over 1 example and more.
+    """
     return (seen.noisy / seen.of_noisy[RIDGE])[:, 1:].mean(dim=1)
 
 
-@claim(
-    "With noisy values predictions are nearer to ridge regression than to least squares",
-    at="Akyürek et al., section 4.3",
-    paper="nearest to ridge with the variance of the noise",
-    band=at_least(0.75),
-)
+@claim("Akyürek et al., section 4.3", "nearest to ridge with the variance of the noise", at_least(0.75))
 def nearer_to_ridge(seen: Errors) -> Float[Tensor, "seed"]:
-    """Share of noisy sequences whose prediction after d examples is nearer to ridge than to least squares."""
+    """With noisy values predictions are nearer to ridge regression than to least squares.
+
+    Share of noisy sequences whose prediction after d examples is nearer to ridge than to least squares.
+    """
     return seen.nearer_ridge
 
 
-@claim(
-    "Trained on exact values alone, a model's error rises to a peak at d noisy examples, like least squares",
-    at="Garg et al., section 4",
-    paper="double descent, peak at d",
-    band=at_least(1.0),
-)
+@claim("Garg et al., section 4", "double descent, peak at d", at_least(1.0))
 def inherits_the_peak(seen: Errors) -> Float[Tensor, "seed"]:
-    """Squared error after d noisy examples over that after d - 1; that of ridge regression falls."""
+    """Trained on exact values alone, a model's error rises to a peak at d noisy examples, like least squares.
+
+    Squared error after d noisy examples over that after d - 1; that of ridge regression falls.
+    """
     return seen.moved[:, seen.dimension] / seen.moved[:, seen.dimension - 1]
 
 

@@ -116,55 +116,45 @@ def see(runs: Sequence[TrainedRun]) -> Found:
 
 
 @precondition(
-    "A model solves the problem",
-    at="section 8.2",
-    paper="less than 0.01",
-    band=at_most(SOLVED),
-    of=("suffices", "needed-as-printed", "first-is-indirect"),  # their bands are losses
+    "section 8.2", "less than 0.01", at_most(SOLVED), of=("suffices", "needed-as-printed", "first-is-indirect")
 )
 def solved(seen: Found) -> Measurement | None:
-    """Lowest loss of any model on fresh sequences."""
+    """A model solves the problem.
+
+    Lowest loss of any model on fresh sequences.
+    """
     return seen.over([one.circuit.model_loss for one in seen.models], torch.min)
 
 
-@claim(
-    "With all attention replaced by that of the circuit the loss stays below 0.05",
-    at="appendix E",
-    paper="below 0.05 for all transformers",
-    band=within(1.0, 1.0),
-    always=True,
-)
+@claim("appendix E", "below 0.05 for all transformers", within(1.0, 1.0), always=True)
 def suffices(seen: Found) -> Measurement | None:
-    """Share of models whose circuit explains every head and has a loss below {SUFFICES:g} on fresh sequences, among
-    models with a loss below {SOLVED:g}; the search stops at this loss, so only an unexplained head or fresh sequences
-    can contradict the claim."""
+    """With all attention replaced by that of the circuit the loss stays below 0.05.
+
+    Share of models whose circuit explains every head and has a loss below {SUFFICES:g} on fresh sequences, among models
+    with a loss below {SOLVED:g}; the search stops at this loss, so only an unexplained head or fresh sequences can
+    contradict the claim.
+    """
     circuits = [one.circuit for one in seen.models if one.solved]
     return seen.over([one.loss < SUFFICES and not one.unexplained for one in circuits])
 
 
-@claim(
-    "Only a few attention heads are responsible for the information flow",
-    at="section 8.2",
-    paper="only a few, whose behaviour is easily interpretable",
-    band=at_least(0.9),
-    always=True,
-)
+@claim("section 8.2", "only a few, whose behaviour is easily interpretable", at_least(0.9), always=True)
 def few_do_all(seen: Found) -> Measurement | None:
-    """Lowest share of attention's effect on the loss that is lost when only the queries of the circuit's paths attend
-    uniformly and all other attention stays, {EXPLAINED}."""
+    """Only a few attention heads are responsible for the information flow.
+
+    Lowest share of attention's effect on the loss that is lost when only the queries of the circuit's paths attend
+    uniformly and all other attention stays, {EXPLAINED}.
+    """
     return seen.over([one.completeness for one in seen.explained], torch.min)
 
 
-@claim(
-    "No path of the circuit is superfluous",
-    at="appendix E",
-    paper="0.17 to 0.89 after cutting a path, from less than 0.05",
-    band=at_least(3.0),
-    always=True,
-)
+@claim("appendix E", "0.17 to 0.89 after cutting a path, from less than 0.05", at_least(3.0), always=True)
 def needed(seen: Found) -> Measurement | None:
-    """Smallest factor by which cutting a path of a useful head raises a circuit's loss, with the model's own attention
-    along the other paths, {EXPLAINED}."""
+    """No path of the circuit is superfluous.
+
+    Smallest factor by which cutting a path of a useful head raises a circuit's loss, with the model's own attention
+    along the other paths, {EXPLAINED}.
+    """
     cheapest = [(one, min(path.cut_loss for path in _useful_paths(one))) for one in seen.explained]
     return seen.over([cut / one.live_loss for one, cut in cheapest], torch.min)
 
@@ -174,70 +164,61 @@ def _useful_paths(circuit: Circuit, but: Sequence[Head] = ()) -> list[CircuitPat
     return [path for head, paths in useful_heads(circuit).items() if head not in but for path in paths]
 
 
-@claim(
-    "With all other attention replaced, cutting any path of the later heads raises the loss to 0.17 and more",
-    at="appendix E",
-    paper="0.17 to 0.89",
-    band=at_least(0.17),
-    always=True,
-)
+@claim("appendix E", "0.17 to 0.89", at_least(0.17), always=True)
 def needed_as_printed(seen: Found) -> Measurement | None:
-    """Lowest loss of a circuit without one path of a useful head above the first ones, which only join pairs,
-    {SOLVED_AND_EXPLAINED}."""
+    """With all other attention replaced, cutting any path of the later heads raises the loss to 0.17 and more.
+
+    Lowest loss of a circuit without one path of a useful head above the first ones, which only join pairs,
+    {SOLVED_AND_EXPLAINED}.
+    """
     circuits = [one.circuit for one in seen.models if one.solved and one.explained]
     later = [_useful_paths(one, but=first_useful(one, seen.steps)) for one in circuits]
     return seen.over([min(path.mapped_cut_loss for path in paths) for paths in later if paths], torch.min)
 
 
 @claim(
-    "The first useful layers are hardly missed then: what they do is to let later heads find their place",
-    at="appendix E",
-    paper="the only exceptions are the first useful layers: 0.05 to 0.1 with uniform attention there",
-    band=within(0.05, 0.1),
+    "appendix E",
+    "the only exceptions are the first useful layers: 0.05 to 0.1 with uniform attention there",
+    within(0.05, 0.1),
 )
 def first_is_indirect(seen: Found) -> Measurement | None:
-    """Mean loss of a circuit whose first useful heads, those that only join pairs, attend uniformly,
-    {SOLVED_AND_EXPLAINED}."""
+    """The first useful layers are hardly missed then: what they do is to let later heads find their place.
+
+    Mean loss of a circuit whose first useful heads, those that only join pairs, attend uniformly,
+    {SOLVED_AND_EXPLAINED}.
+    """
     both = zip(seen.models, seen.first_uniform, strict=True)
     return seen.over([loss for one, loss in both if one.solved and one.explained])
 
 
-@claim(
-    "The first useful head joins the two members of each pair",
-    at="section 8.2",
-    paper="in all three transformers",
-    band=within(1.0, 1.0),
-    always=True,
-)
+@claim("section 8.2", "in all three transformers", within(1.0, 1.0), always=True)
 def first_joins_pair(seen: Found) -> Measurement | None:
-    """Share of models in which every path of the circuit's first useful head goes from the second member of a pair to
-    the first, {EXPLAINED}; a head whose queries attend to themselves alone is idle."""
+    """The first useful head joins the two members of each pair.
+
+    Share of models in which every path of the circuit's first useful head goes from the second member of a pair to the
+    first, {EXPLAINED}; a head whose queries attend to themselves alone is idle.
+    """
     first = [next(iter(useful_heads(one).values())) for one in seen.explained]
     return seen.over([{path.rule for path in paths} <= joining(seen.steps) for paths in first])
 
 
-@claim(
-    "Most attention heads do not perform any useful computation",
-    at="section 8.2",
-    paper="8 of 12 heads",
-    band=within(0.5, 1.0),
-)
+@claim("section 8.2", "8 of 12 heads", within(0.5, 1.0))
 def few_heads(seen: Found) -> Measurement | None:
-    """Mean share of heads that are not in use, {FOLLOWING}; judged only if the model has at least twice as many layers
-    as the paper's useful heads, one more than the least number."""
+    """Most attention heads do not perform any useful computation.
+
+    Mean share of heads that are not in use, {FOLLOWING}; judged only if the model has at least twice as many layers as
+    the paper's useful heads, one more than the least number.
+    """
     circuits = seen.followed if seen.layers >= 2 * (seen.least + 1) else []
     return seen.over([1 - _in_use(one) / len(one.explanations) for one in circuits])
 
 
-@claim(
-    "The models use more heads than the least number",
-    at="section 8.2",
-    paper="4 heads where 3 would do, in all three",
-    band=at_least(1.0),
-    always=True,
-)
+@claim("section 8.2", "4 heads where 3 would do, in all three", at_least(1.0), always=True)
 def more_than_least(seen: Found) -> Measurement | None:
-    """Fewest heads in use, minus the least number of layers with one head each and a mask, {FOLLOWING}."""
+    """The models use more heads than the least number.
+
+    Fewest heads in use, minus the least number of layers with one head each and a mask, {FOLLOWING}.
+    """
     return seen.over([float(_in_use(one) - seen.least) for one in seen.followed], torch.min)
 
 
@@ -246,15 +227,13 @@ def _in_use(circuit: Circuit) -> int:
     return len({*circuit.useful_heads, *circuit.unexplained})
 
 
-@claim(
-    "Except for the first head the circuits are very different",
-    at="section 8.2",
-    paper="very different",
-    band=within(0.5, 1.0),
-)
+@claim("section 8.2", "very different", within(0.5, 1.0))
 def differ(seen: Found) -> Measurement | None:
-    """Share of pairs of models whose useful heads above the first ones differ in their paths, compared in order and
-    ignoring layers, {EXPLAINED}."""
+    """Except for the first head the circuits are very different.
+
+    Share of pairs of models whose useful heads above the first ones differ in their paths, compared in order and
+    ignoring layers, {EXPLAINED}.
+    """
     later = [later_rules(one, seen.steps) for one in seen.explained]
     if len(later) < 2:
         return None

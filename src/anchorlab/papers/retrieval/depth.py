@@ -95,56 +95,46 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:
     return Losses(retrieval_of(runs[-1]).steps, loss, without, partial, retrieved, apart, setting.layers, least)
 
 
-@claim(
-    "Without the implicit curriculum no depth helps",
-    at="section 7.2",
-    paper="above 0.7 in 100 % of runs",
-    band=at_least(0.7),
-    always=True,
-)
+@claim("section 7.2", "above 0.7 in 100 % of runs", at_least(0.7), always=True)
 def no_curriculum_fails(seen: Losses) -> Measurement:
-    """Lowest final loss of any run without the curriculum, over depths and seeds; judged only if some depth, trained
-    alike but with the curriculum, retrieves the queried symbol."""
+    """Without the implicit curriculum no depth helps.
+
+    Lowest final loss of any run without the curriculum, over depths and seeds; judged only if some depth, trained alike
+    but with the curriculum, retrieves the queried symbol.
+    """
     found = over(seen.loss_without.amin(dim=0), taken=torch.min)
     by_depth = seen.partial[:, :, seen.end - 1].mean(dim=1)
     return found if bool((by_depth < RETRIEVED).any()) else replace(found, value=None, units=(), interval=None)
 
 
-@claim(
-    "With the implicit curriculum deeper transformers reach a lower loss",
-    at="Fig 4 left",
-    paper="falls with the number of layers",
-    band=at_least(0.2),
-)
+@claim("Fig 4 left", "falls with the number of layers", at_least(0.2))
 def depth_helps(seen: Losses) -> Float[Tensor, "seed"]:
-    """Mean final loss of the shallowest minus that of the deepest."""
+    """With the implicit curriculum deeper transformers reach a lower loss.
+
+    Mean final loss of the shallowest minus that of the deepest.
+    """
     return seen.loss[0] - seen.loss[-1]
 
 
-@claim(
-    "Partial losses fall below 0.5 in chain order",
-    at="section 7.2",
-    paper="in 100 % of runs",
-    band=within(1.0, 1.0),
-    always=True,
-)
+@claim("section 7.2", "in 100 % of runs", within(1.0, 1.0), always=True)
 def chain_order(seen: Losses) -> Measurement:
-    """Share of curriculum runs in which the partial loss of x_1 falls below 0.5 first, then that of x_2, and so on,
-    among runs that retrieve at least two symbols; times closer than two evaluations are ties and are not judged."""
+    """Partial losses fall below 0.5 in chain order.
+
+    Share of curriculum runs in which the partial loss of x_1 falls below 0.5 first, then that of x_2, and so on, among
+    runs that retrieve at least two symbols; times closer than two evaluations are ties and are not judged.
+    """
     two = seen.retrieved.isfinite().sum(dim=2) > 1  # [depth member]
     ordered = torch.stack([in_order(times, seen.apart) for times in seen.retrieved]).where(two, torch.nan)
     return mean_of_known(ordered.T, detail=f"{int(two.sum())} of {two.numel()} runs retrieve two symbols or more")
 
 
-@claim(
-    "Later positions of the chain are harder",
-    at="Fig 4 right",
-    paper="higher partial loss for later positions, averaged across runs",
-    band=within(1.0, 1.0),
-)
+@claim("Fig 4 right", "higher partial loss for later positions, averaged across runs", within(1.0, 1.0))
 def later_is_harder(seen: Losses) -> Measurement:
-    """Share of depths at which the final partial losses, averaged over runs as in the figure, rise along the chain,
-    among depths that retrieve any symbol."""
+    """Later positions of the chain are harder.
+
+    Share of depths at which the final partial losses, averaged over runs as in the figure, rise along the chain, among
+    depths that retrieve any symbol.
+    """
     judged = (seen.partial.mean(dim=1) < RETRIEVED).any(dim=1)
     if not judged.any():
         return Measurement(None)
@@ -157,28 +147,29 @@ def later_is_harder(seen: Losses) -> Measurement:
 
 
 @precondition(
-    "With enough layers the second step is retrieved as well",
-    at="Fig 4 right",
-    paper="partial loss of x_2 far below 0.5",
-    band=at_most(RETRIEVED),
+    "Fig 4 right",
+    "partial loss of x_2 far below 0.5",
+    at_most(RETRIEVED),
     of=("chain-order", "later-is-harder", "least-layers"),
 )
 def second_step_retrieved(seen: Losses) -> Float[Tensor, "seed"]:
-    """Mean final partial loss of x_2 with the curriculum, lowest over depths."""
+    """With enough layers the second step is retrieved as well.
+
+    Mean final partial loss of x_2 with the curriculum, lowest over depths.
+    """
     second = seen.partial[:, :, 1]
     return second[int(second.mean(dim=1).argmin())]
 
 
 @claim(
-    "No model follows the chain further than its layers allow",
-    at="section 10.1",
-    paper="cannot solve it unless it has the minimum number of necessary layers",
-    band=at_most(0.0),
-    always=True,
+    "section 10.1", "cannot solve it unless it has the minimum number of necessary layers", at_most(0.0), always=True
 )
 def least_layers(seen: Losses) -> Measurement:
-    """Share of symbols retrieved among those that need more layers than a curriculum run has; judged only if some depth
-    retrieves every one of these symbols."""
+    """No model follows the chain further than its layers allow.
+
+    Share of symbols retrieved among those that need more layers than a curriculum run has; judged only if some depth
+    retrieves every one of these symbols.
+    """
     short = torch.tensor(seen.least) > torch.tensor(seen.layers).unsqueeze(1)  # [depth symbol]
     learned = seen.partial < RETRIEVED
     found = learned.permute(0, 2, 1)[short].float()  # [out_of_reach member]

@@ -75,67 +75,52 @@ def simulate(setting: Setting) -> Depths:
     return Depths(setting.most_steps, held, bound | simulated, bound | formula)
 
 
-@claim(
-    "x_D cannot be retrieved with fewer than log_3(2D) layers",
-    at="Theorem 1",
-    paper="t < log_3(2D) is not enough",
-    band=at_least(0.0),
-    exact=True,
-)
+@claim("Theorem 1", "t < log_3(2D) is not enough", at_least(0.0), exact=True)
 def bound(seen: Depths) -> Measurement:
-    """Least number of layers minus log_3(2D), smallest over all D."""
+    """x_D cannot be retrieved with fewer than log_3(2D) layers.
+
+    Least number of layers minus log_3(2D), smallest over all D.
+    """
     steps = np.arange(1, seen.most + 1)
     return seen.over((seen.simulated["no mask"] - np.log(2 * steps) / log(3)).min())
 
 
-@claim(
-    "After t layers a position knows at most 3^t + 1 pieces of its chain",
-    at="Lemma 3",
-    paper="at most 3^t + 1",
-    band=at_most(1.0),
-    exact=True,
-)
+@claim("Lemma 3", "at most 3^t + 1", at_most(1.0), exact=True)
 def length_at_most(seen: Depths) -> Measurement:
-    """Number of pieces that a position holds after t layers, divided by 3^t + 1, largest over all t and D up to
-    {LONGEST_SETS}."""
+    """After t layers a position knows at most 3^t + 1 pieces of its chain.
+
+    Number of pieces that a position holds after t layers, divided by 3^t + 1, largest over all t and D up to
+    {LONGEST_SETS}.
+    """
     most = [one.sum(axis=2).max(axis=1) / (3.0 ** np.arange(len(one)) + 1) for one in seen.held]
     return Measurement(float(max(one.max() for one in most)), f"all D to {len(seen.held)}")
 
 
-@claim(
-    "What is known grows by a factor of 3 in each layer, at most",
-    at="section 5",
-    paper="a factor of 3",
-    band=within(1.0, 1.0),
-    exact=True,
-)
+@claim("section 5", "a factor of 3", within(1.0, 1.0), exact=True)
 def factor_three(seen: Depths) -> Measurement:
-    """Share of D for which chains of 3D steps need exactly one layer more than chains of D steps."""
+    """What is known grows by a factor of 3 in each layer, at most.
+
+    Share of D for which chains of 3D steps need exactly one layer more than chains of D steps.
+    """
     least, steps = seen.simulated["no mask"], np.arange(1, seen.most // 3 + 1)
     return seen.over((least[3 * steps - 1] == least[steps - 1] + 1).mean())
 
 
-@claim(
-    "Behind a causal mask the answer takes more layers",
-    at="section 5",
-    paper="even higher",
-    band=at_least(1.0),
-    exact=True,
-)
+@claim("section 5", "even higher", at_least(1.0), exact=True)
 def mask(seen: Depths) -> Measurement:
-    """Layers needed at the largest D with a mask, minus layers needed without."""
+    """Behind a causal mask the answer takes more layers.
+
+    Layers needed at the largest D with a mask, minus layers needed without.
+    """
     return seen.over(seen.simulated["causal mask"][-1] - seen.simulated["no mask"][-1])
 
 
-@claim(
-    "For D = 3 three heads are enough in a model with a mask and one head in each layer",
-    at="section 8.2",
-    paper="possible to use only 3",
-    band=within(3.0, 3.0),
-    exact=True,
-)
+@claim("section 8.2", "possible to use only 3", within(3.0, 3.0), exact=True)
 def three_for_three(seen: Depths) -> Measurement:
-    """Least number of layers with one head and a mask at D = 3."""
+    """For D = 3 three heads are enough in a model with a mask and one head in each layer.
+
+    Least number of layers with one head and a mask at D = 3.
+    """
     return seen.over(seen.simulated["causal mask, one head"][2])
 
 

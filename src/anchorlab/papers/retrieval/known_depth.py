@@ -175,15 +175,13 @@ def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
     )
 
 
-@claim(
-    "Questions of more steps take more layers",
-    at="section 7.2",
-    paper="later positions in the retrieval chains require more layers",
-    band=at_least(3.0),
-)
+@claim("section 7.2", "later positions in the retrieval chains require more layers", at_least(3.0))
 def more_layers_further(seen: Answered) -> Measurement:
-    """Most steps that the deepest models answer without a gap (accuracy at least {ANSWERED:g}), minus those that the
-    shallowest answer."""
+    """Questions of more steps take more layers.
+
+    Most steps that the deepest models answer without a gap (accuracy at least {ANSWERED:g}), minus those that the
+    shallowest answer.
+    """
 
     def furthest(rows: Tensor) -> Tensor:
         unbroken = (rows.float().mean(dim=0) >= ANSWERED).int().cumprod(dim=1)

@@ -137,29 +137,28 @@ def see(runs: Sequence[TrainedRun]) -> Losses:
     return Losses(loss[:2], loss[2:])
 
 
-@precondition(
-    "With the implicit curriculum the whole chain is learned",
-    at="section 7.2",
-    paper="essential for successful learning",
-    band=at_most(0.1),
-    of=("without-it-fails",),
-)
+@precondition("section 7.2", "essential for successful learning", at_most(0.1), of=("without-it-fails",))
 def curriculum_learns(seen: Losses) -> Measurement:
-    """Final loss with the curriculum, highest over all models on two or three steps."""
+    """With the implicit curriculum the whole chain is learned.
+
+    Final loss with the curriculum, highest over all models on two or three steps.
+    """
     return over(seen.having.amax(dim=0), taken=torch.max)
 
 
 @claim(
-    "Without the implicit curriculum nothing is learned, all else being equal",
-    at="section 7.2",
-    paper="implied: above 0.7 in 100 % of runs, of any depth, which `retrieval/depth` judges",
-    band=at_least(0.7),
+    "section 7.2",
+    "implied: above 0.7 in 100 % of runs, of any depth, which `retrieval/depth` judges",
+    at_least(0.7),
     always=True,
     own=True,
 )
 def without_it_fails(seen: Losses) -> Measurement:
-    """Final loss without the curriculum, lowest over all models on two or three steps; judged only if models with the
-    curriculum are below {RETRIEVED} on average."""
+    """Without the implicit curriculum nothing is learned, all else being equal.
+
+    Final loss without the curriculum, lowest over all models on two or three steps; judged only if models with the
+    curriculum are below {RETRIEVED} on average.
+    """
     found = over(seen.lacking.amin(dim=0), taken=torch.min)
     return found if seen.having.mean() < RETRIEVED else replace(found, value=None, units=(), interval=None)
 

@@ -126,14 +126,12 @@ def _of_both(seen: Seen, edit: str) -> Float[Tensor, "seed width"]:
     return torch.stack([losses[edit] for losses in seen.losses.values()], dim=1)
 
 
-@claim(
-    "The full model's pure-label loss is about 0.03, which depends on alpha",
-    at="appendix C.1",
-    paper="about 0.03",
-    band=within(0.025, 0.035),
-)
+@claim("appendix C.1", "about 0.03", within(0.025, 0.035))
 def full_loss(seen: Seen) -> Measurement:
-    """Median pure-label loss of the full model at the end, over the runs of both widths."""
+    """The full model's pure-label loss is about 0.03, which depends on alpha.
+
+    Median pure-label loss of the full model at the end, over the runs of both widths.
+    """
     return over_shared(_of_both(seen, "none"), torch.median)
 
 
@@ -143,64 +141,54 @@ def _second_to_full(losses: Losses) -> Measurement:
     return over_shared(rows, lambda rows: rows[:, 0].median() / rows[:, 1].median(), "runs", detail)
 
 
-@claim(
-    "Rank-2 models have a significantly lower pure-label loss than full ones (d = 12)",
-    at="Fig 6 and its caption",
-    paper="significantly lower",
-    band=at_most(0.1),
-)
+@claim("Fig 6 and its caption", "significantly lower", at_most(0.1))
 def rank_two_12(seen: Seen) -> Measurement:
-    """Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 12; "significantly" is taken
-    as an order of magnitude."""
+    """Rank-2 models have a significantly lower pure-label loss than full ones (d = 12).
+
+    Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 12; "significantly" is taken as
+    an order of magnitude.
+    """
     return _second_to_full(seen.losses[12])
 
 
-@claim(
-    "Rank-2 models have a significantly lower pure-label loss than full ones (d = 8)",
-    at="Fig 6 and its caption",
-    paper="significantly lower",
-    band=at_most(0.1),
-)
+@claim("Fig 6 and its caption", "significantly lower", at_most(0.1))
 def rank_two_8(seen: Seen) -> Measurement:
-    """Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 8; "significantly" is taken
-    as an order of magnitude."""
+    """Rank-2 models have a significantly lower pure-label loss than full ones (d = 8).
+
+    Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 8; "significantly" is taken as
+    an order of magnitude.
+    """
     return _second_to_full(seen.losses[8])
 
 
-@claim(
-    "The rank-2 model very likely has the lower pure-label loss",
-    at="Fig 6 and its caption",
-    paper="very likely",
-    band=at_least(0.75),
-)
+@claim("Fig 6 and its caption", "very likely", at_least(0.75))
 def rank_two_likely(seen: Seen) -> Measurement:
-    """Share of the runs of both widths in which rank 2 has the lower pure-label loss at the end."""
+    """The rank-2 model very likely has the lower pure-label loss.
+
+    Share of the runs of both widths in which rank 2 has the lower pure-label loss at the end.
+    """
     lower = _of_both(seen, "rank 2") < _of_both(seen, "none")
     return over(lower.double().mean(dim=1), detail=f"{int(lower.sum())} of {lower.numel()} runs")
 
 
-@claim(
-    "A model of rank 3 is as the full one",
-    at="Fig 6 and its caption",
-    paper="rank 3 and above are called full models",
-    band=at_most(0.1),
-)
+@claim("Fig 6 and its caption", "rank 3 and above are called full models", at_most(0.1))
 def rank_three_full(seen: Seen) -> Measurement:
-    """Distance between the pure-label losses at rank 3 and of the full model, divided by the latter; median over the
-    runs of both widths."""
+    """A model of rank 3 is as the full one.
+
+    Distance between the pure-label losses at rank 3 and of the full model, divided by the latter; median over the runs
+    of both widths.
+    """
     full = _of_both(seen, "none")
     return over_shared((_of_both(seen, "rank 3") - full).abs() / full, torch.median)
 
 
-@claim(
-    "The larger dimension has the more stable results",
-    at="Fig 6 and its caption",
-    paper="d = 12 steadier than d = 8",
-    band=at_most(0.8),
-)
+@claim("Fig 6 and its caption", "d = 12 steadier than d = 8", at_most(0.8))
 def wider_steadier(seen: Seen) -> Measurement:
-    """Interquartile range of the logarithm of the rank-2 loss at the end, ratio of d = 12 to d = 8; over many more runs
-    trained alike, since 20 runs hardly determine such a ratio."""
+    """The larger dimension has the more stable results.
+
+    Interquartile range of the logarithm of the rank-2 loss at the end, ratio of d = 12 to d = 8; over many more runs
+    trained alike, since 20 runs hardly determine such a ratio.
+    """
     logarithms = [seen.many[width].log() for width in WIDTHS]
     wide, narrow = (float(_between_quartiles(values)) for values in logarithms)
     low, high = _resampled_ratio(logarithms)
@@ -209,33 +197,25 @@ def wider_steadier(seen: Seen) -> Measurement:
     return Measurement(wide / narrow, detail=detail, interval=(low, high))  # a single run has no quartiles
 
 
-@claim(
-    "When n is large, orthogonal embeddings still induce a subspace of rank one that stores the noise",
-    at="appendix C.1, iii",
-    paper="a low-rank subspace storing the noise",
-    band=at_most(0.1),
-    exact=True,
-    theory=True,
-)
+@claim("appendix C.1, iii", "a low-rank subspace storing the noise", at_most(0.1), exact=True, theory=True)
 def noise_subspace(seen: Seen) -> Measurement:
-    """Pure-label loss of the matrix without the noise's subspace of rank one, divided by that of the full matrix;
-    largest over {MANY} to 128 inputs, alphas from {ALPHA:g} on and the times 1e4 and 1e9 of the gradient flow."""
+    """When n is large, orthogonal embeddings still induce a subspace of rank one that stores the noise.
+
+    Pure-label loss of the matrix without the noise's subspace of rank one, divided by that of the full matrix; largest
+    over {MANY} to 128 inputs, alphas from {ALPHA:g} on and the times 1e4 and 1e9 of the gradient flow.
+    """
     flows = [one for (count, alpha), one in seen.flows.items() if count >= MANY and alpha >= ALPHA]
     return Measurement(max(float((one.loss_without_noise / one.loss).max()) for one in flows))
 
 
-@claim(
-    "When n is large, alpha decides whether it belongs to the smallest singular value",
-    at="appendix C.1, iii",
-    paper="alpha decides",
-    band=within(1.0, 1.0),
-    exact=True,
-    theory=True,
-)
+@claim("appendix C.1, iii", "alpha decides", within(1.0, 1.0), exact=True, theory=True)
 def alpha_decides(seen: Seen) -> Measurement:
-    """Share of the numbers of inputs from {MANY} on for which the noise's subspace belongs to the smallest singular
-    value at some alpha from 1e-4 to 0.4 but not at another; smallest over the times 1e4 and 1e9 of the gradient flow,
-    as the paper names none."""
+    """When n is large, alpha decides whether it belongs to the smallest singular value.
+
+    Share of the numbers of inputs from {MANY} on for which the noise's subspace belongs to the smallest singular value
+    at some alpha from 1e-4 to 0.4 but not at another; smallest over the times 1e4 and 1e9 of the gradient flow, as the
+    paper names none.
+    """
     large = [count for count in FLOW_INPUTS if count >= MANY]
     shares = {}
     for at, time in enumerate(FLOW_TIMES):

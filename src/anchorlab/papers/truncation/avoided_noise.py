@@ -98,72 +98,60 @@ def see(runs: Sequence[TrainedRun], found: Followers) -> Seen:
     return Seen(*([attention(run.ensemble(step), found) for step in run.checkpoints] for run in runs))
 
 
-@claim(
-    "A model trained with noise attends to the right tokens that followed the trigger",
-    at="Fig 5 left",
-    paper="attends only to them",
-    band=at_least(0.5),
-)
+@claim("Fig 5 left", "attends only to them", at_least(0.5))
 def noisy_attends(seen: Seen) -> Float[Tensor, "seed"]:
-    """Total attention from the last position's trigger to [trigger] + y, trained with noise, mean over seeds."""
+    """A model trained with noise attends to the right tokens that followed the trigger.
+
+    Total attention from the last position's trigger to [trigger] + y, trained with noise, mean over seeds.
+    """
     return seen.noisy[-1].right
 
 
-@claim(
-    "A model trained with noise does not attend to the noise that followed the trigger",
-    at="Fig 5 left",
-    paper="only to the right tokens",
-    band=at_most(0.1),
-)
+@claim("Fig 5 left", "only to the right tokens", at_most(0.1))
 def noisy_avoids(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of noise in the attention to all tokens that followed the trigger, trained with noise, mean over seeds."""
+    """A model trained with noise does not attend to the noise that followed the trigger.
+
+    Share of noise in the attention to all tokens that followed the trigger, trained with noise, mean over seeds.
+    """
     return seen.noisy[-1].share
 
 
-@claim(
-    "A model trained without noise attends to all that followed the trigger",
-    at="Fig 5 right, first step",
-    paper="all tokens just after the triggers",
-    band=at_least(ATTENDS),
-)
+@claim("Fig 5 right, first step", "all tokens just after the triggers", at_least(ATTENDS))
 def clean_attends(seen: Seen) -> Float[Tensor, "seed"]:
-    """Total attention to [trigger] + y and [trigger] + noise, trained without noise, mean over seeds."""
+    """A model trained without noise attends to all that followed the trigger.
+
+    Total attention to [trigger] + y and [trigger] + noise, trained without noise, mean over seeds.
+    """
     return seen.tuned[0].right + seen.tuned[0].noise
 
 
-@claim(
-    "A model trained without noise attends to noise after the trigger as to right tokens",
-    at="Fig 5 right, first step",
-    paper="towards all",
-    band=within(0.5, 2.0),
-)
+@claim("Fig 5 right, first step", "towards all", within(0.5, 2.0))
 def clean_attends_to_both(seen: Seen) -> Measurement:
-    """Attention to one noise token after the trigger over that to one right token, trained without noise, mean over
-    seeds; judged only in models with a total attention of {ATTENDS:g} to both, more than uniform attention."""
+    """A model trained without noise attends to noise after the trigger as to right tokens.
+
+    Attention to one noise token after the trigger over that to one right token, trained without noise, mean over seeds;
+    judged only in models with a total attention of {ATTENDS:g} to both, more than uniform attention.
+    """
     clean, noisy = seen.tuned[0], seen.noisy[-1]
     ratio = clean.ratio[clean.right + clean.noise >= ATTENDS]
     return over(ratio, detail=f"{float(noisy.ratio.mean()):.3g} trained with noise")
 
 
-@claim(
-    "Fine-tuned with noise, the model attends to the right tokens that followed the trigger",
-    at="Fig 5 right",
-    paper="only focused on the correct tokens",
-    band=at_least(0.5),
-)
+@claim("Fig 5 right", "only focused on the correct tokens", at_least(0.5))
 def tuned_attends(seen: Seen) -> Float[Tensor, "seed"]:
-    """Total attention to [trigger] + y, after fine-tuning, mean over seeds."""
+    """Fine-tuned with noise, the model attends to the right tokens that followed the trigger.
+
+    Total attention to [trigger] + y, after fine-tuning, mean over seeds.
+    """
     return seen.tuned[-1].right
 
 
-@claim(
-    "Fine-tuned with noise, the model no longer attends to the noise that followed the trigger",
-    at="Fig 5 right",
-    paper="only focused on the correct tokens",
-    band=at_most(0.1),
-)
+@claim("Fig 5 right", "only focused on the correct tokens", at_most(0.1))
 def tuned_avoids(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of noise in the attention to all tokens that followed the trigger, after fine-tuning, mean over seeds."""
+    """Fine-tuned with noise, the model no longer attends to the noise that followed the trigger.
+
+    Share of noise in the attention to all tokens that followed the trigger, after fine-tuning, mean over seeds.
+    """
     return seen.tuned[-1].share
 
 

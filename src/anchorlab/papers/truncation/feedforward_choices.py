@@ -72,103 +72,85 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     return {choice: clean_ends(run) for choice, run in zip(CHOICES, runs, strict=True)}
 
 
-@claim(
-    "Two perceptrons: without F_2 the right token is predicted almost surely",
-    at="Fig 9",
-    paper="near 1",
-    band=within(0.95, 1.0),
-)
+@claim("Fig 9", "near 1", within(0.95, 1.0))
 def mlp_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the right token without F_2, on clean sequences at the end, mean over seeds."""
+    """Two perceptrons: without F_2 the right token is predicted almost surely.
+
+    Probability of the right token without F_2, on clean sequences at the end, mean over seeds.
+    """
     return seen[MLP_MLP].right[WITHOUT_F2]
 
 
-@claim(
-    "Two perceptrons: without F_1 the noise is predicted with high probability",
-    at="Fig 9",
-    paper="high",
-    band=at_least(0.6),
-)
+@claim("Fig 9", "high", at_least(0.6))
 def mlp_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the noise token without F_1, on clean sequences at the end, mean over seeds."""
+    """Two perceptrons: without F_1 the noise is predicted with high probability.
+
+    Probability of the noise token without F_1, on clean sequences at the end, mean over seeds.
+    """
     return seen[MLP_MLP].noise[WITHOUT_F1]
 
 
-@claim(
-    "Perceptron, then linear: without F_2 the right token is more probable",
-    at="Fig 10",
-    paper="helps",
-    band=at_least(0.1),
-)
+@claim("Fig 10", "helps", at_least(0.1))
 def mlp_linear_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds."""
+    """Perceptron, then linear: without F_2 the right token is more probable.
+
+    Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds.
+    """
     return seen[MLP_LINEAR].gain(WITHOUT_F2)
 
 
-@claim(
-    "Perceptron, then linear: without F_1 the right token is more probable too",
-    at="Fig 10",
-    paper="helps",
-    band=at_least(0.1),
-)
+@claim("Fig 10", "helps", at_least(0.1))
 def mlp_linear_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the right token without F_1 minus that of the full model, at the end, mean over seeds."""
+    """Perceptron, then linear: without F_1 the right token is more probable too.
+
+    Probability of the right token without F_1 minus that of the full model, at the end, mean over seeds.
+    """
     return seen[MLP_LINEAR].gain(WITHOUT_F1)
 
 
-@claim(
-    "Perceptron, then linear: dropping F_1 gives the lower loss of the two",
-    at="Fig 10",
-    paper="lower loss",
-    band=at_least(0.0),
-)
+@claim("Fig 10", "lower loss", at_least(0.0))
 def mlp_linear_f1_is_better(seen: Seen) -> Float[Tensor, "seed"]:
-    """Clean loss without F_2 minus that without F_1, at the end, mean over seeds."""
+    """Perceptron, then linear: dropping F_1 gives the lower loss of the two.
+
+    Clean loss without F_2 minus that without F_1, at the end, mean over seeds.
+    """
     return seen[MLP_LINEAR].loss[WITHOUT_F2] - seen[MLP_LINEAR].loss[WITHOUT_F1]
 
 
-@claim(
-    "Linear, then perceptron: without F_2 the right token is more probable",
-    at="Fig 11",
-    paper="helps",
-    band=at_least(0.1),
-)
+@claim("Fig 11", "helps", at_least(0.1))
 def linear_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds."""
+    """Linear, then perceptron: without F_2 the right token is more probable.
+
+    Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds.
+    """
     return seen[LINEAR_MLP].gain(WITHOUT_F2)
 
 
-@claim(
-    "Linear, then perceptron: without F_1 the noise is more probable",
-    at="Fig 11",
-    paper="predicts the noise more",
-    band=at_least(0.1),
-)
+@claim("Fig 11", "predicts the noise more", at_least(0.1))
 def linear_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the noise token without F_1 minus that of the full model, at the end, mean over seeds."""
+    """Linear, then perceptron: without F_1 the noise is more probable.
+
+    Probability of the noise token without F_1 minus that of the full model, at the end, mean over seeds.
+    """
     return seen[LINEAR_MLP].noise[WITHOUT_F1] - seen[LINEAR_MLP].noise[FULL]
 
 
-@claim(
-    "No feed-forward layers: cutting W_O of layer 0 to rho = 0.05 helps a little",
-    at="Fig 12",
-    paper="a little",
-    band=within(0.01, 0.3),
-)
+@claim("Fig 12", "a little", within(0.01, 0.3))
 def none_best(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the right token at rho = 0.05 minus that of the full model, at the end, mean over seeds."""
+    """No feed-forward layers: cutting W_O of layer 0 to rho = 0.05 helps a little.
+
+    Probability of the right token at rho = 0.05 minus that of the full model, at the end, mean over seeds.
+    """
     return seen[NONE].gain(BEST)
 
 
-@claim(
-    "Cutting W_O of layer 0 helps less than dropping a feed-forward layer does where there are some",
-    at="appendix A.4",
-    paper="clearly smaller",
-    band=at_least(0.1),
-)
+@claim("appendix A.4", "clearly smaller", at_least(0.1))
 def none_less(seen: Seen) -> Measurement:
-    """Gain of dropping the better of the two feed-forward layers, smallest over choices of layers, minus the gain at
-    rho = 0.05 in the model without feed-forward layers; each a mean over seeds."""
+    """Cutting W_O of layer 0 helps less than dropping a feed-forward layer does where there are some.
+
+    Gain of dropping the better of the two feed-forward layers, smallest over choices of layers, minus the gain at rho =
+    0.05 in the model without feed-forward layers; each a mean over seeds.
+    """
     both, some = (WITHOUT_F1, WITHOUT_F2), [choice for choice in CHOICES if choice != NONE]
     dropped = torch.stack([torch.stack([seen[choice].gain(edit) for edit in both]) for choice in some])
     gains = torch.cat([dropped.flatten(0, 1), seen[NONE].gain(BEST)[None]])
@@ -180,14 +162,12 @@ def none_less(seen: Seen) -> Measurement:
     return over_shared(gains.T, difference)
 
 
-@claim(
-    "No feed-forward layers: rho = 0.01 destroys the model's predictions",
-    at="Fig 12",
-    paper="destroyed",
-    band=at_most(0.5),
-)
+@claim("Fig 12", "destroyed", at_most(0.5))
 def none_destroyed(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the right token at rho = 0.01 divided by the full model's, at the end, mean over seeds."""
+    """No feed-forward layers: rho = 0.01 destroys the model's predictions.
+
+    Probability of the right token at rho = 0.01 divided by the full model's, at the end, mean over seeds.
+    """
     return seen[NONE].right[LOWEST] / seen[NONE].right[FULL]
 
 

@@ -50,57 +50,50 @@ def losses(run: TrainedRun) -> Float[Tensor, "rank member"]:
     return torch.stack([at_end(run, "clean", "loss", edit) for edit in KEPT])
 
 
-@claim(
-    "The full model predicts the noise with probability about alpha",
-    at="section 4 and Fig 3",
-    paper="about 0.5",
-    band=within(ALPHA - 0.1, ALPHA + 0.1),
-)
+@claim("section 4 and Fig 3", "about 0.5", within(ALPHA - 0.1, ALPHA + 0.1))
 def full_noise(run: TrainedRun) -> Float[Tensor, "seed"]:
-    """Mean probability of the noise token on clean sequences at the end, full model."""
+    """The full model predicts the noise with probability about alpha.
+
+    Mean probability of the noise token on clean sequences at the end, full model.
+    """
     return at_end(run, "clean", "noise")
 
 
-@claim(
-    "Without its second feed-forward layer the model predicts the right token almost surely",
-    at="Fig 3",
-    paper="about 0.98",
-    band=within(0.95, 1.0),
-)
+@claim("Fig 3", "about 0.98", within(0.95, 1.0))
 def dropped_right(run: TrainedRun) -> Float[Tensor, "seed"]:
-    """Mean probability of the right token on clean sequences at the end, rho = 0."""
+    """Without its second feed-forward layer the model predicts the right token almost surely.
+
+    Mean probability of the right token on clean sequences at the end, rho = 0.
+    """
     return at_end(run, "clean", "right", WITHOUT_F2)
 
 
-@claim(
-    "Without its second feed-forward layer the model hardly predicts any noise",
-    at="Fig 3",
-    paper="about 0",
-    band=at_most(0.05),
-)
+@claim("Fig 3", "about 0", at_most(0.05))
 def dropped_noise(run: TrainedRun) -> Float[Tensor, "seed"]:
-    """Mean probability of the noise token on clean sequences at the end, rho = 0."""
+    """Without its second feed-forward layer the model hardly predicts any noise.
+
+    Mean probability of the noise token on clean sequences at the end, rho = 0.
+    """
     return at_end(run, "clean", "noise", WITHOUT_F2)
 
 
-@claim(
-    "The loss on clean sequences falls as less of the rank is kept",
-    at="Fig 3",
-    paper="lower for smaller rho, lowest at rho = 0",
-    band=at_least(FALLS),
-)
+@claim("Fig 3", "lower for smaller rho, lowest at rho = 0", at_least(FALLS))
 def clean_loss_falls(run: TrainedRun) -> Float[Tensor, "seed"]:
-    """Clean loss of the full model minus that at rho = 0, at the end, mean over seeds."""
+    """The loss on clean sequences falls as less of the rank is kept.
+
+    Clean loss of the full model minus that at rho = 0, at the end, mean over seeds.
+    """
     found = losses(run)
     return found[0] - found[-1]
 
 
-@claim(
-    "Every step down in rho lowers the clean loss or leaves it", at="Fig 3", paper="ordered by rho", band=at_most(0.02)
-)
+@claim("Fig 3", "ordered by rho", at_most(0.02))
 def loss_order(run: TrainedRun) -> Measurement | None:
-    """Largest rise of the mean clean loss from one rho to the next smaller one (rho = 1, 0.5, 0.25, 0.1, 0.05, 0);
-    judged only if the loss falls by at least {FALLS} overall."""
+    """Every step down in rho lowers the clean loss or leaves it.
+
+    Largest rise of the mean clean loss from one rho to the next smaller one (rho = 1, 0.5, 0.25, 0.1, 0.05, 0); judged
+    only if the loss falls by at least {FALLS} overall.
+    """
     found = losses(run)
     means = found.mean(dim=1)
     if float(means[0] - means[-1]) < FALLS:
@@ -108,28 +101,23 @@ def loss_order(run: TrainedRun) -> Measurement | None:
     return over_shared(found.T, lambda rows: rows.mean(dim=0).diff().amax())
 
 
-@claim(
-    "The noise is learned within a few steps",
-    at="section 4 and Fig 4",
-    paper="fraction of predicting the noise near 1 within about 5 to 10 steps",
-    band=at_least(0.8),
-)
+@claim("section 4 and Fig 4", "fraction of predicting the noise near 1 within about 5 to 10 steps", at_least(0.8))
 def noise_first(run: TrainedRun) -> Float[Tensor, "seed"]:
-    """Highest share of positions at which noise is the most probable token, after 1 to 10 steps, on clean sequences,
-    full model, mean over seeds."""
+    """The noise is learned within a few steps.
+
+    Highest share of positions at which noise is the most probable token, after 1 to 10 steps, on clean sequences, full
+    model, mean over seeds.
+    """
     return noise_peak(run, "clean")
 
 
-@claim(
-    "The recall is learned much later than the noise",
-    at="section 4",
-    paper="slower, after the noise",
-    band=at_least(10.0),
-    always=True,
-)
+@claim("section 4", "slower, after the noise", at_least(10.0), always=True)
 def recall_later(run: TrainedRun) -> Measurement | None:
-    """Step at which the right token's probability reaches half of 1 - alpha, divided by the step at which the noise's
-    reaches alpha, on clean sequences, lowest over seeds."""
+    """The recall is learned much later than the noise.
+
+    Step at which the right token's probability reaches half of 1 - alpha, divided by the step at which the noise's
+    reaches alpha, on clean sequences, lowest over seeds.
+    """
     right = first_crossing(*along(run, "clean", "right"), (1 - ALPHA) / 2)
     delay = right / first_crossing(*along(run, "clean", "noise"), ALPHA).clamp(min=1)  # by interpolation
     return None if bool(delay.isnan().any()) else over(delay, taken=torch.min)  # a member learned only one of them

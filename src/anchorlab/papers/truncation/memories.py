@@ -145,92 +145,80 @@ def _task(run: TrainedRun) -> NoisyRecall:
     return task
 
 
-@claim(
-    "By positions alone, layer 0 attends to the previous token",
-    at="Fig 7 left",
-    paper="a line beside the diagonal",
-    band=at_least(0.9),
-)
+@claim("Fig 7 left", "a line beside the diagonal", at_least(0.9))
 def previous_token(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of positions with the largest attention, by positions alone, to the previous one, mean over seeds."""
+    """By positions alone, layer 0 attends to the previous token.
+
+    Share of positions with the largest attention, by positions alone, to the previous one, mean over seeds.
+    """
     return seen.one.previous_share()
 
 
 @claim(
-    "By positions alone, layer 0 attends to the previous token at early positions, too",
-    at="Fig 7 left",
-    paper="a line beside the diagonal; the authors' public code looks at the first 64 of 256 positions",
-    band=at_least(0.9),
+    "Fig 7 left",
+    "a line beside the diagonal; the authors' public code looks at the first 64 of 256 positions",
+    at_least(0.9),
 )
 def previous_token_early(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of the first quarter of positions whose largest attention, by positions alone, goes to the previous
-    position, mean over seeds."""
+    """By positions alone, layer 0 attends to the previous token at early positions, too.
+
+    Share of the first quarter of positions whose largest attention, by positions alone, goes to the previous position,
+    mean over seeds.
+    """
     return seen.one.early_share
 
 
-@claim(
-    "F_2 of the trigger's embedding has its largest logit on the noise",
-    at="appendix A.1",
-    paper="large",
-    band=at_least(0.99),
-)
+@claim("appendix A.1", "large", at_least(0.99))
 def noise_from_trigger(seen: Seen) -> Bool[Tensor, "seed"]:
-    """Share of seeds in which the noise has the largest logit of all outputs of F_2 for the trigger's embedding."""
+    """F_2 of the trigger's embedding has its largest logit on the noise.
+
+    Share of seeds in which the noise has the largest logit of all outputs of F_2 for the trigger's embedding.
+    """
     return seen.one.noise_share(seen.one.triggers) == 1
 
 
-@claim(
-    "F_2 of every token's embedding has large logits on the noise",
-    at="Fig 7 middle",
-    paper="for all inputs",
-    band=at_least(0.9),
-)
+@claim("Fig 7 middle", "for all inputs", at_least(0.9))
 def noise_from_all(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of tokens whose embedding gives the noise the largest logit of all outputs of F_2, mean over seeds."""
+    """F_2 of every token's embedding has large logits on the noise.
+
+    Share of tokens whose embedding gives the noise the largest logit of all outputs of F_2, mean over seeds.
+    """
     return seen.one.noise_share()
 
 
-@claim(
-    "Layer 1's value map takes each token to its own output",
-    at="Fig 7 right",
-    paper="large where i = j",
-    band=at_least(0.9),
-)
+@claim("Fig 7 right", "large where i = j", at_least(0.9))
 def signal_diagonal(seen: Seen) -> Float[Tensor, "seed"]:
-    """Share of tokens other than the noise whose own output has the largest logit, mean over seeds."""
+    """Layer 1's value map takes each token to its own output.
+
+    Share of tokens other than the noise whose own output has the largest logit, mean over seeds.
+    """
     return seen.one.own_output
 
 
-@claim(
-    "Layer 1's value map does not take the noise token to its own output",
-    at="Fig 7 right",
-    paper="not large",
-    band=at_most(0.5),
-)
+@claim("Fig 7 right", "not large", at_most(0.5))
 def signal_but_noise(seen: Seen) -> Float[Tensor, "seed"]:
-    """The noise token's own logit, divided by the mean of the other tokens' own logits, mean over seeds."""
+    """Layer 1's value map does not take the noise token to its own output.
+
+    The noise token's own logit, divided by the mean of the other tokens' own logits, mean over seeds.
+    """
     return seen.one.noise_ratio
 
 
-@claim(
-    "One trigger: layer 1's scores match what layer 0's values carry at the trigger alone",
-    at="Fig 8 left",
-    paper="large only where i = j = q",
-    band=at_least(1.0),
-)
+@claim("Fig 8 left", "large only where i = j = q", at_least(1.0))
 def match_one(seen: Seen) -> Float[Tensor, "seed"]:
-    """Diagonal entry of layer 1's scores for the trigger, divided by the largest other entry, mean over seeds."""
+    """One trigger: layer 1's scores match what layer 0's values carry at the trigger alone.
+
+    Diagonal entry of layer 1's scores for the trigger, divided by the largest other entry, mean over seeds.
+    """
     return seen.one.match_ratio
 
 
-@claim(
-    "Five triggers: layer 1's scores match what layer 0's values carry at each trigger alone",
-    at="Fig 8 right",
-    paper="large only where i = j is a trigger",
-    band=at_least(1.0),
-)
+@claim("Fig 8 right", "large only where i = j is a trigger", at_least(1.0))
 def match_five(seen: Seen) -> Float[Tensor, "seed"]:
-    """Smallest diagonal entry of layer 1's scores for a trigger over the largest other entry, mean over seeds."""
+    """Five triggers: layer 1's scores match what layer 0's values carry at each trigger alone.
+
+    Smallest diagonal entry of layer 1's scores for a trigger over the largest other entry, mean over seeds.
+    """
     return seen.five.match_ratio
 
 

@@ -37,14 +37,12 @@ class Seen:
     tuned: TrainedRun
 
 
-@claim(
-    "Trained on noise from the start, the model in the end predicts the noise nearly with probability alpha",
-    at="Fig 4 left",
-    paper="with probability nearly 0.5",
-    band=within(ALPHA - 0.1, ALPHA + 0.1),
-)
+@claim("Fig 4 left", "with probability nearly 0.5", within(ALPHA - 0.1, ALPHA + 0.1))
 def pretraining_settles(seen: Seen) -> Measurement:
-    """Mean probability of the noise at the end, on noisy sequences, mean over seeds."""
+    """Trained on noise from the start, the model in the end predicts the noise nearly with probability alpha.
+
+    Mean probability of the noise at the end, on noisy sequences, mean over seeds.
+    """
     return _settled(seen.afresh)
 
 
@@ -59,38 +57,31 @@ def _predicted(run: TrainedRun, metric: str) -> Float[Tensor, "member step"]:
     return along(run, "train", metric)[1]
 
 
-@claim(
-    "Pretrained without noise and fine-tuned with it, the model first predicts the noise almost always",
-    at="Fig 4 right",
-    paper="fraction close to 1 in the first 5 or so steps",
-    band=at_least(0.8),
-)
+@claim("Fig 4 right", "fraction close to 1 in the first 5 or so steps", at_least(0.8))
 def tuning_peak(seen: Seen) -> Float[Tensor, "seed"]:
-    """Highest share of positions at which noise is the most probable token, after 1 to {FIRST} steps of fine-tuning, on
-    noisy sequences, mean over seeds."""
+    """Pretrained without noise and fine-tuned with it, the model first predicts the noise almost always.
+
+    Highest share of positions at which noise is the most probable token, after 1 to {FIRST} steps of fine-tuning, on
+    noisy sequences, mean over seeds.
+    """
     return noise_peak(seen.tuned, "train")
 
 
-@claim(
-    "Fine-tuned with noise, the model in the end predicts the noise nearly with probability alpha",
-    at="Fig 4 right",
-    paper="with probability nearly 0.5",
-    band=within(ALPHA - 0.1, ALPHA + 0.1),
-)
+@claim("Fig 4 right", "with probability nearly 0.5", within(ALPHA - 0.1, ALPHA + 0.1))
 def tuning_settles(seen: Seen) -> Measurement:
-    """Mean probability of the noise at the end of fine-tuning, on noisy sequences, mean over seeds."""
+    """Fine-tuned with noise, the model in the end predicts the noise nearly with probability alpha.
+
+    Mean probability of the noise at the end of fine-tuning, on noisy sequences, mean over seeds.
+    """
     return _settled(seen.tuned)
 
 
-@precondition(
-    "Before fine-tuning the model recalls",
-    at="Fig 4 right",
-    paper="pretrained on clean data",
-    band=at_least(0.9),
-    of=("tuning-peak", "tuning-settles"),
-)
+@precondition("Fig 4 right", "pretrained on clean data", at_least(0.9), of=("tuning-peak", "tuning-settles"))
 def tuning_knew(seen: Seen) -> Float[Tensor, "seed"]:
-    """Probability of the right token on clean sequences before fine-tuning, mean over seeds."""
+    """Before fine-tuning the model recalls.
+
+    Probability of the right token on clean sequences before fine-tuning, mean over seeds.
+    """
     return along(seen.tuned, "clean", "right")[1][:, 0]
 
 

@@ -103,38 +103,32 @@ def _lowest(values: Mapping[float, float]) -> Measurement:
     )
 
 
-@claim(
-    "At every learning rate the noise is learned first",
-    at="appendix A.5",
-    paper="stable from 0.001 to 0.03",
-    band=at_least(0.8),
-)
+@claim("appendix A.5", "stable from 0.001 to 0.03", at_least(0.8))
 def rates_noise_first(seen: Seen) -> Measurement:
-    """Highest share of positions at which noise is the most probable token after 1 to {FIRST} steps, on noisy
-    sequences; lowest over learning rates."""
+    """At every learning rate the noise is learned first.
+
+    Highest share of positions at which noise is the most probable token after 1 to {FIRST} steps, on noisy sequences;
+    lowest over learning rates.
+    """
     return _lowest({rate: one.early for rate, one in seen.rates.items()})
 
 
-@claim(
-    "At every learning rate the right token is predicted almost surely without F_2",
-    at="appendix A.5",
-    paper="stable from 0.001 to 0.03",
-    band=at_least(0.95),
-)
+@claim("appendix A.5", "stable from 0.001 to 0.03", at_least(0.95))
 def rates_dropped(seen: Seen) -> Measurement:
-    """Probability of the right token without F_2, on clean sequences at the end; lowest over learning rates."""
+    """At every learning rate the right token is predicted almost surely without F_2.
+
+    Probability of the right token without F_2, on clean sequences at the end; lowest over learning rates.
+    """
     return _lowest({rate: one.right for rate, one in seen.rates.items()})
 
 
-@claim(
-    "At other noise levels, too, dropping F_2 makes the right token more probable",
-    at="section 4",
-    paper="similar observations for any other constant alpha",
-    band=at_least(0.5),
-)
+@claim("section 4", "similar observations for any other constant alpha", at_least(0.5))
 def alphas_gain(seen: Seen) -> Measurement:
-    """Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided
-    by alpha, the most that can be gained; lowest over alphas."""
+    """At other noise levels, too, dropping F_2 makes the right token more probable.
+
+    Probability of the right token without F_2 minus that of the full model, on clean sequences at the end, divided by
+    alpha, the most that can be gained; lowest over alphas.
+    """
     return _lowest({alpha: one.gain / alpha for alpha, one in seen.alphas.items()})
 
 

@@ -120,163 +120,136 @@ def _known(values: Float[Tensor, "member"] | None) -> Measurement | None:
     return None if values is None else over(values[~values.isnan()])
 
 
-@precondition(
-    "At every depth the trained pairs are answered on keys at unseen positions",
-    at="section 4.4 and Fig 7a",
-    paper="1",
-    band=at_least(0.95),
-)
+@precondition("section 4.4 and Fig 7a", "1", at_least(0.95))
 def data(seen: Sequence[Depth]) -> Float[Tensor, "seed"]:
-    """Accuracy on the split `test on data`, mean over seeds, lowest over depths."""
+    """At every depth the trained pairs are answered on keys at unseen positions.
+
+    Accuracy on the split `test on data`, mean over seeds, lowest over depths.
+    """
     return _lowest_mean(_accuracy(seen, DATA))
 
 
-@claim(
-    "Generalisation on the task is usually below that on data",
-    at="section 4.4 and Fig 7a",
-    paper="below or equal",
-    band=at_least(-0.01),
-)
+@claim("section 4.4 and Fig 7a", "below or equal", at_least(-0.01))
 def task_below_data(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
-    """Accuracy on `test on data` minus accuracy on `test on task`, mean over seeds, lowest over depths."""
+    """Generalisation on the task is usually below that on data.
+
+    Accuracy on `test on data` minus accuracy on `test on task`, mean over seeds, lowest over depths.
+    """
     return _lowest_mean(_accuracy(seen, DATA) - _accuracy(seen, TASK)) if _learned(seen, 0, -1) else None
 
 
-@claim(
-    "Generalisation on data comes before that on the task",
-    at="section 4.4 and Fig 7b",
-    paper="always",
-    band=at_least(0.9),
-    always=True,
-)
+@claim("section 4.4 and Fig 7b", "always", at_least(0.9), always=True)
 def data_first(seen: Sequence[Depth]) -> Measurement:
-    """Among members that reach an accuracy of {WHOLE:g} on `test on data`, over depths and seeds: share that reach it
-    there no later than on `test on task`."""
+    """Generalisation on data comes before that on the task.
+
+    Among members that reach an accuracy of {WHOLE:g} on `test on data`, over depths and seeds: share that reach it
+    there no later than on `test on task`.
+    """
     first, later = _reached(seen, DATA), _reached(seen, TASK)
     return mean_of_known((first <= later).float().where(first.isfinite(), torch.nan))
 
 
-@claim(
-    "Generalisation on data comes much earlier than that on the task",
-    at="section 4.4 and Fig 7b",
-    paper="100 % much earlier; no value in the text",
-    band=at_least(1.5),
-)
+@claim("section 4.4 and Fig 7b", "100 % much earlier; no value in the text", at_least(1.5))
 def much_earlier(seen: Sequence[Depth]) -> Measurement:
-    """Step at which the accuracy on `test on task` reaches 100 % ({WHOLE:g}), divided by the same step for `test on
-    data`, median over depths and seeds; the last step if a member never reaches it on the task."""
+    """Generalisation on data comes much earlier than that on the task.
+
+    Step at which the accuracy on `test on task` reaches 100 % ({WHOLE:g}), divided by the same step for `test on data`,
+    median over depths and seeds; the last step if a member never reaches it on the task.
+    """
     first, later = _reached(seen, DATA), _reached(seen, TASK).clamp(max=seen[-1].steps)
     ratios = later / first.where(first.isfinite(), torch.nan)
     return over_shared(ratios[first.isfinite().any(dim=1)], torch.nanmedian)
 
 
-@claim(
-    "The deepest model has a single mapping sequence for each trained pair",
-    at="section 4.4 and Fig 7a",
-    paper="1 with 10 layers",
-    band=within(1.0, 1.5),
-)
+@claim("section 4.4 and Fig 7a", "1 with 10 layers", within(1.0, 1.5))
 def one_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
-    """Number of mapping sequences among the correctly answered inputs of a pair, mean over seeds and over trained pairs
-    with at least half of their inputs correct, largest depth."""
+    """The deepest model has a single mapping sequence for each trained pair.
+
+    Number of mapping sequences among the correctly answered inputs of a pair, mean over seeds and over trained pairs
+    with at least half of their inputs correct, largest depth.
+    """
     return _over_pairs(seen, -1, "counts")
 
 
-@claim(
-    "In the deepest model the pair that is never trained has a single mapping sequence",
-    at="section 4.4 and Fig 7a",
-    paper="1 with 10 layers",
-    band=within(1.0, 1.5),
-)
+@claim("section 4.4 and Fig 7a", "1 with 10 layers", within(1.0, 1.5))
 def one_unseen_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
-    """Number of mapping sequences among the correctly answered inputs of (3, 4), mean over seeds with at least half of
-    them correct, largest depth."""
+    """In the deepest model the pair that is never trained has a single mapping sequence.
+
+    Number of mapping sequences among the correctly answered inputs of (3, 4), mean over seeds with at least half of
+    them correct, largest depth.
+    """
     return _over_pairs(seen, -1, "counts", unseen=True)
 
 
-@claim(
-    "In the deepest model nearly all inputs of a trained pair have one mapping sequence",
-    at="Fig 7a",
-    paper="all of them with 10 layers",
-    band=at_least(0.95),
-)
+@claim("Fig 7a", "all of them with 10 layers", at_least(0.95))
 def one_common_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
-    """Share of the correctly answered inputs with their pair's most common mapping sequence, mean over seeds and over
-    trained pairs with at least half of their inputs correct, largest depth."""
+    """In the deepest model nearly all inputs of a trained pair have one mapping sequence.
+
+    Share of the correctly answered inputs with their pair's most common mapping sequence, mean over seeds and over
+    trained pairs with at least half of their inputs correct, largest depth.
+    """
     return _over_pairs(seen, -1, "most_common")
 
 
-@claim(
-    "A shallower model has several mapping sequences for each pair",
-    at="section 4.4 and Fig 7a",
-    paper="several",
-    band=at_least(2.0),
-)
+@claim("section 4.4 and Fig 7a", "several", at_least(2.0))
 def several_sequences(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
-    """Number of mapping sequences that each occur in at least {COMMON:.0%} of a pair's correctly answered inputs, mean
-    over seeds and over trained pairs with at least half of their inputs correct, smallest depth."""
+    """A shallower model has several mapping sequences for each pair.
+
+    Number of mapping sequences that each occur in at least {COMMON:.0%} of a pair's correctly answered inputs, mean
+    over seeds and over trained pairs with at least half of their inputs correct, smallest depth.
+    """
     return _over_pairs(seen, 0, "common") if len(seen) > 1 else None
 
 
-@claim(
-    "In a shallower model the pair that is never trained has several mapping sequences",
-    at="section 4.4 and Fig 7a",
-    paper="several",
-    band=at_least(2.0),
-)
+@claim("section 4.4 and Fig 7a", "several", at_least(2.0))
 def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
-    """Number of mapping sequences that each occur in at least {COMMON:.0%} of the correctly answered inputs of (3, 4),
-    mean over seeds with at least half of them correct, smallest depth."""
+    """In a shallower model the pair that is never trained has several mapping sequences.
+
+    Number of mapping sequences that each occur in at least {COMMON:.0%} of the correctly answered inputs of (3, 4),
+    mean over seeds with at least half of them correct, smallest depth.
+    """
     return _known(_over_pairs(seen, 0, "common", unseen=True)) if len(seen) > 1 else None
 
 
-@claim(
-    "The number of mapping sequences of trained pairs falls with depth",
-    at="Fig 7a",
-    paper="falls to 1",
-    band=at_most(0.5),
-)
+@claim("Fig 7a", "falls to 1", at_most(0.5))
 def fewer_with_depth(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
-    """Number of mapping sequences of trained pairs, ratio of the largest to the smallest depth, mean over seeds."""
+    """The number of mapping sequences of trained pairs falls with depth.
+
+    Number of mapping sequences of trained pairs, ratio of the largest to the smallest depth, mean over seeds.
+    """
     deep, shallow = (_over_pairs(seen, at, "counts") for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else deep / shallow
 
 
-@claim(
-    "The number of mapping sequences of the pair that is never trained falls with depth",
-    at="Fig 7a",
-    paper="falls to 1",
-    band=at_most(0.5),
-)
+@claim("Fig 7a", "falls to 1", at_most(0.5))
 def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
-    """Number of mapping sequences of (3, 4) at the largest depth, divided by that at the smallest, mean over seeds that
-    answer at least half of its inputs correctly at both."""
+    """The number of mapping sequences of the pair that is never trained falls with depth.
+
+    Number of mapping sequences of (3, 4) at the largest depth, divided by that at the smallest, mean over seeds that
+    answer at least half of its inputs correctly at both.
+    """
     deep, shallow = (_over_pairs(seen, at, "counts", unseen=True) for at in (-1, 0))
     return None if deep is None or shallow is None or len(seen) < 2 else _known(deep / shallow)
 
 
-@claim(
-    "At the first anchor the deepest model applies that anchor's operation twice",
-    at="section 4.4 and Fig 6",
-    paper="f f (key) for each anchor",
-    band=at_least(0.9),
-)
+@claim("section 4.4 and Fig 6", "f f (key) for each anchor", at_least(0.9))
 def first_anchor_twice(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
-    """Share of anchors at which, when they come first, the most common offset from the key is twice their operation's;
-    mean over seeds, largest depth."""
+    """At the first anchor the deepest model applies that anchor's operation twice.
+
+    Share of anchors at which, when they come first, the most common offset from the key is twice their operation's;
+    mean over seeds, largest depth.
+    """
     twice = 2 * torch.tensor(list(seen[-1].outputs.adds.values()))[:, None]
     return (seen[-1].outputs.learned_first == twice).float().mean(dim=0) if _learned(seen, -1) else None
 
 
-@claim(
-    "From the second anchor on the deepest model gives the answer and keeps it",
-    at="section 4.4 and Fig 6",
-    paper="at every position from the second anchor on",
-    band=at_least(0.95),
-)
+@claim("section 4.4 and Fig 6", "at every position from the second anchor on", at_least(0.95))
 def answer_kept(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
-    """Share of the correctly answered inputs whose output is the answer at every position from the second anchor on,
-    mean over seeds, largest depth."""
+    """From the second anchor on the deepest model gives the answer and keeps it.
+
+    Share of the correctly answered inputs whose output is the answer at every position from the second anchor on, mean
+    over seeds, largest depth.
+    """
     return seen[-1].outputs.answer_kept if _learned(seen, -1) else None
 
 

@@ -47,275 +47,242 @@ def experiments(setting: Setting) -> list[Experiment]:
     return [identity.experiment(setting)]
 
 
-@precondition("The model solves the task", at="appendix B.2", paper="implied", band=within(0.95, 1.0))
+@precondition("appendix B.2", "implied", within(0.95, 1.0))
 def learned(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Test accuracy, mean over seeds."""
+    """The model solves the task.
+
+    Test accuracy, mean over seeds.
+    """
     return seen.accuracy
 
 
-@claim("Layer 0's attention is determined mainly by positions", at=FIG_21, paper="mainly", band=at_most(0.3))
+@claim(FIG_21, "mainly", at_most(0.3))
 def positions(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Total variation between rows of layer 0's attention and rows computed from positions alone, mean over test
-    sequences and seeds."""
+    """Layer 0's attention is determined mainly by positions.
+
+    Total variation between rows of layer 0's attention and rows computed from positions alone, mean over test sequences
+    and seeds.
+    """
     return seen.first.positions_apart
 
 
-@claim(
-    "Tokens alone do not make layer 0's attention",
-    at=FIG_21,
-    paper="implied: mainly by positions",
-    band=at_least(0.2),
-    own=True,
-)
+@claim(FIG_21, "implied: mainly by positions", at_least(0.2), own=True)
 def not_tokens(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Total variation between rows of layer 0's attention and rows computed from tokens alone, minus the same for
-    positions alone, mean over test sequences and seeds."""
+    """Tokens alone do not make layer 0's attention.
+
+    Total variation between rows of layer 0's attention and rows computed from tokens alone, minus the same for
+    positions alone, mean over test sequences and seeds.
+    """
     return seen.first.tokens_apart - seen.first.positions_apart
 
 
-@claim(
-    "The query of each position has the direction of the key of the one before",
-    at="appendix B.2, Fig 21d (which counts the other way round)",
-    paper="almost the same",
-    band=within(0.8, 1.0),
-)
+@claim("appendix B.2, Fig 21d (which counts the other way round)", "almost the same", within(0.8, 1.0))
 def query_meets_key(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of positions whose Q(Xpos) is nearest in direction to K(Xpos) of the position before, mean over seeds."""
+    """The query of each position has the direction of the key of the one before.
+
+    Share of positions whose Q(Xpos) is nearest in direction to K(Xpos) of the position before, mean over seeds.
+    """
     return seen.first.matched
 
 
-@claim(
-    "With the exact shift in place of the first attention, predictions stay",
-    at="appendix B.2",
-    paper="remain correct",
-    band=within(0.95, 1.0),
-)
+@claim("appendix B.2", "remain correct", within(0.95, 1.0))
 def exact_shift(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of predictions unchanged with the exact shift in layer 0, mean over test sequences and seeds."""
+    """With the exact shift in place of the first attention, predictions stay.
+
+    Share of predictions unchanged with the exact shift in layer 0, mean over test sequences and seeds.
+    """
     return seen.first.shifted_agrees
 
 
-@claim(
-    "The layer norm after the first attention does not matter",
-    at="appendix B.2",
-    paper="does not impact the results",
-    band=within(0.95, 1.0),
-)
+@claim("appendix B.2", "does not impact the results", within(0.95, 1.0))
 def no_norm(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of predictions unchanged without layer 0's first layer norm, mean over test sequences and seeds."""
+    """The layer norm after the first attention does not matter.
+
+    Share of predictions unchanged without layer 0's first layer norm, mean over test sequences and seeds.
+    """
     return seen.first.unnormalised_agrees
 
 
-@claim(
-    "The feed-forward network aligns the positions that do not hold the key",
-    at=FIG_23,
-    paper="parallel",
-    band=within(0.8, 1.0),
-)
+@claim(FIG_23, "parallel", within(0.8, 1.0))
 def aligns(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Cosine between positions without the key after the last stage for X(1) + Xpr, mean over sequences and seeds."""
+    """The feed-forward network aligns the positions that do not hold the key.
+
+    Cosine between positions without the key after the last stage for X(1) + Xpr, mean over sequences and seeds.
+    """
     return seen.stages[SUM].others[:, -1]
 
 
-@claim(
-    "The alignment of the positions without the key appears only within the feed-forward network",
-    at=FIG_23,
-    paper="not immediately apparent before",
-    band=at_least(0.2),
-)
+@claim(FIG_23, "not immediately apparent before", at_least(0.2))
 def aligns_there(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Cosine between positions without the key: after the last stage minus at the input; mean over sequences, seeds."""
+    """The alignment of the positions without the key appears only within the feed-forward network.
+
+    Cosine between positions without the key: after the last stage minus at the input; mean over sequences, seeds.
+    """
     return seen.stages[SUM].others[:, -1] - seen.stages[SUM].others[:, 0]
 
 
-@claim(
-    "The feed-forward network makes the key's position orthogonal to the others",
-    at=FIG_23,
-    paper="as orthogonal as possible",
-    band=at_most(0.3),
-)
+@claim(FIG_23, "as orthogonal as possible", at_most(0.3))
 def orthogonal(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Absolute cosine between the key's position and the others after the last stage, divided by the cosine among the
-    others; each a mean over test sequences, the ratio a mean over seeds."""
+    """The feed-forward network makes the key's position orthogonal to the others.
+
+    Absolute cosine between the key's position and the others after the last stage, divided by the cosine among the
+    others; each a mean over test sequences, the ratio a mean over seeds.
+    """
     return seen.stages[SUM].key[:, -1].abs() / seen.stages[SUM].others[:, -1]
 
 
-@claim(
-    "The feed-forward network gives a longer output for what attention adds than for the stream",
-    at="appendix B.3, Fig 20c",
-    paper="norms without a value; what attention adds is the primary influence",
-    band=at_least(1.0),
-)
+@claim("appendix B.3, Fig 20c", "norms without a value; what attention adds is the primary influence", at_least(1.0))
 def norms(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Norm of FNN(Xpr), before residual connection and layer norm, divided by that of FNN(X(1)); each a mean over
-    positions and test sequences, the ratio a mean over seeds."""
+    """The feed-forward network gives a longer output for what attention adds than for the stream.
+
+    Norm of FNN(Xpr), before residual connection and layer norm, divided by that of FNN(X(1)); each a mean over
+    positions and test sequences, the ratio a mean over seeds.
+    """
     return seen.stages[ADDED].norm / seen.stages[STREAM].norm
 
 
-@claim(
-    "The alignment comes primarily from what attention adds",
-    at="appendix B.3",
-    paper="primarily influenced by Xpr",
-    band=at_least(2 / 3),
-)
+@claim("appendix B.3", "primarily influenced by Xpr", at_least(2 / 3))
 def alignment_from_attention(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Change without Xpr of the cosine between positions without the key after the last stage, as a share of the sum of
-    the changes without Xpr and without X(1); mean over seeds, a half for equal changes."""
+    """The alignment comes primarily from what attention adds.
+
+    Change without Xpr of the cosine between positions without the key after the last stage, as a share of the sum of
+    the changes without Xpr and without X(1); mean over seeds, a half for equal changes.
+    """
     whole, without_added, without_stream = (seen.stages[name].aligned for name in (SUM, STREAM, ADDED))
     return share_of_first(whole, without_added, without_stream)
 
 
-@claim(
-    "The key's orthogonality comes primarily from what attention adds",
-    at="appendix B.3",
-    paper="primarily influenced by Xpr",
-    band=at_least(2 / 3),
-)
+@claim("appendix B.3", "primarily influenced by Xpr", at_least(2 / 3))
 def orthogonality_from_attention(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Change without Xpr of a difference, the cosine among positions without the key minus the absolute cosine between
-    them and the key's position, as a share of the sum of the changes without Xpr and without X(1); mean over seeds."""
+    """The key's orthogonality comes primarily from what attention adds.
+
+    Change without Xpr of a difference, the cosine among positions without the key minus the absolute cosine between
+    them and the key's position, as a share of the sum of the changes without Xpr and without X(1); mean over seeds.
+    """
     whole, without_added, without_stream = (seen.stages[name].apart for name in (SUM, STREAM, ADDED))
     return share_of_first(whole, without_added, without_stream)
 
 
-@claim("What attention adds draws the others together", at=FIG_24, paper="relatively concentrated", band=at_most(0.8))
+@claim(FIG_24, "relatively concentrated", at_most(0.8))
 def concentrates(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Spread of outputs at positions without the key, ratio of input X(1) + Xpr to X(1), mean over seeds."""
+    """What attention adds draws the others together.
+
+    Spread of outputs at positions without the key, ratio of input X(1) + Xpr to X(1), mean over seeds.
+    """
     return seen.stages[SUM].spread / seen.stages[STREAM].spread
 
 
-@claim(
-    "What attention adds moves the key's position away from the others",
-    at=FIG_24,
-    paper="farther away",
-    band=at_least(1.2),
-)
+@claim(FIG_24, "farther away", at_least(1.2))
 def moves_away(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Distance of the key's output from the centre of the others with input X(1) + Xpr, divided by that with X(1), mean
-    over seeds."""
+    """What attention adds moves the key's position away from the others.
+
+    Distance of the key's output from the centre of the others with input X(1) + Xpr, divided by that with X(1), mean
+    over seeds.
+    """
     return seen.stages[SUM].distance / seen.stages[STREAM].distance
 
 
-@claim(
-    "Layer 1's attention is determined mainly by the anchor's position",
-    at=MOVING,
-    paper="mainly",
-    band=at_least(0.5),
-)
+@claim(MOVING, "mainly", at_least(0.5))
 def anchor_position(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of the variance of layer 1's map over test sequences that the anchor's position explains, mean over
-    seeds."""
+    """Layer 1's attention is determined mainly by the anchor's position.
+
+    Share of the variance of layer 1's map over test sequences that the anchor's position explains, mean over seeds.
+    """
     return seen.by_anchor.explained
 
 
-@claim(
-    "Layer 1's attention moves with the anchor, not with the other tokens",
-    at=MOVING,
-    paper="implied: mainly by the anchor's position",
-    own=True,
-    band=at_least(0.2),
-)
+@claim(MOVING, "implied: mainly by the anchor's position", at_least(0.2), own=True)
 def moves_with_anchor(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Total variation between rows of layer 1's map and of the mean map for another position of the anchor, minus that
-    for the sequence's own position; mean over test sequences and seeds."""
+    """Layer 1's attention moves with the anchor, not with the other tokens.
+
+    Total variation between rows of layer 1's map and of the mean map for another position of the anchor, minus that for
+    the sequence's own position; mean over test sequences and seeds.
+    """
     return seen.by_anchor.other_apart - seen.by_anchor.own_apart
 
 
-@claim(
-    "Before mask and softmax, layer 1's scores are greatest in the key's column",
-    at="appendix B.4, Fig 25a",
-    paper="every row",
-    band=within(0.9, 1.0),
-)
+@claim("appendix B.4, Fig 25a", "every row", within(0.9, 1.0))
 def reads_key(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of rows of layer 1's scores with the greatest entry in the key's column, mean over sequences and seeds."""
+    """Before mask and softmax, layer 1's scores are greatest in the key's column.
+
+    Share of rows of layer 1's scores with the greatest entry in the key's column, mean over sequences and seeds.
+    """
     return seen.second.to_key
 
 
-@claim(
-    "Layer 1's queries have one direction but for the key's, and so have its keys",
-    at=FIG_26,
-    paper="approximately two directions",
-    band=within(0.9, 1.0),
-)
+@claim(FIG_26, "approximately two directions", within(0.9, 1.0))
 def two_directions(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Cosine between the queries of positions without the key, and between their keys; the mean of both, over test
-    sequences and seeds."""
+    """Layer 1's queries have one direction but for the key's, and so have its keys.
+
+    Cosine between the queries of positions without the key, and between their keys; the mean of both, over test
+    sequences and seeds.
+    """
     return (seen.second.queries + seen.second.keys) / 2
 
 
-@claim(
-    "The common directions of layer 1's queries and keys are opposite",
-    at=FIG_26,
-    paper="roughly opposite",
-    band=at_most(-0.5),
-)
+@claim(FIG_26, "roughly opposite", at_most(-0.5))
 def opposite(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Cosine between a query and a key of positions without the key, mean over test sequences and seeds."""
+    """The common directions of layer 1's queries and keys are opposite.
+
+    Cosine between a query and a key of positions without the key, mean over test sequences and seeds.
+    """
     return seen.second.opposite
 
 
-@claim(
-    "The key's query is on the side of the others'",
-    at=EQUATION_8,
-    paper="their product is positive",
-    band=within(0.9, 1.0),
-)
+@claim(EQUATION_8, "their product is positive", within(0.9, 1.0))
 def same_side(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of sequences with a positive product of the key's query and the others' mean query, mean over seeds."""
+    """The key's query is on the side of the others'.
+
+    Share of sequences with a positive product of the key's query and the others' mean query, mean over seeds.
+    """
     return seen.second.same_side
 
 
-@claim("The others' queries are longer than the key's", at=EQUATION_8, paper="longer", band=at_least(1.0))
+@claim(EQUATION_8, "longer", at_least(1.0))
 def longer(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Norm of queries at positions without the key over that of the key's query, mean over sequences and seeds."""
+    """The others' queries are longer than the key's.
+
+    Norm of queries at positions without the key over that of the key's query, mean over sequences and seeds.
+    """
     return seen.second.longer
 
 
-@claim(
-    "Through the projection, a position without the key favours the items 20 to 100",
-    at=FIG_27,
-    paper="greater than other tokens",
-    band=at_least(0.95),
-)
+@claim(FIG_27, "greater than other tokens", at_least(0.95))
 def items(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of pairs of an item and another token in which the item is likelier, mean over test sequences and seeds; a
-    half for no preference."""
+    """Through the projection, a position without the key favours the items 20 to 100.
+
+    Share of pairs of an item and another token in which the item is likelier, mean over test sequences and seeds; a
+    half for no preference.
+    """
     return seen.projection.favour
 
 
-@claim(
-    "A position without the key does not choose among the items 20 to 100",
-    at=FIG_27,
-    paper="approximately the same",
-    band=within(0.9, 1.0),
-)
+@claim(FIG_27, "approximately the same", within(0.9, 1.0))
 def no_choice(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Entropy over the items, divided by that of an even choice, mean over test sequences and seeds."""
+    """A position without the key does not choose among the items 20 to 100.
+
+    Entropy over the items, divided by that of an even choice, mean over test sequences and seeds.
+    """
     return seen.projection.evenness
 
 
-@claim(
-    "After the second attention, the last row is a row without the key plus the key's row through the values",
-    at=LAST_ROW,
-    paper="LayerNorm(α₀ + β₀ W^V(2))",
-    band=within(0.95, 1.0),
-)
+@claim(LAST_ROW, "LayerNorm(α₀ + β₀ W^V(2))", within(0.95, 1.0))
 def last_row(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, over test sequences whose key is not
-    last: α₀ is the mean of all rows without a key, β₀ the key's own row; mean over seeds."""
+    """After the second attention, the last row is a row without the key plus the key's row through the values.
+
+    Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, over test sequences whose key is not
+    last: α₀ is the mean of all rows without a key, β₀ the key's own row; mean over seeds.
+    """
     return seen.last.made
 
 
-@claim(
-    "The answer comes from the key's row, not from the other",
-    at=LAST_ROW,
-    paper="the other has no impact on the final result",
-    band=at_least(0.85),
-)
+@claim(LAST_ROW, "the other has no impact on the final result", at_least(0.85))
 def answer_from_key(seen: Mechanism) -> Float[Tensor, "seed"]:
-    """Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, minus that with the sequence's own
-    last row before the second attention adds to it; mean over seeds."""
+    """The answer comes from the key's row, not from the other.
+
+    Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, minus that with the sequence's own last
+    row before the second attention adds to it; mean over seeds.
+    """
     return seen.last.made - seen.last.without_key
 
 

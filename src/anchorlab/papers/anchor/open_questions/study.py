@@ -113,75 +113,71 @@ def _sooner(seen: Seen, choice: str) -> Measurement | None:
     return over_shared(steps, lambda rows: rows[:, 1].mean() / rows[:, 0].mean(), detail=detail)
 
 
-@claim(
-    "Several heads generalise better than one of their total width: a benefit of multiple heads in training",
-    at=TABLE_1,
-    paper="what is the benefit; no value",
-    band=at_least(0.1),
-)
+@claim(TABLE_1, "what is the benefit; no value", at_least(0.1))
 def heads_generalise(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy with {SEVERAL_HEADS} heads minus that with {FEW_HEADS} of the same total width, hence as many
-    parameters; mean over seeds."""
+    """Several heads generalise better than one of their total width: a benefit of multiple heads in training.
+
+    Test accuracy with {SEVERAL_HEADS} heads minus that with {FEW_HEADS} of the same total width, hence as many
+    parameters; mean over seeds.
+    """
     return _gain(seen, SHARED, FEW_HEADS, SEVERAL_HEADS)
 
 
-@claim(
-    "Several heads learn the task sooner than one of their total width",
-    at=TABLE_1,
-    paper="what is the benefit; no value",
-    band=at_most(0.9),
-)
+@claim(TABLE_1, "what is the benefit; no value", at_most(0.9))
 def heads_sooner(seen: Seen) -> Measurement | None:
-    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads, divided by those with {FEW_HEADS} of the
-    same total width, on many sequences; the whole training if it is never reached."""
+    """Several heads learn the task sooner than one of their total width.
+
+    Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads, divided by those with {FEW_HEADS} of the same
+    total width, on many sequences; the whole training if it is never reached.
+    """
     return _sooner(seen, SHARED)
 
 
-@claim(
-    "More layers than the task needs generalise better: a benefit of multiple layers in training",
-    at=TABLE_1,
-    paper="what is the benefit; no value",
-    band=at_least(0.1),
-)
+@claim(TABLE_1, "what is the benefit; no value", at_least(0.1))
 def layers_generalise(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy with {SEVERAL_LAYERS} layers minus that with {FEW_LAYERS}, mean over seeds."""
+    """More layers than the task needs generalise better: a benefit of multiple layers in training.
+
+    Test accuracy with {SEVERAL_LAYERS} layers minus that with {FEW_LAYERS}, mean over seeds.
+    """
     return _gain(seen, LAYERS, FEW_LAYERS, SEVERAL_LAYERS)
 
 
-@claim(
-    "More layers than the task needs learn it sooner",
-    at=TABLE_1,
-    paper="what is the benefit; no value",
-    band=at_most(0.9),
-)
+@claim(TABLE_1, "what is the benefit; no value", at_most(0.9))
 def layers_sooner(seen: Seen) -> Measurement | None:
-    """Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers, divided by those with {FEW_LAYERS}, on
-    many sequences; the whole training if it is never reached."""
+    """More layers than the task needs learn it sooner.
+
+    Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers, divided by those with {FEW_LAYERS}, on many
+    sequences; the whole training if it is never reached.
+    """
     return _sooner(seen, LAYERS)
 
 
-@claim("The hidden space dimension affects learning", at=TABLE_1, paper="how does it affect it", band=at_least(AFFECTS))
+@claim(TABLE_1, "how does it affect it", at_least(AFFECTS))
 def width_matters(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy at the best width minus that at the worst, both chosen by the other seeds, mean over seeds."""
+    """The hidden space dimension affects learning.
+
+    Test accuracy at the best width minus that at the worst, both chosen by the other seeds, mean over seeds.
+    """
     return effect(torch.stack([one.test for one in seen.choices[WIDTH]]))
 
 
-@claim("Learning is sensitive to the learning rate", at=TABLE_1, paper="so sensitive; no value", band=at_least(0.5))
+@claim(TABLE_1, "so sensitive; no value", at_least(0.5))
 def rate_sensitive(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy at the best learning rate minus that at the worst, among the base's and those about three times
-    larger and smaller, chosen by the other seeds; mean over seeds."""
+    """Learning is sensitive to the learning rate.
+
+    Test accuracy at the best learning rate minus that at the worst, among the base's and those about three times larger
+    and smaller, chosen by the other seeds; mean over seeds.
+    """
     return effect(seen.near(RATE))
 
 
-@claim(
-    "Learning is more sensitive to the learning rate than to batch, weight decay or initial scale",
-    at=TABLE_1,
-    paper="so sensitive",
-    band=at_least(0.1),
-)
+@claim(TABLE_1, "so sensitive", at_least(0.1))
 def rate_most_sensitive(seen: Seen) -> Measurement:
-    """Test accuracy at the best learning rate minus that at the worst, minus the largest such difference for batch,
-    weight decay and initial scale, each changed by a factor of about three, too."""
+    """Learning is more sensitive to the learning rate than to batch, weight decay or initial scale.
+
+    Test accuracy at the best learning rate minus that at the worst, minus the largest such difference for batch, weight
+    decay and initial scale, each changed by a factor of about three, too.
+    """
     effects = {choice: effect(seen.near(choice)) for choice in (RATE, BATCH, DECAY, SCALE)}
     if not len(effects[RATE]):
         return Measurement(None)
@@ -194,29 +190,33 @@ def rate_most_sensitive(seen: Seen) -> Measurement:
     return over_shared(torch.stack(list(effects.values()), dim=1), difference, detail=detail)
 
 
-@claim("The batch size affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
+@claim(TABLE_1, NOT_ASKED, at_least(AFFECTS))
 def batch_matters(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy at the best batch minus that at the worst, among the base's and those about three times smaller and
-    larger, chosen by the other seeds; with equal steps, or epochs if the recipe counts them; mean over seeds."""
+    """The batch size affects learning.
+
+    Test accuracy at the best batch minus that at the worst, among the base's and those about three times smaller and
+    larger, chosen by the other seeds; with equal steps, or epochs if the recipe counts them; mean over seeds.
+    """
     return effect(seen.near(BATCH))
 
 
-@claim("The weight decay affects learning", at=TABLE_1, paper=NOT_ASKED, band=at_least(AFFECTS))
+@claim(TABLE_1, NOT_ASKED, at_least(AFFECTS))
 def decay_matters(seen: Seen) -> Float[Tensor, "seed"]:
-    """Test accuracy at the best weight decay minus that at the worst, among the base's and those about three times
-    smaller and larger, chosen by the other seeds; mean over seeds."""
+    """The weight decay affects learning.
+
+    Test accuracy at the best weight decay minus that at the worst, among the base's and those about three times smaller
+    and larger, chosen by the other seeds; mean over seeds.
+    """
     return effect(seen.near(DECAY))
 
 
-@claim(
-    "Smaller initial weights generalise better",
-    at="section 6.2",
-    paper="the smaller, the lower the complexity of what is fitted",
-    band=at_least(0.1),
-)
+@claim("section 6.2", "the smaller, the lower the complexity of what is fitted", at_least(0.1))
 def small_weights_generalise(seen: Seen) -> Measurement:
-    """Test accuracy at an initial scale minus that at one {TENFOLD:g} times as large, mean over seeds that fit their
-    training sequences at both (training accuracy at least {FITTED:g}); the lowest over all pairs of such scales."""
+    """Smaller initial weights generalise better.
+
+    Test accuracy at an initial scale minus that at one {TENFOLD:g} times as large, mean over seeds that fit their
+    training sequences at both (training accuracy at least {FITTED:g}); the lowest over all pairs of such scales.
+    """
     # Section 6.2 says it of the whole curve: "as the initialization of network weights becomes smaller, the neurons in
     # the same layer would tend to be more condensed", and "Condensation implies that neural networks tend to fit the
     # data with a function with complexity as small as possible".
@@ -232,11 +232,14 @@ def small_weights_generalise(seen: Seen) -> Measurement:
     return over_shared(gains[gains.isfinite().any(dim=1)], lambda rows: rows.nanmean(dim=0).nan_to_num(torch.inf).min())
 
 
-@claim("Loss spikes help sometimes, not always", at=TABLE_1, paper="sometimes but not always", band=within(0.1, 0.9))
+@claim(TABLE_1, "sometimes but not always", within(0.1, 0.9))
 def spikes_help(seen: Seen) -> Measurement:
-    """Share of loss spikes over which test accuracy rises by at least {HELPS:g} more than in an equally long time
-    before. In a spike the training loss rises to {PEAK} times the lowest of the {WINDOW} evaluations before, and comes
-    back. Judged if there are at least {FEWEST} spikes."""
+    """Loss spikes help sometimes, not always.
+
+    Share of loss spikes over which test accuracy rises by at least {HELPS:g} more than in an equally long time before.
+    In a spike the training loss rises to {PEAK} times the lowest of the {WINDOW} evaluations before, and comes back.
+    Judged if there are at least {FEWEST} spikes.
+    """
     helping = sum(spike.gain >= HELPS for spike in seen.spikes)
     detail = f"{helping} of {len(seen.spikes)} spikes"
     if len(seen.spikes) < FEWEST:
@@ -249,10 +252,13 @@ def spikes_help(seen: Seen) -> Measurement:
     return over_shared(counts, lambda rows: rows[:, 0].sum() / rows[:, 1].sum(), "seeds with spikes", detail)
 
 
-@claim("Layers are learned in an order", at=TABLE_1, paper="is there one; no value", band=at_least(0.9))
+@claim(TABLE_1, "is there one; no value", at_least(0.9))
 def layer_order(seen: Seen) -> Measurement:
-    """Share of seeds, among those that learned, with the more common order of layers: which comes first, the shift of
-    layer 0 or the broadcast of layer 1, by when it is halfway to its final attention."""
+    """Layers are learned in an order.
+
+    Share of seeds, among those that learned, with the more common order of layers: which comes first, the shift of
+    layer 0 or the broadcast of layer 1, by when it is halfway to its final attention.
+    """
     shift, broadcast = (seen.layers.halfway[name] for name in ("shift", "broadcast"))
     if not len(shift):
         return Measurement(None)

@@ -67,96 +67,100 @@ def first_pair(experiment: Experiment) -> Task:
     return own.replace(name="anchor/reading-comprehension-first-pair", rules=rules)
 
 
-@claim("Reading comprehension is learned and generalises", at=FIG_3, paper="about 1", band=within(0.95, 1.0))
+@claim(FIG_3, "about 1", within(0.95, 1.0))
 def learned(seen: Reading) -> Float[Tensor, "seed"]:
-    """Test accuracy at the end, mean over seeds."""
+    """Reading comprehension is learned and generalises.
+
+    Test accuracy at the end, mean over seeds.
+    """
     return seen.test
 
 
-@precondition("The training sequences are fitted", at=FIG_3, paper="about 1", band=within(0.99, 1.0))
+@precondition(FIG_3, "about 1", within(0.99, 1.0))
 def fits(seen: Reading) -> Float[Tensor, "seed"]:
-    """Training accuracy at the end, mean over seeds."""
+    """The training sequences are fitted.
+
+    Training accuracy at the end, mean over seeds.
+    """
     return seen.train
 
 
-@claim(
-    "Layer 0 shifts by one position",
-    at=FIG_13A,
-    paper="every position attends to the one before",
-    band=within(1.0, 1.0),
-)
+@claim(FIG_13A, "every position attends to the one before", within(1.0, 1.0))
 def shift_by_one(seen: Reading) -> Bool[Tensor, "seed"]:
-    """Share of seeds that learned in which the strongest shift of the shifting head is by exactly 1; it is the head of
-    layer 0 with the most attention from the asked item to its anchor."""
+    """Layer 0 shifts by one position.
+
+    Share of seeds that learned in which the strongest shift of the shifting head is by exactly 1; it is the head of
+    layer 0 with the most attention from the asked item to its anchor.
+    """
     return _of(seen.heads.shifts, seen.heads.shifting)[seen.learned] == 1
 
 
-@claim(
-    "The shift of layer 0 brings the anchor to the item that is asked for",
-    at=FIG_13A,
-    paper="close to 1",
-    band=within(0.7, 1.0),
-)
+@claim(FIG_13A, "close to 1", within(0.7, 1.0))
 def shift_mass(seen: Reading) -> Float[Tensor, "seed"]:
-    """Attention from the asked item to its anchor, shifting head of layer 0, mean over test sequences and seeds that
-    learned."""
+    """The shift of layer 0 brings the anchor to the item that is asked for.
+
+    Attention from the asked item to its anchor, shifting head of layer 0, mean over test sequences and seeds that
+    learned.
+    """
     return seen.heads.to_anchor.amax(dim=-1)[seen.learned]
 
 
-@claim(
-    "A later layer broadcasts the item beside the question's anchor",
-    at=f"section 4.2 and {FIG_13B}",
-    paper="the content near the anchor; the key's position",
-    band=within(1.0, 1.0),
-)
+@claim(f"section 4.2 and {FIG_13B}", "the content near the anchor; the key's position", within(1.0, 1.0))
 def reads_answer(seen: Reading) -> Bool[Tensor, "seed"]:
-    """Share of seeds that learned in which the reading head attends most to the position after the question's anchor in
-    the text; it is the head of a later layer with the most attention from the question to the asked item."""
+    """A later layer broadcasts the item beside the question's anchor.
+
+    Share of seeds that learned in which the reading head attends most to the position after the question's anchor in
+    the text; it is the head of a later layer with the most attention from the question to the asked item.
+    """
     return _of(_reading_layer(seen, seen.heads.sources), seen.heads.reading[1])[seen.learned] == 1
 
 
-@claim(
-    "Nearly all of the broadcasting head's attention goes to the item that is asked for",
-    at=FIG_13B,
-    paper="close to 1",
-    band=within(0.9, 1.0),
-)
+@claim(FIG_13B, "close to 1", within(0.9, 1.0))
 def reading_mass(seen: Reading) -> Float[Tensor, "seed"]:
-    """Attention from the question to the asked item, reading head, mean over test sequences and seeds that learned."""
+    """Nearly all of the broadcasting head's attention goes to the item that is asked for.
+
+    Attention from the question to the asked item, reading head, mean over test sequences and seeds that learned.
+    """
     return seen.heads.to_item.flatten(1).amax(dim=-1)[seen.learned]
 
 
-@claim(
-    "All heads of the layer that broadcasts read the item beside the question's anchor",
-    at="section 6.2 and Fig 19, on the identity task",
-    paper="they all perform the broadcast operation",
-    band=within(0.8, 1.0),
-)
+@claim("section 6.2 and Fig 19, on the identity task", "they all perform the broadcast operation", within(0.8, 1.0))
 def all_read(seen: Reading) -> Measurement:
-    """Share of heads in the reading head's layer in which the question attends most to the position after its anchor in
-    the text, over seeds that learned."""
+    """All heads of the layer that broadcasts read the item beside the question's anchor.
+
+    Share of heads in the reading head's layer in which the question attends most to the position after its anchor in
+    the text, over seeds that learned.
+    """
     each = _reading_layer(seen, seen.heads.sources)[seen.learned]
     return over((each == 1).float().mean(dim=1), "seeds that learned")
 
 
-@claim("The shift is critical", at=CRITICAL, paper="critical", band=at_least(0.5))
+@claim(CRITICAL, "critical", at_least(0.5))
 def shift_critical(seen: Reading) -> Float[Tensor, "seed"]:
-    """Test accuracy lost if the asked item cannot attend to its anchor in any head, minus that lost if another item
-    cannot attend to its own; mean over seeds that learned."""
+    """The shift is critical.
+
+    Test accuracy lost if the asked item cannot attend to its anchor in any head, minus that lost if another item cannot
+    attend to its own; mean over seeds that learned.
+    """
     return (seen.answers.lost(FUSED) - seen.answers.lost(OTHER_FUSED))[seen.learned]
 
 
-@claim("The broadcast is critical", at=CRITICAL, paper="critical", band=at_least(0.5))
+@claim(CRITICAL, "critical", at_least(0.5))
 def broadcast_critical(seen: Reading) -> Float[Tensor, "seed"]:
-    """Test accuracy lost if the question cannot attend to the asked item in any head, minus that lost if it cannot
-    attend to another item; mean over seeds that learned."""
+    """The broadcast is critical.
+
+    Test accuracy lost if the question cannot attend to the asked item in any head, minus that lost if it cannot attend
+    to another item; mean over seeds that learned.
+    """
     return (seen.answers.lost(READ) - seen.answers.lost(OTHER_READ))[seen.learned]
 
 
-@claim("The head that shifts is critical, others beside it are not", at=CRITICAL, paper="critical", band=at_least(0.5))
+@claim(CRITICAL, "critical", at_least(0.5))
 def shifting_head(seen: Reading) -> Float[Tensor, "seed"] | None:
-    """Test accuracy without one other head of layer 0, mean over these heads, minus that without the shifting head;
-    heads are replaced by their mean over test sequences; mean over seeds that learned, for models with several heads.
+    """The head that shifts is critical, others beside it are not.
+
+    Test accuracy without one other head of layer 0, mean over these heads, minus that without the shifting head; heads
+    are replaced by their mean over test sequences; mean over seeds that learned, for models with several heads.
     """
     accuracy, best = seen.answers.without_head[:, 0, :, 0], seen.heads.shifting
     if accuracy.shape[1] < 2:

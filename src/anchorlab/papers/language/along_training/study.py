@@ -69,47 +69,39 @@ PAPER_STEP = 14_000
 """The step at which the paper compares the model with and without truncation."""
 
 
-@claim(
-    '"the" becomes one of the top predictions after a preposition alone',
-    at="truncated weights, appendix B.1, Fig 13 left",
-    paper="around 10 steps",
-    band=within(2, 64),
-)
+@claim("truncated weights, appendix B.1, Fig 13 left", "around 10 steps", within(2, 64))
 def the_after_prepositions(seen: Seen) -> Measurement:
-    """First measured step at which the mean rank of "the" after 30 prepositions is at most {TOP}."""
+    """ "the" becomes one of the top predictions after a preposition alone.
+
+    First measured step at which the mean rank of "the" after 30 prepositions is at most {TOP}.
+    """
     return _step(seen.first(lambda now: now["rank after prepositions"] <= TOP))
 
 
-@claim(
-    '"the" becomes one of the top predictions after a sentence that ends in a preposition',
-    at="truncated weights, appendix B.1, Fig 13 right",
-    paper="around 10 steps",
-    band=within(2, 64),
-)
+@claim("truncated weights, appendix B.1, Fig 13 right", "around 10 steps", within(2, 64))
 def the_after_sentences(seen: Seen) -> Measurement:
-    """First measured step at which the mean rank of "the" after 40 sentences is at most {TOP}."""
+    """ "the" becomes one of the top predictions after a sentence that ends in a preposition.
+
+    First measured step at which the mean rank of "the" after 40 sentences is at most {TOP}.
+    """
     return _step(seen.first(lambda now: now["rank after sentences"] <= TOP))
 
 
-@claim(
-    'In sentences about indirect objects "the" is learned much earlier than the object',
-    at="truncated weights, section 3 and Fig 2 left",
-    paper="about 10 steps against over 500",
-    band=at_least(10),
-)
+@claim("truncated weights, section 3 and Fig 2 left", "about 10 steps against over 500", at_least(10))
 def the_before_objects(seen: Seen) -> Measurement:
-    """Step at which the probability of the object reaches half its maximum over training, divided by that for "the"."""
+    """In sentences about indirect objects "the" is learned much earlier than the object.
+
+    Step at which the probability of the object reaches half its maximum over training, divided by that for "the".
+    """
     return _later(seen.learned("objects: the"), seen.learned("objects: right"))
 
 
-@claim(
-    "Between 10 and 1000 steps the model gives object and subject almost the same output",
-    at="truncated weights, section 3 (phase ii)",
-    paper="almost the same",
-    band=at_most(0.05),
-)
+@claim("truncated weights, section 3 (phase ii)", "almost the same", at_most(0.05))
 def object_as_subject(seen: Seen) -> Measurement:
-    """Largest difference between the mean probabilities of object and subject, at the measured steps 10 to 1000."""
+    """Between 10 and 1000 steps the model gives object and subject almost the same output.
+
+    Largest difference between the mean probabilities of object and subject, at the measured steps 10 to 1000.
+    """
     rows = [seen.numbers.get(name, ()) for name in ("objects: right", "objects: subject")]
     pairs = zip(seen.steps, *rows, strict=True)
     apart = {step: abs(right - subject) for step, right, subject in pairs if 10 <= step <= 1000}
@@ -119,61 +111,59 @@ def object_as_subject(seen: Seen) -> Measurement:
     return Measurement(apart[worst], detail=f"at step {worst}")
 
 
-@claim(
-    'The model then prefers the object to the subject and to "the"',
-    at="truncated weights, section 3 (phase iii)",
-    paper="after 2000 steps",
-    band=within(1000, 8000),
-)
+@claim("truncated weights, section 3 (phase iii)", "after 2000 steps", within(1000, 8000))
 def object_preferred(seen: Seen) -> Measurement:
-    """First measured step at which the mean probability of the object exceeds that of the subject and of "the"."""
+    """The model then prefers the object to the subject and to "the".
+
+    First measured step at which the mean probability of the object exceeds that of the subject and of "the".
+    """
     right, others = "objects: right", ("objects: subject", "objects: the")
     return _step(seen.first(lambda now: all(now[right] > now[other] for other in others)))
 
 
-@claim(
-    'Truncation raises the object over "the"',
-    at="truncated weights, Fig 2 left",
-    paper="from 2.3 to 12.3 times as likely at step 14 000, 5.3 times",
-    band=at_least(2),
-)
+@claim("truncated weights, Fig 2 left", "from 2.3 to 12.3 times as likely at step 14 000, 5.3 times", at_least(2))
 def objects_ratio(seen: Seen) -> Measurement:
-    """Mean probability of the object over that of "the" at step {PAPER_STEP}: ratio with the truncation divided by that
-    without."""
+    """Truncation raises the object over "the".
+
+    Mean probability of the object over that of "the" at step {PAPER_STEP}: ratio with the truncation divided by that
+    without.
+    """
     return _raised(seen, "objects")
 
 
 @claim(
-    'Asked for a fact, the model learns "the" before the right word',
-    at="truncated weights, section 3 and Fig 2 right",
-    paper="early learning of the generic answer, the factual one later",
-    band=at_least(2),
+    "truncated weights, section 3 and Fig 2 right",
+    "early learning of the generic answer, the factual one later",
+    at_least(2),
 )
 def the_before_facts(seen: Seen) -> Measurement:
-    """Step at which the probability of the right country reaches half its maximum, divided by that for "the"."""
+    """Asked for a fact, the model learns "the" before the right word.
+
+    Step at which the probability of the right country reaches half its maximum, divided by that for "the".
+    """
     return _later(seen.learned("facts: the"), seen.learned("facts: right"))
 
 
-@claim(
-    'Truncation raises the right word over "the"',
-    at="truncated weights, Fig 2 right",
-    paper="from 0.16 to 11.3 times as likely at step 14 000, 70 times",
-    band=at_least(2),
-)
+@claim("truncated weights, Fig 2 right", "from 0.16 to 11.3 times as likely at step 14 000, 70 times", at_least(2))
 def facts_ratio(seen: Seen) -> Measurement:
-    """Mean probability of the right country over that of "the" at step {PAPER_STEP}: ratio with the truncation divided
-    by that without."""
+    """Truncation raises the right word over "the".
+
+    Mean probability of the right country over that of "the" at step {PAPER_STEP}: ratio with the truncation divided by
+    that without.
+    """
     return _raised(seen, "facts")
 
 
 @claim(
-    "A head that attends to the previous token emerges before the first induction head",
-    at="stacked attention heads, 8.2 and 9",
-    paper="heads emerge one by one, the one that connects a token with the one before first",
-    band=at_least(1),
+    "stacked attention heads, 8.2 and 9",
+    "heads emerge one by one, the one that connects a token with the one before first",
+    at_least(1),
 )
 def previous_token_first(seen: Seen) -> Measurement:
-    """First step with an induction head, divided by that with a head that shifts by one, on repeated random tokens."""
+    """A head that attends to the previous token emerges before the first induction head.
+
+    First step with an induction head, divided by that with a head that shifts by one, on repeated random tokens.
+    """
     return _later(
         seen.first(lambda now: now["heads that shift by one"] > 0), seen.first(lambda now: now["heads that induce"] > 0)
     )

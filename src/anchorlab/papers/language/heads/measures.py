@@ -91,56 +91,58 @@ def _share_above(rows: Float[Tensor, "text draw"]) -> float:
 PAPER, INDUCTION = "anchor functions, 5.5, Fig 17 and 28", "anchor functions, 5.6"
 
 
-@claim("Heads that shift are common", at=PAPER, paper="rather common", band=at_least(0.05))
+@claim(PAPER, "rather common", at_least(0.05))
 def shift_heads(seen: Seen) -> Measurement:
-    """Share of heads that, on English, give over half of their attention to the token at a distance of 1 to 8."""
+    """Heads that shift are common.
+
+    Share of heads that, on English, give over half of their attention to the token at a distance of 1 to 8.
+    """
     return _share(seen.english, "shift")
 
 
-@claim("Heads that broadcast are common", at=PAPER, paper="rather common", band=at_least(0.05))
+@claim(PAPER, "rather common", at_least(0.05))
 def broadcast_heads(seen: Seen) -> Measurement:
-    """Share of heads that, on English, give one position over half of the attention left by the first token."""
+    """Heads that broadcast are common.
+
+    Share of heads that, on English, give one position over half of the attention left by the first token.
+    """
     return _share(seen.english, "broadcast", besides="first token")
 
 
-@claim("Shallow layers favour shift", at=PAPER, paper="mostly shift in the first few layers", band=at_most(-0.2))
+@claim(PAPER, "mostly shift in the first few layers", at_most(-0.2))
 def shift_shallow(seen: Seen) -> Measurement:
-    """Rank correlation, over heads, of the layer with the shift score on English."""
+    """Shallow layers favour shift.
+
+    Rank correlation, over heads, of the layer with the shift score on English.
+    """
     return _rank_correlation(seen.english, "shift")
 
 
-@claim(
-    "Deep layers favour broadcast from another token than the first",
-    at=PAPER,
-    paper="mostly broadcast in the later layers",
-    band=at_least(0.2),
-)
+@claim(PAPER, "mostly broadcast in the later layers", at_least(0.2))
 def broadcast_deep(seen: Seen) -> Measurement:
-    """Rank correlation, over heads, of layer and broadcast score on English, excluding the first token as source."""
+    """Deep layers favour broadcast from another token than the first.
+
+    Rank correlation, over heads, of layer and broadcast score on English, excluding the first token as source.
+    """
     return _rank_correlation(seen.english, "broadcast")
 
 
-@claim(
-    "Deep layers favour broadcast if the first token counts as its source",
-    at=PAPER,
-    paper="mostly broadcast in the later layers",
-    band=at_least(0.2),
-)
+@claim(PAPER, "mostly broadcast in the later layers", at_least(0.2))
 def any_source_deep(seen: Seen) -> Measurement:
-    """Rank correlation, over heads, of the layer with the broadcast score on English, from any token."""
+    """Deep layers favour broadcast if the first token counts as its source.
+
+    Rank correlation, over heads, of the layer with the broadcast score on English, from any token.
+    """
     return _rank_correlation(seen.english, "any source")
 
 
-@claim(
-    "Broadcast by heads of deep layers is mostly from the first token",
-    at="our own question",
-    paper="no value: the first token is not told apart",
-    band=at_least(0.5),
-    own=True,
-)
+@claim("our own question", "no value: the first token is not told apart", at_least(0.5), own=True)
 def deep_source_is_first(seen: Seen) -> Measurement:
-    """Share of pieces of English in which a head's source is the first token, over heads in the last third of the
-    layers that broadcast from any token."""
+    """Broadcast by heads of deep layers is mostly from the first token.
+
+    Share of pieces of English in which a head's source is the first token, over heads in the last third of the layers
+    that broadcast from any token.
+    """
     english = seen.english
     first = len(english.distance) - third(len(english.distance))
     deep = english.fires("any source")[first:]
@@ -155,9 +157,12 @@ def deep_source_is_first(seen: Seen) -> Measurement:
     return over(english.from_first[:, first:][:, deep].float().mean(dim=1), of=PIECES, detail=detail)
 
 
-@claim("Attention patterns of deep layers are highly similar", at=PAPER, paper="highly similar", band=at_least(0.1))
+@claim(PAPER, "highly similar", at_least(0.1))
 def similar_deep(seen: Seen) -> Measurement:
-    """Cosine between the patterns of two heads of a layer on English, last third of the layers minus first third."""
+    """Attention patterns of deep layers are highly similar.
+
+    Cosine between the patterns of two heads of a layer on English, last third of the layers minus first third.
+    """
     part, cosines = third(len(seen.english.distance)), seen.english.similarity
     first, last = cosines[:, :part].mean(dim=1), cosines[:, -part:].mean(dim=1)
     detail = f"{float(first.mean()):.3g} in the first third, {float(last.mean()):.3g} in the last"
@@ -166,15 +171,13 @@ def similar_deep(seen: Seen) -> Measurement:
 
 # "performance remains almost unaffected upon the removal of several consecutive layers that are near the final output"
 # does not say which layers: the group that costs least is theirs if any is
-@claim(
-    "Several consecutive layers near the output can be removed",
-    at="anchor functions, 5.5",
-    paper="performance remains almost unaffected",
-    band=at_most(0.1),
-)
+@claim("anchor functions, 5.5", "performance remains almost unaffected", at_most(0.1))
 def deep_removable(seen: Seen) -> Measurement:
-    """Increase of the loss on English, in nats per token, without a group of consecutive layers; smallest over all
-    groups in the last third that keep the last layer."""
+    """Several consecutive layers near the output can be removed.
+
+    Increase of the loss on English, in nats per token, without a group of consecutive layers; smallest over all groups
+    in the last third that keep the last layer.
+    """
     layers = len(seen.english.distance)
     deep = [layer for layer in seen.losses_without if layer >= layers - third(layers)]
     if not deep:
@@ -189,36 +192,35 @@ def deep_removable(seen: Seen) -> Measurement:
     return over(costs[:, cheapest], of=PIECES, detail=detail)
 
 
-@claim(
-    "What the model predicts rests on the heads that shift",
-    at="anchor functions, 5.5",
-    paper="important",
-    band=at_least(0.95),
-)
+@claim("anchor functions, 5.5", "important", at_least(0.95))
 def shift_matters(seen: Seen) -> Measurement:
-    """Share of random draws of as many other heads whose removal raises the loss on English less than removing the
-    heads that shift."""
+    """What the model predicts rests on the heads that shift.
+
+    Share of random draws of as many other heads whose removal raises the loss on English less than removing the heads
+    that shift.
+    """
     return _exceeded(seen, "text_loss", 1, PIECES)
 
 
-@claim("Some heads are induction heads", at=INDUCTION, paper="induction head", band=at_least(0.5))
+@claim(INDUCTION, "induction head", at_least(0.5))
 def induction_heads(seen: Seen) -> Measurement:
-    """Largest induction score of a head on repeated random tokens."""
+    """Some heads are induction heads.
+
+    Largest induction score of a head on repeated random tokens.
+    """
     layer, head = seen.repeated.strongest("induction")
     count, total = len(seen.repeated.heads("induction")), seen.repeated.distance.numel()
     detail = f"head {layer}.{head}; {count} of {total} heads over half"
     return over(seen.repeated.by_text["induction"][:, layer, head], of=SEQUENCES, detail=detail)
 
 
-@claim(
-    "A head that attends to the previous token comes before the first induction head, farther than by chance",
-    at="stacked attention heads, 8.2",
-    paper="the first relevant head connects a token with the one before",
-    band=at_least(1),
-)
+@claim("stacked attention heads, 8.2", "the first relevant head connects a token with the one before", at_least(1))
 def previous_token_first(seen: Seen) -> Measurement:
-    """Layers from the first head that shifts by one to the first induction head, on repeated random tokens, minus the
-    distance that {BEATEN:g} of random placements of as many heads do not exceed."""
+    """A head that attends to the previous token comes before the first induction head, farther than by chance.
+
+    Layers from the first head that shifts by one to the first induction head, on repeated random tokens, minus the
+    distance that {BEATEN:g} of random placements of as many heads do not exceed.
+    """
     repeated = seen.repeated
     by_one = torch.where(repeated.distance == 1, repeated.by_text["shift"], 0)
     rows = torch.stack([by_one, repeated.by_text["induction"]], dim=1)
@@ -243,27 +245,23 @@ def previous_token_first(seen: Seen) -> Measurement:
     return over_shared(rows, beyond, of=SEQUENCES, detail=detail)
 
 
-@claim(
-    "Induction heads rest on the heads that shift",
-    at="stacked attention heads, 8.2",
-    paper="the first head enables the subsequent ones",
-    band=at_least(0.95),
-)
+@claim("stacked attention heads, 8.2", "the first head enables the subsequent ones", at_least(0.95))
 def shift_feeds_induction(seen: Seen) -> Measurement:
-    """Share of random draws of as many other heads whose removal lowers the induction heads' mean score less than
-    removing the heads that shift."""
+    """Induction heads rest on the heads that shift.
+
+    Share of random draws of as many other heads whose removal lowers the induction heads' mean score less than removing
+    the heads that shift.
+    """
     return _exceeded(seen, "induction", -1, SEQUENCES)
 
 
-@claim(
-    "Repetition is predicted by way of the heads that shift",
-    at="stacked attention heads, 8.2",
-    paper="the first head enables the subsequent ones",
-    band=at_least(0.95),
-)
+@claim("stacked attention heads, 8.2", "the first head enables the subsequent ones", at_least(0.95))
 def shift_matters_for_repetition(seen: Seen) -> Measurement:
-    """Share of random draws of as many other heads whose removal lowers the probability of repeated random tokens less
-    than removing the heads that shift."""
+    """Repetition is predicted by way of the heads that shift.
+
+    Share of random draws of as many other heads whose removal lowers the probability of repeated random tokens less
+    than removing the heads that shift.
+    """
     return _exceeded(seen, "repeated", -1, SEQUENCES)
 
 

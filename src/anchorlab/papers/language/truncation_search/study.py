@@ -44,15 +44,13 @@ from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import Analysis, Profile, Study
 
 
-@claim(
-    "The best truncation is of a feed-forward matrix in a deep layer",
-    at="truncated weights, section 2.2 and appendix B.2",
-    paper="the last of 16 layers for facts",
-    band=at_least(0.5),
-)
+@claim("truncated weights, section 2.2 and appendix B.2", "the last of 16 layers for facts", at_least(0.5))
 def deep_feed_forward(seen: Seen) -> Measurement:
-    """Depth of the best truncation, as the share of layers up to and including its own; 0 if it is not in a
-    feed-forward layer; chosen on the first half of the facts."""
+    """The best truncation is of a feed-forward matrix in a deep layer.
+
+    Depth of the best truncation, as the share of layers up to and including its own; 0 if it is not in a feed-forward
+    layer; chosen on the first half of the facts.
+    """
     if seen.search is None:
         return Measurement(None)
     layers = max(map(layer_of, seen.search.weights)) + 1
@@ -60,14 +58,12 @@ def deep_feed_forward(seen: Seen) -> Measurement:
     return Measurement((layer_of(seen.best.weight) + 1) / layers if within else 0.0, detail=in_words(seen.best))
 
 
-@claim(
-    "The best truncation keeps a low rank",
-    at="truncated weights, section 2.2",
-    paper="rho smaller than 0.2 for many datasets",
-    band=at_most(0.199),  # 0.2 itself is one of the fractions tried
-)
+@claim("truncated weights, section 2.2", "rho smaller than 0.2 for many datasets", at_most(0.199))
 def low_rank(seen: Seen) -> Measurement:
-    """Fraction of the rank that the best truncation keeps, chosen on the first half of the facts."""
+    """The best truncation keeps a low rank.
+
+    Fraction of the rank that the best truncation keeps, chosen on the first half of the facts.
+    """
     if seen.search is None:
         return Measurement(None)
     row = seen.search.loss[seen.search.weights.index(seen.best.weight)]
@@ -75,15 +71,13 @@ def low_rank(seen: Seen) -> Measurement:
     return Measurement(seen.best.fraction, detail="loss " + ", ".join(f"{loss:.2f} at {rho:g}" for rho, loss in tried))
 
 
-@claim(
-    "Truncation of a feed-forward matrix helps more than of an attention matrix",
-    at="truncated weights, section 2.2",
-    paper="best practice",
-    band=at_least(0.1),
-)
+@claim("truncated weights, section 2.2", "best practice", at_least(0.1))
 def feed_forward_over_attention(seen: Seen) -> Measurement:
-    """Mean log-probability of the right word under the best truncation of a feed-forward matrix, minus that under the
-    best of an attention matrix, second half."""
+    """Truncation of a feed-forward matrix helps more than of an attention matrix.
+
+    Mean log-probability of the right word under the best truncation of a feed-forward matrix, minus that under the best
+    of an attention matrix, second half.
+    """
     if not seen.others:
         return Measurement(None)
     found = [seen.others[name] for name in (FEED_FORWARD_BEST, ATTENTION_BEST)]
@@ -92,40 +86,34 @@ def feed_forward_over_attention(seen: Seen) -> Measurement:
     return over_shared(by_unit(found[0].units, gains[0] - gains[1]), first_mean, SUBJECTS, ", ".join(means))
 
 
-@claim(
-    'The truncation takes probability from "the"',
-    at="truncated weights, Table 1",
-    paper="from 0.499 to 0.027, to 0.05 of it",
-    band=at_most(0.5),
-)
+@claim("truncated weights, Table 1", "from 0.499 to 0.027, to 0.05 of it", at_most(0.5))
 def the_falls(seen: Seen) -> Measurement:
-    """Ratio of the mean probability of "the" with the best truncation to that without, second half."""
+    """The truncation takes probability from "the".
+
+    Ratio of the mean probability of "the" with the best truncation to that without, second half.
+    """
     return the_with_and_without(seen.laser)
 
 
-@claim(
-    "What the truncation removes matters: other changes of that size do less",
-    at="truncated weights, section 2.2 (first control)",
-    paper="selectively removing components",
-    band=at_least(0.95),
-)
+@claim("truncated weights, section 2.2 (first control)", "selectively removing components", at_least(0.95))
 def beats_random_changes(seen: Seen) -> Measurement:
-    """Share of random changes of the same matrix, with an equal effect on its output, that raise the mean
-    log-probability of the right word less than the truncation does; 0 if that does not raise it; second half."""
+    """What the truncation removes matters: other changes of that size do less.
+
+    Share of random changes of the same matrix, with an equal effect on its output, that raise the mean log-probability
+    of the right word less than the truncation does; 0 if that does not raise it; second half.
+    """
     gains, own = seen.controls.random_gains, seen.controls.gain
     detail = f"truncation {own:+.2f}, random {spread(gains, 'draws')}"
     return over((gains < own) & (own > 0), of="draws", detail=detail)
 
 
-@claim(
-    "The right word gains more than other words of its kind",
-    at="truncated weights, section 2.2 (second control)",
-    paper="inferring the answer",
-    band=at_least(0.1),
-)
+@claim("truncated weights, section 2.2 (second control)", "inferring the answer", at_least(0.1))
 def right_over_others(seen: Seen) -> Measurement:
-    """Mean log-probability of the right word minus that of all others of its kind together: with the best truncation
-    minus without; second half."""
+    """The right word gains more than other words of its kind.
+
+    Mean log-probability of the right word minus that of all others of its kind together: with the best truncation minus
+    without; second half.
+    """
     controls = seen.controls
     before, after = (among_its_kind(one) for one in (controls.full, controls.cut))
     detail = (
@@ -138,14 +126,12 @@ def right_over_others(seen: Seen) -> Measurement:
     return over_shared(by_unit(units, right - others), first_mean, SUBJECTS, detail)
 
 
-@claim(
-    "The truncated model predicts ordinary text as well as before",
-    at="truncated weights, section 2.2 (third control)",
-    paper="components are removed selectively",
-    band=at_most(1.05),
-)
+@claim("truncated weights, section 2.2 (third control)", "components are removed selectively", at_most(1.05))
 def text_is_spared(seen: Seen) -> Measurement:
-    """Perplexity on a page of English with the best truncation divided by that without; a piece of text is a unit."""
+    """The truncated model predicts ordinary text as well as before.
+
+    Perplexity on a page of English with the best truncation divided by that without; a piece of text is a unit.
+    """
     losses = [one.double().mean(dim=-1) for one in (seen.controls.full_losses, seen.controls.cut_losses)]
     before, after = seen.controls.perplexities
 

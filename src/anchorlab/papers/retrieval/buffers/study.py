@@ -70,184 +70,153 @@ def see(runs: Sequence[TrainedRun]) -> Read:
     )
 
 
-@precondition("Most models answer the training sequences", at="section 3", paper="accuracy 1", band=at_least(0.5))
+@precondition("section 3", "accuracy 1", at_least(0.5))
 def learned(seen: Read) -> Bool[Tensor, "seed"]:
-    """Share of models {ANSWERED}."""
+    """Most models answer the training sequences.
+
+    Share of models {ANSWERED}.
+    """
     return seen.solved
 
 
-@claim(
-    "Two steps are followed through pairs of symbols that training never had",
-    at="section 3",
-    paper="test accuracy about 1",
-    band=at_least(0.9),
-)
+@claim("section 3", "test accuracy about 1", at_least(0.9))
 def generalises(seen: Read) -> Float[Tensor, "seed"]:
-    """Accuracy on test sequences at the end, of all models."""
+    """Two steps are followed through pairs of symbols that training never had.
+
+    Accuracy on test sequences at the end, of all models.
+    """
     return seen.tested
 
 
-@claim(
-    "Each step of the chain enters the query's stream in a layer of its own",
-    at="section 4",
-    paper="x_1 in layer 1, x_2 in layer 2, counted from 0",
-    band=at_least(0.5),
-)
+@claim("section 4", "x_1 in layer 1, x_2 in layer 2, counted from 0", at_least(0.5))
 def one_layer_each(seen: Read) -> Float[Tensor, "seed"]:
-    """Rise of the accuracy of a linear probe in a layer: of x_1 in layer 1 or of x_2 in layer 2, the smaller one,
-    {JUDGED}."""
+    """Each step of the chain enters the query's stream in a layer of its own.
+
+    Rise of the accuracy of a linear probe in a layer: of x_1 in layer 1 or of x_2 in layer 2, the smaller one,
+    {JUDGED}.
+    """
     rise = seen.buffers.decoded[seen.solved].diff(dim=1)
     return torch.minimum(rise[:, 1, 1], rise[:, 2, 2])
 
 
-@claim(
-    "The second head finds the pair that begins with the query's symbol: its W_QK matches the buffer of head 0",
-    at="section 4",
-    paper="a matching score near 1",
-    band=at_least(0.5),
-)
+@claim("section 4", "a matching score near 1", at_least(0.5))
 def matches_start(seen: Read) -> Float[Tensor, "seed"]:
-    """Mean over symbols of the softmax over keys of E W_QK1 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}."""
+    """The second head finds the pair that begins with the query's symbol: its W_QK matches the buffer of head 0.
+
+    Mean over symbols of the softmax over keys of E W_QK1 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}.
+    """
     return seen.buffers.matched[seen.solved, 0]
 
 
-@claim(
-    "The third head finds the pair that begins with the result of the first step: its W_QK matches two buffers",
-    at="section 4",
-    paper="a matching score near 1",
-    band=at_least(0.5),
-)
+@claim("section 4", "a matching score near 1", at_least(0.5))
 def matches_middle(seen: Read) -> Float[Tensor, "seed"]:
-    """Mean over symbols of the softmax over keys of E W_VO1 W_QK2 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}."""
+    """The third head finds the pair that begins with the result of the first step: its W_QK matches two buffers.
+
+    Mean over symbols of the softmax over keys of E W_VO1 W_QK2 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}.
+    """
     return seen.buffers.matched[seen.solved, 1]
 
 
-@claim(
-    "No buffer is overwritten: after the last layer the first step's result is still readable",
-    at="our question: a staircase or a sliding window",
-    paper="implied by separate buffers",
-    band=at_least(0.9),
-    own=True,
-)
+@claim("our question: a staircase or a sliding window", "implied by separate buffers", at_least(0.9), own=True)
 def not_overwritten(seen: Read) -> Float[Tensor, "seed"]:
-    """Accuracy of a linear probe of x_1 in the query's stream after the last layer, {JUDGED}."""
+    """No buffer is overwritten: after the last layer the first step's result is still readable.
+
+    Accuracy of a linear probe of x_1 in the query's stream after the last layer, {JUDGED}.
+    """
     return seen.buffers.decoded[seen.solved, -1, 1]
 
 
-@claim(
-    "The third head reads the buffer of head 1: exchanging it between two queries exchanges their answers",
-    at="our question: is the buffer enough?",
-    paper="implied by reading one buffer",
-    band=at_least(0.9),
-    own=True,
-)
+@claim("our question: is the buffer enough?", "implied by reading one buffer", at_least(0.9), own=True)
 def buffer_moves_answer(seen: Read) -> Float[Tensor, "seed"]:
-    """Share of sequences whose answer is the other query's, once the subspace that head 1 writes to is exchanged after
-    layer 1, {JUDGED}."""
+    """The third head reads the buffer of head 1: exchanging it between two queries exchanges their answers.
+
+    Share of sequences whose answer is the other query's, once the subspace that head 1 writes to is exchanged after
+    layer 1, {JUDGED}.
+    """
     return seen.buffers.moved[seen.solved, 1]
 
 
-@claim(
-    "The third head reads nothing else: exchanging all but the buffer of head 1 leaves the answers",
-    at="our question: is only the buffer read?",
-    paper="implied by reading one buffer",
-    band=at_least(0.9),
-    own=True,
-)
+@claim("our question: is only the buffer read?", "implied by reading one buffer", at_least(0.9), own=True)
 def rest_moves_nothing(seen: Read) -> Float[Tensor, "seed"]:
-    """Share of right answers once everything outside the subspace that head 1 writes to is exchanged after layer 1,
-    {JUDGED}."""
+    """The third head reads nothing else: exchanging all but the buffer of head 1 leaves the answers.
+
+    Share of right answers once everything outside the subspace that head 1 writes to is exchanged after layer 1,
+    {JUDGED}.
+    """
     return seen.buffers.kept[seen.solved]
 
 
-@claim(
-    "Training sets apart what successive heads write, more than chance would",
-    at="our question: how separate are the buffers?",
-    paper="implied by separate buffers",
-    band=at_most(0.5),
-    own=True,
-)
+@claim("our question: how separate are the buffers?", "implied by separate buffers", at_most(0.5), own=True)
 def apart(seen: Read) -> Float[Tensor, "seed"]:
-    """Mean squared cosine of the principal angles between the subspaces that heads 0 and 1, and 1 and 2 write to, over
-    that of random subspaces of the same dimensions, mean over both, {JUDGED}."""
+    """Training sets apart what successive heads write, more than chance would.
+
+    Mean squared cosine of the principal angles between the subspaces that heads 0 and 1, and 1 and 2 write to, over
+    that of random subspaces of the same dimensions, mean over both, {JUDGED}.
+    """
     return seen.buffers.against_random[seen.solved, :2].mean(dim=1)
 
 
 @precondition(
-    "The models of retrieval/circuits solve the problem",
-    at="our question: do they have buffers, too?",
-    paper="loss below 0.01 in retrieval/circuits",
-    band=at_most(one_head.SOLVED),
+    "our question: do they have buffers, too?",
+    "loss below 0.01 in retrieval/circuits",
+    at_most(one_head.SOLVED),
     of=CHAINS,
 )
 def chains_solved(seen: Read) -> Float[Tensor, "seed"]:
-    """Loss of the models of retrieval/circuits on fresh sequences at the end."""
+    """The models of retrieval/circuits solve the problem.
+
+    Loss of the models of retrieval/circuits on fresh sequences at the end.
+    """
     return seen.chains.loss
 
 
-@claim(
-    "In the models of retrieval/circuits, too, each symbol enters the query's stream in one layer",
-    at="our question: do they have buffers, too?",
-    paper="no paper",
-    band=at_least(0.5),
-    own=True,
-)
+@claim("our question: do they have buffers, too?", "no paper", at_least(0.5), own=True)
 def chains_one_layer_each(seen: Read) -> Float[Tensor, "seed"]:
-    """Largest rise, in a layer, of the share of a symbol's variance that a linear map reads, the smallest over symbols
-    after the query's own."""
+    """In the models of retrieval/circuits, too, each symbol enters the query's stream in one layer.
+
+    Largest rise, in a layer, of the share of a symbol's variance that a linear map reads, the smallest over symbols
+    after the query's own.
+    """
     return seen.chains.buffers.decoded.diff(dim=1)[:, :, 1:].amax(dim=1).amin(dim=1)
 
 
-@claim(
-    "In the models of retrieval/circuits, too, exchanging a buffer between two queries exchanges its answer",
-    at="our question: do they have buffers, too?",
-    paper="no paper",
-    band=at_least(0.9),
-    own=True,
-)
+@claim("our question: do they have buffers, too?", "no paper", at_least(0.9), own=True)
 def chains_move_answers(seen: Read) -> Float[Tensor, "seed"]:
-    """Share of answers nearer to the other query's, once the subspace that the layer which brings the symbol writes to
-    is exchanged after this layer, mean over symbols."""
+    """In the models of retrieval/circuits, too, exchanging a buffer between two queries exchanges its answer.
+
+    Share of answers nearer to the other query's, once the subspace that the layer which brings the symbol writes to is
+    exchanged after this layer, mean over symbols.
+    """
     return seen.chains.buffers.moved_own
 
 
-@claim(
-    "In the models of retrieval/circuits, too, later heads read the buffer of the first step",
-    at="our question: do they have buffers, too?",
-    paper="no paper",
-    band=at_least(0.9),
-    own=True,
-)
+@claim("our question: do they have buffers, too?", "no paper", at_least(0.9), own=True)
 def chains_later_follow(seen: Read) -> Measurement:
-    """Share of answers of symbols that later layers bring, nearer to the other query's once the subspace that the layer
-    which brings x_1 writes to is exchanged after this layer; without models in which one layer brings all."""
+    """In the models of retrieval/circuits, too, later heads read the buffer of the first step.
+
+    Share of answers of symbols that later layers bring, nearer to the other query's once the subspace that the layer
+    which brings x_1 writes to is exchanged after this layer; without models in which one layer brings all.
+    """
     return mean_of_known(seen.chains.buffers.moved_later.unsqueeze(1))
 
 
-@claim(
-    "In the models of retrieval/circuits, too, the scores that find the first pair match what joins pairs",
-    at="our question: do they have buffers, too?",
-    paper="no paper",
-    band=at_least(0.5),
-    own=True,
-)
+@claim("our question: do they have buffers, too?", "no paper", at_least(0.5), own=True)
 def chains_match_start(seen: Read) -> Float[Tensor, "seed"]:
-    """Cosine between the kernel E W_QK W_VOᵀ Eᵀ on the features of symbols, with the norms' gains, and the identity; of
-    the two layers whose attention along these paths is largest."""
+    """In the models of retrieval/circuits, too, the scores that find the first pair match what joins pairs.
+
+    Cosine between the kernel E W_QK W_VOᵀ Eᵀ on the features of symbols, with the norms' gains, and the identity; of
+    the two layers whose attention along these paths is largest.
+    """
     return seen.chains.matched
 
 
-@claim(
-    "In the models of retrieval/circuits, too, training sets apart what successive layers write",
-    at="our question: how separate are the buffers?",
-    paper="implied by separate buffers",
-    band=at_most(0.5),
-    own=True,
-)
+@claim("our question: how separate are the buffers?", "implied by separate buffers", at_most(0.5), own=True)
 def chains_apart(seen: Read) -> Measurement:
-    """Mean squared cosine of the principal angles between what successive ones of the layers that bring a symbol
-    write to the query, over that of random subspaces of the same dimensions; without models in which one layer brings
-    all."""
+    """In the models of retrieval/circuits, too, training sets apart what successive layers write.
+
+    Mean squared cosine of the principal angles between what successive ones of the layers that bring a symbol write to
+    the query, over that of random subspaces of the same dimensions; without models in which one layer brings all.
+    """
     return mean_of_known(seen.chains.buffers.successive.unsqueeze(1))
 
 

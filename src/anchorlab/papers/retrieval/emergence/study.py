@@ -140,132 +140,110 @@ def see(runs: Sequence[TrainedRun]) -> Seen:
     return Seen(growths(run, RISE), float(run.checkpoints[-1]), behind(training, validation))
 
 
-@claim(
-    "Attention heads emerge in chain order",
-    at="Fig 7 right",
-    paper="heads for B, then C, D and E",
-    band=within(1.0, 1.0),
-)
+@claim("Fig 7 right", "heads for B, then C, D and E", within(1.0, 1.0))
 def heads_in_chain_order(seen: Seen) -> Measurement:
-    """Share of models in which no path that x_1 needs emerges after the last path that x_2 needs, and so on, among
-    models that retrieve at least two symbols; a symbol that is not retrieved within the training comes last, and a path
-    that brings two symbols brings both at the same time."""
+    """Attention heads emerge in chain order.
+
+    Share of models in which no path that x_1 needs emerges after the last path that x_2 needs, and so on, among models
+    that retrieve at least two symbols; a symbol that is not retrieved within the training comes last, and a path that
+    brings two symbols brings both at the same time.
+    """
     return seen.over(in_order(seen.arrived), share=True)
 
 
-@claim(
-    "After a long time of slow learning the first head that retrieves emerges abruptly",
-    at="section 9.2",
-    paper="after 450 of 800 epochs, abruptly",
-    band=at_most(0.25),
-)
+@claim("section 9.2", "after 450 of 800 epochs, abruptly", at_most(0.25))
 def abrupt(seen: Seen) -> Measurement:
-    """Steps in which attention along the last path that x_1 needs rises from 0.25 to 0.75, divided by the steps before;
-    mean over models that retrieve x_1."""
+    """After a long time of slow learning the first head that retrieves emerges abruptly.
+
+    Steps in which attention along the last path that x_1 needs rises from 0.25 to 0.75, divided by the steps before;
+    mean over models that retrieve x_1.
+    """
     first = seen.symbols[0]
     return seen.over(torch.tensor([rise(one, first) for one in seen.models if isfinite(one.retrieved[first])]))
 
 
-@claim(
-    "The loss falls slowly until the first symbol is retrieved, and fast from then on",
-    at="Fig 6 left, section 9.2",
-    paper="450 of 800 epochs of slow learning",
-    band=at_most(0.5),
-)
+@claim("Fig 6 left, section 9.2", "450 of 800 epochs of slow learning", at_most(0.5))
 def slow_first(seen: Seen) -> Measurement:
-    """Fall of the validation loss per step, from 1, the loss without an answer, until the first partial loss is below
-    0.5, divided by that from then until the last partial loss is, or the training ends; mean over models that retrieve
-    at least two symbols."""
+    """The loss falls slowly until the first symbol is retrieved, and fast from then on.
+
+    Fall of the validation loss per step, from 1, the loss without an answer, until the first partial loss is below 0.5,
+    divided by that from then until the last partial loss is, or the training ends; mean over models that retrieve at
+    least two symbols.
+    """
     return seen.over(torch.tensor([pace(one) for one in seen.retrieving(2)]))
 
 
-@claim(
-    "Training and validation loss fall together",
-    at="Fig 6 left",
-    paper="both drawn; no value",
-    band=at_most(0.05),  # appendix E calls a validation loss below 0.05 low; no answer at all gives 1
-    own=True,
-)
+@claim("Fig 6 left", "both drawn; no value", at_most(0.05), own=True)
 def losses_together(seen: Seen) -> Measurement:
-    """Largest excess of the validation loss over the training loss, divided by the total fall of the training loss, on
-    a fixed sample seen {PASSES:g} times as in the paper; mean over models whose training loss falls."""
+    """Training and validation loss fall together.
+
+    Largest excess of the validation loss over the training loss, divided by the total fall of the training loss, on a
+    fixed sample seen {PASSES:g} times as in the paper; mean over models whose training loss falls.
+    """
     return over(seen.behind, "models")
 
 
-@claim(
-    "The head that emerges drives its partial loss down",
-    at="section 9.2",
-    paper="drives down the first, second, last two partial losses",
-    band=at_most(0.05),
-)
+@claim("section 9.2", "drives down the first, second, last two partial losses", at_most(0.05))
 def drives_loss(seen: Seen) -> Measurement:
-    """Largest time, as a share of training, between the emergence of the last path that a retrieved symbol needs and
-    the fall of its partial loss; mean over models that retrieve a symbol."""
+    """The head that emerges drives its partial loss down.
+
+    Largest time, as a share of training, between the emergence of the last path that a retrieved symbol needs and the
+    fall of its partial loss; mean over models that retrieve a symbol.
+    """
     return seen.over(torch.tensor([distance(one, seen.end) / seen.end for one in seen.retrieving(1)]))
 
 
-@claim(
-    "Later symbols reuse the heads of earlier ones",
-    at="section 9.2",
-    paper="head 22 reuses the induction head, 23 and 24 reuse 14, 21 and 22",
-    band=within(0.75, 1.0),
-)
+@claim("section 9.2", "head 22 reuses the induction head, 23 and 24 reuse 14, 21 and 22", within(0.75, 1.0))
 def reuse(seen: Seen) -> Measurement:
-    """Share of the paths needed for a retrieved symbol that the next one needs as well, mean over symbols, then over
-    models that retrieve at least two symbols."""
+    """Later symbols reuse the heads of earlier ones.
+
+    Share of the paths needed for a retrieved symbol that the next one needs as well, mean over symbols, then over
+    models that retrieve at least two symbols.
+    """
     shares = [torch.tensor(reused(one)).mean() for one in seen.retrieving(2)]  # NaN if no symbol needs a path
     return seen.over(torch.stack(shares) if shares else torch.empty(0))
 
 
-@claim(
-    "The last head emerges much later than the one before",
-    at="section 9.2",
-    paper="head 24 much later than head 23",
-    band=within(0.8, 1.0),
-)
+@claim("section 9.2", "head 24 much later than head 23", within(0.8, 1.0))
 def later_slower(seen: Seen) -> Measurement:
-    """Share of models in which the time between the last two symbols' paths is longer than between the two before; a
-    last symbol that is not retrieved within the training comes after its end. Judged only for chains of four steps or
-    more, since head 24 brings the fourth symbol."""
+    """The last head emerges much later than the one before.
+
+    Share of models in which the time between the last two symbols' paths is longer than between the two before; a last
+    symbol that is not retrieved within the training comes after its end. Judged only for chains of four steps or more,
+    since head 24 brings the fourth symbol.
+    """
     return seen.over(torch.tensor([slower(times, seen.end) for times in seen.arrived]), share=True)
 
 
-@precondition(
-    "A model follows the chains",
-    at="section 9.2",
-    paper="a validation loss of 0.031",
-    band=at_most(FOLLOWED),
-    of=("ablated",),
-)
+@precondition("section 9.2", "a validation loss of 0.031", at_most(FOLLOWED), of=("ablated",))
 def solved(seen: Seen) -> Measurement:
-    """Lowest loss of any model on fresh sequences."""
+    """A model follows the chains.
+
+    Lowest loss of any model on fresh sequences.
+    """
     losses = torch.tensor([one.solution.circuit.model_loss for one in seen.models])
     return over(losses, "models", torch.min)
 
 
-@claim(
-    "With all attention replaced by that of the circuit its loss rises little",
-    at="section 9.2",
-    paper="to 0.045, by 0.014",
-    band=within(0.0, RISE),
-)
+@claim("section 9.2", "to 0.045, by 0.014", within(0.0, RISE))
 def ablated(seen: Seen) -> Measurement:
-    """Loss with all attention replaced by the circuit's maps minus that of the model, on fresh sequences, mean over
-    models with a loss of at most {FOLLOWED:g}; heads that no rule explains attend uniformly. The search stops at a rise
-    of {RISE:g}, so only such heads or fresh sequences can contradict the claim."""
+    """With all attention replaced by that of the circuit its loss rises little.
+
+    Loss with all attention replaced by the circuit's maps minus that of the model, on fresh sequences, mean over models
+    with a loss of at most {FOLLOWED:g}; heads that no rule explains attend uniformly. The search stops at a rise of
+    {RISE:g}, so only such heads or fresh sequences can contradict the claim.
+    """
     follow = [one for one in seen.models if one.solution.circuit.model_loss <= FOLLOWED]
     return seen.over(torch.tensor([one.replaced for one in follow]))
 
 
-@claim(
-    "Several paths connect the same positions",
-    at="section 9.2",
-    paper="multiple paths connecting the same positions",
-    band=within(0.75, 1.0),
-)
+@claim("section 9.2", "multiple paths connecting the same positions", within(0.75, 1.0))
 def same_positions(seen: Seen) -> Measurement:
-    """Share of models whose circuit has two paths with the same query and the same key in different heads, among models
-    that retrieve at least two symbols."""
+    """Several paths connect the same positions.
+
+    Share of models whose circuit has two paths with the same query and the same key in different heads, among models
+    that retrieve at least two symbols.
+    """
     rules = [[path.rule for path in one.solution.circuit.paths if not path.stays] for one in seen.retrieving(2)]
     return seen.over(torch.tensor([float(len(set(each)) < len(each)) for each in rules]), share=True)
 

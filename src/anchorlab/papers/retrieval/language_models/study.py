@@ -77,86 +77,72 @@ def _fewer(setting: PromptSetting) -> PromptSetting:
     )
 
 
-@claim(
-    "Equations of up to five steps are solved almost perfectly",
-    at="section 4 and Fig 2",
-    paper="almost perfectly",
-    band=at_least(0.9),
-)
+@claim("section 4 and Fig 2", "almost perfectly", at_least(0.9))
 def short_equations(seen: Answered) -> Measurement:
-    """Share of equations of 1 to {EASY} steps whose first acceptable answer is right."""
+    """Equations of up to five steps are solved almost perfectly.
+
+    Share of equations of 1 to {EASY} steps whose first acceptable answer is right.
+    """
     asked = [one for steps, own in seen.steps.items() if steps <= EASY for one in own]
     scored = [own[LIKELIEST] for steps, own in seen.steps_scored.items() if steps <= EASY]
     return _share(asked, [right for own in scored for right in own])
 
 
-@claim(
-    "Lives-with questions of five steps are answered well",
-    at="section 4 and Fig 2",
-    paper="great performance",
-    band=at_least(0.75),
-)
+@claim("section 4 and Fig 2", "great performance", at_least(0.75))
 def lives_with(seen: Answered) -> Measurement:
-    """Share of questions about who lives with whom whose first acceptable answer is right."""
+    """Lives-with questions of five steps are answered well.
+
+    Share of questions about who lives with whom whose first acceptable answer is right.
+    """
     return _answered(seen, "lives-with")
 
 
-@claim(
-    "Kingdoms questions of five steps are answered well",
-    at="section 4 and Fig 2",
-    paper="great performance",
-    band=at_least(0.75),
-)
+@claim("section 4 and Fig 2", "great performance", at_least(0.75))
 def kingdoms(seen: Answered) -> Measurement:
-    """Share of questions about fictional kingdoms whose first acceptable answer is right."""
+    """Kingdoms questions of five steps are answered well.
+
+    Share of questions about fictional kingdoms whose first acceptable answer is right.
+    """
     return _answered(seen, "kingdoms")
 
 
-@claim(
-    "Conditional retrieval with functions is answered well",
-    at="section 4 and Fig 2",
-    paper="great performance",
-    band=at_least(0.75),
-)
+@claim("section 4 and Fig 2", "great performance", at_least(0.75))
 def functions(seen: Answered) -> Measurement:
-    """Share of questions about values of functions whose first acceptable answer is right."""
+    """Conditional retrieval with functions is answered well.
+
+    Share of questions about values of functions whose first acceptable answer is right.
+    """
     return _answered(seen, "functions")
 
 
-@claim(
-    "Conditional retrieval with relatives is answered well",
-    at="section 4 and Fig 2",
-    paper="great performance",
-    band=at_least(0.75),
-)
+@claim("section 4 and Fig 2", "great performance", at_least(0.75))
 def relatives(seen: Answered) -> Measurement:
-    """Share of questions about homes of relatives whose first acceptable answer is right."""
+    """Conditional retrieval with relatives is answered well.
+
+    Share of questions about homes of relatives whose first acceptable answer is right.
+    """
     return _answered(seen, "relatives")
 
 
-@claim(
-    "Every formulation is answered better than by guessing",
-    at="section 4 and Fig 2",
-    paper="able to solve such tasks without fine-tuning",
-    band=at_least(1),
-)
+@claim("section 4 and Fig 2", "able to solve such tasks without fine-tuning", at_least(1))
 def better_than_guessing(seen: Answered) -> Measurement:
-    """Share of the five formulations in which guessing lies below the 95 % interval of the accuracy."""
+    """Every formulation is answered better than by guessing.
+
+    Share of the five formulations in which guessing lies below the 95 % interval of the accuracy.
+    """
     better = [name for name in STEPS if seen.of(name).accepted.beats_guessing]
     return Measurement(len(better) / len(STEPS), detail=", ".join(better) or "none")
 
 
 # "able to solve [it] under different prompting formulations without any fine-tuning" is on what a model can do. The
 # paper asks until an answer is acceptable; the likeliest of the acceptable answers is what that comes to
-@claim(
-    "Every formulation is known better than by guessing, whatever is said",
-    at="section 4 and Fig 2",
-    paper="able to solve such tasks without fine-tuning",
-    band=at_least(1),
-)
+@claim("section 4 and Fig 2", "able to solve such tasks without fine-tuning", at_least(1))
 def known_by_likelihood(seen: Answered) -> Measurement:
-    """Share of the five formulations in which guessing lies below the 95 % interval of the accuracy of the likeliest
-    acceptable answer."""
+    """Every formulation is known better than by guessing, whatever is said.
+
+    Share of the five formulations in which guessing lies below the 95 % interval of the accuracy of the likeliest
+    acceptable answer.
+    """
     likely = {name: found for name in STEPS if (found := seen.likely(name)) is not None}
     if not likely:
         return Measurement(None)  # behind a server

@@ -80,114 +80,98 @@ def see(setting: Setting) -> Seen:
     return Seen(by_tokens, by_ratio, by_share, measure(PRINTED, setting.batches, setting.batch))
 
 
-@claim("W_KQ moves away from the noise token", at="appendix A.2", paper="below 0", band=at_most(-0.01), theory=True)
+@claim("appendix A.2", "below 0", at_most(-0.01), theory=True)
 def noise_avoided(seen: Seen) -> Measurement:
-    """Largest projection on W_E(N+1) W_E(q)ᵀ over N, times N²."""
+    """W_KQ moves away from the noise token.
+
+    Largest projection on W_E(N+1) W_E(q)ᵀ over N, times N².
+    """
     rows = torch.stack([one.drawn("noise") * one.law.tokens**2 for one in seen.by_tokens], dim=1)
     return over_shared(rows, lambda rows: rows.mean(dim=0).max(), BATCHES)
 
 
-@claim(
-    "W_KQ moves away from the noise token by an order of 1/N²",
-    at="appendix A.2",
-    paper="Θ(1/N²)",
-    band=within(-2.1, -1.9),
-    theory=True,
-)
+@claim("appendix A.2", "Θ(1/N²)", within(-2.1, -1.9), theory=True)
 def noise_order(seen: Seen) -> PowerLaw | None:
-    """Power in N of the projection on W_E(N+1) W_E(q)ᵀ, at a fixed T/N."""
+    """W_KQ moves away from the noise token by an order of 1/N².
+
+    Power in N of the projection on W_E(N+1) W_E(q)ᵀ, at a fixed T/N.
+    """
     return seen.powers["W_KQ"]
 
 
-@claim(
-    "The projection on the noise has the size -η α² (1 - α) (α - p) / N²",
-    at="appendix A.2",
-    paper="this, from its (α/N) c (α - 1) with c = ηα/N",
-    band=within(0.9, 1.1),
-    theory=True,
-)
+@claim("appendix A.2", "this, from its (α/N) c (α - 1) with c = ηα/N", within(0.9, 1.1), theory=True)
 def noise_leading(seen: Seen) -> Measurement:
-    """Projection on W_E(N+1) W_E(q)ᵀ divided by -η α² (1 - α) (α - p) / N², at the largest N."""
+    """The projection on the noise has the size -η α² (1 - α) (α - p) / N².
+
+    Projection on W_E(N+1) W_E(q)ᵀ divided by -η α² (1 - α) (α - p) / N², at the largest N.
+    """
     return over(seen.by_tokens[-1].drawn("noise") / seen.by_tokens[-1].derived("noise"), BATCHES)
 
 
-@claim(
-    "Where T is well above N, W_KQ moves towards the other tokens",
-    at="appendix A.2",
-    paper="above 0",
-    band=at_least(0.01),
-    theory=True,
-)
+@claim("appendix A.2", "above 0", at_least(0.01), theory=True)
 def others_attended(seen: Seen) -> Measurement:
-    """Mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, times N³, smallest over N."""
+    """Where T is well above N, W_KQ moves towards the other tokens.
+
+    Mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, times N³, smallest over N.
+    """
     rows = torch.stack([one.drawn("other") * one.law.tokens**3 for one in seen.by_tokens], dim=1)
     return over_shared(rows, lambda rows: rows.mean(dim=0).min(), BATCHES)
 
 
 @claim(
-    "At the sizes of the Shakespeare experiment, N = 65 and T = 256, W_KQ moves towards the other tokens, too",
-    at="our question; the sizes are of section 4",
-    paper="nothing: appendix A.2 asks for T well above N",
-    band=at_least(0.01),
+    "our question; the sizes are of section 4",
+    "nothing: appendix A.2 asks for T well above N",
+    at_least(0.01),
     own=True,
 )
 def others_attended_as_trained(seen: Seen) -> Measurement | None:
-    """Mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, times N³, at N = 65 and T = 256."""
+    """At the sizes of the Shakespeare experiment, N = 65 and T = 256, W_KQ moves towards the other tokens, too.
+
+    Mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, times N³, at N = 65 and T = 256.
+    """
     return None if seen.printed is None else over(seen.printed.drawn("other") * PRINTED.tokens**3, BATCHES)
 
 
-@claim(
-    "Where T is well above N, W_KQ moves towards the other tokens by an order of 1/N³",
-    at="appendix A.2",
-    paper="Θ(1/N³)",
-    band=within(-3.1, -2.9),
-    theory=True,
-)
+@claim("appendix A.2", "Θ(1/N³)", within(-3.1, -2.9), theory=True)
 def others_order(seen: Seen) -> PowerLaw | None:
-    """Power in N of the mean projection on W_E(k) W_E(q)ᵀ, k other than noise and trigger, at a fixed T/N."""
+    """Where T is well above N, W_KQ moves towards the other tokens by an order of 1/N³.
+
+    Power in N of the mean projection on W_E(k) W_E(q)ᵀ, k other than noise and trigger, at a fixed T/N.
+    """
     return seen.powers["other"]
 
 
-@claim(
-    "Where T is well above N, but below N², W_KQ moves alike towards all tokens of [N], the trigger among them",
-    at="appendix A.2",
-    paper="uniformly",
-    band=within(0.5, 2.0),
-    exact=True,  # the derivation gives the trigger another order
-)
+@claim("appendix A.2", "uniformly", within(0.5, 2.0), exact=True)
 def uniform(seen: Seen) -> Measurement:
-    """Ratio of the projection on W_E(q) W_E(q)ᵀ to that for the other tokens, at the largest N, from the derived
-    leading orders; the detail gives the same from random sequences."""
+    """Where T is well above N, but below N², W_KQ moves alike towards all tokens of [N], the trigger among them.
+
+    Ratio of the projection on W_E(q) W_E(q)ᵀ to that for the other tokens, at the largest N, from the derived leading
+    orders; the detail gives the same from random sequences.
+    """
     last = seen.by_tokens[-1]
     drawn = last.mean("trigger") / last.mean("other")
     return Measurement(last.derived("trigger") / last.derived("other"), detail=f"{drawn:.3g} drawn")
 
 
-@claim(
-    "Where T is far above N², W_KQ moves alike towards all tokens of [N], the trigger among them",
-    at="appendix A.2",
-    paper="uniformly",
-    band=within(0.5, 2.0),
-    exact=True,
-)
+@claim("appendix A.2", "uniformly", within(0.5, 2.0), exact=True)
 def uniform_where_long(seen: Seen) -> float:
-    """Ratio of the projection on W_E(q) W_E(q)ᵀ to that for the other tokens, at the largest N and T = {LONG} N², from
-    the derived leading orders."""
+    """Where T is far above N², W_KQ moves alike towards all tokens of [N], the trigger among them.
+
+    Ratio of the projection on W_E(q) W_E(q)ᵀ to that for the other tokens, at the largest N and T = {LONG} N², from the
+    derived leading orders.
+    """
     tokens = seen.by_tokens[-1].law.tokens
     orders = leading_order(UniformRecall(tokens, LONG * tokens**2, ALPHA), LEARNING_RATE)
     return orders.trigger / orders.other
 
 
-@claim(
-    "W_F moves as 1, W_V as 1/N and W_KQ as 1/N²",
-    at="appendix A.2",
-    paper="powers 0, -1 and -2",
-    band=at_most(0.1),
-    theory=True,
-)
+@claim("appendix A.2", "powers 0, -1 and -2", at_most(0.1), theory=True)
 def three_speeds(seen: Seen) -> Measurement | None:
-    """Largest distance of the powers in N of the moves of W_F, W_V and W_KQ from 0, -1 and -2; those of W_F and W_V
-    follow from the exact first step."""
+    """W_F moves as 1, W_V as 1/N and W_KQ as 1/N².
+
+    Largest distance of the powers in N of the moves of W_F, W_V and W_KQ from 0, -1 and -2; those of W_F and W_V follow
+    from the exact first step.
+    """
     powers = {name: seen.powers[name] for name in ("W_F", "W_V", "W_KQ")}
     known = [(abs(law.slope - POWERS[name]), law.apart(POWERS[name])) for name, law in powers.items() if law]
     if len(known) < len(powers):
@@ -196,101 +180,80 @@ def three_speeds(seen: Seen) -> Measurement | None:
     return Measurement(farthest, interval=interval)
 
 
-@claim(
-    "Where the noise appears more often than other tokens, attention moves towards it instead",
-    at="appendix A.2, observation iii",
-    paper="the opposite result",
-    band=at_least(1e-3),
-    theory=True,
-)
+@claim("appendix A.2, observation iii", "the opposite result", at_least(1e-3), theory=True)
 def opposite_with_more_noise(seen: Seen) -> Measurement:
-    """Projection on W_E(N+1) W_E(q)ᵀ, times N², at the smallest N, when the noise also replaces three tokens in N; the
-    detail gives the same for other shares."""
+    """Where the noise appears more often than other tokens, attention moves towards it instead.
+
+    Projection on W_E(N+1) W_E(q)ᵀ, times N², at the smallest N, when the noise also replaces three tokens in N; the
+    detail gives the same for other shares.
+    """
     each = {share: value * seen.by_tokens[0].law.tokens ** 2 for share, value in seen.by_share.items()}
     detail = ", ".join(f"{value:.3g} at {share:g} in N" for share, value in each.items())
     return Measurement(each.get(SHARES[-1]), detail=detail)
 
 
-@claim(
-    "After the first step W_F dominates the logit of the noise",
-    at="appendix A.2, i",
-    paper="dominates, compared with W_V",
-    band=at_most(0.05),
-    exact=True,
-)
+@claim("appendix A.2, i", "dominates, compared with W_V", at_most(0.05), exact=True)
 def feedforward_dominates(seen: Seen) -> float:
-    """Ratio of W_V's part to W_F's part in the mean logit of the noise, after the exact first step, largest over N."""
+    """After the first step W_F dominates the logit of the noise.
+
+    Ratio of W_V's part to W_F's part in the mean logit of the noise, after the exact first step, largest over N.
+    """
     return max(_first_logits(one.law)[1] / _first_logits(one.law)[0] for one in seen.by_tokens)
 
 
-@claim(
-    "The logits of all other tokens are close to 0",
-    at="appendix A.2, ii",
-    paper="smaller than the noise's by a factor of order 1/N",
-    band=within(-1.1, -0.9),
-    exact=True,
-)
+@claim("appendix A.2, ii", "smaller than the noise's by a factor of order 1/N", within(-1.1, -0.9), exact=True)
 def others_near_zero(seen: Seen) -> PowerLaw:
-    """Power in N of the ratio of the largest other logit to the noise's, both from W_F, after the exact first step."""
+    """The logits of all other tokens are close to 0.
+
+    Power in N of the ratio of the largest other logit to the noise's, both from W_F, after the exact first step.
+    """
     found = [first_step(one.law, LEARNING_RATE).feedforward for one in seen.by_tokens]
     tokens = np.array([one.law.tokens for one in seen.by_tokens], dtype=np.float64)
     return fit_power_law(tokens, np.array([np.abs(one[:-1]).max() / abs(one[-1]) for one in found]))
 
 
-@claim(
-    "With a learning rate of at most 1 / (α (1 - α)) the probability of the noise stays below alpha",
-    at="appendix A.2, iii",
-    paper="suffices for alpha below 0.5",
-    band=within(1.0, 1.0),
-    exact=True,
-)
+@claim("appendix A.2, iii", "suffices for alpha below 0.5", within(1.0, 1.0), exact=True)
 def stays_below_alpha(seen: Seen) -> Measurement:
-    """Share of settings in which the noise's probability stays below alpha for 2000 steps, over N = 16 to 4096, alpha =
-    0.1 to 0.49 and learning rates up to 1 / (α (1 - α)); the detail gives the share at three times this rate."""
+    """With a learning rate of at most 1 / (α (1 - α)) the probability of the noise stays below alpha.
+
+    Share of settings in which the noise's probability stays below alpha for 2000 steps, over N = 16 to 4096, alpha =
+    0.1 to 0.49 and learning rates up to 1 / (α (1 - α)); the detail gives the share at three times this rate.
+    """
     shares = [_never_above(factor) for factor in (1.0, 3.0)]
     return Measurement(shares[0], detail=f"{shares[1]:.3g} at three times this rate")
 
 
-@claim(
-    "The bound on the learning rate is that of the last steps, the least over the whole way",
-    at="appendix A.2, iii",
-    paper="decreasing for alpha below 0.5, evaluated at 0",
-    band=within(0.999, 1.001),
-    exact=True,
-)
+@claim("appendix A.2, iii", "decreasing for alpha below 0.5, evaluated at 0", within(0.999, 1.001), exact=True)
 def bound_at_the_target(seen: Seen) -> Measurement:
-    """Smallest learning rate, over gaps from -20 to 0, with which one step reaches the target, divided by 1 / (α (1 -
-    α)); the value farthest from 1 over alpha = 0.05 to 0.49."""
+    """The bound on the learning rate is that of the last steps, the least over the whole way.
+
+    Smallest learning rate, over gaps from -20 to 0, with which one step reaches the target, divided by 1 / (α (1 - α));
+    the value farthest from 1 over alpha = 0.05 to 0.49.
+    """
     least = {alpha: float(largest_rate(GAPS, alpha).min()) / safe_rate(alpha) for alpha in (0.05, 0.1, 0.3, 0.49)}
     alpha = max(least, key=lambda one: abs(least[one] - 1))
     above = float(largest_rate(GAPS, 0.8).min()) / safe_rate(0.8)
     return Measurement(least[alpha], detail=f"{above:.3g} at alpha = 0.8")
 
 
-@claim(
-    "A learning rate of log N still leaves the noise below alpha after one step",
-    at="appendix A.2, iii",
-    paper="η = O(log N)",
-    band=at_most(0.0),
-    exact=True,
-)
+@claim("appendix A.2, iii", "η = O(log N)", at_most(0.0), exact=True)
 def logarithmic_rate(seen: Seen) -> float:
-    """How far the noise's logit lies above its target after one step with η = log N, largest over N = 64 to 4096 and
-    alpha = 0.1 to 0.5."""
+    """A learning rate of log N still leaves the noise below alpha after one step.
+
+    How far the noise's logit lies above its target after one step with η = log N, largest over N = 64 to 4096 and alpha
+    = 0.1 to 0.5.
+    """
     settings = [(tokens, alpha) for tokens in (64, 256, 1024, 4096) for alpha in (0.1, 0.3, 0.5)]
     return max(float(noise_logits(n, alpha, log(n), 1)[1]) - target_logit(n, alpha) for n, alpha in settings)
 
 
-@claim(
-    "W_KQ stays close to 0, so that attention stays uniform",
-    at="appendix A.2, iv",
-    paper="approximately 0, as its update is of order 1/N²",
-    band=at_most(0.01),
-    theory=True,
-)
+@claim("appendix A.2, iv", "approximately 0, as its update is of order 1/N²", at_most(0.01), theory=True)
 def attention_stays_uniform(seen: Seen) -> Measurement:
-    """Largest change of an attention score in the second step, over tokens and N; attention to a token changes by this
-    share."""
+    """W_KQ stays close to 0, so that attention stays uniform.
+
+    Largest change of an attention score in the second step, over tokens and N; attention to a token changes by this
+    share.
+    """
     rows = torch.stack([one.drawn(token) for one in seen.by_tokens for token in draw.LABELS], dim=1)
     return over_shared(rows, lambda rows: rows.mean(dim=0).abs().max(), BATCHES)
 

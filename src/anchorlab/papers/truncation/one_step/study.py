@@ -126,83 +126,66 @@ def see(setting: Setting) -> Seen:
     )
 
 
-@claim(
-    "The projected gradients have the means that theory derives",
-    at="Lemmas D.1 and D.2",
-    paper="Lemma D.1, Table 2",
-    band=at_most(4.0),
-    theory=True,
-)
+@claim("Lemmas D.1 and D.2", "Lemma D.1, Table 2", at_most(4.0), theory=True)
 def means(seen: Seen) -> float:
-    """Largest distance of a sampled mean from the exact one, over the 12 entries, in standard errors."""
+    """The projected gradients have the means that theory derives.
+
+    Largest distance of a sampled mean from the exact one, over the 12 entries, in standard errors.
+    """
     return float(np.abs(seen.drawn.scores(means=True)).max())
 
 
-@claim(
-    "The projected gradients have the variances that theory derives",
-    at="Lemmas D.1 and D.2",
-    paper="Lemma D.1, Table 2",
-    band=at_most(4.0),
-    theory=True,
-)
+@claim("Lemmas D.1 and D.2", "Lemma D.1, Table 2", at_most(4.0), theory=True)
 def variances(seen: Seen) -> float:
-    """Largest distance of a sampled variance from the exact one, over the 12 entries, in standard errors."""
+    """The projected gradients have the variances that theory derives.
+
+    Largest distance of a sampled variance from the exact one, over the 12 entries, in standard errors.
+    """
     return float(np.abs(seen.drawn.scores(means=False)).max())
 
 
-@claim(
-    "The means of Table 2 are right as printed", at="Table 2", paper="all of them", band=within(1.0, 1.0), exact=True
-)
+@claim("Table 2", "all of them", within(1.0, 1.0), exact=True)
 def printed_means(seen: Seen) -> float:
-    """Share of the legible printed means that agree with the derivation for T ≫ N, ignoring signs."""
+    """The means of Table 2 are right as printed.
+
+    Share of the legible printed means that agree with the derivation for T ≫ N, ignoring signs.
+    """
     return table_2.share_right(means=True)
 
 
-@claim(
-    "The variances of Table 2 are right as printed",
-    at="Table 2",
-    paper="all of them",
-    band=within(1.0, 1.0),
-    exact=True,
-)
+@claim("Table 2", "all of them", within(1.0, 1.0), exact=True)
 def printed_variances(seen: Seen) -> float:
-    """Share of the legible printed variances that agree with the derivation for T ≫ N."""
+    """The variances of Table 2 are right as printed.
+
+    Share of the legible printed variances that agree with the derivation for T ≫ N.
+    """
     return table_2.share_right(means=False)
 
 
-@claim(
-    "All projections keep within the bounds of Lemmas D.1 and D.2",
-    at="Lemmas D.1 and D.2",
-    paper="with probability 1 - δ",
-    band=within(1 - DELTA_LEMMAS, 1.0),
-    theory=True,
-)
+@claim("Lemmas D.1 and D.2", "with probability 1 - δ", within(1 - DELTA_LEMMAS, 1.0), theory=True)
 def lemma_bounds(seen: Seen) -> Measurement:
-    """Share of training sets with all projections within the bounds, for exact moments and δ = {DELTA_LEMMAS:g}."""
+    """All projections keep within the bounds of Lemmas D.1 and D.2.
+
+    Share of training sets with all projections within the bounds, for exact moments and δ = {DELTA_LEMMAS:g}.
+    """
     return over(torch.from_numpy(seen.drawn.kept), "training sets")
 
 
-@claim(
-    "After one step the feed-forward layer's margin is its learning rate times α",
-    at="Theorem 1",
-    paper="α",
-    band=within(0.95, 1.05),
-    theory=True,
-)
+@claim("Theorem 1", "α", within(0.95, 1.05), theory=True)
 def feedforward_margin(seen: Seen) -> Measurement:
-    """Mean margin of the feed-forward layer with the most samples, divided by α."""
+    """After one step the feed-forward layer's margin is its learning rate times α.
+
+    Mean margin of the feed-forward layer with the most samples, divided by α.
+    """
     return _margin(seen, "feedforward")
 
 
-@claim(
-    "The attention's margin is N times smaller",
-    at="Theorem 1",
-    paper="(α²q + α(1 - q)) / N for a share q of noise in the test sequence",
-    band=within(0.95, 1.05),
-    theory=True,
-)
+@claim("Theorem 1", "(α²q + α(1 - q)) / N for a share q of noise in the test sequence", within(0.95, 1.05), theory=True)
 def attention_margin(seen: Seen) -> Measurement:
-    """Mean margin of the attention with the most samples, divided by theory's value, on test sequences from the law."""
+    """The attention's margin is N times smaller.
+
+    Mean margin of the attention with the most samples, divided by theory's value, on test sequences from the law.
+    """
     return _margin(seen, "typical")
 
 
@@ -212,118 +195,91 @@ def _margin(seen: Seen, logit: str) -> Measurement:
     return over(torch.from_numpy(most_samples.margins[logit].values).mean(dim=1), "training sets")
 
 
-@claim(
-    "The feed-forward margin's spread depends on neither N nor T",
-    at="Theorem 1",
-    paper="no power (but of a logarithm of N)",
-    band=at_most(0.1),
-    theory=True,
-)
+@claim("Theorem 1", "no power (but of a logarithm of N)", at_most(0.1), theory=True)
 def feedforward_tokens_length(seen: Seen) -> Measurement:
-    """Largest absolute power, in N or T, of the feed-forward margin's standard deviation."""
+    """The feed-forward margin's spread depends on neither N nor T.
+
+    Largest absolute power, in N or T, of the feed-forward margin's standard deviation.
+    """
     found = [one.power("feedforward") for name, one in seen.scanned.items() if name != "samples"]
     largest = max(found, key=lambda one: abs(one.slope))
     return Measurement(abs(largest.slope), interval=largest.apart(0.0))
 
 
-@claim(
-    "For T ≫ N the attention margin's spread falls as 1/N",
-    at="Theorem 1",
-    paper="power -1, from 1/N² under the root",
-    band=within(-1.1, -0.9),
-    theory=True,
-)
+@claim("Theorem 1", "power -1, from 1/N² under the root", within(-1.1, -0.9), theory=True)
 def attention_tokens(seen: Seen) -> PowerLaw:
-    """Power in N of the attention margin's standard deviation, on test sequences drawn from the law."""
+    """For T ≫ N the attention margin's spread falls as 1/N.
+
+    Power in N of the attention margin's standard deviation, on test sequences drawn from the law.
+    """
     return seen.scanned["tokens"].power("typical")
 
 
-@claim(
-    "For N ≫ T the attention margin's spread falls as 1/√N on the hardest test sequence",
-    at="Theorem 1",
-    paper="power -1/2, from 1/(TN) under the root",
-    band=within(-0.6, -0.4),
-    theory=True,
-)
+@claim("Theorem 1", "power -1/2, from 1/(TN) under the root", within(-0.6, -0.4), theory=True)
 def attention_short_tokens(seen: Seen) -> PowerLaw:
-    """Power in N of the attention margin's standard deviation, on one repeated token."""
+    """For N ≫ T the attention margin's spread falls as 1/√N on the hardest test sequence.
+
+    Power in N of the attention margin's standard deviation, on one repeated token.
+    """
     return seen.scanned["short tokens"].power("repeated")
 
 
-@claim(
-    "For N ≫ T the attention margin's spread falls as 1/√T on the hardest test sequence",
-    at="Theorem 1",
-    paper="power -1/2, from 1/(TN) under the root",
-    band=within(-0.6, -0.4),
-    theory=True,
-)
+@claim("Theorem 1", "power -1/2, from 1/(TN) under the root", within(-0.6, -0.4), theory=True)
 def attention_short_length(seen: Seen) -> PowerLaw:
-    """Power in T of the attention margin's standard deviation, on one repeated token."""
+    """For N ≫ T the attention margin's spread falls as 1/√T on the hardest test sequence.
+
+    Power in T of the attention margin's standard deviation, on one repeated token.
+    """
     return seen.scanned["short length"].power("repeated")
 
 
-@claim(
-    "Margins keep within the bounds of Theorem 1",
-    at="Theorem 1",
-    paper="with probability 1 - δ, up to a constant",
-    band=at_most(2.0),
-    theory=True,
-)
+@claim("Theorem 1", "with probability 1 - δ, up to a constant", at_most(2.0), theory=True)
 def theorem_bounds(seen: Seen) -> float:
-    """Largest constant factor that the bounds need at any point, for either layer and any test sequence, with δ =
-    {DELTA_THEOREM:g}; Bernstein's inequality, from which the bounds come, has 2 before the root."""
+    """Margins keep within the bounds of Theorem 1.
+
+    Largest constant factor that the bounds need at any point, for either layer and any test sequence, with δ =
+    {DELTA_THEOREM:g}; Bernstein's inequality, from which the bounds come, has 2 before the root.
+    """
     points = [point for one in seen.scanned.values() for point in one.points]
     return max(margin.excess for point in points for margin in point.margins.values())
 
 
-@claim(
-    "Equally many samples suffice for the feed-forward layer with more tokens",
-    at="section 4.1",
-    paper="enough signal from m = Ω(1)",
-    band=at_most(0.2),
-    theory=True,
-)
+@claim("section 4.1", "enough signal from m = Ω(1)", at_most(0.2), theory=True)
 def feedforward_few(seen: Seen) -> PowerLaw | None:
-    """Power in N of the number of samples with which 95 % of training sets have a margin within half of α."""
+    """Equally many samples suffice for the feed-forward layer with more tokens.
+
+    Power in N of the number of samples with which 95 % of training sets have a margin within half of α.
+    """
     return seen.needed_power("feedforward")
 
 
-@claim(
-    "The attention needs more samples with more tokens, in proportion to their number",
-    at="section 4.1",
-    paper="m = Ω(N) up to logarithms, at the cost of many more samples",
-    band=within(0.5, 1.5),
-    theory=True,
-)
+@claim("section 4.1", "m = Ω(N) up to logarithms, at the cost of many more samples", within(0.5, 1.5), theory=True)
 def attention_many(seen: Seen) -> PowerLaw | None:
-    """Power in N of the number of samples with which 95 % of training sets have a margin within half of theory's value,
-    on test sequences drawn from the law."""
+    """The attention needs more samples with more tokens, in proportion to their number.
+
+    Power in N of the number of samples with which 95 % of training sets have a margin within half of theory's value, on
+    test sequences drawn from the law.
+    """
     return seen.needed_power("typical")
 
 
-@claim(
-    "On the hardest test sequence, too, the attention needs samples in proportion to the number of tokens",
-    at="section 4.1",
-    paper="m = Ω(N) up to logarithms, at the cost of many more samples",
-    band=within(0.5, 1.5),
-    theory=True,
-)
+@claim("section 4.1", "m = Ω(N) up to logarithms, at the cost of many more samples", within(0.5, 1.5), theory=True)
 def attention_many_hardest(seen: Seen) -> PowerLaw | None:
-    """Power in N of the number of samples with which 95 % of training sets have a margin within half of theory's value,
-    on one repeated token."""
+    """On the hardest test sequence, too, the attention needs samples in proportion to the number of tokens.
+
+    Power in N of the number of samples with which 95 % of training sets have a margin within half of theory's value, on
+    one repeated token.
+    """
     return seen.needed_power("repeated")
 
 
-@claim(
-    "The sum of a^t t has a closed form",
-    at="Lemma E.2",
-    paper="a (1 - a^T) / (a - 1)^2 + a^(T + 1) T / (a - 1)",
-    band=at_most(1e-9),
-    exact=True,
-)
+@claim("Lemma E.2", "a (1 - a^T) / (a - 1)^2 + a^(T + 1) T / (a - 1)", at_most(1e-9), exact=True)
 def lemma_e2(seen: Seen) -> float:
-    """Distance of the closed form from the sum, divided by the sum of absolute values; largest over a = -2, -0.5, 0.3,
-    0.9, 1.1 and 2 and T up to 40."""
+    """The sum of a^t t has a closed form.
+
+    Distance of the closed form from the sum, divided by the sum of absolute values; largest over a = -2, -0.5, 0.3,
+    0.9, 1.1 and 2 and T up to 40.
+    """
     apart = []
     for base in (-2.0, -0.5, 0.3, 0.9, 1.1, 2.0):
         terms = [base**time * time for time in range(1, 41)]

@@ -106,54 +106,42 @@ def _each(values: Mapping[float, float], digits: str) -> str:
     return ", ".join(words) + ("; outside the range " + ", ".join(outside) if outside else "")
 
 
-@claim(
-    "The rank-1 model eventually predicts correctly, without noise",
-    at="Theorem 2",
-    paper="noise goes to 0",
-    band=at_most(0.01),
-    exact=True,
-)
+@claim("Theorem 2", "noise goes to 0", at_most(0.01), exact=True)
 def rank_one_forgets(seen: Seen) -> float:
-    """Probability of noise at rank 1 in the flow at t = 1e6, largest over alphas in (0.2, 0.4)."""
+    """The rank-1 model eventually predicts correctly, without noise.
+
+    Probability of noise at rank 1 in the flow at t = 1e6, largest over alphas in (0.2, 0.4).
+    """
     return max(float(late_flow(one.alpha).rank_one_noise[-1]) for one in _judged(seen))
 
 
-@claim(
-    "The rank-1 model's probability of noise falls as t^(-1/2)",
-    at="Theorem 2",
-    paper="-1/2",
-    band=within(-0.51, -0.49),
-    exact=True,
-)
+@claim("Theorem 2", "-1/2", within(-0.51, -0.49), exact=True)
 def flow_slope(seen: Seen) -> Measurement:
-    """Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
-    with a correction t^(-1/2); the value farthest from -1/2 over alphas in (0.2, 0.4)."""
+    """The rank-1 model's probability of noise falls as t^(-1/2).
+
+    Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
+    with a correction t^(-1/2); the value farthest from -1/2 over alphas in (0.2, 0.4).
+    """
     return _farthest({one.alpha: flow_power(one.alpha) for one in _judged(seen)})
 
 
-@claim(
-    "The assumption that alpha is above 0.2 is a technical choice",
-    at="Remark 1",
-    paper="any alpha in (0, 0.4) has the same result",
-    band=within(-0.51, -0.49),
-    exact=True,
-)
+@claim("Remark 1", "any alpha in (0, 0.4) has the same result", within(-0.51, -0.49), exact=True)
 def flow_slope_below(seen: Seen) -> Measurement:
-    """Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
-    with the same correction; the value farthest from -1/2 over alpha = 0.01, 0.05, 0.1, 0.15 and 0.2."""
+    """The assumption that alpha is above 0.2 is a technical choice.
+
+    Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
+    with the same correction; the value farthest from -1/2 over alpha = 0.01, 0.05, 0.1, 0.15 and 0.2.
+    """
     return _farthest({alpha: flow_power(alpha) for alpha in _BELOW})
 
 
-@claim(
-    "Under gradient descent on the matrix, too, rank one forgets the noise as t^(-1/2)",
-    at="Theorem 2",
-    paper="-1/2",
-    band=within(-0.51, -0.49),
-    theory=True,
-)
+@claim("Theorem 2", "-1/2", within(-0.51, -0.49), theory=True)
 def descent_slope(seen: Seen) -> Measurement:
-    """Slope of the rank-1 probability of noise against t on logarithmic axes, for the trained matrix cut to rank 1,
-    over the last factor 16 of time, largest learning rate; the value farthest from -1/2 over alphas in (0.2, 0.4)."""
+    """Under gradient descent on the matrix, too, rank one forgets the noise as t^(-1/2).
+
+    Slope of the rank-1 probability of noise against t on logarithmic axes, for the trained matrix cut to rank 1, over
+    the last factor 16 of time, largest learning rate; the value farthest from -1/2 over alphas in (0.2, 0.4).
+    """
     return _farthest({one.alpha: law for one in _judged(seen) if (law := descent_power(one)) is not None})
 
 
@@ -166,43 +154,33 @@ def _farthest(laws: Mapping[float, PowerLaw]) -> Measurement:
     return Measurement(farthest.slope, detail=each)
 
 
-@claim(
-    "b goes to log alpha / (1 - alpha)",
-    at="Lemma E.3",
-    paper="log alpha / (1 - alpha)",
-    band=at_most(0.001),
-    exact=True,
-)
+@claim("Lemma E.3", "log alpha / (1 - alpha)", at_most(0.001), exact=True)
 def b_limit(seen: Seen) -> float:
-    """Distance of the flow's b at t = 1e6 from log alpha / (1 - alpha), largest over alphas in (0.2, 0.4)."""
+    """b goes to log alpha / (1 - alpha).
+
+    Distance of the flow's b at t = 1e6 from log alpha / (1 - alpha), largest over alphas in (0.2, 0.4).
+    """
     return max(abs(float(late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in _judged(seen))
 
 
-@claim(
-    "Under equation (9), a + log t goes to -log (1 - alpha)(4 - 2 alpha)",
-    at="Lemma E.3",
-    paper="-log (1 - alpha)(4 - 2 alpha)",
-    band=at_most(0.01),
-    exact=True,
-)
+@claim("Lemma E.3", "-log (1 - alpha)(4 - 2 alpha)", at_most(0.01), exact=True)
 def a_constant(seen: Seen) -> Measurement:
-    """Distance of a + log t, from equation (9) as printed, from its limit at t = 1e6, largest over alphas in (0.2,
-    0.4)."""
+    """Under equation (9), a + log t goes to -log (1 - alpha)(4 - 2 alpha).
+
+    Distance of a + log t, from equation (9) as printed, from its limit at t = 1e6, largest over alphas in (0.2, 0.4).
+    """
     far = {one.alpha: abs(_late_offset(one.alpha, "printed") - lemma_a_offset(one.alpha)) for one in seen}
     return Measurement(max(far[one.alpha] for one in _judged(seen)), detail=_each(far, ".3g"))
 
 
-@claim(
-    "Gradient flow from zero follows equation (9)",
-    at="equation (9)",
-    paper="equal at all times",
-    band=at_most(0.02),
-    exact=True,
-)
+@claim("equation (9)", "equal at all times", at_most(0.02), exact=True)
 def equation_nine(seen: Seen) -> Measurement:
-    """Distance in a or b between equation (9) as printed and the flow derived from the gradient of the loss, largest
-    over alphas in (0.2, 0.4) and times up to 1e6; the detail gives each alpha, and the distance of gradient descent,
-    extrapolated to step size zero, from the derived flow."""
+    """Gradient flow from zero follows equation (9).
+
+    Distance in a or b between equation (9) as printed and the flow derived from the gradient of the loss, largest over
+    alphas in (0.2, 0.4) and times up to 1e6; the detail gives each alpha, and the distance of gradient descent,
+    extrapolated to step size zero, from the derived flow.
+    """
     laws: tuple[Law, Law] = ("printed", "derived")
     apart = {}
     for one in seen:
@@ -213,16 +191,13 @@ def equation_nine(seen: Seen) -> Measurement:
     return Measurement(max(apart[one.alpha] for one in _judged(seen)), detail=detail)
 
 
-@claim(
-    "Gradient descent on the matrix follows the flow, up to an error in proportion to the step size",
-    at="Theorem 2 (gradient flow, as derived here)",
-    paper="order 1",
-    band=within(0.9, 1.1),
-    theory=True,
-)
+@claim("Theorem 2 (gradient flow, as derived here)", "order 1", within(0.9, 1.1), theory=True)
 def descent_follows(seen: Seen) -> Measurement:
-    """log2 of the ratio of the largest distances in a or b from the derived flow at learning rates 1 and 0.5; the value
-    farthest from 1 over alphas in (0.2, 0.4)."""
+    """Gradient descent on the matrix follows the flow, up to an error in proportion to the step size.
+
+    log2 of the ratio of the largest distances in a or b from the derived flow at learning rates 1 and 0.5; the value
+    farthest from 1 over alphas in (0.2, 0.4).
+    """
     larger, smaller = max(map(orders, _judged(seen)), key=lambda each: abs(each[-1] - 1))
     return Measurement(smaller, detail=f"{larger:.3g} at twice these rates")
 

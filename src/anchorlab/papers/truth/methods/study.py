@@ -63,26 +63,22 @@ QUESTION = "our own question"
 NO_PAPER = "no paper"
 
 
-@claim(
-    "Gradients integrated along a path find circuits better than the gradient at its end",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_least(0.02),
-)
+@claim(QUESTION, NO_PAPER, at_least(0.02))
 def integrated_gradients(seen: Scored) -> Float[Tensor, "seed"]:
-    """Skill of attribution patching, with five integrated steps minus one, mean over units and edges and over tasks."""
+    """Gradients integrated along a path find circuits better than the gradient at its end.
+
+    Skill of attribution patching, with five integrated steps minus one, mean over units and edges and over tasks.
+    """
     return (seen.of(INTEGRATED) - seen.of(PLAIN) + seen.of(INTEGRATED_EDGES) - seen.of(EDGES)) / 2
 
 
-@claim(
-    "Replacing one unit at a time misses units that have a backup, in compiled models",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_most(0.1),
-)
+@claim(QUESTION, NO_PAPER, at_most(0.1))
 def backups_missed(seen: Scored) -> Measurement:
-    """Rise of the loss if a head with a backup is replaced alone, as a share of the largest rise of any unit, mean over
-    such heads and over compiled models with a backup."""
+    """Replacing one unit at a time misses units that have a backup, in compiled models.
+
+    Rise of the loss if a head with a backup is replaced alone, as a share of the largest rise of any unit, mean over
+    such heads and over compiled models with a backup.
+    """
     found = []
     for (_, variant), one in zip(seen.models, seen.written, strict=True):
         if variant == "backup":
@@ -91,15 +87,13 @@ def backups_missed(seen: Scored) -> Measurement:
     return over(torch.stack(found), of="models")
 
 
-@claim(
-    "Replacing one unit at a time misses units that have a backup, in trained models",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_most(0.5),
-)
+@claim(QUESTION, NO_PAPER, at_most(0.5))
 def backups_missed_when_trained(seen: Scored) -> Float[Tensor, "seed"] | None:
-    """Rise of the loss if one unit alone is replaced over its Shapley value, both summed over units with a backup and
-    over tasks, relative to the same ratio of units without one."""
+    """Replacing one unit at a time misses units that have a backup, in trained models.
+
+    Rise of the loss if one unit alone is replaced over its Shapley value, both summed over units with a backup and over
+    tasks, relative to the same ratio of units without one.
+    """
     rise = torch.cat([one.scores[ABLATION].values for one in seen.trained], dim=1)
     value = torch.cat([one.truth.shapley for one in seen.trained], dim=1)
     backup = torch.cat([with_backup(one) for one in seen.trained], dim=1)
@@ -113,28 +107,24 @@ def with_backup(one: Ranked) -> Bool[Tensor, "member unit"]:
     return one.truth.backups().any(dim=1)
 
 
-@claim(
-    "Every method is worse on trained models than on compiled ones",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_least(0.0),
-)
+@claim(QUESTION, NO_PAPER, at_least(0.0))
 def worse_when_trained(seen: Scored) -> Float[Tensor, "seed"]:
-    """Skill on compiled models minus skill on trained ones, both means over models, lowest over methods."""
+    """Every method is worse on trained models than on compiled ones.
+
+    Skill on compiled models minus skill on trained ones, both means over models, lowest over methods.
+    """
     trained = torch.stack([seen.of(method) for method in METHODS], dim=1)
     return (seen.skill_of_compiled[:, : len(METHODS)].nanmean(dim=0) - trained).amin(dim=1)
 
 
-@claim(
-    "Circuits of two seeds of one task differ more than what two methods say of one seed",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_least(0.0),
-)
+@claim(QUESTION, NO_PAPER, at_least(0.0))
 def seeds_differ(seen: Scored) -> Float[Tensor, "seed"]:
-    """Distance between the Shapley values of a seed and the next, minus the mean distance between the scores of two
-    methods on one seed, mean over tasks. The distance is half the sum of differences of their sizes, as shares;
-    between seeds, heads of one layer are matched by size, as their order means nothing."""
+    """Circuits of two seeds of one task differ more than what two methods say of one seed.
+
+    Distance between the Shapley values of a seed and the next, minus the mean distance between the scores of two
+    methods on one seed, mean over tasks. The distance is half the sum of differences of their sizes, as shares; between
+    seeds, heads of one layer are matched by size, as their order means nothing.
+    """
     found = []
     for one in seen.trained:
         own = sorted_by_size(shares(one.truth.shapley), one.truth.units)
@@ -158,27 +148,23 @@ def sorted_by_size(values: Float[Tensor, "member unit"], units: Sequence[str]) -
     return found
 
 
-@claim(
-    "What matters at the end of training mattered when half of the loss had gone",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_least(0.8),
-)
+@claim(QUESTION, NO_PAPER, at_least(0.8))
 def there_when_learned(seen: Scored) -> Float[Tensor, "seed"]:
-    """Rank correlation of the sizes of Shapley values, at the first checkpoint at which half of the loss that training
-    removes had gone, with those at its end, mean over tasks."""
+    """What matters at the end of training mattered when half of the loss had gone.
+
+    Rank correlation of the sizes of Shapley values, at the first checkpoint at which half of the loss that training
+    removes had gone, with those at its end, mean over tasks.
+    """
     return seen.early.nanmean(dim=1)
 
 
-@claim(
-    "Ablation leads integrated gradients since it replaces units as the truth does",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_least(0.3),
-)
+@claim(QUESTION, NO_PAPER, at_least(0.3))
 def shared_replacement(seen: Scored) -> Float[Tensor, "seed"]:
-    """Skill of ablation minus that of attribution patching with five steps, mean over populations, if the truth
-    replaces units by their mean, as ablation does, minus the same difference if it takes another sequence's values."""
+    """Ablation leads integrated gradients since it replaces units as the truth does.
+
+    Skill of ablation minus that of attribution patching with five steps, mean over populations, if the truth replaces
+    units by their mean, as ablation does, minus the same difference if it takes another sequence's values.
+    """
     lead, other = (
         each[..., ALL.index(ABLATION)] - each[..., ALL.index(INTEGRATED)]
         for each in (seen.skill, seen.skill_if_resampled)
@@ -186,25 +172,21 @@ def shared_replacement(seen: Scored) -> Float[Tensor, "seed"]:
     return lead.nanmean(dim=1) - other.nanmean(dim=1)
 
 
-@claim(
-    "Patching each path finds circuits better than what gradients estimate of it",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_least(0.02),
-)
+@claim(QUESTION, NO_PAPER, at_least(0.02))
 def exact_paths(seen: Scored) -> Float[Tensor, "seed"]:
-    """Skill of path patching minus that of edge attribution patching, mean over populations."""
+    """Patching each path finds circuits better than what gradients estimate of it.
+
+    Skill of path patching minus that of edge attribution patching, mean over populations.
+    """
     return seen.of(PATHS) - seen.of(EDGES)
 
 
-@claim(
-    "Methods rank the units of three layers worse than those of two",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_least(0.05),
-)
+@claim(QUESTION, NO_PAPER, at_least(0.05))
 def worse_when_deeper(seen: Scored) -> Float[Tensor, "seed"] | None:
-    """Skill on members of two layers minus that on members of three, mean over methods and over tasks of both."""
+    """Methods rank the units of three layers worse than those of two.
+
+    Skill on members of two layers minus that on members of three, mean over methods and over tasks of both.
+    """
     deep = {one.task.name: place for place, one in enumerate(seen.populations) if one.layers == 3}
     flat = {one.task.name: place for place, one in reversed([*enumerate(seen.populations)]) if one.layers == 2}
     both = [(flat[name], place) for name, place in deep.items() if name in flat]
@@ -214,32 +196,39 @@ def worse_when_deeper(seen: Scored) -> Float[Tensor, "seed"] | None:
     return torch.stack([methods[:, one] - methods[:, other] for one, other in both]).nanmean(dim=(0, 2))
 
 
-@claim(
-    "Heads that a detector recognises are those that a model needs",
-    at=QUESTION,
-    paper=NO_PAPER,
-    band=at_least(0.25),
-)
+@claim(QUESTION, NO_PAPER, at_least(0.25))
 def recognised(seen: Scored) -> Float[Tensor, "seed"]:
-    """Skill on heads alone of a ranking by the strongest detector, mean over populations."""
+    """Heads that a detector recognises are those that a model needs.
+
+    Skill on heads alone of a ranking by the strongest detector, mean over populations.
+    """
     return seen.skill_on_heads[..., ON_HEADS.index(DETECTORS)].nanmean(dim=1)
 
 
-@claim("A random ranking is as good as chance", at=QUESTION, paper=NO_PAPER, band=within(-0.25, 0.25))
+@claim(QUESTION, NO_PAPER, within(-0.25, 0.25))
 def random_at_chance(seen: Scored) -> Float[Tensor, "seed"]:
-    """Skill of a random ranking, mean over tasks."""
+    """A random ranking is as good as chance.
+
+    Skill of a random ranking, mean over tasks.
+    """
     return seen.of(RANDOM)
 
 
-@claim("A wrong circuit is worse than chance", at=QUESTION, paper=NO_PAPER, band=at_most(-0.25))
+@claim(QUESTION, NO_PAPER, at_most(-0.25))
 def wrong_fails(seen: Scored) -> Float[Tensor, "seed"]:
-    """Skill of the units ranked from the smallest Shapley value to the largest, mean over tasks."""
+    """A wrong circuit is worse than chance.
+
+    Skill of the units ranked from the smallest Shapley value to the largest, mean over tasks.
+    """
     return seen.of(WRONG)
 
 
-@precondition("The trained models solve their tasks", at=QUESTION, paper=NO_PAPER, band=at_least(0.95))
+@precondition(QUESTION, NO_PAPER, at_least(0.95))
 def learns(seen: Scored) -> Float[Tensor, "seed"]:
-    """Test accuracy, lowest over tasks, mean over seeds."""
+    """The trained models solve their tasks.
+
+    Test accuracy, lowest over tasks, mean over seeds.
+    """
     return seen.accuracy.amin(dim=1)
 
 
