@@ -5,58 +5,47 @@ A small transformer learns the identity function from 500 sequences, under four 
 
 import sys
 
-import torch
-
 import anchorlab as al
+from anchorlab.studies import draws, readings
 
 DECAYS = (0.0, 0.1, 0.3, 1.0)
 
 
-def experiments(steps: int) -> list[al.Experiment]:
+def experiments(steps: int) -> dict[float, al.Experiment]:
     """Return an experiment for each weight decay."""
-    return [
-        al.Experiment(
-            task=al.task("anchor/identity"),
-            model=al.DecoderSpec(layers=2, heads=1, width=64),
-            recipe=al.Recipe(
-                data=al.FixedSample(size=500),
-                optimiser=al.AdamW(learning_rate=5e-3, weight_decay=decay),
-                schedule=al.WarmupCosine(warmup=steps // 10, horizon=steps, end=0.1),
-                duration=steps,
-                clip=1.0,
-            ),
-            members=al.Members(seeds=5),
-            label=f"weight decay {decay:g}",
-        )
+    task, model, members = al.task("anchor/identity"), al.DecoderSpec(layers=2, heads=1, width=64), al.Members(seeds=5)
+    schedule = al.WarmupCosine(warmup=steps // 10, horizon=steps, end=0.1)
+    recipe = al.Recipe(data=al.FixedSample(size=500), schedule=schedule, duration=steps, clip=1.0)
+    return {
+        decay: al.Experiment(task, model, recipe.replace(optimiser=al.AdamW(5e-3, weight_decay=decay)), members)
         for decay in DECAYS
-    ]
+    }
+
+
+class Seen(al.Reading):
+    """What is read of each run, by its weight decay."""
+
+    accuracy = readings.at_end("test", "accuracy")
 
 
 @al.claim("our own question", "no paper", al.at_least(0.05))
-def helps(accuracy: torch.Tensor) -> torch.Tensor:
+def helps(seen: Seen):
     """Weight decay helps generalisation.
 
     Test accuracy under the weight decay of the highest mean, minus that without, seed by seed.
     """
-    best = accuracy.mean(dim=1).argmax()
-    return accuracy[best] - accuracy[0]  # [member]: its mean is the value, its range the spread of the gain
-
-
-def analyse(runs, steps: int) -> al.Analysis:
-    """Draw the test accuracy against weight decay."""
-    accuracy = torch.stack([al.at_end(run, "test", "accuracy") for run in runs])  # [decay member]
-    curves = {"two layers, 500 sequences": accuracy.T}
-    title, x_label, y_label = "Test accuracy against weight decay", "weight decay", "test accuracy"
-    return al.Analysis(accuracy, figures=[al.curves_against(title, DECAYS, curves, x_label=x_label, y_label=y_label)])
+    best = max(DECAYS, key=lambda decay: seen.accuracy[decay].mean())
+    return seen.accuracy[best] - seen.accuracy[0.0]  # [member]: its mean is the value, its range the spread of the gain
 
 
 STUDY = al.Study(
     "own/weight-decay",
     __doc__,
     claims=[helps],
-    experiments=experiments,
-    analyse=analyse,
     profiles={"quick": al.Profile(400, "Quick profile: 400 steps, 5 seeds.")},
+    trains=experiments,
+    reads=Seen,
+    draws=[draws.against("Test accuracy against weight decay", Seen.accuracy, "weight decay", "test accuracy")],
     smoke=10,
 )
 

@@ -28,6 +28,7 @@ from anchorlab.studies import STUDIES, findings_directory, run_study, study
 from anchorlab.studies.claim import judge
 from anchorlab.tasks import Combined, check_task, task
 from tests.documents import DOCS, README, ROOT, blocks, command_lines, local_links, name, pages
+from tests.papers.hand_made_runs import seen_by_hand
 
 GALLERY = DOCS / "gallery"
 
@@ -629,7 +630,8 @@ def test_own_study_runs_and_reads_back(tmp_path):
 def test_the_spread_beside_the_gain_of_own_study_is_that_of_the_gain():
     own = load(ROOT / "examples" / "own_study.py")
     accuracy = torch.tensor([[0.1, 0.3], [0.5, 0.5], [0.9, 0.0], [0.2, 0.2]])  # the gains of the second: 0.4 and 0.2
-    result = judge(own.STUDY.claim(own.helps), own.helps(accuracy), "quick")
+    seen = seen_by_hand(own.Seen, accuracy=dict(zip(own.DECAYS, accuracy, strict=True)))
+    result = judge(own.STUDY.claim(own.helps), own.helps(seen), "quick")
     assert (round(result.value, 6), result.spread) == (0.3, "0.2 to 0.4 over 2 seeds")
 
 

@@ -89,7 +89,7 @@ def test_claims_never_prints_control_signs_of_a_statement(anchorlab):
 
 
 def test_prune_asks_a_study_for_its_experiments_once(anchorlab, monkeypatch):
-    name = next(one for one in STUDIES if study(one).trains)
+    name = next(one for one in STUDIES if study(one).trains_models)
     asked, of = [], Study.experiments_of
     monkeypatch.setattr(Study, "experiments_of", lambda self, profile: asked.append(profile) or of(self, profile))
     for number in range(20):

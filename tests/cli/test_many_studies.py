@@ -115,7 +115,7 @@ def test_every_claim_is_listed(anchorlab):
     for claim in listed:
         of = claim["id"].rpartition("/")[0]
         searched = SEARCHED_TOO.get(of, "0..99")
-        assert claim["search_seeds"] == (searched if study(of).trains else "")
+        assert claim["search_seeds"] == (searched if study(of).trains_models else "")
 
     anchorlab("study", TRUNCATION, *SMOKE)
     listed = json.loads(anchorlab("claims", "--json").out)

@@ -85,6 +85,13 @@ def run_ending(
     return HandMadeRun(experiment, steps, values, ensembles)
 
 
+def seen_by_hand(kind, **readings):
+    """What a study read, given as values in place of runs."""
+    found = kind({})
+    found.__dict__.update(readings)
+    return found
+
+
 def results_of(study, seen, profile="quick"):
     """The result of every claim of a study on what was seen, by the measure's name, whatever its preconditions."""
     from anchorlab.studies.claim import judge

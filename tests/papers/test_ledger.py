@@ -93,7 +93,7 @@ def test_what_leans_and_what_does_not(sentence):
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_that_trains_says_what_it_was_chosen_on_and_trains_none_of_it(name):
     found = study(name)
-    if not found.trains:
+    if not found.trains_models:
         return
     assert set(SEARCHED) <= set(found.chosen_on)
     for profile in found.profiles:
@@ -184,12 +184,12 @@ def faults(findings: Findings) -> list[str]:
     today = {of.claim(measure).id: of.claim(measure) for measure in of.claims}
     found = {
         "published seeds": not source.seeds,
-        "search seeds": of.trains and not source.chosen_on,
+        "search seeds": of.trains_models and not source.chosen_on,
         "overlapping seeds": bool(seeds_of(source.seeds) & seeds_of(source.chosen_on)),
-        "searched seeds published": of.trains and bool(seeds_of(source.seeds) & set(SEARCHED)),
+        "searched seeds published": of.trains_models and bool(seeds_of(source.seeds) & set(SEARCHED)),
         "units": any(map(lacks_units, measured)),
         "interval": any(map(lacks_interval, measured)),
-        "control": of.trains and any(map(lacks_control, measured)),
+        "control": of.trains_models and any(map(lacks_control, measured)),
         "twins": any(True for _ in same_units(findings)),
         "other claims than today": {one.claim.id: one.claim for one in findings.claims} != today,
     }

@@ -27,25 +27,25 @@ def mine(shape, width: int = 8):
 
 
 @al.claim("our own question", "none", al.at_most(100))
-def finite(loss):
+def finite(seen):
     """The loss is finite.
 
     Training loss.
     """
-    return loss
+    return seen.loss["mine"]
 
 
 def experiments(setting):
     recipe = al.Recipe(data=al.Stream(), batch=8, duration=setting, evaluation=al.Evaluation(size=10))
-    return [al.Experiment(Mine(), mine(), recipe, al.Members(seeds=2), "mine")]
+    return {"mine": al.Experiment(Mine(), mine(), recipe, al.Members(seeds=2))}
 
 
-def analyse(runs, setting):
-    return al.Analysis(al.at_end(runs[0], "train", "loss"))
+class Seen(al.Reading):
+    loss = al.studies.readings.at_end("train", "loss")
 
 
 STUDY = al.Study(
-    "own/NAME", __doc__, [finite], analyse, {"quick": al.Profile(6, "A note.")}, experiments=experiments
+    "own/NAME", __doc__, [finite], {"quick": al.Profile(6, "A note.")}, trains=experiments, reads=Seen
 )
 '''
 

@@ -109,7 +109,7 @@ def never(seen) -> float:
 
 
 CLAIMS = (fits, cannot_fail, judged_where_fitted, of_metrics_where_fitted, presupposes_learning, derived, never)
-STUDY = Study("own/control", DOC, CLAIMS, analyse, {"quick": Profile(60, "A note.")}, experiments=experiments)
+STUDY = Study("own/control", DOC, CLAIMS, {"quick": Profile(60, "A note.")}, analyse=analyse, experiments=experiments)
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +200,11 @@ def test_controls_survive_json_and_new_bands(findings):
 
 def test_a_study_without_experiments_has_no_controls(tmp_path):
     drawn = Study(
-        "own/drawn", DOC, (never,), lambda runs, setting: Analysis({"loss": torch.zeros(1)}), {"quick": Profile(0, "")}
+        "own/drawn",
+        DOC,
+        (never,),
+        {"quick": Profile(0, "")},
+        analyse=lambda runs, setting: Analysis({"loss": torch.zeros(1)}),
     )
     (one,) = run_study(drawn, "quick", Store(tmp_path)).claims
     assert (one.verdict, one.untrained, one.holds_untrained) == ("supported", None, False)

@@ -55,7 +55,7 @@ PROFILES = {
     "quick": studies.Profile(Setting(), "Own."),
     "paper": studies.Profile(Setting("llama"), "Theirs.", paper=True),
 }
-MEASURING = studies.Study("own/names", "Names.", (letters, exactly), analyse, PROFILES, observe=observe)
+MEASURING = studies.Study("own/names", "Names.", (letters, exactly), PROFILES, analyse=analyse, observe=observe)
 
 
 def test_what_is_observed_is_analysed_and_judged_beside_an_untrained_model(tmp_path):
@@ -76,7 +76,7 @@ def test_the_workplace_is_that_of_the_study_the_profile_and_the_model(tmp_path):
         seen.append(context)
         return observe(setting, context)
 
-    study = studies.Study("own/names", "Names.", (letters,), analyse, PROFILES, observe=watching)
+    study = studies.Study("own/names", "Names.", (letters,), PROFILES, analyse=analyse, observe=watching)
     studies.run_study(study, "quick", Store(tmp_path))
     studies.run_study(study, f"quick@{PYTHIA}@{STEP}", Store(tmp_path), download=True)
     own, other = seen
@@ -98,7 +98,9 @@ def test_findings_of_several_models_are_kept_side_by_side(tmp_path):
 
 
 def test_another_model_is_not_the_papers_setting_and_a_smoke_run_decides_nothing(tmp_path):
-    smoke = studies.Study("own/names", "Names.", (letters, exactly), analyse, {}, Setting(), observe=observe, paper="")
+    smoke = studies.Study(
+        "own/names", "Names.", (letters, exactly), {}, smoke=Setting(), analyse=analyse, observe=observe, paper=""
+    )
     assert [one.scope for one in studies.run_study(smoke, "smoke@gpt2", Store(tmp_path)).claims] == ["other", "other"]
     studies.run_study(MEASURING, "quick@llama", Store(tmp_path))
     strongest = [one.strongest.profile for one in ledger(studies.kept_findings(Store(tmp_path)))]
@@ -141,7 +143,7 @@ def test_names_that_are_refused(model, revision, message):
 
 
 def test_a_study_without_a_model_refuses_one(tmp_path):
-    training = studies.Study("own/names", "Names.", (letters,), analyse, {"quick": studies.Profile(3, "")})
+    training = studies.Study("own/names", "Names.", (letters,), {"quick": studies.Profile(3, "")}, analyse=analyse)
     with pytest.raises(SpecError, match=r"^model: the study opens no pretrained model; leave out"):
         training.profile_of("quick", "gpt2")
     with pytest.raises(SpecError, match=r"^model: the study opens no pretrained model"):

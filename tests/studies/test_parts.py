@@ -120,7 +120,7 @@ def see(runs, setting):
     return Analysis((norms(runs[0]), torch.tensor((loss["0"] - loss[str(STEPS)]).to_list())))
 
 
-def own_study(reads=metrics_alone, **choices) -> Study:
+def own_study(keeps=metrics_alone, **choices) -> Study:
     setting = experiment()
     profiles = {"paper": Profile(setting.members, "The setting.", paper=True)}
     return Study(
@@ -131,14 +131,14 @@ def own_study(reads=metrics_alone, **choices) -> Study:
         analyse=see,
         profiles=profiles,
         paper="a paper",
-        reads=reads,
+        keeps=keeps,
         **choices,
     )
 
 
 def test_claims_are_judged_on_parts_without_weights(tmp_path):
     """The values are those of the runs with weights; the parts keep metrics, readings and where they were trained."""
-    study, parts = own_study(reads=lambda run, setting: norms(run)), tmp_path / "parts"
+    study, parts = own_study(keeps=lambda run, setting: norms(run)), tmp_path / "parts"
     whole = run_study(study, "paper", tmp_path / "whole", workers=1, progress=False)
     for seed in SEEDS[:2]:
         (one,) = run(study.experiments_of(part_name("paper", [seed])), tmp_path / str(seed), workers=1)
@@ -169,7 +169,7 @@ def test_a_part_has_no_host_and_no_weights(tmp_path):
 
 
 def test_a_part_is_a_single_seed_of_a_study_with_readings(tmp_path):
-    study = own_study(reads=None)
+    study = own_study(keeps=None)
     (one,) = run(study.experiments_of(part_name("paper", SEEDS[:1])), tmp_path / "runs", workers=1)
     with pytest.raises(SpecError, match=r"^study: own/norms has no parts; let it say what its claims read of weights"):
         keep_part(study, "paper", one, tmp_path / "parts")
@@ -180,7 +180,7 @@ def test_a_part_is_a_single_seed_of_a_study_with_readings(tmp_path):
 
 
 def test_readings_of_a_changed_file_are_refused(tmp_path):
-    study = own_study(reads=lambda run, setting: norms(run))
+    study = own_study(keeps=lambda run, setting: norms(run))
     (one,) = run([experiment().take(range(1))], tmp_path / "runs", workers=1)
     path = keep_part(study, "paper", one, tmp_path / "parts") / "readings.safetensors"
     content = bytearray(path.read_bytes())
@@ -198,7 +198,7 @@ def test_controls_measure_their_own_weights_not_the_kept_readings(tmp_path):
         fitted = runs[0].metric("loss", split="train").filter(step=STEPS)["value"].to_numpy() < 5.28
         return Analysis((norms(runs[0])[torch.tensor(fitted)], torch.ones(1)))
 
-    study = replace(own_study(reads=lambda run, setting: norms(run)), analyse=judged)
+    study = replace(own_study(keeps=lambda run, setting: norms(run)), analyse=judged)
     for seed in SEEDS[:2]:
         (one,) = run(study.experiments_of(part_name("paper", [seed])), tmp_path / str(seed), workers=1)
         keep_part(study, "paper", one, tmp_path / "parts")

@@ -58,8 +58,8 @@ TINY = studies.Study(
     "a/b",
     DOC,
     (loss,),
-    analyse,
-    {"quick": studies.Profile((3, 1), "A note.")},
+    analyse=analyse,
+    profiles={"quick": studies.Profile((3, 1), "A note.")},
     experiments=experiments,
     smoke=(0,),
     paper="",  # its claims name the paper themselves
@@ -123,7 +123,7 @@ def test_a_study_that_trains_nothing_takes_as_long_as_its_analysis(tmp_path, clo
         clock.now += setting
         return studies.Analysis([1.0], seeds="0")
 
-    drawn = studies.Study("a/b", DOC, (loss,), computing, {"quick": studies.Profile(60.0, "")})
+    drawn = studies.Study("a/b", DOC, (loss,), {"quick": studies.Profile(60.0, "")}, analyse=computing)
     first = studies.run_study(drawn, "quick", Store(tmp_path)).provenance
     assert (first.seconds, first.seeds, first.reused) == (60, "0", 0)
     again = replace(drawn, profiles={"quick": studies.Profile(5.0, "")})
@@ -373,8 +373,8 @@ SHORT = Study(
     "own/short",
     "Short.\n\nTwo runs.",
     (low_loss,),
-    lambda runs, steps: Analysis(runs),
-    {PROFILE: Profile(4, "A moment of training.")},
+    analyse=lambda runs, steps: Analysis(runs),
+    profiles={PROFILE: Profile(4, "A moment of training.")},
     experiments=lambda steps: [small(duration=steps), small("recall", duration=steps)],
 )
 

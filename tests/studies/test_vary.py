@@ -45,8 +45,8 @@ PAPERS = Study(
     "anchor/made-up",
     "A study.\n\nOf sizes.\n",
     (above,),
-    analyse,
     {"quick": Profile(None, "A note."), "paper": Profile(None, "", paper=True)},
+    analyse=analyse,
     experiments=experiments,
     smoke=None,
 )

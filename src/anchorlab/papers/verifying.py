@@ -106,7 +106,7 @@ def candidates(names: Iterable[str], seeds: Sequence[int] | None = None) -> list
             )
             settled = papers | exact if papers else exact if profile == "quick" else frozenset()
             if settled:
-                name = profile if seeds is None or not one.trains else _of_seeds(one, profile, seeds)
+                name = profile if seeds is None or not one.trains_models else _of_seeds(one, profile, seeds)
                 found.append(Candidate(one, name, settled, tuple(experiments_to_run(one, name))))
     return found
 

@@ -1,10 +1,12 @@
 """What a study is: a setting, claims with their measures, controls, and how it runs."""
 
 from anchorlab.findings.kept import kept_findings
+from anchorlab.studies import draws, readings
 from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, study_title
 from anchorlab.studies.running import experiments_to_run, findings_directory, run_study
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -18,11 +20,13 @@ __all__ = [
     "Measurement",
     "ObservationContext",
     "Profile",
+    "Reading",
     "Study",
     "along",
     "at_end",
     "claim",
     "curves_against",
+    "draws",
     "experiments_to_run",
     "findings_directory",
     "is_pattern",
@@ -30,6 +34,8 @@ __all__ = [
     "measures_in",
     "over",
     "precondition",
+    "reading",
+    "readings",
     "run_study",
     "seed_table",
     "study",

@@ -154,7 +154,7 @@ def _controls(
     study: Study[Any], measures: dict[str, Measure[Any]], runs: Sequence[TrainedRun], setting: Any
 ) -> dict[str, Control]:
     """Return what measures give on runs, by the ids of their claims."""
-    seen = _attempt(lambda: study.analyse(runs, setting).seen)
+    seen = _attempt(lambda: study.see(runs, setting))
     if isinstance(seen, Control):
         return dict.fromkeys(measures, seen)
     return {name: _attempt(partial(_control, study, one, seen)) for name, one in measures.items()}

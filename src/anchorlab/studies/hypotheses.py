@@ -99,7 +99,7 @@ def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Stud
     """
     if not hypotheses:
         return study
-    if not study.trains:
+    if not study.trains_models:
         raise SpecError("hypothesis", f"{study.name} trains nothing", "leave it out")
     known = {measure.name for measure in study.claims}
     for one in hypotheses:
@@ -108,12 +108,12 @@ def with_hypotheses(study: Study[Any], hypotheses: Sequence[Hypothesis]) -> Stud
         known.add(one.name)
 
     def analyse(runs: Sequence[TrainedRun], setting: Any) -> Analysis:
-        found = study.analyse(runs, setting)
-        labels = [experiment.label for experiment in study.experiments(setting)]
+        found = study.analysis(runs, setting)
+        labels = [experiment.label for experiment in study.labelled(setting).values()]
         return replace(found, seen=WithRuns(found.seen, runs, labels))
 
     claims = (*(_of_seen(measure) for measure in study.claims), *(one.measure() for one in hypotheses))
-    return replace(study, claims=claims, analyse=analyse, smoke=None)
+    return replace(study, claims=claims, analyse=analyse, reads=None, smoke=None)
 
 
 def check_runs(study: Study[Any], profile: str, hypotheses: Sequence[Hypothesis]) -> None:

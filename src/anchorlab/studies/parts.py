@@ -35,13 +35,13 @@ def keep_part(study: Study[Any], profile: str, run: TrainedRun, root: Path) -> P
     Errors: `SpecError` for a run of several members, and for a study that does not say what its claims read of weights;
     `StoreError` for a run without weights.
     """
-    if study.reads is None:
+    if study.keeps is None:
         raise SpecError(
-            "study", f"{study.name} has no parts", "let it say what its claims read of weights: Study(reads=)"
+            "study", f"{study.name} has no parts", "let it say what its claims read of weights: Study(keeps=)"
         )
     if len(run.experiment.members) != 1:
         raise SpecError("run", f"has {len(run.experiment.members)} members", "make a part of a single seed")
-    study.reads(run, study.profile(profile).setting)
+    study.keeps(run, study.profile(profile).setting)
     ended = datetime.fromtimestamp(run.run.modified, UTC).date().isoformat()
     return keep(root, run.experiment.cell, run.run, run.run.metrics(), readings=run.taken, about={"date": ended})
 

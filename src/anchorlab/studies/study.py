@@ -16,8 +16,10 @@ from anchorlab.findings.statements import Statement, Statements, where_met
 from anchorlab.findings.view import AttentionView
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
+from anchorlab.studies.draws import Draw, Drawn
 from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.profile_names import of_model, part_of, parts, profile_name, reseeded, with_number_of_seeds
+from anchorlab.studies.readings import Reading
 from anchorlab.studies.seeds import check_fresh
 from anchorlab.studies.vary import changed, name_of, words_of
 from anchorlab.tasks import Task
@@ -99,10 +101,14 @@ class Study(Generic[Setting]):
         name: `family/name`
         doc: the module's docstring: the title, a paragraph about the study, and the source
         claims: the measures, functions under `@claim`
-        analyse: called with the runs in the order of the experiments, or the result of `observe`, and the setting
         profiles: settings by the name of their profile
+        trains: returns the experiments of a setting by label; an experiment without a label of its own takes this one
+        reads: what is read of the runs, a subclass of `Reading`: the argument of the claims and drawings
+        draws: the figures, tables and views, each a function of what was read
         smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
-        experiments: returns the experiments of a setting
+        analyse: in place of `reads` and `draws`: called with the runs in the order of the experiments, or the result of
+            `observe`, and the setting
+        experiments: in place of `trains`: returns the experiments of a setting
         paper: the short name of the paper, the beginning of the claims' sources; by default its family's
         observe: measures in a study without experiments, such as of a pretrained model; called with setting and context
         own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default if no family,
@@ -110,7 +116,7 @@ class Study(Generic[Setting]):
         chosen_on: the seeds used to choose the settings by looking at results; no profile may train them
         other_task: returns, for an experiment on heads or mechanisms, a task of equal shape on which a second control
             trains instead; None for no such control
-        reads: takes every reading (`TrainedRun.reading`) that the claims need of one run's weights, so that a part can
+        keeps: takes every reading (`TrainedRun.reading`) that the claims need of one run's weights, so that a part can
             be kept without weights; `metrics_alone` if they need none; None for a study without parts
 
     A setting with the fields `model` and `revision` has a profile for every pretrained model, such as
@@ -122,16 +128,19 @@ class Study(Generic[Setting]):
     name: str
     doc: str | None
     claims: Sequence[Measure[Any]]
-    analyse: Callable[[Any, Setting], Analysis]
     profiles: Mapping[str, Profile[Setting]]
+    trains: Callable[[Setting], Mapping[Any, Experiment]] | None = None
+    reads: type[Reading] | None = None
+    draws: Sequence[Draw] = ()
     smoke: Setting | None = None
+    analyse: Callable[[Any, Setting], Analysis] | None = None
     experiments: Callable[[Setting], Sequence[Experiment]] = no_experiments
     paper: str | None = None
     observe: Callable[[Setting, ObservationContext], Any] | None = None
     own: bool | None = None
     chosen_on: Sequence[int] = ()
     other_task: Callable[[Experiment], Task | None] = no_other_task
-    reads: Callable[[TrainedRun, Setting], object] | None = None
+    keeps: Callable[[TrainedRun, Setting], object] | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+(/[\w-]+)?", self.name):
@@ -140,6 +149,9 @@ class Study(Generic[Setting]):
             )
         if not (self.doc or "").strip():
             raise SpecError("study.doc", "has no title", "begin the module with a docstring and pass __doc__")
+        if (self.reads is None) == (self.analyse is None):
+            problem = "is missing" if self.reads is None else "stands beside analyse"
+            raise SpecError("study.reads", problem, "give reads and draws, or analyse alone")
         if strange := [one for one in self.claims if not isinstance(one, Measure)]:
             raise SpecError("study.claims", f"{strange[0]!r:.60} is not a claim", "put @claim above the function")
         names = [measure.name for measure in self.claims]
@@ -199,9 +211,9 @@ class Study(Generic[Setting]):
         return PAPERS.get(self.name.partition("/")[0]) if self.paper is None else self.paper
 
     @property
-    def trains(self) -> bool:
+    def trains_models(self) -> bool:
         """Whether the study trains models, rather than measuring pretrained ones or computing exactly."""
-        return self.experiments is not no_experiments
+        return self.trains is not None or self.experiments is not no_experiments
 
     @property
     def has_own_claims(self) -> bool:
@@ -240,14 +252,21 @@ class Study(Generic[Setting]):
         changed = of_model(own, model, revision)
         return profile if changed == own else profile_name(parts(profile)[0], changed.model, changed.revision)  # type: ignore[attr-defined]
 
+    def labelled(self, setting: Setting) -> dict[Any, Experiment]:
+        """Return the experiments of a setting by label."""
+        if self.trains is None:
+            return dict(enumerate(self.experiments(setting)))
+        found = self.trains(setting)
+        return {label: one if one.label else replace(one, label=str(label)) for label, one in found.items()}
+
     def experiments_of(self, profile: str) -> Sequence[Experiment]:
         """Return the experiments of a profile.
 
         Errors: `SpecError` for an unknown profile, for more seeds than it has, and for a seed of `chosen_on`.
         """
-        found = self.experiments(self.profile(profile).setting)
+        found = list(self.labelled(self.profile(profile).setting).values())
         if (seeds := part_of(parts(profile)[0])[1]) is not None:
-            if not self.trains:
+            if not self.trains_models:
                 raise SpecError("seeds", f"{self.name} trains nothing", "leave them out")
             found = reseeded(found, seeds)
         check_fresh(found, self.chosen_on)
@@ -284,15 +303,20 @@ class Study(Generic[Setting]):
         chosen = None if seeds is None else Members(seeds=seeds if isinstance(seeds, int) else tuple(seeds)).seeds
         if not new and chosen is None:
             raise SpecError("values", "change nothing", "give a value, such as {'model.heads': 3}, or seeds")
-        if not self.trains:
+        if not self.trains_models:
             raise SpecError("values", f"{self.name} trains nothing", "give another model or profile")
         words = words_of(new, chosen)
+
+        def trains(setting: Setting) -> dict[Any, Experiment]:
+            own = self.labelled(setting)
+            return dict(zip(own, changed(self.name, list(own.values()), new, chosen), strict=True))
+
         _, _, rest = cleandoc(self.doc or "").partition("\n")
         return replace(
             self,
             name=name or name_of(self.name, new, chosen),
             doc=f"{self.title}, with {words}.\n{rest}",
-            experiments=lambda setting: changed(self.name, self.experiments(setting), new, chosen),
+            trains=trains,
             profiles={
                 key: Profile(
                     one.setting, f"{one.note} Changed from {self.name}: {words}.".strip(), False if new else one.paper
@@ -319,9 +343,7 @@ class Study(Generic[Setting]):
         `seconds`, plus the time of the analysis, and `reused` go into the provenance.
         """
         chosen, began = self.profile(profile), time.monotonic()
-        analysis = self.analyse(runs if self.observe is None else observed, chosen.setting)
-        if not isinstance(analysis, Analysis):
-            raise SpecError("study.analyse", f"returned {type(analysis).__name__}", "return an Analysis")
+        analysis = self.analysis(runs if self.observe is None else observed, chosen.setting)
         claims = self.judge(analysis.seen, profile, analysis.untrained)
         source = provenance(profile, runs, seconds + time.monotonic() - began, device, reused)
         source = replace(source, model=analysis.model, chosen_on=seeds_text(self.chosen_on))
@@ -335,6 +357,34 @@ class Study(Generic[Setting]):
             figures=tuple(analysis.figures),
             tables=tuple(analysis.tables),
             views=tuple(analysis.views),
+        )
+
+    def see(self, runs: Any, setting: Setting) -> Any:
+        """Return the input of the measures from finished runs of a setting's experiments, or from observations."""
+        if self.reads is None:
+            return self.analysis(runs, setting).seen
+        return self.reads(dict(zip(self.labelled(setting), runs, strict=True)), setting)
+
+    def analysis(self, runs: Any, setting: Setting) -> Analysis:
+        """Return the input of the measures, as `see` does, with all figures, tables and views.
+
+        Errors: `SpecError` for an `analyse` that returns anything else.
+        """
+        if self.analyse is not None:
+            found = self.analyse(runs, setting)
+            if not isinstance(found, Analysis):
+                raise SpecError("study.analyse", f"returned {type(found).__name__}", "return an Analysis")
+            return found
+        seen = self.see(runs, setting)
+        drawn = [one for draw in self.draws for one in _listed(draw(seen))]
+        return Analysis(
+            seen,
+            figures=[one for one in drawn if not isinstance(one, Table | AttentionView)],
+            tables=[one for one in drawn if isinstance(one, Table)],
+            views=[one for one in drawn if isinstance(one, AttentionView)],
+            seeds=seen.seeds,
+            model=seen.model,
+            untrained=seen.untrained,
         )
 
     def judge_again(self, findings: Findings) -> Findings:
@@ -365,3 +415,9 @@ class Study(Generic[Setting]):
 
     def _summary_of(self, profile: Profile[Setting]) -> str:
         return f"{self.summary} {profile.note}".strip()
+
+
+def _listed(drawn: Drawn | Sequence[Drawn] | None) -> Sequence[Drawn]:
+    if drawn is None:
+        return ()
+    return drawn if isinstance(drawn, Sequence) else (drawn,)

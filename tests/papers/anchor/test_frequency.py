@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from anchorlab.papers.anchor.frequency import PAPER, QUICK, STUDY, experiments, see
+from anchorlab.papers.anchor.frequency import PAPER, QUICK, STUDY, experiments
 from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+
+
+def see(runs):
+    return STUDY.see(runs, QUICK)
+
 
 STEPS = (0, 100, 200, 300)
 # two seeds; the low task is fitted at 50 and 150, the high one at 150 and 200
@@ -26,7 +31,9 @@ def runs(low_loss=LOW_LOSS, high_loss=HIGH_LOSS, low_accuracy=LOW_ACCURACY, high
                 ("train", "accuracy"): other,
             },
         )
-        for experiment, loss, accuracy in zip(experiments(replace(QUICK, seeds=2)), losses, accuracies, strict=True)
+        for experiment, loss, accuracy in zip(
+            experiments(replace(QUICK, seeds=2)).values(), losses, accuracies, strict=True
+        )
     ]  # fmt: skip
 
 
@@ -77,7 +84,7 @@ def test_of_a_seed_that_learns_neither_task_nothing_is_known_but_of_the_publishe
     neither = see(runs([[1] * 4] * 2, [[1] * 4] * 2, [[0] * 4] * 2, [[0] * 4] * 2))
     assert values_of(STUDY, neither) == {"loss-first": None, "accuracy-first": None, "slower": None}
     # low: fitted and generalised at step 600. High: fitted at 700, at an accuracy of 0.708 in the end
-    low, high = (one.take(range(1)) for one in experiments(PAPER))
+    low, high = (one.take(range(1)) for one in experiments(PAPER).values())
     steps, loss = (0, 500, 600, 700, 20_000), {"low": [5, 1, 0, 0, 0], "high": [5, 1, 1, 0, 0]}
     accuracy = {"low": [0, 0, 0.9, 1, 1], "high": [0, 0, 0, 0, 0.708]}
     made = [

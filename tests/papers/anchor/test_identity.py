@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.papers.anchor import identity
 from tests.papers.hand_made_models import two_layers
-from tests.papers.hand_made_runs import judged, run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import judged, run_ending, seen_by_hand, values_of, verdicts_of
 
 SIZES = replace(
     identity.QUICK,
@@ -24,12 +24,12 @@ TRAINED, BEFORE = two_layers((1, 1), (0, 0)), two_layers((2, 0), (2, 0))
 def runs(setting=SIZES, test=TEST, train=TRAIN):
     return [
         run_ending(experiment, test[size], train[size], {0: BEFORE, 600: TRAINED})
-        for experiment, size in zip(identity.experiments(setting), test, strict=True)
+        for experiment, size in zip(identity.experiments(setting).values(), test, strict=True)
     ]
 
 
 def test_values_and_heads_of_runs_made_by_hand():
-    assert values_of(identity.STUDY, identity.see(runs())) == {
+    assert values_of(identity.STUDY, identity.STUDY.see(runs(), SIZES)) == {
         "enough-data": pytest.approx(0.95),
         "little-data": pytest.approx(0.2),
         "fits": pytest.approx(0.985),
@@ -38,7 +38,7 @@ def test_values_and_heads_of_runs_made_by_hand():
         "broadcast-from-key": 0.5,  # one that reads the anchor broadcasts from 0
         "broadcast-mass": pytest.approx(0.5),
     }
-    heads = identity.see(runs()).heads
+    heads = identity.STUDY.see(runs(), SIZES).heads
     assert heads.shift_by.tolist() == [1, 0]
     assert heads.shift_mass.tolist() == pytest.approx([1.0, 0.0])
     assert heads.broadcast_from.tolist() == [1, 0]
@@ -50,18 +50,18 @@ def test_values_and_heads_of_runs_made_by_hand():
 def test_other_models_are_no_points_of_the_curve_which_alone_measures_no_heads():
     two = replace(identity.PAPER.two_layers, seeds=2)
     of_paper = runs(
-        replace(
+        setting := replace(
             identity.PAPER, transformer=replace(identity.PAPER.transformer, seeds=2), sizes=(200, 600), two_layers=two
         )
     )
     assert of_paper[-1].experiment.model == identity.FIGURE_13
-    seen = identity.see(of_paper)
+    seen = identity.STUDY.see(of_paper, setting)
     assert seen.curve.sizes == (200, 600)
     assert seen.curve.test.tolist() == [pytest.approx([0.1, 0.3]), pytest.approx([0.9, 1.0])]
     assert seen.heads.shift_by.tolist() == [1, 0]
     transformer = replace(identity.PAPER.transformer, seeds=2)
     setting = replace(identity.PAPER, transformer=transformer, sizes=(200, 600), two_layers=None)
-    found = identity.analyse(runs(setting, test={size: TEST[size] for size in (200, 600)}), setting)
+    found = identity.STUDY.analysis(runs(setting, test={size: TEST[size] for size in (200, 600)}), setting)
     values = values_of(identity.STUDY, found.seen)
     assert values["enough-data"] == pytest.approx(0.95)
     assert {name for name, value in values.items() if value is None} == {
@@ -72,9 +72,10 @@ def test_other_models_are_no_points_of_the_curve_which_alone_measures_no_heads()
 
 def seen(test, train, by, mass, source, to_last, sizes=(200, 600)):
     none = torch.zeros(2, dtype=torch.int64)
-    return identity.Seen(
-        identity.Curve(sizes, torch.tensor(test), torch.tensor(train)),
-        identity.Heads(
+    return seen_by_hand(
+        identity.Seen,
+        curve=identity.Curve(sizes, torch.tensor(test), torch.tensor(train)),
+        heads=identity.Heads(
             shift_head=none,
             shift_by=torch.tensor(by),
             shift_mass=torch.tensor(mass),
@@ -96,12 +97,14 @@ def test_verdicts_inside_and_outside_the_bands_where_little_data_are_fitted():
     assert values_of(identity.STUDY, unfitted)["little-data"] == pytest.approx(
         0.1
     )  # what untrained members give is shown
-    other = values_of(identity.STUDY, replace(unfitted, curve=replace(unfitted.curve, sizes=(300, 700))))
+    other = values_of(
+        identity.STUDY, seen_by_hand(identity.Seen, heads=None, curve=replace(unfitted.curve, sizes=(300, 700)))
+    )
     assert other["little-data"] is other["enough-data"] is None
 
 
 def test_tables_and_figures_of_runs_made_by_hand():
-    made = identity.analyse(runs(), SIZES)
+    made = identity.STUDY.analysis(runs(), SIZES)
     sizes, heads = made.tables
     assert sizes.rows[0] == (200, *map(pytest.approx, (0.2, 0.1, 0.3, 0.995)))
     assert heads.rows[1] == (1001, 0, 0, pytest.approx(0), 0, 0, pytest.approx(0), pytest.approx(0))

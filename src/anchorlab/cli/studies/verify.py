@@ -83,7 +83,7 @@ def verify(
     if part is not None:
         if numbers is None:
             raise SpecError("seeds", "are missing", "name those to make parts of, as in --seeds 1002")
-        if named := [name for name in names if name in STUDIES and study(name).reads is None]:
+        if named := [name for name in names if name in STUDIES and study(name).keeps is None]:
             remedy = f"train its seeds in one store: anchorlab study {named[0]} --profile paper"
             raise SpecError("names", f"{named[0]} has claims that read weights, which a part does not keep", remedy)
         pieces = _pieces(chosen, numbers, only)
@@ -133,7 +133,7 @@ class _Piece:
 
 def _has_parts(one: "Study[Any]") -> bool:
     """Return whether a study has a paper's own setting, and claims that need no weights but what a part keeps."""
-    return one.reads is not None and any(about.paper for about in one.profiles.values())
+    return one.keeps is not None and any(about.paper for about in one.profiles.values())
 
 
 def _pieces(names: Sequence[str], seeds: Sequence[int], only: Sequence[str] | None) -> list[_Piece]:

@@ -5,7 +5,7 @@ Sequences of nine tokens hold the anchor 3 once, and the answer is the token aft
 Source: anchor functions, sections 4.1 and 5.1, Figures 4 and 13; settings in its appendix A.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, MapFigure, Reference, Table, at_least, at_most, line, within
+from anchorlab.findings.view import AttentionView
 from anchorlab.lens import Record, broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
@@ -29,10 +30,10 @@ from anchorlab.studies.kit import (
     train_size,
     training_curves,
 )
-from anchorlab.studies.later import Later
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, Task, task
 from anchorlab.training import Experiment, Times, TrainedRun
 from anchorlab.viewer.make import view_run
@@ -81,10 +82,11 @@ def experiment(setting: Setting) -> Experiment:
     return setting.experiment(task("anchor/identity"), f"identity, {label}")
 
 
-def experiments(setting: Sizes) -> list[Experiment]:
+def experiments(setting: Sizes) -> dict[str, Experiment]:
     """Return the experiments of the curve by rising train size, then the experiment of the two-layer model."""
-    curve = [experiment(setting.transformer.on(size)) for size in setting.sizes]
-    return curve if setting.two_layers is None else [*curve, experiment(setting.two_layers)]
+    every = [setting.transformer.on(size) for size in setting.sizes]
+    every += [] if setting.two_layers is None else [setting.two_layers]
+    return {one.label: one for one in map(experiment, every)}
 
 
 def other_task(experiment: Experiment) -> Task | None:
@@ -105,7 +107,7 @@ class Curve:
         return self.test[self.sizes.index(size)] if size in self.sizes else None
 
 
-def read_curve(runs: Sequence[TrainedRun]) -> Curve:
+def read_curve(runs: Iterable[TrainedRun]) -> Curve:
     """Read a learner's curve from its runs, in any order."""
     ordered = sorted(runs, key=train_size)
     test, train = (torch.stack([at_end(run, split, "accuracy") for run in ordered]) for split in ("test", "train"))
@@ -145,18 +147,23 @@ def read_heads(record: Record, batch: Batch) -> Heads:
     )
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """The transformer's curve, and the heads of the two-layer model if it was trained."""
 
-    curve: Curve
-    heads: Heads | None
+    @reading
+    def heads(self) -> Heads | None:
+        """The heads at the end of the last run if it has two layers."""
+        return heads_of(self.last)
 
+    @reading
+    def curve(self) -> Curve:
+        """The curve."""
+        return read_curve(self.of_curve)
 
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the curve, and the heads at the end of the last run if it has two layers."""
-    heads = heads_of(runs[-1])
-    return Seen(read_curve(runs if heads is None else _of_curve(runs)), heads)
+    @property
+    def of_curve(self) -> list[TrainedRun]:
+        """The runs of the curve's points: those of the first run's model."""
+        return [run for run in self.runs.values() if run.experiment.model == self.first.experiment.model]
 
 
 def heads_of(run: TrainedRun) -> Heads | None:
@@ -170,10 +177,6 @@ def heads_of(run: TrainedRun) -> Heads | None:
 def _heads_at_end(run: TrainedRun) -> Heads:
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
     return read_heads(look(run.ensemble(), batch.inputs, record=PATTERNS), batch)
-
-
-def _of_curve(runs: Sequence[TrainedRun]) -> list[TrainedRun]:
-    return [run for run in runs if run.experiment.model == runs[0].experiment.model]
 
 
 @claim("section 4.1 and Fig 4", "about 1", within(0.9, 1.0))
@@ -239,36 +242,20 @@ def broadcast_mass(seen: Seen) -> Float[Tensor, "seed"] | None:
     return None if seen.heads is None else seen.heads.to_last
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
-    """Draw the curve of Figure 4 and the maps of Figure 13, and list the heads seed by seed."""
-    seen, run, curve = see(runs), runs[-1], _of_curve(runs)
-    shown = curve if len(curve) <= 8 else curve[:: len(curve) // 7]
-    found = Analysis(
-        seen,
-        figures=[
-            size_figure(
-                "Test accuracy against train size (Fig 4, transformer)",
-                {"transformer": seen.curve},
-                "the paper: about 1 by 600",
-            ),
-            training_curves(
-                "Test accuracy along training, by train size",
-                {str(train_size(one)): one for one in shown},
-                "test",
-                caption="Mean over seeds.",
-                bands=False,
-            ),
-        ],
-        tables=[Table("Accuracy by train size", SIZE_CAPTION, SIZE_COLUMNS, size_rows(seen.curve))],
+def _against_size(seen: Seen) -> LineFigure:
+    title = "Test accuracy against train size (Fig 4, transformer)"
+    return size_figure(title, {"transformer": seen.curve}, "the paper: about 1 by 600")
+
+
+def _along_training(seen: Seen) -> LineFigure:
+    shown = seen.of_curve if len(seen.of_curve) <= 8 else seen.of_curve[:: len(seen.of_curve) // 7]
+    return training_curves(
+        "Test accuracy along training, by train size",
+        {str(train_size(one)): one for one in shown},
+        "test",
+        caption="Mean over seeds.",
+        bands=False,
     )
-    if seen.heads is None:
-        return found
-    found = replace(found, tables=[*found.tables, _heads(seen.heads, run.experiment.members.seeds)])
-    if not run.has_weights:
-        return found
-    title = "Attention of two-layer models along training"
-    views = Later(lambda: [view_run(run, steps=run.checkpoints, title=title)])
-    return replace(found, figures=[*found.figures, _maps(run)], views=views)
 
 
 def size_figure(title: str, curves: Mapping[str, Curve], reference: str, caption: str = "") -> LineFigure:
@@ -295,7 +282,14 @@ def size_rows(curve: Curve, *begin: str) -> tuple[tuple[str | float, ...], ...]:
     return tuple((*begin, size, *mean_and_range(test), float(train.mean())) for size, test, train in values)
 
 
-def _maps(run: TrainedRun) -> MapFigure:
+def _by_size(seen: Seen) -> Table:
+    return Table("Accuracy by train size", SIZE_CAPTION, SIZE_COLUMNS, size_rows(seen.curve))
+
+
+def _maps(seen: Seen) -> MapFigure | None:
+    run = seen.last
+    if seen.heads is None or not run.has_weights:
+        return None
     function = run.experiment.task
     batch = function.sample("test", LOOKED_AT, seed=0)
     place, ticks = example(function, batch, batch.latents["anchor_positions"][:, 0] == 4)  # as in the paper's figure
@@ -311,7 +305,10 @@ def _maps(run: TrainedRun) -> MapFigure:
     )
 
 
-def _heads(heads: Heads, seeds: Sequence[int]) -> Table:
+def _heads(seen: Seen) -> Table | None:
+    heads, seeds = seen.heads, seen.last.experiment.members.seeds
+    if heads is None:
+        return None
     return seed_table(
         "What the two layers do, seed by seed",
         f"On {LOOKED_AT} test sequences. Shifts count positions back; sources count positions after the anchor, so "
@@ -329,12 +326,19 @@ def _heads(heads: Heads, seeds: Sequence[int]) -> Table:
     )
 
 
+def _view(seen: Seen) -> AttentionView | None:
+    if seen.heads is None or not seen.last.has_weights:
+        return None
+    return view_run(seen.last, steps=seen.last.checkpoints, title="Attention of two-layer models along training")
+
+
 STUDY = Study(
-    name="anchor/identity",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/identity",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_against_size, _along_training, _maps, _by_size, _heads, _view),
     profiles={
         "quick": Profile(
             QUICK,
@@ -361,5 +365,5 @@ STUDY = Study(
     smoke=QUICK.shortened(steps=4, sizes=(200, 1000)),
     chosen_on=SEARCHED,
     other_task=other_task,
-    reads=lambda run, setting: heads_of(run),
+    keeps=lambda run, setting: heads_of(run),
 )

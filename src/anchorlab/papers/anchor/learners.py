@@ -93,7 +93,7 @@ _OF_LOGS = (
 def experiments(setting: Learners) -> list[Experiment]:
     """Return the learners' experiments, each learner's by rising train size and then by the rule for keys."""
     rules = KEY_RULES if setting.key_rules else {"": False}
-    shared = [] if setting.shared is None else identity.experiments(setting.shared)
+    shared = [] if setting.shared is None else list(identity.experiments(setting.shared).values())
     return shared + [
         one.on(size).experiment(
             task("anchor/identity", moving_keys=moving),

@@ -262,7 +262,7 @@ STUDY = Study(
     claims=measures_in(__name__),
     experiments=experiments,
     analyse=analyse,
-    reads=metrics_alone,
+    keeps=metrics_alone,
     profiles={
         "quick": Profile(
             QUICK,

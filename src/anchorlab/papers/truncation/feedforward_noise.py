@@ -180,5 +180,5 @@ def _panel(run: TrainedRun, metric: str, title: str, *references: Reference) -> 
 
 STUDY = replace(
     noisy_study("truncation/feedforward-noise", __doc__, measures_in(__name__), experiments, analyse),
-    reads=metrics_alone,
+    keeps=metrics_alone,
 )

@@ -194,7 +194,10 @@ def noisy_study(
             paper=True,
         ),
     }
-    return Study(name, doc, claims, analyse, profiles, SMOKE, experiments, chosen_on=SEARCHED, other_task=other_task)
+    return Study(
+        name, doc, claims, profiles, smoke=SMOKE, analyse=analyse, experiments=experiments, chosen_on=SEARCHED,
+        other_task=other_task,
+    )  # fmt: skip
 
 
 def noisy_and_tuned(setting: Setting) -> list[Experiment]:

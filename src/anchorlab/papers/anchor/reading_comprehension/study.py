@@ -298,5 +298,5 @@ STUDY = Study(
     smoke=replace(QUICK.shortened(steps=2, size=100), model=quick_model(heads=2, width=16)),
     chosen_on=SEARCHED,
     other_task=first_pair,
-    reads=lambda run, setting: see(run),
+    keeps=lambda run, setting: see(run),
 )

@@ -235,8 +235,8 @@ STUDY = Study(
     "language/noise",
     __doc__,
     measures_in(__name__),
-    analyse,
-    {
+    analyse=analyse,
+    profiles={
         "quick": Profile(
             Setting(),
             "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
@@ -248,6 +248,6 @@ STUDY = Study(
             "The paper's Pythia-1B at the end of its training; the sentences and facts are our own.",
         ),
     },
-    Setting(TINY, objects=4, facts=5, searched=2, ending=3, swept=2, fractions=(0.1,), grid=(0.1, 0.5)),
+    smoke=Setting(TINY, objects=4, facts=5, searched=2, ending=3, swept=2, fractions=(0.1,), grid=(0.1, 0.5)),
     observe=observe,
 )

@@ -268,8 +268,8 @@ STUDY = Study(
     "language/truncation-search",
     __doc__,
     measures_in(__name__),
-    analyse,
-    {
+    analyse=analyse,
+    profiles={
         "quick": Profile(
             Setting(),
             "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
@@ -280,7 +280,7 @@ STUDY = Study(
             Setting("EleutherAI/pythia-1b"), "The paper's Pythia-1B at the end of its training; the facts are our own."
         ),
     },
-    Setting(
+    smoke=Setting(
         TINY, facts=8, searched=2, fractions=(0.0, 0.1), draws=2, checked=1, window=32, pieces=4, told=2, continued=2
     ),
     observe=observe,

@@ -179,8 +179,8 @@ STUDY = Study(
     "retrieval/language-models",
     __doc__,
     measures_in(__name__),
-    analyse,
-    {
+    analyse=analyse,
+    profiles={
         "quick": Profile(
             PromptSetting(),
             "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), in place of the paper's large models; 200 questions of "
@@ -196,6 +196,6 @@ STUDY = Study(
             "500 questions of each kind, as the paper; which models it asked, Figure 2 alone shows.",
         ),
     },
-    SMOKE,
+    smoke=SMOKE,
     observe=observe,
 )

@@ -1,0 +1,77 @@
+"""What a study draws of what it read: figures, tables and views, each made when a report needs it.
+
+A drawing is a function of the study's `Reading` that returns a figure, a table, a view, a list of them, or None for
+nothing. The functions here return drawings that many studies share.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from anchorlab.findings import Figure, LineFigure, Reference, Table
+from anchorlab.findings.view import AttentionView
+from anchorlab.studies import kit
+from anchorlab.studies.readings import Quantity, Reading
+
+Drawn = Figure | Table | AttentionView
+Draw = Callable[[Any], Drawn | Sequence[Drawn] | None]
+
+
+def curves(
+    title: str,
+    split: str,
+    metric: str,
+    *,
+    caption: str = kit.MEAN_AND_RANGE,
+    y_label: str = "test accuracy",
+    log_y: bool = False,
+    learned: float | None = None,
+    bands: bool = True,
+) -> Callable[[Reading], LineFigure]:
+    """Draw a metric of every run along training, a curve for each run with its range over seeds.
+
+    Args:
+        title, split, metric, caption, y_label, log_y, bands: as in `anchorlab.studies.training_curves`
+        learned: the level that counts as learned, drawn as a dashed line
+    """
+
+    def draw(seen: Reading) -> LineFigure:
+        return kit.training_curves(
+            title,
+            {run.experiment.label: run for run in seen.runs.values()},
+            split,
+            metric,
+            caption=caption,
+            y_label=y_label,
+            log_y=log_y,
+            references=() if learned is None else [Reference("learned", learned)],
+            bands=bands,
+        )
+
+    return draw
+
+
+def against(
+    title: str, quantity: Quantity[Any], x_label: str, y_label: str, *, caption: str = kit.MEAN_AND_RANGE
+) -> Callable[[Reading], LineFigure]:
+    """Draw a quantity `[member]` of the runs against their labels, which are numbers, with its range over seeds."""
+
+    def draw(seen: Reading) -> LineFigure:
+        values = quantity.of(seen)
+        curve = torch.stack(list(values.values())).T  # [member run]
+        return kit.curves_against(
+            title, list(values), {y_label: curve}, x_label=x_label, y_label=y_label, caption=caption
+        )
+
+    return draw
+
+
+def seed_by_seed(title: str, caption: str, *quantities: Quantity[Any]) -> Callable[[Reading], Table]:
+    """List quantities of every run `[member]`, with a row for each seed."""
+
+    def draw(seen: Reading) -> Table:
+        columns = {f"{one.heading}, {label}": value for one in quantities for label, value in one.of(seen).items()}
+        return kit.seed_table(title, caption, seen.first.experiment.members.seeds, columns)
+
+    return draw

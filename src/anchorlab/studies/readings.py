@@ -1,0 +1,133 @@
+"""What a study reads of its runs: each quantity is declared once, and read when a claim or a figure first asks for it.
+
+>>> class Seen(Reading):
+...     fitted = crossing("train", "loss", 0.5, falling=True)
+...     final = at_end("test", "accuracy")
+...
+...     @reading
+...     def gain(self) -> Tensor:
+...         return self.final["wide"] - self.final["narrow"]
+
+`seen.final["wide"]` holds the final accuracy `[member]` of the run with this label.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Generic, Self, TypeVar, overload
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.lens import first_crossing
+from anchorlab.studies import kit
+from anchorlab.training import TrainedRun
+
+Value = TypeVar("Value")
+
+reading = cached_property
+"""Marks a method of a `Reading` that reads anything else of the runs; it is called at most once."""
+
+
+class Reading:
+    """The base of what a study reads.
+
+    Args:
+        runs: the finished runs by the label that the study's `trains` gives them; empty if it trains nothing
+        setting: the setting of the profile
+
+    A study that reads no runs may say on which `seeds` it draws its own data and which pretrained `model` it observes,
+    in words, and what the same readings are of an `untrained` model.
+    """
+
+    setting: Any
+    seeds: str | None = None
+    model: str | None = None
+    untrained: Any = None
+
+    def __init__(self, runs: Mapping[Any, TrainedRun], setting: Any = None) -> None:
+        self.runs = runs
+        self.setting = setting
+
+    @property
+    def first(self) -> TrainedRun:
+        """The first run."""
+        return next(iter(self.runs.values()))
+
+    @property
+    def last(self) -> TrainedRun:
+        """The last run."""
+        return next(reversed(list(self.runs.values())))
+
+
+class ByRun(Mapping[Any, Value]):
+    """A quantity of every run by the run's label; a run is read when its label is asked for."""
+
+    def __init__(self, read: Callable[[TrainedRun], Value], runs: Mapping[Any, TrainedRun]) -> None:
+        self._read, self._runs = read, runs
+        self._known: dict[Any, Value] = {}
+
+    def __getitem__(self, label: Any) -> Value:
+        if label not in self._known:
+            self._known[label] = self._read(self._runs[label])
+        return self._known[label]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+
+class Quantity(Generic[Value]):
+    """A quantity of each run, declared in the body of a `Reading`; there it is a `ByRun`.
+
+    Args:
+        read: reads it of a run
+        heading: its name in tables; by default the name it is declared by
+    """
+
+    def __init__(self, read: Callable[[TrainedRun], Value], heading: str = "") -> None:
+        self.read, self.heading, self.name = read, heading, ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name, self.heading = name, self.heading or name.replace("_", " ")
+
+    def of(self, seen: Reading) -> ByRun[Value]:
+        """Return the quantity of every run that was seen."""
+        found: ByRun[Value] = seen.__dict__.setdefault(self.name, ByRun(self.read, seen.runs))
+        return found
+
+    @overload
+    def __get__(self, seen: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, seen: Reading, owner: type) -> ByRun[Value]: ...
+    def __get__(self, seen: Reading | None, owner: type) -> Self | ByRun[Value]:
+        return self if seen is None else self.of(seen)
+
+
+def at_end(
+    split: str, metric: str, edit: str = "none", group: str = "all", heading: str = ""
+) -> Quantity[Float[Tensor, "member"]]:
+    """Read each member's value of a metric at the end of training. Arguments as in `anchorlab.studies.at_end`."""
+    return Quantity(lambda run: kit.at_end(run, split, metric, edit, group), heading)
+
+
+def crossing(
+    split: str, metric: str, level: float, falling: bool = False, heading: str = ""
+) -> Quantity[Float[Tensor, "member"]]:
+    """Read the optimiser step at which a metric first passes a level; infinite for a member that never does.
+
+    Between two evaluations the metric is taken to change linearly.
+
+    Args:
+        split, metric: as in `anchorlab.studies.at_end`
+        level: the level
+        falling: whether the metric passes it from above
+        heading: the name in tables
+    """
+
+    def read(run: TrainedRun) -> Float[Tensor, "member"]:
+        return first_crossing(*kit.along(run, split, metric), level, falling).nan_to_num(nan=torch.inf)
+
+    return Quantity(read, heading)
