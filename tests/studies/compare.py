@@ -2,8 +2,9 @@
 
     python -m tests.studies.compare OTHER_CHECKOUT [STUDY ...]
 
-For every profile the labels and addresses of the experiments; the claims word for word; and of the smoke profile, trained
-once with its controls, the values, verdicts, figures, tables and views. Exits with 1 and names what differs.
+Compared are, for every profile, the labels and addresses of the experiments; the claims word for word; and of the smoke
+profile, trained once with its controls, the values, verdicts, figures, tables and views. Exits with 1 and names what
+differs.
 """
 
 import json
@@ -31,7 +32,8 @@ for name in names:
     if one.observe is None:
         found = json.loads(run_study(one, "smoke", store, workers=1, progress=False).to_json())
         del found["provenance"]
-    about = {"title": one.title, "summary": one.summary, "notes": {key: each.note for key, each in one.profiles.items()}}
+    notes = {key: each.note for key, each in one.profiles.items()}
+    about = {"title": one.title, "summary": one.summary, "notes": notes}
     claims = TypeAdapter(Statements).dump_python(one.statements, mode="json")
     print(json.dumps({"study": name, "trained": trained, "about": about, "claims": claims, "smoke": found}))
 """

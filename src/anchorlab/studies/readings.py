@@ -52,12 +52,12 @@ class Reading:
     @property
     def first(self) -> TrainedRun:
         """The first run."""
-        return next(iter(self.runs.values()))
+        return self.runs[next(iter(self.runs))]
 
     @property
     def last(self) -> TrainedRun:
         """The last run."""
-        return next(reversed(list(self.runs.values())))
+        return self.runs[list(self.runs)[-1]]
 
 
 class ByRun(Mapping[Any, Value]):

@@ -25,6 +25,7 @@ from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.parts import table_of_parts
 from anchorlab.studies.registry import STUDIES
 from anchorlab.studies.registry import study as find_study
+from anchorlab.studies.some_claims import NotTrainedError, labels_read, of_labels, with_claims
 from anchorlab.studies.study import Study
 from anchorlab.training import Experiment
 
@@ -41,6 +42,7 @@ def run_study(
     progress: bool | None = None,
     on: On | Backend = "local",
     parts: Sequence[Store] = (),
+    claims: Sequence[str] = (),
 ) -> Findings:
     """Train what the store lacks, analyse the runs, and keep the findings in the store.
 
@@ -65,9 +67,11 @@ def run_study(
         progress: whether to show a bar, as for `anchorlab.train`
         on: where to train the runs, as for `anchorlab.engine.run`
         parts: further stores, which are only read
+        claims: names of claims to measure alone, such as `loss-first`: only what these read is trained, nothing is
+            drawn, and the findings are not kept; by default all claims
 
-    Errors: `SpecError` for an unknown profile, for a changed study that still has the name of a built-in one, and for a
-    download by a study that opens no pretrained model; otherwise as `anchorlab.engine.run`.
+    Errors: `SpecError` for an unknown profile or claim, for a changed study that still has the name of a built-in one,
+    and for a download by a study that opens no pretrained model; otherwise as `anchorlab.engine.run`.
     """
     store = Store.of(store)
     if study.name in STUDIES and study != find_study(study.name):  # its findings would pass for ours
@@ -75,6 +79,9 @@ def run_study(
     if download and study.observe is None:
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
     check_place(device, workers, here=on == "local" or study.observe is not None)
+    if claims:
+        with reported(report, progress) as show:
+            return _of_claims(study, profile, claims, store, workers, device, show, on, parts)
     folder = findings_directory(store, study.name, profile)
     experiments = trainings(study, profile)
     stores, cells = [store, *parts], {experiment.cell.address: experiment.cell for experiment in experiments}
@@ -112,6 +119,33 @@ def run_study(
     record_use(folder, study.name, profile, behind)
     write_file(folder, path.name, [seal(findings.to_json()).encode()])
     return findings
+
+
+def _of_claims(
+    study: Study[Any],
+    profile: str,
+    names: Sequence[str],
+    store: Store,
+    workers: int | None,
+    device: str,
+    report: Report | None,
+    on: On | Backend,
+    parts: Sequence[Store],
+) -> Findings:
+    chosen, began = with_claims(study, names), time.monotonic()
+    setting = study.profile(profile).setting
+    untrained = run([one.untrained() for one in chosen.experiments_of(profile)], store, device=device, report=report)
+    labels = labels_read(chosen, setting, untrained)
+    while True:
+        some = of_labels(chosen, labels)
+        runs = run(trainings(some, profile), store, workers, device, report=report, on=on, parts=parts)
+        runs = runs[: len(some.experiments_of(profile))]
+        try:
+            findings = some.findings(profile, runs, time.monotonic() - began, device)
+        except NotTrainedError as error:  # untrained members did not show that it is read
+            labels.add(error.label)
+        else:
+            return with_controls(some, findings, store, runs, device, report)
 
 
 def experiments_to_run(study: Study[Any], profile: str) -> list[Experiment]:

@@ -103,7 +103,7 @@ class Study(Generic[Setting]):
         claims: the measures, functions under `@claim`
         profiles: settings by the name of their profile
         trains: returns the experiments of a setting by label; an experiment without a label of its own takes this one
-        reads: what is read of the runs, a subclass of `Reading`: the argument of the claims and drawings
+        reads: a subclass of `Reading`, the argument of the claims and drawings: what is read of the runs by label
         draws: the figures, tables and views, each a function of what was read
         smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
         analyse: in place of `reads` and `draws`: called with the runs in the order of the experiments, or the result of
@@ -130,7 +130,7 @@ class Study(Generic[Setting]):
     claims: Sequence[Measure[Any]]
     profiles: Mapping[str, Profile[Setting]]
     trains: Callable[[Setting], Mapping[Any, Experiment]] | None = None
-    reads: type[Reading] | None = None
+    reads: Callable[[Mapping[Any, TrainedRun], Setting], Reading] | None = None
     draws: Sequence[Draw] = ()
     smoke: Setting | None = None
     analyse: Callable[[Any, Setting], Analysis] | None = None

@@ -225,12 +225,13 @@ def print_claims(kept: "Sequence[Findings]") -> None:
     _print_blocks(list(map(_findings_block, kept)), 0)
 
 
-def print_origin(findings: "Findings", page: Path) -> None:
-    """Print the provenance of findings, their computing time, and their page."""
+def print_origin(findings: "Findings", page: Path | None) -> None:
+    """Print the provenance of findings, their computing time, and their page if they have one."""
     from anchorlab.report.page import time_text
 
     print_text(f"{findings.provenance.line} · {time_text(findings.provenance)}")
-    print_text(f"report: {page.absolute()}", wrapped=False)
+    if page is not None:
+        print_text(f"report: {page.absolute()}", wrapped=False)
 
 
 def verdicts_text(results: "Sequence[ClaimResult]") -> str:

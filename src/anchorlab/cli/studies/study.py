@@ -15,7 +15,7 @@ from anchorlab.cli.options.endpoint import PretrainedOptions
 from anchorlab.cli.options.fields import Fields, as_written, nested, part, written
 from anchorlab.cli.studies.claims import claim_data, print_claims, print_origin, verdicts_text
 from anchorlab.cli.terminal.output import Rows, check_file, hand_out, print_json, print_problem, print_table, print_text
-from anchorlab.errors import AnchorlabError, IncompleteError
+from anchorlab.errors import AnchorlabError, IncompleteError, SpecError
 from anchorlab.progress import shown
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ class _Planned:
 
 @dataclass(frozen=True)
 class _Done:
-    """A study that has run: its findings and their page."""
+    """A study that has run: its findings and their page, None where some claims alone were measured."""
 
     planned: _Planned
     findings: "Findings"
-    page: Path
+    page: Path | None
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ class _Runner:
     where: shared.PlaceOptions
     on: "On | Backend"
     parts: "Sequence[Store]"
+    claims: Sequence[str]
     quiet: bool
 
     def run(self, planned: _Planned, report: Path | None = None) -> _Done:
@@ -127,8 +128,10 @@ class _Runner:
         with shown(not self.quiet) as show, planned.source.named():
             findings = run_study(
                 chosen, at, self.store, self.where.workers, self.where.device, show, self.of.download, self.access,
-                on=self.on, parts=self.parts,
+                on=self.on, parts=self.parts, claims=self.claims,
             )  # fmt: skip
+        if self.claims:
+            return _Done(planned, findings, None)
         page = report or findings_directory(self.store, chosen.name, at) / "report.html"
         write_report(findings, page)
         return _Done(planned, findings, page)
@@ -157,6 +160,7 @@ def study(
     report: Path | None = None,
     json: shared.Flag = False,
     dry_run: shared.DryRun = False,
+    claim: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     only: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
     parts: Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)] = None,
     changes: Annotated[Changes | None, Parameter(name="*", group="Changes to the study")] = None,
@@ -189,6 +193,9 @@ def study(
         HTML file for one page of all these studies; each study's own page is in the store.
     json
         Print the claims as JSON: an object for one study, a list for several or a pattern.
+    claim
+        Names of claims to measure alone, such as `loss-first`: only what they read is trained. Their values are printed
+        and not kept.
     only
         Labels of experiments to train, such as `"low frequency"`, with neither claims nor a report; `--dry-run` lists
         the labels.
@@ -209,11 +216,13 @@ def study(
         for one in known
         for found, at in changes.applied(one, profile or one.profile or "quick")
     ]
+    if claim and report is not None:
+        raise SpecError("report", "has no place beside --claim, which draws nothing", "leave out one of them")
     check_file(report, "report")
     on = where.backend()
     access = of.access(" ".join([*(one.profile for one in plan), str(of.address())]))
     held = [shared.existing_store(folder, "parts") for folder in parts or ()]
-    runner = _Runner(kept, of, access, where, on, held, quiet=json)
+    runner = _Runner(kept, of, access, where, on, held, claim or (), quiet=json)
     if only:
         return _train_only(plan, only, runner)
     if dry_run:
@@ -286,7 +295,7 @@ def _data(outcome: _Done | _Failed) -> dict[str, Any]:
         return {**about, "error": outcome.error}
     return {
         **about,
-        "report": str(outcome.page.absolute()),
+        "report": outcome.page and str(outcome.page.absolute()),
         "claims": [claim_data(result) for result in outcome.findings.claims],
         "provenance": json_module.loads(outcome.findings.to_json())["provenance"],
     }
