@@ -58,6 +58,7 @@ class Transformer(Model):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
         entering: Entering | None = None,
+        leaving: int | None = None,
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions`, or everywhere when None.
 
@@ -67,6 +68,7 @@ class Transformer(Model):
                 sites and all later sites have `scored` rows instead of all positions.
             tap: called at every site
             entering: start at this block, with this stream, instead of at the embedding
+            leaving: stop before this block, and return the stream that enters it, `[batch position width]`
         """
         embedded = None
         if entering is None:
@@ -76,8 +78,10 @@ class Transformer(Model):
         place = torch.arange(x.shape[1], device=x.device)
         mask = causal_mask(place, place, x.dtype)
         # pass `embedded` by name: torch's operation counter wraps positional tensors, and fails on gradient-free views
-        for block in self.blocks[first:-1]:
+        for block in self.blocks[first : -1 if leaving is None else leaving]:
             x, embedded = block(x, None, mask, tap, embedded=embedded), None
+        if leaving is not None:
+            return x
         if positions is not None:
             mask = causal_mask(positions, place, x.dtype)
         return self.predictions(self.blocks[-1](x, positions, mask, tap, embedded=embedded), tap)
