@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 
 from jaxtyping import Float
 from torch import Tensor
@@ -11,10 +12,11 @@ from anchorlab.lens.look.first_sequence import sequences_at_a_time
 from anchorlab.lens.look.inputs import Subject, fitting
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.models.model import gather_positions
+from anchorlab.lens.look.replay import replay
 from anchorlab.models.transformer import Transformer
 from anchorlab.tasks.batch import Batch
 from anchorlab.training.ensemble import Ensemble
+from anchorlab.training.executions.member import member_module
 
 _KEPT = 64  # streams in memory; a pass reuses one and adds at most one per block
 
@@ -28,8 +30,9 @@ class ResumedPasses:
     """
 
     def __init__(self, ensemble: Ensemble, batch: Batch) -> None:
-        self.access, self.weights = Access(ensemble.template), ensemble.member_weights(0)
-        self.inputs, self.positions = fitting(batch.inputs, self.weights), batch.positions.to(batch.inputs.device)
+        self.access, weights = Access(member_module(ensemble, 0)), ensemble.member_weights(0)
+        self.inputs = fitting(batch.inputs, weights)
+        self.positions = batch.positions.to(self.inputs.device)
         self.moment = Moment(0, 1, range(len(batch)), len(batch))
         self._streams: dict[tuple[Hashable, ...], Tensor] = {}
 
@@ -53,22 +56,22 @@ class ResumedPasses:
         known = [block for block in range(1, len(names)) if tuple(names[:block]) in self._streams]
         begin = max(known, default=0)
         entering = (begin, self._again(tuple(names[:begin]))) if begin else None
-        entries = {f"blocks.{block}.hook_resid_pre": tuple(names[:block]) for block in range(begin + 1, len(names))}
+        new = range(begin, len(names))
         changed = defaultdict[str, list[Intervention]](list)
-        for block in range(begin, len(names)):
-            for one in changes(block):
-                changed[one.site].append(one)
-
-        def visit(site: str, value: Tensor) -> Tensor:
-            if site in entries:
-                self._keep(entries[site], value)
-            for one in changed.get(site, ()):
-                value = intervene(one, value, self.access.axes(site, value), self.moment)
-            return value
-
+        for one in (each for block in new for each in changes(block)):
+            changed[one.site].append(one)
+        tried = {site: partial(self._changed, each) for site, each in changed.items()}
+        given = self.access.module, self.inputs, self.positions, tried
         with evaluating(self.access.module):
-            output = self.access.run(self.weights, self.inputs, {*entries, *changed}, visit, entering=entering)
-        return gather_positions(output, self.positions.to(output.device))
+            output, streams = replay(*given, entering=entering, keep=new[1:], narrow=False)
+        for block, stream in streams.items():
+            self._keep(tuple(names[:block]), stream)
+        return output
+
+    def _changed(self, changes: Sequence[Intervention], value: Tensor) -> Tensor:
+        for one in changes:
+            value = intervene(one, value, self.access.axes(one.site, value), self.moment)
+        return value
 
     def _again(self, prefix: tuple[Hashable, ...]) -> Tensor:
         self._keep(prefix, self._streams.pop(prefix))
