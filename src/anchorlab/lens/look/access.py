@@ -15,7 +15,6 @@ from torch.func import functional_call
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.models.model import Weights, accepts
 from anchorlab.models.sites import Sites, Tap
-from anchorlab.models.transformer import Entering
 from anchorlab.patterns import matches, matching
 
 OUTPUT = "output"
@@ -107,19 +106,17 @@ class Access:
         targets: Iterable[str],
         visit: Tap,
         positions: Int[Tensor, "*batch scored"] | None = None,
-        entering: Entering | None = None,
     ) -> Shaped[Tensor, "..."]:
         """Run the module with one member's weights, call `visit` at each target site, and return the output.
 
-        `positions` and `entering` are passed to the module if given. Check `hands_on_positions` before giving
-        positions. `entering` is a block and the stream that enters it; only this package's transformers accept it.
+        `positions` are passed to the module if given; check `hands_on_positions` before. To begin at a block, see
+        `replay`.
 
         Errors: `SpecError` for a module whose output is not a tensor; `SiteError` for a site whose value is not a
         tensor.
         """
         wanted = frozenset(targets)
         arguments: dict[str, Any] = {} if positions is None else {"positions": positions.to(inputs.device)}
-        arguments |= {} if entering is None else {"entering": entering}
         if self.own_sites is not None:
 
             def tap(site: str, value: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from anchorlab.models.model import accepts, gather_positions
+from anchorlab.models.model import gather_positions, predict
 from anchorlab.models.transformer import Entering
 
 Changes = Mapping[str, Callable[[Shaped[Tensor, "..."]], Shaped[Tensor, "..."]]]
@@ -41,8 +41,7 @@ def replay(
             streams[kept[site]] = value
         return changes[site](value) if site in changes else value
 
-    narrow = narrow and accepts(module, "positions")
-    arguments: dict[str, Any] = {"positions": positions} if narrow else {}
-    arguments |= {} if entering is None else {"entering": entering}
-    output: Tensor = module(inputs, tap=tap, **arguments)
-    return output if narrow else gather_positions(output, positions), streams
+    others: dict[str, Any] = {"tap": tap} if entering is None else {"tap": tap, "entering": entering}
+    if narrow:
+        return predict(module, inputs, positions, **others), streams
+    return gather_positions(module(inputs, **others), positions), streams
