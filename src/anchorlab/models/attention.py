@@ -108,7 +108,7 @@ class Attention(_WithSites):
         else:
             q = affine(gather_positions(x, positions), *to_q)
             k, v = affine_joined(x, to_k, to_v)
-        z = self._mixed(self._split(q), self._split(k), self._split(v), positions, mask, tap).flatten(2)
+        z = self._mix(self._split(q), self._split(k), self._split(v), positions, mask, tap).flatten(2)
         return z if self.W_O is None else affine(z, self.W_O, self.b_O)
 
     def by_head(
@@ -120,17 +120,10 @@ class Attention(_WithSites):
         """
         maps = (self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V)
         q, k, v = (self._of_each(read, *each) for read, each in zip(x.chunk(3), maps, strict=True))
-        return self.written(self._mixed(q, k, v, None, mask, tap))
+        return self.written(self._mix(q, k, v, None, mask, tap))
 
-    def _mixed(
-        self,
-        q: Float[Tensor, "batch query head head_width"],
-        k: Float[Tensor, "batch key head head_width"],
-        v: Float[Tensor, "batch key head head_width"],
-        positions: Int[Tensor, "*batch query"] | None,
-        mask: Float[Tensor, "..."] | None,
-        tap: Tap,
-    ) -> Float[Tensor, "batch query head head_width"]:
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None, mask: Tensor | None, tap: Tap) -> Tensor:
+        """Return the values that each head mixes, with shifted values and rotated queries and keys; as in `attend`."""
         if self.shift_values:
             v = shifted(v, self.shift_values)
         places = None
