@@ -151,7 +151,6 @@ class Block(nn.Module):
         normed = self.ln1(read, tap) if self.ln1 is not None and self.norm_first else read
         if self.parallel and self.mlp is not None:
             read, x = fork(self.mlp, x)
-            read = gather_positions(read, positions)
         if fork is shared:
             tables = {"embedded": embedded} if isinstance(self.attn, MergedAttention) and normed is x else {}
             attended = self.attn(normed, positions, mask_here, tap, **tables)
@@ -164,8 +163,7 @@ class Block(nn.Module):
         if self.ln1 is not None and not self.norm_first:
             x = self.ln1(x, tap)
         if self.mlp is not None:
-            if not self.parallel:
-                read, x = fork(self.mlp, x)
+            read, x = (gather_positions(read, positions), x) if self.parallel else fork(self.mlp, x)
             normed = self.ln2(read, tap) if self.ln2 is not None and self.norm_first else read
             output = tap(f"{name}.hook_mlp_out", self.mlp(normed, tap))
             x = x + output if self.residual or self.parallel else output
