@@ -23,8 +23,6 @@ def heat_map(
 
     The rows are the sites, each with the places of the grid's other axes. `example` is the call that the error about a
     mean over heads recommends.
-
-    Errors: `SpecError` for an unknown member, and for a mean over heads, widths or neurons of several members.
     """
     count, own = len(values), [axis for axis in over if axis in _OWN]
     if member is None and count > 1 and own:

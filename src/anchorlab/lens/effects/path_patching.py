@@ -51,10 +51,7 @@ class PathPatching(Tabled):
         return recovered_fraction(self.difference, self.clean, self.corrupted)
 
     def plot(self) -> "Figure":
-        """Draw the recovered fraction as heat maps: senders down, receivers across, a map for each member and input.
-
-        Errors: `SpecError` for more maps than fit into a figure.
-        """
+        """Draw the recovered fraction as heat maps: senders down, receivers across, a map for each member and input."""
         return plotted(self)
 
     @property
@@ -108,7 +105,6 @@ def patch_paths(
         batch_size: as in `look`.
 
     Other arguments: as in `patch`.
-    Errors: as `patch`; `SpecError` for an unknown head or input, and if no sender is in a layer before any receiver.
     Source: Wang et al., 2023, section 3.1 and appendix B (the indirect object task); Goldowsky-Dill et al., 2023.
     """
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)

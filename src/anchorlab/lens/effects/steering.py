@@ -41,10 +41,7 @@ class Steering(Tabled):
     random: Float[Tensor, "direction metric member site multiple"]
 
     def curve(self, metric: str) -> Float[Tensor, "member site multiple"]:
-        """Return one metric over the multiples.
-
-        Errors: `SpecError` for an unknown metric.
-        """
+        """Return one metric over the multiples."""
         if metric not in self.metrics:
             raise unknown_name("metric", metric, self.metrics, "metric")
         return self.values[self.metrics.index(metric)]
@@ -53,8 +50,6 @@ class Steering(Tabled):
         """Draw a metric over the multiples: for each site the mean over members, with a band from lowest to highest.
 
         If there are random directions, their mean and range over directions and members are drawn too, for each site.
-
-        Errors: as `curve`.
         """
         return plotted(self, metric=metric)
 
@@ -114,8 +109,6 @@ def steer(
         seed: the seed of the random directions.
 
     Other arguments: as in `look`.
-    Errors: as `look`; `SpecError` for a direction that does not fit the site or has length 0, without any multiple, and
-    for targets that do not fit the positions.
     Source: Turner et al., 2023; Rimsky et al., 2024 (differences of means).
     """
     subject = Subject.of(model, inputs, positions, axes)

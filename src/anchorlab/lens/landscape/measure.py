@@ -70,10 +70,6 @@ def landscape(
         seed: the seed from which sequences and resampling are drawn.
         progress: called, from any thread, with the number of subsets times sequences done and their total; None shows
             it on a terminal and in a notebook, False nowhere.
-
-    Errors: `SpecError` for an unknown unit, replacement or split, a head both whole and by role, more units than can be
-    enumerated, units by role on a task without roles, a model that is no transformer of this package, a task that does
-    not fit the model, and a member whose loss is not finite.
     """
     if replace not in get_args(Replacement):
         raise unknown_name("replace", replace, get_args(Replacement), "replacement")

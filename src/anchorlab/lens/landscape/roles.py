@@ -35,10 +35,7 @@ class RoleMap:
 
 
 def role_map(task: Task, batch: Batch) -> RoleMap:
-    """Return the role of every position: the first of the task's roles that has it, else `other`.
-
-    Errors: `SpecError` if all positions have the same role, and for a role of the task that is called `other`.
-    """
+    """Return the role of every position: the first of the task's roles that has it, else `other`."""
     roles = task.roles(batch)
     if OTHER in roles:
         raise SpecError("task.roles", f"{OTHER!r} has a meaning of its own", "call the role something else")

@@ -82,9 +82,6 @@ def chosen_units(
 
     `roles` is needed if `have_roles`. The kind `roles` leaves out units that can change nothing: roles without
     positions and, in the last block, without scored positions.
-
-    Errors: `SpecError` for an unknown unit, for none, for a head both whole and by role, and for more units than can
-    be enumerated.
     """
     every = () if roles is None else roles.names
     known = {name: None for layer, block in enumerate(module.blocks) for name in _names(layer, block, every)}

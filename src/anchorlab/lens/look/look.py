@@ -102,7 +102,6 @@ def look_by_parts(
     all parts are consumed.
 
     Args: as in `look`; with `batch_size` None, the recorded values of a part count towards the 512 MiB.
-    Errors: as `look`.
     """
     subject = Subject.of(model, inputs, positions, axes, patch_inputs)
     yield from _passes(subject, record, interventions, edits, candidates, output, batch_size, True).records(whole=False)

@@ -39,7 +39,7 @@ class Comparison:
 
     @classmethod
     def of(cls, pairs: Pairs, metric: Metric | None, batch_size: int | None) -> "Comparison":
-        """Return a comparison, by the logit difference without a `metric`. Errors: `SpecError` for other models."""
+        """Return a comparison, by the logit difference without a `metric`."""
         transformer(pairs.base.ensemble)
         return cls(pairs, logit_difference if metric is None else metric, batch_size)
 
@@ -77,10 +77,7 @@ class Comparison:
     def measure(
         self, output: Float[Tensor, "row scored output"], answers: Int[Tensor, "row scored 2"]
     ) -> Float[Tensor, ""]:
-        """Return these rows' share of the metric's mean over all sequences and scored positions.
-
-        Errors: `SpecError` for a metric without a derivative, such as accuracy.
-        """
+        """Return these rows' share of the metric's mean over all sequences and scored positions."""
         found = self.metric(output, answers)
         if not found.is_floating_point():
             raise SpecError("metric", f"returns {found.dtype}, which has no derivative", "use a metric of real numbers")
@@ -88,7 +85,7 @@ class Comparison:
 
 
 def checked_steps(steps: int) -> int:
-    """Return the number of steps unchanged. Errors: `SpecError` below 1."""
+    """Return the number of steps unchanged, if it is at least 1."""
     if steps < 1:
         raise SpecError("steps", f"{steps} are no path between two runs", "give at least 1")
     return steps

@@ -50,7 +50,6 @@ def score_edges(
             beyond the reach of the gradient at its end, such as of attention that is saturated there.
 
     Other arguments: as in `score_units`.
-    Errors: as `score_units`.
     Source: Syed, Rager & Conmy, 2023, arXiv 2310.10348; Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
     """
     checked_steps(steps)

@@ -39,7 +39,6 @@ def patch_edges(
             notebook, False nowhere.
 
     Other arguments: as in `score_units`.
-    Errors: as `score_units`.
     Source: Goldowsky-Dill et al., 2023, arXiv 2304.05969.
     """
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)

@@ -51,7 +51,6 @@ def prune_edges(
             False nowhere.
 
     Other arguments: as in `score_units`.
-    Errors: as `score_units`; `SpecError` for a threshold that is not positive.
     Source: Conmy et al., 2023, arXiv 2304.14997, algorithm 1.
     """
     if not threshold > 0:

@@ -57,8 +57,6 @@ def score_units(
         batch_size: the number of sequences that run at a time, in all members; None: at most 512, such that the streams
             of all receivers take about 512 MiB. Gradients can take twice as much on top.
 
-    Errors: as `patch`; `SpecError` for a model that is not one of this package's transformers, for fewer than one step
-    or several steps with `activation`, and for a metric without a derivative.
     Source: Nanda, 2023; Syed, Rager & Conmy, 2023 (attribution patching); Hanna, Pezzelle & Belinkov, 2024 (steps).
     """
     if times not in ("change", "activation"):

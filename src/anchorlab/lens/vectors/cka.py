@@ -36,10 +36,7 @@ class Alignment(Tabled):
     chance: Float[Tensor, "member site other_member other_site"]
 
     def layers(self, member: int = 0, other_member: int | None = None) -> Float[Tensor, "site other_site"]:
-        """Return the similarities between the sites of two members, or within one member if `other_member` is None.
-
-        Errors: `SpecError` for an unknown member.
-        """
+        """Return the similarities between the sites of two members, or within one member if `other_member` is None."""
         other = member if other_member is None else other_member
         for field, index, axis in (("member", member, 0), ("other_member", other, 2)):
             count = self.values.shape[axis]
@@ -83,7 +80,6 @@ def cka(record: Record, other: Record | None = None) -> Alignment:
         record: at least one site; the output counts as one.
         other: another record of the same sequences, such as another model's record; None: `record` itself.
 
-    Errors: `SpecError` for candidates, a site without a row for each sequence, and sites whose rows differ in number.
     Source: Kornblith et al., 2019, sections 3 and 4; the chance level: the mean of a permutation test, Kazi-Aoual et
     al., 1995.
     """
