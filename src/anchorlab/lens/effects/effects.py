@@ -13,13 +13,12 @@ from torch import Tensor
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.batched import MappedPasses
-from anchorlab.lens.grids import grid_table, heat_map, place_axes
+from anchorlab.lens.grids import Tabled, grid_table, heat_map, place_axes
 from anchorlab.lens.look.first_sequence import check_read, checked_size, sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.padding import counted_from_own_ends
-from anchorlab.lens.tabled import Tabled
 from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
@@ -212,7 +211,6 @@ class _Measure:
 
 
 def _sizes(subject: Subject, sites: Sequence[str], intervention: Intervention, over: Sequence[str]) -> list[int]:
-    """Return the size of each axis of the grid."""
     record = look_at(subject.first(), sites, output=False)
     sizes = []
     for index, axis in enumerate(over):

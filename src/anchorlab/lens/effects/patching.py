@@ -10,10 +10,9 @@ from torch import Tensor
 from anchorlab.drawable import plotted
 from anchorlab.lens.effects.effects import effects
 from anchorlab.lens.effects.pairs import Into, Pairs, logit_difference, recovered_fraction
-from anchorlab.lens.grids import grid_table, heat_map, place_axes
+from anchorlab.lens.grids import Tabled, grid_table, heat_map, place_axes
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.tabled import Tabled
 from anchorlab.progress import Counted
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from torch import Tensor
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.pairs import Into, Pairs, recovered_fraction
-from anchorlab.lens.grids import grid_table
+from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.tabled import Tabled
 
 if TYPE_CHECKING:
     import polars

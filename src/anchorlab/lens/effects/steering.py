@@ -11,11 +11,10 @@ from torch import Tensor
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import METRICS, Metric, check_targets
-from anchorlab.lens.grids import grid_table
+from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look_at
-from anchorlab.lens.tabled import Tabled
 from anchorlab.rng import torch_generator
 from anchorlab.spec import unknown_name
 

@@ -99,7 +99,6 @@ def match_heads(seen: "Record | polars.DataFrame", reference: int = 0) -> HeadMa
 
 
 def _patterns(record: Record) -> Float[Tensor, "member layer batch head width"]:
-    """The attention patterns of all layers as vectors over query and key."""
     if record.candidates is not None:
         raise SpecError("seen", "has candidates", "choose one with record.candidate(name)")
     sites = pattern_sites(record)

@@ -122,7 +122,6 @@ def detect(
 
 
 def _parts(record: Record | Iterable[Record]) -> Iterator[Record]:
-    """Yield the parts of a record."""
     for part in record if isinstance(record, Iterable) and not isinstance(record, Record) else [record]:
         if not isinstance(part, Record):
             remedy = "record patterns first: al.look(run, batch, record=['blocks.*.attn.hook_pattern'])"

@@ -264,7 +264,6 @@ def _diagonal(pattern: AttentionPattern, offset: int, lengths: Lengths) -> HeadS
 
 
 def _attention(pattern: AttentionPattern, cells: Float[Tensor, "batch query key"]) -> Float[Tensor, "*lead batch head"]:
-    """The sum of a pattern over weighted cells."""
     return torch.einsum("...bhqk,bqk->...bh", pattern, cells)
 
 
@@ -293,7 +292,6 @@ def _columns(
 
 
 def _column(pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries: Queries, lengths: Lengths) -> HeadScores:
-    """The attention to one source of each sequence."""
     scores = _columns(pattern, sources.unsqueeze(-1), queries, lengths)
     return HeadScores(scores.values[..., 0, :, :], scores.weights[0])
 
@@ -305,7 +303,6 @@ def _reach(pattern: AttentionPattern, largest: int | None, lengths: Lengths) -> 
 
 
 def _limits(pattern: AttentionPattern, lengths: Lengths) -> Int[Tensor, "batch"]:
-    """The length of each sequence."""
     batch, length = pattern.shape[-4], _length(pattern)
     if lengths is None:
         return torch.full((batch,), length, device=pattern.device)
@@ -317,7 +314,6 @@ def _limits(pattern: AttentionPattern, lengths: Lengths) -> Int[Tensor, "batch"]
 
 
 def _inside(pattern: AttentionPattern, lengths: Lengths) -> Bool[Tensor, "batch position"]:
-    """True for the positions that count."""
     return torch.arange(pattern.shape[-1], device=pattern.device) < _limits(pattern, lengths).unsqueeze(-1)
 
 

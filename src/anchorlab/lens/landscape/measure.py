@@ -11,8 +11,7 @@ from torch.func import vmap
 from anchorlab.errors import SpecError
 from anchorlab.lens.landscape.landscape import Landscape
 from anchorlab.lens.landscape.passes import Replacement, SubsetPasses
-from anchorlab.lens.landscape.roles import role_map
-from anchorlab.lens.landscape.units import Kind, chosen_units, have_roles
+from anchorlab.lens.landscape.units import Kind, chosen_units, have_roles, role_map
 from anchorlab.lens.look.first_sequence import sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyModel, Subject, as_ensemble, row_ranges
 from anchorlab.lens.own_task import check_fits, own_task

@@ -109,7 +109,6 @@ def _projected(value: Tensor, direction: Any, dim: int, rule: InterventionRule) 
 def _chosen(
     intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], name: str
 ) -> dict[str, list[int]]:
-    """Return the places of `where` by axis, with negative indices converted."""
     chosen = {}
     for axis, at in intervention.where.items():
         field = f"{name}.where.{axis}"
@@ -128,7 +127,6 @@ def _chosen(
 def _own_places(
     intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], sequences: Sequence[int], name: str
 ) -> dict[str, Int[Tensor, "sequence place"]]:
-    """Return the places of `at` for the given sequences, by axis."""
     own = {}
     for axis, rows in intervention.at.items():
         field = f"{name}.at.{axis}"

@@ -158,7 +158,6 @@ def _passes(
 
 
 def _by_name(candidates: Mapping[str, Change | Sequence[Change]] | None) -> Mapping[str, list[Change]] | None:
-    """Return the candidates with their changes as lists."""
     if candidates is None:
         return None
     if not isinstance(candidates, Mapping):

@@ -61,7 +61,6 @@ def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int 
 
 
 def _membership(sets: Sequence[Sequence[str]], units: Sequence[str]) -> Bool[Tensor, "set unit"]:
-    """Return which units each set holds."""
     return torch.tensor([[unit in one for unit in units] for one in sets])
 
 

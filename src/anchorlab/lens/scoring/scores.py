@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.grids import grid_table
-from anchorlab.lens.tabled import Tabled
+from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.grids import grid_table
+from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.padding import own_places
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.tabled import Tabled
 
 if TYPE_CHECKING:
     import polars
@@ -127,7 +126,6 @@ def _rows(record: Record, field: str) -> list[Float[Tensor, "member row width"]]
 def _square(
     left: Float[Tensor, "*member row width"], right: Float[Tensor, "member row other_width"]
 ) -> Float[Tensor, "member"]:
-    """Return the squared norm of Xᵀ Y for each member of the right side."""
     return (left.mT @ right).square().sum(dim=(1, 2))
 
 

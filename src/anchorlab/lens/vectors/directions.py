@@ -118,7 +118,6 @@ def recorded_directions(record: Record) -> Directions:
 
 
 def _without(embedding: str, ensemble: Ensemble, inputs: Int[Tensor, "batch position"]) -> Directions:
-    """Return the directions of sequences with one of the two embeddings set to zero."""
     sites = [f"{block.attn.name}.hook_{kind}" for block in blocks(transformer(ensemble)) for kind in "qk"]
     zero = Intervention(site=embedding, rule="zero", may_do_nothing=True)
     return recorded_directions(look(ensemble, inputs, sites, [zero]))

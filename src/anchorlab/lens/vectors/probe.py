@@ -10,12 +10,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.grids import grid_table, place_axes
+from anchorlab.lens.grids import Tabled, grid_table, place_axes
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_positions
 from anchorlab.lens.look.look import look
 from anchorlab.lens.look.padding import PLACES, own_places
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.tabled import Tabled
 from anchorlab.models.model import gather_positions
 from anchorlab.rng import torch_generator
 from anchorlab.training.trained_run import TrainedRun
@@ -256,7 +255,6 @@ def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch 
 def _without_padding(
     labels: Int[Tensor, "batch *position"], lengths: Int[Tensor, "batch"], count: int, where: Mapping[str, int]
 ) -> Int[Tensor, "batch *position"]:
-    """Return labels without those of padding."""
     remedy = "give positions, such as those of the last tokens, (texts.lengths - 1).unsqueeze(1)"
     for axis in where:
         if axis in PLACES:

@@ -88,7 +88,6 @@ def _feed_forward_layers(ensemble: Ensemble) -> dict[str, str]:
 def _through(
     ensemble: Ensemble, name: str, rows: Float[Tensor, "member row width"]
 ) -> Float[Tensor, "member row width"]:
-    """Return the outputs of each member's feed-forward layer for the member's rows."""
     layer, start = ensemble.template.get_submodule(name), f"{name}."
     weights = {key.removeprefix(start): value for key, value in ensemble.weights.items() if key.startswith(start)}
 
