@@ -1,4 +1,8 @@
-"""Look inside models: record and change the values at their sites, and measure what their heads and weights do."""
+"""Look inside models: record and change the values at their sites, and measure what their heads and weights do.
+
+Arguments that do not fit each other or the model raise `SpecError`, which names the field and a remedy; a site that the
+model does not have, visit or read raises `SiteError`; a training step without a checkpoint raises `StoreError`.
+"""
 
 from anchorlab.lens.circuits import AttentionRule, Circuit, CircuitPath, Explanation, find_circuit
 from anchorlab.lens.effects import (

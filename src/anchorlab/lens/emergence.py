@@ -35,10 +35,7 @@ class Emergence:
     def crossings(
         self, level: float, names: Sequence[str] | None = None, falling: bool = False
     ) -> dict[str, Float[Tensor, "member"]]:
-        """Return the step at which each measure, or each of `names`, first reaches `level` (`first_crossing`).
-
-        Errors: `SpecError` with the nearest name for an unknown measure.
-        """
+        """Return the step at which each measure, or each of `names`, first reaches `level` (`first_crossing`)."""
         for name in names or ():
             if name not in self.values:
                 raise unknown_name("names", name, self.values, "measure")
@@ -92,9 +89,6 @@ def emergence(
         steps: the training steps to measure at; None: all checkpoints.
         progress: called with the number of checkpoints done and their total; None shows it on a terminal and in a
             notebook, False nowhere.
-
-    Errors: `SpecError` without a checkpoint to measure, and for a measure that returns other names at a later step;
-    `StoreError` for a step without a checkpoint.
     """
     steps = tuple(run.checkpoints if steps is None else steps)
     if not steps:

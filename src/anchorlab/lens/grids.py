@@ -1,6 +1,7 @@
-"""Values on a grid, such as `[member site place ...]`, as a table and as a heat map."""
+"""Measurements as tables: a row for each cell of a grid such as `[member site place ...]`, and their heat maps."""
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -8,12 +9,30 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from anchorlab.drawable import Drawable
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
     import polars
 
 _OWN = ("head", "width", "head_width", "hidden")  # axes whose order differs from member to member
+
+
+class Tabled(Drawable):
+    """A measurement with a table. A dataclass needs `repr=False`, so that tensors are not printed in full."""
+
+    @property
+    @abstractmethod
+    def table(self) -> "polars.DataFrame":
+        """The values, a row for each place at which something was measured."""
+
+    def __repr__(self) -> str:
+        try:
+            rows = self.table
+        except SpecError as error:  # too large for a table
+            return f"{type(self).__name__} without a table: {error}"
+        count = f"{rows.height:,} row{'s' * (rows.height != 1)}"
+        return f"{type(self).__name__} with {count} in .table: {', '.join(rows.columns)}"
 
 
 def heat_map(
@@ -23,8 +42,6 @@ def heat_map(
 
     The rows are the sites, each with the places of the grid's other axes. `example` is the call that the error about a
     mean over heads recommends.
-
-    Errors: `SpecError` for an unknown member, and for a mean over heads, widths or neurons of several members.
     """
     count, own = len(values), [axis for axis in over if axis in _OWN]
     if member is None and count > 1 and own:

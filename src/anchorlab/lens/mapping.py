@@ -20,7 +20,6 @@ def mapping_sequences(
 
         key 30, outputs after it 40, 36, 36, 36 -> 10, -4, 0, 0
 
-    Errors: `SpecError` for a key at the last position.
     Source: anchor functions, Definition 1.
     """
     length = inputs.shape[-1]

@@ -10,10 +10,7 @@ from anchorlab.training.trained_run import TrainedRun
 
 
 def own_task(model: AnyModel, task: Task | str | None) -> Task:
-    """Return the task that a run learned, or the given one.
-
-    Errors: `SpecError` without a task, and for a task that differs from the run's.
-    """
+    """Return the task that a run learned, or the given one."""
     given = None if task is None else as_task(task)
     if isinstance(model, TrainedRun):
         own = model.experiment.task

@@ -18,10 +18,11 @@ _LEAST_WIDTH, _LEAST_RATIO = 256, 8  # of the stream, and of it to all heads: wh
 
 
 class _WithSites(nn.Module):
-    """The sites of one attention layer."""
+    """The sites of one attention layer, and what each of its heads writes."""
 
     name: str
     rotary = False
+    W_O: nn.Parameter | None
 
     @property
     def sites(self) -> list[Site]:
@@ -36,6 +37,12 @@ class _WithSites(nn.Module):
             Site(f"{self.name}.hook_pattern", _PER_PAIR),
             Site(f"{self.name}.hook_z", _PER_HEAD),
         ]
+
+    def written(self, z: Float[Tensor, "batch query head head_width"]) -> Float[Tensor, "head batch query width"]:
+        """Return what each head adds to the stream, without the layer's bias, from the values that it mixed."""
+        heads, inner = z.shape[-2], z.shape[-2] * z.shape[-1]
+        weight = torch.eye(inner, dtype=z.dtype, device=z.device) if self.W_O is None else self.W_O
+        return torch.einsum("bqhe,hew->hbqw", z, weight.view(heads, z.shape[-1], -1))
 
 
 class Attention(_WithSites):
@@ -101,15 +108,36 @@ class Attention(_WithSites):
         else:
             q = affine(gather_positions(x, positions), *to_q)
             k, v = affine_joined(x, to_k, to_v)
-        q, k, v = self._split(q), self._split(k), self._split(v)
+        z = self._mix(self._split(q), self._split(k), self._split(v), positions, mask, tap).flatten(2)
+        return z if self.W_O is None else affine(z, self.W_O, self.b_O)
+
+    def by_head(
+        self, x: Float[Tensor, "reader batch position width"], mask: Float[Tensor, "..."] | None, tap: Tap
+    ) -> Float[Tensor, "head batch position width"]:
+        """Return what each head writes, without the bias, if all queries, keys and values read streams of their own.
+
+        The readers are the queries of all heads, then their keys, then their values.
+        """
+        maps = (self.W_Q, self.b_Q), (self.W_K, self.b_K), (self.W_V, self.b_V)
+        q, k, v = (self._of_each(read, *each) for read, each in zip(x.chunk(3), maps, strict=True))
+        return self.written(self._mix(q, k, v, None, mask, tap))
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor | None, mask: Tensor | None, tap: Tap) -> Tensor:
+        """Return the values that each head mixes, with shifted values and rotated queries and keys; as in `attend`."""
         if self.shift_values:
             v = shifted(v, self.shift_values)
         places = None
         if self.rotary:
-            keys = torch.arange(x.shape[1], device=x.device)
+            keys = torch.arange(k.shape[1], device=k.device)
             places = keys if positions is None else positions, keys
-        z = attend(q, k, v, self.scale, mask, self.name, tap, places).flatten(2)
-        return z if self.W_O is None else affine(z, self.W_O, self.b_O)
+        return attend(q, k, v, self.scale, mask, self.name, tap, places)
+
+    def _of_each(
+        self, x: Float[Tensor, "head batch position width"], weight: Tensor, bias: Tensor | None
+    ) -> Float[Tensor, "batch position head head_width"]:
+        """Return `x W + b` of each head's own columns of a map and its own stream."""
+        found = torch.einsum("hbpw,whe->bphe", x, weight.view(len(weight), self.heads, self.head_width))
+        return found if bias is None else found + bias.view(self.heads, self.head_width)
 
     def _split(self, x: Float[Tensor, "batch position inner"]) -> Float[Tensor, "batch position head head_width"]:
         return x.view(*x.shape[:2], self.heads, self.head_width)
@@ -188,6 +216,13 @@ class MergedAttention(_WithSites):
         for weight in after:
             z = z @ weight
         return z
+
+    def by_head(
+        self, x: Float[Tensor, "reader batch position width"], mask: Float[Tensor, "..."] | None, tap: Tap
+    ) -> Float[Tensor, "head batch position width"]:
+        """Return what the head writes if its query, its key and its value read streams of their own, in this order."""
+        q, k, v = x.unsqueeze(3)
+        return self.written(attend(q @ self.W_KQ, k, v @ self.W_V, self.scale, mask, self.name, tap))
 
 
 def attend(

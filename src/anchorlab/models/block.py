@@ -1,5 +1,7 @@
 """A block of a transformer: attention and feed-forward, with residual paths and layer norms."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -12,6 +14,14 @@ from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import Site, Tap
 
 STREAM = ("batch", "position", "width")
+
+Fork = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
+"""A function of a layer and the stream before it that returns what the layer reads, and what passes it by."""
+
+
+def shared(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the stream twice: a layer reads what passes it by."""
+    return x, x
 
 
 class LayerNorm(nn.Module):
@@ -30,7 +40,7 @@ class LayerNorm(nn.Module):
         """The site of the norm's output."""
         return [Site(f"{self.name}.hook_normalized", STREAM)]
 
-    def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
+    def forward(self, x: Float[Tensor, "*batch position width"], tap: Tap) -> Float[Tensor, "*batch position width"]:
         """Return the normalised stream."""
         return tap(f"{self.name}.hook_normalized", functional.layer_norm(x, self.w.shape, self.w, self.b, self.epsilon))
 
@@ -53,7 +63,7 @@ class RMSNorm(nn.Module):
         """The site of the norm's output."""
         return [Site(f"{self.name}.hook_normalized", STREAM)]
 
-    def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
+    def forward(self, x: Float[Tensor, "*batch position width"], tap: Tap) -> Float[Tensor, "*batch position width"]:
         """Return the normalised stream."""
         return tap(f"{self.name}.hook_normalized", functional.rms_norm(x, self.w.shape, self.w, self.epsilon))
 
@@ -121,30 +131,39 @@ class Block(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch position width"],
+        x: Float[Tensor, "*reader batch position width"],
         positions: Int[Tensor, "*batch scored"] | None,
         mask: Float[Tensor, "..."],
         tap: Tap,
         embedded: Embedded | None = None,
-    ) -> Float[Tensor, "batch query width"]:
+        fork: Fork = shared,
+    ) -> Float[Tensor, "*later batch query width"]:
         """Return the stream after the block at `positions`, or everywhere; keys and values come from all positions.
 
         `mask` comes from `causal_mask` and applies if the block is `causal`. `embedded` is x as a sum of table rows, if
-        it is such a sum.
+        it is such a sum. A `fork` gives the readers of each layer streams of their own, as `by_head` of the attention
+        takes them. Then x holds a stream for each later reader, and `tap` turns what each head writes, at
+        `hook_attn_out`, and what the feed-forward layer writes, at `hook_mlp_out`, into what each of these receives.
         """
-        name = self.name
+        name, mask_here = self.name, mask if self.causal else None
         x = tap(f"{name}.hook_resid_pre", x)
-        normed = self.ln1(x, tap) if self.ln1 is not None and self.norm_first else x
-        tables = {"embedded": embedded} if isinstance(self.attn, MergedAttention) and normed is x else {}
-        attended = self.attn(normed, positions, mask if self.causal else None, tap, **tables)
+        read, x = fork(self.attn, x)
+        normed = self.ln1(read, tap) if self.ln1 is not None and self.norm_first else read
+        if self.parallel and self.mlp is not None:
+            read, x = fork(self.mlp, x)
+        if fork is shared:
+            tables = {"embedded": embedded} if isinstance(self.attn, MergedAttention) and normed is x else {}
+            attended = self.attn(normed, positions, mask_here, tap, **tables)
+        else:
+            attended = self.attn.by_head(normed, mask_here, tap)
         attended = tap(f"{name}.hook_attn_out", attended)
-        read = gather_positions(x, positions)  # input of a parallel feed-forward layer; otherwise replaced below
-        x = read + attended if self.residual else attended
+        x = gather_positions(x, positions) + attended if self.residual else attended
         if not self.parallel:
-            read = x = tap(f"{name}.hook_resid_mid", x)
+            x = tap(f"{name}.hook_resid_mid", x)
         if self.ln1 is not None and not self.norm_first:
-            read = x = self.ln1(x, tap)
+            x = self.ln1(x, tap)
         if self.mlp is not None:
+            read, x = (gather_positions(read, positions), x) if self.parallel else fork(self.mlp, x)
             normed = self.ln2(read, tap) if self.ln2 is not None and self.norm_first else read
             output = tap(f"{name}.hook_mlp_out", self.mlp(normed, tap))
             x = x + output if self.residual or self.parallel else output

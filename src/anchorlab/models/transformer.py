@@ -58,6 +58,7 @@ class Transformer(Model):
         positions: Int[Tensor, "*batch scored"] | None = None,
         tap: Tap = identity_tap,
         entering: Entering | None = None,
+        leaving: int | None = None,
     ) -> Float[Tensor, "batch scored output"]:
         """Return predictions at `positions`, or everywhere when None.
 
@@ -67,27 +68,35 @@ class Transformer(Model):
                 sites and all later sites have `scored` rows instead of all positions.
             tap: called at every site
             entering: start at this block, with this stream, instead of at the embedding
+            leaving: stop before this block, and return the stream that enters it, `[batch position width]`
         """
         embedded = None
         if entering is None:
-            first, (x, embedded) = 0, self._embed(inputs, tap)
+            first, (x, embedded) = 0, self.embedding(inputs, tap)
         else:
             first, x = entering
         place = torch.arange(x.shape[1], device=x.device)
         mask = causal_mask(place, place, x.dtype)
         # pass `embedded` by name: torch's operation counter wraps positional tensors, and fails on gradient-free views
-        for block in self.blocks[first:-1]:
+        for block in self.blocks[first : -1 if leaving is None else leaving]:
             x, embedded = block(x, None, mask, tap, embedded=embedded), None
+        if leaving is not None:
+            return x
         if positions is not None:
             mask = causal_mask(positions, place, x.dtype)
-        x = self.blocks[-1](x, positions, mask, tap, embedded=embedded)
+        return self.predictions(self.blocks[-1](x, positions, mask, tap, embedded=embedded), tap)
+
+    def predictions(self, x: Float[Tensor, "batch scored width"], tap: Tap) -> Float[Tensor, "batch scored output"]:
+        """Return the predictions of a stream after the last block."""
         if self.ln_final is not None:
             x = self.ln_final(x, tap)
         if self.tied:
             return tap("hook_logits", x @ self.embed.W_E.T)
         return tap("hook_logits", x if self.unembed is None else self.unembed(x))
 
-    def _embed(self, inputs: Tensor, tap: Tap) -> tuple[Tensor, Embedded | None]:
+    def embedding(
+        self, inputs: Shaped[Tensor, "batch position *feature"], tap: Tap
+    ) -> tuple[Float[Tensor, "batch position width"], Embedded | None]:
         """Return the stream that enters the first block; for token inputs, also as an `Embedded` sum of table rows."""
         x = tap("hook_embed", self.embed(inputs))
         places = None if self.pos_embed is None else self.pos_embed.W_pos[: x.shape[1]]

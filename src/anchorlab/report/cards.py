@@ -10,9 +10,9 @@ from markupsafe import Markup
 from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.findings import MARKS, SYMBOLS, Findings
 from anchorlab.lens import Circuit, Landscape, Record
+from anchorlab.lens.grids import Tabled
 from anchorlab.lens.landscape import SHARE
 from anchorlab.lens.look.record import sites_by_layer
-from anchorlab.lens.tabled import Tabled
 from anchorlab.report.page import environment
 from anchorlab.runs import Store
 from anchorlab.runs.metrics import last_metrics

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anchorlab.lens import AttentionRule, Explanation, find_circuit
 from anchorlab.lens.circuits import Assignment, AttentionLosses
-from anchorlab.lens.circuits.resumed import ResumedPasses
+from anchorlab.lens.circuits.losses import ResumedPasses
 from anchorlab.lens.circuits.search import _pruned
 from anchorlab.lens.look import Intervention, Operand
 from anchorlab.lens.look.inputs import as_ensemble

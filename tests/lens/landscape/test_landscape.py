@@ -7,8 +7,8 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.landscape import subsets
-from anchorlab.lens.landscape.roles import role_map
 from anchorlab.lens.landscape.subsets import minimal, most_disjoint, shapley_interactions, shapley_values, sizes
+from anchorlab.lens.landscape.units import role_map
 from anchorlab.tasks import task
 from tests.lens.landscape.hand_made import UNITS, made, parallel, two_of_three
 

@@ -79,9 +79,6 @@ def rule_places(
     """Return the positions of a rule's queries, and of the key of each query.
 
     Both positions are -1 if query or key is missing or, with `causal`, if the key is ahead of the query.
-
-    Errors: `SpecError` for an unknown role, roles that differ in their number of instances, a distance beyond the
-    sequence, and a rule about the same token, which may give a query several keys.
     """
     if rule.key in (SAME, AFTER_SAME):
         raise SpecError("rule.key", f"{rule.key!r} may give several keys", "name a role or a distance")
@@ -113,8 +110,6 @@ def rule_cells(
     """Return a mask of the keys that a rule gives to each query; with `causal`, no key is ahead of its query.
 
     Only rules about the same token need `tokens`.
-
-    Errors: as `rule_places`; `SpecError` for missing tokens.
     """
     if rule.key in (SAME, AFTER_SAME):
         cells = _same_token(tokens, after=rule.key == AFTER_SAME)
@@ -143,8 +138,6 @@ def attention_map(
         length: the number of positions.
         causal: whether uniform attention, and the rules, leave out keys ahead of the query.
         tokens: needed for rules about the same token.
-
-    Errors: as `rule_cells`.
     """
     batch = len(next(iter(roles.values())))
     cells = torch.zeros(batch, length, length)

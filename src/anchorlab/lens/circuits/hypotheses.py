@@ -49,7 +49,6 @@ def hypotheses(
 
 
 def _everywhere(pattern: Tensor, tokens: Tensor | None) -> Iterator[tuple[AttentionRule, ...]]:
-    """Yield each single rule for every position that the pattern suggests."""
     heads = pattern.unsqueeze(1)
     shifts = {k: float(detectors.shift(heads, k)) for k in range(1, pattern.shape[-1] // 2 + 1)}
     best = max(shifts, key=shifts.__getitem__, default=0)

@@ -73,10 +73,6 @@ def find_circuit(
         seed: the seed from which both sets are drawn.
         progress: called with the phase, the steps done and their total; None shows it on a terminal and in a notebook,
             False nowhere.
-
-    Errors: `SpecError` for an unknown member or split, a task that differs from the run's or does not fit the model's
-    shape, a model whose loss is above the threshold or not finite, and a role with a reserved name; `SiteError` for a
-    model without attention.
     """
     ensemble, task = as_ensemble(model), own_task(model, task)
     members = ensemble.size if ensemble.weights else 1

@@ -1,7 +1,7 @@
 """Run many interventions at one site in one pass, mapped by `vmap`, that begins at the site's block."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,10 +14,9 @@ from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import BORROWING, Intervention, Operand
+from anchorlab.lens.look.replay import Streams, replay
 from anchorlab.lens.look.sources import Borrower, borrower
-from anchorlab.models.model import accepts, gather_positions
-from anchorlab.models.sites import Tap
-from anchorlab.models.transformer import Entering
+from anchorlab.models.model import accepts
 from anchorlab.training.executions.member import member_module
 
 _MOST = 64  # maximum number of interventions per pass
@@ -63,10 +62,10 @@ class MappedPasses:
         with evaluating(self.access.module):
             groups = [group for site, changes in grid.items() for group in self._groups(site, changes, batch_size)]
         largest = max(len(group.named) for group in groups)
-        needed = {_layer(site) for site in grid} - {0}
+        needed = {_layer(site) for site in grid} - {0} if self.begins_anywhere else ()
         for rows in row_ranges(range(len(self.subject.inputs)), max(1, batch_size // largest)):
             with evaluating(self.access.module):
-                output, streams = self._untouched(rows, needed)
+                output, streams = replay(self.access.module, *self._present(rows), {}, keep=needed)
             yield None, 0, rows, output.unsqueeze(0)
             for group in groups:
                 with evaluating(self.access.module):
@@ -82,39 +81,21 @@ class MappedPasses:
             borrow = borrower(self.subject, self.weights, named, batch_size)
             yield _Group(site, begin, named, borrow, needs_every_position)
 
-    def _untouched(
-        self, rows: range, needed: Set[int]
-    ) -> tuple[Float[Tensor, "row scored output"], dict[int, Float[Tensor, "row position width"]]]:
-        """Return the outputs without interventions, and the streams that enter the `needed` blocks."""
-        streams: dict[int, Tensor] = {}
-
-        def tap(name: str, value: Tensor) -> Tensor:
-            if self.begins_anywhere and name.endswith(".hook_resid_pre") and _layer(name) in needed:
-                streams[_layer(name)] = value
-            return value
-
-        inputs, positions = self._present(rows)
-        return self._run(inputs, positions, tap), streams
-
-    def _pass(self, group: _Group, rows: range, streams: Mapping[int, Tensor]) -> Tensor:
+    def _pass(self, group: _Group, rows: range, streams: Streams) -> Tensor:
         moment = Moment(self.member, self.subject.ensemble.size, rows, len(self.subject.inputs))
         borrowed = group.borrow(rows)
         inputs, positions = self._present(rows)
-        layer = _layer(group.site)
+        layer, narrow = _layer(group.site), not group.needs_every_position
         entering = (layer, streams[layer]) if layer in streams else None
 
         def run(index: Tensor) -> Tensor:
-            def tap(name: str, value: Tensor) -> Tensor:
-                if name != group.site:
-                    return value
-                axes = self.access.axes(name, value)
-                named = group.named.items()
+            def change(value: Tensor) -> Tensor:
+                axes, named = self.access.axes(group.site, value), group.named.items()
                 changed = [intervene(each, value, axes, moment, borrowed.get(at), at) for at, each in named]
                 return torch.stack(changed)[index.reshape(1)].squeeze(0)
 
-            if not group.needs_every_position:
-                return self._run(inputs, positions, tap, entering)
-            return gather_positions(self._run(inputs, None, tap, entering), positions)
+            changes = {group.site: change}
+            return replay(self.access.module, inputs, positions, changes, entering=entering, narrow=narrow)[0]
 
         outputs: Tensor = vmap(run)(torch.arange(len(group.named), device=inputs.device))
         return outputs
@@ -131,27 +112,18 @@ class MappedPasses:
         named = {*intervention.where, *intervention.at, *(operand.axes if isinstance(operand, Operand) else ())}
         seen: list[dict[str, int]] = []
 
-        def tap(name: str, value: Tensor) -> Tensor:
-            if name == site:
-                seen.append(dict(zip(self.access.axes(name, value), value.shape, strict=True)))
+        def see(value: Tensor) -> Tensor:
+            seen.append(dict(zip(self.access.axes(site, value), value.shape, strict=True)))
             return value
 
         inputs = fitting(self.subject.inputs[:1], self.weights)
-        for positions in (None, torch.zeros(1, dtype=torch.int64, device=inputs.device)):
-            self._run(inputs, positions, tap)
+        for narrow in (False, True):
+            first = torch.zeros(1, dtype=torch.int64, device=inputs.device)
+            replay(self.access.module, inputs, first, {site: see}, narrow=narrow)
         if len(seen) != 2:
             raise SiteError(f"site {site!r} is visited {len(seen) / 2:g} times in one pass; it must be visited once")
         narrowed = {axis for axis, size in seen[0].items() if size != seen[1][axis]}
         return bool(narrowed) and (intervention.rule in BORROWING or bool(named & narrowed))
-
-    def _run(self, inputs: Tensor, positions: Tensor | None, tap: Tap, entering: Entering | None = None) -> Tensor:
-        """Return the outputs at the positions, or at all positions for None."""
-        module = self.access.module
-        begin = {} if entering is None else {"entering": entering}
-        takes = positions is not None and accepts(module, "positions")
-        narrow = {"positions": positions} if takes else {}
-        output: Tensor = module(inputs, tap=tap, **narrow, **begin)
-        return output if takes else gather_positions(output, positions)
 
 
 def _layer(site: str) -> int:

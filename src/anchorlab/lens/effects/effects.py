@@ -13,13 +13,12 @@ from torch import Tensor
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.batched import MappedPasses
-from anchorlab.lens.grids import grid_table, heat_map, place_axes
+from anchorlab.lens.grids import Tabled, grid_table, heat_map, place_axes
 from anchorlab.lens.look.first_sequence import check_read, checked_size, sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.padding import counted_from_own_ends
-from anchorlab.lens.tabled import Tabled
 from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import accepts
@@ -61,10 +60,7 @@ class Effects(Tabled):
     values: Float[Tensor, "metric member site *place"]
 
     def change(self, metric: str) -> Float[Tensor, "member site *place"]:
-        """Return the change of a metric: its value under each intervention minus its value without.
-
-        Errors: `SpecError` for an unknown metric.
-        """
+        """Return the change of a metric: its value under each intervention minus its value without."""
         if metric not in self.metrics:
             raise unknown_name("metric", metric, self.metrics, "metric")
         index = self.metrics.index(metric)
@@ -75,16 +71,11 @@ class Effects(Tabled):
 
         The rows are the sites, each with the places of the grid's other axes. Heads, widths and neurons are not
         averaged over several members: head 0 of one member may correspond to head 3 of another.
-
-        Errors: as `change`; `SpecError` for an unknown member, and for such a mean.
         """
         return heat_map(self.change(metric), self.over, member, f"map({metric!r}, member=0)")
 
     def plot(self, metric: str = "accuracy", member: int | None = None) -> "Figure":
-        """Draw the change of a metric as heat maps: layers down, places across, a map for each member or for one.
-
-        Errors: as `map`; `SpecError` for more members than fit into a figure.
-        """
+        """Draw the change of a metric as heat maps: layers down, places across, a map for each member or for one."""
         return plotted(self, metric=metric, member=member)
 
     @property
@@ -140,9 +131,6 @@ def effects(
             shows it on a terminal and in a notebook, False nowhere.
 
     Other arguments: as in `look`.
-    Errors: as `look`; `SpecError` for an axis that a site does not have or that differs in size between sites, for
-    targets that do not fit the positions, and for `mapped` with a module that has no sites of its own, or another
-    library's.
     """
     subject = Subject.of(model, inputs, positions, axes, patch_inputs)
     subject = replace(subject, positions=subject.scored)
@@ -223,10 +211,6 @@ class _Measure:
 
 
 def _sizes(subject: Subject, sites: Sequence[str], intervention: Intervention, over: Sequence[str]) -> list[int]:
-    """Return the size of each axis of the grid.
-
-    Errors: `SpecError` for an axis that is selected already, that a site lacks, or whose size differs between sites.
-    """
     record = look_at(subject.first(), sites, output=False)
     sizes = []
     for index, axis in enumerate(over):

@@ -76,7 +76,7 @@ class Pairs:
         into: Into,
         axes: Mapping[str, tuple[str, ...]] | None = None,
     ) -> "Pairs":
-        """Check the arguments of `patch`, and return the pairs. Errors: as `patch`."""
+        """Check the arguments of `patch`, and return the pairs."""
         if into not in ("corrupted", "clean"):
             raise SpecError("into", f"{into!r} is no run", "choose 'corrupted' or 'clean'")
         ensemble = as_ensemble(model)

@@ -10,10 +10,9 @@ from torch import Tensor
 from anchorlab.drawable import plotted
 from anchorlab.lens.effects.effects import effects
 from anchorlab.lens.effects.pairs import Into, Pairs, logit_difference, recovered_fraction
-from anchorlab.lens.grids import grid_table, heat_map, place_axes
+from anchorlab.lens.grids import Tabled, grid_table, heat_map, place_axes
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.tabled import Tabled
 from anchorlab.progress import Counted
 
 if TYPE_CHECKING:
@@ -48,17 +47,11 @@ class Patching(Tabled):
         return recovered_fraction(self.difference, self.clean, self.corrupted)
 
     def map(self, member: int | None = None) -> Float[Tensor, "row place"]:
-        """Return the recovered fraction as a heat map, of one member or the mean over all (`Effects.map`).
-
-        Errors: `SpecError` for an unknown member, and for a mean over heads of several members.
-        """
+        """Return the recovered fraction as a heat map, of one member or the mean over all (`Effects.map`)."""
         return heat_map(self.recovered, self.over, member, "map(member=0)")
 
     def plot(self, member: int | None = None) -> "Figure":
-        """Draw the recovered fraction as heat maps: layers down, places across, a map for each member or for one.
-
-        Errors: as `map`; `SpecError` for more members than fit into a figure.
-        """
+        """Draw the recovered fraction as heat maps: layers down, places across, a map for each member or for one."""
         return plotted(self, member=member)
 
     @property
@@ -114,8 +107,6 @@ def patch(
             the last of each sequence.
 
     Other arguments: as in `look` and `effects`.
-    Errors: as `effects`; `SpecError` for sequences without partners, for answers that are missing, are not tokens or do
-    not fit the positions, and for answers that are the same in both runs.
     Source: Meng et al., 2022, section 2 (causal tracing); Zhang & Nanda, 2024 (logit difference and its fraction).
     """
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into, axes)

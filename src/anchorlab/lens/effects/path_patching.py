@@ -11,12 +11,11 @@ from torch import Tensor
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.pairs import Into, Pairs, recovered_fraction
-from anchorlab.lens.grids import grid_table
+from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.tabled import Tabled
 
 if TYPE_CHECKING:
     import polars
@@ -51,10 +50,7 @@ class PathPatching(Tabled):
         return recovered_fraction(self.difference, self.clean, self.corrupted)
 
     def plot(self) -> "Figure":
-        """Draw the recovered fraction as heat maps: senders down, receivers across, a map for each member and input.
-
-        Errors: `SpecError` for more maps than fit into a figure.
-        """
+        """Draw the recovered fraction as heat maps: senders down, receivers across, a map for each member and input."""
         return plotted(self)
 
     @property
@@ -108,7 +104,6 @@ def patch_paths(
         batch_size: as in `look`.
 
     Other arguments: as in `patch`.
-    Errors: as `patch`; `SpecError` for an unknown head or input, and if no sender is in a layer before any receiver.
     Source: Wang et al., 2023, section 3.1 and appendix B (the indirect object task); Goldowsky-Dill et al., 2023.
     """
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)

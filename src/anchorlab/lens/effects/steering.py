@@ -11,11 +11,10 @@ from torch import Tensor
 from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import METRICS, Metric, check_targets
-from anchorlab.lens.grids import grid_table
+from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject
 from anchorlab.lens.look.interventions import Intervention, Operand
 from anchorlab.lens.look.look import look_at
-from anchorlab.lens.tabled import Tabled
 from anchorlab.rng import torch_generator
 from anchorlab.spec import unknown_name
 
@@ -41,10 +40,7 @@ class Steering(Tabled):
     random: Float[Tensor, "direction metric member site multiple"]
 
     def curve(self, metric: str) -> Float[Tensor, "member site multiple"]:
-        """Return one metric over the multiples.
-
-        Errors: `SpecError` for an unknown metric.
-        """
+        """Return one metric over the multiples."""
         if metric not in self.metrics:
             raise unknown_name("metric", metric, self.metrics, "metric")
         return self.values[self.metrics.index(metric)]
@@ -53,8 +49,6 @@ class Steering(Tabled):
         """Draw a metric over the multiples: for each site the mean over members, with a band from lowest to highest.
 
         If there are random directions, their mean and range over directions and members are drawn too, for each site.
-
-        Errors: as `curve`.
         """
         return plotted(self, metric=metric)
 
@@ -114,8 +108,6 @@ def steer(
         seed: the seed of the random directions.
 
     Other arguments: as in `look`.
-    Errors: as `look`; `SpecError` for a direction that does not fit the site or has length 0, without any multiple, and
-    for targets that do not fit the positions.
     Source: Turner et al., 2023; Rimsky et al., 2024 (differences of means).
     """
     subject = Subject.of(model, inputs, positions, axes)

@@ -50,8 +50,6 @@ class HeadMatching:
 
         A head index then means the same in all members, as far as the pairs are similar, so means over members make
         sense.
-
-        Errors: `SpecError` for values with other members, layers or heads.
         """
         if values.shape[:3] != self.heads.shape:
             problem = f"have shape {tuple(values.shape)}, which does not begin with {tuple(self.heads.shape)}"
@@ -85,8 +83,6 @@ def match_heads(seen: "Record | polars.DataFrame", reference: int = 0) -> HeadMa
         seen: a record of attention patterns, or a table of `detect`, without candidates.
         reference: the member whose order of heads all others adopt.
 
-    Errors: `SpecError` for an unknown member, layers with different numbers of heads, and candidates; `SiteError` for a
-    record without attention patterns.
     Source: Kuhn, 1955 (assignment; solved by `scipy.optimize.linear_sum_assignment`).
     """
     from scipy.optimize import linear_sum_assignment
@@ -103,7 +99,6 @@ def match_heads(seen: "Record | polars.DataFrame", reference: int = 0) -> HeadMa
 
 
 def _patterns(record: Record) -> Float[Tensor, "member layer batch head width"]:
-    """The attention patterns of all layers as vectors over query and key."""
     if record.candidates is not None:
         raise SpecError("seen", "has candidates", "choose one with record.candidate(name)")
     sites = pattern_sites(record)

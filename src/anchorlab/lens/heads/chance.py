@@ -38,8 +38,6 @@ def chance_of_uniform(length: int, causal: bool = True) -> float:
     The attention to one of m keys exceeds x with probability (1 - x)^(m - 1), so its expected excess over 1/m is
     (1 - 1/m)^m / m; the total variation distance from uniform attention is the sum of m of these. The first query of a
     causal head is left out, as in `uniform`.
-
-    Errors: `SpecError` for a causal head on a single position.
     """
     if causal and length < 2:
         raise SpecError("length", "a single position leaves a causal head no choice", "give at least 2")

@@ -95,9 +95,6 @@ def detect(
         anchors: the position of one anchor in each sequence, in place of the batch's.
         keys: the position of one key in each sequence, in place of the batch's.
         lengths: the length of each sequence, if shorter ones are padded on the right; None: the record's own lengths.
-
-    Errors: `SiteError` for a record without attention patterns; `SpecError` for anything but a record, for a batch with
-    other inputs than the record, and for positions or lengths of another number of sequences; as the detectors.
     """
     if batch is not None:
         if not isinstance(batch, Batch):
@@ -125,7 +122,6 @@ def detect(
 
 
 def _parts(record: Record | Iterable[Record]) -> Iterator[Record]:
-    """Yield the parts of a record. Errors: `SpecError` for anything else, such as a run."""
     for part in record if isinstance(record, Iterable) and not isinstance(record, Record) else [record]:
         if not isinstance(part, Record):
             remedy = "record patterns first: al.look(run, batch, record=['blocks.*.attn.hook_pattern'])"

@@ -17,37 +17,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens.heads import per_sequence
-from anchorlab.lens.heads.per_sequence import (
-    AttentionPattern,
-    Lengths,
-    Queries,
-    broadcast_profile,
-    fixed_position_profile,
-    shift_profile,
-)
-from anchorlab.lens.heads.scores import HeadScores, OffsetScores
-
-__all__ = [
-    "AttentionPattern",
-    "Lengths",
-    "OffsetScores",
-    "PerHead",
-    "Queries",
-    "anchor_attending",
-    "broadcast",
-    "broadcast_profile",
-    "first_token",
-    "fixed_position",
-    "fixed_position_profile",
-    "induction",
-    "matching",
-    "next_token",
-    "previous_token",
-    "self_attending",
-    "shift",
-    "shift_profile",
-    "uniform",
-]
+from anchorlab.lens.heads.per_sequence import AttentionPattern, Lengths
+from anchorlab.lens.heads.per_sequence import broadcast_profile as broadcast_profile
+from anchorlab.lens.heads.per_sequence import fixed_position_profile as fixed_position_profile
+from anchorlab.lens.heads.per_sequence import shift_profile as shift_profile
+from anchorlab.lens.heads.scores import HeadScores
 
 Given = ParamSpec("Given")
 

@@ -31,10 +31,7 @@ Queries = Literal["from", "after", "last", "all"]
 
 
 def shift(pattern: AttentionPattern, k: int, lengths: Lengths = None) -> HeadScores:
-    """Score how much a head shifts by k: the mean of P[q, q - k] over q >= k (anchor functions, 5.1, Fig 13).
-
-    Errors: `SpecError` for a k outside 0..n-1.
-    """
+    """Score how much a head shifts by k: the mean of P[q, q - k] over q >= k (anchor functions, 5.1, Fig 13)."""
     length = _length(pattern)
     if not 0 <= k < length:
         raise SpecError("k", f"{k} is not a shift within {length} positions", f"give one of 0..{length - 1}")
@@ -42,10 +39,7 @@ def shift(pattern: AttentionPattern, k: int, lengths: Lengths = None) -> HeadSco
 
 
 def next_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScores:
-    """Score how much a head without a causal mask attends to the next token: the mean of P[q, q + 1] over q < n - 1.
-
-    Errors: `SpecError` for a single position.
-    """
+    """Score how much a head without a causal mask attends to the next token: the mean of P[q, q + 1] over q < n - 1."""
     if _length(pattern) < 2:
         raise SpecError("pattern", "a single position has no next one", "give longer sequences")
     return _diagonal(pattern, 1, lengths)
@@ -56,8 +50,6 @@ def first_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScore
 
     Idle heads of language models attend to the first token, with or without a beginning-of-text token. So if the source
     is always the first token, a broadcasting head cannot be told from an idle head.
-
-    Errors: `SpecError` for a single position.
     """
     if _length(pattern) < 2:
         raise SpecError("pattern", "a single position has none before it", "give longer sequences")
@@ -69,8 +61,6 @@ def shift_profile(pattern: AttentionPattern, largest: int | None = None, lengths
 
     `largest` is n // 2 by default, with each sequence's own length n. Larger shifts have few queries, and any head that
     attends to the first position would appear to shift by n - 1.
-
-    Errors: `SpecError` for a `largest` below 0, or of n or more.
     """
     largest, own = _reach(pattern, largest, lengths)
     if largest < 0:
@@ -89,8 +79,6 @@ def broadcast(
     With s the source, such as the key's position: the mean of P[q, s] over the queries q >= s (`from`), q > s
     (`after`), q = n - 1 (`last`) or all q (`all`). Every sequence has the same weight; sequences without a query
     `after` their source are left out.
-
-    Errors: `SpecError` for a source outside the sequence, and if no sequence has a query.
     """
     length = _length(pattern)
     _check_positions("sources", sources, pattern, lengths)
@@ -131,8 +119,6 @@ def broadcast_profile(
     """Score `broadcast` from the sources anchor + offset, for the offsets -largest..largest.
 
     At each offset, only sequences that contain the source count. `largest` is n - 1 by default.
-
-    Errors: `SpecError` for an anchor outside the sequence.
     """
     length = _length(pattern)
     _check_positions("anchors", anchors, pattern, lengths)
@@ -145,10 +131,7 @@ def broadcast_profile(
 def fixed_position(
     pattern: AttentionPattern, position: int, queries: Queries = "from", lengths: Lengths = None
 ) -> HeadScores:
-    """Score how much a head attends to one position p, the same in every sequence: `broadcast` from p.
-
-    Errors: `SpecError` for a position outside 0..n-1, and if no query is `after` it.
-    """
+    """Score how much a head attends to one position p, the same in every sequence: `broadcast` from p."""
     length = _length(pattern)
     if not 0 <= position < length:
         raise SpecError("position", f"{position} is outside {length} positions", f"give one of 0..{length - 1}")
@@ -165,8 +148,6 @@ def fixed_position_profile(
 
     `largest` is n // 2 by default, with each sequence's own length n, because few queries come at or after later
     positions. For heads without a causal mask, use `all` queries and positions up to n - 1.
-
-    Errors: `SpecError` for a `largest` outside 0..n-1.
     """
     length = _length(pattern)
     largest, own = _reach(pattern, largest, lengths)
@@ -188,8 +169,6 @@ def anchor_attending(
     `anchors` are the positions of one anchor per sequence, `[batch]`, or of several, `[batch anchor]`, with -1 for a
     missing one. The queries are those `from` the first anchor on, `after` it, the `last`, or `all`. Every sequence has
     the same weight.
-
-    Errors: `SpecError` for an anchor outside the sequence, and for a sequence without anchors.
     """
     pattern = at_least_float32(pattern)
     length = _length(pattern)
@@ -218,8 +197,6 @@ def uniform(pattern: AttentionPattern, causal: bool = True, lengths: Lengths = N
     TV is the total variation distance, half the sum of absolute differences. U[q, k] = 1 / (q + 1) for k <= q, or
     1 / n for all k if attention is not `causal`. The first query of a causal head, which has one key, is left out. A
     head whose queries attend to one position each scores the mean of 1 / (q + 1), or 1 / n.
-
-    Errors: `SpecError` for a causal head on a single position.
     """
     length = _length(pattern)
     if causal and length < 2:
@@ -241,8 +218,6 @@ def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], 
 
     The sum of P[q, j + 1] over the positions j < q that hold the same token as q, averaged over all queries of all
     sequences with such a position (truncated weights, section 4). A sequence's weight is its number of such queries.
-
-    Errors: `SpecError` if no token occurs twice in a sequence.
     """
     return _some(recurrence(pattern, tokens, "followers", lengths))
 
@@ -252,8 +227,6 @@ def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], l
 
     The sum of P[q, j] over the positions j < q that hold the same token as q, averaged over all queries of all
     sequences with such a position. A sequence's weight is its number of such queries.
-
-    Errors: `SpecError` if no token occurs twice in a sequence.
     """
     return _some(recurrence(pattern, tokens, "copies", lengths))
 
@@ -291,7 +264,6 @@ def _diagonal(pattern: AttentionPattern, offset: int, lengths: Lengths) -> HeadS
 
 
 def _attention(pattern: AttentionPattern, cells: Float[Tensor, "batch query key"]) -> Float[Tensor, "*lead batch head"]:
-    """The sum of a pattern over weighted cells."""
     return torch.einsum("...bhqk,bqk->...bh", pattern, cells)
 
 
@@ -320,7 +292,6 @@ def _columns(
 
 
 def _column(pattern: AttentionPattern, sources: Int[Tensor, "batch"], queries: Queries, lengths: Lengths) -> HeadScores:
-    """The attention to one source of each sequence."""
     scores = _columns(pattern, sources.unsqueeze(-1), queries, lengths)
     return HeadScores(scores.values[..., 0, :, :], scores.weights[0])
 
@@ -332,7 +303,6 @@ def _reach(pattern: AttentionPattern, largest: int | None, lengths: Lengths) -> 
 
 
 def _limits(pattern: AttentionPattern, lengths: Lengths) -> Int[Tensor, "batch"]:
-    """The length of each sequence."""
     batch, length = pattern.shape[-4], _length(pattern)
     if lengths is None:
         return torch.full((batch,), length, device=pattern.device)
@@ -344,7 +314,6 @@ def _limits(pattern: AttentionPattern, lengths: Lengths) -> Int[Tensor, "batch"]
 
 
 def _inside(pattern: AttentionPattern, lengths: Lengths) -> Bool[Tensor, "batch position"]:
-    """True for the positions that count."""
     return torch.arange(pattern.shape[-1], device=pattern.device) < _limits(pattern, lengths).unsqueeze(-1)
 
 

@@ -36,7 +36,7 @@ SHARE = 0.1
 
 
 def checked_share(share: float) -> float:
-    """Return the share unchanged. Errors: `SpecError` from 1 on, for which the empty set would suffice."""
+    """Return the share unchanged; from 1 on, the empty set would suffice."""
     if not share < 1:
         raise SpecError("share", f"{share} lets all of the effect be lost", "give less than 1")
     return share
@@ -95,7 +95,7 @@ class Landscape(Drawable):
         return torch.stack([self.loss[:, counts == size].amin(dim=1) for size in range(len(self.units) + 1)], dim=1)
 
     def subset(self, *units: str) -> int:
-        """Return the number of a subset. Errors: `SpecError` for an unknown unit."""
+        """Return the number of a subset."""
         for name in units:
             if name not in self.units:
                 raise unknown_name("units", name, self.units, "unit")
@@ -110,10 +110,7 @@ class Landscape(Drawable):
         return self.loss[:, -1] + share * self.effect
 
     def sufficient(self, share: float = SHARE) -> Bool[Tensor, "member subset"]:
-        """Return which subsets are sufficient.
-
-        Errors: `SpecError` for a share from 1 on, which needs no unit, and for a threshold that no set reaches.
-        """
+        """Return which subsets are sufficient."""
         checked_share(share)
         enough = self.loss <= self.threshold(share).unsqueeze(1)
         lost = (~enough.any(dim=1)).nonzero().flatten().tolist()
@@ -127,24 +124,16 @@ class Landscape(Drawable):
         """Return each member's minimal sufficient sets: sufficient sets that contain no other.
 
         The smallest come first, and sets of one size in the order of their loss.
-
-        Errors: as `sufficient`.
         """
         found = minimal(self.sufficient(share))
         return tuple(self._named(sets, loss.tolist()) for sets, loss in zip(found, self.loss, strict=True))
 
     def necessary(self, share: float = SHARE) -> tuple[Sets, ...]:
-        """Return each member's minimal necessary sets: sets without which all others do not suffice, and minimal so.
-
-        Errors: as `sufficient`.
-        """
+        """Return each member's minimal necessary sets: sets without which all others do not suffice, and minimal so."""
         return tuple(self._named(sets) for sets in minimal(~self.sufficient(share).flip(-1)))
 
     def redundancy(self, share: float = SHARE) -> Int[Tensor, "member"]:
-        """Return the largest number of pairwise disjoint sufficient sets; 0 if no unit is needed at all.
-
-        Errors: as `sufficient`.
-        """
+        """Return the largest number of pairwise disjoint sufficient sets; 0 if no unit is needed at all."""
         sets = minimal(self.sufficient(share))
         return most_disjoint(sets) * ~sets[:, 0]
 
@@ -153,17 +142,12 @@ class Landscape(Drawable):
 
         Unit u is a backup of v if a minimal sufficient set holds v and not u, and still suffices with u in place of v.
         Removing v alone may then cost nothing, though v does work.
-
-        Errors: as `sufficient`.
         """
         enough = self.sufficient(share)
         return exchangeable(minimal(enough), enough)
 
     def summary(self, share: float = SHARE) -> "polars.DataFrame":
-        """Return one row per member with its losses, minimal sets, redundancy and units without which it fails.
-
-        Errors: as `sufficient`.
-        """
+        """Return one row per member with its losses, minimal sets, redundancy and units without which it fails."""
         import polars
 
         found, necessary = self.minimal(share), self.necessary(share)
@@ -206,8 +190,6 @@ class Landscape(Drawable):
             what: `sizes`, `shapley` or `minimal`.
             share: sets the threshold.
             member: the only member to draw; None: all.
-
-        Errors: as `sufficient`; `SpecError` for an unknown drawing or member.
         """
         if what not in get_args(Drawn):
             raise unknown_name("what", what, get_args(Drawn), "drawing")

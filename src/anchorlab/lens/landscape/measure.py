@@ -11,8 +11,7 @@ from torch.func import vmap
 from anchorlab.errors import SpecError
 from anchorlab.lens.landscape.landscape import Landscape
 from anchorlab.lens.landscape.passes import Replacement, SubsetPasses
-from anchorlab.lens.landscape.roles import role_map
-from anchorlab.lens.landscape.units import Kind, chosen_units, have_roles
+from anchorlab.lens.landscape.units import Kind, chosen_units, have_roles, role_map
 from anchorlab.lens.look.first_sequence import sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyModel, Subject, as_ensemble, row_ranges
 from anchorlab.lens.own_task import check_fits, own_task
@@ -70,10 +69,6 @@ def landscape(
         seed: the seed from which sequences and resampling are drawn.
         progress: called, from any thread, with the number of subsets times sequences done and their total; None shows
             it on a terminal and in a notebook, False nowhere.
-
-    Errors: `SpecError` for an unknown unit, replacement or split, a head both whole and by role, more units than can be
-    enumerated, units by role on a task without roles, a model that is no transformer of this package, a task that does
-    not fit the model, and a member whose loss is not finite.
     """
     if replace not in get_args(Replacement):
         raise unknown_name("replace", replace, get_args(Replacement), "replacement")

@@ -15,7 +15,6 @@ from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.sources import Borrowed, borrower
-from anchorlab.models.attention import causal_mask
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
 from anchorlab.training.executions.member import member_module
@@ -76,20 +75,8 @@ class SubsetPasses:
         cells = None if self.cells is None else self.cells[rows.start : rows.stop].to(inputs.device)
         with evaluating(self.module):
             present = _Rows(inputs, positions.to(inputs.device), self.borrow(rows), cells)
-            entering = self._entering(inputs).unsqueeze(0)
+            entering = self.module(inputs, leaving=self.first).unsqueeze(0)
         yield from self._from(self.first, torch.zeros(1, dtype=torch.int64), entering, 0, present, most)
-
-    def _entering(self, inputs: Tensor) -> Tensor:
-        """Return the stream that enters the first block with units."""
-        streams: list[Tensor] = []
-
-        def keep(site: str, value: Tensor) -> Tensor:
-            streams.append(value)
-            return value
-
-        access, site = self.subject.access, f"blocks.{self.first}.hook_resid_pre"
-        access.run(self.weights, inputs, (site,), keep, access.least_positions((site,), inputs))
-        return streams[0]
 
     def _from(
         self, layer: int, below: Tensor, streams: Tensor, shift: int, rows: _Rows, most: int
@@ -133,12 +120,8 @@ class SubsetPasses:
             def tap(site: str, value: Tensor) -> Tensor:
                 return torch.where(kept[site], value, others[site].to(value)) if site in others else value
 
-            if last:
-                output: Tensor = self.module(rows.inputs, rows.positions, tap=tap, entering=(block.layer, stream))
-                return output
-            places = torch.arange(stream.shape[1], device=stream.device)
-            mask = causal_mask(places, places, stream.dtype)
-            after: Tensor = self.module.blocks[block.layer](stream, None, mask, tap)
+            positions, leaving = (rows.positions, None) if last else (None, block.layer + 1)
+            after: Tensor = self.module(rows.inputs, positions, tap, (block.layer, stream), leaving)
             return after
 
         by_stream = vmap(run, (None, None, 0))

@@ -116,7 +116,6 @@ def _halves(table: Tensor, unit: int) -> tuple[Tensor, Tensor]:
 
 
 def _disjoint_unions(left: Tensor, right: Tensor) -> Tensor:
-    """Return the unions of two disjoint sets, one from each side."""
     units = unit_count(left)
     ranks = sizes(units).to(left.device) == torch.arange(units + 1, device=left.device).unsqueeze(-1)
     one, two = (_sums((sets.unsqueeze(-2) & ranks).long(), 1) for sets in (left, right))

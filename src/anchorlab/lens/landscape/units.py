@@ -9,15 +9,57 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.landscape.roles import RoleMap
+from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
 from anchorlab.spec import unknown_name
+from anchorlab.tasks.batch import Batch
+from anchorlab.tasks.task import Task
 
 Kind = Literal["heads", "all", "roles"]
 """All heads; all heads and all feed-forward layers; or every head at the positions of each role."""
 
 MOST = 16
 """The largest number of units, which have 65,536 subsets."""
+
+
+OTHER = "other"
+"""The role of positions to which the task gives none."""
+
+
+@dataclass(frozen=True)
+class RoleMap:
+    """The role of every position.
+
+    Fields
+        names: the task's roles, with hyphens for spaces, such as `anchor-1`; then `other`
+        cells: the index in `names` of each position's role
+        scored: the same of the scored positions
+    """
+
+    names: tuple[str, ...]
+    cells: Int[Tensor, "batch position"]
+    scored: Int[Tensor, "batch scored"]
+
+    def occurring(self, cells: Int[Tensor, "batch _"]) -> list[str]:
+        """Return the names of the roles among some cells."""
+        return [self.names[index] for index in torch.unique(cells).tolist()]
+
+
+def role_map(task: Task, batch: Batch) -> RoleMap:
+    """Return the role of every position: the first of the task's roles that has it, else `other`."""
+    roles = task.roles(batch)
+    if OTHER in roles:
+        raise SpecError("task.roles", f"{OTHER!r} has a meaning of its own", "call the role something else")
+    cells = torch.full(batch.inputs.shape[:2], len(roles))
+    for index, places in reversed([*enumerate(roles.values())]):
+        row, instance = (places >= 0).nonzero(as_tuple=True)
+        cells[row, places[row, instance].to(cells.device)] = index
+    if len(torch.unique(cells)) == 1:
+        raise SpecError(
+            "task", "has no roles that tell positions apart", "define `roles` on it, or choose units='heads'"
+        )
+    names = (*(name.replace(" ", "-") for name in roles), OTHER)
+    return RoleMap(names, cells, gather_positions(cells, batch.positions))
 
 
 @dataclass(frozen=True)
@@ -82,9 +124,6 @@ def chosen_units(
 
     `roles` is needed if `have_roles`. The kind `roles` leaves out units that can change nothing: roles without
     positions and, in the last block, without scored positions.
-
-    Errors: `SpecError` for an unknown unit, for none, for a head both whole and by role, and for more units than can
-    be enumerated.
     """
     every = () if roles is None else roles.names
     known = {name: None for layer, block in enumerate(module.blocks) for name in _names(layer, block, every)}

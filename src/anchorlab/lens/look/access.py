@@ -15,7 +15,6 @@ from torch.func import functional_call
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.models.model import Weights, accepts
 from anchorlab.models.sites import Sites, Tap
-from anchorlab.models.transformer import Entering
 from anchorlab.patterns import matches, matching
 
 OUTPUT = "output"
@@ -57,10 +56,7 @@ class Access:
         return tuple(name for name, _ in self.module.named_modules() if name not in ("", OUTPUT))
 
     def resolve(self, pattern: str, where: str) -> list[str]:
-        """Return the sites that match a name or a pattern (see `anchorlab.patterns`).
-
-        Errors: `SiteError` that names the field `where` and the nearest known site, if nothing matches.
-        """
+        """Return the sites that match a name or a pattern (see `anchorlab.patterns`)."""
         stem, element = pattern, ""
         if self.own_sites is None and (split := _ELEMENT.fullmatch(pattern)):
             stem, element = split["module"], f"[{split['element']}]"
@@ -70,10 +66,7 @@ class Access:
             raise SiteError(str(error)) from None
 
     def axes(self, site: str, value: Shaped[Tensor, "..."]) -> tuple[str, ...]:
-        """Return the axis names of a site's value.
-
-        Errors: `SiteError` if the axes do not fit the value's shape, or if `batch` is not the first axis.
-        """
+        """Return the axis names of a site's value."""
         if self.own_sites is not None:
             axes = self.own_sites[site].axes
         else:
@@ -107,19 +100,14 @@ class Access:
         targets: Iterable[str],
         visit: Tap,
         positions: Int[Tensor, "*batch scored"] | None = None,
-        entering: Entering | None = None,
     ) -> Shaped[Tensor, "..."]:
         """Run the module with one member's weights, call `visit` at each target site, and return the output.
 
-        `positions` and `entering` are passed to the module if given. Check `hands_on_positions` before giving
-        positions. `entering` is a block and the stream that enters it; only this package's transformers accept it.
-
-        Errors: `SpecError` for a module whose output is not a tensor; `SiteError` for a site whose value is not a
-        tensor.
+        `positions` are passed to the module if given; check `hands_on_positions` before. To begin at a block, see
+        `replay`.
         """
         wanted = frozenset(targets)
         arguments: dict[str, Any] = {} if positions is None else {"positions": positions.to(inputs.device)}
-        arguments |= {} if entering is None else {"entering": entering}
         if self.own_sites is not None:
 
             def tap(site: str, value: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def sequences_at_a_time(
 
 
 def checked_size(batch_size: int) -> int:
-    """Return a batch size unchanged. Errors: `SpecError` below 1."""
+    """Return a batch size unchanged, if it is at least 1."""
     if batch_size < 1:
         raise SpecError("batch_size", f"{batch_size} is not a number of sequences", "give at least 1")
     return batch_size

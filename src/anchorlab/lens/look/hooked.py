@@ -112,7 +112,6 @@ def _hold(module: nn.Module, name: str, weight: Tensor) -> None:
 
 
 def _probe(model: Any, points: Mapping[str, Any]) -> dict[str, Site]:
-    """Return the sites that a short pass visits."""
     device = next(model.parameters()).device
     tokens = torch.zeros(_PROBE, dtype=torch.int64, device=device)
     with evaluating(model):
@@ -125,7 +124,6 @@ def _probe(model: Any, points: Mapping[str, Any]) -> dict[str, Site]:
 
 
 def _axes(point: Any, points: Mapping[str, Any], value: Tensor) -> tuple[str, ...]:
-    """Return the axes of a hook point's value, found by any of its names."""
     if len(value) != _PROBE[0]:  # shared by all sequences, such as the sines of rotary positions
         return tuple(f"axis_{index}" for index in range(value.ndim))
     names = [name for name, other in points.items() if other is point]

@@ -75,7 +75,7 @@ class Subject:
         axes: Mapping[str, tuple[str, ...]] | None = None,
         patch_inputs: AnyInputs | None = None,
     ) -> "Subject":
-        """Check the arguments of `look`. Errors: as `look`."""
+        """Check the arguments of `look`."""
         ensemble = as_ensemble(model)
         access = Access(ensemble.template, axes or {})
         for pattern in access.given_axes if access.own_sites is None else ():
@@ -102,10 +102,7 @@ class Subject:
 
 
 def as_ensemble(model: AnyModel) -> Ensemble:
-    """Return an ensemble unchanged, a run as its members at the end, and a module as an ensemble of one member.
-
-    Errors: `SpecError` for anything else.
-    """
+    """Return an ensemble unchanged, a run as its members at the end, and a module as an ensemble of one member."""
     if isinstance(model, Ensemble):
         return model
     if isinstance(model, TrainedRun):
@@ -125,9 +122,6 @@ def as_sequences(inputs: AnyInputs, access: Access, field: str = "inputs") -> Sh
     """Return inputs as the tensor of sequences that a module reads.
 
     The inputs are checked only for a module with its own sites, because only its input format is known.
-
-    Errors: `SpecError` for anything but numbers in sequences of equal length, without any sequence, and for sequences
-    that the module cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
     """
     found = as_tensor(inputs, field)
     if found.ndim == 0 or len(found) == 0:
@@ -143,8 +137,6 @@ def common_lengths(
     """Return how many tokens are their own in sequences and in their partners; None if all are.
 
     `given` has, by field, what was given and the sequences in it. Values without lengths have those of the others.
-
-    Errors: `SpecError` for different lengths of partners, as `stated_lengths`, and as `check_unread`.
     """
     weights = ensemble.member_weights(0)
 
@@ -168,11 +160,7 @@ def common_lengths(
 def as_positions(
     positions: AnyPositions, inputs: Shaped[Tensor, "batch ..."], lengths: Int[Tensor, "batch"] | None = None
 ) -> Int[Tensor, "*batch scored"]:
-    """Return positions as a tensor `[scored]` or `[batch scored]`; a single number counts as one position.
-
-    Errors: `SpecError` for anything but integers, for another shape, and for a position outside the sequences or in the
-    padding behind one.
-    """
+    """Return positions as a tensor `[scored]` or `[batch scored]`; a single number counts as one position."""
     found = as_tensor(positions, "positions")
     found = found.unsqueeze(0) if found.ndim == 0 else found
     if not whole(found) or found.ndim > 2 or (found.ndim == 2 and len(found) != len(inputs)):
@@ -187,10 +175,7 @@ def as_positions(
 
 
 def as_list(given: One | Sequence[One], kind: type[One] | tuple[type[One], ...], field: str, remedy: str) -> list[One]:
-    """Return values of a given type as a list; a single value becomes a list of one.
-
-    Errors: `SpecError` for a value of another type.
-    """
+    """Return values of a given type as a list; a single value becomes a list of one."""
     if isinstance(given, kind):
         return [given]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
@@ -221,7 +206,7 @@ def row_ranges(rows: range, batch_size: int) -> Iterator[range]:
 
 
 def as_tensor(given: Any, field: str) -> Shaped[Tensor, "..."]:
-    """Return inputs, or other numbers, as a tensor. Errors: `SpecError` for anything but numbers."""
+    """Return inputs, or other numbers, as a tensor."""
     given = given.inputs if isinstance(given, HasInputs) else given
     given = given["input_ids"] if isinstance(given, Mapping) and "input_ids" in given else given
     if isinstance(given, Tensor):

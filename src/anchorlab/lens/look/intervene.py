@@ -36,8 +36,6 @@ def intervene(
     `borrowed` are the replacement values for the rules `mean`, `resample` and `patch`, in the form that
     `selected_values` returns: one for each row of `moment`, or a single one for all rows, with a batch axis of size 1.
     `name` is the intervention's name in errors.
-
-    Errors: `SpecError` for an axis that the site does not have, an index out of range and an operand that does not fit.
     """
     sizes = dict(zip(axes, value.shape, strict=True)) | {"batch": moment.batch}
     chosen = _chosen(intervention, sizes, axes, name)
@@ -87,8 +85,6 @@ def selected_values(
     """Return the values that an intervention selects in each row, with all axes of the site; `where.batch` is ignored.
 
     `sequences` are the batch indices of the value's rows, which determine their places in `at`.
-
-    Errors: as `intervene`.
     """
     sizes = dict(zip(axes, value.shape, strict=True)) | {"batch": batch}
     chosen = _chosen(intervention, sizes, axes, name)
@@ -113,7 +109,6 @@ def _projected(value: Tensor, direction: Any, dim: int, rule: InterventionRule) 
 def _chosen(
     intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], name: str
 ) -> dict[str, list[int]]:
-    """Return the places of `where` by axis, with negative indices converted."""
     chosen = {}
     for axis, at in intervention.where.items():
         field = f"{name}.where.{axis}"
@@ -132,7 +127,6 @@ def _chosen(
 def _own_places(
     intervention: Intervention, sizes: Mapping[str, int], axes: Sequence[str], sequences: Sequence[int], name: str
 ) -> dict[str, Int[Tensor, "sequence place"]]:
-    """Return the places of `at` for the given sequences, by axis."""
     own = {}
     for axis, rows in intervention.at.items():
         field = f"{name}.at.{axis}"

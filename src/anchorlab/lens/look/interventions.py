@@ -40,10 +40,7 @@ def _as_tensor(values: Any) -> Tensor:
 
 
 class Operand(Spec):
-    """Numbers with named axes, given as a tensor or nested lists; in JSON, nested lists.
-
-    Errors: `SpecError` unless `axes` names each axis of `values` once.
-    """
+    """Numbers with named axes, given as a tensor or nested lists; in JSON, nested lists."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -96,7 +93,6 @@ def shift_pattern(length: int, k: int) -> Operand:
 
     Shapes
         values: `[query key]`, each `length`
-    Errors: `SpecError` for a k outside 0..length - 1.
     """
     if not 0 <= k < length:
         raise SpecError("k", f"{k} is not a shift within {length} positions", f"give one of 0..{length - 1}")
@@ -131,9 +127,6 @@ class Intervention(Spec):
     selected index along each of its axes (size 1 for a single index), and is repeated along the site's other axes.
 
     An intervention that changes nothing in any member is an error unless `may_do_nothing` is set.
-
-    Errors: `SpecError` for places of `at` that are missing or differ in number, and for a seed or an operand that does
-    not fit the rule.
 
     >>> Intervention(site="blocks.0.attn.hook_pattern", where={"head": 1}, rule="zero").describe()
     'zero blocks.0.attn.hook_pattern head=1'

@@ -102,7 +102,6 @@ def look_by_parts(
     all parts are consumed.
 
     Args: as in `look`; with `batch_size` None, the recorded values of a part count towards the 512 MiB.
-    Errors: as `look`.
     """
     subject = Subject.of(model, inputs, positions, axes, patch_inputs)
     yield from _passes(subject, record, interventions, edits, candidates, output, batch_size, True).records(whole=False)
@@ -159,7 +158,6 @@ def _passes(
 
 
 def _by_name(candidates: Mapping[str, Change | Sequence[Change]] | None) -> Mapping[str, list[Change]] | None:
-    """Return the candidates with their changes as lists."""
     if candidates is None:
         return None
     if not isinstance(candidates, Mapping):

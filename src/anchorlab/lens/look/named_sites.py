@@ -63,8 +63,6 @@ def with_sites(
         axes: axis names by the site's new name. By default they follow it: `hook_pattern` is `batch head query key`,
             `hook_q`, `hook_k`, `hook_v` and `hook_z` are `batch position head head_width`, `mlp.hook_pre` and
             `mlp.hook_post` `batch position hidden`, and any other site `batch position width`
-
-    Errors: `SiteError` for a site that the module does not have.
     """
     ensemble = as_ensemble(model)
     access = Access(ensemble.template)

@@ -31,8 +31,6 @@ def stated_lengths(
     """Return how many tokens of each sequence are its own, `[batch]`; None if nothing says so.
 
     The lengths come with the value, as in `TokenisedTexts`, or from the `attention_mask` of transformers.
-
-    Errors: `SpecError` for lengths that do not fit the sequences, and for padding anywhere but on the right.
     """
     if isinstance(given, Mapping):
         mask = given.get("attention_mask")
@@ -88,10 +86,7 @@ def check_unread(
 
 
 def counted_from_own_ends(intervention: Intervention, lengths: Int[Tensor, "batch"] | None, name: str) -> Intervention:
-    """Return an intervention whose negative places in `where` count from each sequence's own end.
-
-    Errors: `SpecError` for places of `at` in the padding, and for a sequence that is too short.
-    """
+    """Return an intervention whose negative places in `where` count from each sequence's own end."""
     if lengths is None:
         return intervention
     sizes = lengths.tolist()
@@ -118,8 +113,6 @@ def selected_places(
 
     The result is None if the site has no such axis, and for places of `at`, which are all of the sequence's own. At a
     site of attention the query counts: it attends to no key behind it.
-
-    Errors: `SpecError` for a site whose axes have no names, so that its places are unknown.
     """
     axis = next((axis for axis in PLACES if axis in axes), None)
     if axis is None and any(other.startswith("axis_") for other in axes):

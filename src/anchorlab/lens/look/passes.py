@@ -102,7 +102,6 @@ class Passes:
             branch.check_changed()
 
     def _fill(self, arrays: "Arrays", rows: range) -> None:
-        """Run every member under every candidate on some rows, and copy the recorded values into the arrays."""
         subject = self.subject
         with evaluating(subject.access.module):
             for (member, candidate), borrow in self._borrowers.items():

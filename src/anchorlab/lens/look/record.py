@@ -57,10 +57,7 @@ class Record(Drawable):
         return len(self.arrays)
 
     def axes(self, site: str) -> tuple[str, ...]:
-        """Return the axis names of a site's array.
-
-        Errors: `SiteError` for a site that was not recorded.
-        """
+        """Return the axis names of a site's array."""
         self[site]
         return self.axis_names[site]
 
@@ -70,9 +67,6 @@ class Record(Drawable):
             record.at("blocks.0.attn.hook_pattern", member=0, head=1)  # [batch query key]
 
         Negative indices count from the end.
-
-        Errors: `SiteError` for a site that was not recorded; `SpecError` for an axis that the site does not have and
-        for an index out of range.
         """
         value, names = self[site], self.axes(site)
         for axis, place in index.items():
@@ -92,16 +86,11 @@ class Record(Drawable):
         Without an index, `member` and `batch` are at 0. The last two of the remaining axes, apart from heads and
         candidates, form the rows and columns. `tokens` are the texts of the sequence's positions; None: its token ids.
         The padding behind a shorter sequence is left out.
-
-        Errors: as `at`; `SpecError` for more maps than fit into a figure, and for a wrong number of texts.
         """
         return plotted(self._own(index.get("batch", 0)), site=site, tokens=tokens, index=index)
 
     def candidate(self, name: str) -> "Record":
-        """Return the record of one candidate, without the candidate axis.
-
-        Errors: `SpecError` for an unknown candidate.
-        """
+        """Return the record of one candidate, without the candidate axis."""
         if self.candidates is None or name not in self.candidates:
             raise unknown_name("candidate", name, self.candidates or (), "candidate")
         index = self.candidates.index(name)
@@ -158,8 +147,6 @@ def record_patterns(patterns: Sequence[Any], inputs: AnyInputs) -> Record:
     `patterns` has one array `[batch head query key]` per layer, of any type that `torch.as_tensor` accepts, such as
     the `attentions` of a Hugging Face model. `inputs` are the model's tokens, `[batch position]`, as in `look`. The
     record's sites are `blocks.0.attn.hook_pattern` and so on.
-
-    Errors: `SpecError` for a layer that is None, and for shapes that do not fit each other or the inputs.
     """
     layers = [_pattern(at, given) for at, given in enumerate(patterns)]
     tokens = as_tensor(inputs, "inputs")

@@ -29,9 +29,6 @@ def borrower(
     Means over all sequences are computed immediately, `batch_size` sequences at a time, other values when the function
     is called. All these passes run one member's weights without interventions. Values of padding are neither averaged
     nor handed to another sequence.
-
-    Errors: `SpecError` for `resample` where a single sequence has a token, and for `patch` without fitting
-    `patch_inputs`.
     """
     access, inputs, batch, lengths = subject.access, subject.inputs, len(subject.inputs), subject.lengths
     everyone = torch.arange(batch)

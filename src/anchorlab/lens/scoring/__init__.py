@@ -2,8 +2,7 @@
 
 from anchorlab.lens.scoring.agreement import agreement, area_under_curve, nearest_area, rank_correlation, recovered_at
 from anchorlab.lens.scoring.controls import other_members, random_scores, weight_norms
-from anchorlab.lens.scoring.edges import score_edges
-from anchorlab.lens.scoring.patched_edges import patch_edges
+from anchorlab.lens.scoring.edges import patch_edges, score_edges
 from anchorlab.lens.scoring.pruning import prune_edges
 from anchorlab.lens.scoring.scores import Edge, Passes, Scores
 from anchorlab.lens.scoring.units import Times, score_units

@@ -37,8 +37,6 @@ def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int 
     | `size` | the units in the smallest minimal set |
     | `recovered` | the share of the effect that as many units recover, the highest by their scores: `recovered_at` |
     | `forward`, `backward` | passes of the method |
-
-    Errors: `SpecError` for a unit without a score; as `Landscape.sufficient`.
     """
     import polars
 
@@ -63,7 +61,6 @@ def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int 
 
 
 def _membership(sets: Sequence[Sequence[str]], units: Sequence[str]) -> Bool[Tensor, "set unit"]:
-    """Return which units each set holds."""
     return torch.tensor([[unit in one for unit in units] for one in sets])
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -13,20 +14,10 @@ from anchorlab.lens.effects.pairs import Pairs, logit_difference
 from anchorlab.lens.look.first_sequence import checked_size, sequences_at_a_time
 from anchorlab.lens.look.inputs import fitting, positions_of, row_ranges
 from anchorlab.lens.scoring.graph import receivers_of
-from anchorlab.lens.scoring.passes import ENTERING
+from anchorlab.lens.scoring.passes import ENTERING, embedded, mapped, split_pass, unit_outputs
 from anchorlab.lens.vectors.attribution import transformer
 from anchorlab.models.transformer import Transformer
 from anchorlab.training.ensemble import Ensemble
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Some of the pairs: the sequences that run, those whose values they receive, and what is scored."""
-
-    base: Shaped[Tensor, "row position *feature"]
-    source: Shaped[Tensor, "row position *feature"]
-    positions: Int[Tensor, "*row scored"]
-    answers: Int[Tensor, "row scored 2"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +30,7 @@ class Comparison:
 
     @classmethod
     def of(cls, pairs: Pairs, metric: Metric | None, batch_size: int | None) -> "Comparison":
-        """Return a comparison, by the logit difference without a `metric`. Errors: `SpecError` for other models."""
+        """Return a comparison, by the logit difference without a `metric`."""
         transformer(pairs.base.ensemble)
         return cls(pairs, logit_difference if metric is None else metric, batch_size)
 
@@ -58,45 +49,76 @@ class Comparison:
         """The number of scored positions of all sequences."""
         return self.pairs.answers[..., 0].numel()
 
-    def rows(self) -> Iterator[Rows]:
+    def parts(self) -> Iterator["Part"]:
         """Yield the pairs in parts that fit into memory with the streams of all receivers and members."""
-        base, count = self.pairs.base, len(self.pairs.base.inputs)
+        base, source = self.pairs.base, self.pairs.source
         size = self.batch_size
         if size is None:
             copies = self.ensemble.size * len(receivers_of(self.template)) * (2 * len(self.template.blocks) + 2)
             size = sequences_at_a_time(base, kept=[ENTERING], copies=copies)
         weights = self.ensemble.weights
-        for rows in row_ranges(range(count), checked_size(size)):
+        device = next(iter(weights.values())).device
+        for rows in row_ranges(range(len(base.inputs)), checked_size(size)):
             at = slice(rows.start, rows.stop)
-            here, there = (fitting(each.inputs[at], weights) for each in (base, self.pairs.source))
             positions = positions_of(base.scored, rows)
             assert positions is not None
-            device = next(iter(weights.values())).device
-            yield Rows(here, there, positions.to(device), self.pairs.answers[at].to(device))
+            here, there = (
+                mapped(self.ensemble, embedded, shared=[fitting(each.inputs[at], weights)]) for each in (base, source)
+            )
+            yield Part(self, here, there, positions.to(device), self.pairs.answers[at].to(device))
 
     def measure(
         self, output: Float[Tensor, "row scored output"], answers: Int[Tensor, "row scored 2"]
     ) -> Float[Tensor, ""]:
-        """Return these rows' share of the metric's mean over all sequences and scored positions.
-
-        Errors: `SpecError` for a metric without a derivative, such as accuracy.
-        """
+        """Return these rows' share of the metric's mean over all sequences and scored positions."""
         found = self.metric(output, answers)
         if not found.is_floating_point():
             raise SpecError("metric", f"returns {found.dtype}, which has no derivative", "use a metric of real numbers")
         return found.sum() / self.count
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some of the pairs, with the streams that enter block 0 in the run to change and in the other run."""
+
+    compared: Comparison
+    stream: Float[Tensor, "member row position width"]
+    end: Float[Tensor, "member row position width"]
+    positions: Int[Tensor, "*row scored"]
+    answers: Int[Tensor, "row scored 2"]
+
+    @cached_property
+    def others(self) -> Float[Tensor, "member unit row position width"]:
+        """What the units write in the other run."""
+        written: Tensor = mapped(self.compared.ensemble, unit_outputs, [self.end])
+        return written
+
+    def steps(self, count: int) -> Iterator[Float[Tensor, "member row position width"]]:
+        """Yield the streams of a number of steps from the other run to the one to change, which is the first."""
+        for step in range(count, 0, -1):
+            yield self.stream if step == count else torch.lerp(self.end, self.stream, step / count)
+
+    def outputs(self, removed: Float[Tensor, "member unit receiver"]) -> Float[Tensor, "member row scored output"]:
+        """Return every member's outputs with some of its edges removed."""
+        stacked = [self.stream, removed.to(self.stream), self.others]
+        found: Tensor = mapped(self.compared.ensemble, split_pass, stacked, [self.positions])[0]
+        return found
+
+    def metric(
+        self,
+        outputs: Float[Tensor, "member row scored output"],
+        whole: Float[Tensor, "member row scored output"] | None = None,
+    ) -> Float[Tensor, "member"]:
+        """Return the share of these pairs in each member's metric, or in the divergence from the whole model."""
+        if whole is None:
+            return torch.stack([self.compared.measure(each.double(), self.answers) for each in outputs]).cpu()
+        pruned, own = (each.double().log_softmax(dim=-1) for each in (outputs, whole))
+        divergence = (own.exp() * (own - pruned)).sum(dim=(1, 2, 3))
+        return divergence.cpu() / self.compared.count
+
+
 def checked_steps(steps: int) -> int:
-    """Return the number of steps unchanged. Errors: `SpecError` below 1."""
+    """Return the number of steps unchanged, if it is at least 1."""
     if steps < 1:
         raise SpecError("steps", f"{steps} are no path between two runs", "give at least 1")
     return steps
-
-
-def entering_streams(
-    steps: int, base: Float[Tensor, "member row position width"], source: Float[Tensor, "member row position width"]
-) -> Iterator[Float[Tensor, "member row position width"]]:
-    """Yield the streams of the given number of steps from source to base, without the source, the base first."""
-    for step in range(steps, 0, -1):
-        yield base if step == steps else torch.lerp(source, base, step / steps)

@@ -19,8 +19,6 @@ def weight_norms(model: AnyModel) -> Scores:
     A head has its columns of W_Q, W_K and W_V with their biases, and its rows of W_O; a feed-forward layer all its
     matrices and biases; `embed` the embeddings of tokens and positions. With a merged key-query matrix, W_KQ takes the
     place of W_Q and W_K.
-
-    Errors: `SpecError` for a model that is not one of this package's transformers.
     """
     ensemble = as_ensemble(model)
     template = transformer(ensemble)
@@ -46,10 +44,7 @@ def weight_norms(model: AnyModel) -> Scores:
 
 
 def random_scores(model: AnyModel, seed: int = 0) -> Scores:
-    """Score every unit by a uniform random number in [0, 1), drawn for each member from `seed`.
-
-    Errors: `SpecError` for a model that is not one of this package's transformers.
-    """
+    """Score every unit by a uniform random number in [0, 1), drawn for each member from `seed`."""
     ensemble = as_ensemble(model)
     units = units_of(transformer(ensemble))
     drawn = [
@@ -63,8 +58,6 @@ def other_members(scores: Scores) -> Scores:
     """Return scores shifted by one member: each gets the previous member's, and the first the last one's.
 
     They tell how much of an agreement comes from what all seeds of a task share, such as early layers that matter more.
-
-    Errors: `SpecError` for a single member.
     """
     if len(scores.values) < 2:
         raise SpecError("scores", "are of a single member", "give scores of at least two")

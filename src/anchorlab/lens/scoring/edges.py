@@ -1,4 +1,4 @@
-"""Edge attribution patching: the effect of every edge, estimated from gradients, plain or integrated."""
+"""The effect of every edge: estimated from gradients, plain or integrated, or exact, by patching one at a time."""
 
 from functools import partial
 
@@ -9,11 +9,12 @@ from torch import Tensor
 from anchorlab.lens.effects.effects import Metric
 from anchorlab.lens.effects.pairs import Into, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Comparison, Rows, checked_steps, entering_streams
-from anchorlab.lens.scoring.graph import edges_of, receivers_of, units_of
-from anchorlab.lens.scoring.passes import embedded, mapped, split_pass, unit_outputs
+from anchorlab.lens.scoring.comparison import Comparison, Part, checked_steps
+from anchorlab.lens.scoring.graph import cells_of, edges_of, receivers_of, units_of
+from anchorlab.lens.scoring.passes import mapped, split_pass
 from anchorlab.lens.scoring.scores import Passes, Scores
 from anchorlab.models.transformer import Transformer
+from anchorlab.progress import Counted, counted
 
 
 def score_edges(
@@ -50,7 +51,6 @@ def score_edges(
             beyond the reach of the gradient at its end, such as of attention that is saturated there.
 
     Other arguments: as in `score_units`.
-    Errors: as `score_units`.
     Source: Syed, Rager & Conmy, 2023, arXiv 2310.10348; Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
     """
     checked_steps(steps)
@@ -58,38 +58,83 @@ def score_edges(
     compared = Comparison.of(pairs, metric, batch_size)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     values = torch.zeros(compared.ensemble.size, len(units), len(receivers), dtype=torch.float64)
-    for rows in compared.rows():
-        values += _scores_of(compared, rows, steps).cpu()
-    edges = edges_of(compared.template)
-    senders, readers = zip(*((units.index(edge.sender), receivers.index(edge.receiver)) for edge in edges), strict=True)
+    for part in compared.parts():
+        values += _scores_of(part, steps).cpu()
+    edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
     method = "edge attribution patching" + (f", {steps} steps" if steps > 1 else "")
     return Scores.of_edges(method, units, edges, values[:, senders, readers], Passes(steps + 1, steps))
 
 
-def _scores_of(compared: Comparison, rows: Rows, steps: int) -> Tensor:
+def _scores_of(part: Part, steps: int) -> Tensor:
     """Return the scores of some pairs, `[member unit receiver]`; 0 where there is no edge."""
-    ensemble = compared.ensemble
-    stream, end = (mapped(ensemble, embedded, shared=[each]) for each in (rows.base, rows.source))
-    others, changes = mapped(ensemble, unit_outputs, [end]), None
+    changes: Tensor | None = None
     total: Tensor | float = 0.0
-    for entering in entering_streams(steps, stream, end):
-        slopes, present = mapped(ensemble, partial(_slopes, compared, rows), [entering, others, changes])
+    for entering in part.steps(steps):
+        stacked = [entering, part.others, changes]
+        slopes, present = mapped(part.compared.ensemble, partial(_slopes, part), stacked)
         if changes is None:  # the first step is the plain run
-            changes = others - present
+            changes = part.others - present
         total = total + slopes.double()
     assert isinstance(total, Tensor)
     return total / steps
 
 
 def _slopes(
-    compared: Comparison, rows: Rows, model: Transformer, stream: Tensor, others: Tensor, changes: Tensor | None
+    part: Part, model: Transformer, stream: Tensor, others: Tensor, changes: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return the derivative of the metric with respect to the removal of each edge, and what the units write."""
 
     def measured(removed: Tensor) -> tuple[Tensor, Tensor]:
-        output, written = split_pass(model, stream, removed, others, rows.positions, changes)
-        return compared.measure(output, rows.answers), written
+        output, written = split_pass(model, stream, removed, others, part.positions, changes)
+        return part.compared.measure(output, part.answers), written
 
     removed = stream.new_zeros(len(others), len(receivers_of(model)))
     found: tuple[Tensor, Tensor] = torch.func.grad(measured, has_aux=True)(removed)
     return found
+
+
+def patch_edges(
+    model: AnyModel,
+    clean: AnyInputs,
+    corrupted: AnyInputs,
+    answers: Int[Tensor, "batch scored"] | None = None,
+    corrupted_answers: Int[Tensor, "batch scored"] | None = None,
+    *,
+    metric: Metric | None = None,
+    into: Into = "clean",
+    positions: AnyPositions | None = None,
+    batch_size: int | None = None,
+    progress: Counted = None,
+) -> Scores:
+    """Score every edge by path patching: how the metric changes if its receiver alone reads the other run's sender.
+
+    Each edge has a pass of its own, in which all other edges are as in the plain run, and everything after the receiver
+    reacts to it. `score_edges` estimates the same from gradients.
+
+        patch_edges(run, clean, corrupted).circuit(0.1)  # edges that change the logit difference by at least 0.1
+
+    Args:
+        progress: called with the number of edges patched and their total; None shows it on a terminal and in a
+            notebook, False nowhere.
+
+    Other arguments: as in `score_units`.
+    Source: Goldowsky-Dill et al., 2023, arXiv 2304.05969.
+    """
+    pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
+    compared = Comparison.of(pairs, metric, batch_size)
+    units, receivers = units_of(compared.template), receivers_of(compared.template)
+    edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
+    parts = [*compared.parts()]
+    none = torch.zeros(compared.ensemble.size, len(units), len(receivers))
+
+    def measured(removed: Tensor) -> Tensor:
+        return torch.stack([part.metric(part.outputs(removed)) for part in parts]).sum(dim=0)
+
+    plain, scores = measured(none), torch.zeros(len(none), len(edges), dtype=torch.float64)
+    with counted("patching", progress) as tell:
+        for at in range(len(edges)):
+            removed = none.clone()
+            removed[:, senders[at], readers[at]] = 1
+            scores[:, at] = measured(removed) - plain
+            tell(at + 1, len(edges))
+    return Scores.of_edges("path patching", units, edges, scores, Passes(len(edges) + 2, 0))

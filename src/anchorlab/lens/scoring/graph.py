@@ -43,6 +43,12 @@ def edges_of(template: Transformer) -> tuple[Edge, ...]:
     return (*edges, *(Edge(sender, LOGITS) for sender in stream))
 
 
+def cells_of(template: Transformer) -> tuple[list[int], list[int]]:
+    """Return, for every edge, the index of its sender among the units, and of its receiver among the inputs."""
+    edges, units, receivers = edges_of(template), units_of(template), receivers_of(template)
+    return [units.index(edge.sender) for edge in edges], [receivers.index(edge.receiver) for edge in edges]
+
+
 def heads_of(attention: Attention | MergedAttention) -> int:
     """Return the number of heads of an attention layer."""
     return 1 if isinstance(attention, MergedAttention) else attention.heads

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -11,9 +11,8 @@ from anchorlab.lens.effects.effects import Metric
 from anchorlab.lens.effects.pairs import Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison
-from anchorlab.lens.scoring.graph import LOGITS, edges_of, receivers_of, units_of
-from anchorlab.lens.scoring.parts import Part
-from anchorlab.lens.scoring.scores import Edge, Passes, Scores
+from anchorlab.lens.scoring.graph import LOGITS, cells_of, edges_of, receivers_of, units_of
+from anchorlab.lens.scoring.scores import Passes, Scores
 from anchorlab.progress import Counted, counted
 
 
@@ -51,16 +50,15 @@ def prune_edges(
             False nowhere.
 
     Other arguments: as in `score_units`.
-    Errors: as `score_units`; `SpecError` for a threshold that is not positive.
     Source: Conmy et al., 2023, arXiv 2304.14997, algorithm 1.
     """
     if not threshold > 0:
         raise SpecError("threshold", f"{threshold} removes no edge", "give a positive number")
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, "clean")
     compared = Comparison.of(pairs, metric, batch_size)
-    edges = edges_of(compared.template)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
-    parts = [Part.of(compared, rows) for rows in compared.rows()]
+    edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
+    parts = [*compared.parts()]
     removed = torch.zeros(compared.ensemble.size, len(units), len(receivers))
     whole = [part.outputs(removed) for part in parts]
 
@@ -69,14 +67,20 @@ def prune_edges(
         triples = zip(parts, outputs, references, strict=True)
         return torch.stack([part.metric(found, reference) for part, found, reference in triples]).sum(dim=0)
 
+    def is_read(receiver: str) -> bool:
+        """Return whether, in any member, something still reads the unit to which an input belongs."""
+        unit = receiver if receiver in units else receiver.rpartition(".")[0]
+        leaving = [at for at, edge in enumerate(edges) if edge.sender == unit]
+        return bool((removed[:, units.index(unit), [readers[at] for at in leaving]] == 0).any())
+
     current = measured(whole)
     scores = torch.zeros(len(removed), len(edges), dtype=torch.float64)
     passes = 2  # of the corrupted sequences, and of the whole model
     with counted("pruning", progress) as tell:
         for at, edge in reversed([*enumerate(edges)]):
             tried = removed.clone()
-            tried[:, units.index(edge.sender), receivers.index(edge.receiver)] = 1
-            if edge.receiver == LOGITS or not _removed_everywhere(edge.receiver, removed, edges, units, receivers):
+            tried[:, senders[at], readers[at]] = 1
+            if edge.receiver == LOGITS or is_read(edge.receiver):
                 found = measured([part.outputs(tried) for part in parts])
                 passes += 1
                 scores[:, at] = (found - current).clamp(min=0) if metric is None else (found - current).abs()
@@ -84,16 +88,3 @@ def prune_edges(
             removed = torch.where((scores[:, at] < threshold)[:, None, None], tried, removed)
             tell(len(edges) - at, len(edges))
     return Scores.of_edges("ACDC", units, edges, scores, Passes(passes, 0))
-
-
-def _removed_everywhere(
-    receiver: str,
-    removed: Float[Tensor, "member unit receiver"],
-    edges: Sequence[Edge],
-    units: Sequence[str],
-    receivers: Sequence[str],
-) -> bool:
-    """Return whether, in every member, nothing reads the unit to which an input belongs."""
-    unit = receiver if receiver in units else receiver.rpartition(".")[0]
-    readers = [receivers.index(edge.receiver) for edge in edges if edge.sender == unit]
-    return bool((removed[:, units.index(unit), readers] == 1).all())

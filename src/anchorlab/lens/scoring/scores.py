@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.grids import grid_table
-from anchorlab.lens.tabled import Tabled
+from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -88,20 +87,14 @@ class Scores(Tabled):
         return self.values.abs().argsort(dim=1, descending=True, stable=True)
 
     def of(self, units: Sequence[str]) -> Float[Tensor, "member unit"]:
-        """Return the values of the named units, in the given order.
-
-        Errors: `SpecError` for a unit without a score.
-        """
+        """Return the values of the named units, in the given order."""
         for place, unit in enumerate(units):
             if unit not in self.units:
                 raise unknown_name(f"units.{place}", unit, self.units, "unit")
         return self.values[:, [self.units.index(unit) for unit in units]]
 
     def circuit(self, threshold: float, member: int = 0) -> tuple[Edge, ...]:
-        """Return the edges of a member whose score is at least `threshold` in size.
-
-        Errors: `SpecError` for scores without edges, and for an unknown member.
-        """
+        """Return the edges of a member whose score is at least `threshold` in size."""
         values = self._of_edges()
         if not 0 <= member < len(values):
             raise SpecError("member", f"there is no member {member}", f"choose from 0 to {len(values) - 1}")
@@ -115,7 +108,7 @@ class Scores(Tabled):
 
     @property
     def edge_table(self) -> "polars.DataFrame":
-        """One row per member and edge, with its score. Errors: `SpecError` for scores without edges."""
+        """One row per member and edge, with its score."""
         values = self._of_edges()
         names = [str(edge) for edge in self.edges]
         return grid_table({"member": range(len(values)), "edge": names}, {"score": values})

@@ -4,16 +4,16 @@ from functools import partial
 from typing import Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import Metric
 from anchorlab.lens.effects.pairs import Into, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Comparison, Rows, checked_steps, entering_streams
+from anchorlab.lens.scoring.comparison import Comparison, Part, checked_steps
 from anchorlab.lens.scoring.graph import units_of
-from anchorlab.lens.scoring.passes import Values, embedded, mapped, no_change, plain_pass
+from anchorlab.lens.scoring.passes import Values, mapped, no_change, plain_pass
 from anchorlab.lens.scoring.scores import Passes, Scores
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
@@ -57,8 +57,6 @@ def score_units(
         batch_size: the number of sequences that run at a time, in all members; None: at most 512, such that the streams
             of all receivers take about 512 MiB. Gradients can take twice as much on top.
 
-    Errors: as `patch`; `SpecError` for a model that is not one of this package's transformers, for fewer than one step
-    or several steps with `activation`, and for a metric without a derivative.
     Source: Nanda, 2023; Syed, Rager & Conmy, 2023 (attribution patching); Hanna, Pezzelle & Belinkov, 2024 (steps).
     """
     if times not in ("change", "activation"):
@@ -69,8 +67,8 @@ def score_units(
     compared = Comparison.of(pairs, metric, batch_size)
     units = units_of(compared.template)
     values = torch.zeros(compared.ensemble.size, len(units), dtype=torch.float64)
-    for rows in compared.rows():
-        values += _scores_of(compared, rows, times, steps).cpu()
+    for part in compared.parts():
+        values += _scores_of(part, times, steps).cpu()
     passes = Passes(steps + (times == "change"), steps)
     return Scores(_method(times, steps), units, values, passes)
 
@@ -81,15 +79,13 @@ def _method(times: Times, steps: int) -> str:
     return "attribution patching" + (f", {steps} steps" if steps > 1 else "")
 
 
-def _scores_of(compared: Comparison, rows: Rows, times: Times, steps: int) -> Tensor:
-    """Return the scores `[member unit]` of some pairs."""
-    ensemble = compared.ensemble
-    stream, end = (mapped(ensemble, embedded, shared=[each]) for each in (rows.base, rows.source))
-    others = mapped(ensemble, _written, [end]) if times == "change" else None
+def _scores_of(part: Part, times: Times, steps: int) -> Float[Tensor, "member unit"]:
+    ensemble = part.compared.ensemble
+    others = mapped(ensemble, _written, [part.end]) if times == "change" else None
     factors: Values = {}
     total: Tensor | float = 0.0
-    for entering in entering_streams(steps, stream, end):
-        gradients, present = mapped(ensemble, partial(_gradients, compared, rows), [entering])
+    for entering in part.steps(steps):
+        gradients, present = mapped(ensemble, partial(_gradients, part), [entering])
         if not factors:  # the first step is the plain run
             factors = present if others is None else {site: others[site] - value for site, value in present.items()}
         total = total + torch.cat([_by_unit(factors[site] * gradients[site], site) for site in factors], dim=1)
@@ -107,12 +103,12 @@ def _written(model: Transformer, stream: Tensor) -> Values:
     return plain_pass(model, stream)[1]
 
 
-def _gradients(compared: Comparison, rows: Rows, model: Transformer, stream: Tensor) -> tuple[Values, Values]:
+def _gradients(part: Part, model: Transformer, stream: Tensor) -> tuple[Values, Values]:
     """Return the gradients of the metric with respect to the values of `plain_pass`, and these values."""
 
     def measured(added: Values) -> tuple[Tensor, Values]:
         output, values = plain_pass(model, stream, added)
-        return compared.measure(gather_positions(output, rows.positions), rows.answers), values
+        return part.compared.measure(gather_positions(output, part.positions), part.answers), values
 
     found: tuple[Values, Values] = torch.func.grad(measured, has_aux=True)(no_change(model, stream))
     return found

@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.func import functional_call
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.grids import grid_table
+from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_ensemble, row_ranges
 from anchorlab.lens.look.look import look_at
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.tabled import Tabled
 from anchorlab.models.attention import affine
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
@@ -47,10 +46,7 @@ class Attribution(Tabled):
 
     @property
     def table(self) -> "polars.DataFrame":
-        """One row per member and component, in the model's order, with its mean contribution over batch and scored.
-
-        Errors: `SpecError` for contributions to all tokens.
-        """
+        """One row per member and component, in the model's order, with its mean contribution over batch and scored."""
         if self.contributions.ndim > 4:
             raise SpecError("tokens", "contributions to all tokens make no table", "attribute to given tokens")
         means = self.contributions.mean(dim=(2, 3))
@@ -80,8 +76,6 @@ def attribute(
         batch_size: how many sequences run at a time.
 
     Other arguments: as in `look`.
-    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model, for a model that normalises
-    the outputs of its layers before adding them, and for tokens that do not fit the positions.
     """
     subject = Subject.of(model, inputs, positions)
     ensemble, inputs, positions = subject.ensemble, subject.inputs, subject.scored
@@ -112,8 +106,6 @@ def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tens
     the result is the vectors after the norm. `vectors` are `[member ... width]`, such as a recorded site, or one vector
     for all members, `[width]`. For the streams of the model's own blocks see `logit_lens`.
 
-    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model, and for vectors that do not
-    fit it.
     Source: anchor functions, appendix B.5, Fig 27.
     """
     ensemble = as_ensemble(model)
@@ -149,7 +141,6 @@ def logit_lens(
     The last layer norm is applied at each depth, with the scale of the stream at that depth.
 
     Args: as in `attribute`; with `positions` None, all positions are scored.
-    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model.
     """
     subject = Subject.of(model, inputs, positions)
     sites = [f"{block.name}.hook_resid_pre" for block in stack(subject.ensemble).blocks]
@@ -160,10 +151,7 @@ def logit_lens(
 
 
 def transformer(ensemble: Ensemble) -> Transformer:
-    """Return the template of an ensemble as a transformer.
-
-    Errors: `SpecError` for a model that is not one of this package's transformers.
-    """
+    """Return the template of an ensemble as a transformer."""
     if not isinstance(ensemble.template, Transformer):
         kind = type(ensemble.template).__name__
         raise SpecError("model", f"is of type {kind}", "give a transformer, such as a decoder")
@@ -171,10 +159,7 @@ def transformer(ensemble: Ensemble) -> Transformer:
 
 
 def stack(ensemble: Ensemble) -> Stack:
-    """Return the template of an ensemble as blocks around a residual stream: a transformer or a pretrained model.
-
-    Errors: `SpecError` for any other model.
-    """
+    """Return the template of an ensemble as blocks around a residual stream: a transformer or a pretrained model."""
     if not isinstance(ensemble.template, Stack):
         kind = type(ensemble.template).__name__
         raise SpecError("model", f"is of type {kind}", "give a transformer, such as a decoder, or a pretrained model")

@@ -8,10 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.grids import grid_table
+from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.padding import own_places
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.tabled import Tabled
 
 if TYPE_CHECKING:
     import polars
@@ -36,10 +35,7 @@ class Alignment(Tabled):
     chance: Float[Tensor, "member site other_member other_site"]
 
     def layers(self, member: int = 0, other_member: int | None = None) -> Float[Tensor, "site other_site"]:
-        """Return the similarities between the sites of two members, or within one member if `other_member` is None.
-
-        Errors: `SpecError` for an unknown member.
-        """
+        """Return the similarities between the sites of two members, or within one member if `other_member` is None."""
         other = member if other_member is None else other_member
         for field, index, axis in (("member", member, 0), ("other_member", other, 2)):
             count = self.values.shape[axis]
@@ -83,7 +79,6 @@ def cka(record: Record, other: Record | None = None) -> Alignment:
         record: at least one site; the output counts as one.
         other: another record of the same sequences, such as another model's record; None: `record` itself.
 
-    Errors: `SpecError` for candidates, a site without a row for each sequence, and sites whose rows differ in number.
     Source: Kornblith et al., 2019, sections 3 and 4; the chance level: the mean of a permutation test, Kazi-Aoual et
     al., 1995.
     """
@@ -131,7 +126,6 @@ def _rows(record: Record, field: str) -> list[Float[Tensor, "member row width"]]
 def _square(
     left: Float[Tensor, "*member row width"], right: Float[Tensor, "member row other_width"]
 ) -> Float[Tensor, "member"]:
-    """Return the squared norm of Xᵀ Y for each member of the right side."""
     return (left.mT @ right).square().sum(dim=(1, 2))
 
 

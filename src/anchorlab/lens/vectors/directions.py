@@ -43,8 +43,6 @@ class Directions:
 
         For k = 1 the result is high for a head that shifts by one. A negative k compares with later rows. For
         tokens, 0 compares each token with itself.
-
-        Errors: `SpecError` for a k that leaves no row.
         """
         self._require_distance(k)
         return self.similarity.diagonal(-k, dim1=-2, dim2=-1).mean(dim=-1)
@@ -53,8 +51,6 @@ class Directions:
         """Return the share of rows p whose query is closer in direction to the key of row p - k than to any other key.
 
         The other keys include those that a causal mask hides.
-
-        Errors: as `match`.
         """
         self._require_distance(k)
         rows = torch.arange(self.keys.shape[-2])
@@ -76,8 +72,6 @@ def position_directions(model: AnyModel) -> Directions:
     sequence's queries that comes from the position; likewise the keys. In later layers, queries and keys come from a
     stream that no real sequence produces; use `recorded_directions` for real sequences.
 
-    Errors: `SpecError` for a model that is not one of this package's transformers, and for a model without position
-    embedding.
     Source: anchor functions, appendix B.2, Fig 21d.
     """
     ensemble = as_ensemble(model)
@@ -94,9 +88,6 @@ def token_directions(model: AnyModel, tokens: Int[Tensor, "row"] | None = None) 
     Each token forms a sequence of its own, with the position embedding set to zero. In the first layer, the queries are
     then exactly `W_E W_Q`; likewise the keys. In later layers, queries and keys come from the stream of a token that
     has attended only to itself.
-
-    Errors: `SpecError` for a model that is not one of this package's transformers or that reads vectors, and for a
-    token outside the vocabulary.
     """
     ensemble = as_ensemble(model)
     template = transformer(ensemble)
@@ -114,9 +105,6 @@ def recorded_directions(record: Record) -> Directions:
     """Return the queries and keys of every layer whose `attn.hook_q` and `attn.hook_k` were recorded.
 
     The rows are the positions of each sequence, `[member layer batch head row head_width]` (anchor functions, B.4).
-
-    Errors: `SpecError` for a record without queries, and of sequences of different lengths; `SiteError` for queries
-    without keys.
     """
     if record.lengths is not None:
         raise SpecError(
@@ -130,7 +118,6 @@ def recorded_directions(record: Record) -> Directions:
 
 
 def _without(embedding: str, ensemble: Ensemble, inputs: Int[Tensor, "batch position"]) -> Directions:
-    """Return the directions of sequences with one of the two embeddings set to zero."""
     sites = [f"{block.attn.name}.hook_{kind}" for block in blocks(transformer(ensemble)) for kind in "qk"]
     zero = Intervention(site=embedding, rule="zero", may_do_nothing=True)
     return recorded_directions(look(ensemble, inputs, sites, [zero]))

@@ -35,8 +35,6 @@ def similarity(
     axes and sizes, become an axis `stage` after `member`. To compare neurons by their input weights, use
     `cosine_similarity`. The cosine with a vector of length 0 is 0.
 
-    Errors: `SiteError` for a site that was not recorded; `SpecError` for an axis that the site does not have, an axis
-    named twice, and stages with different axes or sizes.
     Source: anchor functions, appendix B.3, Figures 22 and 23 (positions); 6.2, Figure 19 (heads).
     """
     value, axes = _stages(record, sites) if not isinstance(sites, str) else (record[sites], record.axes(sites))
@@ -65,8 +63,6 @@ def head_similarity(pattern: Float[Tensor, "*lead batch head query key"]) -> Flo
 
     The cosine between two heads' patterns, as vectors over query and key, averaged over all pairs of different heads
     and over the batch.
-
-    Errors: `SpecError` for a single head.
     """
     heads = pattern.shape[-3]
     if heads < 2:
@@ -82,8 +78,6 @@ def condensation(weights: Float[Tensor, "*lead input neuron"]) -> Float[Tensor, 
     The absolute cosine between the input weights of two neurons, averaged over all pairs of different neurons. Pairs
     are weighted by the product of their norms, so that small neurons count little. Random directions of dimension
     `input` give about sqrt(2 / (pi input)).
-
-    Errors: `SpecError` for a single neuron.
     """
     neurons = weights.shape[-1]
     if neurons < 2:

@@ -10,12 +10,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.grids import grid_table, place_axes
+from anchorlab.lens.grids import Tabled, grid_table, place_axes
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_positions
 from anchorlab.lens.look.look import look
 from anchorlab.lens.look.padding import PLACES, own_places
 from anchorlab.lens.look.record import Record
-from anchorlab.lens.tabled import Tabled
 from anchorlab.models.model import gather_positions
 from anchorlab.rng import torch_generator
 from anchorlab.training.trained_run import TrainedRun
@@ -114,8 +113,6 @@ def probe(
     The accuracy of a member is NaN if any of its values are not finite, as after divergence.
 
     Other arguments: as in `look`.
-    Errors: as `look`; `SpecError` for labels that are not integers, do not fit the inputs or are all the same, for
-    folds, shuffles or a shrinkage out of range, and for a shrinkage so small that the covariance is singular.
     Source: Alain & Bengio, 2017 (probes); Hewitt & Liang, 2019 (controls); Fisher, 1936 (the discriminant).
     """
     if untrained is None and isinstance(model, TrainedRun):
@@ -258,7 +255,6 @@ def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch 
 def _without_padding(
     labels: Int[Tensor, "batch *position"], lengths: Int[Tensor, "batch"], count: int, where: Mapping[str, int]
 ) -> Int[Tensor, "batch *position"]:
-    """Return labels without those of padding. Errors: `SpecError` where a probe would read padding."""
     remedy = "give positions, such as those of the last tokens, (texts.lengths - 1).unsqueeze(1)"
     for axis in where:
         if axis in PLACES:

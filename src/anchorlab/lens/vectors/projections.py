@@ -42,7 +42,6 @@ def principal_components(vectors: Vectors, components: int = 2) -> PrincipalComp
     To compare candidates or stages in one plane, pass them together, on an axis of their own. The sign of a direction
     is chosen so that the row farthest along it has a positive coordinate.
 
-    Errors: `SpecError` for more components than the vectors have, or fewer than 1.
     Source: anchor functions, appendix B.3, Fig 20 and 24.
     """
     rows = vectors.flatten(1, -2)
@@ -108,8 +107,6 @@ def tsne(
         exact: whether to compute all forces; False approximates distant ones (Barnes-Hut), for thousands of rows.
         iterations: the most steps of the descent, at least 251.
 
-    Errors: `SpecError` for too few or too narrow vectors, rows that are all equal, and a perplexity, number of
-    neighbours or of iterations out of range; and if scikit-learn, the extra `tsne`, is not installed.
     Source: anchor functions, 4.3, Fig 5; van der Maaten & Hinton, 2008.
     """
     try:

@@ -49,9 +49,6 @@ def truncations(
         keep: a folder for results. Results found there are not computed again, so a stopped search can go on.
         progress: called with the number of truncations measured and their total; None shows it on a terminal and in a
             notebook, False nowhere.
-
-    Errors: `SpecError` for an unknown matrix, a fraction outside 0..1 and an unknown split; `StoreError` for a step
-    without a checkpoint and a damaged file in `keep`.
     """
     import polars
 
@@ -89,8 +86,6 @@ def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars
     For `loss` the lowest value is the best, for any other metric the highest; among equal values, the smallest rank
     wins. Only the group `all` counts. The columns are weight, fraction, rank, value, full (the full model's value),
     change (value minus full).
-
-    Errors: `SpecError` for a metric that the table does not have.
     """
     import polars as pl
 
@@ -114,10 +109,7 @@ def best_truncations(table: "polars.DataFrame", metric: str = "loss") -> "polars
 
 
 def matrices(ensemble: Ensemble, weights: Iterable[str] = ("**",)) -> list[str]:
-    """Return the names of the matrices and products that `weights` selects by name, pattern or product, each once.
-
-    Errors: `SpecError` for an entry that matches no matrix.
-    """
+    """Return the names of the matrices and products that `weights` selects by name, pattern or product, each once."""
     known = [name for name, value in ensemble.weights.items() if value.ndim == 3]
     found: dict[str, None] = {}
     for index, each in enumerate(weights):

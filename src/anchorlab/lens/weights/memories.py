@@ -29,8 +29,6 @@ def memory(model: AnyModel, left: str, right: str) -> Float[Tensor, "member row 
     If a head has both `W_V` and `W_O`, write `W_V @ W_O`. Only the named parts are applied: no biases outside
     feed-forward layers, no layer norms, no scaling of attention scores. A module counts as one member.
 
-    Errors: `SpecError` for a part that is neither a matrix nor a feed-forward layer (naming the nearest one), a chain
-    that begins with a layer, a part that does not fit the one before it, and sides of different widths.
     Source: truncated weights, appendix A.1.
     """
     ensemble = as_ensemble(model)
@@ -47,8 +45,6 @@ def memory_along(
     """Return the training steps and `memory` at each, for all of a run's checkpoints or for `steps`.
 
     Only one checkpoint is in memory at a time.
-
-    Errors: as `memory`; `SpecError` for an empty `steps`; `StoreError` for a step without a checkpoint.
     """
     steps = list(run.checkpoints if steps is None else steps)
     if not steps:
@@ -92,7 +88,6 @@ def _feed_forward_layers(ensemble: Ensemble) -> dict[str, str]:
 def _through(
     ensemble: Ensemble, name: str, rows: Float[Tensor, "member row width"]
 ) -> Float[Tensor, "member row width"]:
-    """Return the outputs of each member's feed-forward layer for the member's rows."""
     layer, start = ensemble.template.get_submodule(name), f"{name}."
     weights = {key.removeprefix(start): value for key, value in ensemble.weights.items() if key.startswith(start)}
 

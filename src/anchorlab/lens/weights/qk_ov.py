@@ -65,8 +65,6 @@ def qk(model: AnyModel) -> HeadCircuits:
 
     `M = W_Q W_Kᵀ / sqrt(head_width)`. For merged weights it is `W_KQ / sqrt(width)`, or `W_KQ` if scores are not
     scaled. Biases, norms and rotations by position are left out.
-
-    Errors: `SpecError` for a model that is neither a transformer nor a pretrained model.
     """
     ensemble = as_ensemble(model)
 
@@ -88,8 +86,6 @@ def ov(model: AnyModel) -> HeadCircuits:
     `M = W_V W_O` with the head's columns of W_V and rows of W_O. Without `W_O` the heads' values are concatenated, so
     each head writes to its own coordinates.
     Biases and layer norms are left out.
-
-    Errors: as `qk`.
     """
     ensemble = as_ensemble(model)
 
