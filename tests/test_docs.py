@@ -591,13 +591,6 @@ def test_hours_of_trainings_are_written_by_no_hand():
     assert {where: found[0] for where, text in written.items() if (found := HOURS.search(text))} == {}
 
 
-@pytest.mark.parametrize(
-    "text", ["about 12 core-hours", "takes 1.5 hours", "10 000 hours", "half an hour", "about an hour", "an hour of"]
-)
-def test_hours_are_found(text):
-    assert HOURS.search(text)
-
-
 def test_every_study_of_the_ledger_has_a_page():
     build = gallery_build()
     for link in map(build.page_link, STUDIES):

@@ -22,7 +22,6 @@ from tests.small_experiments import (
     experiment,
     in_turns,
     initial_module,
-    plain_loss,
     train_plainly,
     worst,
 )
@@ -168,23 +167,6 @@ def test_a_dropped_out_module_is_refused():
     with pytest.raises(SpecError, match=r"^model: 1 \(Dropout\) drops out at random"):
         Experiment(IDENTITY, drops(), SAMPLE, Members())
     Experiment(IDENTITY, drops(rate=0.0), SAMPLE, Members())
-
-
-def test_the_plain_loop_counts_only_scored_positions():
-    """The reference itself: weights 0 leave a position out."""
-    one = experiment("recall after triggers")
-    batch = one.task.sample("train", 8, 0)
-    module = initial_module(one, 0)
-    loss = plain_loss(one, module, batch.inputs, batch.targets, batch.positions, batch.weights)
-    by_hand, count = 0.0, 0.0
-    outputs = module(batch.inputs).log_softmax(-1).detach()
-    for row in range(8):
-        for place in range(3):
-            if batch.weights[row, place] > 0:
-                by_hand -= float(outputs[row, batch.positions[row, place], batch.targets[row, place]])
-                count += 1
-    assert 0 < count < 24
-    assert loss.item() == pytest.approx(by_hand / count)
 
 
 def test_experiments_leave_torchs_generator_alone():
