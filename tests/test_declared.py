@@ -9,21 +9,9 @@ import pytest
 from tests.documents import ROOT
 from tests.extras import EXTRAS, PROJECT, packages
 
-FOR_PEOPLE = (
-    "inspect",
-    "interop",
-    "language",
-    "lm-eval",
-    "ray",
-    "slurm",
-    "tsne",
-)  # the others build anchorlab
+FOR_PEOPLE = ("inspect", "interop", "language", "lm-eval", "ray", "slurm", "tsne")  # the others build anchorlab
 # these stand upon an extra: a harness imports them by anchorlab's entry point, or a function once the extra is there
-LOADED_LATE = (
-    "interop/bridge.py",
-    "language/harness/inspect_tasks.py",
-    "language/harness/inspect_protocol.py",
-)
+LOADED_LATE = ("interop/bridge.py", "language/harness/inspect_tasks.py", "language/harness/inspect_protocol.py")
 USED_BY_OTHERS = {
     "accelerate": "transformers places large models with it",
     "gguf": "transformers reads GGUF with it",

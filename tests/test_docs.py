@@ -495,10 +495,7 @@ def test_the_ledger_counts_each_claim_by_its_strongest_evidence():
 def test_the_gallery_shows_what_controls_give(control, shown, passes):
     """And marks the claims that they pass, in the ledger, too."""
     build, made = gallery_build(), made_findings()
-    for field, cells, word in (
-        ("untrained", shown, "untrained"),
-        ("other_task", f"— | {shown}", "for another task"),
-    ):
+    for field, cells, word in (("untrained", shown, "untrained"), ("other_task", f"— | {shown}", "for another task")):
         findings = replace(made, claims=(replace(made.claims[0], **{field: control}),))
         mark = f", also holds {word}" * passes
         assert f"| 0.9877 | {cells} | at least 0.9 | ● agrees at small scale{mark} |" in build.claims_text(findings)

@@ -112,15 +112,7 @@ def test_none_is_long():
 def test_all_work_one_after_the_other(installation):
     ran = installation.run_page(PAGE)
     made = {path.name for path in installation.folder.iterdir()}
-    assert made == {
-        "accuracy.png",
-        "pattern.png",
-        "ablated.png",
-        "patched.png",
-        "identity",
-        "plus-five",
-        "runs",
-    }
+    assert made == {"accuracy.png", "pattern.png", "ablated.png", "patched.png", "identity", "plus-five", "runs"}
     assert all((installation.folder / name).stat().st_size > 5000 for name in made if name.endswith(".png"))
     (found,) = (said for command, said in ran.said.items() if command.startswith("runs --where"))
     assert ran.addresses["RUN"][:8] in found

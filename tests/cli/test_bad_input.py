@@ -109,10 +109,7 @@ NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
         ((*PART, "--part", "parts", "--seeds", "1000", "retrieval/emergence"), "names: retrieval/emergence has claims"),
         ((*PART, "--only", "low frequency"), "only: takes experiments of parts; give --part, or use `anchorlab study`"),
         ((*PART, "--part", "parts", "--seeds", "5"), "seeds: 5 is among the seeds on which the setting was chosen"),
-        (
-            ("study", *PART[1:], "--profile", "smoke", "--seeds", "3"),
-            "seeds: 3 is among the seeds on which",
-        ),
+        (("study", *PART[1:], "--profile", "smoke", "--seeds", "3"), "seeds: 3 is among the seeds on which"),
         *((("verify", FLOW, f"--budget={budget}"), "write 90s, 10m, 8h or 1h30m") for budget in NO_TIMES),
         (("verify", "anchor/open-questions"), "names: settle no claim"),
         ((*SMOKE, "--model.haeds", "3"), "model.haeds"),
@@ -125,10 +122,7 @@ NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
         (("study", "anchor/identity", "--model.heads", "0", "--dry-run"), "anchorlab: model.heads: "),
         ((*TRAIN, "--device", "abacus", "--dry-run"), "anchorlab: device: "),
         *((("study", file), f"study: there is no file {file}; check the path\n") for file in ("mine.py", "mine.toml")),
-        (
-            (*SMOKE[:2], "truncation/feedforward-n*", "--profile", "smok"),
-            "profile 'smok'; did you mean 'smoke'?",
-        ),
+        ((*SMOKE[:2], "truncation/feedforward-n*", "--profile", "smok"), "profile 'smok'; did you mean 'smoke'?"),
         (("inspect", "zoo:anchor/identty"), "name: unknown model of the zoo 'anchor/identty'; did you mean 'anchor/id"),
         (("score", "mine.json", "--truth", "none"), "none holds no truth; name the folder"),
     ],

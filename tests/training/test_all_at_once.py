@@ -8,11 +8,11 @@ from torch.overrides import TorchFunctionMode
 
 from anchorlab.models.edits import Remove, Truncate
 from anchorlab.tasks import AnchorFunction, Vocabulary
-from anchorlab.training import Evaluation, Experiment, Members, Stop, fit
+from anchorlab.training import Evaluation, Experiment, Members, fit
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.evaluation import Evaluator, MappedEvaluator
 from anchorlab.training.joined import Places, fit_joined
-from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
+from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment
 from tests.training.kernels import Kernels, OnDevice
 from tests.training.mapped_parts import MEMBERS, parts
 
@@ -27,24 +27,6 @@ def agree(left, right):
     assert [row[:-1] for row in left] == [row[:-1] for row in right]
     expected = [row.value for row in right]
     assert [row.value for row in left] == pytest.approx(expected, abs=1e-10, nan_ok=True)
-
-
-def test_samples_of_different_sizes():
-    """One is smaller than the evaluation."""
-    members = MEMBERS.replace(data_size=(16, 48, 32))
-    one = experiment("decoder", members=members)
-    together, single = at_once(one), fit(one)
-    assert worst(together.ensemble.weights, single.ensemble.weights) < 1e-10
-    agree(together.rows, single.rows)
-
-
-def test_members_that_rest():
-    stop = Stop(metric="loss", split="train", value=5.4, direction="below")
-    one = experiment("decoder", stop=stop, duration=60, schedule={"kind": "constant"})
-    together, single = at_once(one), fit(one)
-    assert len({row.member for row in single.rows if row.step == single.rows[-1].step}) < 3
-    agree(together.rows, single.rows)
-    assert worst(together.ensemble.weights, single.ensemble.weights) < 1e-10
 
 
 class Stopped(Exception):

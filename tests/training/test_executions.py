@@ -159,16 +159,6 @@ def test_a_members_module_shares_its_memory_with_the_stack():
             assert not (ensemble.weights[name][0] == 7).all()
 
 
-def test_a_dropped_out_module_is_refused():
-    @register_module("test-drops-out")
-    def drops(shape, rate: float = 0.1):
-        return nn.Sequential(nn.Embedding(shape.input_size, shape.output_size), nn.Dropout(rate))
-
-    with pytest.raises(SpecError, match=r"^model: 1 \(Dropout\) drops out at random"):
-        Experiment(IDENTITY, drops(), SAMPLE, Members())
-    Experiment(IDENTITY, drops(rate=0.0), SAMPLE, Members())
-
-
 def test_experiments_leave_torchs_generator_alone():
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
@@ -195,17 +185,6 @@ def test_eight_members_of_a_tiny_model_are_mapped():
 def test_the_smallest_mapped_models_are_updated_all_at_once():
     for kind, optimiser in {"recall": FlatOptimiser, "decoder": RowOptimiser}.items():
         assert type(Session(experiment(kind), torch.device("cpu"), "mapped").optimiser) is optimiser
-
-
-@pytest.mark.slow
-def test_mapped_members_learn_what_they_learn_alone():
-    many = Members(seeds=range(8), learning_rate=[1e-3 * (index + 1) for index in range(8)])
-    together = fit(experiment(members=many))
-    for index in range(8):
-        alone = fit(experiment(members=many.take(range(index, index + 1))))
-        assert worst(together.ensemble.member_weights(index), alone.ensemble.member_weights(0)) < 1e-10
-        values = {row[1:-1]: row.value for row in together.rows if row.member == index}
-        assert values == pytest.approx({row[1:-1]: row.value for row in alone.rows}, abs=1e-9)
 
 
 @pytest.mark.untyped  # what stands in for a keeper is none

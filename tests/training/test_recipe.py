@@ -29,25 +29,15 @@ CODE = PAPER.replace(horizon=4400)
         (CODE, 2400, 1.1e-4),
         (CODE, 4000, 1.1e-4 + 9e-5 * math.cos(0.9 * math.pi)),
         (CODE, 4400, 2e-5),
+        (WarmupCosine(horizon=10), 0, 2e-4),  # without warm-up it starts at the top
+        (WarmupCosine(horizon=10), 5, 1e-4),
+        (WarmupCosine(horizon=10), 10, 0),
+        (Constant(), 0, 2e-4),
+        (Constant(), 10**9, 2e-4),
     ],
 )
-def test_the_paper_warms_up_tenfold_and_comes_back(schedule, time, rate):
+def test_rates_are_those_of_the_closed_forms(schedule, time, rate):
     assert 2e-4 * schedule.factor(time) == pytest.approx(rate, rel=1e-12)
-
-
-def test_without_warmup_it_starts_at_the_top():
-    assert WarmupCosine(horizon=10).factor(0) == 1
-    assert WarmupCosine(horizon=10).factor(5) == pytest.approx(0.5)
-    assert WarmupCosine(horizon=10).factor(10) == 0
-
-
-def test_constant():
-    assert {Constant().factor(time) for time in (0, 1, 10**9)} == {1.0}
-
-
-def test_the_curve_does_not_know_the_duration():
-    short, long = (Recipe(schedule=PAPER, duration=duration) for duration in (500, 4000))
-    assert [short.schedule.factor(time) for time in range(500)] == [long.schedule.factor(time) for time in range(500)]
 
 
 @pytest.mark.parametrize("horizon", [1, 400])
