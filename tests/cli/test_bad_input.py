@@ -20,6 +20,7 @@ LANDSCAPE = ("landscape", "zoo:anchor/identity")
 PART, FLOW = ("verify", "anchor/frequency"), "retrieval/information-flow"
 WITH_FIGURES = (("memory", "none", "a", "b"), ("truncate", "none"), ("circuit", "none"))
 SUFFIX = "anchorlab: figure: cannot write 'form.txt'; end the name with .svg, .png or .pdf\n"
+NO_TIME = "is not a time; write 90s, 10m, 8h or 1h30m"
 NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
 
 
@@ -106,11 +107,17 @@ NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
         *(((*words, "--figure", "form.txt"), SUFFIX) for words in WITH_FIGURES),
         ((*PART, "--part", "parts"), "seeds: are missing; name those to make parts of, as in --seeds 1002"),
         ((*PART, "--part", "parts", "--seeds", "1000", "--only", "lwo"), "only: unknown experiment 'lwo'"),
-        ((*PART, "--part", "parts", "--seeds", "1000", "retrieval/emergence"), "names: retrieval/emergence has claims"),
+        (
+            (*PART, "--part", "parts", "--seeds", "1000", "retrieval/emergence"),
+            "names: retrieval/emergence has claims that read",
+        ),
         ((*PART, "--only", "low frequency"), "only: takes experiments of parts; give --part, or use `anchorlab study`"),
         ((*PART, "--part", "parts", "--seeds", "5"), "seeds: 5 is among the seeds on which the setting was chosen"),
-        (("study", *PART[1:], "--profile", "smoke", "--seeds", "3"), "seeds: 3 is among the seeds on which"),
-        *((("verify", FLOW, f"--budget={budget}"), "write 90s, 10m, 8h or 1h30m") for budget in NO_TIMES),
+        (
+            ("study", *PART[1:], "--profile", "smoke", "--seeds", "3"),
+            "seeds: 3 is among the seeds on which the setting was chosen",
+        ),
+        *((("verify", FLOW, f"--budget={one}"), f"anchorlab: budget: {one!r} {NO_TIME}") for one in NO_TIMES),
         (("verify", "anchor/open-questions"), "names: settle no claim"),
         ((*SMOKE, "--model.haeds", "3"), "model.haeds"),
         ((*SMOKE, "--model.heads", "2,0"), "model.heads"),
@@ -121,9 +128,18 @@ NO_TIMES = ("10 minutes", "", "8", "h", "-1h", "1h 30m")
         (("study", "language/heads", "--seeds", "0:3"), "language/heads trains nothing"),
         (("study", "anchor/identity", "--model.heads", "0", "--dry-run"), "anchorlab: model.heads: "),
         ((*TRAIN, "--device", "abacus", "--dry-run"), "anchorlab: device: "),
-        *((("study", file), f"study: there is no file {file}; check the path\n") for file in ("mine.py", "mine.toml")),
-        ((*SMOKE[:2], "truncation/feedforward-n*", "--profile", "smok"), "profile 'smok'; did you mean 'smoke'?"),
-        (("inspect", "zoo:anchor/identty"), "name: unknown model of the zoo 'anchor/identty'; did you mean 'anchor/id"),
+        *(
+            (("study", file), f"anchorlab: study: there is no file {file}; check the path\n")
+            for file in ("mine.py", "mine.toml")
+        ),
+        (
+            (*SMOKE[:2], "truncation/feedforward-n*", "--profile", "smok"),
+            "profile: unknown profile 'smok'; did you mean 'smoke'?",
+        ),
+        (
+            ("inspect", "zoo:anchor/identty"),
+            "anchorlab: name: unknown model of the zoo 'anchor/identty'; did you mean 'anchor/identity'?\n",
+        ),
         (("score", "mine.json", "--truth", "none"), "none holds no truth; name the folder"),
     ],
 )

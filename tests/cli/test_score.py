@@ -76,10 +76,16 @@ def test_a_bad_file_is_one_line(refused, exported, workplace, content, told):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["compiled:identiy", "--out", "x"], "task: unknown compiled model to rank 'identiy'; did you mean 'identity'"),
+        (
+            ["compiled:identiy", "--out", "x"],
+            "task: unknown compiled model to rank 'identiy'; did you mean 'identity'?",
+        ),
         (["compiled:identity", "--out", "x", "--n", "1"], "n: cannot write 1 pairs; ask for 2 to 100000"),
         (["compiled:identity", "--out", "."], "out: "),
-        (["compiled:identity", "--out", "x", "--format", "hf"], "format: has no effect on compiled models; leave it"),
+        (
+            ["compiled:identity", "--out", "x", "--format", "hf"],
+            "format: has no effect on compiled models; leave it out",
+        ),
         (["compiled:identity", "--out", "x", "--split", "test"], "split: has no effect on compiled models"),
         (["compiled:identity", "--out", "x", "--text"], "text: has no effect on compiled models"),
         (["compiled:identity", "--out", "x", "--task.length", "9"], "task: has no effect on compiled models"),
