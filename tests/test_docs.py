@@ -67,10 +67,6 @@ def run_page(page: str, folder: Path, store: Path | None = None) -> str:
     return done.stdout
 
 
-def test_there_are_pages():
-    assert {"README.md", "docs/index.md", "docs/concepts.md", "docs/decisions.md"} <= set(map(name, pages()))
-
-
 def named(block):
     """The dotted names of the package that a block imports or reads, with `al` for the package itself."""
     found = set()

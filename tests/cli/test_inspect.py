@@ -68,18 +68,10 @@ def test_a_broadcast_from_keys_at_no_one_offset_is_shown(capsys, key, shown):
     scores = [("fixed_position", 0.3, 0), ("first_token", 0.3, None)]
     scores += [("broadcast_profile", 0.7, 1), ("broadcast", key, None)]
     rows = [
-        {
-            "member": 0,
-            "layer": 0,
-            "head": 0,
-            "detector": name,
-            "offset": offset,
-            "value": value,
-            "chance": 0.1,
-            "fires": False,
-        }
+        {"member": 0, "layer": 0, "head": 0, "detector": name, "offset": offset, "value": value, "chance": 0.1,
+         "fires": False}
         for name, value, offset in scores
-    ]
+    ]  # fmt: skip
     print_table(*heads_table(pl.DataFrame(rows, infer_schema_length=None), "title"))
     table = capsys.readouterr().out.splitlines()
     assert table[2].split() == [".head", "mostly", "position", "broadcast"] and shown in table[3]

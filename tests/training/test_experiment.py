@@ -1,8 +1,6 @@
 """What an experiment refuses, with the path of the field, and what it says of itself."""
 
-import json
 import re
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -209,29 +207,6 @@ def test_its_address_tells_every_part():
     ]
     assert len({each.cell.address for each in (one, *others)}) == 6
     assert Experiment(one.task, one.model, one.recipe, one.members, label="x").cell.address == one.cell.address
-
-
-def test_an_address_is_computed_once(monkeypatch):
-    one, texts = experiment(), []
-    monkeypatch.setattr("anchorlab.runs.cell.canonical_json", lambda data, at: texts.append(at) or json.dumps(data))
-    assert one.cell is one.cell
-    assert one.cell.address == one.cell.address
-    assert len(texts) == 1
-    assert replace(one, label="x").cell.label == "x"
-
-
-def test_experiments_on_one_architecture_share_its_module(monkeypatch):
-    built = []
-    build = DECODER.__class__.build
-    monkeypatch.setattr(DECODER.__class__, "build", lambda spec, shape: built.append(spec) or build(spec, shape))
-    model = DECODER.replace(hidden=23)  # of no other test
-    for seed in range(5):
-        Experiment(IDENTITY, model, SAMPLE, Members(seeds=(seed,)))
-    assert built == [model]
-    with pytest.raises(SpecError, match=r"^members.gamma"):
-        Experiment(IDENTITY, model, SAMPLE, Members(gamma={"recurrent": (0.5,)}))
-    Experiment(IDENTITY, model.replace(layers=3), SAMPLE, Members())
-    assert len(built) == 2
 
 
 def test_every_task_has_a_recipe_that_fits_it():

@@ -3,7 +3,6 @@
 import polars as pl
 import pytest
 import torch
-from torch import nn
 
 import anchorlab as al
 from anchorlab.engine import run
@@ -19,12 +18,6 @@ EDITED = Evaluation(every=2, size=8, edits={"without": (Remove(weight="blocks.1.
 @pytest.fixture(scope="module")
 def decoders(tmp_path_factory):
     one = experiment(duration=4, evaluation=EDITED, checkpoints=Times(every=2))
-    return run([one], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
-
-
-@pytest.fixture(scope="module")
-def tied(tmp_path_factory):
-    one = experiment("own module with tied weights", duration=2)
     return run([one], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
 
 
@@ -72,23 +65,6 @@ def test_the_best_member_has_the_lowest_loss_at_its_end(decoders, monkeypatch, l
     assert decoders.best_member == best
 
 
-@pytest.mark.parametrize("name", ["decoders", "tied"])
-def test_a_member_is_a_plain_module_with_its_own_weights(request, name):
-    found = request.getfixturevalue(name)
-    inputs = found.experiment.task.sample("test", 5, seed=0).inputs
-    kept = found.run.read_checkpoint(found.checkpoints[-1])
-    ensemble = found.ensemble()
-    for member in range(3):
-        module = found.model(member)
-        assert isinstance(module, nn.Module)
-        weights = dict([*module.named_parameters(), *module.named_buffers()])
-        assert weights.keys() == kept.keys()
-        assert all(torch.equal(value, kept[weight][member]) for weight, value in weights.items())
-        of_ensemble = torch.func.functional_call(ensemble.template, ensemble.member_weights(member), (inputs,))
-        torch.testing.assert_close(module(inputs), of_ensemble, rtol=0, atol=1e-12)
-    assert not torch.equal(found.model(0)(inputs), found.model(1)(inputs))
-
-
 def test_a_member_is_read_from_any_checkpoint_and_from_no_other(decoders):
     first, last = decoders.run.read_checkpoint(0), decoders.run.read_checkpoint(4)
     name = "blocks.0.attn.W_Q"
@@ -96,20 +72,6 @@ def test_a_member_is_read_from_any_checkpoint_and_from_no_other(decoders):
     assert torch.equal(decoders.model(2).state_dict()[name], last[name][2])
     with pytest.raises(StoreError, match="no checkpoint of step 3; there are 0, 2, 4"):
         decoders.model(0, step=3)
-
-
-def test_a_member_can_be_saved_and_changed_alone(decoders, tmp_path):
-    module = decoders.model(1)
-    torch.save(module.state_dict(), tmp_path / "weights.pt")
-    again = decoders.model(0)
-    again.load_state_dict(torch.load(tmp_path / "weights.pt"))
-    with torch.no_grad():
-        for weight in module.parameters():
-            weight.zero_()
-    fresh = decoders.model(1).state_dict()
-    assert all(torch.equal(value, fresh[name]) for name, value in again.state_dict().items())
-    size = sum(value.numel() * value.element_size() for value in fresh.values())
-    assert (tmp_path / "weights.pt").stat().st_size < 2 * size  # one member is saved, not the stack
 
 
 def test_a_member_is_named_by_its_seed_or_its_index(tmp_path):
