@@ -19,7 +19,7 @@ CPU_BUILDS := https://download.pytorch.org/whl/cpu
 
 BYTES := $(BIN)/python -m pytest -n 2 tests/engine/test_joint.py tests/engine/test_resume.py tests/training/test_joined.py \
 	tests/training/test_saved_model.py
-INSTALLED := tests/test_distribution.py tests/test_journeys.py tests/test_readme.py
+INSTALLED := tests/test_distribution.py tests/test_readme.py
 SLOW := browser or killed or language or slow
 REST := build/rest.txt
 SCALED := anchor/composite anchor/phase-diagram anchor/simplified anchor/structures anchor/synonym anchor/two-distances \

@@ -95,3 +95,37 @@ def read(browser: Any, tmp_path: Path) -> "Iterator[Callable[..., Reading]]":
         assert len(reading.requests) == 1, reading.requests
         assert reading.requests[0].startswith("file://")
         assert reading.complaints == []
+
+
+CONTRASTS = """(within) => {
+  const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const mixed = (colour, below) => {
+    canvas.fillStyle = below;
+    canvas.fillRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    const [red, green, blue] = canvas.getImageData(0, 0, 1, 1).data;
+    return `rgb(${red} ${green} ${blue})`;
+  };
+  const light = (colour) => {
+    const linear = (part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    const [red, green, blue] = colour.match(/\\d+/g).map((part) => linear(part / 255));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const own = (at) => getComputedStyle(at).backgroundColor;
+  const ground = (at) => (at ? mixed(own(at), ground(at.parentElement)) : 'rgb(255 255 255)');
+  const worded = (one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  return [...document.querySelectorAll(`${within} *`)]
+    .filter((one) => worded(one) && one.checkVisibility())
+    .map((one) => {
+      const [text, behind] = [light(mixed(getComputedStyle(one).color, ground(one))), light(ground(one))];
+      const contrast = (Math.max(text, behind) + 0.05) / (Math.min(text, behind) + 0.05);
+      return [contrast, one.className, one.textContent];
+    })
+    .sort(([one], [other]) => one - other);
+}"""
+
+
+def contrasts(page: Any, within: str) -> list[Any]:
+    """The contrast of every text that is seen below an element, with its class and its words; the lowest first."""
+    return page.evaluate(CONTRASTS, within)

@@ -85,10 +85,7 @@ TRIGGERS = NoisyRecall(length=48, source="uniform", triggers=(0, 1, 2, 3), score
 
 KINDS = {
     "decoder": (IDENTITY, DECODER),
-    "decoder, modern": (
-        IDENTITY,
-        DECODER.replace(norm="rms", positions="rotary", activation="swiglu", tied=True),
-    ),
+    "decoder, modern": (IDENTITY, DECODER.replace(norm="rms", positions="rotary", activation="swiglu", tied=True)),
     "decoder, every token": (make_task("anchor/identity", every_token=True), DECODER),
     "recall": (NoisyRecall(length=16), RecallSpec(width=12, hidden=16)),
     "recall after triggers": (TRIGGERS, RecallSpec(width=12, hidden=16, factored_values=True)),

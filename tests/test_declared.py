@@ -9,21 +9,9 @@ import pytest
 from tests.documents import ROOT
 from tests.extras import EXTRAS, PROJECT, packages
 
-FOR_PEOPLE = (
-    "inspect",
-    "interop",
-    "language",
-    "lm-eval",
-    "ray",
-    "slurm",
-    "tsne",
-)  # the others build anchorlab
+FOR_PEOPLE = ("inspect", "interop", "language", "lm-eval", "ray", "slurm", "tsne")  # the others build anchorlab
 # these stand upon an extra: a harness imports them by anchorlab's entry point, or a function once the extra is there
-LOADED_LATE = (
-    "interop/bridge.py",
-    "language/harness/inspect_tasks.py",
-    "language/harness/inspect_protocol.py",
-)
+LOADED_LATE = ("interop/bridge.py", "language/harness/inspect_tasks.py", "language/harness/inspect_protocol.py")
 USED_BY_OTHERS = {
     "accelerate": "transformers places large models with it",
     "gguf": "transformers reads GGUF with it",
@@ -74,25 +62,6 @@ def files(folder: str) -> dict[str, str]:
 
 def of(*names: str) -> list[str]:
     return [requirement for name in names for requirement in EXTRAS[name]]
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("from einops import einsum", {"einops"}),
-        ("import os, einops.layers", {"einops"}),
-        ("def f():\n    import einops", {"einops"}),
-        ("if TYPE_CHECKING:\n    import einops", {"einops"}),
-        ("import ray", {"ray"}),
-        ("try:\n    import ray\nexcept ImportError:\n    pass", {"ray"}),
-        ("if TYPE_CHECKING:\n    pass\nelse:\n    import ray", {"ray"}),
-        ("class Late:\n    def f(self):\n        import ray", set()),
-        ("if TYPE_CHECKING:\n    import ray", set()),
-        ("import torch.nn\nfrom . import ray\nfrom anchorlab.engine import ray_cluster", set()),
-    ],
-)
-def test_an_import_is_found_wherever_it_stands(source, found):
-    assert {name for _, name in undeclared({"a.py": source}, ["torch>=2"], ["ray>=2.60,<3"])} == found
 
 
 def test_every_import_of_the_source_is_declared():

@@ -1,8 +1,6 @@
 """What is built holds all that an installation needs; the suite's other environments are those that are declared."""
 
 import os
-import subprocess
-import sys
 import tarfile
 import tomllib
 import zipfile
@@ -10,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import environments
 from tests.documents import ROOT
 from tests.environments import SMOKE, TESTERS, lowest, pinned
 from tests.extras import EXTRAS, PROJECT, packages
@@ -97,72 +94,5 @@ def test_the_smoke_part_is_there_and_its_tools_are_pinned():
     assert [line.partition("==")[0] for line in pinned(["torch", "beartype"])] == ["beartype", "torch"]
 
 
-@pytest.mark.parametrize("codes", [(-11, 0), (0, -11), (1, 0), (0, 2)])
-def test_a_crash_under_one_python_is_red_and_every_python_has_its_turn(monkeypatch, codes):
-    asked = []
-    others = [version for version in environments.VERSIONS if version != "{}.{}".format(*sys.version_info)]
-    found = dict(zip(others, codes, strict=False))
-
-    def under(version, tests):
-        asked.append((version, tests))
-        return found.get(version, 0)
-
-    monkeypatch.setattr(environments, "under", under)
-    assert environments.main("versions") > 0 and asked == [(version, True) for version in others]
-    assert environments.main("compile") > 0 and asked[2:] == [(version, False) for version in others]
-    found.clear()
-    assert environments.main("versions") == environments.main("compile") == 0
-
-
-def test_source_that_another_python_refuses_is_red(monkeypatch, tmp_path):
-    """The interpreter of the tests stands for another one."""
-    monkeypatch.setattr(environments, "ROOT", tmp_path)
-    monkeypatch.setattr(environments, "BUILD", tmp_path / "build")
-    monkeypatch.setattr(environments, "interpreter", lambda version: sys.executable)
-    for folder in ("src", "tests"):
-        (tmp_path / folder).mkdir()
-    (tmp_path / "src" / "a.py").write_text("x = 1\n")
-    assert environments.under("3.0", tests=False) == 0
-    (tmp_path / "tests" / "b.py").write_text("x = '\\d'\n")  # a warning
-    assert environments.under("3.0", tests=False) != 0
-
-
 def test_every_tester_is_pinned():
     assert sorted(line.partition("==")[0].lower() for line in pinned(TESTERS)) == sorted(TESTERS)
-
-
-@pytest.mark.parametrize(("which", "numpy"), [("lowest", "numpy==2.0"), ("newest", "numpy>=2.0,<3")])
-def test_neither_bound_is_held_by_the_constraints(monkeypatch, which, numpy):
-    asked = []
-    monkeypatch.setattr(environments, "environment", lambda *given, **named: asked.append((given, named)) or ROOT)
-    monkeypatch.setattr(environments, "smoke", lambda python: 5)
-    assert environments.main(which) == 5
-    (((_, name, requirements), constrained),) = asked
-    assert name == which and numpy in requirements and constrained == {"constrained": False}
-
-
-def test_the_lowest_run_again_where_they_changed_and_are_noted_where_they_passed(monkeypatch, tmp_path):
-    ran, codes = [], [1, 0]
-    monkeypatch.setattr(environments, "PASSED", tmp_path / "requirements" / "lowest.txt")
-    monkeypatch.setattr(environments, "ROOT", tmp_path)
-    (tmp_path / "requirements").mkdir()
-    monkeypatch.setattr(environments, "environment", lambda *given, **named: ran.append(given[1]) or ROOT)
-    monkeypatch.setattr(environments, "smoke", lambda python: codes.pop(0))
-    assert environments.main("changed") == 1 and not environments.PASSED.exists()
-    assert environments.main("changed") == 0 and ran == ["lowest"] * 2
-    assert "numpy==2.0\n" in environments.PASSED.read_text() and environments.main("changed") == 0 and len(ran) == 2
-    monkeypatch.setattr(environments, "DECLARED", ["numpy>=2.1"])
-    codes[:] = [3]
-    assert environments.main("changed") == 3 and len(ran) == 3
-
-
-def test_why_pip_failed_is_said(tmp_path, monkeypatch, capsys):
-    def run(command, **_):
-        failed = "install" in command
-        return subprocess.CompletedProcess(command, int(failed), "", "a warning\nERROR: the disk is full\n")
-
-    monkeypatch.setattr(environments.subprocess, "run", run)
-    monkeypatch.setattr(environments, "BUILD", tmp_path)
-    with pytest.raises(SystemExit, match=r"^pip cannot install torch==.*; set PIP_EXTRA_INDEX_URL="):
-        environments.main("lowest")
-    assert capsys.readouterr().out == "pip: ERROR: the disk is full\n"

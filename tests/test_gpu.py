@@ -100,13 +100,7 @@ def test_all_stages_at_smoke_size_on_a_cpu(tmp_path):
     command = [
         sys.executable,
         str(SCRIPT),
-        "--device",
-        "cpu",
-        "--size",
-        "smoke",
-        "--minutes",
-        "8",
-        "--out",
+        *["--device", "cpu", "--size", "smoke", "--minutes", "8", "--out"],
         str(tmp_path),
     ]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -39,14 +39,9 @@ UNSEEN = {
 EVIL = "".join(UNSEEN) + "[red]red[/red] [link=http://evil.example]here[/link] :smile:"
 
 
-@pytest.mark.parametrize("text", SEEN)
-def test_what_is_seen_stays(text):
-    assert printable(text) == text
-
-
-@pytest.mark.parametrize("text", UNSEEN)
-def test_what_is_not_seen_is_written_out(text):
-    assert printable(text) == UNSEEN[text]
+@pytest.mark.parametrize(("text", "shown"), [*((text, text) for text in SEEN), *UNSEEN.items()])
+def test_what_is_seen_stays_and_what_is_not_seen_is_written_out(text, shown):
+    assert printable(text) == shown
 
 
 def test_ends_of_lines_stay_where_there_may_be_some():

@@ -1,4 +1,4 @@
-"""The README and the quickstart work as they stand: their Python and commands run, their numbers are published ones."""
+"""README, quickstart and journeys work as they stand: Python and commands run, numbers are published ones."""
 
 import json
 import re
@@ -94,3 +94,25 @@ def test_the_torch_that_is_named_is_the_tested_one(page):
         r"^torch==(\S+)$", (ROOT / "requirements" / "constraints.txt").read_text("utf-8"), re.MULTILINE
     )
     assert re.findall(r"torch==([\w.]+)", page.read_text("utf-8")) == [tested]
+
+
+PAGE = DOCS / "journeys.md"
+MOST_LINES = 8
+
+
+def test_none_is_long():
+    for section in PAGE.read_text("utf-8").split("\n## ")[1:]:
+        title = section.splitlines()[0]
+        code = re.findall(r"^```\w+\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        lines = [line for line in "".join(code).splitlines() if line.strip()]
+        assert 1 <= len(lines) <= MOST_LINES, title
+
+
+@pytest.mark.nightly
+def test_all_work_one_after_the_other(installation):
+    ran = installation.run_page(PAGE)
+    made = {path.name for path in installation.folder.iterdir()}
+    assert made == {"accuracy.png", "pattern.png", "ablated.png", "patched.png", "identity", "plus-five", "runs"}
+    assert all((installation.folder / name).stat().st_size > 5000 for name in made if name.endswith(".png"))
+    (found,) = (said for command, said in ran.said.items() if command.startswith("runs --where"))
+    assert ran.addresses["RUN"][:8] in found

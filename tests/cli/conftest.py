@@ -41,6 +41,18 @@ def anchorlab(workplace, capsys):
     return call
 
 
+@pytest.fixture
+def refused(anchorlab):
+    """The one line that refuses a command line: exit code 2, nothing printed beside it and nothing written."""
+
+    def call(*arguments: str) -> str:
+        said = anchorlab(*arguments)
+        assert (said.code, said.out, said.err.count("\n"), said.new_files) == (2, "", 1, set())
+        return said.err
+
+    return call
+
+
 MODEL = ["--model.layers=1", "--model.heads=1", "--model.width=8", "--model.head-width=4"]
 RECIPE = ["--recipe.batch=10", "--recipe.data.size=20", "--recipe.evaluation.size=10", "--recipe.duration=4"]
 

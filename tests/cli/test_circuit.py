@@ -1,19 +1,21 @@
-"""`anchorlab circuit RUN`."""
+"""`anchorlab circuit RUN` and `anchorlab landscape RUN`."""
 
 import json
 import re
-from math import exp, log1p
 
 import pytest
 import torch
 
 import anchorlab.lens
-from anchorlab.lens import AttentionRule, Circuit, CircuitPath, Explanation, find_circuit
+from anchorlab.lens import AttentionRule, Circuit, CircuitPath, Explanation, landscape
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store, metrics_frame
 from anchorlab.tasks import TokenRetrieval, task
 from anchorlab.theory import retrieval_circuit
-from anchorlab.training import AdamW, Experiment, FixedSample, Members, Recipe, TrainedRun
+from anchorlab.trained import zoo
+from anchorlab.training import AdamW, Experiment, FixedSample, Members, Recipe
+from tests.lens.landscape.hand_made import made as games
+from tests.lens.landscape.hand_made import parallel, two_of_three
 
 JOIN, ASK, BACK = (
     AttentionRule("key 1", "anchor 1"),
@@ -72,7 +74,7 @@ def test_prints_paths_losses_and_scores(anchorlab, address, made):
     assert "not explained and left unchanged: 0.1" in said.out
 
 
-def test_json_has_every_number(anchorlab, address, made):
+def test_json_has_every_number(anchorlab, address, made, workplace):
     options = ("--member=1", "--step=2", "--threshold=0.5", "--split=train", "--sequences=7", "--seed=3")
     told = json.loads(anchorlab("circuit", address[:6], *options, "--json").out)
     assert told["run"] == address and told["paths"][1] == {
@@ -88,6 +90,8 @@ def test_json_has_every_number(anchorlab, address, made):
     chosen = {"member": 1, "split": "train", "sequences": 7, "seed": 3}
     assert chosen.items() <= told.items() and told["step"] == 2
     assert {**chosen, "threshold": 0.5}.items() <= made.items() and made["task"] == task("anchor/identity")
+    for name, weight in Store(workplace / "runs").find(address).read_checkpoint(2).items():
+        assert torch.equal(made["model"].weights[name], weight), name
 
 
 def test_draws_the_circuit(anchorlab, address, made, workplace):
@@ -121,32 +125,6 @@ def solved(workplace) -> str:
             run.write_checkpoint(step, {**weights, "unembed.W_U": louder})
         run.finish(metrics_frame([]))
     return cell.address
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("step", "member"), [(2, 1), (4, 0)])
-def test_finds_the_paths_of_the_member_at_the_step(anchorlab, solved, workplace, step, member):
-    """What the library finds; the model's own loss is known."""
-    trained = TrainedRun(Store(workplace / "runs").find(solved))
-    found = find_circuit(trained.ensemble(step), trained.experiment.task, member=member, sequences=20, seed=5)
-    asked = ("circuit", solved[:6], f"--member={member}", f"--step={step}", "--sequences=20", "--seed=5", "--json")
-    told = json.loads(anchorlab(*asked).out)
-    paths = [(path["layer"], path["head"], path["from"], path["to"]) for path in told["paths"]]
-    assert paths == [(0, 0, "x1 of pair 1", "x0 of pair 1"), (1, 0, "query x0", "x1 of pair 1")]
-    assert told["model_loss"] == pytest.approx(log1p(7 * exp(-LOUDNESS[step][member])), rel=1e-4)
-    numbers = (
-        "threshold",
-        "loss",
-        "live_loss",
-        "empty_loss",
-        "rest_loss",
-        "faithfulness",
-        "completeness",
-        "minimality",
-    )
-    assert {name: told[name] for name in numbers} == {name: getattr(found, name) for name in numbers}
-    cuts = [(path["attention"], path["cut_loss"], path["mapped_cut_loss"]) for path in told["paths"]]
-    assert cuts == [(path.attention, path.cut_loss, path.mapped_cut_loss) for path in found.paths]
 
 
 def view_in(page):
@@ -183,13 +161,69 @@ def test_the_page_shows_the_member_with_its_paths(anchorlab, solved, workplace):
         (("--figure", "circuit.txt"), "cannot write 'circuit.txt'; end the name with .svg, .png or .pdf"),
     ],
 )
-def test_a_bad_member_step_split_threshold_or_file_is_one_line(anchorlab, address, asked, problem):
-    said = anchorlab("circuit", address[:6], *asked)
-    assert said.code == 2 and problem in said.err
-    assert said.err.count("\n") == 1 and not said.out and not said.new_files
+def test_a_bad_member_step_split_threshold_or_file_is_one_line(refused, address, asked, problem):
+    assert problem in refused("circuit", address[:6], *asked)
 
 
-def test_a_model_without_attention_says_so(anchorlab, trained, small):
+def test_a_model_without_attention_says_so(refused, trained, small):
     address = trained("anchor/identity", "--model.kind=lstm", "--model.width=4", *small[4:])
-    said = anchorlab("circuit", address[:6], "--member", "0")
-    assert said.code == 2 and "no attention to explain" in said.err
+    assert "no attention to explain" in refused("circuit", address[:6], "--member", "0")
+
+
+ZOO = "zoo:anchor/identity"
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Has the landscape of two games in place of the measured one; the arguments that it is asked for."""
+    given = {}
+
+    def measure(model, units, replace, **options):
+        given.update(options, units=units, replace=replace)
+        return games(two_of_three, parallel)
+
+    monkeypatch.setattr(anchorlab.lens, "landscape", measure)
+    return given
+
+
+def test_prints_the_circuits_of_each_member(anchorlab, asked):
+    said = anchorlab("landscape", ZOO)
+    assert (said.code, said.err, said.new_files) == (0, "", set())
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["0", "0", "1", "0.1", "3", "0.1", "1.0", "1.1", "1", "0.1"] in lines
+    assert ["1", "0", "1", "0.1", "3", "1.2", "3"] in lines
+    assert "32 subsets of 0.0 0.1 1.0 1.1 1.2, 256 sequences of 'test'" in said.out
+    assert "by at most 10% of the effect" in said.out
+    assert (asked["units"], asked["replace"], asked["seed"]) == ("heads", "mean", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "units"),
+    [(("all",), "all"), (("roles",), "roles"), (("0.0", "1.mlp"), ["0.0", "1.mlp"]), (("0.0",), ["0.0"])],
+)
+def test_json_of_a_landscape_has_every_number(anchorlab, asked, words, units):
+    options = ("--replace=zero", "--share=0.2", "--split=train", "--sequences=7", "--seed=3", "--json")
+    told = json.loads(anchorlab("landscape", ZOO, "--units", *words, *options).out)
+    assert {"units": units, "replace": "zero", "split": "train", "sequences": 7, "seed": 3}.items() <= asked.items()
+    assert (told["share"], told["split"], told["step"]) == (0.2, "train", 600)
+    first, second = told["members"]
+    assert first["minimal_sets"] == [["0.1", "1.0", "1.1"], ["0.1", "1.0", "1.2"], ["0.1", "1.1", "1.2"]]
+    assert first["necessary_sets"] == [["0.1"], ["1.0", "1.1"], ["1.0", "1.2"], ["1.1", "1.2"]]
+    assert first["shapley"]["0.1"] == pytest.approx(0.5) and second["disjoint"] == 3
+    assert first["best_loss"] == [1, 1, 1, 0, 0, 0] and sum(second["losses"]) == 32 - (16 + 4 + 3)
+
+
+def test_draws_the_minimal_sets(anchorlab, asked, workplace):
+    said = anchorlab("landscape", ZOO, "--figure", "sets.svg")
+    assert said.code == 0 and "figure: sets.svg" in said.out
+    drawn = (workplace / "sets.svg").read_text()
+    for text in ("minimal sets at step 600", ">member 0: 3 sets<", ">1.2<"):
+        assert text in drawn, text
+
+
+def test_a_model_of_the_zoo(anchorlab):
+    """As the library says."""
+    told = json.loads(anchorlab("landscape", ZOO, "--sequences=20", "--json").out)
+    found = landscape(zoo("anchor/identity"), sequences=20, progress=False)
+    assert [one["losses"] for one in told["members"]] == found.loss.tolist()
+    assert [one["smallest"] for one in told["members"]] == ["0.0 1.0"] * 3

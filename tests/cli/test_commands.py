@@ -137,13 +137,8 @@ def test_train_from_a_file(anchorlab, trained, workplace, small):
 
 
 def test_train_on_vectors(anchorlab):
-    options = [
-        "--model.layers=1",
-        "--model.heads=2",
-        "--model.width=8",
-        "--recipe.batch=4",
-        "--recipe.evaluation.size=4",
-    ]
+    options = ["--model.layers=1", "--model.heads=2", "--model.width=8", "--recipe.batch=4"]
+    options += ["--recipe.evaluation.size=4"]
     said = anchorlab("train", "retrieval/minimal", *options, "--recipe.duration=2", "--seeds=3", "--workers=1")
     assert said.code == 0
     assert "1 member after 2 steps" in said.out and "partial_3" in said.out

@@ -141,14 +141,8 @@ URL = "http://127.0.0.1:9/v1"
         ((*SMOKE, *at("127.0.0.1:8000")), "endpoint: is not an address; write http://HOST:PORT/v1"),
         ((*SMOKE, *at("ftp://127.0.0.1/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),
         ((*SMOKE, *at("http://127.0.0.1:999999/v1")), "endpoint: is not an address; write http://HOST:PORT/v1"),
-        (
-            (*SMOKE, *at("http://me:hidden@127.0.0.1/v1")),
-            "endpoint: is not an address; write http",
-        ),
-        (
-            (*SMOKE, "--model", "http://me:hidden@127.0.0.1/v1#x"),
-            "endpoint: is not an address; write http",
-        ),
+        ((*SMOKE, *at("http://me:hidden@127.0.0.1/v1")), "endpoint: is not an address; write http"),
+        ((*SMOKE, "--model", "http://me:hidden@127.0.0.1/v1#x"), "endpoint: is not an address; write http"),
         ((*SMOKE, "--model", URL), "model: the address names no model; write http://HOST:PORT/v1#NAME"),
         ((*SMOKE, *at(URL), "--revision", "main"), "revision: a model behind a server has none; leave it out"),
         ((*SMOKE, *at(URL), "--download"), "download: is for models on the hub, not for one at a server"),
@@ -174,7 +168,6 @@ URL = "http://127.0.0.1:9/v1"
         (("show", "retrieval/equations", "--task.steps", "10000"), "steps"),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_is_sent(anchorlab, arguments, told):
-    said = anchorlab(*arguments)
-    assert told in said.err and "hidden" not in said.err
-    assert (said.code, said.out, said.err.count("\n"), said.new_files) == (2, "", 1, set())
+def test_bad_input_is_one_line_and_nothing_is_sent(refused, arguments, told):
+    said = refused(*arguments)
+    assert told in said and "hidden" not in said

@@ -1,4 +1,4 @@
-"""`anchorlab inspect RUN --page FILE.html`."""
+"""`anchorlab inspect RUN` and `anchorlab look-at MODEL TEXT`."""
 
 import json
 
@@ -7,9 +7,10 @@ import pytest
 
 from anchorlab.cli.inspect.heads import heads_table
 from anchorlab.cli.terminal.output import print_table
+from anchorlab.language import pretrained
 from anchorlab.runs import Store
 from anchorlab.training import TrainedRun
-from anchorlab.viewer import view_json, view_run
+from anchorlab.viewer import read_texts, view_json, view_run
 
 
 def test_writes_the_viewer_and_says_where(anchorlab, address, workplace):
@@ -33,7 +34,7 @@ def two_heads(trained, small):
     return trained("anchor/identity", *(option.replace("heads=1", "heads=2") for option in small))
 
 
-def test_one_member_is_shown_since_heads_of_others_are_other_heads(anchorlab, two_heads, workplace):
+def test_one_member_is_shown_since_heads_of_others_are_other_heads(anchorlab, refused, two_heads, workplace):
     """Each member's own scores: of a mean over members no head would be any member's."""
     rows = json.loads(anchorlab("inspect", two_heads[:6], "-n", "20", "--json").out)
     assert {row["member"] for row in rows} == {0, 1}
@@ -52,8 +53,8 @@ def test_one_member_is_shown_since_heads_of_others_are_other_heads(anchorlab, tw
         assert json.loads(anchorlab("inspect", two_heads[:6], "-n", "20", *words, "--json").out) == [
             row for row in rows if not words or row["member"] == member
         ]
-    refused = anchorlab("inspect", two_heads[:6], "--member", "2")
-    assert (refused.code, refused.err.strip()) == (2, "anchorlab: member: 2 is outside 2 members; choose from 0..1")
+    told = "anchorlab: member: 2 is outside 2 members; choose from 0..1\n"
+    assert refused("inspect", two_heads[:6], "--member", "2") == told
 
 
 def test_the_table_is_one_block_at_80_columns(anchorlab, two_heads):
@@ -67,26 +68,72 @@ def test_a_broadcast_from_keys_at_no_one_offset_is_shown(capsys, key, shown):
     scores = [("fixed_position", 0.3, 0), ("first_token", 0.3, None)]
     scores += [("broadcast_profile", 0.7, 1), ("broadcast", key, None)]
     rows = [
-        {
-            "member": 0,
-            "layer": 0,
-            "head": 0,
-            "detector": name,
-            "offset": offset,
-            "value": value,
-            "chance": 0.1,
-            "fires": False,
-        }
+        {"member": 0, "layer": 0, "head": 0, "detector": name, "offset": offset, "value": value, "chance": 0.1,
+         "fires": False}
         for name, value, offset in scores
-    ]
+    ]  # fmt: skip
     print_table(*heads_table(pl.DataFrame(rows, infer_schema_length=None), "title"))
     table = capsys.readouterr().out.splitlines()
     assert table[2].split() == [".head", "mostly", "position", "broadcast"] and shown in table[3]
 
 
-def test_writes_no_page_for_a_model_without_attention(anchorlab, trained, small, workplace):
+def test_writes_no_page_for_a_model_without_attention(refused, trained, small):
     address = trained("anchor/identity", "--model.kind=lstm", "--model.width=4", *small[4:])
-    said = anchorlab("inspect", address[:6], "--page", "heads.html")
-    assert (said.code, said.out) == (2, "")
-    assert said.err == "anchorlab: run: its model, 'lstm', has no attention to measure; give a run of a transformer\n"
-    assert not (workplace / "heads.html").exists()
+    told = "anchorlab: run: its model, 'lstm', has no attention to measure; give a run of a transformer\n"
+    assert refused("inspect", address[:6], "--page", "heads.html") == told
+
+
+TEXTS = ("to be or not to be", "the cat sat")
+
+
+def rows(said):
+    """The heads of a printed table, and their numbers of one column."""
+    return [line.split() for line in said.out.splitlines() if line[:1].isdigit() and "." in line.split()[0]]
+
+
+def test_prints_the_heads_by_a_score(anchorlab, folder):
+    said = anchorlab("look-at", folder, *TEXTS, "--by", "first-token", "-n", "5")
+    assert said.code == 0
+    assert max(map(len, said.out.splitlines())) <= 80
+    found = read_texts(pretrained(folder), TEXTS).found.filter(detector="first_token").sort("value", descending=True)
+    expected = [f"{layer}.{head}" for layer, head in found.select("layer", "head").head(5).rows()]
+    assert [row[0] for row in rows(said)] == expected
+    assert f"{found['value'][0]:.2f}" in said.out
+    assert "induction" in said.out and "broadcast" in said.out and "position" not in said.out
+    assert "5 of 12 heads by first-token, over 2 texts" in said.out
+
+
+def test_json_has_all_heads_and_the_page_is_the_viewers(anchorlab, folder, workplace):
+    (workplace / "pages").mkdir()
+    said = anchorlab("look-at", folder, *TEXTS, "--page", "pages/tiny.html", "--json")
+    heads = json.loads(said.out)
+    read = read_texts(pretrained(folder), TEXTS)
+    assert {(one["layer"], one["head"]) for one in heads} == {(layer, head) for layer in range(3) for head in range(4)}
+    assert [one["value"] for one in heads] == pytest.approx(read.found["value"].to_list())
+    assert view_json(read.view) in (workplace / "pages" / "tiny.html").read_text()
+
+
+def test_says_where_the_page_is(anchorlab, folder):
+    said = anchorlab("look-at", folder, TEXTS[0], "--page", "heads.html")
+    assert said.out.splitlines()[-1] == "attention viewer: heads.html"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("to be or not to be", "--by", "first"), "by: unknown detector 'first'; "),
+        (("to be or not to be", "--by", "inductoin"), "did you mean 'induction'?"),
+        (("to be", "-n", "0"), "n: cannot print 0 heads; give 1 or more"),
+        (("to be", "--revision", "step3", "--page", "tiny"), "page: tiny cannot be written"),
+        (("to be", "--page", "none/deep/tiny.html"), "/none/deep; make it first"),
+        (("a",), "texts: each is a single token"),
+        (("to be", ""), "texts[1]: has no tokens; write at least one word"),
+    ],
+)
+def test_bad_options_and_texts_are_named(anchorlab, folder, words, told):
+    said = anchorlab("look-at", folder, *words)
+    assert said.code == 2 and told in said.err
+
+
+def test_a_model_that_is_not_there_is_named(anchorlab):
+    assert "model: there is no folder ./nowhere" in anchorlab("look-at", "./nowhere", "to be").err

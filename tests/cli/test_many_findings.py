@@ -80,14 +80,6 @@ def test_every_profile_and_every_study_without_claims_counts_as_a_result(anchorl
     assert "own/nothing  profile quick, no claims" in said and "own/nothing-either" not in said
 
 
-def test_claims_never_prints_control_signs_of_a_statement(anchorlab):
-    kept = made("own/hostile", claims=1)
-    claim = replace(kept.claims[0].claim, statement="red \x1b[31m", measured_as="a \x9b wide")
-    keep(replace(kept, claims=(replace(kept.claims[0], claim=claim),)))
-    said = anchorlab("claims", "own/*").out
-    assert r"red \x1b[31m" in said and r"a \x9b wide" in said and "\x1b" not in said
-
-
 def test_prune_asks_a_study_for_its_experiments_once(anchorlab, monkeypatch):
     name = next(one for one in STUDIES if study(one).trains_models)
     asked, of = [], Study.experiments_of

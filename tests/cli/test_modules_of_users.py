@@ -183,12 +183,7 @@ class TestNamed:
     @pytest.mark.parametrize(
         "text",
         [
-            b"",
-            b"[" * 100_000,
-            b'{"modules": "os"}',
-            b'{"modules": {"os": 1}}',
-            b'{"modules": 1}',
-            b'["os"]',
+            *(b"", b"[" * 100_000, b'{"modules": "os"}', b'{"modules": {"os": 1}}', b'{"modules": 1}', b'["os"]'),
             b'{"modules": ["os"]}' + b" " * 2**16,
             b'\xff{"modules": ["os"]}',
             b'{"modules": ["os; rm x", "--x", "\\u001b[2J", "x/y", 1, ["os"], "a' + b"b" * 200 + b'"]}',
@@ -198,13 +193,7 @@ class TestNamed:
         (tmp_path / "plugins.json").write_bytes(text)
         assert named_modules(tmp_path) == ()
 
-    def test_neither_links_nor_pipes_are_read(self, tmp_path):
+    def test_a_link_is_not_read(self, tmp_path):
         (tmp_path / "elsewhere").write_text('{"modules": ["os"]}')
-        (tmp_path / "linked").mkdir()
-        (tmp_path / "linked" / "plugins.json").symlink_to(tmp_path / "elsewhere")
-        assert named_modules(tmp_path / "linked") == ()
-        (tmp_path / "piped").mkdir()
-        os.mkfifo(tmp_path / "piped" / "plugins.json")
-        assert named_modules(tmp_path / "piped") == ()
-        (tmp_path / "folder" / "plugins.json").mkdir(parents=True)
-        assert named_modules(tmp_path / "folder") == ()
+        (tmp_path / "plugins.json").symlink_to(tmp_path / "elsewhere")
+        assert named_modules(tmp_path) == ()

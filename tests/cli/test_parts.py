@@ -28,12 +28,6 @@ def test_one_seed_keeps_the_studys_name(anchorlab, small_paper):
     assert {TrainedRun(run).experiment.members.seeds for run in Store("runs").runs()} == {(1002,)}
 
 
-def test_seeds_on_which_the_setting_was_chosen_are_refused(anchorlab):
-    said = anchorlab("study", STUDY, "--profile", "smoke", "--seeds", "3")
-    assert (said.code, said.new_files) == (2, set())
-    assert "seeds: 3 is among the seeds on which the setting was chosen" in said.err
-
-
 def test_only_some_experiments_are_trained(anchorlab):
     words = ("study", STUDY, "--profile", "smoke", "--seeds", "1001", "--json", "--workers", "1")
     said = anchorlab(*words, "--only", LOW)
@@ -90,24 +84,6 @@ def test_studies_of_a_pattern_that_have_no_parts_are_named(anchorlab):
         "only papers' own settings have parts, which keep no weights"
     ]
     assert anchorlab("verify", STUDY, "--part", "parts", "--seeds", "1000", "--dry-run", "--json").err == ""
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--part", "parts"), "seeds: are missing; name those to make parts of, as in --seeds 1002"),
-        (("--part", "parts", "--seeds", "1000", "--only", "lwo"), "only: unknown experiment 'lwo'"),
-        (
-            ("--part", "parts", "--seeds", "1000", "retrieval/emergence"),
-            "names: retrieval/emergence has claims that read",
-        ),
-        (("--only", LOW), "only: takes experiments of parts; give --part, or use `anchorlab study`"),
-        (("--part", "parts", "--seeds", "5"), "seeds: 5 is among the seeds on which the setting was chosen"),
-    ],
-)
-def test_what_makes_no_part(anchorlab, words, message):
-    said = anchorlab("verify", STUDY, *words)
-    assert (said.code, said.new_files) == (2, set()) and message in said.err
 
 
 def test_a_budget_that_ends_leaves_the_rest_for_the_next_call(anchorlab, small_paper):

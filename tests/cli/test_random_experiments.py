@@ -1,4 +1,4 @@
-"""Thousands of random options and files: each is a working experiment, or a one-line error with a field's path."""
+"""Thousands of random options: each is a working experiment, or a one-line error with a field's path."""
 
 import json
 import string
@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from anchorlab.cli.options.experiment import read_experiment, read_task
+from anchorlab.cli.options.experiment import read_experiment
 from anchorlab.errors import SpecError
 from anchorlab.models.model import predict
 
@@ -94,73 +94,3 @@ def test_options():
 
     attempt()
     assert worked >= 250
-
-
-operations = st.sampled_from(["x", "+5", "-2", "*2", "+5 then -2", "/2", ""])
-junk = st.one_of(
-    st.integers(-2, 120), st.booleans(), st.floats(), st.text(max_size=4), operations,
-    st.lists(st.integers(0, 99), max_size=3), st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
-)  # fmt: skip
-
-
-def table(**fields: st.SearchStrategy) -> st.SearchStrategy:
-    """A table with some of its fields, at times one of them junk or one more."""
-    sound = st.fixed_dictionaries({}, optional=fields)
-    names = st.sampled_from([*fields, "sizee", ""])
-    spoilt = st.builds(lambda data, name, value: {**data, name: value}, sound, names, junk)
-    return st.one_of(sound, sound, sound, sound, spoilt)
-
-
-few = st.integers(-1, 12)
-rules = st.sampled_from(
-    ["A x -> A(x)", "x A -> A(x)", "A . x -> A(x)", "A x y -> A(x) + y", "A B x -> A(x)", "A x", "->"]
-)
-documents = table(
-    vocabulary=table(
-        size=st.integers(101, 300),
-        items=st.sampled_from([[20, 100], [20, 40], [40, 20], [0, 9]]),
-        anchors=st.sampled_from([[3], [3], [3], [3, 4], [30], [], [3, 3]]),
-    ),
-    operations=st.one_of(st.builds(lambda one: {"3": one}, operations), st.dictionaries(st.just("4"), operations)),
-    rules=st.one_of(st.builds(lambda one: {"rule": one}, rules), st.dictionaries(st.text(max_size=2), rules)),
-    placement=table(length=st.integers(1, 12)),
-    separation=table(
-        rule=st.sampled_from(["modular_residue", "modular_residue", "anchor_based", "modular"]),
-        modulus=few,
-        residues=st.lists(few, min_size=1, max_size=2),
-        covering=st.booleans(),
-    ),
-    scoring=table(positions=st.lists(few, max_size=2)),
-    family=st.sampled_from(["anchor", "anchor", "recall", "x"]),
-)
-
-
-def toml(value) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")
-
-
-@pytest.mark.slow
-def test_files(tmp_path):
-    path, worked = tmp_path / "random.toml", 0
-
-    @settings(max_examples=800, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    @given(document=documents, tail=st.sampled_from([*[""] * 9, "[", "\x00", "a = 1\na = 2"]))
-    def attempt(document, tail):
-        nonlocal worked
-        path.write_text("".join(f"{json.dumps(key)} = {toml(value)}\n" for key, value in document.items()) + tail)
-        try:
-            task = read_task(str(path), None)
-        except SpecError as error:
-            one_line_with_a_field(error)
-            assert "random.toml" in str(error)
-        else:
-            assert len(task.sample(task.splits[0], 2, seed=0)) == 2
-            assert task.model_validate(task.model_dump(mode="json")) == task
-            worked += 1
-
-    attempt()
-    assert worked >= 30

@@ -1,4 +1,4 @@
-"""`anchorlab runs prune` and `anchorlab runs diff`."""
+"""`anchorlab runs prune`, `runs diff`, `runs remove` and `runs check`."""
 
 import json
 import os
@@ -65,23 +65,20 @@ def test_a_terminal_is_asked(anchorlab, runs, monkeypatch, answer, removed):
     assert (left(anchorlab) == set()) is removed
 
 
-def test_only_runs_that_are_old_enough(anchorlab, runs, workplace):
+def test_only_runs_that_are_old_enough(anchorlab, refused, runs, workplace):
     manifest, day = workplace / "runs" / runs[0] / "manifest.json", 86400
     os.utime(manifest, (time.time() - 3 * day,) * 2)
     for age, wanted in (("2d", [runs[0]]), ("71h", [runs[0]]), ("73h", []), ("1w", []), ("0.5w", []), ("0h", runs)):
         found = json.loads(anchorlab("runs", "prune", "--older-than", age, "--json").out)
         assert found["orphans"]["runs"] == sorted(wanted), age
     for slip in ("3", "d", "3m", "-1d"):
-        said = anchorlab("runs", "prune", f"--older-than={slip}")
-        assert (said.code, said.err) == (
-            2,
-            f"anchorlab: older-than: {slip!r} is not an age; write hours, days or weeks, such as 12h, 30d or 4w\n",
-        )
+        told = f"anchorlab: older-than: {slip!r} is not an age; write hours, days or weeks, such as 12h, 30d or 4w\n"
+        assert refused("runs", "prune", f"--older-than={slip}") == told
 
 
-def test_an_unknown_kind_is_named(anchorlab, runs):
-    said = anchorlab("runs", "prune", "orphan", "--yes")
-    assert (said.code, said.err) == (2, "anchorlab: kinds: unknown kind 'orphan'; did you mean 'orphans'?\n")
+def test_an_unknown_kind_is_named(anchorlab, refused, runs):
+    told = "anchorlab: kinds: unknown kind 'orphan'; did you mean 'orphans'?\n"
+    assert refused("runs", "prune", "orphan", "--yes") == told
     assert left(anchorlab) == set(runs)
 
 
@@ -130,9 +127,9 @@ def test_two_runs_side_by_side(anchorlab, runs):
     assert "metrics at the end, means over members" in said
 
 
-def test_a_run_is_not_compared_with_itself(anchorlab, runs):
-    said = anchorlab("runs", "diff", runs[0], runs[0][:9])
-    assert (said.code, said.err) == (2, f"anchorlab: second: is the same run, {runs[0]}; name another one\n")
+def test_a_run_is_not_compared_with_itself(refused, runs):
+    told = f"anchorlab: second: is the same run, {runs[0]}; name another one\n"
+    assert refused("runs", "diff", runs[0], runs[0][:9]) == told
 
 
 def test_fields_that_only_one_of_two_has():
@@ -143,3 +140,52 @@ def test_fields_that_only_one_of_two_has():
     assert differing(first, second) == {
         "model.kind": ("a", "b"), "model.heads": (2, "—"), "model.mask": (True, 1), "trained": ("—", False),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answers", "removed"), [(["y"], True), (["YES "], True), (["n"], False), ([""], False), ([], False)]
+)
+def test_a_terminal_is_asked_before_a_run_is_removed(anchorlab, address, monkeypatch, answers, removed):
+    asked = []
+
+    def answer(question):
+        asked.append(question)
+        if not answers:
+            raise EOFError
+        return answers[0]
+
+    monkeypatch.setattr("builtins.input", answer)
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+    said = anchorlab("runs", "remove", address[:6])
+    assert asked and asked[0].startswith(f"remove {address} (anchor/identity, 2 members, ")
+    assert said.out == (f"removed {address}\n" if removed else "nothing was removed\n")
+    assert (json.loads(anchorlab("runs", "--json").out) == []) is removed
+    if not removed:
+        assert anchorlab("runs", "remove", address, "--yes").out == f"removed {address}\n"
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize("terminal", ["stdin", "stdout", None])
+def test_without_a_terminal_a_run_is_removed_only_with_yes(anchorlab, address, monkeypatch, terminal):
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda here=stream: here == terminal)
+    said = anchorlab("runs", "remove", address[:6])
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"anchorlab: yes: nobody can be asked whether to remove {address}; add --yes to remove it\n"
+    assert [run["run"] for run in json.loads(anchorlab("runs", "--json").out)] == [address]
+    assert anchorlab("runs", "remove", address, "--yes").out == f"removed {address}\n"
+
+
+def test_check_counts_unfinished_runs(anchorlab, address, workplace):
+    assert json.loads(anchorlab("runs", "check", "--json").out) == {"runs": 1, "unfinished": 0, "problems": []}
+    run = workplace / "runs" / address
+    (run / "manifest.json").unlink()
+    (run / "metrics.parquet").unlink()  # as it was before it was finished
+    assert anchorlab("runs", "check").out == "1 run, all files as they were written, 1 of them unfinished\n"
+    (run / "spec.json").write_text("{}")
+    told = anchorlab("runs", "check", "--json")
+    found = json.loads(told.out)
+    assert (told.code, found["unfinished"]) == (2, 1)
+    assert "spec.json" in found["problems"][0]

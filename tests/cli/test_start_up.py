@@ -55,20 +55,13 @@ def test_tasks_of_a_module_of_yours_are_listed_with_ours(workplace):
         "import anchorlab as al\n\n@al.register_task('own/mine')\ndef mine():\n"
         '    """A task of mine."""\n    return al.task(\'anchor/identity\')\n'
     )
-    lists = [
-        json.loads(
-            subprocess.run(
-                [sys.executable, "-m", "anchorlab", "tasks", "--json", *more],
-                capture_output=True,
-                text=True,
-                check=True,
-                cwd=workplace,
-            ).stdout
-        )
+    command = [sys.executable, "-m", "anchorlab", "tasks", "--json"]
+    ours, all_ = (
+        json.loads(subprocess.run([*command, *more], capture_output=True, check=True, cwd=workplace).stdout)
         for more in ([], ["--import", "mine"])
-    ]
-    assert [one for one in lists[1] if one not in lists[0]] == [{"name": "own/mine", "description": "A task of mine."}]
-    assert [one for one in lists[1] if one in lists[0]] == lists[0]
+    )
+    assert [one for one in all_ if one not in ours] == [{"name": "own/mine", "description": "A task of mine."}]
+    assert [one for one in all_ if one in ours] == ours
 
 
 TRAIN_AND_INSPECT = """

@@ -1,4 +1,4 @@
-"""`anchorlab study` of files: a Python file with a study of one's own, a TOML file that varies one."""
+"""`anchorlab study` of files, with other values, and with `--dry-run`, which says what would run and writes nothing."""
 
 import json
 import subprocess
@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from anchorlab.cli.terminal.forecast import duration, size
+from anchorlab.findings import Findings, Provenance
+from anchorlab.studies import findings_directory
 from tests.studies.study_file import write
 
 
@@ -70,8 +73,121 @@ def test_other_processes_know_its_task_and_model(workplace):
     assert "1 claim: supported 1" in done.stdout
 
 
-@pytest.mark.parametrize("word", ["mine.py", "mine.toml"])
-def test_no_file_is_one_line(anchorlab, word):
-    said = anchorlab("study", word)
-    assert (said.code, said.out, said.new_files) == (2, "", set())
-    assert said.err == f"anchorlab: study: there is no file {word}; check the path\n"
+SOURCE = Provenance("smoke", "0", "2 CPU cores", "0123456789abcdef", "2.6.0", 141.0)
+SMOKE = ("--profile", "smoke", "--json")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The studies that were asked for, in order; nothing is trained."""
+    found = []
+
+    def run(chosen, profile, store, *_, on, parts):
+        found.append(chosen)
+        claims = tuple(chosen.claim(one).judge(1.0, profile, own=chosen.has_own_claims) for one in chosen.claims)
+        findings_directory(store, chosen.name, profile).mkdir(parents=True)
+        return Findings(chosen.name, chosen.title, "", profile, SOURCE, claims=claims)
+
+    monkeypatch.setattr("anchorlab.studies.run_study", run)
+    return found
+
+
+def test_fields_and_seeds(anchorlab, asked):
+    options = ("--model.heads", "3", "--recipe.learning-rate=5e-3", "--seeds", "4:7")
+    said = anchorlab("study", "anchor/identity", *SMOKE, *options)
+    assert (said.code, said.err) == (0, "")
+    (one,) = asked
+    assert one.name == json.loads(said.out)["study"]
+    assert one.name == "anchor/identity-heads-3-optimiser-learning-rate-5e-3-seeds-4-to-6"
+    for experiment in one.experiments_of("smoke"):
+        assert (experiment.model.heads, experiment.recipe.optimiser.learning_rate) == (3, 5e-3)
+        assert experiment.members.seeds == (4, 5, 6)
+    verdicts = {claim["verdict"] for claim in json.loads(said.out)["claims"]}
+    assert verdicts <= {"supported", "not supported", "met", "not met"}
+
+
+def test_several_values_make_several_studies(anchorlab, asked):
+    said = anchorlab("study", "anchor/identity", *SMOKE, "--model.heads", "2,3", "--recipe.batch", "10,20")
+    assert said.code == 0
+    names = [f"anchor/identity-heads-{heads}-batch-{batch}" for heads in (2, 3) for batch in (10, 20)]
+    assert [one.name for one in asked] == [one["study"] for one in json.loads(said.out)] == names
+
+
+def test_a_list_is_one_value_where_the_field_holds_a_list(anchorlab, asked):
+    said = anchorlab("study", "anchor/identity", *SMOKE, "--recipe.optimiser.betas", "0.8,0.9")
+    assert said.code == 0
+    (one,) = asked
+    assert one.experiments_of("smoke")[0].recipe.optimiser.betas == (0.8, 0.9)
+
+
+def test_without_options_the_study_is_itself(anchorlab, asked):
+    anchorlab("study", "anchor/identity", *SMOKE)
+    assert [one.name for one in asked] == ["anchor/identity"]
+
+
+TRAIN = ("train", "anchor/identity")
+
+
+@pytest.mark.slow
+def test_train_says_what_it_would_take(anchorlab, small):
+    said = anchorlab(*TRAIN, *small, "--dry-run")
+    assert (said.code, said.new_files) == (0, set())
+    assert "left to train: 1 cell, 2 members, 8 member-steps" in said.out
+    assert "with 1 process" in said.out and "nothing was trained or written" in said.out
+    found = json.loads(anchorlab(*TRAIN, *small, "--dry-run", "--json").out)
+    address = json.loads(anchorlab(*TRAIN, *small, "--json").out)["run"]
+    assert [(cell["run"], cell["state"]) for cell in found["cells"]] == [(address, "new")]
+    assert (found["workers"], found["device"]) == (1, "cpu") and 0 < found["seconds"] < 60
+    again = anchorlab(*TRAIN, *small, "--dry-run")
+    assert "finished" in again.out and "left to train: 0 cells" in again.out and "time:" not in again.out
+    assert not again.new_files
+
+
+def test_a_study_says_the_cells_that_it_runs(anchorlab, workplace, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    write(workplace, "cli_dry")
+    options = ("study", "cli_dry.py", "--seeds", "0:3", "--recipe.duration", "4,5", "--workers", "1")
+    said = anchorlab(*options, "--dry-run", "--json")
+    assert (said.code, said.new_files) == (0, set())
+    found = json.loads(said.out)
+    assert found["left"] == {"cells": 4, "members": 6, "member_steps": 3 * 4 + 3 * 5}
+    assert {cell["study"] for cell in found["cells"]} == {
+        f"own/cli_dry-duration-{steps}-seeds-0-to-2" for steps in (4, 5)
+    }
+    assert anchorlab(*options, "--json").code == 0
+    runs = {path.name for path in (workplace / "runs").iterdir()} - {"studies", "plugins.json", "lock"}
+    assert {cell["run"] for cell in found["cells"]} == runs
+    assert json.loads(anchorlab(*options, "--dry-run", "--json").out)["left"]["cells"] == 0
+
+
+def test_several_studies_and_one_that_trains_nothing(anchorlab):
+    names = ("anchor/identity", "anchor/frequency", "language/heads")
+    said = anchorlab("study", *names, "--profile", "smoke", "--workers", "1", "--dry-run")
+    assert (said.code, said.new_files) == (0, set())
+    assert "anchor/frequency" in said.out and "for the controls" in said.out
+    assert "not included, since they train nothing: language/heads" in said.out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "1 s"),
+        (89, "89 s"),
+        (91, "2 min"),
+        (3600, "60 min"),
+        (5400, "1 h 30 min"),
+        (7200, "2 h"),
+        (7490, "2 h"),
+        (86400, "24 h"),
+        (36 * 3600, "1 day 12 h"),
+        (48 * 3600, "2 days"),
+    ],
+)
+def test_durations(seconds, words):
+    assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(("number", "words"), [(500, "0.5 kB"), (2_500_000, "2.5 MB"), (1_234_000_000, "1.23 GB")])
+def test_sizes(number, words):
+    assert size(number) == words

@@ -66,12 +66,6 @@ def test_commands_take_a_run_of_the_zoo_by_name(anchorlab, workplace):
     assert list(workplace.iterdir()) == []
 
 
-def test_a_misspelled_name_is_one_line_with_the_nearest_one(anchorlab):
-    said = anchorlab("inspect", "zoo:anchor/identty")
-    expected = "anchorlab: name: unknown model of the zoo 'anchor/identty'; did you mean 'anchor/identity'?\n"
-    assert (said.code, said.out, said.err) == (2, "", expected)
-
-
 def test_a_folder_of_ones_own_called_zoo_is_a_store_where_something_is_written(anchorlab, small, workplace):
     assert anchorlab("train", "anchor/identity", *small, "--store", "zoo").code == 0
     assert len(json.loads(anchorlab("runs", "--store", "./zoo", "--json").out)) == 1

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -20,7 +18,6 @@ from anchorlab.papers.truncation import associative_memory
 from anchorlab.papers.verifying import Candidate, Plan, Step, candidates
 from anchorlab.runs import Store
 from anchorlab.training import trainer
-from tests.engine.killed import wait_until
 from tests.processes import processes
 
 FLOW, MEMORY = "retrieval/information-flow", "truncation/associative-memory"
@@ -29,18 +26,6 @@ CLAIM = Claim("own/one", "a statement", "a source", "1", "a value", (0.0, 1.0))
 
 def result(value, interval=None):
     return CLAIM.judge(value, "quick", interval=interval)
-
-
-@pytest.mark.parametrize("budget", ["10 minutes", "", "8", "h", "-1h", "1h 30m"])
-def test_a_budget_is_a_time(anchorlab, budget):
-    said = anchorlab("verify", FLOW, f"--budget={budget}")
-    assert (said.code, said.new_files) == (2, set())
-    assert said.err.startswith("anchorlab: budget: ") and "write 90s, 10m, 8h or 1h30m" in said.err
-
-
-def test_a_study_without_such_claims_is_refused(anchorlab):
-    said = anchorlab("verify", "anchor/open-questions")
-    assert said.code == 2 and "names: settle no claim" in said.err
 
 
 @pytest.mark.slow
@@ -144,29 +129,3 @@ def test_a_killed_verification_goes_on(tmp_path):
     assert verified(tmp_path / "killed") == (0, rows)
     assert len(store.runs()) == len(Store(tmp_path / "whole" / "runs").runs()) > 1
     assert store.find(kept.address).modified == kept.modified
-
-
-@pytest.mark.killed
-@pytest.mark.nightly
-def test_a_killed_verification_goes_on_in_the_papers_setting(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "anchorlab",
-        "verify",
-        MEMORY,
-        "--budget",
-        "2h",
-        "--json",
-        "--store",
-        str(tmp_path),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_until(lambda: any(tmp_path.glob("*/state/plan.json")) or process.poll() is not None, seconds=300)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    rows = json.loads(done.stdout)
-    assert {one["scope"] for one in rows} == {"theory", "paper"} and len(rows) == 8
-    assert {one["agreement"] for one in rows} <= {"overlap", "same verdict"}

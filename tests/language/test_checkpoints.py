@@ -98,7 +98,7 @@ def test_a_download_goes_into_a_folder_of_its_own_which_is_removed_whatever_happ
         assert read_weights(folder) == read_weights(saved)
     assert not work.exists()
     assert [(one["name"], one["revision"]) for one in hub.asked] == [("lab/tiny", "step1")]
-    assert not any(pattern.endswith((".bin", ".pt")) for pattern in hub.asked[0]["allow_patterns"])
+    assert not any(pattern.endswith((".bin", ".pt", ".py", "*")) for pattern in hub.asked[0]["allow_patterns"])
     Hub({"step1": saved}, monkeypatch)
     with pytest.raises(ZeroDivisionError), checkpoint_folder("lab/tiny", 1, tmp_path / "work", download=True):
         raise ZeroDivisionError

@@ -31,32 +31,26 @@ def _own(model: nn.Module) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_logits_patterns_streams_sites_and_queries_are_those_of_transformers(name):
-    model = hugging_face(name)
+    theirs = hugging_face(name)
     with torch.no_grad():
-        expected = _own(model)
-    record = of.look(wrap(model), tokens(), ["blocks.*.attn.hook_pattern", "blocks.*.hook_resid_pre"])
-    assert torch.equal(record["output"][0], expected.logits)
+        expected = _own(theirs)
+    model = wrap(theirs)
+    record = of.look(model, tokens(), list(model.sites))
+    assert set(record) == {*model.sites, "output"}
+    assert torch.equal(record["output"][0], expected.logits) and torch.equal(record["hook_logits"], record["output"])
     for layer in range(LAYERS):
         assert torch.equal(record[f"blocks.{layer}.attn.hook_pattern"][0], expected.attentions[layer])
         assert torch.equal(record[f"blocks.{layer}.hook_resid_pre"][0], expected.hidden_states[layer])
-    model = wrap(hugging_face(name))
-    record = of.look(model, tokens(), list(model.sites))
-    assert set(record) == {*model.sites, "output"}
-    q = record["blocks.1.attn.hook_q"]
+    q, v = record["blocks.1.attn.hook_q"], record["blocks.1.attn.hook_v"]
     assert q.shape[3] == HEADS
-    mixed = record["blocks.1.attn.hook_pattern"][0] @ record["blocks.1.attn.hook_v"][0].transpose(
-        1, 2
-    ).repeat_interleave(HEADS // record["blocks.1.attn.hook_v"].shape[3], dim=1)
+    grouped = v[0].transpose(1, 2).repeat_interleave(HEADS // v.shape[3], dim=1)
+    mixed = record["blocks.1.attn.hook_pattern"][0] @ grouped
     assert torch.equal(record["blocks.1.attn.hook_z"][0], mixed.transpose(1, 2))
-    assert torch.equal(record["hook_logits"], record["output"])
-    model = wrap(hugging_face(name))
-    record = of.look(model, tokens(), ["blocks.1.ln1.hook_normalized", "blocks.1.attn.hook_q", "blocks.1.attn.hook_v"])
     weights = dict(model.named_parameters())
-    for letter in "QV":
+    for letter, seen in (("Q", q), ("V", v)):
         bias = weights.get(f"blocks.1.attn.b_{letter}", torch.zeros(()))
         mapped = record["blocks.1.ln1.hook_normalized"][0] @ weights[f"blocks.1.attn.W_{letter}"] + bias
-        seen = record[f"blocks.1.attn.hook_{letter.lower()}"][0]
-        torch.testing.assert_close(mapped, seen.flatten(2), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(mapped, seen[0].flatten(2), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["Llama", "Mistral", "Gemma", "Qwen2"])

@@ -1,6 +1,5 @@
 """A model folder that somebody sent: its code is never run, pickles are never read, and nothing beside it is opened."""
 
-import ast
 import builtins
 import json
 import os
@@ -10,40 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import anchorlab
 from anchorlab.cli import main
 from anchorlab.errors import SpecError
 from anchorlab.language import checkpoints
 from anchorlab.language.pretrained import pretrained
 from anchorlab.language.tokenizer import open_tokenizer
 from tests.language.tiny import hugging_face
-
-SOURCE = Path(anchorlab.__file__).parent
-ASKED = ("from_pretrained", "from_config", "pipeline", "load_dataset", "get_kernel")
-
-
-def calls():
-    """Every call in the package that asks transformers for something that others made."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-                if name in ASKED:
-                    yield f"{path.relative_to(SOURCE)}:{node.lineno}", node
-
-
-def test_every_call_refuses_the_code_of_others_and_fetches_none():
-    found = dict(calls())
-    assert {place.partition(":")[0] for place in found} >= {
-        "language/pretrained.py",
-        "language/convert.py",
-        "language/tokenizer.py",
-    }
-    for place, call in found.items():
-        given = {one.arg: one.value for one in call.keywords}
-        trust = given.get("trust_remote_code")
-        assert isinstance(trust, ast.Constant) and trust.value is False, place
-    assert not [one for one in checkpoints._FILES if one in ("*", "*.*") or one.endswith((".py", ".bin", ".pt"))]
 
 
 @pytest.fixture
@@ -208,11 +179,13 @@ def test_a_pipe_or_a_device_among_the_files_of_a_model_keeps_nobody_waiting(fold
     (folder / "model.gguf").write_bytes(b"GGUF")
     (folder / "additional_chat_templates").mkdir()
     os.mkfifo(folder / "additional_chat_templates" / "a.jinja")
-    for opened in (lambda: pretrained(folder), lambda: pretrained(folder / "model.gguf")):
-        with pytest.raises(SpecError, match=r"^model: .*/additional_chat_templates/a.jinja is no file; remove it"):
-            opened()
-    with pytest.raises(SpecError, match=r"^tokenizer: .*/additional_chat_templates/a.jinja is no file; remove it"):
-        open_tokenizer(str(folder))
+    for opened in (
+        pretrained,
+        lambda folder: pretrained(folder / "model.gguf"),
+        lambda folder: open_tokenizer(str(folder)),
+    ):
+        with pytest.raises(SpecError, match=r"^(model|tokenizer): .*_templates/a.jinja is no file; remove it"):
+            opened(folder)
     (folder / "config.json").unlink()
     os.mkfifo(folder / "config.json")
     with pytest.raises(SpecError, match=r"^model: .*/config.json is no file; remove it"):

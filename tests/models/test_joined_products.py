@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from anchorlab.models.attention import Attention, causal_mask, rotated, shifted
 from anchorlab.models.sites import identity_tap
@@ -97,34 +96,6 @@ def test_mapped_members_are_those_alone(positions):
         alone = torch.func.grad(loss)({name: weight.detach() for name, weight in member.named_parameters()})
         for name, gradient in alone.items():
             torch.testing.assert_close(mapped[name][index], gradient, rtol=1e-11, atol=1e-11)
-
-
-class Products(TorchDispatchMode):
-    """Counts products of matrices by their numbers of columns."""
-
-    def __init__(self):
-        super().__init__()
-        self.columns = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
-            self.columns.append(args[-1].shape[1])
-        return func(*args, **(kwargs or {}))
-
-
-def columns(made, positions=None, tap=identity_tap):
-    with torch.no_grad(), Products() as counted:
-        made(stream(len(made.W_Q)), positions, None, tap)
-    return counted.columns
-
-
-@pytest.mark.parametrize("biases", [False, True])
-def test_products_are_joined_where_it_pays(biases):
-    wide, positions = layer(biases=biases), POSITIONS["at shared positions"]
-    assert columns(wide) == [3 * 32, WIDTH]
-    assert columns(wide, positions) == [32, 2 * 32, WIDTH]
-    assert columns(layer(width=255, heads=1, biases=biases)) == [16, 16, 16, 255]
-    assert columns(layer(heads=3, biases=biases)) == [48, 48, 48, WIDTH]  # 48 is more than an eighth of the width
 
 
 @pytest.mark.parametrize("positions", POSITIONS)

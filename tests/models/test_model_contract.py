@@ -180,16 +180,6 @@ def test_one_prediction_for_a_whole_sequence_stands_at_all_its_positions_and_is_
         model(inputs[:, :5])
 
 
-@pytest.mark.parametrize("kind", ["decoder", "lstm"])
-def test_members_may_have_their_own_positions_and_share_inputs(kind):
-    spec = SMALL[kind]
-    model, inputs = drawn(spec), inputs_of(spec)
-    positions = torch.tensor([[6], [2]])
-    mapped = vmap(lambda where: model(inputs, where))(positions)
-    for index in range(2):
-        torch.testing.assert_close(mapped[index], model(inputs)[:, positions[index]], rtol=0, atol=1e-12)
-
-
 def test_weights_come_from_the_generator_and_from_nowhere_else(spec):
     def weights(seed, noise):
         torch.manual_seed(noise)
@@ -270,18 +260,3 @@ def test_a_plain_module_is_built_from_its_spec_and_its_predictions_are_gathered(
     assert torch.equal(predict(module, OWN_INPUTS, torch.tensor([4, 0])), full[:, [4, 0]])
     own = torch.tensor([[1], [2], [3]])
     assert torch.equal(predict(module, OWN_INPUTS, own)[:, 0], full[torch.arange(3), own[:, 0]])
-
-
-def test_a_plain_module_can_be_mapped_over_members():
-    template = recurrent().build(OWN_SHAPE).double()
-    members = [recurrent().build(OWN_SHAPE).double() for _ in range(3)]
-    weights = {k: torch.stack([dict(m.named_parameters())[k].detach() for m in members]) for k in template.state_dict()}
-
-    def loss(weights):
-        return predict(template, OWN_INPUTS, torch.tensor([4]), weights).square().mean()
-
-    slopes = vmap(grad(loss))(weights)
-    for index, member in enumerate(members):
-        own = {name: value[index] for name, value in weights.items()}
-        torch.testing.assert_close(functional_call(template, own, (OWN_INPUTS,)), member(OWN_INPUTS))
-        torch.testing.assert_close(slopes["mix.weight"][index], grad(loss)(own)["mix.weight"])

@@ -26,7 +26,6 @@ import pytest
 from anchorlab.cli.studies.claims import evidence_data
 from anchorlab.engine import run
 from anchorlab.findings import ClaimResult, Findings, ledger
-from anchorlab.papers.anchor.identity import ENOUGH
 from anchorlab.papers.published import published, published_entries
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, run_study, study
@@ -75,21 +74,6 @@ def test_the_claims_of_a_study_say_and_measure_different_things_within_their_ban
     } == BANDS[name]
 
 
-LEANS = (
-    "So does the order", "It fits", "With it, depth helps", "That falls", "Nearly all of its attention goes there",
-    "All heads of that layer do the same", "Below that size they are not", "Fine-tuned with noise it recalls",
-    "The picture shows it",
-)  # fmt: skip
-STANDS = (
-    "Iterated maps agree", "Social models learn", "With items it, too, fits", "Thesis", "All heads of layer 1 agree",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("sentence", [*LEANS, *STANDS])
-def test_what_leans_and_what_does_not(sentence):
-    assert bool(LEANING.match(sentence)) is (sentence in LEANS)
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_that_trains_says_what_it_was_chosen_on_and_trains_none_of_it(name):
     found = study(name)
@@ -122,17 +106,6 @@ def twins(measures: tuple[Measure, ...]) -> set[frozenset[str]]:
     for one in measures:
         alike.setdefault(does(one), set()).add(one.name)
     return {frozenset(names) for names in alike.values() if len(names) > 1}
-
-
-def test_a_twin_under_another_name_is_found():
-    first, *others = study("anchor/identity").claims
-
-    def renamed(seen):
-        """Other words."""
-        return seen.curve.at(ENOUGH)
-
-    twin = replace(others[0], name="renamed", function=renamed)
-    assert twins((first, *others, twin)) == {frozenset({first.name, "renamed"})}
 
 
 def seeds_of(words: str) -> set[int]:
@@ -202,37 +175,6 @@ def test_published_findings_meet_what_a_referee_asks(folder):
     assert [faults(PUBLISHED[folder])] == (exempt or [[]])
 
 
-def sound() -> Findings:
-    """Published findings without a fault."""
-    findings = PUBLISHED["anchor-identity"]
-    assert faults(findings) == []
-    return findings
-
-
-def with_claim(findings: Findings, place: int, **changes: object) -> Findings:
-    claims = list(findings.claims)
-    claims[place] = replace(claims[place], **changes)
-    return replace(findings, claims=tuple(claims))
-
-
-def test_each_fault_is_found():
-    findings = sound()
-    first, shifted = findings.claims[0], findings.claims[4]
-    assert len(set(first.units)) > 1
-    seeds = replace(findings.provenance, seeds="99..1003")
-    for expected, changed in (
-        (["units", "interval"], with_claim(findings, 0, units=(), interval=None, spread=None)),
-        (["interval"], with_claim(findings, 0, interval=None)),
-        (["control"], with_claim(findings, 0, untrained=None)),
-        (["twins"], with_claim(findings, 4, units=first.units)),
-        (["other claims than today"], with_claim(findings, 4, claim=replace(shifted.claim, band=(0.0, 1.0)))),
-        (["overlapping seeds", "searched seeds published"], replace(findings, provenance=seeds)),
-        (["search seeds"], replace(findings, provenance=replace(findings.provenance, chosen_on=""))),
-        (["published seeds"], replace(findings, provenance=replace(findings.provenance, seeds=""))),
-    ):
-        assert faults(changed) == expected
-
-
 def test_published_claims_as_data_carry_what_a_referee_reads():
     """As `anchorlab claims --json` prints them."""
     rows = [evidence_data(one) for entry in ledger(PUBLISHED.values()) for one in entry.evidence]
@@ -240,7 +182,7 @@ def test_published_claims_as_data_carry_what_a_referee_reads():
         assert row.keys() >= {"value", "n", "interval", "units", "scope", "verdict", "seeds", "search_seeds"}
         assert row["n"] == (len(row["units"]) or None)
     counted = Counter(row["id"].rpartition("/")[0] for row in rows)
-    assert counted["anchor/identity"] == sum(not one.claim.precondition for one in sound().claims)
+    assert counted["anchor/identity"] == sum(not one.claim.precondition for one in PUBLISHED["anchor-identity"].claims)
     (row,) = [row for row in rows if row["id"] == "anchor/identity/shift-mass"]
     assert (row["n"], row["seeds"], row["search_seeds"], row["scope"]) == (10, "1000..1009", "0..99", "other")
     low, high = row["interval"]

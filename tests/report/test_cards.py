@@ -15,6 +15,7 @@ from anchorlab.lens import Patching, Record
 from anchorlab.runs import Run, Store
 from anchorlab.tasks.task import Proof
 from anchorlab.training import Evaluation, TrainedRun
+from tests.browser import contrasts
 from tests.lens.landscape.hand_made import made, parallel, two_of_three
 from tests.papers.hand_made_circuits import FIRST, JOIN, circuit, path
 from tests.report.hand_made_findings import make_findings
@@ -174,31 +175,6 @@ def test_cards_are_small_and_load_nothing(every):
         assert Reader(page).elements[0] == ("div", "anchorlab-card")
 
 
-CONTRAST = """() => {
-  const luminance = (colour) => {
-    const [r, g, b] = colour.map((one) => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const numbers = (colour) => {
-    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
-    return [...canvas.getImageData(0, 0, 1, 1).data].map((one) => one / 255);
-  };
-  const back = (node) => {
-    for (let at = node; at; at = at.parentElement) {
-      const found = numbers(getComputedStyle(at).backgroundColor);
-      if (found[3] > 0.99) return found;
-    }
-    return [1, 1, 1, 1];
-  };
-  const found = [];
-  for (const node of document.querySelectorAll(".anchorlab-card *")) {
-    if (node.closest("style") || ![...node.childNodes].some((one) => one.nodeType === 3 && one.data.trim())) continue;
-    const [a, b] = [numbers(getComputedStyle(node).color), back(node)].map((one) => luminance(one.slice(0, 3)));
-    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), node.textContent.trim().slice(0, 40)]);
-  }
-  return found;
-}"""
 BODIES = {
     "light": ('<body data-jp-theme-light="true">', "dark"), "dark": ('<body data-jp-theme-light="false">', "light"),
     "code": ('<body class="vscode-dark">', "light"), "system": ("<body>", "dark"),
@@ -223,9 +199,8 @@ def test_cards_can_be_read_in_every_theme(every, browser, theme, width):
             "[...document.querySelectorAll('.anchorlab-card')].map((one) => getComputedStyle(one).backgroundColor)"
         )
         assert set(backs) == {"rgb(255, 255, 255)" if theme == "light" else "rgb(17, 22, 28)"}
-        contrasts = page.evaluate(CONTRAST)
-        assert len(contrasts) > 100
-        assert min(contrasts)[0] >= 4.5, min(contrasts)
+        found = contrasts(page, ".anchorlab-card")
+        assert len(found) > 100 and found[0][0] >= 4.5, found[0]
         overflow = "[...document.querySelectorAll('.anchorlab-card')].map((one) => one.scrollWidth - one.clientWidth)"
         assert set(page.evaluate(overflow)) == {0}
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -105,11 +105,7 @@ class TestRuns:
         (text,) = al.plot([trained, trained]).axes[0].texts
         assert text.get_text().split("\n= ") == [f"anchor/identity {trained.run.address[:5]}"] * 2
 
-    def test_what_is_no_run_and_what_differs_in_unit(self, trained, tmp_path):
-        with pytest.raises(SpecError, match=r"^runs: are not runs; give what al\.train"):
-            al.plot([])
-        with pytest.raises(SpecError, match=r"^runs: are not runs"):
-            al.plot([trained.run])
+    def test_runs_that_count_their_time_differently(self, trained, tmp_path):
         one = experiment(unit="epochs", duration=1, evaluation=Evaluation(size=8))
         with pytest.raises(SpecError, match=r"^runs: count their time in epochs and in steps"):
             al.plot([trained, *run([one], Store(tmp_path), workers=1)])
@@ -118,19 +114,6 @@ class TestRuns:
         one = experiment("vectors", duration=1, evaluation=Evaluation(size=4))
         drawing = run([one], Store(tmp_path), workers=1)[0].plot()
         assert drawing.axes[0].get_ylabel() == "loss"
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({"metric": "acuracy"}, r"^metric: unknown metric 'acuracy'; did you mean 'accuracy'\?"),
-            ({"metric": "height"}, r"^metric: unknown metric 'height'; known: accuracy, .*loss"),
-            ({"split": "tests"}, r"^split: unknown split 'tests'; did you mean 'test'\?"),
-            ({"group": "rare"}, r"^group: unknown group 'rare'; known: all"),
-        ],
-    )
-    def test_unknown_names(self, trained, arguments, message):
-        with pytest.raises(SpecError, match=message):
-            trained.plot(**arguments)
 
 
 class TestRecords:
@@ -154,17 +137,25 @@ class TestRecords:
         with pytest.raises(SpecError, match=r"^tokens: are 2 for 3 positions; give the text of each position"):
             found.plot(PATTERN, tokens=["The", " cat"])
 
-    def test_one_head(self):
-        found = record(blocks__0__attn__hook_pattern=((1, 2, 2, 3, 3), "member batch head query key"))
-        ((_, shown),) = maps(found.plot(PATTERN, head=1)).items()
-        assert (shown == found[PATTERN][0, 0, 1].numpy()).all()
-
-    def test_heads_stand_between_rows_and_columns(self):
-        found = record(z=((1, 1, 3, 2, 5), "member batch position head head_width"))
-        drawing = found.plot("z")
-        shown = maps(drawing)
-        assert all((shown[f"head {head}"] == found["z"][0, 0, :, head].numpy()).all() for head in range(2))
-        assert (drawing.axes[0].get_ylabel(), drawing.axes[0].get_xlabel()) == ("position", "head_width")
+    @pytest.mark.parametrize(
+        ("sizes", "axes", "given", "shown"),
+        [
+            ((1, 2, 2, 3, 3), "member batch head query key", {"head": 1}, {"": (0, 0, 1)}),
+            ((1, 2, 5), "member batch width", {"batch": 1}, {"": (0, [1])}),  # a vector is one row
+            # heads stand between rows and columns
+            ((1, 1, 3, 2, 5), "member batch position head head_width", {},
+             {f"head {head}": (0, 0, slice(None), head) for head in range(2)}),
+        ],
+    )  # fmt: skip
+    def test_what_is_chosen_is_shown(self, sizes, axes, given, shown):
+        found = record(x=(sizes, axes))
+        drawing = found.plot("x", **given)
+        assert {name.partition(",")[0] if len(shown) > 1 else "" for name in maps(drawing)} == set(shown)
+        for values, at in zip(maps(drawing).values(), shown.values(), strict=True):
+            assert (values == found["x"][at].numpy()).all()
+        *_, row, column = [axis for axis in axes.split() if axis != "head"]
+        if len(shown) > 1:
+            assert (drawing.axes[0].get_ylabel(), drawing.axes[0].get_xlabel()) == (row, column)
 
     def test_candidates_are_rows_of_maps(self):
         found = record(blocks__0__attn__hook_pattern=((1, 2, 1, 2, 3, 3), "member candidate batch head query key"))
@@ -176,46 +167,30 @@ class TestRecords:
         assert list(maps(alone)) == ["head 0", "head 1"]
         assert unwrapped(alone.get_suptitle()) == f"{PATTERN}, member 0, sequence 0, cut"
 
-    def test_a_vector_is_one_row(self):
-        found = record(x=((1, 2, 5), "member batch width"))
-        ((_, shown),) = maps(found.plot("x", batch=1)).items()
-        assert (shown == [[5, 6, 7, 8, 9]]).all()
-
     def test_a_text_too_long_for_ticks_has_none(self):
         tokens = torch.zeros(1, 1100, dtype=torch.int64)
         long = Record({PATTERN: torch.zeros(1, 1, 1, 1100)}, {PATTERN: ("member", "batch", "query", "key")}, tokens)
         assert len(long.plot(PATTERN).axes[0].images) == 1
 
-    def test_many_heads_are_in_rows_of_four(self):
+    def test_many_heads_are_in_rows_of_four_and_too_many_are_refused(self):
         found = record(blocks__0__attn__hook_pattern=((1, 1, 6, 3, 3), "member batch head query key"))
         rows = {axes.get_subplotspec().rowspan.start for axes in found.plot(PATTERN).axes if axes.images}
         assert rows == {0, 1}
-
-    def test_too_many_maps(self):
         found = record(blocks__0__attn__hook_pattern=((1, 1, 40, 3, 3), "member batch head query key"))
         with pytest.raises(SpecError, match=r"has 40 maps, more than a figure has room for; .*head=0"):
             found.plot(PATTERN)
         assert len(maps(found.plot(PATTERN, head=39))) == 1
 
-    def test_unknown_sites_and_axes(self):
-        found = record(blocks__0__attn__hook_pattern=((1, 2, 2, 3, 3), "member batch head query key"))
-        with pytest.raises(SiteError, match=r"unknown site 'blocks.0.attn.hook_patern'; did you mean"):
-            found.plot("blocks.0.attn.hook_patern")
-        with pytest.raises(SpecError, match=r"^at\.layer: unknown axis 'layer'; .* has the axes member, batch, head"):
-            found.plot(PATTERN, layer=0)
-        with pytest.raises(SpecError, match=r"^at\.head: index 2 is out of range"):
-            found.plot(PATTERN, head=2)
+
+def swept(members=2):
+    baseline = torch.tensor([[0.9, 0.8, 0.7][:members]])
+    values = torch.arange(members * 4).view(1, members, 2, 2) / 10
+    return Effects(("accuracy",), ("blocks.0.attn.hook_z", "blocks.1.attn.hook_z"), ("head",), baseline, values)
 
 
 class TestSweeps:
-    def swept(self, members=2):
-        baseline = torch.tensor([[0.9, 0.8, 0.7][:members]])
-        values = torch.arange(members * 4).view(1, members, 2, 2) / 10
-        sites = ("blocks.0.attn.hook_z", "blocks.1.attn.hook_z")
-        return Effects(("accuracy",), sites, ("head",), baseline, values)
-
     def test_a_map_of_changes_for_each_member(self):
-        drawing = self.swept().plot("accuracy")
+        drawing = swept().plot("accuracy")
         shown = maps(drawing)
         np.testing.assert_allclose(shown["member 0"], [[-0.9, -0.8], [-0.7, -0.6]], atol=1e-6)
         np.testing.assert_allclose(shown["member 1"], [[-0.4, -0.3], [-0.2, -0.1]], atol=1e-6)
@@ -226,23 +201,17 @@ class TestSweeps:
         assert scale.vmin == -scale.vmax == pytest.approx(-0.9)
 
     def test_one_member(self):
-        ((title, shown),) = maps(self.swept().plot(member=1)).items()
+        ((title, shown),) = maps(swept().plot(member=1)).items()
         assert title == "member 1"
         np.testing.assert_allclose(shown, [[-0.4, -0.3], [-0.2, -0.1]], atol=1e-6)
 
     def test_further_axes_are_rows(self):
         values = torch.arange(12.0).view(1, 1, 2, 2, 3)
-        swept = Effects(("loss",), ("blocks.0.x", "blocks.1.x"), ("head", "query"), torch.zeros(1, 1), values)
-        drawing = swept.plot("loss")
+        found = Effects(("loss",), ("blocks.0.x", "blocks.1.x"), ("head", "query"), torch.zeros(1, 1), values)
+        drawing = found.plot("loss")
         ((_, shown),) = maps(drawing).items()
         assert (shown == np.arange(12).reshape(4, 3)).all()
         assert ticks(drawing.axes[0].yaxis) == ["0, head 0", "0, head 1", "1, head 0", "1, head 1"]
-
-    def test_unknown_metrics_and_members(self):
-        with pytest.raises(SpecError, match=r"^metric: unknown metric 'logits'; known: accuracy"):
-            self.swept().plot("logits")
-        with pytest.raises(SpecError, match=r"^member: there is no member 2; choose one from 0 to 1"):
-            self.swept().plot(member=2)
 
 
 class TestPatching:
@@ -280,8 +249,6 @@ class TestSteering:
         np.testing.assert_allclose(axes.lines[0].get_xdata(), [-1, 2])
         np.testing.assert_allclose(axes.lines[0].get_ydata(), [0.3, 0.6], atol=1e-6)
         np.testing.assert_allclose(axes.lines[1].get_ydata(), [0.1, 0.2], atol=1e-6)
-        with pytest.raises(SpecError, match=r"^metric: unknown metric 'acuracy'; did you mean 'accuracy'"):
-            steering.plot("acuracy")
 
 
 class TestFindings:
@@ -291,18 +258,6 @@ class TestFindings:
             assert drawing.get_suptitle() == "Height against size"
             assert PROVENANCE.line.split(" · ")[0] in drawing.get_supxlabel()
         assert list(maps(findings.plot("A map"))) == ["layer 0"]
-
-    @pytest.mark.parametrize(
-        ("title", "message"),
-        [
-            (None, r"^title: is missing; choose one of Height against size; A map$"),
-            ("Width", r"^title: no figures have 'Width' in their titles; choose one of Height against size; A map$"),
-            ("a", r"^title: 2 figures have 'a' in their titles; choose one of Height against size; A map$"),
-        ],
-    )
-    def test_unknown_titles(self, findings, title, message):
-        with pytest.raises(SpecError, match=message):
-            findings.plot(title)
 
 
 class TestCircuits:
@@ -347,16 +302,40 @@ class TestLandscapes:
         assert ticks(drawing.axes[0].yaxis) == ["0", "0", "0"]
         assert [*maps(self.FOUND.plot("minimal", member=1))] == ["member 1: 3 sets"]
 
-    @pytest.mark.untyped
-    def test_unknown_drawings(self):
-        with pytest.raises(SpecError, match=r"^what: unknown drawing 'shaply'; did you mean 'shapley'"):
-            self.FOUND.plot("shaply")
 
-    def test_unknown_members(self):
-        with pytest.raises(SpecError, match=r"^member: there is no member 2; choose from 0..1"):
-            self.FOUND.plot(member=2)
-        with pytest.raises(SpecError, match=r"^member: 33 maps do not fit into a figure"):
-            made(*[two_of_three] * 33).plot("minimal")
+OF_PATTERNS = record(blocks__0__attn__hook_pattern=((1, 2, 2, 3, 3), "member batch head query key"))
+STEERING = Steering(("accuracy",), ("x",), (-1.0, 2.0), torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 1, 1, 2))
+TITLES = "choose one of Height against size; A map$"
+
+
+@pytest.mark.untyped
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda run, _: al.plot([]), r"^runs: are not runs; give what al\.train"),
+        (lambda run, _: al.plot([run.run]), "^runs: are not runs"),
+        (lambda run, _: run.plot(metric="acuracy"), r"^metric: unknown metric 'acuracy'; did you mean 'accuracy'\?"),
+        (lambda run, _: run.plot(metric="height"), "^metric: unknown metric 'height'; known: accuracy, .*loss"),
+        (lambda run, _: run.plot(split="tests"), r"^split: unknown split 'tests'; did you mean 'test'\?"),
+        (lambda run, _: run.plot(group="rare"), "^group: unknown group 'rare'; known: all"),
+        (lambda *_: OF_PATTERNS.plot(f"{PATTERN}s"), "unknown site 'blocks.0.attn.hook_patterns'; did you mean"),
+        (lambda *_: OF_PATTERNS.plot(PATTERN, layer=0),
+         r"^at\.layer: unknown axis 'layer'; .* has the axes member, batch, head"),
+        (lambda *_: OF_PATTERNS.plot(PATTERN, head=2), r"^at\.head: index 2 is out of range"),
+        (lambda *_: swept().plot("logits"), "^metric: unknown metric 'logits'; known: accuracy"),
+        (lambda *_: swept().plot(member=2), "^member: there is no member 2; choose one from 0 to 1"),
+        (lambda *_: STEERING.plot("acuracy"), "^metric: unknown metric 'acuracy'; did you mean 'accuracy'"),
+        (lambda _, findings: findings.plot(None), f"^title: is missing; {TITLES}"),
+        (lambda _, findings: findings.plot("Width"), f"^title: no figures have 'Width' in their titles; {TITLES}"),
+        (lambda _, findings: findings.plot("a"), f"^title: 2 figures have 'a' in their titles; {TITLES}"),
+        (lambda *_: TestLandscapes.FOUND.plot("shaply"), "^what: unknown drawing 'shaply'; did you mean 'shapley'"),
+        (lambda *_: TestLandscapes.FOUND.plot(member=2), "^member: there is no member 2; choose from 0..1"),
+        (lambda *_: made(*[two_of_three] * 33).plot("minimal"), "^member: 33 maps do not fit into a figure"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_named(trained, findings, draw, message):
+    with pytest.raises((SiteError, SpecError), match=message):
+        draw(trained, findings)
 
 
 def test_a_drawing_shows_itself_without_pyplot(findings):

@@ -4,7 +4,6 @@ import random
 import shutil
 
 import pytest
-import torch
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Store
@@ -135,13 +134,6 @@ def test_a_damaged_run_can_be_listed_removed_and_trained_again(store, cell):
     assert [found.address for found in store.runs()] == [cell.address]
     store.remove(cell.address)
     assert train(store, cell).problems() == []
-
-
-def test_a_checkpoint_that_was_not_kept_is_an_error_that_lists_those_that_were(store, cell):
-    run = train(store, cell)
-    with pytest.raises(StoreError, match="no checkpoint of step 3; there are 2, 4, 6"):
-        run.read_checkpoint(3)
-    assert torch.is_tensor(run.read_checkpoint(4)["weight"])
 
 
 def test_a_run_that_has_only_its_folder_yet_is_not_damaged(store, cell):

@@ -278,11 +278,6 @@ def test_metrics_are_those_of_the_run_that_is_there_now(store):
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
 
 
-def test_a_damaged_table_of_metrics_gives_nothing(filled):
-    (filled.root / cell_of(1).address / "metrics.parquet").write_bytes(b"PAR1")
-    assert set(ends_in(filled)) == {cell_of(at).address for at in (0, 2, 3)}
-
-
 def test_a_store_selects_runs_and_their_metrics_as_one_table(filled):
     named = "model.layers=1"
     wanted = [run for run in filled.runs() if run.spec["model"]["layers"] == 1]

@@ -50,10 +50,6 @@ def test_other_programs_can_read_and_check_the_files(store, cell):
         assert entry == {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def test_the_same_cell_gives_the_same_bytes(tmp_path, cell):
-    assert contents(train(Store(tmp_path / "a"), cell).path) == contents(train(Store(tmp_path / "b"), cell).path)
-
-
 def test_opening_a_finished_run_changes_nothing_and_writing_it_is_refused(store, cell):
     before = contents(train(store, cell).path)
     with store.open(cell) as first, store.open(cell) as second:
@@ -272,15 +268,6 @@ def test_what_a_kill_amid_the_clearing_leaves_is_cleared_later(store, cell, monk
     assert contents(train(store, cell).path) == expected
 
 
-def test_states_left_by_a_kill_after_the_manifest_are_cleared(store, cell):
-    run = train(store, cell)
-    run.state_path.mkdir()
-    (run.path / "lock").touch()
-    with store.open(cell) as again:
-        assert again.finished
-    assert contents(run.path).keys() == FINISHED and not run.state_path.exists()
-
-
 def test_a_run_resumed_in_another_environment_says_so(store, cell, monkeypatch):
     with store.open(cell) as run:
         ours = run.environments
@@ -310,10 +297,3 @@ def test_a_table_of_another_form_is_refused(store, cell):
         with pytest.raises(ValueError, match="same key"):
             run.finish(metrics_frame([*ROWS, ROWS[0]]))
         assert not run.finished
-
-
-def test_values_that_are_not_finite_are_kept(store, cell):
-    rows = [(0, 0, 0, "test", "", "", "loss", math.nan), (0, 0, 1, "test", "", "", "loss", math.inf)]
-    with store.open(cell) as run:
-        run.finish(metrics_frame(rows))
-    assert repr(run.metrics()["value"].to_list()) == "[nan, inf]"

@@ -1,19 +1,20 @@
-"""Trainings of all members at once, as on a GPU: the same members as one by one."""
+"""Trainings of all members at once, as on a GPU: the same members as one by one; a step never asks the host."""
 
 from functools import partial
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from anchorlab.models.edits import Remove, Truncate
 from anchorlab.tasks import AnchorFunction, Vocabulary
-from anchorlab.training import Evaluation, Experiment, Members, Stop, fit
+from anchorlab.training import Evaluation, Experiment, Members, fit
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.evaluation import Evaluator, MappedEvaluator
 from anchorlab.training.joined import Places, fit_joined
-from tests.small_experiments import KINDS, SAMPLE, experiment, worst
-from tests.training.kernels import Kernels
-from tests.training.mapped_parts import MEMBERS
+from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment
+from tests.training.kernels import Kernels, OnDevice
+from tests.training.mapped_parts import MEMBERS, parts
 
 CPU = torch.device("cpu")
 
@@ -26,24 +27,6 @@ def agree(left, right):
     assert [row[:-1] for row in left] == [row[:-1] for row in right]
     expected = [row.value for row in right]
     assert [row.value for row in left] == pytest.approx(expected, abs=1e-10, nan_ok=True)
-
-
-def test_samples_of_different_sizes():
-    """One is smaller than the evaluation."""
-    members = MEMBERS.replace(data_size=(16, 48, 32))
-    one = experiment("decoder", members=members)
-    together, single = at_once(one), fit(one)
-    assert worst(together.ensemble.weights, single.ensemble.weights) < 1e-10
-    agree(together.rows, single.rows)
-
-
-def test_members_that_rest():
-    stop = Stop(metric="loss", split="train", value=5.4, direction="below")
-    one = experiment("decoder", stop=stop, duration=60, schedule={"kind": "constant"})
-    together, single = at_once(one), fit(one)
-    assert len({row.member for row in single.rows if row.step == single.rows[-1].step}) < 3
-    agree(together.rows, single.rows)
-    assert worst(together.ensemble.weights, single.ensemble.weights) < 1e-10
 
 
 class Stopped(Exception):
@@ -178,3 +161,58 @@ def test_a_mean_does_not_depend_on_how_many_more_sequences_others_have():
         part = one.take(range(index, index + 1))
         (alone,) = fit_joined([part], [Places(index, 12)], [Memory(1)], [None], partial(fit, execution="mapped"))
         assert [row.value for row in together if row.member == index] == [row.value for row in alone]
+
+
+META = torch.device("meta")
+OWN = [kind for kind in KINDS if not kind.startswith("own")]  # a user's module may read from the host
+
+
+class NothingFromTheHost(TorchFunctionMode):
+    """Fail where a tensor is made of Python's numbers: on a GPU that is a copy for which the host waits."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        assert function not in (torch.tensor, torch.as_tensor, torch.from_numpy), f"{function.__name__} of {args}"
+        return function(*args, **(kwargs or {}))
+
+
+def on_device(one, device=META):
+    ensemble, _, feed, execution = parts(one, device, torch.float32)
+    ensemble.template._forward_pre_hooks.clear()  # a template refuses weights without values: here all are so
+    return feed, execution
+
+
+@pytest.mark.parametrize("recipe", [SAMPLE, STREAM], ids=["sample", "stream"])
+@pytest.mark.parametrize("kind", OWN)
+def test_a_whole_step_neither_reads_nor_writes_on_the_host(kind, recipe):
+    """Batches, forward, backward, clipping and update."""
+    one = experiment(kind, recipe)
+    feed, execution = on_device(one)
+    execution.step(feed.at(0), 0.1, [True, True, True], 0)  # draws an epoch, and says which members learn
+    with NothingFromTheHost(), OnDevice(META):
+        execution.step(feed.at(1), 0.2, [True, True, True], 1)
+
+
+def test_members_with_samples_of_different_sizes_read_their_orders_on_the_device():
+    one = experiment("decoder", members=Members(seeds=(0, 1, 2), data_size=(32, 64, 48)))
+    feed, execution = on_device(one)
+    execution.step(feed.at(2), 1.0, [True] * 3, 2)
+    epochs = list(feed._epochs)
+    with NothingFromTheHost(), OnDevice(META):
+        feed.at(2)
+    assert feed._epochs == epochs
+
+
+def test_a_model_that_can_be_mapped_is_not_refused_for_lack_of_memory(monkeypatch):
+    feed, execution = on_device(experiment("own module with tied weights"), torch.device("cpu"))
+    batches = feed.at(0)
+
+    def fails(error):
+        def vmap(*arguments, **named):
+            raise error
+
+        monkeypatch.setattr(torch.func, "vmap", vmap)
+
+    fails(torch.OutOfMemoryError("CUDA out of memory"))
+    assert execution.gradients.refusal(batches) is None
+    fails(RuntimeError("no batching rule\nfor this"))
+    assert execution.gradients.refusal(batches) == "no batching rule"

@@ -69,10 +69,6 @@ def test_every_architecture_costs_what_torch_counts(kind):
     assert work_per_step(one) == 3 * one.recipe.batch * counter.get_total_flops()
 
 
-def test_work_grows_with_the_batch():
-    assert work(DecoderSpec(layers=1, width=16), batch=20) == 2 * work(DecoderSpec(layers=1, width=16))
-
-
 class Doubled(nn.Module):
     """A table of logits, twice; its transpose there and back moves nothing."""
 

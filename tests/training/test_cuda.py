@@ -11,10 +11,7 @@ from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment, worst
 from tests.training import mapped_parts
 from tests.training.mapped_parts import MEMBERS
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 
 OWN_KINDS = [kind for kind in KINDS if not kind.startswith("own")]
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 
 from anchorlab.models import DecoderSpec, VectorSpec
@@ -197,16 +196,6 @@ def test_members_that_share_data_are_measured_on_the_same_sequences():
     by_member = [[row.value for row in rows if row.member == index] for index in (0, 1)]
     assert by_member[0] == by_member[1]
     assert [row.seed for row in rows] == [1] * (len(rows) // 2) + [2] * (len(rows) // 2)
-
-
-def test_a_plain_module_is_measured_too():
-    task, spec = KINDS["own module with tied weights"]
-    ensemble, found = measured(task, spec, Evaluation(size=8), Members(seeds=(3,)))
-    module = member_module(ensemble, 0)
-    assert isinstance(module, nn.Module)
-    batch = IDENTITY.sample("test", 8, child_seed(3, "eval", "test"))
-    loss = functional.cross_entropy(module(batch.inputs)[:, -1].detach(), batch.targets[:, 0]).item()
-    assert found[0, "test", "all", "none", "loss"] == pytest.approx(loss, abs=1e-12)
 
 
 def test_evaluation_happens_when_due_and_at_the_end():

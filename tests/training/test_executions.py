@@ -6,10 +6,8 @@ from torch import nn
 
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, register_module
-from anchorlab.training import SGD, Adam, AdamW, Experiment, Members, fit
+from anchorlab.training import SGD, Adam, Experiment, Members, fit
 from anchorlab.training.cost import work_per_step
-from anchorlab.training.ensemble import initialise
-from anchorlab.training.executions import member_module
 from anchorlab.training.flat_optimiser import FlatOptimiser, RowOptimiser
 from anchorlab.training.trainer import Session
 from tests.small_experiments import (
@@ -22,7 +20,6 @@ from tests.small_experiments import (
     experiment,
     in_turns,
     initial_module,
-    plain_loss,
     train_plainly,
     worst,
 )
@@ -66,21 +63,6 @@ def test_other_optimisers_too(optimiser):
         found = fit(one, execution=execution).ensemble
         for index in range(3):
             assert worst(found.member_weights(index), train_plainly(one, index)) < 1e-10
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize(
-    "kind", [pytest.param(one, marks=() if one in ("decoder", "vectors") else pytest.mark.nightly) for one in KINDS]
-)
-def test_executions_agree_within_rounding_in_float32(kind):
-    """Adam divides by the size of a gradient: where that is rounding noise, a step of 1e-3 may go either way."""
-    one = experiment(kind, precision="float32", optimiser=AdamW(learning_rate=1e-3))
-    by_member, mapped = (fit(one, execution=execution) for execution in ("member", "mapped"))
-    assert worst(by_member.ensemble.weights, mapped.ensemble.weights) < 3e-4
-    for left, right in zip(by_member.rows, mapped.rows, strict=True):
-        assert left[:-1] == right[:-1]
-        if left.metric != "accuracy":
-            assert left.value == pytest.approx(right.value, rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("execution", ["member", "mapped"])
@@ -148,45 +130,6 @@ def test_what_torch_cannot_map_is_trained_one_by_one():
     assert "\n" not in str(caught.value)
 
 
-def test_a_members_module_shares_its_memory_with_the_stack():
-    for task, spec in KINDS.values():
-        ensemble = initialise(spec, task.shape, [0, 1])
-        module = member_module(ensemble, 1)
-        with torch.no_grad():
-            for weight in module.parameters():
-                weight.fill_(7.0)
-        for name in dict(module.named_parameters()):
-            assert (ensemble.weights[name][1] == 7).all()
-            assert not (ensemble.weights[name][0] == 7).all()
-
-
-def test_a_dropped_out_module_is_refused():
-    @register_module("test-drops-out")
-    def drops(shape, rate: float = 0.1):
-        return nn.Sequential(nn.Embedding(shape.input_size, shape.output_size), nn.Dropout(rate))
-
-    with pytest.raises(SpecError, match=r"^model: 1 \(Dropout\) drops out at random"):
-        Experiment(IDENTITY, drops(), SAMPLE, Members())
-    Experiment(IDENTITY, drops(rate=0.0), SAMPLE, Members())
-
-
-def test_the_plain_loop_counts_only_scored_positions():
-    """The reference itself: weights 0 leave a position out."""
-    one = experiment("recall after triggers")
-    batch = one.task.sample("train", 8, 0)
-    module = initial_module(one, 0)
-    loss = plain_loss(one, module, batch.inputs, batch.targets, batch.positions, batch.weights)
-    by_hand, count = 0.0, 0.0
-    outputs = module(batch.inputs).log_softmax(-1).detach()
-    for row in range(8):
-        for place in range(3):
-            if batch.weights[row, place] > 0:
-                by_hand -= float(outputs[row, batch.positions[row, place], batch.targets[row, place]])
-                count += 1
-    assert 0 < count < 24
-    assert loss.item() == pytest.approx(by_hand / count)
-
-
 def test_experiments_leave_torchs_generator_alone():
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
@@ -213,17 +156,6 @@ def test_eight_members_of_a_tiny_model_are_mapped():
 def test_the_smallest_mapped_models_are_updated_all_at_once():
     for kind, optimiser in {"recall": FlatOptimiser, "decoder": RowOptimiser}.items():
         assert type(Session(experiment(kind), torch.device("cpu"), "mapped").optimiser) is optimiser
-
-
-@pytest.mark.slow
-def test_mapped_members_learn_what_they_learn_alone():
-    many = Members(seeds=range(8), learning_rate=[1e-3 * (index + 1) for index in range(8)])
-    together = fit(experiment(members=many))
-    for index in range(8):
-        alone = fit(experiment(members=many.take(range(index, index + 1))))
-        assert worst(together.ensemble.member_weights(index), alone.ensemble.member_weights(0)) < 1e-10
-        values = {row[1:-1]: row.value for row in together.rows if row.member == index}
-        assert values == pytest.approx({row[1:-1]: row.value for row in alone.rows}, abs=1e-9)
 
 
 @pytest.mark.untyped  # what stands in for a keeper is none

@@ -13,12 +13,7 @@ RATES, DECAYS, CLIPS = (1e-2, 3e-1, 1e-3), (0.0, 0.3, 0.05), (0.01, 1e3, 2.0)
 STEPS = 12
 FLAT = {"rows": RowOptimiser, "flat": FlatOptimiser}
 FORMS = ["member", *FLAT]
-SPECS = {
-    "adamw": AdamW(betas=(0.8, 0.95), epsilon=1e-6),
-    "adam": Adam(),
-    "sgd": SGD(),
-    "momentum": SGD(momentum=0.9),
-}
+SPECS = {"adamw": AdamW(betas=(0.8, 0.95), epsilon=1e-6), "adam": Adam(), "sgd": SGD(), "momentum": SGD(momentum=0.9)}
 
 
 def drawn(seed, dtype, transposed=False):

@@ -1,11 +1,15 @@
-"""Learning-rate schedules against closed forms."""
+"""Learning-rate schedules against closed forms; members that stop once they are good enough, each on its own."""
 
 import math
 
 import pytest
+import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.training import Constant, Recipe, WarmupCosine
+from anchorlab.models import DecoderSpec
+from anchorlab.training import Constant, Evaluation, Experiment, Members, Recipe, Stop, WarmupCosine, fit
+from anchorlab.training.evaluation import Row
+from tests.small_experiments import IDENTITY, SAMPLE, experiment, worst
 
 PAPER = WarmupCosine(warmup=400, horizon=4000, start=0.1, end=0.1)
 CODE = PAPER.replace(horizon=4400)
@@ -25,28 +29,112 @@ CODE = PAPER.replace(horizon=4400)
         (CODE, 2400, 1.1e-4),
         (CODE, 4000, 1.1e-4 + 9e-5 * math.cos(0.9 * math.pi)),
         (CODE, 4400, 2e-5),
+        (WarmupCosine(horizon=10), 0, 2e-4),  # without warm-up it starts at the top
+        (WarmupCosine(horizon=10), 5, 1e-4),
+        (WarmupCosine(horizon=10), 10, 0),
+        (Constant(), 0, 2e-4),
+        (Constant(), 10**9, 2e-4),
     ],
 )
-def test_the_paper_warms_up_tenfold_and_comes_back(schedule, time, rate):
+def test_rates_are_those_of_the_closed_forms(schedule, time, rate):
     assert 2e-4 * schedule.factor(time) == pytest.approx(rate, rel=1e-12)
-
-
-def test_without_warmup_it_starts_at_the_top():
-    assert WarmupCosine(horizon=10).factor(0) == 1
-    assert WarmupCosine(horizon=10).factor(5) == pytest.approx(0.5)
-    assert WarmupCosine(horizon=10).factor(10) == 0
-
-
-def test_constant():
-    assert {Constant().factor(time) for time in (0, 1, 10**9)} == {1.0}
-
-
-def test_the_curve_does_not_know_the_duration():
-    short, long = (Recipe(schedule=PAPER, duration=duration) for duration in (500, 4000))
-    assert [short.schedule.factor(time) for time in range(500)] == [long.schedule.factor(time) for time in range(500)]
 
 
 @pytest.mark.parametrize("horizon", [1, 400])
 def test_a_horizon_within_the_warmup_is_refused(horizon):
     with pytest.raises(SpecError, match=f"^schedule.*horizon: {horizon} is not after the warm-up of 400"):
         Recipe.parse({"schedule": {"kind": "warmup_cosine", "warmup": 400, "horizon": horizon}})
+
+
+RECIPE = SAMPLE.replace(
+    duration=60, schedule={"kind": "constant"}, evaluation=Evaluation(every=5, size=24), precision="float64"
+)
+
+
+@pytest.fixture(scope="module")
+def losses():
+    """The training loss of every member at every evaluation, without a stop rule."""
+    rows = fit(experiment(recipe=RECIPE)).rows
+    return {(row.member, row.step): row.value for row in rows if (row.split, row.metric) == ("train", "loss")}
+
+
+@pytest.fixture(scope="module")
+def bound(losses):
+    """A loss that the members fall below at different times, one of them never."""
+    return sorted(losses[member, 45] for member in range(3))[1] - 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("execution", ["member", "mapped"])
+def test_each_member_rests_at_its_own_time(losses, bound, execution):
+    stop = Stop(metric="loss", split="train", value=bound, direction="below")
+    stopped = fit(experiment(recipe=RECIPE.replace(stop=stop)), execution=execution)
+    ends = []
+    for member in range(3):
+        end = next((step for step in range(0, 61, 5) if losses[member, step] <= bound), 60)
+        ends.append(end)
+        assert [row.step for row in stopped.rows if row[0] == member and row[3:5] == ("train", "all")][-1] == end
+        alone = fit(experiment(recipe=RECIPE.replace(duration=max(1, end)), members=Members(seeds=(member,))))
+        assert worst(stopped.ensemble.member_weights(member), alone.ensemble.member_weights(0)) < 1e-12
+    assert len(set(ends)) > 1
+
+
+def test_when_all_rest_training_ends():
+    stop = Stop(metric="loss", split="train", value=100.0, direction="below")
+    trained = fit(experiment(recipe=RECIPE.replace(stop=stop)))
+    assert {row.step for row in trained.rows} == {0}
+
+
+def test_a_member_rests_only_when_every_group_of_its_own_is_good_enough(monkeypatch):
+    """The first member misses in one group at first, the second in all sequences; the third meets the rule at once."""
+    found = {
+        (0, 0): {"all": 0.9, "pairs": 0.9, "rare": 0.1},
+        (1, 0): {"all": 0.1, "pairs": 0.9, "rare": 0.9},
+        (2, 0): {"all": 0.8, "pairs": 0.8, "rare": 0.9},
+        (0, 5): {"all": 0.9, "pairs": 0.8, "rare": 0.8},
+        (1, 5): {"all": 0.7, "pairs": 0.9, "rare": 0.9},
+        (1, 10): {"all": 0.7, "pairs": 0.9, "rare": 0.9},
+    }
+
+    def measure(self, ensemble, step, resting):
+        return [
+            Row(member, member, step, "test", group, edit, "accuracy", value if edit == "none" else 0.0)
+            for member in range(3)
+            if member not in resting
+            for edit in ("none", "cut")
+            for group, value in found[member, step].items()
+        ]
+
+    monkeypatch.setattr("anchorlab.training.trainer.Evaluator.measure", measure)
+    stop = Stop(metric="accuracy", value=0.8)
+    trained = fit(experiment(recipe=RECIPE.replace(stop=stop, duration=10)))
+    ends = {member: max(row.step for row in trained.rows if row.member == member) for member in range(3)}
+    assert ends == {0: 5, 1: 10, 2: 0}
+
+
+def test_above_and_below():
+    assert Stop(metric="accuracy", value=0.9).reached(0.9)
+    assert not Stop(metric="accuracy", value=0.9).reached(0.89)
+    assert Stop(metric="loss", value=0.1, direction="below").reached(0.1)
+    assert not Stop(metric="loss", value=0.1, direction="below").reached(0.11)
+    assert not Stop(metric="loss", value=0.1, direction="below").reached(float("nan"))
+
+
+def test_a_run_stopped_early_follows_the_same_curve():
+    """The schedule has its own horizon: 20 steps of a short run are the first 20 of a long one."""
+    schedule = {"kind": "warmup_cosine", "warmup": 4, "horizon": 60, "end": 0.1}
+    long, short = (
+        fit(experiment(recipe=RECIPE.replace(schedule=schedule, duration=duration))) for duration in (40, 20)
+    )
+    of_long = [row for row in long.rows if row.step <= 20]
+    assert of_long == list(short.rows)
+    assert worst(long.ensemble.weights, short.ensemble.weights) > 0
+
+
+def test_warm_up_from_nothing_changes_nothing_at_first():
+    schedule = {"kind": "warmup_cosine", "warmup": 4, "horizon": 60}
+    recipe = RECIPE.replace(schedule=schedule, duration=1, optimiser={"kind": "sgd"})
+    one = Experiment(IDENTITY, DecoderSpec(layers=1, heads=1, width=8), recipe, Members())
+    first, last = ([row.value for row in fit(one).rows if row.step == step] for step in (0, 1))
+    assert first == last
+    assert torch.tensor(first).isfinite().all()

@@ -109,6 +109,7 @@ def test_a_model_is_plain_torch(decoder):
     handle.remove()
     assert len(seen) == 1
     assert len(model._forward_pre_hooks) == 0
+    assert all(one.untyped_storage().nbytes() == one.nbytes for one in model.state_dict().values())  # not the stack's
     torch.testing.assert_close(model.to(torch.float64)(inputs).float(), before, rtol=1e-4, atol=1e-5)
     assert next(model.parameters()).dtype == torch.float64
     model = decoder.model(seed=3)

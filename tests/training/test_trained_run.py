@@ -1,16 +1,16 @@
-"""Finished runs: metrics picked by name, and members as plain modules."""
+"""Finished runs, trained or not: opened from a store, metrics picked by name, members as plain modules."""
 
 import polars as pl
 import pytest
 import torch
-from torch import nn
 
+import anchorlab as al
 from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import Remove
 from anchorlab.runs import Store
-from anchorlab.training import Evaluation, Members, Times
-from tests.small_experiments import experiment
+from anchorlab.training import Evaluation, Experiment, Members, Times, fit
+from tests.small_experiments import SAMPLE, experiment, initial_module
 
 EDITED = Evaluation(every=2, size=8, edits={"without": (Remove(weight="blocks.1.mlp"),)})
 
@@ -18,12 +18,6 @@ EDITED = Evaluation(every=2, size=8, edits={"without": (Remove(weight="blocks.1.
 @pytest.fixture(scope="module")
 def decoders(tmp_path_factory):
     one = experiment(duration=4, evaluation=EDITED, checkpoints=Times(every=2))
-    return run([one], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
-
-
-@pytest.fixture(scope="module")
-def tied(tmp_path_factory):
-    one = experiment("own module with tied weights", duration=2)
     return run([one], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
 
 
@@ -40,17 +34,24 @@ def test_a_metric_is_picked_by_name(decoders):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("ask", "message"),
     [
-        ({"metric": "acuracy"}, r"^metric: unknown metric 'acuracy'; did you mean 'accuracy'\?"),
-        ({"metric": "loss", "split": "tests"}, r"^split: unknown split 'tests'; did you mean 'test'\?"),
-        ({"metric": "loss", "group": "rare"}, r"^group: unknown group 'rare'; known: all"),
-        ({"metric": "loss", "edit": "with"}, r"^edit: unknown edit 'with'; did you mean 'without'\?"),
+        (lambda run: run.metric("acuracy"), r"metric: unknown metric 'acuracy'; did you mean 'accuracy'\?"),
+        (lambda run: run.metric("loss", split="tests"), r"split: unknown split 'tests'; did you mean 'test'\?"),
+        (lambda run: run.metric("loss", group="rare"), r"group: unknown group 'rare'; known: all"),
+        (lambda run: run.metric("loss", edit="with"), r"edit: unknown edit 'with'; did you mean 'without'\?"),
+        (lambda run: run.model(member=-1), "member: there is no member -1; choose one from 0 to 2"),
+        (lambda run: run.model(member=3), "member: there is no member 3; choose one from 0 to 2"),
+        pytest.param(
+            lambda run: run.ensemble(torch.tensor([0, 2])),
+            r"step: is a tensor; call run.ensemble\(\)\(inputs\) for predictions$",
+            marks=pytest.mark.untyped,
+        ),
     ],
 )
-def test_an_unknown_name_is_an_error_with_the_nearest_one(decoders, arguments, message):
-    with pytest.raises(SpecError, match=message):
-        decoders.metric(**arguments)
+def test_what_a_run_does_not_have_is_named(decoders, ask, message):
+    with pytest.raises(SpecError, match=f"^{message}"):
+        ask(decoders)
 
 
 @pytest.mark.parametrize(
@@ -64,23 +65,6 @@ def test_the_best_member_has_the_lowest_loss_at_its_end(decoders, monkeypatch, l
     assert decoders.best_member == best
 
 
-@pytest.mark.parametrize("name", ["decoders", "tied"])
-def test_a_member_is_a_plain_module_with_its_own_weights(request, name):
-    found = request.getfixturevalue(name)
-    inputs = found.experiment.task.sample("test", 5, seed=0).inputs
-    kept = found.run.read_checkpoint(found.checkpoints[-1])
-    ensemble = found.ensemble()
-    for member in range(3):
-        module = found.model(member)
-        assert isinstance(module, nn.Module)
-        weights = dict([*module.named_parameters(), *module.named_buffers()])
-        assert weights.keys() == kept.keys()
-        assert all(torch.equal(value, kept[weight][member]) for weight, value in weights.items())
-        of_ensemble = torch.func.functional_call(ensemble.template, ensemble.member_weights(member), (inputs,))
-        torch.testing.assert_close(module(inputs), of_ensemble, rtol=0, atol=1e-12)
-    assert not torch.equal(found.model(0)(inputs), found.model(1)(inputs))
-
-
 def test_a_member_is_read_from_any_checkpoint_and_from_no_other(decoders):
     first, last = decoders.run.read_checkpoint(0), decoders.run.read_checkpoint(4)
     name = "blocks.0.attn.W_Q"
@@ -88,29 +72,6 @@ def test_a_member_is_read_from_any_checkpoint_and_from_no_other(decoders):
     assert torch.equal(decoders.model(2).state_dict()[name], last[name][2])
     with pytest.raises(StoreError, match="no checkpoint of step 3; there are 0, 2, 4"):
         decoders.model(0, step=3)
-    for member in (-1, 3):
-        with pytest.raises(SpecError, match=f"^member: there is no member {member}; choose one from 0 to 2"):
-            decoders.model(member=member)
-
-
-@pytest.mark.untyped
-def test_inputs_in_place_of_a_step_are_refused(decoders):
-    with pytest.raises(SpecError, match=r"^step: is a tensor; call run.ensemble\(\)\(inputs\) for predictions$"):
-        decoders.ensemble(torch.tensor([0, 2]))
-
-
-def test_a_member_can_be_saved_and_changed_alone(decoders, tmp_path):
-    module = decoders.model(1)
-    torch.save(module.state_dict(), tmp_path / "weights.pt")
-    again = decoders.model(0)
-    again.load_state_dict(torch.load(tmp_path / "weights.pt"))
-    with torch.no_grad():
-        for weight in module.parameters():
-            weight.zero_()
-    fresh = decoders.model(1).state_dict()
-    assert all(torch.equal(value, fresh[name]) for name, value in again.state_dict().items())
-    size = sum(value.numel() * value.element_size() for value in fresh.values())
-    assert (tmp_path / "weights.pt").stat().st_size < 2 * size  # one member is saved, not the stack
 
 
 def test_a_member_is_named_by_its_seed_or_its_index(tmp_path):
@@ -125,7 +86,6 @@ def test_a_member_is_named_by_its_seed_or_its_index(tmp_path):
         ({"seed": 7}, "^seed: members 1, 2 have the seed 7; choose one by its index, as in member=0"),
         ({"seed": 5}, "^seed: no member has the seed 5; the seeds are 4, 7, 7"),
         ({"seed": 4, "member": 0}, "^member: is given together with a seed; give one of the two"),
-        ({"member": 3}, "^member: there is no member 3; choose one from 0 to 2"),
     ):
         with pytest.raises(SpecError, match=message):
             found.model(**arguments)
@@ -138,3 +98,116 @@ def test_weights_that_are_kept_in_bfloat16_are_computed_with_in_float32(decoders
     )
     for name, value in decoders.ensemble().weights.items():
         assert value.dtype == torch.float32 and torch.equal(value, kept[name].bfloat16().float())
+
+
+SHORT = SAMPLE.replace(duration=25, checkpoints=Times(every=10, at=(3,)))
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """The same experiment, trained and untrained."""
+    one = experiment(recipe=SHORT)
+    return run([one, one.untrained()], Store(tmp_path_factory.mktemp("store")), workers=1)
+
+
+def test_the_weights_are_the_initial_ones_at_every_time(both):
+    trained, untrained = both
+    assert untrained.checkpoints == trained.checkpoints == [0, 3, 10, 20, 25]
+    for step in (*untrained.checkpoints, None):
+        ensemble = untrained.ensemble(step)
+        for member in range(3):
+            expected = dict(initial_module(trained.experiment, member).named_parameters())
+            for name, value in ensemble.member_weights(member).items():
+                assert torch.equal(value, expected[name]), (step, member, name)
+    assert torch.equal(untrained.model(2, 25).state_dict()["embed.W_E"], untrained.ensemble().weights["embed.W_E"][2])
+
+
+def test_the_metrics_are_those_before_the_first_step_at_every_time(both):
+    trained, untrained = both
+    assert untrained.metrics.columns == trained.metrics.columns
+    keys = ["member", "split", "group", "edit", "metric"]
+    first = trained.metrics.filter(pl.col("step") == 0).drop("step").sort(keys)
+    for step in (0, 10, 20, 25):
+        assert untrained.metrics.filter(pl.col("step") == step).drop("step").sort(keys).equals(first)
+    assert untrained.metrics.height == 4 * first.height == trained.metrics.height
+
+
+def test_times_in_epochs_become_steps():
+    recipe = SHORT.replace(unit="epochs", duration=4, checkpoints=Times(every=3))  # three batches an epoch
+    one = experiment(recipe=recipe)
+    assert one.steps_at(one.recipe.checkpoints) == [0, 9, 12]
+    assert one.steps_at(Times()) == [12]
+
+
+def test_an_untrained_run_takes_no_step_and_keeps_no_weights(both):
+    trained, untrained = both
+    assert not list((untrained.run.path / "checkpoints").glob("*"))
+    assert untrained.run.problems() == []
+    assert untrained.experiment.steps == trained.experiment.steps == 25
+    rows = fit(untrained.experiment).rows
+    assert {row.step for row in rows} == {0}
+
+
+def test_an_untrained_experiment_has_an_address_of_its_own(both):
+    trained, untrained = (one.experiment for one in both)
+    assert "trained" not in trained.to_json()  # so that runs of before are found
+    assert untrained.cell.address != trained.cell.address
+    assert Experiment.from_json(untrained.to_json()) == untrained == trained.untrained()
+    assert not untrained.take(range(1, 3)).trained
+
+
+def test_what_goes_on_from_another_run_begins_as_that_one_began(tmp_path):
+    first = experiment(recipe=SHORT)
+    later = Experiment(first.task, first.model, SHORT.replace(duration=5), Members(seeds=(7, 8, 9)), start=first)
+    (found,) = run([later.untrained()], Store(tmp_path), workers=1)
+    assert found.experiment.start is not None and not found.experiment.start.trained
+    for member in range(3):
+        expected = dict(initial_module(first, member).named_parameters())
+        assert all(
+            torch.equal(value, expected[name]) for name, value in found.ensemble().member_weights(member).items()
+        )
+    measured = {row.value for row in fit(later.untrained()).rows}
+    assert set(found.metrics["value"]) == measured
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Runs of two and of four steps, and one that has not begun."""
+    store = Store(tmp_path_factory.mktemp("store"))
+    found = run([experiment(duration=steps) for steps in (2, 4)], store, workers=1)
+    with store.open(experiment(duration=6).cell):
+        pass
+    return {one.experiment.steps: one.run.address for one in found}, store
+
+
+def test_by_the_address_that_commands_print(runs):
+    addresses, store = runs
+    for steps, address in addresses.items():
+        assert al.run(address[:8], store).experiment.steps == steps
+        assert al.run(address, str(store.root)).metric("loss")["step"].max() == steps
+
+
+def test_by_conditions(runs):
+    addresses, store = runs
+    assert {one.run.address for one in al.find_runs(store=store)} == {*addresses.values()}
+    assert [one.experiment.steps for one in al.find_runs("recipe.duration>3", store=store)] == [4]
+
+
+def test_what_cannot_be_opened(runs):
+    _, store = runs
+    with pytest.raises(StoreError, match="no run begins with 'zz'"):
+        al.run("zz", store)
+    with pytest.raises(StoreError, match="not finished"):
+        al.run(experiment(duration=6).cell.address, store)
+    with pytest.raises(SpecError, match=r"^address: should be text, got 3; write al\.run"):
+        al.run(3, store)
+
+
+def test_a_raw_run_and_a_store_say_what_opens_a_run(runs):
+    addresses, store = runs
+    with pytest.raises(SpecError, match=r"^cell: .*; open runs by `al\.run\(ADDRESS\)`"):
+        store.open(addresses[2])
+    raw = store.find(addresses[2])
+    with pytest.raises(AttributeError, match=rf"al\.run\('{addresses[2]}', STORE\) has \.metric"):
+        _ = raw.metric
+    assert not hasattr(raw, "anything")

@@ -84,17 +84,6 @@ def test_an_example_prints_as_its_sequence_answer_split_and_trace() -> None:
     assert str(example) == f"3 40 51 60 -> 45 ({example.split}): {trace}"
 
 
-def test_two_distances_reads_the_key_after_next() -> None:
-    sequences = torch.tensor([[30, 3, 41, 52, 60, 60, 60, 60, 60], [30, 4, 41, 52, 60, 60, 60, 60, 60]])
-    two_distances = task("anchor/two-distances")
-    assert two_distances.oracle(sequences).answers.tolist() == [[41], [52]]
-    batch = two_distances.sample("train", 60_000, 0)
-    assert batch.groups == ("far", "near")
-    assert stats.chisquare(np.bincount(batch.group.numpy())).pvalue > 1e-3  # anchors uniform
-    starts = batch.latents["anchor_positions"][batch.group == batch.groups.index("far"), 0]
-    assert int(starts.max()) == 6 and stats.chisquare(np.bincount(starts.numpy())).pvalue > 1e-3
-
-
 @pytest.mark.parametrize("field", ["rules", "operations", "shares"])
 def test_the_order_of_keys_changes_neither_address_nor_draw(field: str) -> None:
     one = task("anchor/two-distances").replace(shares={"near": 0.25, "far": 0.75})
@@ -141,17 +130,6 @@ def test_working_memory_applies_the_anchor_beside_the_key_first() -> None:
     memory = task("anchor/working-memory", operations=("*2", "+1", "+3", "x"), length=9, size=301)
     sequences = torch.tensor([[60, 50, 1, 61, 62, 3, 63, 64, 65], [60, 50, 2, 61, 62, 3, 63, 64, 65]])
     assert memory.oracle(sequences).answers.tolist() == [[103], [54]]
-
-
-@pytest.mark.parametrize(("answer", "value"), [("B(A(x))", 103), ("A(B(x))", 106), ("B(B(A(x)))", 106)])
-def test_nested_operations_are_applied_from_the_inside(answer: str, value: int) -> None:
-    """Anchor 1 doubles, anchor 2 adds 3, the key is 50."""
-    one = AnchorFunction(
-        vocabulary=Vocabulary(size=801, anchors=(1, 2)),
-        operations={1: "*2", 2: "+3"},
-        rules={"nested": Rule.parse(f"x A B -> {answer}")},
-    )
-    assert one.oracle(torch.tensor([[60, 61, 50, 1, 2, 62, 63, 64, 65]])).answers.item() == value
 
 
 def test_rules_then_anchors_then_positions_are_uniform() -> None:

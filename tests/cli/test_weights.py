@@ -1,4 +1,4 @@
-"""`anchorlab memory RUN LEFT RIGHT`."""
+"""`anchorlab memory RUN LEFT RIGHT` and `anchorlab truncate RUN`."""
 
 import json
 
@@ -17,14 +17,14 @@ NAMES = ["0", "1", "2", "3", "noise"]
 
 
 @pytest.fixture
-def address(trained):
+def recall(trained):
     return trained("recall/noisy", *MODEL, *TASK, *RECIPE, CHECKPOINTS, "--workers=1", "--seeds=0:2")
 
 
 @pytest.fixture
-def kept(address, workplace):
+def kept(recall, workplace):
     """The weights at a step, by numpy."""
-    found = Store(workplace / "runs").find(address)
+    found = Store(workplace / "runs").find(recall)
     return lambda step: {name: value.double().numpy() for name, value in found.read_checkpoint(step).items()}
 
 
@@ -44,15 +44,15 @@ def check_numbers(found, form):
     return [(one[1], one[2]) for one in order[:10]]
 
 
-def test_the_last_checkpoint_with_the_names_of_tokens(anchorlab, address, kept):
-    told = json.loads(anchorlab("memory", address[:6], *LAYER, "--json").out)
+def test_the_last_checkpoint_with_the_names_of_tokens(anchorlab, recall, kept):
+    told = json.loads(anchorlab("memory", recall[:6], *LAYER, "--json").out)
     form = layer_form(kept(6)).mean(axis=0)
     assert np.allclose(told["values"], form, atol=1e-6)
     (found,) = told["checkpoints"]
     places = check_numbers(found, form)
     assert [(entry["row"], entry["column"]) for entry in found["largest"]] == [(NAMES[i], NAMES[j]) for i, j in places]
     assert (told["rows"], told["columns"], found["step"], told["member"]) == (NAMES, NAMES, 6, None)
-    said = anchorlab("memory", address[:6], *LAYER)
+    said = anchorlab("memory", recall[:6], *LAYER)
     assert (said.code, said.err) == (0, "")
     assert "5 x 5; mean over 2 members" in said.out and "largest entries at step 6" in said.out
     largest = found["largest"][0]
@@ -60,8 +60,8 @@ def test_the_last_checkpoint_with_the_names_of_tokens(anchorlab, address, kept):
     assert row == [largest["row"], largest["column"], f"{largest['value']:.4g}"]
 
 
-def test_positions_are_numbered_and_a_member_and_a_step_are_chosen(anchorlab, address, kept):
-    asked = ("memory", address[:6], *POSITIONS, "--step", "2", "--member", "1")
+def test_positions_are_numbered_and_a_member_and_a_step_are_chosen(anchorlab, recall, kept):
+    asked = ("memory", recall[:6], *POSITIONS, "--step", "2", "--member", "1")
     told = json.loads(anchorlab(*asked, "--json").out)
     one = {name: value[1] for name, value in kept(2).items()}
     form = one["pos_embed.W_pos"] @ one["blocks.0.attn.W_KQ"] @ one["pos_embed.W_pos"].T
@@ -71,12 +71,12 @@ def test_positions_are_numbered_and_a_member_and_a_step_are_chosen(anchorlab, ad
     assert "6 x 6; member 1" in anchorlab(*asked).out
 
 
-def test_along_training(anchorlab, address, kept, workplace):
-    told = json.loads(anchorlab("memory", address[:6], *LAYER, "--along", "--json").out)
+def test_along_training(anchorlab, recall, kept, workplace):
+    told = json.loads(anchorlab("memory", recall[:6], *LAYER, "--along", "--json").out)
     assert [found["step"] for found in told["checkpoints"]] == [0, 1, 2, 3, 4, 5, 6]
     for found in told["checkpoints"]:
         check_numbers(found, layer_form(kept(found["step"])).mean(axis=0))
-    said = anchorlab("memory", address[:6], *LAYER, "--along", "--figure", "along.svg")
+    said = anchorlab("memory", recall[:6], *LAYER, "--along", "--figure", "along.svg")
     assert said.code == 0
     lines = [line.split() for line in said.out.splitlines()]
     shown = [line for line in lines if len(line) == 7 and line[0].isdigit()]
@@ -89,8 +89,8 @@ def test_along_training(anchorlab, address, kept, workplace):
     assert [f"step {step}" in drawn for step in range(7)] == [True, False, True, False, True, False, True]
 
 
-def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, address, kept, workplace):
-    asked = ("memory", address[:6], "embed.W_E", "blocks.0.mlp.W_in.T")
+def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, recall, kept, workplace):
+    asked = ("memory", recall[:6], "embed.W_E", "blocks.0.mlp.W_in.T")
     (found,) = json.loads(anchorlab(*asked, "--json").out)["checkpoints"]
     weights = kept(6)
     form = (weights["embed.W_E"] @ weights["blocks.0.mlp.W_in"]).mean(axis=0)
@@ -118,14 +118,68 @@ def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, address, kept, wor
         (LAYER[:1], "RIGHT: has no value"),
     ],
 )
-def test_a_bad_matrix_member_step_or_file_is_one_line(anchorlab, address, asked, problem):
-    said = anchorlab("memory", address[:6], *asked)
+def test_a_bad_matrix_member_step_or_file_is_one_line(refused, recall, asked, problem):
+    assert problem in refused("memory", recall[:6], *asked)
+
+
+def test_names_the_best_cut_of_each_matrix(anchorlab, address, workplace):
+    asked = ("truncate", address[:6], "--weights", "blocks.0.mlp.*", "--rho", "0:1:0.5", "-n", "20")
+    said = anchorlab(*asked, "--figure", "cuts.svg")
+    assert said.code == 0
+    assert "blocks.0.mlp.W_in" in said.out and "blocks.0.mlp.W_out" in said.out and "full model" in said.out
+    assert (workplace / "cuts.svg").read_text().count("blocks.0.mlp.W_in") >= 1
+    found = json.loads(anchorlab(*asked, "--json").out)
+    assert {row["fraction"] for row in found["measured"]} == {0, 0.5, 1}
+    losses = [row["value"] for row in found["measured"] if row["metric"] == "loss" and row["group"] == "all"]
+    assert min(losses) == pytest.approx(min(row["value"] for row in found["best"]), rel=0.2)
+    kept = workplace / "runs" / "truncations" / address
+    assert len(list(kept.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        (("--rho", "1:0:0.1"), "rho: '1:0:0.1' is not a range; write start:end:step, such as 0:1:0.05"),
+        (("--rho", "half"), "rho: cannot read 'half'; write 0:1:0.05, or a list such as 0,0.1,0.5"),
+        (("--weights", "blocks.0.mpl.*"), "unknown matrix 'blocks.0.mpl.*'"),
+        (("--metric", "accurcy"), "unknown metric 'accurcy'; did you mean 'accuracy'"),
+        (("-n", "0"), "n: cannot measure on 0 sequences"),
+    ],
+)
+def test_a_bad_range_matrix_metric_or_number_is_told_in_one_line(anchorlab, address, option, problem):
+    asked = {"--rho": "0", "-n": "5"} | dict([option])
+    said = anchorlab("truncate", address[:6], *(part for pair in asked.items() for part in pair))
     assert said.code == 2 and problem in said.err
-    assert said.err.count("\n") == 1 and not said.out and not said.new_files
 
 
-@pytest.mark.parametrize("words", [("memory", "none", "a", "b"), ("truncate", "none"), ("circuit", "none")])
-def test_a_figure_of_another_suffix_is_refused_before_the_run_is_opened(anchorlab, words):
-    said = anchorlab(*words, "--figure", "form.txt")
-    assert (said.code, said.out) == (2, "")
-    assert said.err == "anchorlab: figure: cannot write 'form.txt'; end the name with .svg, .png or .pdf\n"
+def test_a_language_model_is_cut_by_what_it_answers(anchorlab, folder, workplace):
+    (workplace / "cities.csv").write_text("prompt,answer\nMadrid is in,Spain\nParis is in,France\nLyon is in,France\n")
+    asked = ("truncate", folder, "--prompts", "cities.csv", "--weights", "blocks.[12].mlp.*", "--rho", "0,0.5")
+    said = anchorlab(*asked, "--figure", "cuts.svg")
+    assert said.code == 0
+    assert "tiny: the best cuts by -log p(right word)" in said.out and "on the other prompts: p(right word)" in said.out
+    assert (workplace / "cuts.svg").read_text().count("blocks.1.mlp.W_gate") >= 1
+    kept = {path: path.stat().st_mtime_ns for path in (workplace / "runs" / "truncations" / "language").iterdir()}
+    found = json.loads(anchorlab(*asked, "--json").out)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept and len(kept) == 6
+    assert len(found["measured"]) == 12
+    assert found["best"]["weight"] == found["measured"][0]["weight"]
+    assert found["measured"][0]["loss"] == min(row["loss"] for row in found["measured"])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--prompts", "facts", "--metric", "loss"), "metric: is for runs, and --prompts for pretrained models"),
+        (("--prompts", "facts", "--n", "5"), "n: is for runs"),
+        (("--revision", "step1"), "revision: is for pretrained models; give --prompts too"),
+        (("--download",), "download: is for pretrained models"),
+        (("--prompts", "fact"), "prompts: 'fact' is neither a set of prompts nor a file; give facts, indirect-objects"),
+        (("--prompts", "empty.csv"), "prompts: empty.csv has no rows, or an empty one"),
+        (("--prompts", "other.csv"), "prompts: other.csv lacks a prompt or an answer in some row"),
+    ],
+)
+def test_options_and_prompts_that_do_not_fit_are_told_in_one_line(refused, workplace, options, problem):
+    (workplace / "empty.csv").write_text("prompt,answer\n")
+    (workplace / "other.csv").write_text("text,word\na,b\n")
+    assert problem in refused("truncate", "tiny", *options)
