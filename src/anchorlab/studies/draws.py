@@ -4,7 +4,7 @@ A drawing is a function of the study's `Reading` that returns a figure, a table,
 nothing. The functions here return drawings that many studies share.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,6 +50,21 @@ def curves(
         )
 
     return draw
+
+
+def split_curves(
+    title: str,
+    splits: Mapping[str, str],
+    metric: str = "accuracy",
+    *,
+    caption: str = kit.MEAN_AND_RANGE,
+    y_label: str = "accuracy",
+) -> Callable[[Reading], LineFigure]:
+    """Draw a metric of the first run along training, a curve with its range over seeds for each split.
+
+    Arguments as in `anchorlab.studies.kit.split_curves`.
+    """
+    return lambda seen: kit.split_curves(title, seen.first, splits, metric, caption=caption, y_label=y_label)
 
 
 def against(

@@ -65,8 +65,8 @@ QUICK = (
     *working_memory.experiments(replace(working_memory.QUICK, seeds=1)),
     *synonym.experiments(synonym.Sizes(synonym.QUICK.synonyms[-1:], plain=())),
     *recitation.experiments(replace(recitation.QUICK, sizes=(7000,))),
-    statistical.experiments(statistical.QUICK)[0],
-    *multi_anchor.experiments(replace(multi_anchor.QUICK, seeds=1)),
+    statistical.experiments(statistical.QUICK)["first"],
+    *multi_anchor.experiments(replace(multi_anchor.QUICK, seeds=1)).values(),
 )
 """Each task as in its own study; with one seed where a run takes more than half a minute."""
 
