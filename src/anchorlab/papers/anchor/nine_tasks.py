@@ -60,9 +60,9 @@ QUICK = (
     Setting(quick_model(), quick_recipe(1000, steps=1500), seeds=3).experiment(
         task("anchor/reading-comprehension"), "reading comprehension"
     ),
-    *order.experiments(replace(order.QUICK, seeds=1)),
+    *order.experiments(replace(order.QUICK, seeds=1)).values(),
     *composite.experiments(replace(composite.QUICK, depths=(4,), seeds=1)),
-    *working_memory.experiments(replace(working_memory.QUICK, seeds=1)),
+    *working_memory.experiments(replace(working_memory.QUICK, seeds=1)).values(),
     *synonym.experiments(synonym.Sizes(synonym.QUICK.synonyms[-1:], plain=())),
     *recitation.experiments(replace(recitation.QUICK, sizes=(7000,))),
     statistical.experiments(statistical.QUICK)["first"],
