@@ -90,3 +90,8 @@ def seed_by_seed(title: str, caption: str, *quantities: Quantity[Any]) -> Callab
         return kit.seed_table(title, caption, seen.first.experiment.members.seeds, columns)
 
     return draw
+
+
+def by_seed(title: str, caption: str, columns: Callable[[Any], Mapping[str, Any]]) -> Callable[[Reading], Table]:
+    """List values `[member]` of the first run by heading, with a row for each seed."""
+    return lambda seen: kit.seed_table(title, caption, seen.first.experiment.members.seeds, columns(seen))

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Reference, Table, at_most, within
+from anchorlab.findings import Reference, at_most, within
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
@@ -147,47 +147,6 @@ def rarity_explains(seen: Seen) -> Measurement:
     return over_shared(seen.accuracy.T, correlation)
 
 
-def _by_anchor_figure(seen: Seen) -> LineFigure:
-    return curves_against(
-        "Accuracy on unseen keys by anchor (Fig 12)",
-        ANCHORS,
-        {"transformer": seen.accuracy.T},
-        x_label="anchor",
-        y_label="test accuracy",
-        caption=f"{MEAN_AND_RANGE} In training no anchor has the keys that it is tested on.",
-        y_range=ACCURACY,
-        references=[Reference("the boundary: 1, 2", 2.5, "x"), Reference("and 10", 9.5, "x")],
-    )
-
-
-def _frequency_figure(seen: Seen) -> LineFigure:
-    return curves_against(
-        "How often training shows what each anchor asks for in test",
-        ANCHORS,
-        {"counted": seen.frequency[None, :]},
-        x_label="anchor",
-        y_label="share of training labels",
-        caption="Share of training labels that are the answer to one of the anchor's unseen keys, mean over "
-        "its eight keys; counted from the task's definition.",
-        y_range=(0.0, None),
-    )
-
-
-def _by_anchor_table(seen: Seen) -> Table:
-    return column_table(
-        "Anchor by anchor",
-        "Accuracy on unseen keys over seeds at the end of training, and the share of training labels that are "
-        "an answer the anchor asks for in test (mean over its eight keys, in per cent).",
-        {
-            "anchor": ANCHORS,
-            "mean": seen.accuracy.mean(dim=1),
-            "lowest": seen.accuracy.amin(dim=1),
-            "highest": seen.accuracy.amax(dim=1),
-            "answers in training, %": [100 * share for share in seen.frequency.tolist()],
-        },
-    )
-
-
 STUDY = Study(
     "anchor/multi-anchor",
     __doc__,
@@ -195,10 +154,39 @@ STUDY = Study(
     trains=experiments,
     reads=Seen,
     draws=(
-        _by_anchor_figure,
-        _frequency_figure,
+        lambda seen: curves_against(
+            "Accuracy on unseen keys by anchor (Fig 12)",
+            ANCHORS,
+            {"transformer": seen.accuracy.T},
+            x_label="anchor",
+            y_label="test accuracy",
+            caption=f"{MEAN_AND_RANGE} In training no anchor has the keys that it is tested on.",
+            y_range=ACCURACY,
+            references=[Reference("the boundary: 1, 2", 2.5, "x"), Reference("and 10", 9.5, "x")],
+        ),
+        lambda seen: curves_against(
+            "How often training shows what each anchor asks for in test",
+            ANCHORS,
+            {"counted": seen.frequency[None, :]},
+            x_label="anchor",
+            y_label="share of training labels",
+            caption="Share of training labels that are the answer to one of the anchor's unseen keys, mean over "
+            "its eight keys; counted from the task's definition.",
+            y_range=(0.0, None),
+        ),
         split_curves("Accuracy along training, all anchors", {"train": "training", "test": "unseen keys"}),
-        _by_anchor_table,
+        lambda seen: column_table(
+            "Anchor by anchor",
+            "Accuracy on unseen keys over seeds at the end of training, and the share of training labels that are "
+            "an answer the anchor asks for in test (mean over its eight keys, in per cent).",
+            {
+                "anchor": ANCHORS,
+                "mean": seen.accuracy.mean(dim=1),
+                "lowest": seen.accuracy.amin(dim=1),
+                "highest": seen.accuracy.amax(dim=1),
+                "answers in training, %": [100 * share for share in seen.frequency.tolist()],
+            },
+        ),
     ),
     profiles={
         "quick": Profile(

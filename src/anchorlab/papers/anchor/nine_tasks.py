@@ -63,7 +63,7 @@ QUICK = (
     *order.experiments(replace(order.QUICK, seeds=1)).values(),
     *composite.experiments(replace(composite.QUICK, depths=(4,), seeds=1)),
     *working_memory.experiments(replace(working_memory.QUICK, seeds=1)).values(),
-    *synonym.experiments(synonym.Sizes(synonym.QUICK.synonyms[-1:], plain=())),
+    *synonym.experiments(synonym.Sizes(synonym.QUICK.synonyms[-1:], plain=())).values(),
     *recitation.experiments(replace(recitation.QUICK, sizes=(7000,))),
     statistical.experiments(statistical.QUICK)["first"],
     *multi_anchor.experiments(replace(multi_anchor.QUICK, seeds=1)).values(),

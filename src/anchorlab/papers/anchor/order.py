@@ -14,13 +14,13 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Scatter, ScatterFigure, Table, at_most, numbers, within
+from anchorlab.findings import Scatter, ScatterFigure, at_most, numbers, within
 from anchorlab.lens import tsne
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import ITEMS, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
-from anchorlab.studies.draws import split_curves
-from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against, seed_table
+from anchorlab.studies.draws import by_seed, split_curves
+from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.studies.seeds import SEARCHED
@@ -227,37 +227,6 @@ def _picture(seen: Seen) -> ScatterFigure | None:
     )
 
 
-def _places(seen: Seen) -> LineFigure:
-    return curves_against(
-        "Place along the curve of embeddings against value",
-        ITEMS,
-        {"after training": seen.after.places, "before": seen.before.places},
-        x_label="item",
-        y_label="place along the curve",
-        caption="Place in the order of a coordinate along the curve, measured on the embeddings themselves. "
-        f"{MEAN_AND_RANGE} Where the embeddings are ordered by value, this is the diagonal."
-        + ("" if seen.picture is not None else f" The t-SNE picture of Fig 5 is left out: {NO_PICTURE}."),
-        y_range=(0.0, 1.0),
-    )
-
-
-def _table(seen: Seen) -> Table:
-    return seed_table(
-        "Order of the embeddings, seed by seed",
-        f"Order: rank correlation of value and place along the curve. Neighbours: share of the {NEIGHBOURS} nearest "
-        f"within {NEAR} in value; {chance_of_near(len(ITEMS)):.3f} by chance.",
-        seen.first.experiment.members.seeds,
-        {
-            "test accuracy": seen.accuracy,
-            "order": seen.after.order,
-            "order, untrained": seen.before.order,
-            "neighbours": seen.after.neighbours,
-            "neighbours, untrained": seen.before.neighbours,
-        }
-        | ({} if seen.picture is None else {"neighbours in the picture": near_neighbours(seen.picture)}),
-    )
-
-
 STUDY = Study(
     "anchor/order",
     __doc__,
@@ -266,13 +235,37 @@ STUDY = Study(
     reads=Seen,
     draws=(
         _picture,
-        _places,
+        lambda seen: curves_against(
+            "Place along the curve of embeddings against value",
+            ITEMS,
+            {"after training": seen.after.places, "before": seen.before.places},
+            x_label="item",
+            y_label="place along the curve",
+            caption="Place in the order of a coordinate along the curve, measured on the embeddings themselves. "
+            f"{MEAN_AND_RANGE} Where the embeddings are ordered by value, this is the diagonal."
+            + ("" if seen.picture is not None else f" The t-SNE picture of Fig 5 is left out: {NO_PICTURE}."),
+            y_range=(0.0, 1.0),
+        ),
         split_curves(
             "Accuracy along training",
             {"train": "train", "test": "test"},
             caption=f"{MEAN_AND_RANGE} A quarter is what naming any of the four anchors gives.",
         ),
-        _table,
+        by_seed(
+            "Order of the embeddings, seed by seed",
+            f"Order: rank correlation of value and place along the curve. Neighbours: share of the {NEIGHBOURS} "
+            f"nearest within {NEAR} in value; {chance_of_near(len(ITEMS)):.3f} by chance.",
+            lambda seen: (
+                {
+                    "test accuracy": seen.accuracy,
+                    "order": seen.after.order,
+                    "order, untrained": seen.before.order,
+                    "neighbours": seen.after.neighbours,
+                    "neighbours, untrained": seen.before.neighbours,
+                }
+                | ({} if seen.picture is None else {"neighbours in the picture": near_neighbours(seen.picture)})
+            ),
+        ),
     ),
     profiles={
         "quick": Profile(

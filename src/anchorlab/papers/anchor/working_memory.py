@@ -19,8 +19,8 @@ from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
-from anchorlab.studies.draws import curves
-from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, seed_table
+from anchorlab.studies.draws import by_seed, curves
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.studies.seeds import SEARCHED
@@ -249,29 +249,6 @@ def _tokens(row: Int[Tensor, "position"]) -> str:
     return " ".join(map(str, row.tolist()))
 
 
-def _table(seen: Seen) -> Table:
-    constants = {
-        f"constant of anchor {anchor} (operation {ADDS[anchor]:+d})": constant
-        for anchor, constant in zip(FIRST, seen.constants.T, strict=True)
-    }
-    return seed_table(
-        "What the output holds, seed by seed",
-        f"On {LOOKED_AT} test sequences; stretches from the first anchor until the second of at least {SHORTEST} "
-        "positions. A learned constant is the most common difference of output and key; a possible answer is the one "
-        "that either second anchor would give. The last column is of positions from the second on.",
-        seen.first.experiment.members.seeds,
-        {
-            "test accuracy": seen.accuracy,
-            "positions with one value": seen.common,
-            "stretches of one value": seen.whole,
-            **constants,
-            "positions with key plus constant": _share(seen.moved, seen.stretch),
-            "positions with a possible answer": _share(seen.possible, seen.stretch),
-            "positions with the answer": seen.answered,
-        },
-    )
-
-
 STUDY = Study(
     "anchor/working-memory",
     __doc__,
@@ -288,7 +265,24 @@ STUDY = Study(
             "residue).",
         ),
         _examples,
-        _table,
+        by_seed(
+            "What the output holds, seed by seed",
+            f"On {LOOKED_AT} test sequences; stretches from the first anchor until the second of at least {SHORTEST} "
+            "positions. A learned constant is the most common difference of output and key; a possible answer is the "
+            "one that either second anchor would give. The last column is of positions from the second on.",
+            lambda seen: {
+                "test accuracy": seen.accuracy,
+                "positions with one value": seen.common,
+                "stretches of one value": seen.whole,
+                **{
+                    f"constant of anchor {anchor} (operation {ADDS[anchor]:+d})": constant
+                    for anchor, constant in zip(FIRST, seen.constants.T, strict=True)
+                },
+                "positions with key plus constant": _share(seen.moved, seen.stretch),
+                "positions with a possible answer": _share(seen.possible, seen.stretch),
+                "positions with the answer": seen.answered,
+            },
+        ),
     ),
     profiles={
         "quick": Profile(
