@@ -7,7 +7,7 @@ import torch
 from torch import tensor
 
 from anchorlab.papers.anchor import statistical
-from anchorlab.papers.anchor.recitation import PAPER, QUICK, STUDY, Length, Seen, experiments, see
+from anchorlab.papers.anchor.recitation import PAPER, QUICK, STUDY, Length, Seen, experiments
 from tests.papers.hand_made_outputs import hand_made_ensemble
 from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
 
@@ -17,7 +17,7 @@ def length(forward, backward) -> Length:
 
 
 def seen(early, late=None, largest=(1.0, 0.98)) -> Seen:
-    return Seen(length(*early), length(*(late or early)), torch.tensor(largest))
+    return seen_by_hand(Seen, early=length(*early), late=length(*(late or early)), largest=torch.tensor(largest))
 
 
 def test_sizes_are_compared_where_neither_nothing_nor_all_is_learned():
@@ -58,7 +58,7 @@ def test_a_size_is_won_by_the_mean_over_seeds_and_a_tie_is_no_win():
 def runs_of(setting):
     """At each evaluation other numbers: by size (tenths), step (hundredths) and member (thousandths)."""
     runs = []
-    for place, experiment in enumerate(experiments(setting)):
+    for place, experiment in enumerate(experiments(setting).values()):
         whole = experiment.steps
         steps = [0, whole // 10, whole // 4, whole // 2, whole]
         values = {}
@@ -79,7 +79,7 @@ def runs_of(setting):
 
 def test_both_lengths_are_read_by_size_and_direction():
     setting = replace(QUICK, seeds=2, sizes=(500, 1000))
-    found = see(runs_of(setting))
+    found = STUDY.see(runs_of(setting), setting)
     assert (found.early.name, found.late.name) == ("200 steps", "800 steps")
     sizes = torch.tensor([[0.0, 0.001], [0.1, 0.101]]).double()
     torch.testing.assert_close(found.early.forward, sizes + 0.02)
@@ -87,7 +87,8 @@ def test_both_lengths_are_read_by_size_and_direction():
     torch.testing.assert_close(found.early.backward, sizes + 0.52)
     torch.testing.assert_close(found.late.backward, sizes + 0.54)
     assert found.largest.tolist() == pytest.approx([0.54, 0.541])
-    found = see(runs_of(replace(PAPER, seeds=2, sizes=(500, 1000))))
+    setting = replace(PAPER, seeds=2, sizes=(500, 1000))
+    found = STUDY.see(runs_of(setting), setting)
     assert (found.early.name, found.late.name) == ("400 epochs", "4000 epochs")
     torch.testing.assert_close(found.early.forward[0], torch.tensor([0.01, 0.011]).double())
 
