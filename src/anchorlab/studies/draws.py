@@ -4,7 +4,7 @@ A drawing is a function of the study's `Reading` that returns a figure, a table,
 nothing. The functions here return drawings that many studies share.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -52,6 +52,21 @@ def curves(
     return draw
 
 
+def split_curves(
+    title: str,
+    splits: Mapping[str, str],
+    metric: str = "accuracy",
+    *,
+    caption: str = kit.MEAN_AND_RANGE,
+    y_label: str = "accuracy",
+) -> Callable[[Reading], LineFigure]:
+    """Draw a metric of the first run along training, a curve with its range over seeds for each split.
+
+    Arguments as in `anchorlab.studies.kit.split_curves`.
+    """
+    return lambda seen: kit.split_curves(title, seen.first, splits, metric, caption=caption, y_label=y_label)
+
+
 def against(
     title: str, quantity: Quantity[Any], x_label: str, y_label: str, *, caption: str = kit.MEAN_AND_RANGE
 ) -> Callable[[Reading], LineFigure]:
@@ -75,3 +90,8 @@ def seed_by_seed(title: str, caption: str, *quantities: Quantity[Any]) -> Callab
         return kit.seed_table(title, caption, seen.first.experiment.members.seeds, columns)
 
     return draw
+
+
+def by_seed(title: str, caption: str, columns: Callable[[Any], Mapping[str, Any]]) -> Callable[[Reading], Table]:
+    """List values `[member]` of the first run by heading, with a row for each seed."""
+    return lambda seen: kit.seed_table(title, caption, seen.first.experiment.members.seeds, columns(seen))

@@ -113,6 +113,16 @@ def at_end(
     return Quantity(lambda run: kit.at_end(run, split, metric, edit, group), heading)
 
 
+def first_at_end(
+    split: str, metric: str, edit: str = "none", group: str = "all"
+) -> cached_property[Float[Tensor, "member"]]:
+    """Read each member's value of a metric at the end of the first run, for a study of one run.
+
+    Arguments as in `anchorlab.studies.at_end`.
+    """
+    return reading(lambda seen: kit.at_end(seen.first, split, metric, edit, group))
+
+
 def crossing(
     split: str, metric: str, level: float, falling: bool = False, heading: str = ""
 ) -> Quantity[Float[Tensor, "member"]]:

@@ -10,7 +10,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor import condensation
 from anchorlab.training.ensemble import Ensemble
 from tests.papers.hand_made_models import ANCHOR, IS_ANCHOR, LENGTH, SHARP, blank
-from tests.papers.hand_made_runs import results_of, run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import results_of, run_ending, seen_by_hand, values_of, verdicts_of
 
 MIDDLE = 0.65
 
@@ -52,9 +52,8 @@ def papers(**changes) -> condensation.Layer:
 
 
 def seen(of_papers: condensation.Layer | None = None, **at_rates: condensation.Layer) -> condensation.Seen:
-    return condensation.Seen(
-        of_papers or papers(), {condensation.MANY: layer()} | {int(heads[1:]): one for heads, one in at_rates.items()}
-    )
+    layers = {condensation.MANY: layer()} | {int(heads[1:]): one for heads, one in at_rates.items()}
+    return seen_by_hand(condensation.Seen, papers=of_papers or papers(), at_rates=layers)
 
 
 def test_values_of_layers_made_by_hand_have_the_preconditions_of_their_models():
@@ -96,7 +95,7 @@ def test_heads_are_judged_at_the_papers_own_initialisation_alone_and_seeds_over_
 def test_what_was_not_trained_or_not_learned_is_not_judged_and_no_rate_is_the_papers():
     of_rates = {"learned-at-rates", "neurons-with-gamma", "heads-with-gamma"}
     for at_rates in ({4: layer()}, {condensation.MANY: layer((0.3, MIDDLE, condensation.SMALL))}):
-        found = values_of(condensation.STUDY, condensation.Seen(papers(), at_rates))
+        found = values_of(condensation.STUDY, seen_by_hand(condensation.Seen, papers=papers(), at_rates=at_rates))
         assert {name for name, value in found.items() if value is None} == of_rates
     one_sided = values_of(condensation.STUDY, seen(_12=layer(accuracy=[[0.5, 0.5], [1.0, 1.0], [0.95, 0.97]])))
     assert one_sided["learned-at-rates"] == pytest.approx((0.5 + 0.5 + 0.95 + 0.97) / 4)
@@ -140,7 +139,7 @@ def test_what_runs_made_by_hand_have_become():
     setting = replace(
         condensation.QUICK, seeds=2, heads=(condensation.MANY,), gammas=(condensation.LARGE, MIDDLE, condensation.SMALL)
     )
-    own, at_rates = condensation.experiments(setting)
+    own, at_rates = condensation.experiments(setting).values()
     assert (own.model.heads, own.model.initialisation, own.members.seeds) == (condensation.MANY, "torch", (1000, 1001))
     assert own.members.gamma.given == {}
     assert at_rates.model == own.model.replace(initialisation="gamma") and at_rates.recipe == own.recipe
@@ -154,7 +153,7 @@ def test_what_runs_made_by_hand_have_become():
             {0: made(*[False] * 6), 600: made(True, False, True, False, True, True)},
         ),
     ]
-    found = condensation.see(runs)
+    found = condensation.STUDY.see(runs, setting)
     # Less even attention, a row i > 0 has the square 1 - 1/(i + 1), and with another head's, which reads elsewhere, the
     # product -1/(i + 1).
     shared = sum(1 / (row + 1) for row in range(1, 9))
@@ -179,7 +178,7 @@ def test_what_runs_made_by_hand_have_become():
         "neurons-with-gamma": pytest.approx(1.0),
         "heads-with-gamma": pytest.approx(1 - mixed),
     }
-    drawn = condensation.analyse(runs, setting)
+    drawn = condensation.STUDY.analysis(runs, setting)
     maps = [one for row in drawn.figures[0].maps for one in row]
     assert "PyTorch's initialisation, with a test accuracy of 0.98" in drawn.figures[0].caption
     assert [len(row) for row in drawn.figures[0].maps] == [4, 4, 4]

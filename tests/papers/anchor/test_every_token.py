@@ -24,17 +24,16 @@ from anchorlab.papers.anchor.every_token import (
     STRENGTHS,
     STUDY,
     Learned,
-    analyse,
+    Seen,
     experiments,
     own_sequences,
-    see,
 )
 from anchorlab.papers.anchor.identity import Curve
 from anchorlab.papers.anchor.perturbed import directions, kept_under_noise, moved, rise_in_loss
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
 
 MOVED = MOVES.index(0.2)
 
@@ -51,19 +50,22 @@ def learned(
     accuracy = {TRAIN: torch.tensor(composite), DATA: torch.ones(2), TASK: torch.tensor(composed)}
     kept = torch.tensor(kept).expand(len(STRENGTHS), 2)
     rise = torch.zeros(len(MOVES), 2).index_fill(0, torch.tensor(MOVED), 1.0) * torch.tensor(rise)
-    return Learned(
-        Curve((400, 1000), torch.tensor(test), torch.tensor(train)),
-        accuracy,
-        {split: torch.zeros(2) for split in accuracy},
-        1 - torch.tensor(composed),
-        {IDENTITY: kept, COMPOSITE: kept},
-        {IDENTITY: rise, COMPOSITE: rise},
+    return seen_by_hand(
+        Learned,
+        identity=Curve((400, 1000), torch.tensor(test), torch.tensor(train)),
+        accuracy=accuracy,
+        kept={IDENTITY: kept, COMPOSITE: kept},
+        rise={IDENTITY: rise, COMPOSITE: rise},
     )
+
+
+def both(every: Learned, alone: Learned) -> Seen:
+    return seen_by_hand(Seen, every=every, alone=alone)
 
 
 def test_the_experiments_differ_in_what_training_scores_alone():
     for setting in (QUICK, PAPER):
-        found = experiments(setting)
+        found = list(experiments(setting).values())
         half = len(found) // 2
         assert half == len(setting.sizes) + 1
         for every, alone in zip(found[:half], found[half:], strict=True):
@@ -71,12 +73,12 @@ def test_the_experiments_differ_in_what_training_scores_alone():
             scoring = alone.task.scoring
             assert replace(every, task=every.task.replace(scoring=scoring)) == alone
             assert torch.equal(every.task.sample("train", 50, 3).inputs, alone.task.sample("train", 50, 3).inputs)
-    assert [one.recipe.data.size for one in experiments(QUICK)] == [400, 500, 600, 1000, 8000] * 2
+    assert [one.recipe.data.size for one in experiments(QUICK).values()] == [400, 500, 600, 1000, 8000] * 2
 
 
 def test_noise_follows_from_the_noise_before_it_and_rule_and_surface_differ():
     # of the pairs of neighbours that are noise both, an item is followed by 4 of 81 others
-    for experiment in experiments(QUICK):
+    for experiment in experiments(QUICK).values():
         batch = experiment.task.sample("train", 4000, seed=0)
         is_noise = torch.ones_like(batch.inputs, dtype=torch.bool)
         for name in ("anchor_positions", "key_positions"):
@@ -84,7 +86,7 @@ def test_noise_follows_from_the_noise_before_it_and_rule_and_surface_differ():
         both = is_noise[:, :-1] & is_noise[:, 1:]
         pairs = torch.stack([batch.inputs[:, :-1][both], batch.inputs[:, 1:][both]], dim=1).unique(dim=0)
         assert pairs[:, 0].unique(return_counts=True)[1].tolist() == [4] * 81
-    composite = experiments(QUICK)[-1].task
+    composite = experiments(QUICK)[ALONE, COMPOSITE].task
     batch = composite.sample(TASK, 50, 0)
     key = batch.latents["keys"]
     assert torch.equal(batch.answers, key - 10) and torch.equal(batch.rivals["symmetric"], key - 6)
@@ -92,7 +94,7 @@ def test_noise_follows_from_the_noise_before_it_and_rule_and_surface_differ():
 
 def test_values_by_hand():
     every = learned(((0.6, 0.6), (1.0, 1.0)), composed=(0.9, 0.4), kept=(0.7, 0.6), rise=(0.5, 1.2))
-    seen = {EVERY: every, ALONE: learned(rise=(1.0, 2.0))}
+    seen = both(every, learned(rise=(1.0, 2.0)))
     assert values_of(STUDY, seen) == {
         "fits": 1.0,
         "generalises": pytest.approx((0.2 + 0.0 + 0.1 + 0.0) / 4),
@@ -101,36 +103,36 @@ def test_values_by_hand():
         "flatter": 0.5,  # the lower middle of 0.5, 0.6, 0.5 and 0.6
     }
     assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
-    turned = values_of(STUDY, {EVERY: seen[ALONE], ALONE: seen[EVERY]})
+    turned = values_of(STUDY, both(seen.alone, seen.every))
     assert turned["generalises"] == pytest.approx(-0.075) and turned["composes"] == pytest.approx(-0.15)
     assert turned["resilient"] == pytest.approx(-0.15) and turned["flatter"] == pytest.approx(1 / 0.6)
-    verdicts = verdicts_of(STUDY, {EVERY: seen[ALONE], ALONE: seen[EVERY]})
+    verdicts = verdicts_of(STUDY, both(seen.alone, seen.every))
     assert [name for name, verdict in verdicts.items() if verdict == "agrees at small scale"] == ["fits"]
 
 
 def test_perturbations_are_judged_where_both_losses_fit_and_the_worst_fit_counts():
     worse = learned(composite=(0.9, 0.96))
-    assert values_of(STUDY, {EVERY: learned(), ALONE: worse})["fits"] == pytest.approx(0.93)
-    assert values_of(STUDY, {EVERY: learned(train=((1.0, 1.0), (0.8, 1))), ALONE: worse})["fits"] == pytest.approx(0.9)
+    assert values_of(STUDY, both(learned(), worse))["fits"] == pytest.approx(0.93)
+    assert values_of(STUDY, both(learned(train=((1.0, 1.0), (0.8, 1))), worse))["fits"] == pytest.approx(0.9)
     nan = learned(kept=(math.nan, 0.8))
-    assert values_of(STUDY, {EVERY: nan, ALONE: learned()})["resilient"] == pytest.approx(0.3)
+    assert values_of(STUDY, both(nan, learned()))["resilient"] == pytest.approx(0.3)
     # the first seed has not learned identity at its largest size under one loss: there only the second counts
     every = learned(train=((0.0, 0.0), (0.89, 1.0)), kept=(0.9, 0.6), rise=(0.1, 0.5))
-    seen = {EVERY: every, ALONE: learned(train=((1.0, 1.0), (1.0, 0.9)))}
+    seen = both(every, learned(train=((1.0, 1.0), (1.0, 0.9))))
     resilient, flatter = STUDY.claims[-2](seen), STUDY.claims[-1](seen)
     assert resilient.units == pytest.approx((0.4, 0.1))  # of the composite function alone, and of both
     assert resilient.value == pytest.approx((0.4 + 0.1) / 2)
     assert flatter.value == 0.5 and len(flatter.units) == 2
-    nothing = {EVERY: learned(train=((1.0, 1.0), (0.0, 0.0)), composite=(0.8, 0.8)), ALONE: learned()}
+    nothing = both(learned(train=((1.0, 1.0), (0.0, 0.0)), composite=(0.8, 0.8)), learned())
     assert values_of(STUDY, nothing)["resilient"] is None and values_of(STUDY, nothing)["flatter"] is None
 
 
 def test_members_are_perturbed_on_what_they_were_trained_on():
-    experiment = experiments(QUICK)[-1]
+    experiment = experiments(QUICK)[ALONE, COMPOSITE]
     for seed, batch in zip(range(1000, 1004), own_sequences(experiment), strict=True):
         sample = experiment.task.sample("train", 8000, child_seed(seed, "train"))
         assert torch.equal(batch.inputs, sample.inputs[:500]) and torch.equal(batch.targets, sample.targets[:500])
-    every, alone = own_sequences(experiments(QUICK)[3]), own_sequences(experiments(QUICK)[-2])
+    every, alone = (own_sequences(experiments(QUICK)[loss, 1000]) for loss in LOSSES)
     assert all(torch.equal(one.inputs, other.inputs) for one, other in zip(every, alone, strict=True))
     assert all(batch.positions.tolist() == [8] for batch in every)  # the answer, under both losses
 
@@ -138,7 +140,7 @@ def test_members_are_perturbed_on_what_they_were_trained_on():
 def runs_of(setting):
     """Accuracies by split (fifths), loss (tenths), place (hundredths) and member; weights are the initial ones."""
     found = []
-    for index, experiment in enumerate(experiments(setting)):
+    for index, experiment in enumerate(experiments(setting).values()):
         loss, place = divmod(index, len(setting.sizes) + 1)
         end = [loss / 10 + place / 100 + member / 1000 for member in range(2)]
         values = {
@@ -158,7 +160,8 @@ def test_runs_are_read_by_loss_and_task():
     smoke = STUDY.profile("smoke").setting
     setting = replace(smoke, identity=replace(smoke.identity, seeds=2), composite=replace(smoke.composite, seeds=2))
     runs = runs_of(setting)
-    seen = see(runs, setting)
+    read = STUDY.see(runs, setting)
+    seen = read.both
     assert list(seen) == list(LOSSES) == [EVERY, ALONE]
     for loss, name in enumerate(LOSSES):
         identity = torch.tensor([[0.0, 0.001], [0.01, 0.011]]) + loss / 10
@@ -174,7 +177,7 @@ def test_runs_are_read_by_loss_and_task():
     # the same first weights under both losses
     for of in (IDENTITY, COMPOSITE):
         torch.testing.assert_close(seen[EVERY].rise[of], seen[ALONE].rise[of])
-    drawn = analyse(runs, setting)
+    drawn = STUDY.analysis(runs, setting)
     assert [len(figure.lines) for figure in drawn.figures] == [2, 2, 4, 4, 4]
     assert [len(table.rows) for table in drawn.tables] == [4, 4]
     first = dict(zip(drawn.tables[1].columns, drawn.tables[1].rows[2], strict=True))

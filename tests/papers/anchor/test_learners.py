@@ -7,9 +7,9 @@ import torch
 
 from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.identity import Curve
-from anchorlab.papers.anchor.learners import QUICK, STUDY, Learners, Seen, analyse, experiments, needed, see
+from anchorlab.papers.anchor.learners import QUICK, STUDY, Learners, Seen, experiments, needed
 from anchorlab.papers.anchor.settings import paper_recipe
-from tests.papers.hand_made_runs import judged, results_of, run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import judged, results_of, run_ending, seen_by_hand, values_of, verdicts_of
 
 SIZES = (200, 600, 1000)
 FITTED = [[1.0, 1.0]] * 3
@@ -27,11 +27,11 @@ def three(**changes: Curve) -> Seen:
         "lstm": made([[0.1, 0.1], [0.8, 0.9], [0.9, 1.0]]),
         "fnn": made([[0.0, 0.0], [0.0, 0.04], [0.01, 0.01]]),
     }
-    return Seen(by_hand | changes)
+    return seen_by_hand(Seen, whole=by_hand | changes, start=None)
 
 
 def start(test, train=FITTED) -> Seen:
-    return Seen({}, made(test, train))
+    return seen_by_hand(Seen, whole={}, start=made(test, train))
 
 
 def test_a_learner_needs_the_smallest_size_whose_mean_is_enough_if_it_learned():
@@ -130,7 +130,7 @@ def hand_made(setting: Learners, test):
     """A run of one member for every experiment, with its final test accuracy by kind of model and train size."""
     return [
         run_ending(one, [test[one.model.kind, one.recipe.data.size]], [0.99], before=(0.0, 0.7))
-        for one in experiments(setting)
+        for one in experiments(setting).values()
     ]
 
 
@@ -143,14 +143,14 @@ def test_curves_take_each_learners_runs_by_size():
         for size, value in zip((600, 200), pair, strict=True)
     }
     runs = hand_made(setting, values)
-    found = see(runs).whole
+    found = STUDY.see(runs, setting).whole
     assert list(found) == ["decoder", "lstm", "fnn"]
     assert {curve.sizes for curve in found.values()} == {(200, 600)}
     assert found["decoder"].test.tolist() == [[0.75], [1.0]]
     assert found["lstm"].test.tolist() == [[0.25], [0.5]]
     assert found["fnn"].test.tolist() == [[0.0], [0.125]]
     assert found["fnn"].train.tolist() == [[pytest.approx(0.99)], [pytest.approx(0.99)]]
-    needs, sizes = analyse(runs, setting).tables
+    needs, sizes = STUDY.analysis(runs, setting).tables
     assert needs.rows[0] == ("transformer", 1, 600, 1.0, pytest.approx(0.99))
     assert needs.rows[1] == ("LSTM", 1, None, 0.5, pytest.approx(0.99))
     assert sizes.rows[2] == ("LSTM", 200, 0.25, 0.25, 0.25, pytest.approx(0.99))
@@ -160,10 +160,10 @@ def test_runs_of_the_transformer_alone_are_first_epochs():
     setting = STUDY.profile("paper-start").setting
     setting = replace(setting, learners=(replace(setting.learners[0], seeds=1),), sizes=(300, 600))
     runs = hand_made(setting, {("decoder", 300): 0.25, ("decoder", 600): 0.5})
-    seen = see(runs)
+    seen = STUDY.see(runs, setting)
     assert not seen.whole
     assert seen.start.test.tolist() == [[0.25], [0.5]]
-    made = analyse(runs, setting)
+    made = STUDY.analysis(runs, setting)
     assert made.tables[0].columns == ("epoch", "300 sequences", "600 sequences")
     assert made.tables[0].rows[-1][1:] == (0.25, 0.5)
     assert made.figures[0].lines[1].mean == (0.0, pytest.approx(0.7), 0.5)
@@ -171,13 +171,13 @@ def test_runs_of_the_transformer_alone_are_first_epochs():
 
 def test_both_rules_of_drawing_keys_are_reported_seed_by_seed():
     setting = STUDY.profile("paper-start-keys").setting
-    assert [one.task.separation.rule for one in experiments(setting)] == ["modular_residue", "moving_keys"]
-    assert all(one.recipe == paper_recipe(500, 400, every=50) for one in experiments(setting))
-    assert {len(one.members) for one in experiments(setting)} == {4}
+    assert [one.task.separation.rule for one in experiments(setting).values()] == ["modular_residue", "moving_keys"]
+    assert all(one.recipe == paper_recipe(500, 400, every=50) for one in experiments(setting).values())
+    assert {len(one.members) for one in experiments(setting).values()} == {4}
     one_seed = replace(setting, learners=(replace(setting.learners[0], seeds=1),))
     fixed, moving = hand_made(one_seed, {("decoder", 500): 0.25})
     moving = run_ending(moving.experiment, [0.75], [0.99], before=(0.0, 0.7))
-    made = analyse([fixed, moving], one_seed)
+    made = STUDY.analysis([fixed, moving], one_seed)
     assert made.tables[0].rows == ((1000, 0.25, 0.75),)
     assert [line.mean[-1] for line in made.figures[0].lines] == [0.25, 0.75]
     assert made.tables[0].columns[1:] == tuple(line.label for line in made.figures[0].lines)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from anchorlab.papers.anchor.nine_tasks import NAMES, SMOKE, STUDY, Accuracies, analyse, held_out, see, unseen_pairs
+from anchorlab.papers.anchor.nine_tasks import NAMES, SMOKE, STUDY, Accuracies, held_out, unseen_pairs
 from anchorlab.studies import study
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
 
 ANCHORS = {
     "identity": "anchor/identity", "reading comprehension": "anchor/reading-comprehension",
@@ -54,7 +54,7 @@ def test_paper_runs_are_those_of_the_tasks_own_studies_where_the_paper_trains_on
 def runs(test, data, pairs, train):
     """Runs of one member: `test` rises by 0.005 from task to task, `data` and `pairs` are composite's and synonym's."""
     made = []
-    for at, (name, experiment) in enumerate(zip(NAMES, SMOKE, strict=True)):
+    for at, (name, experiment) in enumerate(SMOKE.items()):
         values = {("train", "accuracy"): train[at]}
         if "test" in experiment.task.splits:
             values["test", "accuracy"] = test + 0.005 * at
@@ -69,7 +69,7 @@ def test_values_inside_and_outside_the_bands_and_curves():
     # every task has its own number; other splits of the same task have others
     pairs = {"composite": 0.92, "synonym": 0.98}
     train = [1.0, 1.0, 1.0, 0.991, 1.0, 1.0, 0.995, 1.0, 1.0]
-    found = see(runs(0.955, {"composite": 0.96, "synonym": 0.951}, pairs, train))
+    found = STUDY.see(runs(0.955, {"composite": 0.96, "synonym": 0.951}, pairs, train), SMOKE)
     own = {
         "classification": 0.965, "composite": 0.96, "working-memory": 0.975, "synonym": 0.951, "recitation": 0.985,
         "statistical-output": 0.99,
@@ -77,18 +77,19 @@ def test_values_inside_and_outside_the_bands_and_curves():
     expected = {**own, "unseen-pairs": 0.95, "fits": 0.991}
     assert values_of(STUDY, found) == {name: pytest.approx(value) for name, value in expected.items()}
     assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
-    poor = see(
-        runs(0.9, {"composite": 0.94, "synonym": 0.949}, {"composite": 1.0, "synonym": 0.7}, [1, 0.98, *[1] * 7])
+    poor = STUDY.see(
+        runs(0.9, {"composite": 0.94, "synonym": 0.949}, {"composite": 1.0, "synonym": 0.7}, [1, 0.98, *[1] * 7]),
+        SMOKE,
     )
     assert values_of(STUDY, poor)["unseen-pairs"] == pytest.approx(0.85)
     assert values_of(STUDY, poor)["fits"] == pytest.approx(0.98)
     assert set(verdicts_of(STUDY, poor).values()) == {"differs at small scale"}
     pairs = {"composite": torch.tensor([0.5]), "synonym": torch.tensor([0.9, 0.7])}
-    found = unseen_pairs(Accuracies({}, {}, pairs))
+    found = unseen_pairs(seen_by_hand(Accuracies, unseen_pairs=pairs))
     assert found.units == pytest.approx((0.7, 0.7))
     assert found.value == pytest.approx((0.5 + 0.9 + 0.7) / 3)
     made = runs(0.5, {"composite": 0.6, "synonym": 0.7}, {"composite": 0.1, "synonym": 0.2}, [0.9] * 9)
-    found = analyse(made, SMOKE)
+    found = STUDY.analysis(made, SMOKE)
     accuracy, loss = found.figures
     assert [(one.label, one.mean[-1]) for one in accuracy.lines][:4] == [
         ("identity", 0.5), ("reading comprehension", 0.505), ("classification", 0.51), ("composite", 0.6),

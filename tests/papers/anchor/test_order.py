@@ -13,7 +13,7 @@ from anchorlab.lens import tsne
 from anchorlab.papers.anchor import order as of
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
-from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import run_ending, seen_by_hand, values_of, verdicts_of
 
 ITEMS = 81
 
@@ -79,7 +79,7 @@ def test_the_picture_keeps_what_is_near_at_the_start_and_the_end():
     assert float(of.near_neighbours(drawn)) > 0.9
     assert torch.equal(drawn, tsne(points).coordinates)
     pytest.importorskip("sklearn")
-    seen = of.see(run_that_orders_the_items(), of.QUICK.iterations)
+    seen = of.STUDY.see([run_that_orders_the_items()], of.QUICK)
     assert seen.accuracy.tolist() == pytest.approx([0.96, 0.9]) and seen.learned
     assert seen.after.order.min() > 0.99 and seen.before.order.max() < 0.5
     assert seen.after.neighbours.min() > 0.95 and seen.before.neighbours.max() < 0.2
@@ -91,26 +91,30 @@ def order(correlations, neighbours) -> of.Order:
     return of.Order(unused, unused[..., 0], torch.tensor(correlations), torch.tensor(neighbours))
 
 
+def seen_as(accuracy, before, after, picture) -> of.Seen:
+    return seen_by_hand(of.Seen, accuracy=torch.tensor(accuracy), before=before, after=after, picture=picture)
+
+
 def on_a_line(*orders: range) -> torch.Tensor:
     return torch.stack([torch.tensor([[float(place), 0.0] for place in order]) for order in orders])
 
 
 def test_values_of_an_order_that_is_learned_with_its_task():
     straight = on_a_line(range(ITEMS), range(0, -ITEMS, -1))  # every item's two nearest are within 3 in value
-    seen = of.Seen(torch.tensor([0.9, 1.0]), order([0.1, 0.9], [0.1, 0.14]), order([0.96, 1.0], [0.8, 0.9]), straight)
+    seen = seen_as([0.9, 1.0], order([0.1, 0.9], [0.1, 0.14]), order([0.96, 1.0], [0.8, 0.9]), straight)
     assert values_of(of.STUDY, seen) == {
         "learned": pytest.approx(0.95), "along-the-curve": pytest.approx(0.98), "neighbours": pytest.approx(0.85),
         "picture": 1.0, "not-given": pytest.approx(0.12),
     }  # fmt: skip
     assert set(verdicts_of(of.STUDY, seen).values()) == {"agrees at small scale"}
     after = order([1.0, 1.0], [1.0, 1.0])
-    values = values_of(of.STUDY, of.Seen(torch.tensor([0.85, 0.93]), after, after, on_a_line(*[range(ITEMS)] * 2)))
+    values = values_of(of.STUDY, seen_as([0.85, 0.93], after, after, on_a_line(*[range(ITEMS)] * 2)))
     assert {name for name, value in values.items() if value is not None} == {"learned", "not-given"}
 
 
 def run_that_orders_the_items():
     """Ordered items after training and shuffled ones before it; the other tokens are somewhere else."""
-    (experiment,) = of.experiments(replace(of.QUICK, seeds=2))
+    (experiment,) = of.experiments(replace(of.QUICK, seeds=2)).values()
     ordered = curve(noise=0.05).float()
     tables = {0: shuffled(ordered, 3), 3000: torch.zeros(ITEMS, 64), 6000: ordered}
     ensembles = {}
@@ -124,7 +128,7 @@ def run_that_orders_the_items():
 def test_without_scikit_learn_the_picture_alone_is_left_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     run, why = run_that_orders_the_items(), "run pip install 'anchorlab[tsne]'"
-    analysis = of.STUDY.analyse([run], replace(of.QUICK, seeds=2))
+    analysis = of.STUDY.analysis([run], replace(of.QUICK, seeds=2))
     verdicts = verdicts_of(of.STUDY, analysis.seen)
     assert verdicts.pop("picture") == "not measured"
     assert verdicts.keys() == {"learned", "along-the-curve", "neighbours", "not-given"}

@@ -5,17 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.papers.anchor.phase_diagram import QUICK, STUDY, Cells, experiments, mislabelled, see
+from anchorlab.papers.anchor.phase_diagram import QUICK, STUDY, Cells, experiments, mislabelled
 from anchorlab.papers.anchor.settings import at_every_gamma
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
 
 GAMMAS = (0.5, 0.8)
 
 
 def cells(composed: list[list[float]], symmetric: list[list[float]], data: list[list[float]]) -> Cells:
     """Of one depth per list, two γ and one seed."""
-    shape = [torch.tensor(values).unsqueeze(-1) for values in (composed, symmetric, data)]
-    return Cells(tuple(range(2, 2 + len(composed))), GAMMAS, *shape)
+    shares = {"composed": composed, "symmetric": symmetric, "data": data}
+    shape = {name: torch.tensor(values).unsqueeze(-1) for name, values in shares.items()}
+    return seen_by_hand(Cells, depths=tuple(range(2, 2 + len(composed))), gammas=GAMMAS, **shape)
 
 
 def test_a_clear_diagram_of_members_that_learned():
@@ -44,7 +45,8 @@ def test_a_seed_is_one_unit_of_all_depths():
     """Two depths, two γ and two seeds, of which the second learns at the greater depth alone."""
     composed = torch.tensor([[[0.1, 0.0], [0.9, 0.0]], [[0.3, 0.2], [0.5, 0.4]]])
     data = torch.tensor([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]]])
-    found = results_of(STUDY, Cells((2, 3), GAMMAS, composed, 1 - composed, data))
+    seen = seen_by_hand(Cells, depths=(2, 3), gammas=GAMMAS, composed=composed, symmetric=1 - composed, data=data)
+    found = results_of(STUDY, seen)
     assert found["small-composes"].units == pytest.approx((0.7, 0.4))
     assert found["small-composes"].value == pytest.approx(0.55)  # and not 0.6, of three runs
     assert found["initialisation-decides"].units == pytest.approx(((0.8 + 0.2) / 2, 0.2))
@@ -57,7 +59,7 @@ def test_the_grid_is_read_by_depth_rate_and_seed():
     assert list(zip(grown.seeds, grown.gamma.all, strict=True)) == [(1000, 0.5), (1001, 0.5), (1000, 0.8), (1001, 0.8)]
     setting = replace(QUICK, gammas=GAMMAS)
     runs = []
-    for experiment, tens in zip(experiments(setting), (0.1, 0.5), strict=True):
+    for experiment, tens in zip(experiments(setting).values(), (0.1, 0.5), strict=True):
         ends = [[0.0, tens + member / 100] for member in range(4)]
         other = [[9.0, 9.0]] * 4
         values = {
@@ -70,7 +72,7 @@ def test_the_grid_is_read_by_depth_rate_and_seed():
             ("train", "accuracy"): other,
         }
         runs.append(HandMadeRun(experiment, [0, 2200], values))
-    seen = see(runs, setting)
+    seen = STUDY.see(runs, setting)
     expected = torch.tensor([[[0.1, 0.11], [0.12, 0.13]], [[0.5, 0.51], [0.52, 0.53]]])  # [depth gamma seed]
     torch.testing.assert_close(seen.composed, expected)
     torch.testing.assert_close(seen.symmetric, 1 - expected)

@@ -7,9 +7,9 @@ import torch
 from torch import tensor
 
 from anchorlab.papers.anchor import statistical
-from anchorlab.papers.anchor.recitation import PAPER, QUICK, STUDY, Length, Seen, experiments, see
+from anchorlab.papers.anchor.recitation import PAPER, QUICK, STUDY, Length, Seen, experiments
 from tests.papers.hand_made_outputs import hand_made_ensemble
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
 
 
 def length(forward, backward) -> Length:
@@ -17,7 +17,7 @@ def length(forward, backward) -> Length:
 
 
 def seen(early, late=None, largest=(1.0, 0.98)) -> Seen:
-    return Seen(length(*early), length(*(late or early)), torch.tensor(largest))
+    return seen_by_hand(Seen, early=length(*early), late=length(*(late or early)), largest=torch.tensor(largest))
 
 
 def test_sizes_are_compared_where_neither_nothing_nor_all_is_learned():
@@ -58,7 +58,7 @@ def test_a_size_is_won_by_the_mean_over_seeds_and_a_tie_is_no_win():
 def runs_of(setting):
     """At each evaluation other numbers: by size (tenths), step (hundredths) and member (thousandths)."""
     runs = []
-    for place, experiment in enumerate(experiments(setting)):
+    for place, experiment in enumerate(experiments(setting).values()):
         whole = experiment.steps
         steps = [0, whole // 10, whole // 4, whole // 2, whole]
         values = {}
@@ -79,7 +79,7 @@ def runs_of(setting):
 
 def test_both_lengths_are_read_by_size_and_direction():
     setting = replace(QUICK, seeds=2, sizes=(500, 1000))
-    found = see(runs_of(setting))
+    found = STUDY.see(runs_of(setting), setting)
     assert (found.early.name, found.late.name) == ("200 steps", "800 steps")
     sizes = torch.tensor([[0.0, 0.001], [0.1, 0.101]]).double()
     torch.testing.assert_close(found.early.forward, sizes + 0.02)
@@ -87,7 +87,8 @@ def test_both_lengths_are_read_by_size_and_direction():
     torch.testing.assert_close(found.early.backward, sizes + 0.52)
     torch.testing.assert_close(found.late.backward, sizes + 0.54)
     assert found.largest.tolist() == pytest.approx([0.54, 0.541])
-    found = see(runs_of(replace(PAPER, seeds=2, sizes=(500, 1000))))
+    setting = replace(PAPER, seeds=2, sizes=(500, 1000))
+    found = STUDY.see(runs_of(setting), setting)
     assert (found.early.name, found.late.name) == ("400 epochs", "4000 epochs")
     torch.testing.assert_close(found.early.forward[0], torch.tensor([0.01, 0.011]).double())
 
@@ -102,12 +103,13 @@ GOOD = {(kind, content): scored() for kind in statistical.KINDS for content in s
 
 
 def test_values_of_scores_inside_the_bands():
-    seen = {
+    scores = {
         **GOOD,
         ("first", "unseen"): scored(x=0.84, successor=0.16, distance=0.04, right=0.84, unchanged=0.96, changed=0.04),
         ("second", "unseen"): scored(x=0.76, successor=0.5, distance=0.1),
         ("second", "seen"): scored(x=0.78, successor=0.9, distance=0.9),
     }
+    seen = seen_by_hand(statistical.Seen, scores=scores)
     assert values_of(statistical.STUDY, seen) == {
         "all-labels": pytest.approx(0.81), "unchanged": pytest.approx(0.99), "changed": pytest.approx(0.01),
         "probability-of-x": pytest.approx(0.82), "second-kind": pytest.approx(0.77), "distance": pytest.approx(0.07),
@@ -123,7 +125,7 @@ def test_values_of_scores_inside_the_bands():
 def test_scores_of_models_made_by_hand():
     """Member 0 puts out x + 1 on training placements and x in test, member 1 the other way round."""
     runs = []
-    for experiment in statistical.experiments(replace(statistical.QUICK, seeds=2)):
+    for experiment in statistical.experiments(replace(statistical.QUICK, seeds=2)).values():
         chosen = experiment.task
 
         def outputs(inputs, successor_in, chosen=chosen):
@@ -133,13 +135,13 @@ def test_scores_of_models_made_by_hand():
         members = [lambda inputs, of=of, put=outputs: put(inputs, of) for of in (0, 1)]
         ensemble = hand_made_ensemble(members, size=chosen.shape.output_size)
         runs.append(HandMadeRun(experiment, (0,), {}, {0: ensemble}))
-    seen = statistical.see(runs)
+    scores = statistical.STUDY.see(runs, statistical.QUICK).scores
     e = torch.e / (torch.e + 200)  # the softmax of one 1 among 201 tokens
     low = 1 / (torch.e + 200)
     distance_of_x = ((0.8 - e) + (0.2 - low) + 199 * low) / 2
     distance_of_successor = ((0.8 - low) + (0.2 - e) + 199 * low) / 2
-    assert list(seen) == [("first", "seen"), ("first", "unseen"), ("second", "seen"), ("second", "unseen")]
-    for (kind, content), found in seen.items():
+    assert list(scores) == [("first", "seen"), ("first", "unseen"), ("second", "seen"), ("second", "unseen")]
+    for (kind, content), found in scores.items():
         order = [0, 1] if content == "seen" else [1, 0]  # first the member that puts out x + 1
         torch.testing.assert_close(found.unchanged[order], tensor([0.0, 1.0]))
         torch.testing.assert_close(found.changed[order], tensor([1.0, 0.0]))

@@ -11,7 +11,7 @@ from anchorlab.papers.anchor import simplified
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
 from tests.papers.hand_made_models import blank
-from tests.papers.hand_made_runs import HandMadeRun, run_ending, values_of
+from tests.papers.hand_made_runs import HandMadeRun, run_ending, seen_by_hand, values_of
 
 SITES = ("blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern")
 
@@ -39,7 +39,7 @@ def measure(first, rows, second, batch, weights=BARE) -> simplified.Mechanism:
     arrays = dict(zip(SITES, (first.unsqueeze(2), rows, second.unsqueeze(2)), strict=True))
     arrays["output"] = second @ first @ TOKENS[batch.inputs]
     weights = {name: value.expand(len(first), *value.shape[1:]) for name, value in weights.items()}
-    return simplified.read_mechanism(Record(arrays, {}, batch.inputs), weights, batch, torch.ones(len(first)))
+    return simplified.read_mechanism(Record(arrays, {}, batch.inputs), weights, batch)
 
 
 def test_members_are_kept_apart_and_two_kinds_of_rows():
@@ -89,11 +89,12 @@ def test_value_maps_classify_where_they_undo_the_embedding_and_no_position_hides
     assert classified(positions=places) == (pytest.approx(7 / 8), 1.0)
 
 
-def seen(accuracy, anchor_to_key, others_to_anchor, kinds, all_to_anchor, rows, items) -> simplified.Mechanism:
+def seen(accuracy, anchor_to_key, others_to_anchor, kinds, all_to_anchor, rows, items) -> simplified.Seen:
     """Each given `[member]`; what no claim reads is 9."""
     unread = [9.0] * len(accuracy)
-    values = (accuracy, unread, anchor_to_key, others_to_anchor, kinds, all_to_anchor, rows, items, unread)
-    return simplified.Mechanism(*map(torch.tensor, values))
+    values = (unread, anchor_to_key, others_to_anchor, kinds, all_to_anchor, rows, items, unread)
+    mechanism = simplified.Mechanism(*map(torch.tensor, values))
+    return seen_by_hand(simplified.Seen, accuracy=torch.tensor(accuracy), mechanism=mechanism)
 
 
 def test_seeds_that_did_not_learn_are_not_judged():
@@ -105,7 +106,10 @@ def test_seeds_that_did_not_learn_are_not_judged():
         "two-kinds": pytest.approx(0.75), "second-broadcast": pytest.approx(0.5), "all-rows": pytest.approx(0.95),
         "classifies": pytest.approx(0.8),
     }  # fmt: skip
-    none = values_of(simplified.STUDY, replace(mixed, accuracy=torch.tensor([0.89, 0.5, 0.1])))
+    none = values_of(
+        simplified.STUDY,
+        seen_by_hand(simplified.Seen, accuracy=torch.tensor([0.89, 0.5, 0.1]), mechanism=mixed.mechanism),
+    )
     assert none.pop("generalises") == pytest.approx(0.89)
     assert set(none.values()) == {None}
 
@@ -127,15 +131,16 @@ def ensemble(*firsts: str) -> Ensemble:
 def test_what_a_run_made_by_hand_does():
     setting = replace(simplified.QUICK, seeds=2)
     ensembles = {0: ensemble("all", "all"), 2400: ensemble("anchor", "all")}
-    run = run_ending(*simplified.experiments(setting), (0.92, 0.97), (0.5, 0.5), ensembles)
-    found = simplified.see([run])
-    assert found.accuracy.tolist() == pytest.approx([0.92, 0.97])
+    run = run_ending(*simplified.experiments(setting).values(), (0.92, 0.97), (0.5, 0.5), ensembles)
+    seen = simplified.STUDY.see([run], setting)
+    found = seen.mechanism
+    assert seen.accuracy.tolist() == pytest.approx([0.92, 0.97])
     assert found.others_to_anchor.tolist() == pytest.approx([1.0, 1 / 9])
     assert found.anchor_to_key.tolist() == pytest.approx([0.0, 1 / 9], abs=1e-6)
     # Layer 0 brings every position the same row, so that layer 1 is even over all; so is the product's second factor.
     assert found.all_to_anchor.tolist() == pytest.approx([1 / 9, 1 / 9])
     assert found.product.tolist() == pytest.approx([0.0, 1 / 9], abs=1e-6)
-    made = simplified.analyse([run], setting)
+    made = simplified.STUDY.analysis([run], setting)
     assert made.figures[0].caption.startswith("Seed 1001,")  # the best in test
     assert [one.seeds for one in made.figures] == ["1001", "1001"]
     first, _, product = made.figures[0].maps[0]
@@ -167,16 +172,18 @@ def solving() -> Ensemble:
 
 
 def run_of(ensemble: Ensemble) -> HandMadeRun:
-    return run_ending(*simplified.experiments(replace(simplified.QUICK, seeds=1)), [1.0], [1.0], {2400: ensemble})
+    return run_ending(
+        *simplified.experiments(replace(simplified.QUICK, seeds=1)).values(), [1.0], [1.0], {2400: ensemble}
+    )
 
 
 def test_a_model_that_solves_the_task_as_the_paper_says_measures_one():
     run = run_of(solving())
-    found = simplified.see([run])
+    found = simplified.STUDY.see([run], simplified.QUICK)
     assert values_of(simplified.STUDY, found) == dict.fromkeys(
         values_of(simplified.STUDY, found), pytest.approx(1.0, abs=1e-5)
     )
-    made = simplified.analyse([run], replace(simplified.QUICK, seeds=1))
+    made = simplified.STUDY.analysis([run], replace(simplified.QUICK, seeds=1))
     ((drawn,),) = made.figures[1].maps
     assert torch.equal(torch.tensor(drawn.values), torch.eye(81))
     row = dict(zip(made.tables[0].columns, made.tables[0].rows[0], strict=True))
@@ -188,7 +195,7 @@ def test_a_second_attention_to_the_anchors_has_no_row_right_and_no_profile_is_th
     ensemble.weights["blocks.1.attn.W_K"].neg_()  # rows with the key are now the last to be read
     for layer in range(2):
         ensemble.weights[f"blocks.{layer}.attn.W_V"][0, 3, 3] = 1  # the others name the anchor
-    found = simplified.see([run_of(ensemble)])
+    found = simplified.STUDY.see([run_of(ensemble)], simplified.QUICK).mechanism
     assert found.rows_right.tolist() == [0.0]
     assert found.classified.tolist() == [1.0]
     paper = simplified.STUDY.profile("paper")

@@ -7,9 +7,9 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.lens import look
 from anchorlab.papers.anchor import structures as of
-from anchorlab.papers.anchor.structures import STUDY, Accuracies, see
+from anchorlab.papers.anchor.structures import STUDY, Accuracies
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import results_of, run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import results_of, run_ending, seen_by_hand, values_of, verdicts_of
 
 
 def built(spec):
@@ -33,8 +33,8 @@ def test_the_fifteen_structures_are_those_of_the_paper_and_every_subset_is_a_mod
     with pytest.raises(SpecError, match=r"'softmax'.*residual, linear"):
         of.structure(["softmax"])
     # figure 15: "we run the experiment 5 times with different seeds for 4000 epochs"
-    (alone,) = of.experiments(STUDY.profile("paper-none").setting)
-    assert alone.cell.address in {one.cell.address for one in of.experiments(of.PAPER)}
+    (alone,) = of.experiments(STUDY.profile("paper-none").setting).values()
+    assert alone.cell.address in {one.cell.address for one in of.experiments(of.PAPER).values()}
     assert (alone.label, len(alone.members.seeds), alone.recipe.duration) == (of.NONE, 5, 4000)
     judged = [one.name for one in STUDY.claims if STUDY.profile("paper-none").is_papers_setting(one.name)]
     assert judged == ["none"]
@@ -83,7 +83,8 @@ TEST = {  # two seeds of each structure that a claim is about
 def seen(test, train=0.95) -> Accuracies:
     """Test accuracies by structure; all seeds fit their training sequences, but for those given."""
     made = {name: torch.tensor(values) for name, values in test.items()}
-    return Accuracies({name: torch.full_like(values, train) for name, values in made.items()}, made)
+    fitted = {name: torch.full_like(values, train) for name, values in made.items()}
+    return seen_by_hand(Accuracies, train=fitted, test=made)
 
 
 def test_values_of_accuracies_made_by_hand_have_all_seeds_as_units():
@@ -130,13 +131,15 @@ def test_a_structure_that_should_fail_is_judged_only_where_it_was_trained_and_fi
 
 def test_accuracies_of_runs_made_by_hand():
     setting = {name: one.shortened(steps=2) for name, one in of.QUICK.items() if name in TEST}
-    runs = [run_ending(one, TEST[one.label], (0.75, 0.25), before=(0.0, 0.5)) for one in of.experiments(setting)]
-    found = see(runs[::-1])  # by their labels, in any order
+    runs = [
+        run_ending(one, TEST[one.label], (0.75, 0.25), before=(0.0, 0.5)) for one in of.experiments(setting).values()
+    ]
+    found = STUDY.see(runs, setting)
     assert {name: values.tolist() for name, values in found.test.items()} == {
         name: pytest.approx(values) for name, values in TEST.items()
     }
     assert {tuple(values.tolist()) for values in found.train.values()} == {(0.75, 0.25)}
-    made = of.analyse(runs, setting)
+    made = STUDY.analysis(runs, setting)
     training, test = made.figures[0].maps[0]
     assert test.row_ticks[0] == training.row_ticks[0] == of.FULL
     assert test.values[0] == pytest.approx((0.992, 1.0))

@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.papers.anchor import synonym
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
 
 NEVER = float("nan")
 
@@ -21,9 +21,9 @@ def test_the_compared_pairs_are_groups_and_figure_9b_has_the_papers_sizes():
     plain = task("anchor/synonym", total=1000, synonyms=False)
     drawn = plain.sample("train", 500, seed=0)
     assert not {drawn.groups[int(group)] for group in drawn.group.unique()} & {*synonym.UNSEEN, *synonym.TWINS}
-    assert synonym.shown([1000, 2000, 3000, 4000, 6000]) == [2, 3]
-    assert synonym.shown([1000, 4000, 10_000]) == [1, 2]
-    assert synonym.shown([1000]) == [0]
+    assert synonym.shown([1000, 2000, 3000, 4000, 6000]) == (3000, 4000)
+    assert synonym.shown([1000, 4000, 10_000]) == (4000, 10_000)
+    assert synonym.shown([1000]) == (1000,)
 
 
 def arm(sizes, on_task, on_data) -> synonym.Arm:
@@ -33,15 +33,26 @@ def arm(sizes, on_task, on_data) -> synonym.Arm:
     )
 
 
+def by_hand(synonyms, plain, sizes, unseen, twins) -> synonym.Seen:
+    return seen_by_hand(
+        synonym.Seen,
+        synonyms=synonyms,
+        plain=plain,
+        sizes=sizes,
+        unseen=torch.tensor(unseen),
+        twins=torch.tensor(twins),
+    )
+
+
 def test_synonyms_that_teach():
-    seen = synonym.Seen(
+    seen = by_hand(
         # the second seed has not learned the trained pairs at 1000, so its 0.9 is not judged
         arm((1000, 4000), [[0.3, 0.9], [1.0, 0.98]], [[0.95, 0.94], [1.0, 1.0]]),
         # at 2000 the trained pairs are not learned, so its 0.8 is not judged
         arm((2000, 4000, 9000), [[0.8, 0.8], [0.1, 0.2], [0.4, 0.5]], [[0.94, 0.94], [0.96, 0.96], [1.0, 1.0]]),
         sizes=(3000, 4000),
-        unseen=torch.tensor([[120.0, 300.0, 130.0], [220.0, NEVER, NEVER]]),
-        twins=torch.tensor([[100.0, NEVER, 100.0], [200.0, 100.0, NEVER]]),
+        unseen=[[120.0, 300.0, 130.0], [220.0, NEVER, NEVER]],
+        twins=[[100.0, NEVER, 100.0], [200.0, 100.0, NEVER]],
     )
     assert values_of(synonym.STUDY, seen) == {
         "enough-data": pytest.approx(0.99),
@@ -55,12 +66,12 @@ def test_synonyms_that_teach():
 
 
 def test_synonyms_that_do_not():
-    seen = synonym.Seen(
+    seen = by_hand(
         arm((1000, 4000), [[0.5, 0.6], [0.9, 0.9]], [[1.0, 1.0], [1.0, 1.0]]),
         arm((1000, 4000), [[0.2, 0.2], [0.8, 0.6]], [[1.0, 1.0], [0.95, 1.0]]),
         sizes=(1000, 4000),
-        unseen=torch.tensor([[100.0, 150.0], [100.0, 400.0]]),
-        twins=torch.tensor([[200.0, 100.0], [100.0, 100.0]]),
+        unseen=[[100.0, 150.0], [100.0, 400.0]],
+        twins=[[200.0, 100.0], [100.0, 100.0]],
     )
     assert values_of(synonym.STUDY, seen) == {
         "enough-data": pytest.approx(0.9),
@@ -76,19 +87,19 @@ def test_synonyms_that_do_not():
 def test_a_seed_is_one_unit_of_both_sizes_and_what_is_never_learned_is_not_judged():
     one = arm((1000,), [[0.1, 0.2]], [[1.0, 1.0]])
     unseen, twins = [[120.0, 90.0], [220.0, NEVER]], [[100.0, 100.0], [200.0, NEVER]]
-    found = results_of(synonym.STUDY, synonym.Seen(one, one, (3000, 4000), torch.tensor(unseen), torch.tensor(twins)))
+    found = results_of(synonym.STUDY, by_hand(one, one, (3000, 4000), unseen, twins))
     assert found["later"].units == (1.0, 0.0)
     assert found["later"].value == 0.5  # and not two of three runs
     assert found["slightly-later"].units == pytest.approx((1.15, 0.9))
     one = arm((1000,), [[0.1, 0.2]], [[0.5, 0.5]])
-    never = torch.full((1, 2), NEVER)
-    found = values_of(synonym.STUDY, synonym.Seen(one, one, (1000,), never, twins=torch.tensor([[10.0, 20.0]])))
+    never = [[NEVER, NEVER]]
+    found = values_of(synonym.STUDY, by_hand(one, one, (1000,), never, twins=[[10.0, 20.0]]))
     unknown = [name for name, value in found.items() if value is None]
     assert unknown == ["little-data", "plain-fails", "later", "slightly-later"]
     one = arm((1000,), [[0.1, 0.2]], [[1.0, 1.0]])
-    two = synonym.Seen(one, one, (1000,), torch.tensor([[20.0, 30.0]]), torch.tensor([[10.0, 20.0]]))
+    two = by_hand(one, one, (1000,), [[20.0, 30.0]], [[10.0, 20.0]])
     assert values_of(synonym.STUDY, two)["later"] is None and values_of(synonym.STUDY, two)["slightly-later"] is None
-    three = synonym.Seen(one, one, (1000,), torch.tensor([[20.0, 30.0, 20.0]]), torch.tensor([[10.0, 20.0, 20.0]]))
+    three = by_hand(one, one, (1000,), [[20.0, 30.0, 20.0]], [[10.0, 20.0, 20.0]])
     assert values_of(synonym.STUDY, three)["later"] == pytest.approx(2 / 3)
 
 
@@ -126,8 +137,8 @@ def test_arms_pairs_and_splits_are_read_in_their_order():
         synonym.UNSEEN[1]: [[0, 0, 0.9], [0, 0.4, 0.6]],  # at 200, and never
     }
     scores = [[0.1, 0.2], [0.5, 0.6], [0.97, 0.99], [0.3, 0.3], [0.4, 0.2]]
-    runs = [run(one, score, pairs) for one, score in zip(synonym.experiments(setting), scores, strict=True)]
-    seen = synonym.see(runs, setting)
+    runs = [run(one, score, pairs) for one, score in zip(synonym.experiments(setting).values(), scores, strict=True)]
+    seen = synonym.STUDY.see(runs, setting)
     for found, expected in ((seen.synonyms, scores[:3]), (seen.plain, scores[3:])):
         torch.testing.assert_close(found.accuracy[synonym.TASK], torch.tensor(expected))
         assert found.accuracy[synonym.DATA].unique().tolist() == pytest.approx([0.96])

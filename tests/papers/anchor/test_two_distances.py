@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anchorlab.papers.anchor.two_distances import DISTANCES, QUICK, STUDY, Heads, experiments, see, unrest
+from anchorlab.papers.anchor.two_distances import DISTANCES, QUICK, STUDY, Heads, experiments, unrest
 from anchorlab.tasks import task
 from tests.papers.hand_made_outputs import hand_made_ensemble
-from tests.papers.hand_made_runs import results_of, run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import results_of, run_ending, seen_by_hand, values_of, verdicts_of
 
 
 def shifting(length: int, by: int) -> torch.Tensor:
@@ -31,7 +31,8 @@ def test_unrest_by_hand_and_the_distances_of_the_task():
         assert set(apart[batch.group == batch.groups.index(rule)].tolist()) == {distance}
 
 
-GOOD = Heads(
+GOOD = seen_by_hand(
+    Heads,
     accuracy=torch.tensor([0.9, 1.0, 0.96, 0.97]),
     shifts=torch.tensor([[1, 2], [2, 1], [1, 2], [2, 1]]),
     mass=torch.tensor([[0.4, 0.8], [0.9, 0.5], [0.6, 0.6], [0.6, 0.6]]),
@@ -49,13 +50,13 @@ def test_values_of_heads_made_by_hand_are_judged_where_they_learned():
         "stable": pytest.approx(0.125), "near-source": 0.875, "far-source": 1.0,
     }  # fmt: skip
     assert set(verdicts_of(STUDY, GOOD).values()) == {"agrees at small scale"}
-    values = values_of(STUDY, replace(GOOD, accuracy=torch.full((4,), 0.89)))
+    values = values_of(STUDY, seen_by_hand(Heads, **vars(GOOD) | {"accuracy": torch.full((4,), 0.89)}))
     assert [name for name, value in values.items() if value is not None] == ["learned"]
 
 
 def test_values_of_heads_that_do_something_else():
-    other = replace(
-        GOOD,
+    other = seen_by_hand(
+        Heads,
         accuracy=torch.tensor([0.9, 0.9, 0.5, 0.95]),  # the third is not judged
         shifts=torch.tensor([[1, 1], [2, 1], [1, 2], [0, 2]]),
         mass=torch.tensor([[0.2, 0.4], [0.3, 0.3], [0.9, 0.9], [0.6, 0.6]]),
@@ -87,12 +88,12 @@ def attention(inputs):
 
 
 def test_patterns_and_accuracy_are_read_by_layer_and_split():
-    (experiment,) = experiments(replace(QUICK, seeds=2))
+    (experiment,) = experiments(replace(QUICK, seeds=2)).values()
     uniform = torch.full((2, 2, 9, 9), 1 / 9)
     ensemble = hand_made_ensemble(
         [lambda inputs: inputs] * 2, [attention, lambda inputs: uniform.expand(len(inputs), -1, -1, -1, -1)], layers=2
     )
-    seen = see(run_ending(experiment, (0.99, 0.4), (0.1, 1.0), {1200: ensemble}))
+    seen = STUDY.see([run_ending(experiment, (0.99, 0.4), (0.1, 1.0), {1200: ensemble})], QUICK)
     assert seen.accuracy.tolist() == pytest.approx([0.99, 0.4]) and seen.learned.tolist() == [True, False]
     assert seen.shifts[0].tolist() == [2, 1] and seen.mass[0].tolist() == pytest.approx([1, 1], rel=1e-4)
     assert seen.unrest[0].tolist() == pytest.approx([0, 0], abs=1e-5)

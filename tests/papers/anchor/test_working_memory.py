@@ -8,7 +8,7 @@ import torch
 from anchorlab.papers.anchor import working_memory
 from anchorlab.tasks import Batch, task
 from tests.papers.hand_made_outputs import hand_made_ensemble
-from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import run_ending, seen_by_hand, values_of, verdicts_of
 
 # Eight tokens each. The key 30, anchor 2 at 2 and 4 at 5; 40, 1 at 1 and 3 at 2; 70, 1 at 1 and 3 at 5.
 INPUTS = torch.tensor([[50, 30, 2, 51, 52, 4, 53, 54], [40, 1, 3, 60, 61, 62, 63, 64], [70, 1, 60, 61, 62, 3, 63, 64]])
@@ -31,8 +31,10 @@ OTHER = [[9, 9, 37, 37, 37, 29, 29, 29], [9, 9, 40, 40, 40, 40, 40, 40], [9, 70,
 WAVERS = [[9, 9, 31, 29, 31, 31, 29, 29], [9, 9, 7, 7, 7, 40, 40, 40], [9, 71, 70, 71, 71, 70, 70, 70]]
 
 
-def seen(outputs, accuracy):
-    return working_memory.read(torch.tensor(outputs), BATCH, torch.tensor(accuracy))
+def seen(outputs, accuracy, batch=BATCH):
+    return seen_by_hand(
+        working_memory.Seen, outputs=torch.as_tensor(outputs), batch=batch, accuracy=torch.tensor(accuracy)
+    )
 
 
 def share(where, of):
@@ -73,7 +75,7 @@ def test_members_that_hold_the_result_another_value_or_waver():
     held = seen([HOLDS], [1.0])
     assert held.common.tolist() == [1.0] and held.whole.tolist() == [1.0]
     assert held.constants.tolist() == [[0, 1]] and share(held.moved, held.stretch).tolist() == [1.0]
-    assert held.answered().tolist() == [1.0]
+    assert held.answered.tolist() == [1.0]
     assert values_of(working_memory.STUDY, held) == dict.fromkeys(
         ("learns", "one-value", "function-of-key", "own-operation", "answer-kept"), 1.0
     )
@@ -85,7 +87,7 @@ def test_members_that_hold_the_result_another_value_or_waver():
     assert held.constants.tolist() == [[0, 7], [1, 1]]
     torch.testing.assert_close(share(held.moved, held.stretch), torch.tensor([1.0, 5 / 7]))
     torch.testing.assert_close(share(held.possible, held.stretch), torch.tensor([4 / 7, 4 / 7]))
-    torch.testing.assert_close(held.answered(), torch.tensor([1.0, 8 / 12]))  # of 3, 6 and 3 positions
+    torch.testing.assert_close(held.answered, torch.tensor([1.0, 8 / 12]))  # of 3, 6 and 3 positions
     assert values_of(working_memory.STUDY, held) == {
         "learns": pytest.approx(0.96), "one-value": pytest.approx(6 / 7), "function-of-key": pytest.approx(6 / 7),
         "own-operation": 0.5, "answer-kept": pytest.approx(10 / 12),
@@ -112,15 +114,16 @@ def holding(inputs):
 
 
 def test_outputs_and_accuracy_are_read_from_the_test_split():
-    (experiment,) = working_memory.experiments(replace(working_memory.QUICK, seeds=2))
+    (experiment,) = working_memory.experiments(replace(working_memory.QUICK, seeds=2)).values()
     ensemble = hand_made_ensemble([holding, lambda inputs: inputs])
-    read_off = working_memory.see(run_ending(experiment, (0.97, 0.6), (0.1, 1.0), {1800: ensemble}))
+    run = run_ending(experiment, (0.97, 0.6), (0.1, 1.0), {1800: ensemble})
+    read_off = working_memory.STUDY.see([run], working_memory.QUICK)
     assert read_off.batch.split == "test"
     assert read_off.accuracy.tolist() == pytest.approx([0.97, 0.6])
     assert read_off.learned.tolist() == [True, False]
     assert read_off.common[0] == 1 and read_off.common[1] < 0.5
     assert read_off.constants[0].tolist() == [0, 1]
-    assert read_off.answered()[0] == 1 and values_of(working_memory.STUDY, read_off)["function-of-key"] == 1
+    assert read_off.answered[0] == 1 and values_of(working_memory.STUDY, read_off)["function-of-key"] == 1
 
 
 def test_the_intermediate_result_and_the_answer_are_drawn_where_they_differ():
@@ -132,7 +135,7 @@ def test_the_intermediate_result_and_the_answer_are_drawn_where_they_differ():
     first, second = (batch.latents["anchor_positions"][:, [place]] for place in (0, 1))
     guessed = holding(batch.inputs).gather(1, first) - 2
     early = torch.where((position >= first) & (position < second), guessed, answers)
-    read_off = working_memory.read(torch.stack([early, holding(batch.inputs)]), batch, torch.tensor([1.0, 1.0]))
+    read_off = seen(torch.stack([early, holding(batch.inputs)]), [1.0, 1.0], batch)
     assert read_off.constants.tolist() == [[-2, -1], [0, 1]]
     with_anchor_3 = batch.latents["anchors"][:, 1] == 3
     assert read_off.changing.tolist() == [with_anchor_3.tolist(), (~with_anchor_3).tolist()]

@@ -6,7 +6,7 @@ they, and the neurons of the feed-forward network, become more so where weights 
 Source: anchor functions, section 6.2, Figure 19.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,9 +20,10 @@ from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, at_every_gamma
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Times, TrainedRun
 
@@ -63,25 +64,23 @@ QUICK = Grid(
 PAPER = Grid(DecoderSpec(), paper_recipe(2000), seeds=5, heads=(2, 4, 8, MANY), gammas=(0.3, LARGE, 0.65, SMALL))
 
 
-def experiments(setting: Grid) -> list[Experiment]:
+def experiments(setting: Grid) -> dict[int | None, Experiment]:
     """Return the experiment at the paper's initialisation, then one per number of heads with members by γ and seed."""
-    members = at_every_gamma(setting.gammas, setting.seeds)
     setting = replace(setting, recipe=setting.recipe.replace(checkpoints=Times(at=(0,))))
     papers = replace(setting, model=setting.model.replace(heads=MANY))
-    label = "identity, four layers of {} heads"
-    return [
-        papers.experiment(task("anchor/identity"), f"{label.format(MANY)}, PyTorch's initialisation"),
-        *(
-            Experiment(
-                task("anchor/identity"),
-                setting.model.replace(heads=count, initialisation="gamma"),
-                setting.recipe,
-                members,
-                label.format(count),
-            )
-            for count in setting.heads
-        ),
-    ]
+    identity, label = task("anchor/identity"), "identity, four layers of {} heads"
+    members = at_every_gamma(setting.gammas, setting.seeds)
+    at_rates = {
+        count: Experiment(
+            identity,
+            setting.model.replace(heads=count, initialisation="gamma"),
+            setting.recipe,
+            members,
+            label.format(count),
+        )
+        for count in setting.heads
+    }
+    return {PAPERS: papers.experiment(identity, f"{label.format(MANY)}, PyTorch's initialisation"), **at_rates}
 
 
 @dataclass(frozen=True)
@@ -102,25 +101,24 @@ class Layer:
         return values[chosen].where(self.accuracy[chosen] >= LEARNED, torch.nan)
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """Layer 1 at the paper's own initialisation, and at the rates γ for each number of heads."""
 
-    papers: Layer
-    at_rates: Mapping[int, Layer]
+    @reading
+    def papers(self) -> Layer:
+        """The layer at the paper's initialisation."""
+        return read_layer(self.runs[PAPERS])
+
+    @reading
+    def at_rates(self) -> dict[int, Layer]:
+        """The layer at the rates γ, by the number of heads."""
+        return {count: read_layer(run) for count, run in self.runs.items() if count is not PAPERS}
 
     @property
     def many(self) -> Layer | None:
         """The layer of the paper's number of heads, if it was trained at both `LARGE` and `SMALL`."""
         many = self.at_rates.get(MANY)
         return many if many is not None and {LARGE, SMALL} <= set(many.starts) else None
-
-
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Measure layer 1 after training in the runs of all experiments."""
-    papers, *at_rates = runs
-    by_heads = {run.experiment.model.heads: read_layer(run) for run in at_rates}  # type: ignore[attr-defined]
-    return Seen(read_layer(papers), dict(sorted(by_heads.items())))
 
 
 def read_layer(run: TrainedRun) -> Layer:
@@ -231,23 +229,8 @@ def heads_with_gamma(seen: Seen) -> Measurement | None:
     return None if seen.many is None else _rise(seen.many, seen.many.alike)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:
-    """Draw and list how alike heads and neurons are, over the number of heads and the initialisation."""
-    seen = see(runs)
-    heads = {count: layer.alike for count, layer in seen.at_rates.items()}
-    neurons = {count: layer.neurons for count, layer in seen.at_rates.items()}
-    return Analysis(
-        seen,
-        figures=[
-            _maps(runs[0]),
-            _curves("heads", heads, setting.gammas, "Heads: cosine of two heads' maps less even attention."),
-            _curves("neurons", neurons, setting.gammas, "Neurons: absolute cosine of two neurons' input weights."),
-        ],
-        tables=[_table(seen)],
-    )
-
-
-def _maps(run: TrainedRun) -> MapFigure:
+def _maps(seen: Seen) -> MapFigure:
+    run = seen.runs[PAPERS]
     accuracy, members = at_end(run, "test", "accuracy"), run.experiment.members
     batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
     patterns = look(run.ensemble(), batch.inputs, record=[PATTERNS])[PATTERNS]
@@ -272,11 +255,11 @@ def typical(values: Float[Tensor, "member"], among: Bool[Tensor, "member"]) -> i
     return int((values - values[chosen].median()).abs().where(chosen, torch.inf).argmin())
 
 
-def _curves(of: str, values: Mapping[int, Tensor], gammas: Sequence[float], explanation: str) -> LineFigure:
-    """The figure of values `[gamma seed]` by number of heads."""
+def _curves(of: str, layers: Mapping[int, Layer], explanation: str) -> LineFigure:
+    values = {count: layer.alike if of == "heads" else layer.neurons for count, layer in layers.items()}
     return curves_against(
         f"How alike the {of} of layer 1 are, by initialisation",
-        gammas,
+        next(iter(layers.values())).starts,
         {f"{count} heads": value.T for count, value in values.items()},
         x_label="initialisation rate γ",
         y_label="cosine similarity of two heads" if of == "heads" else "condensation number",
@@ -311,11 +294,17 @@ def _table(seen: Seen) -> Table:
 
 
 STUDY = Study(
-    name="anchor/condensation",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/condensation",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        _maps,
+        lambda seen: _curves("heads", seen.at_rates, "Heads: cosine of two heads' maps less even attention."),
+        lambda seen: _curves("neurons", seen.at_rates, "Neurons: absolute cosine of two neurons' input weights."),
+        _table,
+    ),
     profiles={
         "quick": Profile(
             QUICK,

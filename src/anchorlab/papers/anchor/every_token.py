@@ -34,9 +34,10 @@ from anchorlab.studies.kit import (
     training_curves,
 )
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 from anchorlab.training.feed import FixedSampleFeed, make_feed
@@ -81,33 +82,55 @@ PAPER = Tasks(
 )
 
 
-def experiments(setting: Tasks) -> list[Experiment]:
+def experiments(setting: Tasks) -> dict[tuple[str, int | str], Experiment]:
     """Return, for each loss, an experiment for each size of the identity function and one of the composite function."""
-    found = []
-    for name, every_token in LOSSES.items():
+    found: dict[tuple[str, int | str], Experiment] = {}
+    for loss, every_token in LOSSES.items():
         identity = task("anchor/identity", every_token=every_token, successors=SUCCESSORS)
         composite = task("anchor/composite", exceptions={"4,3": "-6"}, every_token=every_token, successors=SUCCESSORS)
-        found += [
-            setting.identity.on(size).experiment(identity, f"identity, {size} sequences, {name}")
-            for size in setting.sizes
-        ]
-        found.append(setting.composite.experiment(composite, f"composite, {name}"))
+        for size in setting.sizes:
+            found[loss, size] = setting.identity.on(size).experiment(identity, f"identity, {size} sequences, {loss}")
+        found[loss, COMPOSITE] = setting.composite.experiment(composite, f"composite, {loss}")
     return found
 
 
-@dataclass(frozen=True)
-class Learned:
-    """Results of the models trained with one loss; a single value for the identity function is at the largest size.
+class Learned(Reading):
+    """Results of the models trained with one loss; a single value for the identity function is at the largest size."""
 
-    `kept` and `rise` have an entry for each task.
-    """
+    @reading
+    def identity(self) -> Curve:
+        """The curve of the identity function."""
+        return read_curve(run for of, run in self.runs.items() if of != COMPOSITE)
 
-    identity: Curve
-    accuracy: Mapping[str, Float[Tensor, "member"]]  # of the composite function by split, at the end
-    reached: Mapping[str, Float[Tensor, "member"]]  # the first step measured at `ANSWERED`, infinite for never
-    symmetric: Float[Tensor, "member"]  # the share of (3, 4) answered as the symmetric pair
-    kept: Mapping[str, Float[Tensor, "strength member"]]  # right answers that stay right under noise
-    rise: Mapping[str, Float[Tensor, "move member"]]  # of the loss, where weights move
+    @reading
+    def accuracy(self) -> dict[str, Float[Tensor, "member"]]:
+        """The accuracy of the composite function by split, at the end."""
+        return {split: at_end(self.runs[COMPOSITE], split, "accuracy") for split in SPLITS}
+
+    @reading
+    def reached(self) -> dict[str, Float[Tensor, "member"]]:
+        """The first step of the composite function measured at `ANSWERED`, by split; infinite for never."""
+        run = self.runs[COMPOSITE]
+        return {split: first_reached(*along(run, split, "accuracy"), ANSWERED) for split in SPLITS}
+
+    @reading
+    def symmetric(self) -> Float[Tensor, "member"]:
+        """The share of (3, 4) answered as the symmetric pair."""
+        return at_end(self.runs[COMPOSITE], TASK, "agrees: symmetric")
+
+    @reading
+    def kept(self) -> dict[str, Float[Tensor, "strength member"]]:
+        """The share of right answers that stay right under noise, by task."""
+        return {of: _on_own_sequences(kept_under_noise, run, STRENGTHS) for of, run in self._largest.items()}
+
+    @reading
+    def rise(self) -> dict[str, Float[Tensor, "move member"]]:
+        """The rise of the loss if weights move, by task."""
+        return {of: _on_own_sequences(rise_in_loss, run, MOVES) for of, run in self._largest.items()}
+
+    @property
+    def _largest(self) -> dict[str, TrainedRun]:
+        return {IDENTITY: self.runs[self.identity.sizes[-1]], COMPOSITE: self.runs[COMPOSITE]}
 
     @property
     def fitted(self) -> Float[Tensor, "task member"]:
@@ -115,31 +138,30 @@ class Learned:
         return torch.cat([self.identity.train, self.accuracy[TRAIN][None]])
 
     def judged(self, of: str) -> Bool[Tensor, "member"]:
-        """Which members reach `ANSWERED` on the training sequences of a task."""
+        """Return which members reach `ANSWERED` on the training sequences of a task."""
         return (self.identity.train[-1] if of == IDENTITY else self.accuracy[TRAIN]) >= ANSWERED
 
 
-Seen = Mapping[str, Learned]
-"""What was learned under each loss, by its name; the same seeds under both, in the same order."""
+class Seen(Reading):
+    """What was learned under each loss; the same seeds under both, in the same order."""
 
+    @reading
+    def every(self) -> Learned:
+        """What was learned from every token."""
+        return self._under(EVERY)
 
-def see(runs: Sequence[TrainedRun], setting: Tasks) -> Seen:
-    """Read the results under each loss from the runs of all experiments."""
-    each = len(setting.sizes) + 1
-    return {name: _learned(runs[place * each : (place + 1) * each]) for place, name in enumerate(LOSSES)}
+    @reading
+    def alone(self) -> Learned:
+        """What was learned from the answer alone."""
+        return self._under(ALONE)
 
+    def _under(self, loss: str) -> Learned:
+        return Learned({of: run for (name, of), run in self.runs.items() if name == loss}, self.setting)
 
-def _learned(runs: Sequence[TrainedRun]) -> Learned:
-    *identity, composite = runs
-    largest = {IDENTITY: identity[-1], COMPOSITE: composite}
-    return Learned(
-        read_curve(identity),
-        {split: at_end(composite, split, "accuracy") for split in SPLITS},
-        {split: first_reached(*along(composite, split, "accuracy"), ANSWERED) for split in SPLITS},
-        at_end(composite, TASK, "agrees: symmetric"),
-        {of: _on_own_sequences(kept_under_noise, run, STRENGTHS) for of, run in largest.items()},
-        {of: _on_own_sequences(rise_in_loss, run, MOVES) for of, run in largest.items()},
-    )
+    @property
+    def both(self) -> dict[str, Learned]:
+        """What was learned, by loss."""
+        return {EVERY: self.every, ALONE: self.alone}
 
 
 def _on_own_sequences(
@@ -159,11 +181,11 @@ def own_sequences(experiment: Experiment) -> list[Batch]:
 
 
 def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -> Float[Tensor, "judged_member task"]:
-    """Return values by task of the seeds that answer its training sequences under both losses; NaN for the others.
+    """Return values by task of the seeds that answer its training sequences under both losses; NaN for other seeds.
 
     A seed that does so in neither task is left out.
     """
-    judged = {of: seen[EVERY].judged(of) & seen[ALONE].judged(of) & value.isfinite() for of, value in values.items()}
+    judged = {of: seen.every.judged(of) & seen.alone.judged(of) & value.isfinite() for of, value in values.items()}
     found = torch.stack([value.where(judged[of], torch.nan) for of, value in values.items()], dim=1)
     return found[found.isfinite().any(dim=1)]
 
@@ -174,7 +196,7 @@ def fits(seen: Seen) -> Float[Tensor, "seed"]:
 
     Accuracy on the first 500 training sequences, mean over seeds, lowest over losses, tasks and sizes.
     """
-    fitted = torch.cat([learned.fitted for learned in seen.values()])
+    fitted = torch.cat([learned.fitted for learned in seen.both.values()])
     return fitted[int(fitted.mean(dim=1).argmin())]
 
 
@@ -185,7 +207,7 @@ def generalises(seen: Seen) -> Float[Tensor, "seed"]:
     Test accuracy with the loss on every token minus that with the loss on the answer alone, mean over train sizes and
     seeds.
     """
-    return (seen[EVERY].identity.test - seen[ALONE].identity.test).mean(dim=0)
+    return (seen.every.identity.test - seen.alone.identity.test).mean(dim=0)
 
 
 @claim("abstract", "surpasses in reasoning ability; no value", at_least(0.1))
@@ -195,7 +217,7 @@ def composes(seen: Seen) -> Float[Tensor, "seed"]:
     Share of (3, 4) inputs answered by composing, -10, with the loss on every token minus that with the loss on the
     answer alone, mean over seeds.
     """
-    return seen[EVERY].accuracy[TASK] - seen[ALONE].accuracy[TASK]
+    return seen.every.accuracy[TASK] - seen.alone.accuracy[TASK]
 
 
 @claim("abstract", "greater resilience to perturbations; no value", at_least(0.02))
@@ -206,7 +228,7 @@ def resilient(seen: Seen) -> Measurement:
     with the loss on the answer alone, mean over both tasks, four strengths and the seeds that answer at least
     {ANSWERED:g} of these sequences under both.
     """
-    kept = {of: (seen[EVERY].kept[of] - seen[ALONE].kept[of]).mean(dim=0) for of in (IDENTITY, COMPOSITE)}
+    kept = {of: (seen.every.kept[of] - seen.alone.kept[of]).mean(dim=0) for of in (IDENTITY, COMPOSITE)}
     return mean_of_known(_where_both_fit(seen, kept))
 
 
@@ -219,104 +241,71 @@ def flatter(seen: Seen) -> Measurement:
     answer at least {ANSWERED:g} of these sequences under both.
     """
     at = MOVES.index(MOVE)
-    ratios = {of: seen[EVERY].rise[of][at] / seen[ALONE].rise[of][at] for of in (IDENTITY, COMPOSITE)}
+    ratios = {of: seen.every.rise[of][at] / seen.alone.rise[of][at] for of in (IDENTITY, COMPOSITE)}
     return over_shared(_where_both_fit(seen, ratios), torch.nanmedian)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Tasks) -> Analysis:
-    """Draw generalisation, composing and both perturbations under the two losses."""
-    seen, each = see(runs, setting), len(setting.sizes) + 1
-    composite = dict(zip(LOSSES, runs[each - 1 :: each], strict=True))
-    return Analysis(
-        seen,
-        figures=[
-            curves_against(
-                "Identity: test accuracy against train size",
-                seen[EVERY].identity.sizes,
-                {name: learned.identity.test.T for name, learned in seen.items()},
-                x_label="training sequences",
-                y_label="test accuracy",
-                y_range=ACCURACY,
-            ),
-            training_curves(
-                "Trained pairs along training",
-                composite,
-                DATA,
-                caption=f"Accuracy on keys at positions where training never shows them. {MEAN_AND_RANGE}",
-            ),
-            LineFigure(
-                title="What the unseen pair (3, 4) is answered by along training",
-                caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
-                x_label=next(iter(composite.values())).experiment.recipe.unit,
-                y_label="share of test inputs",
-                lines=tuple(
-                    line(f"{rule}, {name}", *along_units(run, TASK, f"agrees: {rule}"))
-                    for rule in ("composed", "symmetric")
-                    for name, run in composite.items()
-                ),
-                y_range=ACCURACY,
-            ),
-            _perturbed_figure("kept", seen),
-            _perturbed_figure("rise", seen),
-        ],
-        tables=[_identity_table(seen), _composite_table(seen, runs[-1].experiment.members.seeds)],
+def _composite_runs(seen: Seen) -> dict[str, TrainedRun]:
+    return {loss: learned.runs[COMPOSITE] for loss, learned in seen.both.items()}
+
+
+def _trained_pairs(seen: Seen) -> LineFigure:
+    return training_curves(
+        "Trained pairs along training",
+        _composite_runs(seen),
+        DATA,
+        caption=f"Accuracy on keys at positions where training never shows them. {MEAN_AND_RANGE}",
     )
 
 
-def _perturbed_figure(what: str, seen: Seen) -> LineFigure:
-    curves = {
-        f"{of}, {name}": getattr(learned, what)[of].T.nan_to_num()
+def _unseen_pair(seen: Seen) -> LineFigure:
+    return LineFigure(
+        title="What the unseen pair (3, 4) is answered by along training",
+        caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
+        x_label=seen.last.experiment.recipe.unit,
+        y_label="share of test inputs",
+        lines=tuple(
+            line(f"{rule}, {loss}", *along_units(run, TASK, f"agrees: {rule}"))
+            for rule in ("composed", "symmetric")
+            for loss, run in _composite_runs(seen).items()
+        ),
+        y_range=ACCURACY,
+    )
+
+
+def _by_task(seen: Seen, values: Callable[[Learned], Mapping[str, Tensor]]) -> dict[str, Float[Tensor, "member x"]]:
+    return {
+        f"{of}, {loss}": values(learned)[of].T.nan_to_num()
         for of in (IDENTITY, COMPOSITE)
-        for name, learned in seen.items()
+        for loss, learned in seen.both.items()
     }
-    if what == "kept":
-        return curves_against(
-            "Right answers that stay right under noise on the embeddings",
-            STRENGTHS,
-            curves,
-            x_label="noise, in units of the embeddings' root mean square",
-            y_label="share of right answers",
-            caption=f"On the first 500 training sequences; 0 where none is answered rightly. {MEAN_AND_RANGE}",
-            log_x=True,
-            y_range=ACCURACY,
-        )
-    return curves_against(
-        "Rise of the loss where all weights move at random",
-        MOVES,
-        curves,
-        x_label="move, in units of each weight tensor's norm",
-        y_label="rise of the loss at the answer (nats)",
-        caption=f"On the first 500 training sequences, mean over directions. {MEAN_AND_RANGE}",
-        log_x=True,
-        log_y=True,
-    )
 
 
 def _identity_table(seen: Seen) -> Table:
-    sizes = seen[EVERY].identity.sizes
+    sizes = seen.every.identity.sizes
     return column_table(
         "Identity by train size",
         "Accuracy at the end, means over seeds.",
         {
             "loss on": [name for name in LOSSES for _ in sizes],
             "training sequences": [*sizes] * len(LOSSES),
-            "training": torch.cat([learned.identity.train.mean(dim=1) for learned in seen.values()]),
-            "test": torch.cat([learned.identity.test.mean(dim=1) for learned in seen.values()]),
+            "training": torch.cat([learned.identity.train.mean(dim=1) for learned in seen.both.values()]),
+            "test": torch.cat([learned.identity.test.mean(dim=1) for learned in seen.both.values()]),
         },
     )
 
 
-def _composite_table(seen: Seen, seeds: Sequence[int]) -> Table:
-    members = [(name, seed) for name in seen for seed in seeds]
+def _composite_table(seen: Seen) -> Table:
+    members = [(loss, seed) for loss in seen.both for seed in seen.last.experiment.members.seeds]
 
     def of_both(values: Callable[[Learned], Tensor]) -> Tensor:
-        return torch.cat([values(learned) for learned in seen.values()])
+        return torch.cat([values(learned) for learned in seen.both.values()])
 
     return column_table(
         "Composite seed by seed",
         f"At the end. Steps are those at which an accuracy of {ANSWERED:g} is first measured; none where it never is.",
         {
-            "loss on": [name for name, _ in members],
+            "loss on": [loss for loss, _ in members],
             "seed": [seed for _, seed in members],
             "training, accuracy": of_both(lambda learned: learned.accuracy[TRAIN]),
             f"{DATA}, accuracy": of_both(lambda learned: learned.accuracy[DATA]),
@@ -330,12 +319,46 @@ def _composite_table(seen: Seen, seeds: Sequence[int]) -> Table:
 
 
 STUDY = Study(
-    name="anchor/every-token",
+    "anchor/every-token",
+    __doc__,
+    measures_in(__name__),
     paper="Reasoning bias",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        lambda seen: curves_against(
+            "Identity: test accuracy against train size",
+            seen.every.identity.sizes,
+            {loss: learned.identity.test.T for loss, learned in seen.both.items()},
+            x_label="training sequences",
+            y_label="test accuracy",
+            y_range=ACCURACY,
+        ),
+        _trained_pairs,
+        _unseen_pair,
+        lambda seen: curves_against(
+            "Right answers that stay right under noise on the embeddings",
+            STRENGTHS,
+            _by_task(seen, lambda learned: learned.kept),
+            x_label="noise, in units of the embeddings' root mean square",
+            y_label="share of right answers",
+            caption=f"On the first 500 training sequences; 0 where none is answered rightly. {MEAN_AND_RANGE}",
+            log_x=True,
+            y_range=ACCURACY,
+        ),
+        lambda seen: curves_against(
+            "Rise of the loss where all weights move at random",
+            MOVES,
+            _by_task(seen, lambda learned: learned.rise),
+            x_label="move, in units of each weight tensor's norm",
+            y_label="rise of the loss at the answer (nats)",
+            caption=f"On the first 500 training sequences, mean over directions. {MEAN_AND_RANGE}",
+            log_x=True,
+            log_y=True,
+        ),
+        _identity_table,
+        _composite_table,
+    ),
     profiles={
         "quick": Profile(
             QUICK,

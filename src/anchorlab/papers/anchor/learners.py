@@ -12,25 +12,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Table, at_least, at_most, within
+from anchorlab.findings import Table, at_least, at_most, within
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec
 from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.identity import ENOUGH, FITTED, Curve, read_curve
 from anchorlab.papers.anchor.settings import BATCH_NOTE, BATCH_OF_TEXT, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
-from anchorlab.studies.kit import (
-    MEAN_AND_RANGE,
-    along_units,
-    at_end,
-    column_table,
-    seed_table,
-    train_size,
-    training_curves,
-)
+from anchorlab.studies.draws import Drawn
+from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, at_end, column_table, seed_table, training_curves
 from anchorlab.studies.quick import quick_recipe
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 
@@ -90,34 +84,34 @@ _OF_LOGS = (
 )
 
 
-def experiments(setting: Learners) -> list[Experiment]:
-    """Return the learners' experiments, each learner's by rising train size and then by the rule for keys."""
+def experiments(setting: Learners) -> dict[tuple[str, int, str], Experiment]:
+    """Return the experiments by kind of learner, train size and rule for keys, each learner's by rising size."""
     rules = KEY_RULES if setting.key_rules else {"": False}
-    shared = [] if setting.shared is None else list(identity.experiments(setting.shared).values())
-    return shared + [
-        one.on(size).experiment(
-            task("anchor/identity", moving_keys=moving),
-            f"identity, {NAMES[one.model.kind]}, {size} sequences{setting.remark}{', keys: ' * bool(rule)}{rule}",
-        )
-        for one in setting.learners
-        for size in setting.sizes
-        for rule, moving in rules.items()
-    ]
+    shared = [] if setting.shared is None else identity.experiments(setting.shared).values()
+    found = {("decoder", one.recipe.data.size, ""): one for one in shared}  # type: ignore[union-attr]
+    for one in setting.learners:
+        for size in setting.sizes:
+            for rule, moving in rules.items():
+                words = f"{size} sequences{setting.remark}{', keys: ' * bool(rule)}{rule}"
+                found[one.model.kind, size, rule] = one.on(size).experiment(
+                    task("anchor/identity", moving_keys=moving), f"identity, {NAMES[one.model.kind]}, {words}"
+                )
+    return found
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """The curve of every kind of model after full training, or only the transformer's after its first epochs."""
 
-    whole: Mapping[str, Curve]
-    start: Curve | None = None
+    @reading
+    def whole(self) -> dict[str, Curve]:
+        """The curves of all three learners; empty if not all were trained."""
+        by_kind = {kind: [run for (of, _, _), run in self.runs.items() if of == kind] for kind in NAMES}
+        return {kind: read_curve(runs) for kind, runs in by_kind.items()} if all(by_kind.values()) else {}
 
-
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the curves of all three learners, or the transformer's first epochs if there are only its runs."""
-    by_kind = {kind: [run for run in runs if run.experiment.model.kind == kind] for kind in NAMES}
-    curves = {kind: read_curve(own) for kind, own in by_kind.items() if own}
-    return Seen(curves) if len(curves) == len(NAMES) else Seen({}, curves["decoder"])
+    @reading
+    def start(self) -> Curve | None:
+        """The curve of the transformer if it was trained alone, on keys drawn as in the paper."""
+        return None if self.whole or self.setting.key_rules else read_curve(self.runs.values())
 
 
 def needed(sizes: Sequence[int], test: Float[Tensor, "size member"]) -> int | None:
@@ -227,29 +221,17 @@ def start_fits(seen: Seen) -> Measurement | None:
     return None if seen.start is None else over(seen.start.train.amin(dim=0), taken=torch.min)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Learners) -> Analysis:
-    """Draw Figure 4 if all three learners were trained, otherwise the transformer's first epochs."""
-    if setting.key_rules:
-        by_rule = dict(zip(KEY_RULES, runs, strict=True))
-        return Analysis(Seen({}), [_first_epochs(by_rule, "how keys are drawn")], [_rules(by_rule)])
-    seen = see(runs)
-    if seen.whole:
-        return Analysis(seen, figures=[_figure(seen.whole)], tables=[_needs(seen.whole), _sizes(seen.whole)])
-    by_size = {f"{train_size(run)} sequences": run for run in runs}
-    return Analysis(seen, [_first_epochs(by_size, "train size")], [_epochs(by_size)])
-
-
-def _figure(curves: Mapping[str, Curve]) -> LineFigure:
-    return identity.size_figure(
+def _three_learners(seen: Seen) -> list[Drawn]:
+    curves = seen.whole
+    if not curves:
+        return []
+    against_size = identity.size_figure(
         "Test accuracy against train size (Fig 4)",
         {NAMES[kind]: curve for kind, curve in curves.items()},
         "the paper's transformer: about 1 by 600",
         "At the end of training. ",
     )
-
-
-def _needs(curves: Mapping[str, Curve]) -> Table:
-    return column_table(
+    needs = column_table(
         "Data needed",
         f"Smallest train size with a mean test accuracy of {GENERALISED:g}; a dash where no size reaches it.",
         {
@@ -260,50 +242,52 @@ def _needs(curves: Mapping[str, Curve]) -> Table:
             "lowest train mean": [float(curve.train.mean(dim=1).min()) for curve in curves.values()],
         },
     )
-
-
-def _sizes(curves: Mapping[str, Curve]) -> Table:
     rows = tuple(row for kind, curve in curves.items() for row in identity.size_rows(curve, NAMES[kind]))
     columns = ("learner", *identity.SIZE_COLUMNS)
-    return Table("Accuracy by learner and train size", identity.SIZE_CAPTION, columns, rows)
+    return [against_size, needs, Table("Accuracy by learner and train size", identity.SIZE_CAPTION, columns, rows)]
 
 
-def _epochs(by_size: Mapping[str, TrainedRun]) -> Table:
-    measured = [along_units(run, "test", "accuracy") for run in by_size.values()]
-    rows = zip(measured[0][0], *(values.mean(dim=0).tolist() for _, values in measured), strict=True)
-    return Table(
-        title="Test accuracy by epoch and train size",
-        caption="The transformer at full size, mean over seeds.",
-        columns=("epoch", *by_size),
-        rows=tuple((int(epoch), *values) for epoch, *values in rows),
-    )
-
-
-def _first_epochs(runs: Mapping[str, TrainedRun], by: str) -> LineFigure:
-    return training_curves(
-        f"Test accuracy in the first epochs, by {by}",
+def _transformer_alone(seen: Seen) -> list[Drawn]:
+    if seen.whole:
+        return []
+    by_rule = seen.setting.key_rules
+    runs = {rule or f"{size} sequences": run for (_, size, rule), run in seen.runs.items()}
+    first_epochs = training_curves(
+        f"Test accuracy in the first epochs, by {'how keys are drawn' if by_rule else 'train size'}",
         runs,
         "test",
         caption=f"The transformer at full size. {MEAN_AND_RANGE}",
     )
+    return [first_epochs, _rules(runs) if by_rule else _epochs(runs)]
 
 
-def _rules(by_rule: Mapping[str, TrainedRun]) -> Table:
-    seeds = next(iter(by_rule.values())).experiment.members.seeds
+def _epochs(runs: Mapping[str, TrainedRun]) -> Table:
+    measured = [along_units(run, "test", "accuracy") for run in runs.values()]
+    rows = zip(measured[0][0], *(values.mean(dim=0).tolist() for _, values in measured), strict=True)
+    return Table(
+        title="Test accuracy by epoch and train size",
+        caption="The transformer at full size, mean over seeds.",
+        columns=("epoch", *runs),
+        rows=tuple((int(epoch), *values) for epoch, *values in rows),
+    )
+
+
+def _rules(runs: Mapping[str, TrainedRun]) -> Table:
     return seed_table(
         "Test accuracy after the first epochs, by how keys are drawn",
         "The transformer at full size.",
-        seeds,
-        {rule: at_end(run, "test", "accuracy") for rule, run in by_rule.items()},
+        next(iter(runs.values())).experiment.members.seeds,
+        {rule: at_end(run, "test", "accuracy") for rule, run in runs.items()},
     )
 
 
 STUDY = Study(
-    name="anchor/learners",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/learners",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_three_learners, _transformer_alone),
     profiles={
         "quick": Profile(
             QUICK,

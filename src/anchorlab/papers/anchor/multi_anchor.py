@@ -5,9 +5,6 @@ The anchors 1 to 10 add 1 to 10; each is tested on eight keys that it never had 
 Source: anchor functions, section 4.9 and Figure 12.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
@@ -18,13 +15,15 @@ from anchorlab.findings import Reference, at_most, within
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
-from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, column_table, curves_against, split_curves
+from anchorlab.studies.draws import split_curves
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, column_table, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.training import Experiment
 
 ANCHORS = tuple(range(1, 11))
 BOUNDARY = (1, 2, 10)
@@ -39,24 +38,25 @@ QUICK = Setting(
 PAPER = Setting(DecoderSpec(), paper_recipe(20_000, epochs=1000, batch=100, every=20), seeds=5)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the only experiment of the setting."""
-    return [setting.experiment(task("anchor/multi-anchor"), "multi-anchor")]
+    return {"ten anchors": setting.experiment(task("anchor/multi-anchor"), "multi-anchor")}
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """Accuracies at the end, and how often the answers of the test occur in training."""
 
-    accuracy: Float[Tensor, "anchor member"]  # on unseen keys
-    train: Float[Tensor, "member"]  # on training sequences
-    frequency: Float[Tensor, "anchor"]
+    train = first_at_end("train", "accuracy")
 
+    @reading
+    def accuracy(self) -> Float[Tensor, "anchor member"]:
+        """The accuracy on unseen keys."""
+        return torch.stack([at_end(self.first, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
 
-def see(run: TrainedRun) -> Seen:
-    """Read the accuracy of each anchor from the run."""
-    accuracy = torch.stack([at_end(run, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
-    return Seen(accuracy, at_end(run, "train", "accuracy"), answer_frequency())
+    @reading
+    def frequency(self) -> Float[Tensor, "anchor"]:
+        """How often training shows what each anchor asks for in test."""
+        return answer_frequency()
 
 
 def answer_frequency(items: tuple[int, int] = (20, 100), held_out: int = 8) -> Float[Tensor, "anchor"]:
@@ -109,7 +109,6 @@ def boundary(seen: Seen) -> Measurement:
 
 
 def _by_anchor(values: Float[Tensor, "boundary"]) -> str:
-    """Return a value of each anchor at the boundary in words."""
     return ", ".join(f"{value:.3g} for {anchor}" for anchor, value in zip(BOUNDARY, values.tolist(), strict=True))
 
 
@@ -148,58 +147,47 @@ def rarity_explains(seen: Seen) -> Measurement:
     return over_shared(seen.accuracy.T, correlation)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw each anchor's accuracy on unseen keys next to the training frequency of their answers."""
-    (run,) = runs
-    seen = see(run)
-    return Analysis(
-        seen,
-        figures=[
-            curves_against(
-                "Accuracy on unseen keys by anchor (Fig 12)",
-                ANCHORS,
-                {"transformer": seen.accuracy.T},
-                x_label="anchor",
-                y_label="test accuracy",
-                caption=f"{MEAN_AND_RANGE} In training no anchor has the keys that it is tested on.",
-                y_range=ACCURACY,
-                references=[Reference("the boundary: 1, 2", 2.5, "x"), Reference("and 10", 9.5, "x")],
-            ),
-            curves_against(
-                "How often training shows what each anchor asks for in test",
-                ANCHORS,
-                {"counted": seen.frequency[None, :]},
-                x_label="anchor",
-                y_label="share of training labels",
-                caption="Share of training labels that are the answer to one of the anchor's unseen keys, mean over "
-                "its eight keys; counted from the task's definition.",
-                y_range=(0.0, None),
-            ),
-            split_curves("Accuracy along training, all anchors", run, {"train": "training", "test": "unseen keys"}),
-        ],
-        tables=[
-            column_table(
-                "Anchor by anchor",
-                "Accuracy on unseen keys over seeds at the end of training, and the share of training labels that are "
-                "an answer the anchor asks for in test (mean over its eight keys, in per cent).",
-                {
-                    "anchor": ANCHORS,
-                    "mean": seen.accuracy.mean(dim=1),
-                    "lowest": seen.accuracy.amin(dim=1),
-                    "highest": seen.accuracy.amax(dim=1),
-                    "answers in training, %": [100 * share for share in seen.frequency.tolist()],
-                },
-            )
-        ],
-    )
-
-
 STUDY = Study(
-    name="anchor/multi-anchor",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/multi-anchor",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        lambda seen: curves_against(
+            "Accuracy on unseen keys by anchor (Fig 12)",
+            ANCHORS,
+            {"transformer": seen.accuracy.T},
+            x_label="anchor",
+            y_label="test accuracy",
+            caption=f"{MEAN_AND_RANGE} In training no anchor has the keys that it is tested on.",
+            y_range=ACCURACY,
+            references=[Reference("the boundary: 1, 2", 2.5, "x"), Reference("and 10", 9.5, "x")],
+        ),
+        lambda seen: curves_against(
+            "How often training shows what each anchor asks for in test",
+            ANCHORS,
+            {"counted": seen.frequency[None, :]},
+            x_label="anchor",
+            y_label="share of training labels",
+            caption="Share of training labels that are the answer to one of the anchor's unseen keys, mean over "
+            "its eight keys; counted from the task's definition.",
+            y_range=(0.0, None),
+        ),
+        split_curves("Accuracy along training, all anchors", {"train": "training", "test": "unseen keys"}),
+        lambda seen: column_table(
+            "Anchor by anchor",
+            "Accuracy on unseen keys over seeds at the end of training, and the share of training labels that are "
+            "an answer the anchor asks for in test (mean over its eight keys, in per cent).",
+            {
+                "anchor": ANCHORS,
+                "mean": seen.accuracy.mean(dim=1),
+                "lowest": seen.accuracy.amin(dim=1),
+                "highest": seen.accuracy.amax(dim=1),
+                "answers in training, %": [100 * share for share in seen.frequency.tolist()],
+            },
+        ),
+    ),
     profiles={
         "quick": Profile(
             QUICK,

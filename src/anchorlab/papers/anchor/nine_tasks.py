@@ -6,8 +6,7 @@ positions, or with anchors, at which training never shows them.
 Source: anchor functions, section 4, Figures 2 and 3; settings in its appendix A.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -27,27 +26,16 @@ from anchorlab.papers.anchor import (
 )
 from anchorlab.papers.anchor.composite import study as composite
 from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies import kit
 from anchorlab.studies.claim import Measure, Measurement, claim, precondition
-from anchorlab.studies.kit import ACCURACY, along, at_end, column_table, train_size
+from anchorlab.studies.kit import ACCURACY, along, column_table, train_size
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, at_end, reading
 from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Task, task
-from anchorlab.training import Evaluation, Experiment, Members, Recipe, Times, TrainedRun
-
-NAMES = (
-    "identity",
-    "reading comprehension",
-    "classification",
-    "composite",
-    "working memory",
-    "synonym",
-    "recitation",
-    "statistical output",
-    "multi-anchor",
-)
-"""The tasks in the order of section 4, the order of every profile's experiments."""
+from anchorlab.training import Evaluation, Members, Recipe, Times
 
 UNSEEN_PAIRS = ("composite", "synonym")
 """The tasks that also hold pairs of anchors back: their test on data is judged with the others, that on task apart."""
@@ -55,68 +43,65 @@ UNSEEN_PAIRS = ("composite", "synonym")
 CLAIMED_ELSEWHERE = ("identity", "reading comprehension", "multi-anchor")
 """The tasks whose own studies claim that they generalise: the last with most anchors, since the outer ones do not."""
 
-QUICK = (
-    identity.experiment(identity.TWO_LAYERS),
-    Setting(quick_model(), quick_recipe(1000, steps=1500), seeds=3).experiment(
+QUICK = {
+    "identity": identity.experiment(identity.TWO_LAYERS),
+    "reading comprehension": Setting(quick_model(), quick_recipe(1000, steps=1500), seeds=3).experiment(
         task("anchor/reading-comprehension"), "reading comprehension"
     ),
-    *order.experiments(replace(order.QUICK, seeds=1)),
-    *composite.experiments(replace(composite.QUICK, depths=(4,), seeds=1)),
-    *working_memory.experiments(replace(working_memory.QUICK, seeds=1)),
-    *synonym.experiments(synonym.Sizes(synonym.QUICK.synonyms[-1:], plain=())),
-    *recitation.experiments(replace(recitation.QUICK, sizes=(7000,))),
-    statistical.experiments(statistical.QUICK)[0],
-    *multi_anchor.experiments(replace(multi_anchor.QUICK, seeds=1)),
-)
-"""Each task as in its own study; with one seed where a run takes more than half a minute."""
+    "classification": order.experiments(replace(order.QUICK, seeds=1))["classification"],
+    "composite": composite.experiments(replace(composite.QUICK, depths=(4,), seeds=1))[4],
+    "working memory": working_memory.experiments(replace(working_memory.QUICK, seeds=1))["working memory"],
+    "synonym": synonym.experiments(synonym.QUICK)["synonyms", 10_000],
+    "recitation": recitation.experiments(recitation.QUICK)[7000],
+    "statistical output": statistical.experiments(statistical.QUICK)["first"],
+    "multi-anchor": multi_anchor.experiments(replace(multi_anchor.QUICK, seeds=1))["ten anchors"],
+}
+"""The tasks of section 4, each as in its own study; with one seed if a run takes more than half a minute."""
 
-_TRAINED: tuple[tuple[Task, Recipe], ...] = (
-    (task("anchor/identity"), paper_recipe(2000)),
-    (task("anchor/reading-comprehension"), paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100))),
-    (task("anchor/classification"), paper_recipe(30_000).replace(checkpoints=Times(at=(0,)))),
-    (task("anchor/composite"), paper_recipe(8000, batch=100, every=1)),
-    (task("anchor/working-memory"), paper_recipe(40_000, epochs=300, batch=100, every=10)),
-    (task("anchor/synonym", total=10_000), paper_recipe(10_000, batch=100, every=20)),
-    (task("anchor/recitation"), paper_recipe(7000, batch=100)),
-    (task("anchor/statistical", kind="first"), paper_recipe(9000)),
-    (task("anchor/multi-anchor"), paper_recipe(20_000, epochs=1000, batch=100, every=20)),
-)
-PAPER = tuple(
-    Setting(DecoderSpec(), recipe, seeds=5).experiment(chosen, name)
-    for name, (chosen, recipe) in zip(NAMES, _TRAINED, strict=True)
-)
-_ONE = Members(seeds=fresh(1))
+NAMES = tuple(QUICK)
+"""The tasks."""
+
+_TRAINED: dict[str, tuple[Task, Recipe]] = {
+    "identity": (task("anchor/identity"), paper_recipe(2000)),
+    "reading comprehension": (
+        task("anchor/reading-comprehension"),
+        paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100)),
+    ),
+    "classification": (task("anchor/classification"), paper_recipe(30_000).replace(checkpoints=Times(at=(0,)))),
+    "composite": (task("anchor/composite"), paper_recipe(8000, batch=100, every=1)),
+    "working memory": (task("anchor/working-memory"), paper_recipe(40_000, epochs=300, batch=100, every=10)),
+    "synonym": (task("anchor/synonym", total=10_000), paper_recipe(10_000, batch=100, every=20)),
+    "recitation": (task("anchor/recitation"), paper_recipe(7000, batch=100)),
+    "statistical output": (task("anchor/statistical", kind="first"), paper_recipe(9000)),
+    "multi-anchor": (task("anchor/multi-anchor"), paper_recipe(20_000, epochs=1000, batch=100, every=20)),
+}
+PAPER = {
+    name: Setting(DecoderSpec(), recipe, seeds=5).experiment(chosen, name)
+    for name, (chosen, recipe) in _TRAINED.items()
+}
 _TINY = quick_recipe(200, steps=2).replace(evaluation=Evaluation(every=2, size=100))
-SMOKE = tuple(replace(one, recipe=_TINY, members=_ONE) for one in QUICK)
+SMOKE = {name: replace(one, recipe=_TINY, members=Members(seeds=fresh(1))) for name, one in QUICK.items()}
 
 
-def experiments(setting: Sequence[Experiment]) -> Sequence[Experiment]:
-    """Return one experiment for each task."""
-    return setting
-
-
-@dataclass(frozen=True)
-class Accuracies:
+class Accuracies(Reading):
     """Accuracies at the end of training, by task."""
 
-    train: Mapping[str, Float[Tensor, "member"]]
-    held_out: Mapping[str, Float[Tensor, "member"]]  # with keys at places that training never shows
-    unseen_pairs: Mapping[str, Float[Tensor, "member"]]  # on pairs of anchors that training never shows
+    train = at_end("train", "accuracy")
+
+    @reading
+    def held_out(self) -> dict[str, Float[Tensor, "member"]]:
+        """The accuracies with keys at places that training never shows."""
+        return {name: kit.at_end(run, held_out(name), "accuracy") for name, run in self.runs.items()}
+
+    @reading
+    def unseen_pairs(self) -> dict[str, Float[Tensor, "member"]]:
+        """The accuracies on pairs of anchors that training never shows."""
+        return {name: kit.at_end(self.runs[name], "test on task", "accuracy") for name in UNSEEN_PAIRS}
 
 
 def held_out(name: str) -> str:
     """Return the split of a task on which all nine are compared."""
     return "test on data" if name in UNSEEN_PAIRS else "test"
-
-
-def see(runs: Sequence[TrainedRun]) -> Accuracies:
-    """Read the accuracies of all tasks, in the order of `NAMES`."""
-    by_task = dict(zip(NAMES, runs, strict=True))
-    return Accuracies(
-        train={name: at_end(run, "train", "accuracy") for name, run in by_task.items()},
-        held_out={name: at_end(run, held_out(name), "accuracy") for name, run in by_task.items()},
-        unseen_pairs={name: at_end(by_task[name], "test on task", "accuracy") for name in UNSEEN_PAIRS},
-    )
 
 
 def _learned(name: str) -> Measure[Accuracies]:
@@ -151,17 +136,9 @@ def fits(seen: Accuracies) -> Float[Tensor, "seed"]:
     return min(seen.train.values(), key=torch.mean)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Sequence[Experiment]) -> Analysis:
-    """Draw loss and accuracy of every task along training, and list their final values."""
-    seen, by_task = see(runs), dict(zip(NAMES, runs, strict=True))
-    accuracy = _figure(by_task, "accuracy", "Test accuracy along training (Fig 3b)")
-    loss = _figure(by_task, "loss", "Test loss along training (Fig 3a)")
-    return Analysis(seen, [accuracy, loss], [_table(seen, by_task)])
-
-
-def _figure(by_task: Mapping[str, TrainedRun], metric: str, title: str) -> LineFigure:
+def _figure(seen: Accuracies, metric: str, title: str) -> LineFigure:
     lines = []
-    for name, run in by_task.items():
+    for name, run in seen.runs.items():
         steps, values = along(run, held_out(name), metric)
         share = [100 * step / run.experiment.steps for step in steps]
         lines.append(Line(name, numbers(share), numbers(values.mean(dim=0))))
@@ -177,14 +154,14 @@ def _figure(by_task: Mapping[str, TrainedRun], metric: str, title: str) -> LineF
     )
 
 
-def _table(seen: Accuracies, by_task: Mapping[str, TrainedRun]) -> Table:
-    runs, tests = by_task.values(), seen.held_out.values()
-    pairs = [seen.unseen_pairs.get(name) for name in by_task]
+def _table(seen: Accuracies) -> Table:
+    runs, tests = seen.runs.values(), seen.held_out.values()
+    pairs = [seen.unseen_pairs.get(name) for name in seen.runs]
     return column_table(
         "Accuracy at the end, task by task",
         "Means over seeds. Unseen pairs: sequences with the pair of anchors that training never shows.",
         {
-            "task": list(by_task),
+            "task": list(seen.runs),
             "training sequences": [train_size(run) for run in runs],
             "steps": [run.experiment.steps for run in runs],
             "seeds": [len(run.experiment.members) for run in runs],
@@ -197,11 +174,16 @@ def _table(seen: Accuracies, by_task: Mapping[str, TrainedRun]) -> Table:
 
 
 STUDY = Study(
-    name="anchor/nine-tasks",
-    doc=__doc__,
+    "anchor/nine-tasks",
+    __doc__,
     claims=(*(_learned(name) for name in NAMES if name not in CLAIMED_ELSEWHERE), unseen_pairs, fits),
-    experiments=experiments,
-    analyse=analyse,
+    trains=lambda setting: setting,
+    reads=Accuracies,
+    draws=(
+        lambda seen: _figure(seen, "accuracy", "Test accuracy along training (Fig 3b)"),
+        lambda seen: _figure(seen, "loss", "Test loss along training (Fig 3a)"),
+        _table,
+    ),
     profiles={
         "quick": Profile(
             QUICK,

@@ -6,7 +6,6 @@ the model which items are near.
 Source: anchor functions, section 4.3 and Figure 5; settings in its appendix A.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
@@ -15,17 +14,19 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Scatter, ScatterFigure, Table, at_most, numbers, within
+from anchorlab.findings import Scatter, ScatterFigure, at_most, numbers, within
 from anchorlab.lens import tsne
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import ITEMS, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
-from anchorlab.studies.kit import MEAN_AND_RANGE, at_end, curves_against, seed_table, split_curves
+from anchorlab.studies.draws import by_seed, split_curves
+from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, Times, TrainedRun
+from anchorlab.training import Experiment, Times
 
 NEIGHBOURS, NEAR = 2, 3  # nearest embeddings compared for each item; the largest near difference in value
 LINKED = 6  # neighbours that the graph along the curve links each item to, at least
@@ -44,9 +45,9 @@ QUICK = Pictured(quick_model(), quick_recipe(30_000, steps=6000, batch=100, eval
 PAPER = Pictured(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at=(0,))), seeds=5)
 
 
-def experiments(setting: Pictured) -> list[Experiment]:
+def experiments(setting: Pictured) -> dict[str, Experiment]:
     """Return the only experiment, which saves its weights at the start and the end."""
-    return [setting.experiment(task("anchor/classification"), "classification")]
+    return {"classification": setting.experiment(task("anchor/classification"), "classification")}
 
 
 @dataclass(frozen=True)
@@ -65,29 +66,35 @@ class Order:
         return cls(embeddings, found, _correlation(found), near_neighbours(embeddings))
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """The order of the embeddings before and after training."""
 
-    accuracy: Float[Tensor, "member"]  # test accuracy at the end
-    before: Order
-    after: Order
-    picture: Float[Tensor, "member item 2"] | None  # t-SNE of the embeddings after training; None without the extra
+    accuracy = first_at_end("test", "accuracy")
+
+    @reading
+    def before(self) -> Order:
+        """The order before training."""
+        return self._order(self.first.checkpoints[0])
+
+    @reading
+    def after(self) -> Order:
+        """The order after training."""
+        return self._order(self.first.checkpoints[-1])
+
+    def _order(self, step: int) -> Order:
+        return Order.of(self.first.ensemble(step).weights["embed.W_E"][:, ITEMS.start : ITEMS.stop])
+
+    @reading
+    def picture(self) -> Float[Tensor, "member item 2"] | None:
+        """The t-SNE picture of the embeddings after training; None without the extra `tsne`."""
+        if not find_spec("sklearn"):
+            return None
+        return tsne(self.after.embeddings, iterations=self.setting.iterations).coordinates
 
     @property
     def learned(self) -> bool:
         """Whether the mean test accuracy shows that the task was learned."""
         return float(self.accuracy.mean()) >= LEARNED
-
-
-def see(run: TrainedRun, iterations: int) -> Seen:
-    """Read the embeddings of the items at the start and the end."""
-    before, after = (
-        Order.of(run.ensemble(step).weights["embed.W_E"][:, ITEMS.start : ITEMS.stop])
-        for step in (run.checkpoints[0], run.checkpoints[-1])
-    )
-    picture = tsne(after.embeddings, iterations=iterations).coordinates if find_spec("sklearn") else None
-    return Seen(at_end(run, "test", "accuracy"), before, after, picture)
 
 
 def distances(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member item item"]:
@@ -200,24 +207,11 @@ def not_given(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.before.neighbours
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Pictured) -> Analysis:
-    """Draw the picture of Figure 5, and the places along the curve of embeddings."""
-    (run,) = runs
-    seen = see(run, setting.iterations)
-    learning = split_curves(
-        "Accuracy along training",
-        run,
-        {"train": "train", "test": "test"},
-        caption=f"{MEAN_AND_RANGE} A quarter is what naming any of the four anchors gives.",
-    )
-    seeds = run.experiment.members.seeds
-    pictures = [] if seen.picture is None else [_picture_figure(seen, seen.picture, seeds[0], setting.iterations)]
-    return Analysis(seen, figures=[*pictures, _place_figure(seen), learning], tables=[_table(seen, seeds)])
-
-
-def _picture_figure(seen: Seen, picture: Float[Tensor, "member item 2"], seed: int, iterations: int) -> ScatterFigure:
-    before = tsne(seen.before.embeddings[:1], iterations=iterations).coordinates
-    planes = {"before training": before, "after training": picture}
+def _picture(seen: Seen) -> ScatterFigure | None:
+    if seen.picture is None:
+        return None
+    before = tsne(seen.before.embeddings[:1], iterations=seen.setting.iterations).coordinates
+    planes, seed = {"before training": before, "after training": seen.picture}, seen.first.experiment.members.seeds[0]
     return ScatterFigure(
         title="Embeddings of the items (Fig 5)",
         caption=f"t-SNE of the token embeddings of seed {seed}, coloured by the item's value. The axes of t-SNE have "
@@ -233,43 +227,46 @@ def _picture_figure(seen: Seen, picture: Float[Tensor, "member item 2"], seed: i
     )
 
 
-def _place_figure(seen: Seen) -> LineFigure:
-    return curves_against(
-        "Place along the curve of embeddings against value",
-        ITEMS,
-        {"after training": seen.after.places, "before": seen.before.places},
-        x_label="item",
-        y_label="place along the curve",
-        caption="Place in the order of a coordinate along the curve, measured on the embeddings themselves. "
-        f"{MEAN_AND_RANGE} Where the embeddings are ordered by value, this is the diagonal."
-        + ("" if seen.picture is not None else f" The t-SNE picture of Fig 5 is left out: {NO_PICTURE}."),
-        y_range=(0.0, 1.0),
-    )
-
-
-def _table(seen: Seen, seeds: Sequence[int]) -> Table:
-    return seed_table(
-        "Order of the embeddings, seed by seed",
-        f"Order: rank correlation of value and place along the curve. Neighbours: share of the {NEIGHBOURS} nearest "
-        f"within {NEAR} in value; {chance_of_near(len(ITEMS)):.3f} by chance.",
-        seeds,
-        {
-            "test accuracy": seen.accuracy,
-            "order": seen.after.order,
-            "order, untrained": seen.before.order,
-            "neighbours": seen.after.neighbours,
-            "neighbours, untrained": seen.before.neighbours,
-        }
-        | ({} if seen.picture is None else {"neighbours in the picture": near_neighbours(seen.picture)}),
-    )
-
-
 STUDY = Study(
-    name="anchor/order",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/order",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        _picture,
+        lambda seen: curves_against(
+            "Place along the curve of embeddings against value",
+            ITEMS,
+            {"after training": seen.after.places, "before": seen.before.places},
+            x_label="item",
+            y_label="place along the curve",
+            caption="Place in the order of a coordinate along the curve, measured on the embeddings themselves. "
+            f"{MEAN_AND_RANGE} Where the embeddings are ordered by value, this is the diagonal."
+            + ("" if seen.picture is not None else f" The t-SNE picture of Fig 5 is left out: {NO_PICTURE}."),
+            y_range=(0.0, 1.0),
+        ),
+        split_curves(
+            "Accuracy along training",
+            {"train": "train", "test": "test"},
+            caption=f"{MEAN_AND_RANGE} A quarter is what naming any of the four anchors gives.",
+        ),
+        by_seed(
+            "Order of the embeddings, seed by seed",
+            f"Order: rank correlation of value and place along the curve. Neighbours: share of the {NEIGHBOURS} "
+            f"nearest within {NEAR} in value; {chance_of_near(len(ITEMS)):.3f} by chance.",
+            lambda seen: (
+                {
+                    "test accuracy": seen.accuracy,
+                    "order": seen.after.order,
+                    "order, untrained": seen.before.order,
+                    "neighbours": seen.after.neighbours,
+                    "neighbours, untrained": seen.before.neighbours,
+                }
+                | ({} if seen.picture is None else {"neighbours in the picture": near_neighbours(seen.picture)})
+            ),
+        ),
+    ),
     profiles={
         "quick": Profile(
             QUICK,

@@ -7,7 +7,6 @@ Source: Zhang et al., Initialization is Critical to Whether Transformers Fit Com
 Memorizing (2024), which builds on anchor functions, section 4.4.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -15,26 +14,18 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from anchorlab.findings import Map, MapFigure, at_least, grid
+from anchorlab.findings import Map, MapFigure, Table, at_least, grid
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import Setting, at_every_gamma
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Task, task
-from anchorlab.training import (
-    AdamW,
-    Evaluation,
-    Experiment,
-    FixedSample,
-    Recipe,
-    Stream,
-    TrainedRun,
-    WarmupCosine,
-)
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Recipe, Stream, WarmupCosine
 
 SMALL, LARGE = 0.8, 0.5  # the rates γ of small and large initialisation: weights begin as N(0, d^-2γ)
 LEARNED = 0.9  # the test on data from which a member is judged: below it, it answers nothing by any rule
@@ -80,10 +71,10 @@ PAPER = Grid(
 )
 
 
-def experiments(setting: Grid) -> list[Experiment]:
+def experiments(setting: Grid) -> dict[int, Experiment]:
     """Return an experiment for each depth, all with the same members."""
-    return [
-        Experiment(
+    return {
+        depth: Experiment(
             mislabelled(),
             setting.model.replace(layers=depth, initialisation="gamma"),
             setting.recipe,
@@ -91,7 +82,7 @@ def experiments(setting: Grid) -> list[Experiment]:
             f"mislabelled composite, {depth} layers",
         )
         for depth in setting.depths
-    ]
+    }
 
 
 def mislabelled() -> Task:
@@ -99,15 +90,37 @@ def mislabelled() -> Task:
     return task("anchor/composite", exceptions={"4,3": "-6"})
 
 
-@dataclass(frozen=True)
-class Cells:
+class Cells(Reading):
     """Results of every member of the grid, as shares of test inputs."""
 
-    depths: tuple[int, ...]
-    gammas: tuple[float, ...]
-    composed: Float[Tensor, "depth gamma seed"]  # of (3, 4) answered by -10
-    symmetric: Float[Tensor, "depth gamma seed"]  # of (3, 4) answered by -6
-    data: Float[Tensor, "depth gamma seed"]  # of trained pairs answered rightly
+    @reading
+    def depths(self) -> tuple[int, ...]:
+        """The numbers of layers."""
+        return tuple(self.runs)
+
+    @reading
+    def gammas(self) -> tuple[float, ...]:
+        """The rates γ."""
+        return tuple(self.setting.gammas)
+
+    @reading
+    def composed(self) -> Float[Tensor, "depth gamma seed"]:
+        """The share of (3, 4) answered by -10."""
+        return self._at_end("test on task", "agrees: composed")
+
+    @reading
+    def symmetric(self) -> Float[Tensor, "depth gamma seed"]:
+        """The share of (3, 4) answered by -6."""
+        return self._at_end("test on task", "agrees: symmetric")
+
+    @reading
+    def data(self) -> Float[Tensor, "depth gamma seed"]:
+        """The share of trained pairs answered rightly."""
+        return self._at_end("test on data", "accuracy")
+
+    def _at_end(self, split: str, metric: str) -> Float[Tensor, "depth gamma seed"]:
+        values = torch.stack([at_end(run, split, metric) for run in self.runs.values()])
+        return values.unflatten(1, (len(self.gammas), -1))
 
     @property
     def learned(self) -> Bool[Tensor, "depth gamma seed"]:
@@ -129,21 +142,6 @@ class Cells:
         }
         shares["otherwise"] = 1 - sum(shares.values())
         return max(shares, key=lambda name: shares[name])
-
-
-def see(runs: Sequence[TrainedRun], setting: Grid) -> Cells:
-    """Read the grid from one run for each depth."""
-
-    def values(split: str, metric: str) -> Float[Tensor, "depth gamma seed"]:
-        return torch.stack([at_end(run, split, metric).reshape(len(setting.gammas), -1) for run in runs])
-
-    return Cells(
-        setting.depths,
-        setting.gammas,
-        composed=values("test on task", "agrees: composed"),
-        symmetric=values("test on task", "agrees: symmetric"),
-        data=values("test on data", "accuracy"),
-    )
 
 
 @claim("phase diagram", "composed", at_least(0.5))
@@ -192,63 +190,60 @@ def learned(seen: Cells) -> Measurement:
     return over(seen.learned[:, judged].float().mean(dim=(0, 1)))
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Grid) -> Analysis:
-    """Draw the phase diagram, and name the rule that explains most answers in each cell."""
-    seen = see(runs, setting)
+def _maps(seen: Cells) -> MapFigure:
     rows, columns = tuple(map(str, seen.depths)), tuple(f"{gamma:g}" for gamma in seen.gammas)
-    answers = {"composed": seen.composed, "symmetric": seen.symmetric}
-    shares = {**answers, "test on data": seen.data}
+    shares = {"composed": seen.composed, "symmetric": seen.symmetric, "test on data": seen.data}
+    return MapFigure(
+        title="What the unseen pair (3, 4) is answered by, over depth and initialisation",
+        caption="Share of test inputs, mean over seeds: answered by composing (-10), as the symmetric pair "
+        "(-6), and the accuracy of the trained pairs on keys at unseen positions. Weights begin as N(0, "
+        "d^-2γ): a larger γ is a smaller initialisation.",
+        maps=(tuple(Map(title, grid(values.mean(dim=2)), rows, columns) for title, values in shares.items()),),
+        x_label="initialisation rate γ",
+        y_label="layers",
+        value_label="share of test inputs",
+        value_range=(0.0, 1.0),
+    )
+
+
+def _cell_by_cell(seen: Cells) -> Table:
     depths, gammas = range(len(seen.depths)), range(len(seen.gammas))
-    return Analysis(
-        seen,
-        figures=[
-            MapFigure(
-                title="What the unseen pair (3, 4) is answered by, over depth and initialisation",
-                caption="Share of test inputs, mean over seeds: answered by composing (-10), as the symmetric pair "
-                "(-6), and the accuracy of the trained pairs on keys at unseen positions. Weights begin as N(0, "
-                "d^-2γ): a larger γ is a smaller initialisation.",
-                maps=(tuple(Map(title, grid(values.mean(dim=2)), rows, columns) for title, values in shares.items()),),
-                x_label="initialisation rate γ",
-                y_label="layers",
-                value_label="share of test inputs",
-                value_range=(0.0, 1.0),
-            ),
-            curves_against(
-                "What the unseen pair (3, 4) is answered by, over initialisation",
-                seen.gammas,
-                {name: values.transpose(1, 2).flatten(0, 1) for name, values in answers.items()},
-                x_label="initialisation rate γ",
-                y_label="share of test inputs",
-                caption="Mean over depths and seeds; the band reaches from the lowest to the highest.",
-                y_range=ACCURACY,
-            ),
-        ],
-        tables=[
-            column_table(
-                "Cell by cell",
-                "Means over seeds. The last column names what explains most answers of the members whose accuracy of "
-                f"test on data is at least {LEARNED:g}.",
-                {
-                    "layers": [layers for layers in seen.depths for _ in gammas],
-                    "γ": seen.gammas * len(depths),
-                    "test on data": seen.data.mean(dim=2).flatten(),
-                    "members that learned": seen.learned.sum(dim=2).flatten(),
-                    "composed": seen.composed.mean(dim=2).flatten(),
-                    "symmetric": seen.symmetric.mean(dim=2).flatten(),
-                    "mostly answered": [seen.answered_by(depth, gamma) for depth in depths for gamma in gammas],
-                },
-            )
-        ],
+    return column_table(
+        "Cell by cell",
+        "Means over seeds. The last column names what explains most answers of the members whose accuracy of "
+        f"test on data is at least {LEARNED:g}.",
+        {
+            "layers": [layers for layers in seen.depths for _ in gammas],
+            "γ": seen.gammas * len(depths),
+            "test on data": seen.data.mean(dim=2).flatten(),
+            "members that learned": seen.learned.sum(dim=2).flatten(),
+            "composed": seen.composed.mean(dim=2).flatten(),
+            "symmetric": seen.symmetric.mean(dim=2).flatten(),
+            "mostly answered": [seen.answered_by(depth, gamma) for depth in depths for gamma in gammas],
+        },
     )
 
 
 STUDY = Study(
-    name="anchor/phase-diagram",
+    "anchor/phase-diagram",
+    __doc__,
+    measures_in(__name__),
     paper="Initialization is critical",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    trains=experiments,
+    reads=Cells,
+    draws=(
+        _maps,
+        lambda seen: curves_against(
+            "What the unseen pair (3, 4) is answered by, over initialisation",
+            seen.gammas,
+            {name: getattr(seen, name).transpose(1, 2).flatten(0, 1) for name in ("composed", "symmetric")},
+            x_label="initialisation rate γ",
+            y_label="share of test inputs",
+            caption="Mean over depths and seeds; the band reaches from the lowest to the highest.",
+            y_range=ACCURACY,
+        ),
+        _cell_by_cell,
+    ),
     profiles={
         "quick": Profile(
             QUICK,

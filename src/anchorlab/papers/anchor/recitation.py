@@ -6,7 +6,7 @@ Sequences of nine tokens contain m, 3, n. If the last token is m, the answer is 
 Source: anchor functions, sections 3.1.3 and 4.7, Figure 10; settings in its appendix A.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,9 +19,10 @@ from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_rec
 from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, at_end, column_table, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 
@@ -46,10 +47,10 @@ QUICK = Sizes(
 PAPER = Sizes(DecoderSpec(), paper_recipe(500, batch=100), seeds=5, sizes=tuple(range(500, 7001, 500)))
 
 
-def experiments(setting: Sizes) -> list[Experiment]:
+def experiments(setting: Sizes) -> dict[int, Experiment]:
     """Return an experiment for each size."""
     recitation = task("anchor/recitation")
-    return [setting.on(size).experiment(recitation, f"recitation, {size} sequences") for size in setting.sizes]
+    return {size: setting.on(size).experiment(recitation, f"recitation, {size} sequences") for size in setting.sizes}
 
 
 @dataclass(frozen=True)
@@ -72,28 +73,31 @@ class Length:
         return self.forward - self.backward
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """Both directions early and at the end, and the accuracy over both at the largest size."""
 
-    early: Length
-    late: Length
-    largest: Float[Tensor, "member"]
+    @reading
+    def early(self) -> Length:
+        """Both directions early."""
+        return _length(self.runs, EARLY[self.first.experiment.recipe.unit])
+
+    @reading
+    def late(self) -> Length:
+        """Both directions at the end."""
+        return _length(self.runs, 1.0)
+
+    @reading
+    def largest(self) -> Float[Tensor, "member"]:
+        """The accuracy over both directions at the largest size."""
+        return at_end(self.last, "test", "accuracy")
 
 
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read both directions from one run for each size."""
-    return Seen(
-        _length(runs, EARLY[runs[0].experiment.recipe.unit]), _length(runs, 1.0), at_end(runs[-1], "test", "accuracy")
-    )
-
-
-def _length(runs: Sequence[TrainedRun], share: float) -> Length:
+def _length(runs: Mapping[int, TrainedRun], share: float) -> Length:
     """Read the accuracies at the evaluation next to a share of the training."""
     name, found = "", {}
     for direction in DIRECTIONS:
         values = []
-        for run in runs:
+        for run in runs.values():
             steps, accuracy = along(run, "test", "accuracy", group=direction)
             at = min(range(len(steps)), key=lambda index: abs(steps[index] - share * run.experiment.steps))
             values.append(accuracy[:, at])
@@ -168,18 +172,11 @@ def learns(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.largest
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
-    """Draw the two panels of Figure 10, and list both accuracies at each size."""
-    seen = see(runs)
-    lengths = (seen.early, seen.late)
-    return Analysis(
-        seen,
-        figures=[_figure(setting.sizes, length) for length in lengths],
-        tables=[_size_table(setting.sizes, lengths), _answer_table(dict(zip(setting.sizes, runs, strict=True)))],
-    )
+def _both_lengths(seen: Seen) -> list[LineFigure]:
+    return [_directions(list(seen.runs), length) for length in (seen.early, seen.late)]
 
 
-def _figure(sizes: Sequence[int], length: Length) -> LineFigure:
+def _directions(sizes: list[int], length: Length) -> LineFigure:
     return curves_against(
         f"Test accuracy in both directions after {length.name} (Fig 10)",
         sizes,
@@ -192,7 +189,8 @@ def _figure(sizes: Sequence[int], length: Length) -> LineFigure:
     )
 
 
-def _size_table(sizes: Sequence[int], lengths: Sequence[Length]) -> Table:
+def _by_size(seen: Seen) -> Table:
+    sizes, lengths = list(seen.runs), (seen.early, seen.late)
     forward, backward, difference, judged = (
         torch.cat([getattr(length, name) for length in lengths])
         for name in ("forward", "backward", "difference", "judged")
@@ -203,7 +201,7 @@ def _size_table(sizes: Sequence[int], lengths: Sequence[Length]) -> Table:
         f"{LOWEST:g} to {HIGHEST:g}.",
         {
             "training length": [length.name for length in lengths for _ in sizes],
-            "training sequences": [*sizes] * len(lengths),
+            "training sequences": sizes * len(lengths),
             "forward": forward.mean(dim=1),
             "backward": backward.mean(dim=1),
             "difference": difference.mean(dim=1),
@@ -214,11 +212,11 @@ def _size_table(sizes: Sequence[int], lengths: Sequence[Length]) -> Table:
     )
 
 
-def _answer_table(runs: Mapping[int, TrainedRun]) -> Table:
+def _answers(seen: Seen) -> Table:
     """List what is answered instead: the other neighbour of the anchor is the last token."""
     answers = {
         f"{direction} asked, {token} answered": [
-            float(at_end(run, "test", f"agrees: always {rule}", group=direction).mean()) for run in runs.values()
+            float(at_end(run, "test", f"agrees: always {rule}", group=direction).mean()) for run in seen.runs.values()
         ]
         for direction in DIRECTIONS
         for rule, token in zip(DIRECTIONS, "nm", strict=True)
@@ -227,16 +225,17 @@ def _answer_table(runs: Mapping[int, TrainedRun]) -> Table:
         "What is answered at the end, by direction",
         "Mean over seeds of the share of test sequences answered by n (always forward) or by m (always backward). "
         "Where the direction asks for the other of the two, this answer repeats the last token.",
-        {"training sequences": list(runs), **answers},
+        {"training sequences": list(seen.runs), **answers},
     )
 
 
 STUDY = Study(
-    name="anchor/recitation",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/recitation",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_both_lengths, _by_size, _answers),
     profiles={
         "quick": Profile(
             QUICK,

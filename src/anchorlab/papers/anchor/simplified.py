@@ -6,24 +6,26 @@ Attn1 X W1 W2. The answer is the token after the anchor 3.
 Source: anchor functions, section 5.4, Figure 16.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.findings import Map, MapFigure, Table, grid, within
+from anchorlab.findings import Map, MapFigure, grid, within
 from anchorlab.lens import Record, look
 from anchorlab.papers.anchor.settings import BATCH_NOTE, ITEMS, Setting, mirrored, paper_recipe
 from anchorlab.papers.anchor.structures import NONE, structures
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.kit import at_end, attention_maps, example, seed_table
+from anchorlab.studies.draws import by_seed
+from anchorlab.studies.kit import attention_maps, example
 from anchorlab.studies.quick import quick_recipe
+from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.training import Experiment
 
 LEARNED = 0.9
 """A seed is judged if its test accuracy is at least this: the paper explains a model that generalises."""
@@ -37,16 +39,15 @@ SCALED = Setting(structures()[NONE], paper_recipe(30_000, epochs=100, every=5, w
 PAPER = Setting(structures()[NONE], paper_recipe(30_000, epochs=10_000), seeds=5)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the experiment of the structure without any optional component."""
-    return [setting.experiment(task("anchor/identity"), NONE)]
+    return {NONE: setting.experiment(task("anchor/identity"), NONE)}
 
 
 @dataclass(frozen=True)
 class Mechanism:
     """Measures of the attention products on test sequences, each `[member]`; "others" excludes the anchor's row."""
 
-    accuracy: Float[Tensor, "member"]  # test accuracy at the end
     product: Float[Tensor, "member"]  # entry of Attn2 Attn1 from the last position to the key's
     anchor_to_key: Float[Tensor, "member"]  # attention of layer 0
     others_to_anchor: Float[Tensor, "member"]  # attention of layer 0
@@ -56,14 +57,8 @@ class Mechanism:
     classified: Float[Tensor, "member"]  # share of items at a key's positions that X(1) W_V1 W_V2 is greatest for
     classified_alone: Float[Tensor, "member"]  # the same of the items' embeddings without a position vector
 
-    def learned(self, values: Float[Tensor, "member"]) -> Float[Tensor, "learned"]:
-        """Return the values of the seeds that learned."""
-        return values[self.accuracy >= LEARNED]
 
-
-def read_mechanism(
-    record: Record, weights: Mapping[str, Float[Tensor, "member ..."]], batch: Batch, accuracy: Float[Tensor, "member"]
-) -> Mechanism:
+def read_mechanism(record: Record, weights: Mapping[str, Float[Tensor, "member ..."]], batch: Batch) -> Mechanism:
     """Measure the numbers of Figure 16.
 
     The record holds patterns `[member batch head query key]` of both layers, the rows `[member batch position width]`
@@ -75,7 +70,6 @@ def read_mechanism(
     others = torch.arange(length) != anchors.unsqueeze(-1)  # [batch position]
     to_anchor = first[:, each, :, anchors].movedim(0, 1)  # [member batch query]
     return Mechanism(
-        accuracy=accuracy,
         product=(second @ first)[:, each, -1, keys].mean(dim=-1),
         anchor_to_key=first[:, each, anchors, keys].mean(dim=-1),
         others_to_anchor=to_anchor[:, others].mean(dim=-1),
@@ -119,17 +113,35 @@ def variance_between(
     return (between / whole).where(whole > 0, torch.zeros(()))
 
 
-def see(runs: Sequence[TrainedRun]) -> Mechanism:
-    """Measure both layers' attention in the run."""
-    (run,) = runs
-    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
-    ensemble = run.ensemble()
-    record = look(ensemble, batch.inputs, record=[_FIRST, _ROWS, _SECOND])
-    return read_mechanism(record, ensemble.weights, batch, at_end(run, "test", "accuracy"))
+class Seen(Reading):
+    """The test accuracy and the mechanism of the trained models."""
+
+    accuracy = first_at_end("test", "accuracy")
+
+    @reading
+    def batch(self) -> Batch:
+        """Test sequences."""
+        return self.first.experiment.task.sample("test", LOOKED_AT, seed=0)
+
+    @reading
+    def mechanism(self) -> Mechanism:
+        """The measures of the mechanism."""
+        ensemble = self.first.ensemble()
+        record = look(ensemble, self.batch.inputs, record=[_FIRST, _ROWS, _SECOND])
+        return read_mechanism(record, ensemble.weights, self.batch)
+
+    def learned(self, values: Float[Tensor, "member"]) -> Float[Tensor, "learned"]:
+        """Return the values of the seeds that learned."""
+        return values[self.accuracy >= LEARNED]
+
+    @property
+    def best(self) -> int:
+        """The member that generalises best."""
+        return int(self.accuracy.argmax())
 
 
 @claim("section 5.3 and Fig 15, none", "can be 100 %, with large fluctuation", within(0.95, 1.0), always=True)
-def generalises(seen: Mechanism) -> Measurement:
+def generalises(seen: Seen) -> Measurement:
     """Two attention products and nothing else generalise.
 
     Test accuracy, highest over seeds.
@@ -138,95 +150,88 @@ def generalises(seen: Mechanism) -> Measurement:
 
 
 @claim(FIG_16, "shifts the key to the anchor", within(0.8, 1.0))
-def shift(seen: Mechanism) -> Float[Tensor, "seed"]:
+def shift(seen: Seen) -> Float[Tensor, "seed"]:
     """The first attention brings the key to the anchor's position.
 
     Attention of layer 0 from the anchor's position to the key's, mean over seeds with a test accuracy of at least
     {LEARNED:g}.
     """
-    return seen.learned(seen.anchor_to_key)
+    return seen.learned(seen.mechanism.anchor_to_key)
 
 
 @claim(FIG_16, "broadcasts the anchor to other locations", within(0.8, 1.0))
-def broadcast(seen: Mechanism) -> Float[Tensor, "seed"]:
+def broadcast(seen: Seen) -> Float[Tensor, "seed"]:
     """The first attention brings the anchor to all other positions.
 
     Attention of layer 0 to the anchor's position, mean over the other positions and over seeds with a test accuracy of
     at least {LEARNED:g}.
     """
-    return seen.learned(seen.others_to_anchor)
+    return seen.learned(seen.mechanism.others_to_anchor)
 
 
 @claim(FIG_16, "only two types of rows", within(0.8, 1.0))
-def two_kinds(seen: Mechanism) -> Float[Tensor, "seed"]:
+def two_kinds(seen: Seen) -> Float[Tensor, "seed"]:
     """Layer 1 gets just two kinds of rows: one with the key, at the anchor, and all the others.
 
     Share of the variance of a sequence's rows that lies between the anchor's row and the mean of the others, mean over
     seeds with a test accuracy of at least {LEARNED:g}; one eighth for unrelated rows.
     """
-    return seen.learned(seen.kinds)
+    return seen.learned(seen.mechanism.kinds)
 
 
 @claim(FIG_16, "broadcasts it to all locations", within(0.8, 1.0))
-def second_broadcast(seen: Mechanism) -> Float[Tensor, "seed"]:
+def second_broadcast(seen: Seen) -> Float[Tensor, "seed"]:
     """The second attention brings the row that holds the key to all positions.
 
     Attention of layer 1 to the anchor's position, mean over all rows and over seeds with a test accuracy of at least
     {LEARNED:g}.
     """
-    return seen.learned(seen.all_to_anchor)
+    return seen.learned(seen.mechanism.all_to_anchor)
 
 
 @claim(FIG_16, "all of the output vectors become the key's", within(0.9, 1.0))
-def all_rows(seen: Mechanism) -> Float[Tensor, "seed"]:
+def all_rows(seen: Seen) -> Float[Tensor, "seed"]:
     """All rows of the simplified model's output name the key.
 
     Share of the output's rows whose greatest entry is the key's, over test sequences, mean over seeds with a test
     accuracy of at least {LEARNED:g}.
     """
-    return seen.learned(seen.rows_right)
+    return seen.learned(seen.mechanism.rows_right)
 
 
 @claim(FIG_16, "plays the role of classification", within(0.95, 1.0))
-def classifies(seen: Mechanism) -> Float[Tensor, "seed"]:
+def classifies(seen: Seen) -> Float[Tensor, "seed"]:
     """The product of both value maps classifies.
 
     Share of items, each at every position that a key can have, whose own entry is the greatest in its row of X(1) W_V1
     W_V2, mean over seeds with a test accuracy of at least {LEARNED:g}.
     """
-    return seen.learned(seen.classified)
+    return seen.learned(seen.mechanism.classified)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """List the measures of attention and value maps by seed, and draw the maps of the seed that generalises best."""
-    seen, (run,) = see(runs), runs
-    best = int(seen.accuracy.argmax())
-    figures = [_maps(run, best), _classification(run, best)]
-    return Analysis(seen, figures=figures, tables=[_table(seen, run.experiment.members.seeds)])
-
-
-def _maps(run: TrainedRun, member: int) -> MapFigure:
-    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+def _maps(seen: Seen) -> MapFigure:
+    run, batch = seen.first, seen.batch
+    seed = run.experiment.members.seeds[seen.best]
     place, ticks = example(run.experiment.task, batch, batch.latents["anchor_positions"][:, 0] == 4)
-    record = look(run.ensemble().select([member]), batch.inputs[[place]], record=[_FIRST, _SECOND])
+    record = look(run.ensemble().select([seen.best]), batch.inputs[[place]], record=[_FIRST, _SECOND])
     first, second = record[_FIRST][0, 0, 0], record[_SECOND][0, 0, 0]
     return attention_maps(
         "Both attentions of a simplified model and their product (Fig 16)",
         {"Attn1, layer 0": first, "Attn2, layer 1": second, "Attn2 Attn1": second @ first},
         ticks,
-        caption=f"Seed {run.experiment.members.seeds[member]}, the best in test, on one test sequence. In the paper "
+        caption=f"Seed {seed}, the best in test, on one test sequence. In the paper "
         "layer 0 brings the key to the anchor's position and the anchor to all others, layer 1 the anchor's "
         "position, which holds the key by then, to all; their product reads the key everywhere.",
-        seed=run.experiment.members.seeds[member],
+        seed=seed,
     )
 
 
-def _classification(run: TrainedRun, member: int) -> MapFigure:
-    weights = run.ensemble().select([member]).weights
+def _classification(seen: Seen) -> MapFigure:
+    weights, seed = seen.first.ensemble().select([seen.best]).weights, seen.first.experiment.members.seeds[seen.best]
     logits = item_logits(weights, weights["pos_embed.W_pos"][:, 1:])[0].mean(dim=0)  # [item output]
     return MapFigure(
         title="Every item through both value maps (Fig 16)",
-        caption=f"Seed {run.experiment.members.seeds[member]}, the best in test. Rows are the items 20 to 100, each as "
+        caption=f"Seed {seed}, the best in test. Rows are the items 20 to 100, each as "
         "its embedding plus a position vector, mean over the positions that a key can have; columns are the logits of "
         "the same items. In the paper the product plays the role of classification: the diagonal stands out.",
         maps=((Map("X(1) W_V1 W_V2", grid(logits[:, ITEMS.start : ITEMS.stop])),),),
@@ -235,37 +240,37 @@ def _classification(run: TrainedRun, member: int) -> MapFigure:
         value_label="logit",
         value_range=(None, None),
         signed=True,
-        seeds=str(run.experiment.members.seeds[member]),
-    )
-
-
-def _table(seen: Mechanism, seeds: Sequence[int]) -> Table:
-    return seed_table(
-        "What the simplified model does, seed by seed",
-        f"On {LOOKED_AT} test sequences. Attention from row to column position; two kinds of rows: the share of the "
-        "variance of layer 1's rows that lies between the anchor's and the others. Items classified by "
-        "W_V1 W_V2: from embedding plus position, as judged, and from the embedding alone.",
-        seeds,
-        {
-            "test accuracy": seen.accuracy,
-            "product, last to key": seen.product,
-            "Attn1, anchor to key": seen.anchor_to_key,
-            "Attn1, others to anchor": seen.others_to_anchor,
-            "two kinds of rows": seen.kinds,
-            "Attn2, all to anchor": seen.all_to_anchor,
-            "output rows right": seen.rows_right,
-            "items classified": seen.classified,
-            "by embedding alone": seen.classified_alone,
-        },
+        seeds=str(seed),
     )
 
 
 STUDY = Study(
-    name="anchor/simplified",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/simplified",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        _maps,
+        _classification,
+        by_seed(
+            "What the simplified model does, seed by seed",
+            f"On {LOOKED_AT} test sequences. Attention from row to column position; two kinds of rows: the share of "
+            "the variance of layer 1's rows that lies between the anchor's and the others. Items classified by "
+            "W_V1 W_V2: from embedding plus position, as judged, and from the embedding alone.",
+            lambda seen: {
+                "test accuracy": seen.accuracy,
+                "product, last to key": seen.mechanism.product,
+                "Attn1, anchor to key": seen.mechanism.anchor_to_key,
+                "Attn1, others to anchor": seen.mechanism.others_to_anchor,
+                "two kinds of rows": seen.mechanism.kinds,
+                "Attn2, all to anchor": seen.mechanism.all_to_anchor,
+                "output rows right": seen.mechanism.rows_right,
+                "items classified": seen.mechanism.classified,
+                "by embedding alone": seen.mechanism.classified_alone,
+            },
+        ),
+    ),
     profiles={
         "quick": Profile(
             QUICK,

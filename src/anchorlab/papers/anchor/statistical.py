@@ -6,7 +6,7 @@ kind), or in any sequence with probability 0.2 (second kind).
 Source: anchor functions, section 4.8, Figure 11.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,8 +20,9 @@ from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, column_table, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 
@@ -34,9 +35,11 @@ QUICK = Setting(quick_model(), quick_recipe(9000, steps=1200, evaluations=24), s
 PAPER = Setting(DecoderSpec(), paper_recipe(9000), seeds=5)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the experiments of the first and the second kind."""
-    return [setting.experiment(task("anchor/statistical", kind=kind), f"statistical, {kind} kind") for kind in KINDS]
+    return {
+        kind: setting.experiment(task("anchor/statistical", kind=kind), f"statistical, {kind} kind") for kind in KINDS
+    }
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,15 @@ class Scores:
     distance: Float[Tensor, "member"]  # total variation distance to the distribution of labels
 
 
-Seen = Mapping[tuple[str, str], Scores]
-"""By kind and content."""
+class Seen(Reading):
+    """How the final models score on newly drawn sequences."""
 
-
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Measure the final models of both kinds, the first kind first, on newly drawn sequences."""
-    by_kind = zip(KINDS, runs, strict=True)
-    return {(kind, content): scores(run, split) for kind, run in by_kind for content, split in CONTENT.items()}
+    @reading
+    def scores(self) -> dict[tuple[str, str], Scores]:
+        """The scores by kind and content."""
+        return {
+            (kind, content): scores(run, split) for kind, run in self.runs.items() for content, split in CONTENT.items()
+        }
 
 
 def scores(run: TrainedRun, split: str) -> Scores:
@@ -79,12 +83,9 @@ def scores(run: TrainedRun, split: str) -> Scores:
     )
 
 
-def _everything(values: Iterable[Tensor]) -> Measurement:
+def _mean(values: Iterable[Tensor]) -> Measurement:
+    """Return the mean over kinds or contents, with seeds as units."""
     return over(torch.stack(list(values)).mean(dim=0))
-
-
-def _probability_of_x(seen: Seen, kind: str) -> Measurement:
-    return _everything(seen[kind, content].x for content in CONTENT)
 
 
 @claim("section 4.8 and Fig 11a, b", "80 %", within(0.78, 0.82))
@@ -93,7 +94,7 @@ def all_labels(seen: Seen) -> Measurement:
 
     Accuracy against labels on newly drawn sequences, mean over both kinds, seen and unseen content, and seeds.
     """
-    return _everything(one.right for one in seen.values())
+    return _mean(one.right for one in seen.scores.values())
 
 
 @claim("section 4.8 and Fig 11a, b", "100 %", within(0.97, 1))
@@ -102,7 +103,7 @@ def unchanged(seen: Seen) -> Measurement:
 
     Accuracy on newly drawn sequences labelled x, mean over both kinds, seen and unseen content, and seeds.
     """
-    return _everything(one.unchanged for one in seen.values())
+    return _mean(one.unchanged for one in seen.scores.values())
 
 
 @claim("section 4.8 and Fig 11a, b", "0 %", within(0, 0.03))
@@ -111,7 +112,7 @@ def changed(seen: Seen) -> Measurement:
 
     Accuracy on newly drawn sequences labelled x + 1, mean over both kinds, seen and unseen content, and seeds.
     """
-    return _everything(one.changed for one in seen.values())
+    return _mean(one.changed for one in seen.scores.values())
 
 
 @claim("Fig 11c", "0.8 on seen and on unseen content", within(0.75, 0.85))
@@ -120,7 +121,7 @@ def probability_of_x(seen: Seen) -> Measurement:
 
     Probability of x on newly drawn sequences of the first kind, mean over seen and unseen content, and seeds.
     """
-    return _probability_of_x(seen, "first")
+    return _mean(seen.scores["first", content].x for content in CONTENT)
 
 
 @claim("section 4.8 (results are similar)", "similar", within(0.75, 0.85))
@@ -129,7 +130,7 @@ def second_kind(seen: Seen) -> Measurement:
 
     Probability of x on newly drawn sequences of the second kind, mean over seen and unseen content, and seeds.
     """
-    return _probability_of_x(seen, "second")
+    return _mean(seen.scores["second", content].x for content in CONTENT)
 
 
 @claim("Fig 11c (our measure)", "0 when both probabilities are met", at_most(0.1))
@@ -138,14 +139,12 @@ def distance(seen: Seen) -> Measurement:
 
     Total variation distance to (0.8, 0.2) on unseen content, mean over both kinds and seeds.
     """
-    return _everything(seen[kind, "unseen"].distance for kind in KINDS)
+    return _mean(seen.scores[kind, "unseen"].distance for kind in KINDS)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the three panels of Figure 11, and list the scores on newly drawn sequences."""
-    seen, by_kind = see(runs), dict(zip(KINDS, runs, strict=True))
-    accuracies = [_accuracies(kind, by_kind[kind], panel) for kind, panel in zip(KINDS, "ab", strict=True)]
-    return Analysis(seen, [*accuracies, *(_probabilities(kind, by_kind[kind]) for kind in KINDS)], [_table(seen)])
+def _along_training(seen: Seen) -> list[LineFigure]:
+    accuracies = [_accuracies(kind, run, panel) for (kind, run), panel in zip(seen.runs.items(), "ab", strict=True)]
+    return [*accuracies, *(_probabilities(kind, run) for kind, run in seen.runs.items())]
 
 
 def _accuracies(kind: str, run: TrainedRun, panel: str) -> LineFigure:
@@ -179,15 +178,15 @@ def _probabilities(kind: str, run: TrainedRun) -> LineFigure:
 
 
 def _table(seen: Seen) -> Table:
-    found = seen.values()
+    found = seen.scores.values()
     return column_table(
         "Newly drawn sequences at the end of training",
         f"{FRESH} sequences that training never showed, with keys at places that it shows (seen content) and "
         "does not show (unseen). Means over seeds; the distance is the total variation to (0.8, 0.2), at worst over "
         "seeds in the last column.",
         {
-            "kind": [kind for kind, _ in seen],
-            "content": [content for _, content in seen],
+            "kind": [kind for kind, _ in seen.scores],
+            "content": [content for _, content in seen.scores],
             "label accuracy": [float(one.right.mean()) for one in found],
             "probability of x": [float(one.x.mean()) for one in found],
             "of x + 1": [float(one.successor.mean()) for one in found],
@@ -198,11 +197,12 @@ def _table(seen: Seen) -> Table:
 
 
 STUDY = Study(
-    name="anchor/statistical",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/statistical",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_along_training, _table),
     profiles={
         "quick": Profile(
             QUICK,

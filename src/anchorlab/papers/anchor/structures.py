@@ -6,8 +6,8 @@ this need?
 Source: anchor functions, section 5.3, Figure 15.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import combinations
 
 import torch
@@ -19,10 +19,11 @@ from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid, w
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.kit import at_end, mean_and_range
+from anchorlab.studies.kit import mean_and_range
 from anchorlab.studies.quick import quick_recipe
+from anchorlab.studies.readings import Reading, at_end
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study, metrics_alone
+from anchorlab.studies.study import Profile, Study, metrics_alone
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Recipe, TrainedRun
 
@@ -114,28 +115,20 @@ PAPER_NONE = {NONE: PAPER[NONE]}
 SUBSETS = _settings(every_subset(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=3)
 
 
-def experiments(setting: Mapping[str, Setting]) -> list[Experiment]:
-    """Return the experiment of each structure, labelled by its name."""
-    return [one.experiment(task("anchor/identity"), name) for name, one in setting.items()]
+def experiments(setting: Mapping[str, Setting]) -> dict[str, Experiment]:
+    """Return the experiment of each structure by its name."""
+    return {name: one.experiment(task("anchor/identity"), name) for name, one in setting.items()}
 
 
-@dataclass(frozen=True)
-class Accuracies:
-    """Final accuracy of each structure, by its name, `[member]`."""
+class Accuracies(Reading):
+    """Final accuracy of each structure, by its name."""
 
-    train: Mapping[str, Float[Tensor, "member"]]
-    test: Mapping[str, Float[Tensor, "member"]]
+    train = at_end("train", "accuracy")
+    test = at_end("test", "accuracy")
 
     def fitted(self, name: str) -> Float[Tensor, "fitted"] | None:
         """Return the test accuracies of the seeds that fitted a structure's training sequences."""
         return self.test[name][self.train[name] >= FITTED] if name in self.test else None
-
-
-def see(runs: Sequence[TrainedRun]) -> Accuracies:
-    """Read the accuracies of runs, each labelled by its structure."""
-    by_name = {run.experiment.cell.label: run for run in runs}
-    train = {name: at_end(run, "train", "accuracy") for name, run in by_name.items()}
-    return Accuracies(train, {name: at_end(run, "test", "accuracy") for name, run in by_name.items()})
 
 
 @claim(FIG_15, "100 % on all five seeds", within(0.99, 1.0), always=True)
@@ -214,13 +207,8 @@ def fewer_is_better(seen: Accuracies) -> Float[Tensor, "seed"] | None:
     return (seen.test[NONE] - seen.test[BADLY])[seen.train[BADLY] >= FITTED]
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Mapping[str, Setting]) -> Analysis:
-    """Draw and list the accuracy of every structure and seed."""
-    seen = see(runs)
-    return Analysis(seen, figures=[_figure(seen, runs[0].experiment.members.seeds)], tables=[_table(runs, seen)])
-
-
-def _figure(seen: Accuracies, seeds: Sequence[int]) -> MapFigure:
+def _figure(seen: Accuracies) -> MapFigure:
+    seeds = seen.first.experiment.members.seeds
     maps = tuple(
         Map(title, grid(torch.stack(list(values.values()))), tuple(values), tuple(map(str, seeds)))
         for title, values in (("training sequences", seen.train), ("test sequences", seen.test))
@@ -238,10 +226,10 @@ def _figure(seen: Accuracies, seeds: Sequence[int]) -> MapFigure:
     )
 
 
-def _table(runs: Sequence[TrainedRun], seen: Accuracies) -> Table:
+def _table(seen: Accuracies) -> Table:
     rows = [
         (name, round(_parameters(run) / 1000), float(seen.train[name].mean()), *mean_and_range(seen.test[name]))
-        for run, name in zip(runs, seen.test, strict=True)
+        for name, run in seen.runs.items()
     ]
     return Table(
         title="Accuracy by structure",
@@ -257,11 +245,12 @@ def _parameters(run: TrainedRun) -> int:
 
 
 STUDY = Study(
-    name="anchor/structures",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/structures",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Accuracies,
+    draws=(_figure, _table),
     keeps=metrics_alone,
     profiles={
         "quick": Profile(

@@ -21,15 +21,17 @@ from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_rec
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, along_units, at_end, column_table
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, TrainedRun
 
 UNSEEN = ("4,9", "9,4")
 TWINS = ("4,3", "3,4")  # the same pairs with the synonym in place of 9, which are trained
 TRAIN, DATA, TASK = "train", "test on data", "test on task"
+ARMS = {"synonyms": "with synonyms", "plain": "plain data"}
 ENOUGH = 0.9  # the accuracy at which a pair counts as learned
 FITTED = 0.95  # accuracy on trained pairs (test on data) from which on a failure on the unseen ones says anything
 FEWEST = 3  # runs that learned both kinds of pair, without which nothing is said about their order
@@ -68,16 +70,15 @@ _PAPER = tuple(
 )
 
 
-def experiments(setting: Sizes) -> list[Experiment]:
+def experiments(setting: Sizes) -> dict[tuple[str, int], Experiment]:
     """Return the experiments with synonyms by size, then those without."""
-    return [
-        one.experiment(
-            task("anchor/synonym", total=one.size, synonyms=synonyms),
-            f"{'synonyms' if synonyms else 'plain'}, {one.size} sequences",
+    return {
+        (arm, one.size): one.experiment(
+            task("anchor/synonym", total=one.size, synonyms=arm == "synonyms"), f"{arm}, {one.size} sequences"
         )
-        for synonyms, arm in ((True, setting.synonyms), (False, setting.plain))
-        for one in arm
-    ]
+        for arm in ARMS
+        for one in getattr(setting, arm)
+    }
 
 
 @dataclass(frozen=True)
@@ -88,15 +89,38 @@ class Arm:
     accuracy: Mapping[str, Float[Tensor, "size member"]]
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """The accuracies of both arms, and when pairs are learned with synonyms at the sizes of Figure 9b."""
 
-    synonyms: Arm
-    plain: Arm
-    sizes: tuple[int, ...]
-    unseen: Float[Tensor, "size member"]  # the step at which the unseen pairs are learned; NaN for never
-    twins: Float[Tensor, "size member"]  # the step at which the same pairs with the synonym are
+    @reading
+    def synonyms(self) -> Arm:
+        """The accuracies with synonyms."""
+        return self._arm("synonyms")
+
+    @reading
+    def plain(self) -> Arm:
+        """The accuracies without."""
+        return self._arm("plain")
+
+    def _arm(self, name: str) -> Arm:
+        runs = {size: run for (arm, size), run in self.runs.items() if arm == name}
+        ends = {split: [at_end(run, split, "accuracy") for run in runs.values()] for split in (TRAIN, DATA, TASK)}
+        return Arm(tuple(runs), {split: torch.stack(values) for split, values in ends.items()})
+
+    @reading
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of Figure 9b."""
+        return shown([size for arm, size in self.runs if arm == "synonyms"])
+
+    @reading
+    def unseen(self) -> Float[Tensor, "size member"]:
+        """The step at which the unseen pairs are learned; NaN for never."""
+        return torch.stack([_learned(self.runs["synonyms", size], TASK, UNSEEN) for size in self.sizes])
+
+    @reading
+    def twins(self) -> Float[Tensor, "size member"]:
+        """The step at which the same pairs with the synonym are learned; NaN for never."""
+        return torch.stack([_learned(self.runs["synonyms", size], DATA, TWINS) for size in self.sizes])
 
     @property
     def both(self) -> Bool[Tensor, "size member"]:
@@ -104,29 +128,10 @@ class Seen:
         return self.unseen.isfinite() & self.twins.isfinite()
 
 
-def see(runs: Sequence[TrainedRun], setting: Sizes) -> Seen:
-    """Read both arms, and when pairs are learned at the sizes of Figure 9b."""
-    sizes = [one.size for one in setting.synonyms]
-    synonyms, plain = runs[: len(sizes)], runs[len(sizes) :]
-    timed = [synonyms[at] for at in shown(sizes)]
-    return Seen(
-        _arm(synonyms, setting.synonyms),
-        _arm(plain, setting.plain),
-        sizes=tuple(sizes[at] for at in shown(sizes)),
-        unseen=torch.stack([_learned(run, TASK, UNSEEN) for run in timed]),
-        twins=torch.stack([_learned(run, DATA, TWINS) for run in timed]),
-    )
-
-
-def shown(sizes: Sequence[int]) -> list[int]:
-    """Return the indices of the sizes of Figure 9b: the paper's 3000 and 4000 if both exist, else the two largest."""
-    papers = [at for at, size in enumerate(sizes) if size in (3000, 4000)]
-    return papers if len(papers) == 2 else list(range(len(sizes)))[-2:]
-
-
-def _arm(runs: Sequence[TrainedRun], settings: Sequence[Setting]) -> Arm:
-    accuracy = {split: torch.stack([at_end(run, split, "accuracy") for run in runs]) for split in (TRAIN, DATA, TASK)}
-    return Arm(tuple(one.size for one in settings), accuracy)
+def shown(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of Figure 9b: the paper's 3000 and 4000 if both exist, else the two largest."""
+    papers = tuple(size for size in sizes if size in (3000, 4000))
+    return papers if len(papers) == 2 else tuple(sizes[-2:])
 
 
 def _learned(run: TrainedRun, split: str, pairs: Sequence[str]) -> Float[Tensor, "member"]:
@@ -203,28 +208,27 @@ def _in_time(seen: Seen, values: Float[Tensor, "size member"]) -> Measurement:
     return mean_of_known(values.where(seen.both, torch.nan).T)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Sizes) -> Analysis:
-    """Draw both panels of Figure 9."""
-    seen = see(runs, setting)
-    arms = {"with synonyms": seen.synonyms, "plain data": seen.plain}
-    learning = [_learning_figure(runs[at], setting.synonyms[at].size) for at in shown(seen.synonyms.sizes)]
-    timing = _timing_table(seen, runs[0].experiment.members.seeds)
-    return Analysis(seen, figures=[_size_figure(arms), *learning], tables=[_size_table(arms), timing])
+def _arms(seen: Seen) -> dict[str, Arm]:
+    return {name: getattr(seen, arm) for arm, name in ARMS.items()}
 
 
-def _size_figure(arms: Mapping[str, Arm]) -> LineFigure:
+def _against_size(seen: Seen) -> LineFigure:
     return LineFigure(
         title="Accuracy on the unseen pairs (4, 9) and (9, 4) against data (Fig 9a)",
         caption=f"{MEAN_AND_RANGE} The paper draws the curve with synonyms in red, that of as much plain data in blue.",
         x_label="training sequences",
         y_label="accuracy, test on task",
-        lines=tuple(line(name, arm.sizes, arm.accuracy[TASK].T) for name, arm in arms.items()),
+        lines=tuple(line(name, arm.sizes, arm.accuracy[TASK].T) for name, arm in _arms(seen).items()),
         log_x=True,
         y_range=ACCURACY,
     )
 
 
-def _learning_figure(run: TrainedRun, size: int) -> LineFigure:
+def _along_training(seen: Seen) -> list[LineFigure]:
+    return [_by_pair(seen.runs["synonyms", size], size) for size in seen.sizes]
+
+
+def _by_pair(run: TrainedRun, size: int) -> LineFigure:
     lines = []
     for split, pair in [(TASK, pair) for pair in UNSEEN] + [(DATA, pair) for pair in TWINS]:
         times, values = along_units(run, split, "accuracy", group=pair)
@@ -240,7 +244,8 @@ def _learning_figure(run: TrainedRun, size: int) -> LineFigure:
     )
 
 
-def _size_table(arms: Mapping[str, Arm]) -> Table:
+def _by_size(seen: Seen) -> Table:
+    arms = _arms(seen)
     accuracy = {split: torch.cat([arm.accuracy[split] for arm in arms.values()]) for split in (TRAIN, DATA, TASK)}
     return column_table(
         "Accuracy by number of training sequences",
@@ -258,8 +263,8 @@ def _size_table(arms: Mapping[str, Arm]) -> Table:
     )
 
 
-def _timing_table(seen: Seen, seeds: Sequence[int]) -> Table:
-    rows = [(size, seed) for size in seen.sizes for seed in seeds]
+def _timing(seen: Seen) -> Table:
+    rows = [(size, seed) for size in seen.sizes for seed in seen.first.experiment.members.seeds]
     return column_table(
         "When the pairs are learned, seed by seed",
         f"Step at which the mean accuracy of a kind of pair first reaches {ENOUGH:g}, between two measurements as if "
@@ -275,11 +280,12 @@ def _timing_table(seen: Seen, seeds: Sequence[int]) -> Table:
 
 
 STUDY = Study(
-    name="anchor/synonym",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/synonym",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_against_size, _along_training, _by_size, _timing),
     profiles={
         "quick": Profile(
             QUICK,

@@ -5,24 +5,22 @@ After the anchor 3 the answer is the next token, after the anchor 4 the one afte
 Source: anchor functions, section 5.2 and Figure 14.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Table, at_most, grid, within
-from anchorlab.lens import broadcast_profile, look, shift_profile
+from anchorlab.lens import Record, broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
-from anchorlab.studies.kit import at_end, column_table, example
+from anchorlab.studies.kit import column_table, example
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.training import Experiment
 
 DISTANCES = {"near": 1, "far": 2}  # positions from anchor to key, by rule: after 3 the next token, after 4 one later
 LEARNED = 0.9  # the test accuracy from which a seed is judged
@@ -35,47 +33,54 @@ SCALED = Setting(MODEL, paper_recipe(2000, epochs=400, every=10, whole=400), see
 PAPER = Setting(MODEL, paper_recipe(2000), seeds=5)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the only experiment of the setting."""
-    return [setting.experiment(task("anchor/two-distances"), "two distances")]
+    return {"two distances": setting.experiment(task("anchor/two-distances"), "two distances")}
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(Reading):
     """The shifts and sources of the heads of both layers, on test sequences."""
 
-    accuracy: Float[Tensor, "member"]  # test accuracy at the end
-    shifts: Int[Tensor, "member head"]  # by how much each head of layer 0 shifts best
-    mass: Float[Tensor, "member head"]  # its attention there
-    unrest: Float[Tensor, "member head"]  # how much its map changes with the input
-    sources: Mapping[str, Int[Tensor, "member head"]]  # by rule, how far after the anchor layer 1 reads
+    accuracy = first_at_end("test", "accuracy")
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
         """Which members learned the task."""
         return self.accuracy >= LEARNED
 
+    @reading
+    def batch(self) -> Batch:
+        """The sequences."""
+        return self.first.experiment.task.sample("test", LOOKED_AT, seed=0)
 
-def see(run: TrainedRun) -> Heads:
-    """Measure the heads on test sequences."""
-    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
-    record = look(run.ensemble(), batch.inputs, record=[FIRST, SECOND])
-    return read_heads(at_end(run, "test", "accuracy"), record[FIRST], record[SECOND], batch)
+    @reading
+    def record(self) -> Record:
+        """The patterns `[member batch head query key]` of both layers."""
+        return look(self.first.ensemble(), self.batch.inputs, record=[FIRST, SECOND])
 
+    @reading
+    def shifts(self) -> Int[Tensor, "member head"]:
+        """By how much each head of layer 0 shifts best."""
+        return shift_profile(self.record[FIRST]).best
 
-def read_heads(
-    accuracy: Float[Tensor, "member"],
-    first: Float[Tensor, "member batch head query key"],
-    second: Float[Tensor, "member batch head query key"],
-    batch: Batch,
-) -> Heads:
-    """Measure the shifts in layer 0's patterns, `first`, and the sources in layer 1's, `second`."""
-    shifts, anchors = shift_profile(first), batch.latents["anchor_positions"][:, 0]
-    sources = {}
-    for rule in DISTANCES:
-        of = batch.group == batch.groups.index(rule)
-        sources[rule] = broadcast_profile(second[:, of], anchors[of], queries="last").best
-    return Heads(accuracy, shifts.best, shifts.value, unrest(first), sources)
+    @reading
+    def mass(self) -> Float[Tensor, "member head"]:
+        """Its attention there."""
+        return shift_profile(self.record[FIRST]).value
+
+    @reading
+    def unrest(self) -> Float[Tensor, "member head"]:
+        """How much its map changes with the input."""
+        return unrest(self.record[FIRST])
+
+    @reading
+    def sources(self) -> dict[str, Int[Tensor, "member head"]]:
+        """By rule, how far after the anchor each head of layer 1 reads."""
+        return {rule: self._source(self.batch.group == self.batch.groups.index(rule)) for rule in DISTANCES}
+
+    def _source(self, of: Bool[Tensor, "batch"]) -> Int[Tensor, "member head"]:
+        anchors = self.batch.latents["anchor_positions"][of, 0]
+        return broadcast_profile(self.record[SECOND][:, of], anchors, queries="last").best
 
 
 def unrest(pattern: Float[Tensor, "member batch head query key"]) -> Float[Tensor, "member head"]:
@@ -149,20 +154,8 @@ def far_source(seen: Heads) -> Measurement:
     return _over_heads(seen.sources["far"] == DISTANCES["far"], seen)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the four maps of Figure 14, and list the shifts and sources of all seeds' heads."""
-    (run,) = runs
-    seen = see(run)
-    return Analysis(
-        seen,
-        figures=[_figure(run, member=int(seen.accuracy.argmax()))],
-        tables=[_table(seen, run.experiment.members.seeds)],
-    )
-
-
-def _figure(run: TrainedRun, member: int) -> MapFigure:
-    """Draw the heads of one model, on a sequence under either anchor."""
-    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
+def _maps(seen: Heads) -> MapFigure:
+    run, batch, member = seen.first, seen.batch, int(seen.accuracy.argmax())
     middle, rows = batch.latents["anchor_positions"][:, 0] == 3, []
     for rule in DISTANCES:
         place, ticks = example(run.experiment.task, batch, middle & (batch.group == batch.groups.index(rule)))
@@ -185,8 +178,8 @@ def _figure(run: TrainedRun, member: int) -> MapFigure:
     )
 
 
-def _table(seen: Heads, seeds: Sequence[int]) -> Table:
-    heads = seen.shifts.shape[1]
+def _table(seen: Heads) -> Table:
+    heads, seeds = seen.shifts.shape[1], seen.first.experiment.members.seeds
     return column_table(
         "What the heads do, seed by seed",
         f"On {LOOKED_AT} test sequences. Shifts count positions back, sources positions after the anchor.",
@@ -204,11 +197,12 @@ def _table(seen: Heads, seeds: Sequence[int]) -> Table:
 
 
 STUDY = Study(
-    name="anchor/two-distances",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/two-distances",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Heads,
+    draws=(_maps, _table),
     profiles={
         "quick": Profile(
             QUICK,

@@ -7,8 +7,7 @@ all positions are read.
 Source: anchor functions, section 4.5 and Figure 8; settings in its appendix A.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import torch
@@ -20,12 +19,14 @@ from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
-from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, seed_table, training_curves
+from anchorlab.studies.draws import by_seed, curves
+from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.training import Experiment
 
 FIRST, SECOND = (1, 2), (3, 4)  # the anchors that can come first, and second
 ADDS = {1: 0, 2: 1, 3: 0, 4: -2}  # what each anchor adds to the key
@@ -43,69 +44,94 @@ SCALED = Setting(DecoderSpec(), paper_recipe(40_000, epochs=12, batch=100, every
 PAPER = Setting(DecoderSpec(), paper_recipe(40_000, epochs=300, batch=100, every=10), seeds=5)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the only experiment of the setting."""
-    return [setting.experiment(task("anchor/working-memory"), "working memory")]
+    return {"working memory": setting.experiment(task("anchor/working-memory"), "working memory")}
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """The members' outputs on test sequences; a stretch runs from the first anchor to just before the second."""
 
-    accuracy: Float[Tensor, "member"]  # test accuracy at the end
-    batch: Batch
-    outputs: Int[Tensor, "member batch position"]  # the most probable tokens
-    stretch: Bool[Tensor, "batch position"]  # the positions of stretches of at least `SHORTEST`
-    common: Float[Tensor, "member"]  # share of those positions with the most common output of their stretch
-    whole: Float[Tensor, "member"]  # share of those stretches with a single output
-    constants: Int[Tensor, "member anchor"]  # the most common output minus key, for each first anchor
-    moved: Bool[Tensor, "member batch position"]  # whether an output is the key plus that constant
-    possible: Bool[Tensor, "member batch position"]  # whether it is the answer under one second anchor or the other
-    right: Bool[Tensor, "member batch position"]  # whether it is the answer
-    changing: Bool[Tensor, "member batch"]  # whether the answer is not the key plus that constant
+    accuracy = first_at_end("test", "accuracy")
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
         """Which members learned the task."""
         return self.accuracy >= LEARNED
 
+    @reading
+    def batch(self) -> Batch:
+        """The sequences."""
+        return self.first.experiment.task.sample("test", LOOKED_AT, seed=0)
+
+    @reading
+    def outputs(self) -> Int[Tensor, "member batch position"]:
+        """The most probable tokens."""
+        return look(self.first.ensemble(), self.batch.inputs)["output"].argmax(dim=-1)
+
+    @reading
+    def right(self) -> Bool[Tensor, "member batch position"]:
+        """Whether an output is the answer."""
+        return self.outputs == self.batch.answers[:, :1]
+
+    @reading
     def answered(self) -> Float[Tensor, "member"]:
-        """Return the share of positions from the second anchor on whose output is the answer."""
+        """The share of positions from the second anchor on whose output is the answer."""
         return _share(self.right, _from(self.batch, 1) >= 0)
 
+    @reading
+    def stretch(self) -> Bool[Tensor, "batch position"]:
+        """The positions of stretches of at least `SHORTEST`."""
+        return first_stretch(self.batch, SHORTEST)
 
-def see(run: TrainedRun) -> Seen:
-    """Read the outputs at every position of test sequences."""
-    batch = run.experiment.task.sample("test", LOOKED_AT, seed=0)
-    outputs = look(run.ensemble(), batch.inputs)["output"].argmax(dim=-1)
-    return read(outputs, batch, at_end(run, "test", "accuracy"))
+    @reading
+    def most_common(self) -> Int[Tensor, "member batch"]:
+        """The number of positions of each stretch whose output is its most common one."""
+        alike = self.outputs[..., :, None] == self.outputs[..., None, :]
+        return (alike * self.stretch[:, :, None] * self.stretch[:, None, :]).sum(dim=-1).amax(dim=-1)
 
+    @property
+    def common(self) -> Float[Tensor, "member"]:
+        """The share of positions in stretches with the most common output of their stretch."""
+        return self.most_common.sum(dim=1) / self.stretch.sum()
 
-def read(outputs: Int[Tensor, "member batch position"], batch: Batch, accuracy: Float[Tensor, "member"]) -> Seen:
-    """Measure the outputs in each stretch and from the second anchor on."""
-    stretch = first_stretch(batch, SHORTEST)
-    lengths, long = stretch.sum(dim=1), stretch.any(dim=1)
-    alike = outputs[..., :, None] == outputs[..., None, :]
-    most_common = (alike * stretch[:, :, None] * stretch[:, None, :]).sum(dim=-1).amax(dim=-1)
-    first = batch.latents["anchors"][:, :1]
-    keys = batch.inputs.gather(1, batch.latents["key_positions"][:, :1])
-    moves = outputs - keys
-    constants = torch.stack([moves[:, stretch & (first == one)].mode(dim=-1).values for one in FIRST], dim=1)
-    sums = torch.tensor([[ADDS[one] + ADDS[two] for two in SECOND] for one in FIRST])
-    which = (first[:, 0] == FIRST[1]).long()
-    return Seen(
-        accuracy,
-        batch,
-        outputs,
-        stretch,
-        common=most_common.sum(dim=1) / lengths.sum(),
-        whole=(most_common == lengths)[:, long].float().mean(dim=1),
-        constants=constants,
-        moved=moves == constants[:, which, None],
-        possible=(moves[..., None] == sums[which, None]).any(dim=-1),
-        right=outputs == batch.answers[:, :1],
-        changing=constants[:, which] != (batch.answers[:, :1] - keys)[:, 0],
-    )
+    @property
+    def whole(self) -> Float[Tensor, "member"]:
+        """The share of stretches with a single output."""
+        return (self.most_common == self.stretch.sum(dim=1))[:, self.stretch.any(dim=1)].float().mean(dim=1)
+
+    @property
+    def keys(self) -> Int[Tensor, "batch 1"]:
+        """The key of each sequence."""
+        return self.batch.inputs.gather(1, self.batch.latents["key_positions"][:, :1])
+
+    @property
+    def which(self) -> Int[Tensor, "batch"]:
+        """The place in `FIRST` of each sequence's first anchor."""
+        return (self.batch.latents["anchors"][:, 0] == FIRST[1]).long()
+
+    @reading
+    def constants(self) -> Int[Tensor, "member anchor"]:
+        """The most common output minus key in stretches, for each first anchor."""
+        moves, places = self.outputs - self.keys, range(len(FIRST))
+        chosen = [moves[:, self.stretch & (self.which == place)[:, None]] for place in places]
+        return torch.stack([one.mode(dim=-1).values for one in chosen], dim=1)
+
+    @reading
+    def moved(self) -> Bool[Tensor, "member batch position"]:
+        """Whether an output is the key plus the constant of the first anchor."""
+        return self.outputs - self.keys == self.constants[:, self.which, None]
+
+    @property
+    def possible(self) -> Bool[Tensor, "member batch position"]:
+        """Whether an output is the answer under one second anchor or the other."""
+        sums = torch.tensor([[ADDS[one] + ADDS[two] for two in SECOND] for one in FIRST])[self.which]
+        return ((self.outputs - self.keys)[..., None] == sums[:, None]).any(dim=-1)
+
+    @property
+    def changing(self) -> Bool[Tensor, "member batch"]:
+        """Whether the answer is not the key plus the constant of the first anchor."""
+        return self.constants[:, self.which] != (self.batch.answers[:, :1] - self.keys)[:, 0]
 
 
 def first_stretch(batch: Batch, shortest: int) -> Bool[Tensor, "batch position"]:
@@ -167,24 +193,7 @@ def answer_kept(seen: Seen) -> Float[Tensor, "seed"]:
 
     Share of positions from the second anchor to the end whose output is the answer, mean over seeds that learned.
     """
-    return seen.answered()[seen.learned]
-
-
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the switch from the intermediate result to the answer, and list the examples of Figure 8."""
-    (run,) = runs
-    seen = see(run)
-    learning = training_curves(
-        "Test accuracy along training",
-        {"working memory": run},
-        "test",
-        caption=f"{MEAN_AND_RANGE} In test the key is at a position where training never shows it (modular residue).",
-    )
-    return Analysis(
-        seen,
-        figures=[_switch_figure(seen), learning],
-        tables=[_example_table(seen), _table(seen, run.experiment.members.seeds)],
-    )
+    return seen.answered[seen.learned]
 
 
 def around(
@@ -199,7 +208,7 @@ def around(
     return (values[..., None] & counted).sum(dim=(1, 2)) / counted.sum(dim=(1, 2))
 
 
-def _switch_figure(seen: Seen) -> LineFigure:
+def _switch(seen: Seen) -> LineFigure:
     kept = seen.learned if seen.learned.any() else torch.ones_like(seen.learned)
     held = {"key under the first anchor": seen.moved, "final answer": seen.right}
     return curves_against(
@@ -217,8 +226,7 @@ def _switch_figure(seen: Seen) -> LineFigure:
     )
 
 
-def _example_table(seen: Seen) -> Table:
-    """List inputs and outputs of the first seed, one sequence for each pair of anchors, as Figure 8 shows them."""
+def _examples(seen: Seen) -> Table:
     anchors, long = seen.batch.latents["anchors"], first_stretch(seen.batch, 2 * SHORTEST).any(dim=1)
     rows = []
     for first, second in product(FIRST, SECOND):
@@ -241,35 +249,41 @@ def _tokens(row: Int[Tensor, "position"]) -> str:
     return " ".join(map(str, row.tolist()))
 
 
-def _table(seen: Seen, seeds: Sequence[int]) -> Table:
-    constants = {
-        f"constant of anchor {anchor} (operation {ADDS[anchor]:+d})": constant
-        for anchor, constant in zip(FIRST, seen.constants.T, strict=True)
-    }
-    return seed_table(
-        "What the output holds, seed by seed",
-        f"On {LOOKED_AT} test sequences; stretches from the first anchor until the second of at least {SHORTEST} "
-        "positions. A learned constant is the most common difference of output and key; a possible answer is the one "
-        "that either second anchor would give. The last column is of positions from the second on.",
-        seeds,
-        {
-            "test accuracy": seen.accuracy,
-            "positions with one value": seen.common,
-            "stretches of one value": seen.whole,
-            **constants,
-            "positions with key plus constant": _share(seen.moved, seen.stretch),
-            "positions with a possible answer": _share(seen.possible, seen.stretch),
-            "positions with the answer": seen.answered(),
-        },
-    )
-
-
 STUDY = Study(
-    name="anchor/working-memory",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/working-memory",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        _switch,
+        curves(
+            "Test accuracy along training",
+            "test",
+            "accuracy",
+            caption=f"{MEAN_AND_RANGE} In test the key is at a position where training never shows it (modular "
+            "residue).",
+        ),
+        _examples,
+        by_seed(
+            "What the output holds, seed by seed",
+            f"On {LOOKED_AT} test sequences; stretches from the first anchor until the second of at least {SHORTEST} "
+            "positions. A learned constant is the most common difference of output and key; a possible answer is the "
+            "one that either second anchor would give. The last column is of positions from the second on.",
+            lambda seen: {
+                "test accuracy": seen.accuracy,
+                "positions with one value": seen.common,
+                "stretches of one value": seen.whole,
+                **{
+                    f"constant of anchor {anchor} (operation {ADDS[anchor]:+d})": constant
+                    for anchor, constant in zip(FIRST, seen.constants.T, strict=True)
+                },
+                "positions with key plus constant": _share(seen.moved, seen.stretch),
+                "positions with a possible answer": _share(seen.possible, seen.stretch),
+                "positions with the answer": seen.answered,
+            },
+        ),
+    ),
     profiles={
         "quick": Profile(
             QUICK,

@@ -9,10 +9,10 @@ import torch
 from anchorlab.papers.anchor.composite import depths as of
 from anchorlab.papers.anchor.composite.outputs import added_by
 from anchorlab.papers.anchor.composite.outputs import read_outputs as read
-from anchorlab.papers.anchor.composite.study import FIGURE_6, PAPER, QUICK, STUDY, experiments
+from anchorlab.papers.anchor.composite.study import FIGURE_6, PAPER, QUICK, STUDY, Seen, experiments
 from anchorlab.tasks import Batch, task
 from tests.papers.hand_made_outputs import hand_made_ensemble
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
 
 ADDS = {1: 5, 2: 1, 3: -2, 4: -8}
 
@@ -52,6 +52,10 @@ def batch(rows=slice(None)) -> Batch:
     )
 
 
+def of_depths(*depths: of.Depth) -> Seen:
+    return seen_by_hand(Seen, depths=list(depths))
+
+
 def read_outputs(batches, tokens):
     return read(batches, tokens, ADDS)
 
@@ -65,17 +69,17 @@ def changed(*changes: tuple[int, int, int]) -> torch.Tensor:
 
 def test_the_models_are_those_of_figures_6_and_7_and_both_quick_depths_have_one_setting():
     assert added_by(task("anchor/composite")) == ADDS
-    assert added_by(experiments(FIGURE_6)[0].task) == {**ADDS, 4: -5}  # the table that Figure 6 prints
-    sizes = [(one.model.layers, one.model.heads, one.model.width) for one in experiments(PAPER)]
+    assert added_by(experiments(FIGURE_6)[10].task) == {**ADDS, 4: -5}  # the table that Figure 6 prints
+    sizes = [(one.model.layers, one.model.heads, one.model.width) for one in experiments(PAPER).values()]
     assert sizes == [(4, 4, 400), (6, 5, 400), (8, 6, 400), (10, 7, 400)]
-    shallow, deep = experiments(QUICK)
+    shallow, deep = experiments(QUICK).values()
     assert shallow.model.replace(layers=10) == deep.model
     assert (shallow.task, shallow.recipe, shallow.members) == (deep.task, deep.recipe, deep.members)
 
 
 @pytest.mark.parametrize(("setting", "most"), [(QUICK, 20), (PAPER, 80)], ids=["quick", "paper"])
 def test_evaluations_are_at_most_so_many_steps_apart(setting, most):
-    for one in experiments(setting):
+    for one in experiments(setting).values():
         assert one.recipe.evaluation.every * one.steps_per_unit <= most
 
 
@@ -83,8 +87,8 @@ def test_a_task_that_follows_late_by_less_than_the_claimed_ratio_differs():
     # it follows after 30 % more steps, which evaluations 20 steps apart resolve, and after 60 %
     for ratio, verdict in ((1.3, "differs at small scale"), (1.6, "agrees at small scale")):
         seen = [depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 100.0], [100.0 * ratio] * 2)]
-        assert values_of(STUDY, seen)["much-earlier"] == pytest.approx(ratio)
-        assert verdicts_of(STUDY, seen)["much-earlier"] == verdict
+        assert values_of(STUDY, of_depths(*seen))["much-earlier"] == pytest.approx(ratio)
+        assert verdicts_of(STUDY, of_depths(*seen))["much-earlier"] == verdict
     values = torch.tensor([[0.1, 0.996, 0.8, 1.0], [0.0, 0.5, 0.9, 0.994]])
     assert of.first_reached([0, 10, 20, 30], values).tolist() == [10, math.inf]
     assert of.first_reached([0, 10], torch.tensor([[0.5, 0.995]])).tolist() == [10]  # 100 % in whole percent
@@ -135,8 +139,8 @@ def test_wrong_answers_do_not_count_nor_accidents_and_the_unseen_pair_counts_apa
 
 @pytest.mark.parametrize("depth", [4, 10])
 def test_one_depth_is_the_same_cell_as_in_the_sweep(depth):
-    alone = experiments(replace(QUICK, depths=(depth,)))[0].cell.address
-    assert alone in {experiment.cell.address for experiment in experiments(QUICK)}
+    alone = experiments(replace(QUICK, depths=(depth,)))[depth].cell.address
+    assert alone in {experiment.cell.address for experiment in experiments(QUICK).values()}
 
 
 UNSTEADY = changed(
@@ -160,7 +164,7 @@ def test_values_of_two_depths_made_by_hand():
         depth(2, [UNSTEADY, UNSTEADY], [0.98, 0.96], [0.5, 0.7], [100.0, 200.0], [math.inf, 200.0]),
         depth(10, [TIDY, UNDOUBLED], [1.0, 1.0], [1.0, 0.98], [50.0, math.inf], [math.inf, 300.0]),
     ]
-    assert values_of(STUDY, seen) == {
+    assert values_of(STUDY, of_depths(*seen)) == {
         "data": pytest.approx(0.97),
         "task-below-data": pytest.approx(0.01),  # of the deep one
         "data-first": 1.0,
@@ -175,7 +179,7 @@ def test_values_of_two_depths_made_by_hand():
         "first-anchor-twice": 0.875,  # of four and of three of four anchors
         "answer-kept": 1.0,
     }
-    verdicts = verdicts_of(STUDY, seen)
+    verdicts = verdicts_of(STUDY, of_depths(*seen))
     assert verdicts.pop("first-anchor-twice") == "differs at small scale"
     assert set(verdicts.values()) == {"agrees at small scale"}
 
@@ -211,7 +215,7 @@ def test_values_of_the_opposite():
         depth(2, [TIDY, TIDY], [0.94, 0.94], [0.94, 0.94], [200.0, 300.0], [100.0, 150.0]),
         depth(10, [UNSTEADY, TIDY], [0.92, 0.94], [0.97, 0.99], [200.0, 100.0], [100.0, 100.0]),
     ]
-    assert values_of(STUDY, seen) == {
+    assert values_of(STUDY, of_depths(*seen)) == {
         "data": pytest.approx(0.93),
         "task-below-data": pytest.approx(-0.05),
         "data-first": 0.25,
@@ -226,7 +230,7 @@ def test_values_of_the_opposite():
         "first-anchor-twice": 1.0,
         "answer-kept": 0.875,  # six of eight, and all
     }
-    verdicts = verdicts_of(STUDY, seen)
+    verdicts = verdicts_of(STUDY, of_depths(*seen))
     assert [name for name, verdict in verdicts.items() if verdict == "agrees at small scale"] == [
         "one-sequence",  # 1.5 is the end of its band
         "one-unseen-sequence",
@@ -240,7 +244,7 @@ def test_a_seed_is_one_unit_of_all_depths():
         depth(2, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 200.0], [math.inf, 150.0]),
         depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [50.0, math.inf], [math.inf, 300.0]),
     ]
-    found = results_of(STUDY, seen)
+    found = results_of(STUDY, of_depths(*seen))
     assert found["data-first"].units == (1.0, 0.0)
     assert found["data-first"].value == 0.5  # and not two of three runs
     assert found["much-earlier"].units == (4.0, 0.75)  # the lower middle of 4 and 8, and 150 / 200
@@ -255,12 +259,12 @@ def test_outputs_are_judged_only_at_depths_that_learned_and_one_depth_not_agains
     of_deepest = {"one-sequence", "one-unseen-sequence", "one-common-sequence", "first-anchor-twice", "answer-kept"}
     of_shallowest = {"several-sequences", "several-unseen-sequences"}
     for seen, own in (([not_yet, learned], of_deepest), ([learned, not_yet], of_shallowest)):
-        found = values_of(STUDY, seen)
+        found = values_of(STUDY, of_depths(*seen))
         assert {name for name, value in found.items() if value is not None} == of_any | own
         assert (found["data"], found["much-earlier"]) == (pytest.approx(0.9), 2.0)
-    nothing = values_of(STUDY, [not_yet, not_yet])
+    nothing = values_of(STUDY, of_depths(not_yet, not_yet))
     assert nothing["data-first"] is None and nothing["much-earlier"] is None
-    alone = values_of(STUDY, [depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 100.0], [200.0, 200.0])])
+    alone = values_of(STUDY, of_depths(depth(10, [TIDY, TIDY], [1.0, 1.0], [1.0, 1.0], [100.0, 100.0], [200.0, 200.0])))
     assert {name for name, value in alone.items() if value is None} == {
         "several-sequences", "several-unseen-sequences", "fewer-with-depth", "fewer-unseen-with-depth",
     }  # fmt: skip
@@ -274,10 +278,10 @@ def test_trained_pairs_and_the_unseen_one_have_claims_of_their_own():
         depth(4, [wavers, wavers], [1.0, 1.0], [1.0, 1.0], *steps),
         depth(10, [TIDY, wrong], [1.0, 1.0], [1.0, 0.0], *steps),
     ]
-    found = values_of(STUDY, seen)
+    found = values_of(STUDY, of_depths(*seen))
     assert (found["several-sequences"], found["several-unseen-sequences"]) == (1.0, 2.0)
     assert (found["fewer-with-depth"], found["fewer-unseen-with-depth"]) == (1.0, 0.5)
-    turned = values_of(STUDY, seen[::-1])
+    turned = values_of(STUDY, of_depths(*seen[::-1]))
     assert (turned["several-unseen-sequences"], turned["fewer-unseen-with-depth"]) == (1.0, 2.0)
 
 
@@ -293,7 +297,7 @@ def tidy(inputs):
 
 
 def test_accuracies_are_read_by_split_and_steps_in_their_order():
-    (experiment,) = experiments(replace(QUICK, seeds=2, depths=(4,)))
+    experiment = experiments(replace(QUICK, seeds=2, depths=(4,)))[4]
     steps = [0, 800, 2500]
     values = {
         ("train", "accuracy"): [[0, 1, 1], [0.995, 1, 1]],

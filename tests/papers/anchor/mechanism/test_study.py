@@ -10,13 +10,13 @@ from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.mechanism import measures as of
 from anchorlab.papers.anchor.mechanism.figures import directions_figure
-from anchorlab.papers.anchor.mechanism.seen import AnchorMaps, LastRow, Mechanism, see
-from anchorlab.papers.anchor.mechanism.study import QUICK, STUDY, analyse, experiments
+from anchorlab.papers.anchor.mechanism.seen import AnchorMaps, LastRow, Mechanism
+from anchorlab.papers.anchor.mechanism.study import QUICK, STUDY, experiments
 from anchorlab.tasks import task
 from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise
 from tests.papers.hand_made_models import blank
-from tests.papers.hand_made_runs import run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import run_ending, seen_by_hand, values_of, verdicts_of
 
 SHARP = 60.0
 MODEL = DecoderSpec(layers=2, heads=1, width=16, head_width=16)
@@ -224,14 +224,15 @@ def seen(**changes):
 
     first = ("positions_apart", "tokens_apart", "matched", "shifted_agrees", "unnormalised_agrees")
     maps = torch.full((2, 2, 9, 9), 9.0)
-    return Mechanism(
-        one(values["accuracy"]),
-        part(of.FirstAttention, *first, queries_to_keys=torch.full((2, 9, 9), 9.0)),
-        stages,
-        part(of.SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
-        part(AnchorMaps, "explained", "own_apart", "other_apart", positions=torch.arange(2), maps=maps),
-        part(of.Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
-        part(LastRow, "made", "without_key"),
+    return seen_by_hand(
+        Mechanism,
+        accuracy=one(values["accuracy"]),
+        first_attention=part(of.FirstAttention, *first, queries_to_keys=torch.full((2, 9, 9), 9.0)),
+        stages=stages,
+        second_attention=part(of.SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
+        by_anchor=part(AnchorMaps, "explained", "own_apart", "other_apart", positions=torch.arange(2), maps=maps),
+        projection=part(of.Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
+        last_row=part(LastRow, "made", "without_key"),
     )
 
 
@@ -298,11 +299,11 @@ def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
     trained = of_positions(ensemble)
     trained.weights["embed.W_E"][:] = 1e-6  # to be set to zero
     untrained = blank(MODEL, "anchor/identity", 2)
-    run = run_ending(*experiments(setting), (0.75, 1.0), (0.5, 0.5), {0: untrained, 600: trained})
-    found = see([run])
+    run = run_ending(*experiments(setting).values(), (0.75, 1.0), (0.5, 0.5), {0: untrained, 600: trained})
+    found = STUDY.see([run], setting)
     assert found.accuracy.tolist() == [0.75, 1.0]
-    assert found.first.matched.tolist() == found.first.shifted_agrees.tolist() == [1.0, 1.0]
-    made = analyse([run], setting)
+    assert found.first_attention.matched.tolist() == found.first_attention.shifted_agrees.tolist() == [1.0, 1.0]
+    made = STUDY.analysis([run], setting)
     numbers, stages = made.tables
     assert numbers.columns == ("seed", *(measure.name for measure in STUDY.claims))
     assert numbers.rows[1][:2] == (1001, 1.0)

@@ -13,23 +13,28 @@ from anchorlab.papers.anchor.identity import read_heads
 from anchorlab.papers.anchor.open_questions import measures
 from anchorlab.papers.anchor.open_questions import measures as of
 from anchorlab.papers.anchor.open_questions.settings import (
+    BASE,
     BATCH,
     DECAY,
     HEADS,
     LAYERS,
+    MANY,
+    ORDER,
     PAPER,
     QUICK,
     RATE,
     SCALE,
     SHARED,
     SMOKE,
+    SPIKES,
+    TOGETHER,
     WIDTH,
     Value,
     experiments,
 )
-from anchorlab.papers.anchor.open_questions.study import STUDY, Seen, analyse, see
+from anchorlab.papers.anchor.open_questions.study import STUDY, Seen
 from tests.papers.hand_made_models import two_layers
-from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, run_ending, seen_by_hand, values_of, verdicts_of
 
 
 @pytest.mark.parametrize("setting", [QUICK, PAPER, SMOKE], ids=["quick", "paper", "smoke"])
@@ -42,7 +47,7 @@ def test_every_choice_holds_the_base_and_rises(setting):
 
 
 def test_one_choice_is_changed_at_a_time_and_has_a_short_label():
-    base, *alone, together, many, heads, layers, order, constant = experiments(QUICK)
+    base, *alone, together, many, heads, layers, order, constant = experiments(QUICK).values()
     changed = {
         "heads: 2": {"heads": 2},
         "heads: 4": {"heads": 4},
@@ -98,7 +103,7 @@ ACCURACY = {  # two seeds at each value that is not the base's
     (SCALE, 0.3): (0.85, 0.86),
     (SCALE, 3.0): (0.01, 0.02),
 }
-BASE = (0.4, 0.45)
+AT_BASE = (0.4, 0.45)
 WIDER = replace(SMOKE, amounts=SMOKE.amounts | {RATE: (1e-3, 3e-3, 1e-2), BATCH: (15, 50, 150), DECAY: (0.1, 0.3, 1.0)})
 
 
@@ -107,14 +112,13 @@ def run_of(experiment, accuracy):
 
 
 def choice_runs():
-    base, *alone, together = experiments(WIDER)[:-5]
-    found = {f"{choice}: {Value(choice, amount).label}": values for (choice, amount), values in ACCURACY.items()}
+    found = experiments(WIDER)
     members = [ACCURACY[one.choice, one.amount] for one in WIDER.together]
-    return [
-        run_of(base, BASE),
-        *(run_of(one, found[one.label]) for one in alone),
-        run_of(together, [value for pair in members for value in pair]),
-    ]
+    return {
+        BASE: run_of(found[BASE], AT_BASE),
+        **{one: run_of(found[one], ACCURACY[one.choice, one.amount]) for one in WIDER.alone},
+        TOGETHER: run_of(found[TOGETHER], [value for pair in members for value in pair]),
+    }
 
 
 def test_outcomes_and_times_are_those_of_their_own_runs_and_members():
@@ -122,7 +126,7 @@ def test_outcomes_and_times_are_those_of_their_own_runs_and_members():
     assert list(found) == list(WIDER.amounts)
     for choice, values in found.items():
         for one in values:
-            expected = BASE if one.base else ACCURACY[choice, one.value.amount]
+            expected = AT_BASE if one.base else ACCURACY[choice, one.value.amount]
             assert one.test.tolist() == pytest.approx(list(expected)), (choice, one.value)
             assert one.train.tolist() == pytest.approx([1 - value / 10 for value in expected])
             assert one.steps == 2
@@ -131,18 +135,23 @@ def test_outcomes_and_times_are_those_of_their_own_runs_and_members():
     assert all(isnan(time) for time in found[HEADS][0].times.tolist()) and found[HEADS][0].until.tolist() == [2, 2]
     found = of.timed(many_runs(), WIDER)
     assert {(one.choice, one.amount): outcome.test.tolist() for one, outcome in found.items()} == {
-        key: pytest.approx(list(values)) for key, values in MANY.items()
+        key: pytest.approx(list(values)) for key, values in ON_MANY.items()
     }
     assert found[Value(LAYERS, 4)].until.tolist() == pytest.approx([1 + 0.9 / 0.94, 2])
-    assert [(one.model.layers, one.model.heads) for one in experiments(PAPER)[-5:-2]] == [(4, 4), (4, 1), (2, 4)]
+    assert [(one.model.layers, one.model.heads) for one in [*experiments(PAPER).values()][-5:-2]] == [
+        (4, 4),
+        (4, 1),
+        (2, 4),
+    ]
 
 
-MANY = {(SHARED, 1): (0.92, 1.0), (SHARED, 4): (0.96, 0.98), (LAYERS, 2): (0.92, 1.0), (LAYERS, 4): (0.94, 0.8)}
+ON_MANY = {(SHARED, 1): (0.92, 1.0), (SHARED, 4): (0.96, 0.98), (LAYERS, 2): (0.92, 1.0), (LAYERS, 4): (0.94, 0.8)}
 
 
 def many_runs():
-    base, heads, layers = experiments(WIDER)[-5:-2]
-    return [run_of(base, MANY[SHARED, 1]), run_of(heads, MANY[SHARED, 4]), run_of(layers, MANY[LAYERS, 4])]
+    heads, layers = Value(SHARED, 4), Value(LAYERS, 4)
+    accuracy = {MANY: (SHARED, 1), (MANY, heads): (SHARED, 4), (MANY, layers): (LAYERS, 4)}
+    return {label: run_of(experiments(WIDER)[label], ON_MANY[key]) for label, key in accuracy.items()}
 
 
 def test_an_effect_is_that_of_values_chosen_by_the_other_seeds_and_zero_on_average():
@@ -156,7 +165,7 @@ def test_an_effect_is_that_of_values_chosen_by_the_other_seeds_and_zero_on_avera
 
 
 def constant_run(losses, accuracies):
-    experiment = experiments(replace(WIDER, rates=(3e-3,)))[-1]
+    experiment = experiments(replace(WIDER, rates=(3e-3,)))[SPIKES]
     steps = range(0, 10 * len(losses[0]), 10)
     values = {("train", "loss"): losses, ("test", "accuracy"): accuracies}
     return HandMadeRun(experiment, steps, {**values, ("test", "loss"): losses[::-1], ("train", "accuracy"): losses})
@@ -181,7 +190,7 @@ def test_spikes_of_losses_made_by_hand():
 
 def order_run(members=3):
     """Both layers at three checkpoints: the first member shifts first, the second does both at once, as the third."""
-    experiment = experiments(QUICK)[-2]
+    experiment = experiments(QUICK)[ORDER]
     experiment = replace(experiment, members=experiment.members.take(range(members)))
     ensembles = {
         0: two_layers(*[(0, 0)] * 3),
@@ -240,7 +249,7 @@ def seen(**changes):
         "layers": halfway([5.0] * 10, [*[15.0] * 9, 5.0]),
         **changes,
     }
-    return Seen(found, **rest)
+    return seen_by_hand(Seen, choices=found, **rest)
 
 
 @pytest.mark.slow
@@ -314,17 +323,22 @@ def test_smaller_weights_are_judged_over_the_whole_curve_on_seeds_that_fit_at_bo
 
 
 def test_figures_and_tables_of_runs_made_by_hand():
-    constant = experiments(WIDER)[-1]
+    constant = experiments(WIDER)[SPIKES]
     losses = [[1.0] * 5 + [20.0, 1.0]] * 4
     accuracies = [[0.1 * member] * 6 + [0.5 + 0.1 * member] for member in range(4)]
     values = {("train", "loss"): losses, ("test", "accuracy"): accuracies}
-    runs = [*choice_runs(), *many_runs(), order_run(), HandMadeRun(constant, range(0, 70, 10), values)]
-    assert len(see(runs, WIDER).spikes) == 4
-    made = analyse(runs, WIDER)
+    runs = [
+        *choice_runs().values(),
+        *many_runs().values(),
+        order_run(),
+        HandMadeRun(constant, range(0, 70, 10), values),
+    ]
+    assert len(STUDY.see(runs, WIDER).spikes) == 4
+    made = STUDY.analysis(runs, WIDER)
     dots, speed, loss, accuracy, order = made.figures
     heads = dots.panels[0]
     assert (heads.title, heads.ticks, heads.marked) == (HEADS, ("1", "4"), 0)
-    assert heads.values == (pytest.approx(BASE), pytest.approx((0.8, 0.9)))
+    assert heads.values == (pytest.approx(AT_BASE), pytest.approx((0.8, 0.9)))
     assert [(one.label, one.mean[-1]) for one in speed.lines] == [
         ("2 layers, heads: 1", pytest.approx(0.96)),
         ("2 layers, heads: 4", pytest.approx(0.97)),

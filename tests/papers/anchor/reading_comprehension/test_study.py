@@ -7,11 +7,11 @@ import torch
 
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.reading_comprehension import measures
-from anchorlab.papers.anchor.reading_comprehension.study import QUICK, STUDY, analyse, experiments
+from anchorlab.papers.anchor.reading_comprehension.study import QUICK, STUDY, experiments
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
 from tests.papers.hand_made_models import blank
-from tests.papers.hand_made_runs import HandMadeRun, run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, run_ending, seen_by_hand, values_of, verdicts_of
 
 LENGTH, ANCHORS, ITEMS = 9, range(1, 9), range(20, 101)
 OWN, BEFORE, ITEM, ANSWER = 9, 17, 25, 106  # where the stream's coordinates begin, after one for each position
@@ -65,9 +65,13 @@ PAPERS, FIXED, DIRECT, ANY = (1, "match"), (2, "first"), (1, "anchor"), (1, "any
 
 def run(test: list[float], train: list[float], *members: tuple[int, str]) -> HandMadeRun:
     """A run that ends with these members and begins with those that read the first pair's item."""
-    (experiment,) = experiments(replace(QUICK, seeds=len(test)))
+    (experiment,) = experiments(replace(QUICK, seeds=len(test))).values()
     before = circuit(*[FIXED] * len(test))
     return run_ending(experiment, test, train, {0: before, 25: before, 1500: circuit(*members)})
+
+
+def see(made: HandMadeRun) -> measures.Seen:
+    return STUDY.see([made], QUICK)
 
 
 def share(true: torch.Tensor) -> float:
@@ -91,7 +95,7 @@ def by_frequency() -> float:
 
 @pytest.mark.slow
 def test_a_circuit_that_shifts_and_matches_and_another_that_reads_the_same_item():
-    seen = measures.see(run([0.98, 0.94], [1.0, 0.97], PAPERS, FIXED))
+    seen = see(run([0.98, 0.94], [1.0, 0.97], PAPERS, FIXED))
     of_uniform = float((1 / (2 * ASKED + 2)).mean())  # what a head without a preference gives an item's anchor
     assert values_of(STUDY, seen) == {
         "learned": pytest.approx(0.96),
@@ -111,20 +115,20 @@ def test_a_circuit_that_shifts_and_matches_and_another_that_reads_the_same_item(
 
 
 def test_a_model_that_shifts_and_matches_does_what_the_paper_says():
-    assert set(verdicts_of(STUDY, measures.see(run([1.0], [1.0], PAPERS))).values()) == {"agrees at small scale"}
+    assert set(verdicts_of(STUDY, see(run([1.0], [1.0], PAPERS))).values()) == {"agrees at small scale"}
 
 
 @pytest.mark.slow
 def test_members_that_did_not_learn_are_not_judged_and_what_heads_attend_to():
     alone, together = (
-        measures.see(run([0.98], [1.0], PAPERS)),
-        measures.see(run([0.98, 0.89], [1.0, 1.0], PAPERS, FIXED)),
+        see(run([0.98], [1.0], PAPERS)),
+        see(run([0.98, 0.89], [1.0, 1.0], PAPERS, FIXED)),
     )
     judged = {name: value for name, value in values_of(STUDY, together).items() if name != "learned"}
     assert judged == pytest.approx({name: values_of(STUDY, alone)[name] for name in judged}, abs=1e-5)
-    none = values_of(STUDY, measures.see(run([0.89], [1.0], PAPERS)))
+    none = values_of(STUDY, see(run([0.89], [1.0], PAPERS)))
     assert [name for name, value in none.items() if value is not None] == ["learned", "fits"]
-    heads = measures.see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, DIRECT)).heads
+    heads = see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, DIRECT)).heads
     assert heads.shifting.tolist() == [1, 0, 1]  # x1, which has nothing two places back, attends to all alike
     assert heads.to_anchor[:, 1].tolist() == pytest.approx([1, FIRST / 2, 1], abs=1e-5)
     assert heads.shifts[:, 1].tolist() == [1, 2, 1]
@@ -136,7 +140,7 @@ def test_members_that_did_not_learn_are_not_judged_and_what_heads_attend_to():
 
 @pytest.mark.slow
 def test_what_is_answered_without_some_attention():
-    answers = measures.see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, ANY)).answers
+    answers = see(run([1.0] * 3, [1.0] * 3, PAPERS, FIXED, ANY)).answers
     matching, fixed, any_item = (
         {name: shares[member].tolist() for name, shares in answers.cut.items()} for member in range(3)
     )
@@ -161,10 +165,12 @@ def test_the_reading_head_is_found_in_all_later_layers_and_an_only_head_has_no_o
     shifts = torch.ones(2, 3, dtype=torch.int64)
     deep = measures.Heads(torch.rand(2, 3), shifts, to_item, torch.rand(2, 2, 3), torch.ones(2, 2, 3).long())
     assert [one.tolist() for one in deep.reading] == [[1, 0], [2, 1]]
-    seen = measures.see(run([1.0], [1.0], PAPERS))
+    seen = see(run([1.0], [1.0], PAPERS))
     heads = measures.Heads(**{name: values[..., 1:] for name, values in vars(seen.heads).items()})
     answers = replace(seen.answers, without_head=seen.answers.without_head[:, :, 1:])
-    values = values_of(STUDY, replace(seen, heads=heads, answers=answers))
+    values = values_of(
+        STUDY, seen_by_hand(measures.Seen, train=seen.train, test=seen.test, heads=heads, answers=answers)
+    )
     assert values["shifting-head"] is None and values["shift-by-one"] == 1
 
 
@@ -188,7 +194,7 @@ def test_answers_are_sorted_by_what_they_name_and_places_are_those_of_the_questi
 @pytest.mark.slow
 def test_what_is_drawn_and_listed():
     made = run([0.97, 0.99], [1.0, 1.0], FIXED, PAPERS)
-    analysis = analyse([made], QUICK)
+    analysis = STUDY.analysis([made], QUICK)
     accuracy, maps, errors = analysis.figures
     assert [one.label for one in accuracy.lines] == ["train", "test"]
     first, second = maps.maps[0]

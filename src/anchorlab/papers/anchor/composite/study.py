@@ -6,7 +6,6 @@ Two of four anchors follow a key, and the answer is the key under both operation
 Source: anchor functions, section 4.4, Definition 1, Figures 6 and 7; settings in its appendix A.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import at_least, at_most, within
+from anchorlab.findings import LineFigure, Table, at_least, at_most, within
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.composite.depths import (
     DATA,
@@ -35,11 +34,12 @@ from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_rec
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, split_curves
 from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
-from anchorlab.training import AdamW, Experiment, TrainedRun
+from anchorlab.training import AdamW, Experiment
 
 ANSWERED = 0.9  # the accuracy above which a split counts as answered
 GRID = 20  # steps between two evaluations, which are to tell the splits apart: they may follow each other within 100
@@ -80,40 +80,53 @@ IN_FIGURE_6 = ("first-anchor-twice", "answer-kept")
 """The claims about the one model of Figure 6."""
 
 
-def experiments(setting: Depths) -> list[Experiment]:
+def experiments(setting: Depths) -> dict[int, Experiment]:
     """Return an experiment for each depth."""
-    of, sizes = task("anchor/composite", operations=setting.operations), [{"layers": depth} for depth in setting.depths]
-    if setting.heads:
-        sizes = [{**size, "heads": heads} for size, heads in zip(sizes, setting.heads, strict=True)]
-    return [
-        replace(setting, model=setting.model.replace(**size)).experiment(of, f"composite, {size['layers']} layers")
-        for size in sizes
-    ]
+    of, heads = task("anchor/composite", operations=setting.operations), setting.heads
+    sizes = {depth: {"layers": depth} for depth in setting.depths}
+    if heads:
+        sizes = {depth: {"layers": depth, "heads": one} for depth, one in zip(setting.depths, heads, strict=True)}
+    return {
+        depth: replace(setting, model=setting.model.replace(**size)).experiment(of, f"composite, {depth} layers")
+        for depth, size in sizes.items()
+    }
 
 
-def _accuracy(seen: Sequence[Depth], split: str) -> Float[Tensor, "depth member"]:
-    return torch.stack([depth.accuracy[split] for depth in seen])
+class Seen(Reading):
+    """What the models of each depth do, the smallest depth first."""
 
+    @reading
+    def depths(self) -> list[Depth]:
+        """The results of each depth."""
+        return [see(run, layers) for layers, run in self.runs.items()]
 
-def _reached(seen: Sequence[Depth], split: str) -> Float[Tensor, "member depth"]:
-    return torch.stack([depth.reached[split] for depth in seen], dim=1)
+    @property
+    def deepest(self) -> Depth:
+        """The results of the largest depth."""
+        return self.depths[-1]
+
+    def accuracy(self, split: str) -> Float[Tensor, "depth member"]:
+        """Return the accuracy on a split at the end."""
+        return torch.stack([depth.accuracy[split] for depth in self.depths])
+
+    def reached(self, split: str) -> Float[Tensor, "member depth"]:
+        """Return the step at which a split is first answered wholly."""
+        return torch.stack([depth.reached[split] for depth in self.depths], dim=1)
+
+    def learned(self, *at: int) -> bool:
+        """Return whether the models of some depths learned the trained pairs; their outputs are judged only then."""
+        return bool((self.accuracy(DATA)[list(at)].mean(dim=1) > ANSWERED).all())
+
+    def over_pairs(
+        self, at: int, name: Literal["counts", "common", "most_common"], unseen: bool = False
+    ) -> Float[Tensor, "member"] | None:
+        """Return what the outputs of one depth have by pair, mean over the trained pairs or over the unseen one."""
+        outputs = self.depths[at].outputs
+        return outputs.over_pairs(getattr(outputs, name), unseen) if self.learned(at) else None
 
 
 def _lowest_mean(values: Float[Tensor, "depth member"]) -> Float[Tensor, "member"]:
     return values[int(values.mean(dim=1).argmin())]
-
-
-def _learned(seen: Sequence[Depth], *at: int) -> bool:
-    """Return whether the models of some depths learned the trained pairs; their outputs are judged only then."""
-    return bool((_accuracy([seen[one] for one in at], DATA).mean(dim=1) > ANSWERED).all())
-
-
-def _over_pairs(
-    seen: Sequence[Depth], at: int, name: Literal["counts", "common", "most_common"], unseen: bool = False
-) -> Float[Tensor, "member"] | None:
-    """Return what the outputs of one depth have by pair, mean over the trained pairs or over the unseen one."""
-    outputs = seen[at].outputs
-    return outputs.over_pairs(getattr(outputs, name), unseen) if _learned(seen, at) else None
 
 
 def _known(values: Float[Tensor, "member"] | None) -> Measurement | None:
@@ -121,172 +134,175 @@ def _known(values: Float[Tensor, "member"] | None) -> Measurement | None:
 
 
 @precondition("section 4.4 and Fig 7a", "1", at_least(0.95))
-def data(seen: Sequence[Depth]) -> Float[Tensor, "seed"]:
+def data(seen: Seen) -> Float[Tensor, "seed"]:
     """At every depth the trained pairs are answered on keys at unseen positions.
 
     Accuracy on the split `test on data`, mean over seeds, lowest over depths.
     """
-    return _lowest_mean(_accuracy(seen, DATA))
+    return _lowest_mean(seen.accuracy(DATA))
 
 
 @claim("section 4.4 and Fig 7a", "below or equal", at_least(-0.01))
-def task_below_data(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+def task_below_data(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Generalisation on the task is usually below that on data.
 
     Accuracy on `test on data` minus accuracy on `test on task`, mean over seeds, lowest over depths.
     """
-    return _lowest_mean(_accuracy(seen, DATA) - _accuracy(seen, TASK)) if _learned(seen, 0, -1) else None
+    return _lowest_mean(seen.accuracy(DATA) - seen.accuracy(TASK)) if seen.learned(0, -1) else None
 
 
 @claim("section 4.4 and Fig 7b", "always", at_least(0.9), always=True)
-def data_first(seen: Sequence[Depth]) -> Measurement:
+def data_first(seen: Seen) -> Measurement:
     """Generalisation on data comes before that on the task.
 
     Among members that reach an accuracy of {WHOLE:g} on `test on data`, over depths and seeds: share that reach it
     there no later than on `test on task`.
     """
-    first, later = _reached(seen, DATA), _reached(seen, TASK)
+    first, later = seen.reached(DATA), seen.reached(TASK)
     return mean_of_known((first <= later).float().where(first.isfinite(), torch.nan))
 
 
 @claim("section 4.4 and Fig 7b", "100 % much earlier; no value in the text", at_least(1.5))
-def much_earlier(seen: Sequence[Depth]) -> Measurement:
+def much_earlier(seen: Seen) -> Measurement:
     """Generalisation on data comes much earlier than that on the task.
 
     Step at which the accuracy on `test on task` reaches 100 % ({WHOLE:g}), divided by the same step for `test on data`,
     median over depths and seeds; the last step if a member never reaches it on the task.
     """
-    first, later = _reached(seen, DATA), _reached(seen, TASK).clamp(max=seen[-1].steps)
+    first, later = seen.reached(DATA), seen.reached(TASK).clamp(max=seen.deepest.steps)
     ratios = later / first.where(first.isfinite(), torch.nan)
     return over_shared(ratios[first.isfinite().any(dim=1)], torch.nanmedian)
 
 
 @claim("section 4.4 and Fig 7a", "1 with 10 layers", within(1.0, 1.5))
-def one_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+def one_sequence(seen: Seen) -> Float[Tensor, "seed"] | None:
     """The deepest model has a single mapping sequence for each trained pair.
 
     Number of mapping sequences among the correctly answered inputs of a pair, mean over seeds and over trained pairs
     with at least half of their inputs correct, largest depth.
     """
-    return _over_pairs(seen, -1, "counts")
+    return seen.over_pairs(-1, "counts")
 
 
 @claim("section 4.4 and Fig 7a", "1 with 10 layers", within(1.0, 1.5))
-def one_unseen_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+def one_unseen_sequence(seen: Seen) -> Float[Tensor, "seed"] | None:
     """In the deepest model the pair that is never trained has a single mapping sequence.
 
     Number of mapping sequences among the correctly answered inputs of (3, 4), mean over seeds with at least half of
     them correct, largest depth.
     """
-    return _over_pairs(seen, -1, "counts", unseen=True)
+    return seen.over_pairs(-1, "counts", unseen=True)
 
 
 @claim("Fig 7a", "all of them with 10 layers", at_least(0.95))
-def one_common_sequence(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+def one_common_sequence(seen: Seen) -> Float[Tensor, "seed"] | None:
     """In the deepest model nearly all inputs of a trained pair have one mapping sequence.
 
     Share of the correctly answered inputs with their pair's most common mapping sequence, mean over seeds and over
     trained pairs with at least half of their inputs correct, largest depth.
     """
-    return _over_pairs(seen, -1, "most_common")
+    return seen.over_pairs(-1, "most_common")
 
 
 @claim("section 4.4 and Fig 7a", "several", at_least(2.0))
-def several_sequences(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+def several_sequences(seen: Seen) -> Float[Tensor, "seed"] | None:
     """A shallower model has several mapping sequences for each pair.
 
     Number of mapping sequences that each occur in at least {COMMON:.0%} of a pair's correctly answered inputs, mean
     over seeds and over trained pairs with at least half of their inputs correct, smallest depth.
     """
-    return _over_pairs(seen, 0, "common") if len(seen) > 1 else None
+    return seen.over_pairs(0, "common") if len(seen.depths) > 1 else None
 
 
 @claim("section 4.4 and Fig 7a", "several", at_least(2.0))
-def several_unseen_sequences(seen: Sequence[Depth]) -> Measurement | None:
+def several_unseen_sequences(seen: Seen) -> Measurement | None:
     """In a shallower model the pair that is never trained has several mapping sequences.
 
     Number of mapping sequences that each occur in at least {COMMON:.0%} of the correctly answered inputs of (3, 4),
     mean over seeds with at least half of them correct, smallest depth.
     """
-    return _known(_over_pairs(seen, 0, "common", unseen=True)) if len(seen) > 1 else None
+    return _known(seen.over_pairs(0, "common", unseen=True)) if len(seen.depths) > 1 else None
 
 
 @claim("Fig 7a", "falls to 1", at_most(0.5))
-def fewer_with_depth(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+def fewer_with_depth(seen: Seen) -> Float[Tensor, "seed"] | None:
     """The number of mapping sequences of trained pairs falls with depth.
 
     Number of mapping sequences of trained pairs, ratio of the largest to the smallest depth, mean over seeds.
     """
-    deep, shallow = (_over_pairs(seen, at, "counts") for at in (-1, 0))
-    return None if deep is None or shallow is None or len(seen) < 2 else deep / shallow
+    deep, shallow = (seen.over_pairs(at, "counts") for at in (-1, 0))
+    return None if deep is None or shallow is None or len(seen.depths) < 2 else deep / shallow
 
 
 @claim("Fig 7a", "falls to 1", at_most(0.5))
-def fewer_unseen_with_depth(seen: Sequence[Depth]) -> Measurement | None:
+def fewer_unseen_with_depth(seen: Seen) -> Measurement | None:
     """The number of mapping sequences of the pair that is never trained falls with depth.
 
     Number of mapping sequences of (3, 4) at the largest depth, divided by that at the smallest, mean over seeds that
     answer at least half of its inputs correctly at both.
     """
-    deep, shallow = (_over_pairs(seen, at, "counts", unseen=True) for at in (-1, 0))
-    return None if deep is None or shallow is None or len(seen) < 2 else _known(deep / shallow)
+    deep, shallow = (seen.over_pairs(at, "counts", unseen=True) for at in (-1, 0))
+    return None if deep is None or shallow is None or len(seen.depths) < 2 else _known(deep / shallow)
 
 
 @claim("section 4.4 and Fig 6", "f f (key) for each anchor", at_least(0.9))
-def first_anchor_twice(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+def first_anchor_twice(seen: Seen) -> Float[Tensor, "seed"] | None:
     """At the first anchor the deepest model applies that anchor's operation twice.
 
     Share of anchors at which, when they come first, the most common offset from the key is twice their operation's;
     mean over seeds, largest depth.
     """
-    twice = 2 * torch.tensor(list(seen[-1].outputs.adds.values()))[:, None]
-    return (seen[-1].outputs.learned_first == twice).float().mean(dim=0) if _learned(seen, -1) else None
+    twice = 2 * torch.tensor(list(seen.deepest.outputs.adds.values()))[:, None]
+    return (seen.deepest.outputs.learned_first == twice).float().mean(dim=0) if seen.learned(-1) else None
 
 
 @claim("section 4.4 and Fig 6", "at every position from the second anchor on", at_least(0.95))
-def answer_kept(seen: Sequence[Depth]) -> Float[Tensor, "seed"] | None:
+def answer_kept(seen: Seen) -> Float[Tensor, "seed"] | None:
     """From the second anchor on the deepest model gives the answer and keeps it.
 
     Share of the correctly answered inputs whose output is the answer at every position from the second anchor on, mean
     over seeds, largest depth.
     """
-    return seen[-1].outputs.answer_kept if _learned(seen, -1) else None
+    return seen.deepest.outputs.answer_kept if seen.learned(-1) else None
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Depths) -> Analysis:
-    """Draw both panels of Figure 7, and list the learned operations of Figure 6."""
-    seen = [see(run, layers) for run, layers in zip(runs, setting.depths, strict=True)]
-    deep, seeds = seen[-1], runs[-1].experiment.members.seeds
-    accuracies = curves_against(
+def _accuracies(seen: Seen) -> LineFigure:
+    return curves_against(
         "Test accuracy against depth (Fig 7a, curves)",
-        setting.depths,
-        {split: _accuracy(seen, split).T for split in (DATA, TASK)},
+        [depth.layers for depth in seen.depths],
+        {split: seen.accuracy(split).T for split in (DATA, TASK)},
         x_label="layers",
         y_label="test accuracy",
         caption=f"{MEAN_AND_RANGE} On data: trained pairs, keys at positions where training never shows them. On task: "
         "the pair (3, 4), which is never trained.",
         y_range=ACCURACY,
     )
-    learning = split_curves(f"Accuracy along training, {deep.layers} layers (Fig 7b)", runs[-1], SPLITS)
-    return Analysis(
-        seen,
-        figures=[accuracies, sequence_figure(seen), learning],
-        tables=[
-            *output_tables(deep.outputs, deep.layers, seeds),
-            sequence_table(seen),
-            depth_table(seen),
-        ],
-    )
+
+
+def _along_training(seen: Seen) -> LineFigure:
+    return split_curves(f"Accuracy along training, {seen.deepest.layers} layers (Fig 7b)", seen.last, SPLITS)
+
+
+def _outputs(seen: Seen) -> list[Table]:
+    return output_tables(seen.deepest.outputs, seen.deepest.layers, seen.last.experiment.members.seeds)
 
 
 _OUTSIDE_FIGURE_6 = tuple(one.name for one in measures_in(__name__) if one.name not in IN_FIGURE_6)
 
 STUDY = Study(
-    name="anchor/composite",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/composite",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        _accuracies,
+        lambda seen: sequence_figure(seen.depths),
+        _along_training,
+        _outputs,
+        lambda seen: sequence_table(seen.depths),
+        lambda seen: depth_table(seen.depths),
+    ),
     profiles={
         "quick": Profile(
             QUICK,

@@ -12,7 +12,6 @@ from anchorlab.lens import Intervention, look, principal_components
 from anchorlab.papers.anchor.mechanism.measures import (
     ADDED,
     INPUTS,
-    LOOKED_AT,
     MIDDLE,
     STAGES,
     STREAM,
@@ -24,27 +23,27 @@ from anchorlab.papers.anchor.mechanism.measures import (
 from anchorlab.papers.anchor.mechanism.seen import Mechanism
 from anchorlab.studies.kit import curves_against, example
 from anchorlab.tasks import Batch
-from anchorlab.training import Ensemble, TrainedRun
+from anchorlab.training import Ensemble
 
 FEW = 40
 """The number of sequences whose rows are drawn as points."""
 
 
-def figures(run: TrainedRun, seen: Mechanism) -> list[Figure]:
+def figures(seen: Mechanism) -> list[Figure]:
     """Return the figures of section 5.1 and appendix B.
 
     Most show the first seed, on a sequence with its key at the same position as in the paper.
     """
-    function, one = run.experiment.task, run.ensemble().select([0])
-    batch, seed = function.sample("test", LOOKED_AT, seed=0), run.experiment.members.seeds[0]
-    place, ticks = example(function, batch, key_positions(batch) == MIDDLE)
+    one, batch, experiment = seen.ensemble.select([0]), seen.batch, seen.first.experiment
+    seed = experiment.members.seeds[0]
+    place, ticks = example(experiment.task, batch, key_positions(batch) == MIDDLE)
     inputs = batch.inputs[[place]]
     maps = [
         Map(f"anchor at {position}", grid(seen.by_anchor.maps[0, place]))
         for place, position in enumerate(seen.by_anchor.positions.tolist())
     ]
     return [
-        _first_attention(seed, one, inputs, ticks, seen.first),
+        _first_attention(seed, one, inputs, ticks, seen.first_attention),
         _stages(seed, seen.stages[ADDED], ADDED, 22),
         _stages(seed, seen.stages[SUM], SUM, 23),
         curves_against(

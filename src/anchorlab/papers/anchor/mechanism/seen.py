@@ -3,7 +3,6 @@
 Source: anchor functions, section 5.1 and appendix B.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +13,6 @@ from anchorlab.lens import Intervention, Operand, look
 from anchorlab.papers.anchor.mechanism.measures import (
     LOOKED_AT,
     FirstAttention,
-    PerMember,
     Projection,
     SecondAttention,
     Stages,
@@ -24,9 +22,9 @@ from anchorlab.papers.anchor.mechanism.measures import (
     rows_apart,
     second_attention,
 )
-from anchorlab.studies.kit import at_end
+from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.tasks import Batch
-from anchorlab.training import Ensemble, TrainedRun
+from anchorlab.training import Ensemble
 
 _PATTERN = "blocks.1.attn.hook_pattern"
 _ROWS, _SUM = "blocks.1.hook_resid_pre", "blocks.1.hook_resid_mid"
@@ -121,29 +119,47 @@ def _right(logits: Float[Tensor, "member batch output"], answers: Int[Tensor, "b
     return (logits.argmax(dim=-1) == answers).float().mean(dim=-1)
 
 
-@dataclass(frozen=True)
-class Mechanism:
-    """Measurements of all parts of the model, with its test accuracy; `stages` by input to the feed-forward network."""
+class Mechanism(Reading):
+    """Measurements of all parts of the model at the end of training, with its test accuracy."""
 
-    accuracy: PerMember
-    first: FirstAttention
-    stages: Mapping[str, Stages]
-    second: SecondAttention
-    by_anchor: AnchorMaps
-    projection: Projection
-    last: LastRow
+    accuracy = first_at_end("test", "accuracy")
 
+    @reading
+    def ensemble(self) -> Ensemble:
+        """The trained members."""
+        return self.first.ensemble()
 
-def see(runs: Sequence[TrainedRun]) -> Mechanism:
-    """Measure every part of the members of the one run at the end of training."""
-    (run,) = runs
-    ensemble, batch = run.ensemble(), run.experiment.task.sample("test", LOOKED_AT, seed=0)
-    return Mechanism(
-        accuracy=at_end(run, "test", "accuracy"),
-        first=first_attention(ensemble, batch),
-        stages=follow_stages(ensemble, batch),
-        second=second_attention(ensemble, batch),
-        by_anchor=anchor_maps(ensemble, batch),
-        projection=project_others(ensemble, batch),
-        last=last_row(ensemble, batch),
-    )
+    @reading
+    def batch(self) -> Batch:
+        """Test sequences."""
+        return self.first.experiment.task.sample("test", LOOKED_AT, seed=0)
+
+    @reading
+    def first_attention(self) -> FirstAttention:
+        """Layer 0's attention."""
+        return first_attention(self.ensemble, self.batch)
+
+    @reading
+    def stages(self) -> dict[str, Stages]:
+        """The stages of layer 0's feed-forward network, by its input."""
+        return follow_stages(self.ensemble, self.batch)
+
+    @reading
+    def second_attention(self) -> SecondAttention:
+        """Layer 1's attention."""
+        return second_attention(self.ensemble, self.batch)
+
+    @reading
+    def by_anchor(self) -> AnchorMaps:
+        """Layer 1's maps by the anchor's position."""
+        return anchor_maps(self.ensemble, self.batch)
+
+    @reading
+    def projection(self) -> Projection:
+        """What positions without the key put out."""
+        return project_others(self.ensemble, self.batch)
+
+    @reading
+    def last_row(self) -> LastRow:
+        """Answers with a last row made by hand."""
+        return last_row(self.ensemble, self.batch)

@@ -6,7 +6,6 @@ before the first attention, Xpr what the attention adds to it.
 Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jaxtyping import Float
@@ -21,18 +20,16 @@ from anchorlab.papers.anchor.mechanism.measures import (
     STAGES,
     STREAM,
     SUM,
-    Stages,
     share_of_first,
 )
-from anchorlab.papers.anchor.mechanism.seen import Mechanism, see
+from anchorlab.papers.anchor.mechanism.seen import Mechanism
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
-from anchorlab.studies.kit import seed_table
-from anchorlab.studies.later import Later
+from anchorlab.studies.draws import by_seed
 from anchorlab.studies.quick import quick_model
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.studies.study import Profile, Study
+from anchorlab.training import Experiment
 
 FIG_21, FIG_23, FIG_24 = "appendix B.2, Fig 21", "appendix B.3, Fig 23", "appendix B.3, Fig 24"
 FIG_26, FIG_27, EQUATION_8 = "appendix B.4, Fig 26", "appendix B.5, Fig 27", "appendix B.4, below equation (8)"
@@ -42,9 +39,9 @@ QUICK = identity.TWO_LAYERS
 PAPER = Setting(identity.FIGURE_13, paper_recipe(2000), seeds=5)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the only experiment: two layers with one head each."""
-    return [identity.experiment(setting)]
+    return {"two layers": identity.experiment(setting)}
 
 
 @precondition("appendix B.2", "implied", within(0.95, 1.0))
@@ -63,7 +60,7 @@ def positions(seen: Mechanism) -> Float[Tensor, "seed"]:
     Total variation between rows of layer 0's attention and rows computed from positions alone, mean over test sequences
     and seeds.
     """
-    return seen.first.positions_apart
+    return seen.first_attention.positions_apart
 
 
 @claim(FIG_21, "implied: mainly by positions", at_least(0.2), own=True)
@@ -73,7 +70,7 @@ def not_tokens(seen: Mechanism) -> Float[Tensor, "seed"]:
     Total variation between rows of layer 0's attention and rows computed from tokens alone, minus the same for
     positions alone, mean over test sequences and seeds.
     """
-    return seen.first.tokens_apart - seen.first.positions_apart
+    return seen.first_attention.tokens_apart - seen.first_attention.positions_apart
 
 
 @claim("appendix B.2, Fig 21d (which counts the other way round)", "almost the same", within(0.8, 1.0))
@@ -82,7 +79,7 @@ def query_meets_key(seen: Mechanism) -> Float[Tensor, "seed"]:
 
     Share of positions whose Q(Xpos) is nearest in direction to K(Xpos) of the position before, mean over seeds.
     """
-    return seen.first.matched
+    return seen.first_attention.matched
 
 
 @claim("appendix B.2", "remain correct", within(0.95, 1.0))
@@ -91,7 +88,7 @@ def exact_shift(seen: Mechanism) -> Float[Tensor, "seed"]:
 
     Share of predictions unchanged with the exact shift in layer 0, mean over test sequences and seeds.
     """
-    return seen.first.shifted_agrees
+    return seen.first_attention.shifted_agrees
 
 
 @claim("appendix B.2", "does not impact the results", within(0.95, 1.0))
@@ -100,7 +97,7 @@ def no_norm(seen: Mechanism) -> Float[Tensor, "seed"]:
 
     Share of predictions unchanged without layer 0's first layer norm, mean over test sequences and seeds.
     """
-    return seen.first.unnormalised_agrees
+    return seen.first_attention.unnormalised_agrees
 
 
 @claim(FIG_23, "parallel", within(0.8, 1.0))
@@ -207,7 +204,7 @@ def reads_key(seen: Mechanism) -> Float[Tensor, "seed"]:
 
     Share of rows of layer 1's scores with the greatest entry in the key's column, mean over sequences and seeds.
     """
-    return seen.second.to_key
+    return seen.second_attention.to_key
 
 
 @claim(FIG_26, "approximately two directions", within(0.9, 1.0))
@@ -217,7 +214,7 @@ def two_directions(seen: Mechanism) -> Float[Tensor, "seed"]:
     Cosine between the queries of positions without the key, and between their keys; the mean of both, over test
     sequences and seeds.
     """
-    return (seen.second.queries + seen.second.keys) / 2
+    return (seen.second_attention.queries + seen.second_attention.keys) / 2
 
 
 @claim(FIG_26, "roughly opposite", at_most(-0.5))
@@ -226,7 +223,7 @@ def opposite(seen: Mechanism) -> Float[Tensor, "seed"]:
 
     Cosine between a query and a key of positions without the key, mean over test sequences and seeds.
     """
-    return seen.second.opposite
+    return seen.second_attention.opposite
 
 
 @claim(EQUATION_8, "their product is positive", within(0.9, 1.0))
@@ -235,7 +232,7 @@ def same_side(seen: Mechanism) -> Float[Tensor, "seed"]:
 
     Share of sequences with a positive product of the key's query and the others' mean query, mean over seeds.
     """
-    return seen.second.same_side
+    return seen.second_attention.same_side
 
 
 @claim(EQUATION_8, "longer", at_least(1.0))
@@ -244,7 +241,7 @@ def longer(seen: Mechanism) -> Float[Tensor, "seed"]:
 
     Norm of queries at positions without the key over that of the key's query, mean over sequences and seeds.
     """
-    return seen.second.longer
+    return seen.second_attention.longer
 
 
 @claim(FIG_27, "greater than other tokens", at_least(0.95))
@@ -273,7 +270,7 @@ def last_row(seen: Mechanism) -> Float[Tensor, "seed"]:
     Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, over test sequences whose key is not
     last: α₀ is the mean of all rows without a key, β₀ the key's own row; mean over seeds.
     """
-    return seen.last.made
+    return seen.last_row.made
 
 
 @claim(LAST_ROW, "the other has no impact on the final result", at_least(0.85))
@@ -283,30 +280,10 @@ def answer_from_key(seen: Mechanism) -> Float[Tensor, "seed"]:
     Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, minus that with the sequence's own last
     row before the second attention adds to it; mean over seeds.
     """
-    return seen.last.made - seen.last.without_key
+    return seen.last_row.made - seen.last_row.without_key
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """List every number of section 5.1 and appendix B over all seeds, and draw its figures for the first seed."""
-    seen = see(runs)
-    (run,) = runs
-    return Analysis(
-        seen,
-        figures=Later(lambda: figures(run, seen)),
-        tables=Later(lambda: [_numbers(seen, run.experiment.members.seeds), _stages(seen.stages)]),
-    )
-
-
-def _numbers(seen: Mechanism, seeds: Sequence[int]) -> Table:
-    return seed_table(
-        "Every number, seed by seed",
-        f"On {LOOKED_AT} test sequences; columns are named as the claims are.",
-        seeds,
-        {measure.name: measure(seen) for measure in STUDY.claims},
-    )
-
-
-def _stages(stages: Mapping[str, Stages]) -> Table:
+def _stages(seen: Mechanism) -> Table:
     return Table(
         title="Cosine between positions, stage by stage",
         caption="Means over test sequences and seeds: among the positions that do not hold the key, and between these "
@@ -314,18 +291,27 @@ def _stages(stages: Mapping[str, Stages]) -> Table:
         columns=("input", "pairs", *STAGES),
         rows=tuple(
             (name, pairs, *values.mean(dim=0).tolist())
-            for name, found in stages.items()
+            for name, found in seen.stages.items()
             for pairs, values in (("others", found.others), ("key and others", found.key))
         ),
     )
 
 
 STUDY = Study(
-    name="anchor/mechanism",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/mechanism",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Mechanism,
+    draws=(
+        figures,
+        by_seed(
+            "Every number, seed by seed",
+            f"On {LOOKED_AT} test sequences; columns are named as the claims are.",
+            lambda seen: {measure.name: measure(seen) for measure in measures_in(__name__)},
+        ),
+        _stages,
+    ),
     profiles={
         "quick": Profile(
             QUICK,

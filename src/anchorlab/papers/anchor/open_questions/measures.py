@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anchorlab.lens import Emergence, emergence, first_crossing, look
 from anchorlab.papers.anchor.identity import PATTERNS, Heads, read_heads
-from anchorlab.papers.anchor.open_questions.settings import COMPARED, Choices, Value
+from anchorlab.papers.anchor.open_questions.settings import BASE, COMPARED, MANY, TOGETHER, Choices, Label, Value
 from anchorlab.studies.kit import along, at_end
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
@@ -38,29 +38,23 @@ class Outcome:
         return self.times.nan_to_num(nan=float(self.steps))
 
 
-def outcomes(runs: Sequence[TrainedRun], setting: Choices) -> dict[str, tuple[Outcome, ...]]:
-    """Return the outcomes of each choice, in the order of its values.
-
-    `runs` are the base, the values trained alone, and those trained together, in the order of `experiments`.
-    """
-    base, *alone, together = runs
+def outcomes(runs: Mapping[Label, TrainedRun], setting: Choices) -> dict[str, tuple[Outcome, ...]]:
+    """Return the outcomes of each choice, in the order of its values."""
     everyone, seeds = slice(None), setting.base.seeds
-    found = {one: (run, everyone) for one, run in zip(setting.alone, alone, strict=True)}
-    for index, one in enumerate(setting.together):
-        found[one] = together, slice(index * seeds, (index + 1) * seeds)
-    every = [_outcome(one, setting, *found.get(one, (base, everyone))) for one in setting.values]
+    together = {one: slice(at * seeds, (at + 1) * seeds) for at, one in enumerate(setting.together)}
+    every = [
+        _outcome(one, setting, runs[TOGETHER], together[one])
+        if one in together
+        else _outcome(one, setting, runs.get(one, runs[BASE]), everyone)
+        for one in setting.values
+    ]
     return {choice: tuple(one for one in every if one.value.choice == choice) for choice in setting.amounts}
 
 
-def timed(runs: Sequence[TrainedRun], setting: Choices) -> dict[Value, Outcome]:
-    """Return, for each value whose learning time is compared, its outcome on many sequences.
-
-    `runs` are the base on many sequences, then the values compared with it.
-    """
-    base, *others = runs
-    found = dict(zip(setting.timed, others, strict=True))
+def timed(runs: Mapping[Label, TrainedRun], setting: Choices) -> dict[Value, Outcome]:
+    """Return, for each value whose learning time is compared, its outcome on many sequences."""
     compared = (Value(choice, amount) for choice, amounts in COMPARED.items() for amount in amounts)
-    return {one: _outcome(one, setting, found.get(one, base), slice(None)) for one in compared}
+    return {one: _outcome(one, setting, runs.get((MANY, one), runs[MANY]), slice(None)) for one in compared}
 
 
 def _outcome(value: Value, setting: Choices, run: TrainedRun, members: slice) -> Outcome:

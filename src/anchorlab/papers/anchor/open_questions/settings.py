@@ -12,6 +12,9 @@ from anchorlab.training import Constant, Evaluation, Experiment, Members, Times
 HEADS, SHARED, LAYERS, WIDTH = "heads", "heads, one total width", "layers", "width"
 RATE, BATCH, DECAY, SCALE = "learning rate", "batch", "weight decay", "initial scale"
 
+BASE, TOGETHER, MANY, ORDER, SPIKES = "base", "together", "many sequences", "order of layers", "loss spikes"
+"""Labels of experiments; a value of a choice labels its own, and `(MANY, value)` the one on many sequences."""
+
 FEW_HEADS, SEVERAL_HEADS = 1, 4
 FEW_LAYERS, SEVERAL_LAYERS = 2, 4
 """The numbers that are compared. One layer cannot solve the task (`anchor/structures`), so that the least is two."""
@@ -38,6 +41,9 @@ class Value:
         return (
             f"{self.amount:g}" if self.amount == 0 or self.amount >= 0.01 else f"{self.amount:.0e}".replace("e-0", "e-")
         )
+
+
+Label = str | Value | tuple[str, Value]
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Choices:
         return [one for one in self.alone if one.amount in COMPARED.get(one.choice, ())]
 
 
-def experiments(setting: Choices) -> list[Experiment]:
+def experiments(setting: Choices) -> dict[Label, Experiment]:
     """Return the experiments of a setting.
 
     In order: the base; each other model or recipe; all other scalars as members of one experiment, all seeds at the
@@ -98,15 +104,17 @@ def experiments(setting: Choices) -> list[Experiment]:
         _OF_MEMBERS[choice]: [one.amount if one.choice == choice else usual for one in setting.together]
         for choice, usual in setting.scalars.items()
     }
-    return [
-        base,
-        *(changed(base, one, f"{one.choice}: {one.label}") for one in setting.alone),
-        _at_each(base, "learning rates, weight decays, initial scales", **scalars),
-        many,
-        *(changed(many, one, f"{many.label}, {one.choice}: {one.label}") for one in setting.timed),
-        setting.order.experiment(base.task, "two layers along training"),
-        _at_each(setting.spikes.experiment(base.task, ""), "constant learning rates", learning_rate=setting.rates),
-    ]
+    return {
+        BASE: base,
+        **{one: changed(base, one, f"{one.choice}: {one.label}") for one in setting.alone},
+        TOGETHER: _at_each(base, "learning rates, weight decays, initial scales", **scalars),
+        MANY: many,
+        **{(MANY, one): changed(many, one, f"{many.label}, {one.choice}: {one.label}") for one in setting.timed},
+        ORDER: setting.order.experiment(base.task, "two layers along training"),
+        SPIKES: _at_each(
+            setting.spikes.experiment(base.task, ""), "constant learning rates", learning_rate=setting.rates
+        ),
+    }
 
 
 def changed(base: Experiment, value: Value, label: str) -> Experiment:

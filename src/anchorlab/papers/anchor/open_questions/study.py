@@ -6,15 +6,13 @@ rate is, are measured on the identity task with few enough sequences that choice
 Source: anchor functions, Table 1; section 6.2 on the initialisation.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isclose
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import at_least, at_most, within
+from anchorlab.findings import LineFigure, at_least, at_most, within
 from anchorlab.papers.anchor.open_questions.figures import (
     accuracy_dots,
     layer_curves,
@@ -44,6 +42,8 @@ from anchorlab.papers.anchor.open_questions.settings import (
     FEW_HEADS,
     FEW_LAYERS,
     LAYERS,
+    MANY,
+    ORDER,
     PAPER,
     QUICK,
     RATE,
@@ -52,17 +52,17 @@ from anchorlab.papers.anchor.open_questions.settings import (
     SEVERAL_LAYERS,
     SHARED,
     SMOKE,
+    SPIKES,
     WIDTH,
-    Choices,
     Value,
     experiments,
 )
 from anchorlab.papers.anchor.settings import BATCH_NOTE
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.training import TrainedRun
+from anchorlab.studies.study import Profile, Study
 
 TENFOLD = 10.0  # between two initial scales that are compared
 HELPS = 0.02  # what test accuracy gains if a spike helps
@@ -74,27 +74,34 @@ TABLE_1 = "Table 1"
 NOT_ASKED = "not asked, the learning rate alone; no value"
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """Outcomes of each choice, also on many sequences, loss spikes at constant rates, and the layers along training."""
 
-    choices: Mapping[str, tuple[Outcome, ...]]
-    many: Mapping[Value, Outcome]
-    spikes: Sequence[Spike]
-    layers: Layers
+    @reading
+    def choices(self) -> dict[str, tuple[Outcome, ...]]:
+        """The outcomes of each choice."""
+        return outcomes(self.runs, self.setting)
+
+    @reading
+    def many(self) -> dict[Value, Outcome]:
+        """The outcomes on many sequences of the values whose learning times are compared."""
+        return timed(self.runs, self.setting)
+
+    @reading
+    def spikes(self) -> list[Spike]:
+        """The loss spikes at constant learning rates."""
+        return spikes(self.runs[SPIKES])
+
+    @reading
+    def layers(self) -> Layers:
+        """Both layers along training."""
+        return layers_along(self.runs[ORDER])
 
     def near(self, choice: str) -> Float[Tensor, "value seed"]:
         """Return the test accuracies at the base's value and at those within a factor of about three of it."""
         values = self.choices[choice]
         usual = next(one.value.amount for one in values if one.base)
         return torch.stack([one.test for one in values if usual / NEAR < one.value.amount < usual * NEAR])
-
-
-def see(runs: Sequence[TrainedRun], setting: Choices) -> Seen:
-    """Read the runs, in the order of `experiments`."""
-    *others, order, constant = runs
-    few, many = others[: -len(setting.timed) - 1], others[-len(setting.timed) - 1 :]
-    return Seen(outcomes(few, setting), timed(many, setting), spikes(constant), layers_along(order))
 
 
 def _gain(seen: Seen, choice: str, few: int, several: int) -> Tensor:
@@ -267,28 +274,26 @@ def layer_order(seen: Seen) -> Measurement:
     return over(max(first, second, key=torch.sum), "seeds that learned", detail=detail)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Choices) -> Analysis:
-    """Draw accuracy by choice, learning times, spikes and the layers' order; list all values and all spikes."""
-    seen, constant = see(runs, setting), runs[-1]
-    return Analysis(
-        seen,
-        figures=[
-            accuracy_dots(seen.choices),
-            speed_curves(runs[-len(setting.timed) - 3 : -2]),
-            *spike_curves(constant, setting.rates),
-            layer_curves(seen.layers),
-        ],
-        tables=[value_table(seen.choices), speed_table(seen.many.values()), spike_table(seen.spikes, constant)],
-    )
+def _speed(seen: Seen) -> LineFigure:
+    return speed_curves([seen.runs[MANY], *(seen.runs[MANY, one] for one in seen.setting.timed)])
 
 
 STUDY = Study(
-    name="anchor/open-questions",
-    doc=__doc__,
-    claims=measures_in(__name__),
+    "anchor/open-questions",
+    __doc__,
+    measures_in(__name__),
     own=True,
-    experiments=experiments,
-    analyse=analyse,
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        lambda seen: accuracy_dots(seen.choices),
+        _speed,
+        lambda seen: spike_curves(seen.runs[SPIKES], seen.setting.rates),
+        lambda seen: layer_curves(seen.layers),
+        lambda seen: value_table(seen.choices),
+        lambda seen: speed_table(seen.many.values()),
+        lambda seen: spike_table(seen.spikes, seen.runs[SPIKES]),
+    ),
     profiles={
         "quick": Profile(
             QUICK,

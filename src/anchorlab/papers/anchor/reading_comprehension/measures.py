@@ -28,7 +28,8 @@ from anchorlab.lens import (
 )
 from anchorlab.lens.effects.effects import Metric
 from anchorlab.papers.anchor.settings import ITEMS
-from anchorlab.studies.kit import at_end, read
+from anchorlab.studies.kit import read
+from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
 
@@ -159,35 +160,36 @@ def _metric(kind: int) -> Metric:
     return lambda output, items: kinds(output.argmax(dim=-1), items) == kind
 
 
-@dataclass(frozen=True)
-class Reading:
+class Seen(Reading):
     """What was learned, through which heads, and which answers are given along training."""
 
-    train: PerMember  # accuracy at the end
-    test: PerMember
-    heads: Heads
-    answers: Answers
-    along: Emergence  # shares of the answers to test sequences by `KINDS`
+    train = first_at_end("train", "accuracy")
+    test = first_at_end("test", "accuracy")
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
         """Which members learned the task."""
         return self.test >= LEARNED
 
+    @reading
+    def heads(self) -> Heads:
+        """Where heads attend at the end."""
+        return heads_of(self.first)
 
-def see(run: TrainedRun) -> Reading:
-    """Read the members at the end, and their answers at every checkpoint."""
-    shares = run.reading("answers along", _along)
-    return Reading(
-        train=at_end(run, "train", "accuracy"),
-        test=at_end(run, "test", "accuracy"),
-        heads=read(run, Heads, lambda one: read_heads(_patterns(one)[1], _sequences(one))),
-        answers=_answers(run),
-        along=Emergence(
-            tuple(run.checkpoints or run.experiment.steps_at(run.experiment.recipe.checkpoints)),
-            dict(zip(KINDS, shares.unbind(dim=-1), strict=True)),
-        ),
-    )
+    @reading
+    def answers(self) -> Answers:
+        """The answers at the end without some attention or heads."""
+        return answers_of(self.first)
+
+    @reading
+    def along(self) -> Emergence:
+        """The shares of the answers to test sequences by `KINDS`, at every checkpoint."""
+        return answers_along(self.first)
+
+
+def heads_of(run: TrainedRun) -> Heads:
+    """Read where heads attend at the end of a run."""
+    return read(run, Heads, lambda one: read_heads(_patterns(one)[1], _sequences(one)))
 
 
 def _sequences(run: TrainedRun) -> Batch:
@@ -200,14 +202,21 @@ def _patterns(run: TrainedRun) -> tuple[list[str], Float[Tensor, "member layer b
     return list(record), torch.stack([record[site] for site in record], dim=1)
 
 
-def _answers(run: TrainedRun) -> Answers:
-    """Return the answers without some attention or heads, from two readings."""
+def answers_of(run: TrainedRun) -> Answers:
+    """Read the answers without some attention or heads at the end of a run."""
     measured = cache(lambda: take_away(run.ensemble(), _sequences(run), _patterns(run)[0]))
     cut = run.reading(
         "answers without attention", lambda _: torch.stack([measured().cut[name] for name in CUTS], dim=1)
     )
     heads = run.reading("answers without a head", lambda _: measured().without_head)
     return Answers(dict(zip(CUTS, cut.unbind(dim=1), strict=True)), heads)
+
+
+def answers_along(run: TrainedRun) -> Emergence:
+    """Read the shares of the answers by `KINDS` at every checkpoint of a run."""
+    shares = run.reading("answers along", _along)
+    steps = tuple(run.checkpoints or run.experiment.steps_at(run.experiment.recipe.checkpoints))
+    return Emergence(steps, dict(zip(KINDS, shares.unbind(dim=-1), strict=True)))
 
 
 def _along(run: TrainedRun) -> Float[Tensor, "member checkpoint kind"]:

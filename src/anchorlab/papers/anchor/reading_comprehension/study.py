@@ -6,14 +6,13 @@ the answer is the item after it. In test every item is at a position where train
 Source: anchor functions, section 4.2 and Figure 3, the mechanism section 5.1; settings in its appendix A.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
+from anchorlab.findings import MapFigure, Table, at_least, within
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.reading_comprehension.measures import (
@@ -24,11 +23,14 @@ from anchorlab.papers.anchor.reading_comprehension.measures import (
     OTHER_READ,
     PATTERNS,
     READ,
-    Reading,
-    see,
+    Seen,
+    answers_along,
+    answers_of,
+    heads_of,
 )
 from anchorlab.papers.anchor.settings import Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.draws import split_curves
 from anchorlab.studies.kit import (
     ACCURACY,
     MEAN_AND_RANGE,
@@ -37,14 +39,13 @@ from anchorlab.studies.kit import (
     curves_against,
     example,
     seed_table,
-    split_curves,
 )
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import AnchorFunction, Task, task
 from anchorlab.tasks.anchor.rule import Rule
-from anchorlab.training import Experiment, Times, TrainedRun
+from anchorlab.training import Experiment, Times
 
 FIG_3 = "section 4.2 and Fig 3"
 FIG_13A, FIG_13B = (f"section 5.1 and Fig 13{panel}, on the identity task" for panel in "ab")
@@ -54,9 +55,9 @@ QUICK = Setting(quick_model(heads=4), quick_recipe(1000, steps=1500, evaluations
 PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100)), seeds=5)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the only experiment of the setting."""
-    return [setting.experiment(task("anchor/reading-comprehension"), "reading comprehension")]
+    return {"four pairs": setting.experiment(task("anchor/reading-comprehension"), "reading comprehension")}
 
 
 def first_pair(experiment: Experiment) -> Task:
@@ -68,7 +69,7 @@ def first_pair(experiment: Experiment) -> Task:
 
 
 @claim(FIG_3, "about 1", within(0.95, 1.0))
-def learned(seen: Reading) -> Float[Tensor, "seed"]:
+def learned(seen: Seen) -> Float[Tensor, "seed"]:
     """Reading comprehension is learned and generalises.
 
     Test accuracy at the end, mean over seeds.
@@ -77,7 +78,7 @@ def learned(seen: Reading) -> Float[Tensor, "seed"]:
 
 
 @precondition(FIG_3, "about 1", within(0.99, 1.0))
-def fits(seen: Reading) -> Float[Tensor, "seed"]:
+def fits(seen: Seen) -> Float[Tensor, "seed"]:
     """The training sequences are fitted.
 
     Training accuracy at the end, mean over seeds.
@@ -86,7 +87,7 @@ def fits(seen: Reading) -> Float[Tensor, "seed"]:
 
 
 @claim(FIG_13A, "every position attends to the one before", within(1.0, 1.0))
-def shift_by_one(seen: Reading) -> Bool[Tensor, "seed"]:
+def shift_by_one(seen: Seen) -> Bool[Tensor, "seed"]:
     """Layer 0 shifts by one position.
 
     Share of seeds that learned in which the strongest shift of the shifting head is by exactly 1; it is the head of
@@ -96,7 +97,7 @@ def shift_by_one(seen: Reading) -> Bool[Tensor, "seed"]:
 
 
 @claim(FIG_13A, "close to 1", within(0.7, 1.0))
-def shift_mass(seen: Reading) -> Float[Tensor, "seed"]:
+def shift_mass(seen: Seen) -> Float[Tensor, "seed"]:
     """The shift of layer 0 brings the anchor to the item that is asked for.
 
     Attention from the asked item to its anchor, shifting head of layer 0, mean over test sequences and seeds that
@@ -106,7 +107,7 @@ def shift_mass(seen: Reading) -> Float[Tensor, "seed"]:
 
 
 @claim(f"section 4.2 and {FIG_13B}", "the content near the anchor; the key's position", within(1.0, 1.0))
-def reads_answer(seen: Reading) -> Bool[Tensor, "seed"]:
+def reads_answer(seen: Seen) -> Bool[Tensor, "seed"]:
     """A later layer broadcasts the item beside the question's anchor.
 
     Share of seeds that learned in which the reading head attends most to the position after the question's anchor in
@@ -116,7 +117,7 @@ def reads_answer(seen: Reading) -> Bool[Tensor, "seed"]:
 
 
 @claim(FIG_13B, "close to 1", within(0.9, 1.0))
-def reading_mass(seen: Reading) -> Float[Tensor, "seed"]:
+def reading_mass(seen: Seen) -> Float[Tensor, "seed"]:
     """Nearly all of the broadcasting head's attention goes to the item that is asked for.
 
     Attention from the question to the asked item, reading head, mean over test sequences and seeds that learned.
@@ -125,7 +126,7 @@ def reading_mass(seen: Reading) -> Float[Tensor, "seed"]:
 
 
 @claim("section 6.2 and Fig 19, on the identity task", "they all perform the broadcast operation", within(0.8, 1.0))
-def all_read(seen: Reading) -> Measurement:
+def all_read(seen: Seen) -> Measurement:
     """All heads of the layer that broadcasts read the item beside the question's anchor.
 
     Share of heads in the reading head's layer in which the question attends most to the position after its anchor in
@@ -136,7 +137,7 @@ def all_read(seen: Reading) -> Measurement:
 
 
 @claim(CRITICAL, "critical", at_least(0.5))
-def shift_critical(seen: Reading) -> Float[Tensor, "seed"]:
+def shift_critical(seen: Seen) -> Float[Tensor, "seed"]:
     """The shift is critical.
 
     Test accuracy lost if the asked item cannot attend to its anchor in any head, minus that lost if another item cannot
@@ -146,7 +147,7 @@ def shift_critical(seen: Reading) -> Float[Tensor, "seed"]:
 
 
 @claim(CRITICAL, "critical", at_least(0.5))
-def broadcast_critical(seen: Reading) -> Float[Tensor, "seed"]:
+def broadcast_critical(seen: Seen) -> Float[Tensor, "seed"]:
     """The broadcast is critical.
 
     Test accuracy lost if the question cannot attend to the asked item in any head, minus that lost if it cannot attend
@@ -156,7 +157,7 @@ def broadcast_critical(seen: Reading) -> Float[Tensor, "seed"]:
 
 
 @claim(CRITICAL, "critical", at_least(0.5))
-def shifting_head(seen: Reading) -> Float[Tensor, "seed"] | None:
+def shifting_head(seen: Seen) -> Float[Tensor, "seed"] | None:
     """The head that shifts is critical, others beside it are not.
 
     Test accuracy without one other head of layer 0, mean over these heads, minus that without the shifting head; heads
@@ -178,22 +179,15 @@ def _of_others(values: Tensor, head: Tensor) -> Tensor:
     return (values.sum(dim=1) - _of(values, head)) / (values.shape[1] - 1)
 
 
-def _reading_layer(seen: Reading, values: Tensor) -> Tensor:
+def _reading_layer(seen: Seen, values: Tensor) -> Tensor:
     """Select the reading head's layer: from values `[member later head]` to `[member head]`."""
     return _of(values, seen.heads.reading[0])
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw accuracy along training, where the two heads attend, and which items wrong answers name."""
-    (run,) = runs
-    seen = see(run)
-    accuracy = split_curves("Accuracy along training (Fig 3b)", run, {"train": "train", "test": "test"})
-    tables = [_heads(seen, run.experiment.members.seeds), _answers(seen)]
-    maps = [_maps(run, seen)] if run.has_weights else []
-    return Analysis(seen, [accuracy, *maps, _errors(seen)], tables)
-
-
-def _maps(run: TrainedRun, seen: Reading) -> MapFigure:
+def _maps(seen: Seen) -> MapFigure | None:
+    run = seen.first
+    if not run.has_weights:
+        return None
     member, of = int(seen.test.argmax()), run.experiment.task
     batch = of.sample("test", LOOKED_AT, seed=0)
     place, ticks = example(of, batch, batch.latents["rule"] == 1)
@@ -215,21 +209,7 @@ def _maps(run: TrainedRun, seen: Reading) -> MapFigure:
     )
 
 
-def _errors(seen: Reading) -> LineFigure:
-    return curves_against(
-        "What is answered along training",
-        seen.along.steps[1:],
-        {name: seen.along.values[name][:, 1:] for name in KINDS},
-        x_label="steps",
-        y_label="share of answers",
-        caption=f"On {LOOKED_AT} test sequences. {MEAN_AND_RANGE} Naming any of the text's four items gives a quarter "
-        "of right answers.",
-        log_x=True,
-        y_range=ACCURACY,
-    )
-
-
-def _heads(seen: Reading, seeds: Sequence[int]) -> Table:
+def _heads(seen: Seen) -> Table:
     later, reading = seen.heads.reading
     return seed_table(
         "The two heads, seed by seed",
@@ -237,7 +217,7 @@ def _heads(seen: Reading, seeds: Sequence[int]) -> Table:
         "layer 0, the reading head the most from the question to that item in the later layers. Source: where the "
         "question reads most, counted from its anchor in the text. Without the shift or the broadcast: without this "
         "attention in any head.",
-        seeds,
+        seen.first.experiment.members.seeds,
         {
             "test accuracy": seen.test,
             "shifting head": seen.heads.shifting,
@@ -255,8 +235,7 @@ def _heads(seen: Reading, seeds: Sequence[int]) -> Table:
     )
 
 
-def _answers(seen: Reading) -> Table:
-    """List what is answered without some attention, and without one head."""
+def _answers(seen: Seen) -> Table:
     (later, reading), left = seen.heads.reading, seen.answers.without_head
     first, second = left[:, 0], _of(left[:, 1:], later)
     rows = {f"attention, {name}": shares for name, shares in seen.answers.cut.items()}
@@ -274,11 +253,28 @@ def _answers(seen: Reading) -> Table:
 
 
 STUDY = Study(
-    name="anchor/reading-comprehension",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "anchor/reading-comprehension",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        split_curves("Accuracy along training (Fig 3b)", {"train": "train", "test": "test"}),
+        _maps,
+        lambda seen: curves_against(
+            "What is answered along training",
+            seen.along.steps[1:],
+            {name: seen.along.values[name][:, 1:] for name in KINDS},
+            x_label="steps",
+            y_label="share of answers",
+            caption=f"On {LOOKED_AT} test sequences. {MEAN_AND_RANGE} Naming any of the text's four items gives a "
+            "quarter of right answers.",
+            log_x=True,
+            y_range=ACCURACY,
+        ),
+        _heads,
+        _answers,
+    ),
     profiles={
         "quick": Profile(
             QUICK,
@@ -298,5 +294,5 @@ STUDY = Study(
     smoke=replace(QUICK.shortened(steps=2, size=100), model=quick_model(heads=2, width=16)),
     chosen_on=SEARCHED,
     other_task=first_pair,
-    keeps=lambda run, setting: see(run),
+    keeps=lambda run, setting: (heads_of(run), answers_of(run), answers_along(run)),
 )
