@@ -123,6 +123,13 @@ def first_at_end(
     return reading(lambda seen: kit.at_end(seen.first, split, metric, edit, group))
 
 
+def along(
+    split: str, metric: str, edit: str = "none", group: str = "all", heading: str = ""
+) -> Quantity[Float[Tensor, "member step"]]:
+    """Read each member's values of a metric at every evaluation. Arguments as in `anchorlab.studies.at_end`."""
+    return Quantity(lambda run: kit.along(run, split, metric, edit, group)[1], heading)
+
+
 def crossing(
     split: str, metric: str, level: float, falling: bool = False, heading: str = ""
 ) -> Quantity[Float[Tensor, "member"]]:

@@ -10,7 +10,7 @@ from torch import nn
 from anchorlab.papers.classics import in_context_regression as of
 from anchorlab.tasks import LinearRegression
 from anchorlab.training.ensemble import Ensemble
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
 
 TASK = LinearRegression(dimension=3, examples=8, noise=0.5)
 SETTING = replace(of.QUICK, dimension=3, examples=8, noise=0.5, seeds=2)
@@ -65,7 +65,7 @@ def runs(exact, noisy):
     """Both runs, with an estimator for each member."""
     along = {("test", "loss"): [[1.0, 0.5]] * 2}
     made = []
-    for one, fits in zip(of.experiments(SETTING), (exact, noisy), strict=True):
+    for one, fits in zip(of.experiments(SETTING).values(), (exact, noisy), strict=True):
         ensemble = Ensemble(Estimator(fits), {"member": torch.arange(2)}, ())
         made.append(HandMadeRun(one, (0, 10), along, {10: ensemble}))
     return made
@@ -87,7 +87,7 @@ def test_estimators_against_numpy():
 
 def test_errors_of_known_estimators():
     """Least squares and averaging on exact values, ridge and least squares on noisy ones."""
-    seen = of.see(runs([least_squares, averaging], [ridge(0.75), least_squares]))
+    seen = of.STUDY.see(runs([least_squares, averaging], [ridge(0.75), least_squares]), SETTING)
     assert seen.dimension == 3 and seen.exact.shape == seen.noisy.shape == seen.moved.shape == (2, 8)
     np.testing.assert_allclose(seen.exact[0], [1, 2 / 3, 1 / 3, 0, 0, 0, 0, 0], atol=0.05)
     np.testing.assert_allclose(seen.exact[1, 1:], [4 / count for count in range(1, 8)], rtol=0.15)  # (d + 1) / k
@@ -103,20 +103,21 @@ def test_errors_of_known_estimators():
 
 
 def test_the_optimum_agrees_and_averaging_and_least_squares_of_noise_differ():
-    seen = of.see(runs([least_squares] * 2, [ridge(0.75)] * 2))
+    seen = of.STUDY.see(runs([least_squares] * 2, [ridge(0.75)] * 2), SETTING)
     assert set(verdicts_of(of.STUDY, seen).values()) == {"agrees at small scale"}
-    found = verdicts_of(of.STUDY, of.see(runs([averaging] * 2, [averaging] * 2)))
+    found = verdicts_of(of.STUDY, of.STUDY.see(runs([averaging] * 2, [averaging] * 2), SETTING))
     del found["nearer-to-ridge"]  # averaging is ridge with a large penalty
     assert set(found.values()) == {"differs at small scale"}
-    found = verdicts_of(of.STUDY, of.see(runs([ridge(0.75)] * 2, [least_squares] * 2)))
+    found = verdicts_of(of.STUDY, of.STUDY.see(runs([ridge(0.75)] * 2, [least_squares] * 2), SETTING))
     wrong = {"as-low-as-ridge", "nearer-to-ridge", "inherits-the-peak"}
     assert wrong <= {name for name, verdict in found.items() if verdict == "differs at small scale"}
 
 
 def made_by_hand():
     """Two members with 0 to 5 examples of d = 2 coordinates; in every row each claim reads another number."""
-    return of.Errors(
-        2,
+    return seen_by_hand(
+        of.Seen,
+        setting=replace(of.QUICK, dimension=2),
         exact=torch.tensor([[1.0, 0.75, 0.5, 0.25, 0.125, 0.0625], [1.125, 0.5625, 0.25, 0.125, 0.5, 0.25]]),
         noisy=torch.tensor([[1.0, 1.0, 0.75, 0.5, 0.25, 0.25], [1.0, 0.5, 0.5, 0.5, 0.5, 0.25]]),
         moved=torch.tensor([[1.0, 2.0, 3.0, 0.5, 0.25, 0.25], [9.0, 9.0, 0.25, 9.0, 9.0, 9.0]]),
@@ -145,12 +146,12 @@ def test_values_of_errors_made_by_hand():
 
 
 def test_experiments_differ_in_noise_alone_and_what_is_drawn():
-    exact, noisy = of.experiments(of.QUICK)
+    exact, noisy = of.experiments(of.QUICK).values()
     assert (exact.task.noise, noisy.task.noise) == (0.0, of.QUICK.noise)
     assert noisy.task.replace(noise=0.0) == exact.task and exact.members == noisy.members
     assert (exact.model, exact.recipe) == (noisy.model, noisy.recipe)
     assert of.QUICK.examples > 2 * of.QUICK.dimension
-    shown = of.analyse(runs([least_squares] * 2, [ridge(0.75)] * 2), SETTING)
+    shown = of.STUDY.analysis(runs([least_squares] * 2, [ridge(0.75)] * 2), SETTING)
     clean, noised, along = shown.figures
     assert [one.label for one in clean.lines] == ["transformer", of.LEAST_SQUARES, of.AVERAGING]
     assert [one.label for one in noised.lines] == ["transformer", "trained on exact values", of.RIDGE, of.LEAST_SQUARES]

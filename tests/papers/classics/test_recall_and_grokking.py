@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anchorlab.papers.classics import grokking
-from anchorlab.papers.classics.associative_recall import PAPER, QUICK, STUDY, experiments, needed, see
+from anchorlab.papers.classics.associative_recall import PAPER, QUICK, STUDY, experiments, needed
 from tests.papers.hand_made_runs import HandMadeRun, ends, values_of, verdicts_of
 
 # final accuracies of two seeds by number of pairs and width; two pairs, then four
@@ -25,12 +25,16 @@ def runs(attention=ATTENTION, lstm=LSTM):
 
     return [
         HandMadeRun(one, (0, one.steps), {("test", "accuracy"): ends(*accuracy(one)), ("test", "loss"): ends(9, 9)})
-        for one in experiments(SETTING)
+        for one in experiments(SETTING).values()
     ]
 
 
+def seen(*given, **changed):
+    return STUDY.see(runs(*given, **changed), SETTING)
+
+
 def test_values_of_runs_made_by_hand():
-    assert values_of(STUDY, see(runs())) == {
+    assert values_of(STUDY, seen()) == {
         "attention-solves": pytest.approx((0.96 + 0.97) / 2),
         "width-grows": (64 / 32 + 64 / 16) / 2,  # no width suffices the first seed for four pairs
         # known: with two pairs 2 a - 1, with four (4 a - 1) / 3
@@ -41,28 +45,28 @@ def test_values_of_runs_made_by_hand():
         "attention-ahead": pytest.approx((0.96 - 0.25 + 1 - 0.4) / 2),
         "learns": pytest.approx((1 + 0.95) / 2),
     }
-    assert set(verdicts_of(STUDY, see(runs())).values()) == {"agrees at small scale"}
+    assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
 
 
 def test_a_recurrent_model_as_good_as_attention_and_attention_that_fails_differ():
-    found = verdicts_of(STUDY, see(runs(lstm=ATTENTION)))
+    found = verdicts_of(STUDY, seen(lstm=ATTENTION))
     assert found == {
         **dict.fromkeys(found, "differs at small scale"),
         "attention-solves": "agrees at small scale",
         "learns": "agrees at small scale",
     }
     narrow = {**ATTENTION, 4: ((0.5, 0.5), *ATTENTION[4][1:])}
-    found = verdicts_of(STUDY, see(runs(narrow)))
+    found = verdicts_of(STUDY, seen(narrow))
     assert found["attention-solves"] == found["attention-ahead"] == "differs at small scale"
 
 
 def test_guessing_is_no_knowledge_and_needed_is_the_smallest_width_from_the_level_on():
     # its accuracy of 1 / D falls with D, and the share that is known does not
     guesses = {pairs: ((1 / pairs, 1 / pairs),) * 3 for pairs in (2, 4)}
-    found = values_of(STUDY, see(runs(lstm=guesses)))
+    found = values_of(STUDY, seen(lstm=guesses))
     assert found["overflows"] == found["wider-knows-more"] == pytest.approx(0, abs=1e-6)
     assert found["width-grows"] is None
-    assert [one.value for one in STUDY.judge(see(runs(lstm=guesses)), "quick")][1:5] == [None] * 4
+    assert [one.value for one in STUDY.judge(seen(lstm=guesses), "quick")][1:5] == [None] * 4
     accuracy = torch.tensor([[[0.89, 0.9, 0.5], [0.1, 0.2, 0.3]]], dtype=torch.float64)
     found = needed(WIDTHS, accuracy)
     assert found[0, 0] == 32 and found[0, 1].isnan()
@@ -70,7 +74,7 @@ def test_guessing_is_no_knowledge_and_needed_is_the_smallest_width_from_the_leve
 
 def test_each_seed_counts_at_its_best_learning_rate():
     rates = replace(SETTING, attention=replace(SETTING.attention, rates=(1e-3, 1e-2)))
-    asked = experiments(rates)
+    asked = list(experiments(rates).values())
     assert asked[0].members.seeds == (1000, 1001) * 2
     assert asked[0].members.learning_rate == (1e-3, 1e-3, 1e-2, 1e-2)
     found = [
@@ -78,11 +82,11 @@ def test_each_seed_counts_at_its_best_learning_rate():
         for one in asked
     ]
     best = torch.tensor([0.5, 0.7], dtype=torch.float64)[:, None, None].expand(2, 2, 3)
-    torch.testing.assert_close(see(found).attention.double(), best, rtol=0, atol=1e-6)
+    torch.testing.assert_close(STUDY.see(found, rates).attention.double(), best, rtol=0, atol=1e-6)
 
 
 def test_experiments_differ_in_model_pairs_and_width_alone_and_have_the_sources_sizes():
-    asked = experiments(SETTING)
+    asked = list(experiments(SETTING).values())
     assert [(one.model.kind, one.task.pairs, one.model.width) for one in asked] == [
         (kind, pairs, width) for kind in ("decoder", "lstm") for pairs in (2, 4) for width in WIDTHS
     ]
@@ -90,7 +94,7 @@ def test_experiments_differ_in_model_pairs_and_width_alone_and_have_the_sources_
     assert {one.task.replace(pairs=2, length=6) for one in asked} == {asked[0].task}
     assert all(one.recipe == asked[0].recipe for one in asked)
     assert {one.members.learning_rate for one in asked[6:]} == {(1e-2, 1e-2)}
-    asked = experiments(PAPER)
+    asked = list(experiments(PAPER).values())
     assert {(one.task.pairs, one.task.length, one.recipe.batch) for one in asked} == {
         (4, 64, 512), (8, 128, 512), (16, 256, 256), (64, 512, 128),
     }  # fmt: skip
@@ -123,12 +127,16 @@ def grokking_runs(train=TRAIN, test=TEST):
                 ("train", "loss"): wrong, ("test", "loss"): wrong,
             },
         )
-        for one in grokking.experiments(replace(grokking.QUICK, seeds=2))
+        for one in grokking.experiments(replace(grokking.QUICK, seeds=2)).values()
     ]  # fmt: skip
 
 
+def grokked(*given, **changed):
+    return grokking.STUDY.see(grokking_runs(*given, **changed), grokking.QUICK)
+
+
 def test_values_and_experiments_of_grokking():
-    assert values_of(grokking.STUDY, grokking.see(grokking_runs())) == {
+    assert values_of(grokking.STUDY, grokked()) == {
         "long-after": pytest.approx((350 / 150 + 400 / 250) / 2),
         "memorised-first": pytest.approx((0.2 + 0.4) / 2),  # at 200 and 300
         "decay-sooner": 0.5,  # the second seed generalises sooner without
@@ -136,12 +144,12 @@ def test_values_and_experiments_of_grokking():
         "memorised": pytest.approx((1 + 0.98) / 2),
     }
     never = {**TEST, grokking.DECAY: [[0] * 5, [0, 0, 0, 1, 1]]}
-    found = values_of(grokking.STUDY, grokking.see(grokking_runs(test=never)))
+    found = values_of(grokking.STUDY, grokked(test=never))
     assert found["long-after"] is found["less-data-later"] is None
     assert found["decay-sooner"] == 0.5  # 295 before 300
     unfit = {**TRAIN, grokking.DECAY: [[0] * 5, [0, 1, 1, 1, 1]]}
-    assert values_of(grokking.STUDY, grokking.see(grokking_runs(unfit)))["memorised-first"] is None
-    decay, plain, more = grokking.experiments(grokking.QUICK)
+    assert values_of(grokking.STUDY, grokked(unfit))["memorised-first"] is None
+    decay, plain, more = grokking.experiments(grokking.QUICK).values()
     assert (decay.recipe.optimiser.weight_decay, plain.recipe.optimiser.weight_decay) == (1.0, 0.0)
     assert decay.task == plain.task and decay.task.training_pairs == round(0.6 * 41**2) == decay.recipe.data.size
     assert more.task == decay.task.replace(fraction=0.75) and more.recipe.data.size == round(0.75 * 41**2)
@@ -152,15 +160,11 @@ def test_a_model_that_groks_agrees_and_one_that_generalises_at_once_differs():
     late = [[0, 0.9, 1, 1, 1]] * 2
     test = {grokking.DECAY: [[0, 0, 0, 0, 1]] * 2, grokking.PLAIN: [[0] * 5] * 2, grokking.MORE: [[0, 0, 0, 0, 1]] * 2}
     train = {**dict.fromkeys(TRAIN, late), grokking.DECAY: [[0.9, 1, 1, 1, 1]] * 2}
-    assert verdicts_of(grokking.STUDY, grokking.see(grokking_runs(train, test))) == {
+    assert verdicts_of(grokking.STUDY, grokked(train, test)) == {
         "long-after": "agrees at small scale", "memorised-first": "agrees at small scale",
         "decay-sooner": "agrees at small scale", "less-data-later": "differs at small scale",
         "memorised": "agrees at small scale",
     }  # fmt: skip
-    found = verdicts_of(
-        grokking.STUDY,
-        grokking.see(
-            grokking_runs(TRAIN, {**TEST, grokking.DECAY: TRAIN[grokking.DECAY], grokking.PLAIN: TRAIN[grokking.DECAY]})
-        ),
-    )
+    test = {**TEST, **dict.fromkeys((grokking.DECAY, grokking.PLAIN), TRAIN[grokking.DECAY])}
+    found = verdicts_of(grokking.STUDY, grokked(TRAIN, test))
     assert found["long-after"] == found["memorised-first"] == found["decay-sooner"] == "differs at small scale"

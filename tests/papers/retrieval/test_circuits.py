@@ -7,11 +7,11 @@ import torch
 
 from anchorlab.lens import AttentionRule, Explanation
 from anchorlab.papers.retrieval import circuits
-from anchorlab.papers.retrieval.circuits import STUDY, Found, analyse, later_rules, see
+from anchorlab.papers.retrieval.circuits import STUDY, Seen, later_rules
 from anchorlab.papers.retrieval.one_head import Solution, first_useful, joining, useful_heads
 from anchorlab.papers.retrieval.settings import smoke
 from tests.papers.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of
 
 GOOD = circuit(path(0, JOIN, cut=0.3), path(1, FIRST), path(3, SECOND, cut=0.4))
 LARGE = circuit(path(0, JOIN), path(1, FIRST), path(2, SECOND), path(5, FIRST), layers=8)
@@ -21,7 +21,9 @@ POOR = circuit(path(0, FIRST), path(1, SECOND), path(2, FIRST), path(3, SECOND, 
 
 def found(*several, uniform, layers=8):
     models = [Solution(at, at, one) for at, one in enumerate(several)]
-    return Found(models, uniform, steps=2, layers=layers)  # three heads are the least for two steps
+    return seen_by_hand(
+        Seen, models=models, first_uniform=uniform, steps=2, layers=layers
+    )  # three heads are the least for two steps
 
 
 def test_values_of_circuits_written_by_hand_good_and_poor():
@@ -151,7 +153,8 @@ def test_the_first_heads_of_each_circuit_is_made_uniform(monkeypatch):
 
     monkeypatch.setattr(circuits, "solutions", lambda run, rise: models if rise == pytest.approx(0.04) else [])
     monkeypatch.setattr(circuits, "AttentionLosses", Losses)
-    seen = see([HandMadeRun(smoke(2), (0, 6), {}, {6: Members()})])
+    seen = STUDY.see([HandMadeRun(smoke(2), (0, 6), {}, {6: Members()})], smoke(2))
+    assert (seen.models, seen.first_uniform, seen.steps, seen.layers) == (models, [2.5, 4.5], 2, 2)
     uniform = Explanation("uniform")
     assert asked == [
         (1,),
@@ -159,15 +162,14 @@ def test_the_first_heads_of_each_circuit_is_made_uniform(monkeypatch):
         (0,),
         dict.fromkeys(models[1].circuit.explanations, uniform),
     ]
-    assert (seen.models, seen.first_uniform, seen.steps, seen.layers) == (models, [2.5, 4.5], 2, 2)
 
 
 def test_tables_have_a_row_for_each_model_and_each_path(monkeypatch):
     weak = replace(circuit(path(3, SECOND), path(0, JOIN)), live_loss=0.03, empty_loss=1.02, rest_loss=0.4)
-    monkeypatch.setattr(circuits, "see", lambda runs: found(weak, circuit(layers=2), uniform=(0.2, 0.7)))
+    seen = found(weak, circuit(layers=2), uniform=(0.2, 0.7))
+    seen.runs = {"models": HandMadeRun(smoke(2), (0, 6), {}, {3: None, 6: None})}
     monkeypatch.setattr(circuits, "view_circuits", lambda run, models, steps: titled(f"step {steps}"))
-    analysis = analyse([HandMadeRun(smoke(2), (0, 6), {}, {3: None, 6: None})], smoke(2))
-    models, paths = analysis.tables
+    figure, models, paths, view = (draw(seen) for draw in STUDY.draws)
     assert models.rows == (
         # of 1.015 that attention does, the circuit does 1, and 0.395 are lost without its paths
         (0, "0, 3", 2, 0, 0.005, 0.02, 0.03, 1.02, 0.2, *map(pytest.approx, (1 / 1.015, 0.395 / 1.015, 0.6 / 0.03))),
@@ -178,6 +180,6 @@ def test_tables_have_a_row_for_each_model_and_each_path(monkeypatch):
         (0, 0, "x1 of pair 1", "x0 of pair 1", 0.9, 0.6, 0.3),
         (0, 3, "query x0", "x2 of pair 2", 0.9, 0.6, 0.3),
     )
-    assert [len(panel.arrows) for panel in analysis.figures[0].panels] == [2, 0]
-    assert analysis.figures[0].panels[0].layers == 4
-    assert [view.title for view in analysis.views] == ["step [6]"]
+    assert [len(panel.arrows) for panel in figure.panels] == [2, 0]
+    assert figure.panels[0].layers == 4
+    assert view.title == "step [6]"

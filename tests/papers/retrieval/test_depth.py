@@ -9,28 +9,31 @@ import torch
 from torch import tensor
 
 from anchorlab.papers.retrieval import information_flow
-from anchorlab.papers.retrieval.depth import STUDY, Losses, Setting, analyse, experiments, see
+from anchorlab.papers.retrieval.depth import STUDY, Seen, Setting, experiments
 from anchorlab.papers.retrieval.settings import least_layers_of, quick
 from anchorlab.studies import study
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
 
 STEPS = (0, 100, 200)
 
 # two depths of two members and three symbols; without the curriculum x_2 alone is asked for
-SEEN = Losses(
-    end=2,
-    loss=tensor([[0.9, 0.7], [0.3, 0.1]]),
-    loss_without=tensor([[0.8], [0.75]]),
-    partial=tensor([[[0.4, 0.6, 0.9], [0.6, 0.7, 0.8]], [[0.1, 0.2, 0.3], [0.2, 0.45, 0.4]]]),
-    retrieved=tensor([[[10, inf, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
-    apart=10,
-    layers=(1, 2),
-    least=(1, 2, 2),
-)
+READ = {
+    "setting": Setting((1, 2), quick(3, 1, 200, seeds=2), quick(2, 1, 200, seeds=1)),
+    "loss": tensor([[0.9, 0.7], [0.3, 0.1]]),
+    "loss_without": tensor([[0.8], [0.75]]),
+    "partial": tensor([[[0.4, 0.6, 0.9], [0.6, 0.7, 0.8]], [[0.1, 0.2, 0.3], [0.2, 0.45, 0.4]]]),
+    "retrieved": tensor([[[10, inf, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
+    "apart": 10,
+    "least": (1, 2, 2),
+}
+
+
+def seen(**changed):
+    return seen_by_hand(Seen, **READ | changed)
 
 
 def test_values_of_losses_made_by_hand():
-    assert values_of(STUDY, SEEN) == {
+    assert values_of(STUDY, seen()) == {
         "no-curriculum-fails": pytest.approx(0.75),
         "depth-helps": pytest.approx(0.6),
         "chain-order": 0.5,  # of the two that retrieve two symbols
@@ -41,12 +44,11 @@ def test_values_of_losses_made_by_hand():
 
 
 def test_a_seed_is_one_unit_of_all_depths():
-    seen = replace(
-        SEEN,
+    changed = seen(
         loss_without=tensor([[0.8, 0.9], [0.75, 1.0]]),
         retrieved=tensor([[[10, 20, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
     )
-    found = results_of(STUDY, seen)
+    found = results_of(STUDY, changed)
     assert found["chain-order"].units == (1.0, 0.0)
     assert found["chain-order"].value == 0.5  # and not two of three runs
     assert found["no-curriculum-fails"].units == pytest.approx((0.75, 0.9))
@@ -58,18 +60,16 @@ def test_a_seed_is_one_unit_of_all_depths():
 @pytest.mark.parametrize(("apart", "share"), [(10, 0.5), (11, 1.0), (21, None)])
 def test_times_nearer_than_two_evaluations_are_a_tie(apart, share):
     retrieved = tensor([[[10.0, 20.0, 30.0], [10.0, 30.0, 20.0]]] * 2)  # the second is out of order by 10 steps
-    assert values_of(STUDY, replace(SEEN, retrieved=retrieved, apart=apart))["chain-order"] == share
+    assert values_of(STUDY, seen(retrieved=retrieved, apart=apart))["chain-order"] == share
 
 
 def test_other_values_of_every_claim():
-    other = Losses(
-        end=1,
-        loss=SEEN.loss.flip(0),
+    other = seen(
+        setting=Setting((1, 2), quick(3, 1, 200, seeds=2), quick(1, 1, 200, seeds=1)),
+        loss=READ["loss"].flip(0),
         loss_without=tensor([[0.9], [0.69]]),
-        partial=SEEN.partial + tensor([0.0, 0.15, 0.0]),  # x_2 0.75 and 0.85, then 0.35 and 0.6; x_3 0.35 there
+        partial=READ["partial"] + tensor([0.0, 0.15, 0.0]),  # x_2 0.75 and 0.85, then 0.35 and 0.6; x_3 0.35 there
         retrieved=tensor([[[10, 20, 30], [inf, inf, inf]], [[10, 20, inf], [10, inf, inf]]]),
-        apart=10,
-        layers=(1, 2),
         least=(2, 1, 1),
     )
     assert values_of(STUDY, other) == {
@@ -83,7 +83,7 @@ def test_other_values_of_every_claim():
 
 
 def test_without_the_second_step_nothing_is_said_of_the_order_of_symbols():
-    found = replace(SEEN, partial=SEEN.partial + tensor([0.0, 0.2, 0.2]))
+    found = seen(partial=READ["partial"] + tensor([0.0, 0.2, 0.2]))
     judged = {one.claim.id.removeprefix("retrieval/depth/"): one for one in STUDY.judge(found, "quick")}
     assert (judged["second-step-retrieved"].verdict, judged["second-step-retrieved"].value) == (
         "not met",
@@ -100,19 +100,22 @@ def test_without_the_second_step_nothing_is_said_of_the_order_of_symbols():
 
 def test_what_is_not_retrieved_with_the_curriculum_is_not_judged_without_it():
     all_but_x_2 = tensor([0.1, 0.5, 0.1]).expand(2, 2, 3)
-    nothing = replace(SEEN, partial=all_but_x_2, retrieved=torch.full((2, 2, 3), inf))
+    nothing = seen(partial=all_but_x_2, retrieved=torch.full((2, 2, 3), inf))
     found = values_of(STUDY, nothing)
     assert found["no-curriculum-fails"] is None
     assert found["chain-order"] is None
     assert found["least-layers"] is None  # no depth retrieves x_2
-    assert values_of(STUDY, replace(nothing, partial=torch.ones(2, 2, 3)))["later-is-harder"] is None
+    assert (
+        values_of(STUDY, seen(partial=torch.ones(2, 2, 3), retrieved=torch.full((2, 2, 3), inf)))["later-is-harder"]
+        is None
+    )
 
 
 def test_what_half_of_the_models_retrieve_is_not_learnable_and_any_depth_may_be_best():
-    partial = SEEN.partial.clone()
+    partial = READ["partial"].clone()
     partial[1, 1, 2] = 0.6
-    assert values_of(STUDY, replace(SEEN, partial=partial))["least-layers"] is None
-    turned = replace(SEEN, partial=SEEN.partial.flip(0))
+    assert values_of(STUDY, seen(partial=partial))["least-layers"] is None
+    turned = seen(partial=READ["partial"].flip(0))
     assert values_of(STUDY, turned)["second-step-retrieved"] == pytest.approx(0.325)
 
 
@@ -122,7 +125,7 @@ def test_losses_are_read_by_depth_and_symbol():
     losses = [[[1, 1, 0.6]], [[1, 0.5, 0.2]], [[1, 1, 0.8], [1, 1, 0.9]], [[1, 1, 0.7], [1, 0.1, 1.1]]]
     partials = [([1, 0, 0], [1, 1, 0.75], [1, 1, 0.9]), ([1, 1, 0.1], [1, 1, 0.2], [1, 0.5, 0.3]), None, None]
     runs = []
-    for experiment, loss, partial in zip(experiments(setting), losses, partials, strict=True):
+    for experiment, loss, partial in zip(experiments(setting).values(), losses, partials, strict=True):
         values = {("test", "loss"): loss}
         for symbol in experiment.task.asked:
             values["test", f"partial_{symbol}"] = loss if partial is None else [partial[symbol - 1]]
@@ -130,10 +133,10 @@ def test_losses_are_read_by_depth_and_symbol():
         edited = {(*key, "half"): [wrong] * len(loss) for key in values}
         runs.append(HandMadeRun(experiment, STEPS, {**values, **other, **edited}))
     assert [run.experiment.task.asked for run in runs] == [(1, 2, 3), (1, 2, 3), (2,), (2,)]
-    seen = see(runs, setting)
+    seen = STUDY.see(runs, setting)
     assert seen.end == 2
     assert seen.apart == 100
-    assert (seen.layers, seen.least) == ((2, 5), [2, 3, 3])  # log_2(2D + 2), one head behind a mask
+    assert seen.least == [2, 3, 3]  # log_2(2D + 2), one head behind a mask
     torch.testing.assert_close(seen.loss, tensor([[0.6], [0.2]]))
     torch.testing.assert_close(seen.loss_without, tensor([[0.8, 0.9], [0.7, 1.1]]))
     torch.testing.assert_close(seen.partial, tensor([[[0.0, 0.75, 0.9]], [[0.1, 0.2, 0.3]]]))
@@ -159,11 +162,11 @@ def test_the_least_depths_are_those_of_the_model_s_mask_and_heads(mask, heads, l
 def test_figures_and_table_by_depth():
     setting = Setting((2, 5), quick(3, 1, 200, seeds=1), quick(2, 1, 200, seeds=1))
     runs = []
-    for at, experiment in enumerate(experiments(setting)):  # losses 0.1 to 0.4, partial losses of their own
+    for at, experiment in enumerate(experiments(setting).values()):  # losses 0.1 to 0.4, partial losses of their own
         values = {("test", "loss"): [[1, 1, 0.1 * (at + 1)]]}
         values |= {("test", f"partial_{symbol}"): [[1, 1, at + symbol]] for symbol in experiment.task.asked}
         runs.append(HandMadeRun(experiment, STEPS, values))
-    found = analyse(runs, setting)
+    found = STUDY.analysis(runs, setting)
     with_it, without = found.figures[0].lines
     assert (with_it.label, with_it.x) == ("implicit curriculum (D = 3)", (2, 5))
     assert with_it.mean == pytest.approx((0.1, 0.2)) and without.mean == pytest.approx((0.3, 0.4))
@@ -190,7 +193,8 @@ def flows(free=FREE, causal=(5,) * 9, one_head=(2, 2, 3) + (4,) * 6, held=HELD):
     simulated = {name: np.array([9] * 9) for name in information_flow.FLOWS}  # what must not be read
     simulated |= {"no mask": np.array(free), "causal mask": np.array(causal)}
     simulated["causal mask, one head"] = np.array(one_head)
-    return information_flow.Depths(9, [HELD, held], simulated, simulated)
+    read = {"setting": information_flow.Setting(9), "held": [HELD, held], "simulated": simulated, "formula": simulated}
+    return seen_by_hand(information_flow.Seen, **read)
 
 
 def test_values_of_flows_inside_and_outside_the_bands():
@@ -222,7 +226,7 @@ def test_values_of_flows_inside_and_outside_the_bands():
 
 def test_a_short_study():
     """Up to D = 30: 4D + 1 passes 9 at D = 3 and 27 at D = 7, 81 at D = 21; 2D passes 3 at 2, 9 at 5, 27 at 14."""
-    found = information_flow.analyse([], information_flow.Setting(30))
+    found = information_flow.STUDY.analysis([], information_flow.Setting(30))
     least = [2] * 2 + [3] * 4 + [4] * 14 + [5] * 10
     bound = [1] * 1 + [2] * 3 + [3] * 9 + [4] * 17
     values = values_of(information_flow.STUDY, found.seen)

@@ -1,7 +1,5 @@
 """Answers of models of known depth, made by hand, and equations as vectors: what the text says the vectors say."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import tensor
@@ -10,55 +8,53 @@ from anchorlab.errors import SpecError
 from anchorlab.papers.retrieval import known_depth
 from anchorlab.papers.retrieval.known_depth import (
     STUDY,
-    Answered,
+    Seen,
     Setting,
     Transcribed,
-    analyse,
     answer,
     experiments,
-    see,
     transcribe,
 )
 from anchorlab.papers.retrieval.settings import quick
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of
 
 # models of 1, 2 and 6 layers, two of each, on 1 to 4 steps
-SEEN = Answered(
-    accuracy=tensor(
-        [
-            [[0.25, 0.25], [0.24, 0.26], [0.25, 0.25], [0.2, 0.3]],
-            [[1.0, 0.8], [0.95, 0.1], [0.2, 0.2], [0.25, 0.25]],
-            [[1.0, 1.0], [0.99, 1.0], [0.95, 0.9], [0.9, 0.91]],
-        ]
-    ),
-    layers=tensor([1, 2, 6]),
-    steps=tensor([1, 2, 3, 4]),
-    least=tensor([2, 3, 3, 4]),
+ACCURACY = tensor(
+    [
+        [[0.25, 0.25], [0.24, 0.26], [0.25, 0.25], [0.2, 0.3]],
+        [[1.0, 0.8], [0.95, 0.1], [0.2, 0.2], [0.25, 0.25]],
+        [[1.0, 1.0], [0.99, 1.0], [0.95, 0.9], [0.9, 0.91]],
+    ]
 )
 
 
+def seen(accuracy=ACCURACY):
+    setting = Setting((1, 2, 6), (1, 2, 3, 4), quick(1, 1, 200, seeds=2))
+    return seen_by_hand(Seen, setting=setting, accuracy=accuracy)
+
+
 def test_values_inside_the_bands():
-    assert values_of(STUDY, SEEN) == {"more-layers-further": 4.0}
+    assert values_of(STUDY, seen()) == {"more-layers-further": 4.0}
 
 
 @pytest.mark.slow
 def test_steps_behind_a_gap_and_depths_where_nothing_is_answered_make_no_difference():
-    accuracy = SEEN.accuracy.clone()
+    accuracy = ACCURACY.clone()
     accuracy[2, 2] = 0.85  # six layers have a gap at three
-    found = replace(SEEN, accuracy=accuracy)
+    found = seen(accuracy)
     assert values_of(STUDY, found) == {"more-layers-further": 2.0}
-    nothing = replace(SEEN, accuracy=torch.full_like(SEEN.accuracy, 0.25))
+    nothing = seen(torch.full_like(ACCURACY, 0.25))
     assert values_of(STUDY, nothing) == {"more-layers-further": 0.0}
 
 
 @pytest.mark.slow
 def test_a_seed_is_one_unit_of_all_depths_and_steps():
-    found = results_of(STUDY, SEEN)
+    found = results_of(STUDY, seen())
     assert found["more-layers-further"].units == (4.0, 4.0)
-    accuracy = SEEN.accuracy.clone()
+    accuracy = ACCURACY.clone()
     accuracy[2, 3, 0], accuracy[2, 3, 1] = 0.5, 1.0  # the first of six layers does not answer four steps
-    found = results_of(STUDY, replace(SEEN, accuracy=accuracy))
+    found = results_of(STUDY, seen(accuracy))
     assert found["more-layers-further"].value == 3.0  # on average four steps are not answered
     assert found["more-layers-further"].units == (3.0, 4.0)
 
@@ -85,13 +81,13 @@ def test_a_model_that_follows_the_chain_is_right_and_one_that_says_zero_guesses(
 
 def test_answers_by_depth_and_steps(monkeypatch):
     setting = Setting((2, 5), (1, 3, 8), quick(1, 1, 200, seeds=2))
-    runs = [HandMadeRun(one, (0,), {}) for one in experiments(setting)]
+    runs = [HandMadeRun(one, (0,), {}) for one in experiments(setting).values()]
     given = {id(run): tensor([0.1 * at, 0.1 * at + 0.05]) for at, run in enumerate(runs)}
     monkeypatch.setattr(known_depth, "answer", lambda run: given[id(run)])
-    seen = see(runs, setting)
+    seen = STUDY.see(runs, setting)
     torch.testing.assert_close(seen.accuracy[1, 0], tensor([0.3, 0.35]))
-    assert [one.tolist() for one in (seen.layers, seen.steps, seen.least)] == [[2, 5], [1, 3, 8], [2, 3, 5]]
-    found = analyse(runs, setting)
+    assert seen.least == [2, 3, 5]
+    found = STUDY.analysis(runs, setting)
     assert [(one.label, one.x) for one in found.figures[0].lines] == [("2 layers", (1, 3, 8)), ("5 layers", (1, 3, 8))]
     assert found.figures[0].lines[1].mean == pytest.approx((0.325, 0.425, 0.525))
     assert found.tables[0].columns == ("steps", "least layers", "2 layers", "5 layers")

@@ -6,12 +6,17 @@ import pytest
 import torch
 from torch import tensor
 
-from anchorlab.papers.retrieval.plateau import DISTINCT, STUDY, Losses, Setting, analyse, experiments, see
+from anchorlab.papers.retrieval.plateau import DISTINCT, STUDY, Seen, Setting, experiments
 from anchorlab.papers.retrieval.settings import nearly_orthogonal, orthogonal, quick
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of
 
 SETTING = Setting(quick(2, 4, 200, seeds=2), quick(3, 6, 200, seeds=2), changes=())
 STEPS = (0, 100, 200)
+
+
+def losses(having, lacking):
+    return seen_by_hand(Seen, having=having, lacking=lacking)
+
 
 # partial losses [member][symbol][step]
 TWO = [[[1, 0, 0], [1, 1, 0.25]], [[1, 1, 0], [1, 0.25, 0.25]]]  # 50 and 100 + 200 / 3; 150 and 200 / 3
@@ -40,7 +45,7 @@ def test_what_is_said_of_position_vectors():
     ],
 )
 def test_values_of_losses_made_by_hand(having, lacking, values):
-    found = values_of(STUDY, Losses(tensor(having), tensor(lacking)))
+    found = values_of(STUDY, losses(tensor(having), tensor(lacking)))
     assert found == dict(zip(("curriculum-learns", "without-it-fails"), map(pytest.approx, values), strict=True))
 
 
@@ -54,22 +59,24 @@ def test_values_of_losses_made_by_hand(having, lacking, values):
 )
 def test_what_fails_without_the_curriculum_is_judged_where_it_is_learned_with_it(learned, without, verdicts):
     """And counts as a question of ours: the study of depth judges the paper's sentence."""
-    seen = Losses(tensor([[0.01, 0.02], [0.05, learned]]), torch.full((2, 2), without))
+    seen = losses(tensor([[0.01, 0.02], [0.05, learned]]), torch.full((2, 2), without))
     assert tuple(one.verdict for one in STUDY.judge(seen, "quick")) == verdicts
 
 
 def test_a_seed_is_one_unit_of_both_lengths():
-    found = results_of(STUDY, Losses(tensor([[0.01, 0.02], [0.05, 0.09]]), tensor([[0.8, 0.75], [0.9, 1.0]])))
+    found = results_of(STUDY, losses(tensor([[0.01, 0.02], [0.05, 0.09]]), tensor([[0.8, 0.75], [0.9, 1.0]])))
     assert found["curriculum-learns"].units == pytest.approx((0.05, 0.09))
     assert found["without-it-fails"].units == pytest.approx((0.8, 0.75))
-    unlearned = results_of(STUDY, Losses(tensor([[0.9, 0.9]] * 2), tensor([[0.8, 0.75], [0.9, 1.0]])))
+    unlearned = results_of(STUDY, losses(tensor([[0.9, 0.9]] * 2), tensor([[0.8, 0.75], [0.9, 1.0]])))
     assert unlearned["without-it-fails"].units == ()  # it is not judged
 
 
 def runs():
     """Two and three steps with the curriculum, then without it: final losses 0.1 to 0.8."""
     made = []
-    for at, (experiment, partials) in enumerate(zip(experiments(SETTING), (TWO, THREE, TWO, THREE), strict=True)):
+    for at, (experiment, partials) in enumerate(
+        zip(experiments(SETTING).values(), (TWO, THREE, TWO, THREE), strict=True)
+    ):
         values = {("test", "loss"): [[1, 1, 0.1 + 0.2 * at], [1, 1, 0.2 + 0.2 * at]]}
         for symbol in experiment.task.asked:
             values["test", f"partial_{symbol}"] = [member[symbol - 1] for member in partials]
@@ -79,15 +86,15 @@ def runs():
 
 
 def test_losses_are_read_with_the_curriculum_first_in_table_and_curves():
-    asked = [(one.task.asked, one.label) for one in experiments(SETTING)]
+    asked = [(one.task.asked, one.label) for one in experiments(SETTING).values()]
     assert asked == [
         ((1, 2), "2 steps, with curriculum"), ((1, 2, 3), "3 steps, with curriculum"),
         ((2,), "2 steps, no curriculum"), ((3,), "3 steps, no curriculum"),
     ]  # fmt: skip
-    seen = see(runs())
+    seen = STUDY.see(runs(), SETTING)
     torch.testing.assert_close(seen.having, tensor([[0.1, 0.2], [0.3, 0.4]]))
     torch.testing.assert_close(seen.lacking, tensor([[0.5, 0.6], [0.7, 0.8]]))
-    found = analyse(runs(), SETTING)
+    found = STUDY.analysis(runs(), SETTING)
     two, three, _, alone = found.tables[0].rows
     late, early = 100 + 200 / 3, 200 / 3  # from 1 down to 0.25: a half is two thirds of the way
     assert two == (

@@ -10,7 +10,7 @@ import torch
 from anchorlab.papers.truncation import associative_memory as of
 from anchorlab.studies.claim import judge
 from anchorlab.theory.associative_flow import memory_flow
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
 
 EDITS = ("none", "rank 1", "rank 2", "rank 3", "rank 4")
 
@@ -42,7 +42,8 @@ def results(wide, narrow, flows=None, intervals=False):
     """What every claim comes to in the paper's setting, by default on its value alone."""
     losses = dict(zip(of.WIDTHS, (wide, narrow), strict=True))
     flows = flows or {(count, alpha): at_once(count, alpha) for count in of.FLOW_INPUTS for alpha in of.FLOW_ALPHAS}
-    seen = of.Seen(losses, {width: one["rank 2"] for width, one in losses.items()}, flows)
+    many = {width: one["rank 2"] for width, one in losses.items()}
+    seen = seen_by_hand(of.Seen, losses=losses, many=many, flows=flows)
     found = {one.name: judge(of.STUDY.claim(one), one(seen), "paper", paper_setting=True) for one in of.STUDY.claims}
     return found if intervals else {name: replace(one, interval=None) for name, one in found.items()}
 
@@ -125,7 +126,7 @@ def test_many_runs_are_trained_and_no_alpha_leaves_the_noise_the_smallest_value_
 def runs():
     """Two widths of three runs, whose losses differ by split, step, edit, width and run."""
     made, steps = [], (1, 100, 300, 1000)
-    for width, experiment in zip((0.0, 0.5), of.experiments(replace(of.QUICK, runs=3)), strict=True):
+    for width, experiment in zip((0.0, 0.5), of.experiments(replace(of.QUICK, runs=3)).values(), strict=True):
         values = {}
         for at, edit in enumerate(EDITS):
             lasts = [1 + at + width + run / 100 for run in range(3)]
@@ -139,19 +140,19 @@ def runs():
 
 @pytest.mark.slow
 def test_the_last_losses_of_both_widths_are_read():
-    found = of.see(runs(), replace(of.QUICK, steps=2, drawn=5))
+    found = of.STUDY.see(runs(), replace(of.QUICK, steps=2, drawn=5))
     for at, edit in enumerate(EDITS):
         assert found.losses[12][edit].tolist() == pytest.approx([1 + at, 1.01 + at, 1.02 + at])
         assert found.losses[8][edit].tolist() == pytest.approx([1.5 + at, 1.51 + at, 1.52 + at])
     assert {width: len(many) for width, many in found.many.items()} == {12: 5, 8: 5}
     untrained = [HandMadeRun(one.experiment.untrained(), one._steps, one._values) for one in runs()]
-    start = of.see(untrained, replace(of.QUICK, steps=300, drawn=5)).many[12]
+    start = of.STUDY.see(untrained, replace(of.QUICK, steps=300, drawn=5)).many[12]
     assert start.tolist() == of.many_losses(12, replace(of.QUICK, drawn=5), 0).tolist()
     assert set(verdicts_of(of.STUDY, found)) == set(values_of(of.STUDY, found))
 
 
 def test_figures_and_tables():
-    analysis = of.analyse(runs(), replace(of.QUICK, steps=2, drawn=5))
+    analysis = of.STUDY.analysis(runs(), replace(of.QUICK, steps=2, drawn=5))
     *panels, values = analysis.figures
     assert [figure.title.partition("d = ")[2].split()[0] for figure in panels] == ["12", "8"]
     assert len(values.maps[0][0].values) == len(of.FLOW_INPUTS)

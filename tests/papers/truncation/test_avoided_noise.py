@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from anchorlab.models import RecallSpec
-from anchorlab.papers.truncation.avoided_noise import STUDY, Attention, Seen, _maps, attention, followers, see
+from anchorlab.papers.truncation.avoided_noise import STUDY, Attention, Seen, _maps, attention, followers
 from anchorlab.papers.truncation.noisy_recall import QUICK, noisy_and_tuned
 from anchorlab.tasks import Batch, task
 from anchorlab.training import initialise
-from tests.papers.hand_made_runs import HandMadeRun, values_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of
 
 LAW = task("recall/noisy", length=8, noise="existing")  # the trigger is 1, the noise 2
 Y = 5
@@ -43,13 +43,13 @@ def made(*members):
     return model.with_weights(weights)
 
 
-def runs(noisy, tuned):
-    """The two runs, given as members by checkpoint."""
-    experiments = noisy_and_tuned(replace(QUICK, seeds=2))
-    return [
-        HandMadeRun(experiment, [0], {}, {step: made(*members) for step, members in checkpoints.items()})
-        for experiment, checkpoints in zip(experiments, (noisy, tuned), strict=True)
-    ]
+def seen(found, **checkpoints):
+    """What is read of both runs, given as members by checkpoint, from these followers."""
+    runs = {
+        label: HandMadeRun(experiment, [0], {}, {step: made(*members) for step, members in checkpoints[label].items()})
+        for label, experiment in noisy_and_tuned(replace(QUICK, seeds=2)).items()
+    }
+    return seen_by_hand(Seen, runs=runs, found=found)
 
 
 def test_what_followed_the_trigger():
@@ -83,7 +83,7 @@ def test_values_of_runs_made_by_hand():
     """Trained with noise both members attend to y; without it, and fine-tuned, one does, the other everywhere."""
     noisy = {0: (TO_NOISE, NOWHERE), 7: (TO_NOISE, TO_NOISE), 9: (TO_RIGHT, TO_RIGHT)}
     tuned = {0: (NOWHERE, TO_RIGHT), 7: (TO_NOISE, TO_NOISE), 9: (TO_RIGHT, NOWHERE)}
-    found = see(runs(noisy, tuned), followers(LAW, batch_of([SEQUENCE], [Y])))
+    found = seen(followers(LAW, batch_of([SEQUENCE], [Y])), noisy=noisy, tuned=tuned)
     assert values_of(STUDY, found) == pytest.approx(
         {
             "noisy-attends": 1.0,
@@ -104,14 +104,15 @@ def numbers(right, noise, ratio=1.0):
 def test_each_claim_reads_its_own_checkpoint_of_models_that_attend_to_one_of_both():
     # attention without noise is that before fine-tuning, all other that at the end of either run
     noisy, tuned = [numbers(0.1, 0.2), numbers(0.6, 0.2)], [numbers(0.3, 0.4, 1.5), numbers(0.45, 0.05)]
-    assert values_of(STUDY, Seen(noisy, tuned)) == pytest.approx(
+    assert values_of(STUDY, seen_by_hand(Seen, noisy=noisy, tuned=tuned)) == pytest.approx(
         {
             "noisy-attends": 0.6, "noisy-avoids": 0.25, "clean-attends": 0.7, "clean-attends-to-both": 1.5,
             "tuned-attends": 0.45, "tuned-avoids": 0.1,
         }
     )  # fmt: skip
     uniform = numbers(0.1, 0.1)
-    assert values_of(STUDY, Seen([uniform], [uniform]))["clean-attends-to-both"] is None
+    found = seen_by_hand(Seen, noisy=[uniform], tuned=[uniform])
+    assert values_of(STUDY, found)["clean-attends-to-both"] is None
 
 
 def test_the_sequence_drawn_has_the_most_of_both():
@@ -119,7 +120,7 @@ def test_the_sequence_drawn_has_the_most_of_both():
     found = followers(LAW, batch_of([SEQUENCE, [1, Y, 1, 2, 1, Y, 1, 1], [1, Y, 1, Y, 1, 2, 3, 1]], [Y, Y, Y]))
     found = replace(found, noise=found.noise + torch.tensor([0, 1, 0])[:, None] * torch.eye(8)[6])
     checkpoints = {0: (NOWHERE, TO_NOISE), 9: (TO_RIGHT, TO_NOISE)}
-    first, second = _maps(runs(checkpoints, checkpoints), found).maps[0]
+    first, second = _maps(seen(found, noisy=checkpoints, tuned=checkpoints)).maps[0]
     assert first.column_ticks == ("1 y", "3 noise", "5 y", "6 noise")
     assert first.row_ticks == ("0", "9")
     assert first.values[0] == pytest.approx([1 / 8] * 4)

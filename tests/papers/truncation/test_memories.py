@@ -10,7 +10,7 @@ from anchorlab.papers.truncation import memories as of
 from anchorlab.papers.truncation.noisy_recall import FIVE, QUICK
 from anchorlab.tasks import task
 from anchorlab.training import initialise
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
 
 LAW = task("recall/noisy", length=8, noise="existing")
 N, NOISE = LAW.shape.input_size, LAW.noise_token
@@ -23,6 +23,10 @@ PERFECT_PREVIOUS = torch.eye(4).roll(-1, dims=1)
 def by_hand(*triggers, previous=PREVIOUS, noise=LOGITS, signal=LOGITS, match=LOGITS):
     """One member; the noise token is 2."""
     return of.Memories(previous[None], noise[None], signal[None], match[None], 2, triggers)
+
+
+def seen(one, five):
+    return seen_by_hand(of.Seen, memories={"one": one, "five": five})
 
 
 def test_measures_and_values_of_memories_by_hand():
@@ -38,7 +42,7 @@ def test_measures_and_values_of_memories_by_hand():
     assert by_hand(0, 2).match_ratio.tolist() == pytest.approx([3 / 4])
     assert by_hand(2, 1).match_ratio.tolist() == pytest.approx([2 / 4])
     other = by_hand(0, 2, previous=PERFECT_PREVIOUS, noise=LOGITS.T, signal=torch.eye(3), match=2 * torch.eye(3) + 1)
-    assert values_of(of.STUDY, of.Seen(by_hand(1), other)) == pytest.approx(
+    assert values_of(of.STUDY, seen(by_hand(1), other)) == pytest.approx(
         {
             "previous-token": 2 / 3,
             "previous-token-early": 1.0,
@@ -50,7 +54,7 @@ def test_measures_and_values_of_memories_by_hand():
             "match-five": 1.0,  # the entry of token 1 is as large, and no trigger
         }
     )
-    swapped = values_of(of.STUDY, of.Seen(other, by_hand(1)))
+    swapped = values_of(of.STUDY, seen(other, by_hand(1)))
     assert (swapped["noise-from-trigger"], swapped["previous-token"], swapped["match-five"]) == (0.0, 1.0, 0.5)
 
 
@@ -59,7 +63,7 @@ def test_early_positions_are_a_quarter_of_all(place, early):
     """Of 21 positions, of which one attends elsewhere."""
     previous = torch.eye(21).roll(-1, dims=1)
     previous[place, 0] = 2.0
-    found = values_of(of.STUDY, of.Seen(by_hand(1, previous=previous), by_hand(1)))
+    found = values_of(of.STUDY, seen(by_hand(1, previous=previous), by_hand(1)))
     assert (found["previous-token"], found["previous-token-early"]) == pytest.approx((19 / 20, early))
 
 
@@ -107,21 +111,22 @@ def runs():
     settings = replace(QUICK, task=QUICK.task.replace(length=8, max_scored=2), seeds=1)
     return [
         HandMadeRun(experiment, (0, 9), clean, {0: nothing, 9: built(*triggers)})
-        for experiment, triggers in zip(of.experiments(settings), ((1,), FIVE), strict=True)
+        for experiment, triggers in zip(of.experiments(settings).values(), ((1,), FIVE), strict=True)
     ]
 
 
 def test_the_last_checkpoints_of_both_runs_are_read():
-    found = of.see(runs())
-    assert (found.one.triggers, found.five.triggers) == ((1,), FIVE)
+    found = of.STUDY.see(runs(), QUICK)
+    one, five = found.memories.values()
+    assert (one.triggers, five.triggers) == ((1,), FIVE)
     assert set(verdicts_of(of.STUDY, found).values()) == {"agrees at small scale"}
-    diagonal = found.five.match[0].diagonal()
+    diagonal = five.match[0].diagonal()
     assert diagonal[list(FIVE)].tolist() == pytest.approx([5.0] * 5, abs=1e-3)
-    assert int((found.one.match[0] > 1).sum()) == 1
+    assert int((one.match[0] > 1).sum()) == 1
 
 
 def test_figures_and_table():
-    analysis = of.analyse(runs(), QUICK)
+    analysis = of.STUDY.analysis(runs(), QUICK)
     *maps, lines, timeline = analysis.figures
     assert [len(figure.maps[0]) for figure in maps] == [1, 1, 1, 2]
     assert [figure.seeds for figure in analysis.figures] == ["1000"] * 4 + [None] * 2
@@ -133,9 +138,9 @@ def test_figures_and_table():
     assert analysis.tables[0].rows[0][:4] == ("one trigger", 1, 1, 1)
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_the_control_is_trained_without_noise(place):
-    experiment = of.experiments(QUICK)[place]
+@pytest.mark.parametrize("label", ["one", "five"])
+def test_the_control_is_trained_without_noise(label):
+    experiment = of.experiments(QUICK)[label]
     control = of.without_noise(experiment)
     scored, noisy = (one.sample("train", 64, seed=3) for one in (control, experiment.task))
     assert (scored.targets == control.noise_token).double().mean() < 0.05  # "!" is itself an output, if rarely

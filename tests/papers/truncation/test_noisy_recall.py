@@ -39,7 +39,7 @@ def test_the_paper_profile_and_the_triggers_are_the_papers():
 
 
 def test_fine_tuning_starts_from_a_training_without_noise():
-    noisy, tuned = noisy_recall.noisy_and_tuned(noisy_recall.QUICK)
+    noisy, tuned = noisy_recall.noisy_and_tuned(noisy_recall.QUICK).values()
     assert (noisy.task.alpha, tuned.task.alpha, tuned.start.task.alpha) == (0.5, 0.5, 0.0)
     recipes = [one.recipe for one in (noisy, tuned, tuned.start)]
     assert (
@@ -80,9 +80,8 @@ STABLE = (0.9, 0.5, 0.97)
 
 def stability_runs(rates=(STABLE,) * 3, alphas=((0.9, 0.2, 0.97), (0.9, 0.8, 0.97)), main=(STABLE, STABLE)):
     made = []
-    for experiment, members in zip(
-        stability.experiments(replace(noisy_recall.QUICK, seeds=2)), (main, rates, *zip(alphas)), strict=True
-    ):
+    experiments = stability.experiments(replace(noisy_recall.QUICK, seeds=2)).values()
+    for experiment, members in zip(experiments, (main, rates, *zip(alphas)), strict=True):
         values = {
             ("train", "predicts_noise"): [[1.0, 0.2, early, 1.0] for early, _, _ in members],
             ("clean", "predicts_noise"): [[1.0] * 4] * len(members),
@@ -96,7 +95,8 @@ def stability_runs(rates=(STABLE,) * 3, alphas=((0.9, 0.2, 0.97), (0.9, 0.8, 0.9
 
 def test_values_figures_and_settings_at_other_rates_and_noises():
     rates = ((0.88, 0.5, 0.97), (0.9, 0.5, 0.96), STABLE)
-    found = stability.see(stability_runs(rates, main=((0.85, 0.52, 0.96), (0.95, 0.5, 1.0))))
+    made = stability_runs(rates, main=((0.85, 0.52, 0.96), (0.95, 0.5, 1.0)))
+    found = stability.STUDY.see(made, noisy_recall.QUICK)
     assert list(found.rates) == [*stability.RATES, 0.03]
     assert list(found.alphas) == [0.2, 0.5, 0.8]
     assert values_of(stability.STUDY, found) == pytest.approx(
@@ -104,11 +104,11 @@ def test_values_figures_and_settings_at_other_rates_and_noises():
     )
     assert set(verdicts_of(stability.STUDY, found).values()) == {"agrees at small scale"}
     assert stability.STUDY.claims[0](found).detail == "0.88 at 0.001, 0.9 at 0.003, 0.9 at 0.01, 0.9 at 0.03"
-    main, rates, *alphas = stability.experiments(noisy_recall.QUICK)
+    main, rates, *alphas = stability.experiments(noisy_recall.QUICK).values()
     assert main.cell.address == noisy_recall.QUICK.experiment().cell.address  # trained once for all studies
     assert rates.members.learning_rate == stability.RATES
     assert [one.task.alpha for one in (main, rates, *alphas)] == [0.5, 0.5, *stability.ALPHAS]
-    analysis = stability.analyse(stability_runs(), noisy_recall.QUICK)
+    analysis = stability.STUDY.analysis(stability_runs(), noisy_recall.QUICK)
     by_rate, by_alpha = analysis.figures
     assert (by_rate.lines[0].x, by_alpha.lines[0].x) == ((*stability.RATES, 0.03), (0.2, 0.5, 0.8))
     assert by_alpha.lines[1].mean == pytest.approx((0.2, 0.5, 0.8))
@@ -130,7 +130,7 @@ NOISES = (
 
 
 def noise_first_runs():
-    experiments = noisy_recall.noisy_and_tuned(replace(noisy_recall.QUICK, seeds=2))
+    experiments = noisy_recall.noisy_and_tuned(replace(noisy_recall.QUICK, seeds=2)).values()
     return [
         HandMadeRun(
             experiment,
@@ -147,14 +147,14 @@ def noise_first_runs():
 
 
 def test_values_and_figures_of_noise_that_is_learned_first(monkeypatch):
-    found = noise_first.Seen(*noise_first_runs())
+    found = noise_first.STUDY.see(noise_first_runs(), noisy_recall.QUICK)
     assert values_of(noise_first.STUDY, found) == pytest.approx(
         {"pretraining-settles": 0.47, "tuning-peak": 0.81, "tuning-settles": 0.55, "tuning-knew": 0.91}, abs=1e-6
     )
     assert set(verdicts_of(noise_first.STUDY, found).values()) == {"agrees at small scale"}
     ideal = {"noise": 0.6, "right": 0.3}
     monkeypatch.setattr(noise_first, "ideal_scores", lambda task, split: ideal if split == "train" else {})
-    analysis = noise_first.analyse(noise_first_runs(), noisy_recall.QUICK)
+    analysis = noise_first.STUDY.analysis(noise_first_runs(), noisy_recall.QUICK)
     for panel, noisy, probability in zip(analysis.figures, (AFRESH, TUNED), NOISES, strict=True):
         fraction, noise, right = panel.lines
         assert fraction.mean == pytest.approx([(first + second) / 2 for first, second in zip(*noisy, strict=True)])
@@ -181,8 +181,8 @@ EARLY_NOISE = ((0.0, 0.5, 0.9, 0.95), (0.99, 0.3, 0.72, 0.8))
 EARLY_RIGHT = ((0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.5))
 
 
-def run_without_layers(early_right=EARLY_RIGHT, early_noise=EARLY_NOISE, **changed):
-    """The run in which some ends are `changed`, given as `noise={edit: (first member, second)}`."""
+def seen_without_layers(early_right=EARLY_RIGHT, early_noise=EARLY_NOISE, **changed):
+    """A run in which some ends are `changed`, given as `noise={edit: (first member, second)}`."""
     values = {}
     for metric, numbers in (("right", RIGHT), ("noise", NOISE), ("loss", LOSS), ("accuracy", RIGHT)):
         early = {"right": early_right, "noise": early_noise}.get(metric, ((9.0,) * 4,) * 2)
@@ -191,11 +191,12 @@ def run_without_layers(early_right=EARLY_RIGHT, early_noise=EARLY_NOISE, **chang
             values["clean", metric, edit] = [[*curve, end] for curve, end in zip(before, last, strict=True)]
             values["train", metric, edit] = [[7.0] * 5] * 2  # never to be read
     values["clean", "predicts_noise"] = [[*curve, 0.0] for curve in early_noise]
-    return HandMadeRun(feedforward_noise.experiments(replace(noisy_recall.QUICK, seeds=2))[0], STEPS, values)
+    experiment = replace(noisy_recall.QUICK, seeds=2).experiment()
+    return feedforward_noise.STUDY.see([HandMadeRun(experiment, STEPS, values)], noisy_recall.QUICK)
 
 
 def test_values_and_figures_without_feed_forward_layers(monkeypatch):
-    assert values_of(feedforward_noise.STUDY, run_without_layers()) == pytest.approx(
+    assert values_of(feedforward_noise.STUDY, seen_without_layers()) == pytest.approx(
         {
             "full-noise": 0.48, "dropped-right": 0.96, "dropped-noise": 0.04, "clean-loss-falls": 0.72 - 0.3,
             "loss-order": 0.3 - 0.2, "noise-first": 0.81, "recall-later": 12.5,
@@ -203,8 +204,8 @@ def test_values_and_figures_without_feed_forward_layers(monkeypatch):
         abs=1e-6,
     )  # fmt: skip
     ideal = {"right": 0.3, "noise": 0.6, "loss": 1.1}
-    monkeypatch.setattr(feedforward_noise, "ideal_scores", lambda task, split: ideal if split == "clean" else {})
-    analysis = feedforward_noise.analyse([run_without_layers()], noisy_recall.QUICK)
+    monkeypatch.setattr(noisy_recall, "ideal_scores", lambda task, split: ideal if split == "clean" else {})
+    analysis = feedforward_noise.STUDY.analysis([seen_without_layers().first], noisy_recall.QUICK)
     *panels, against = analysis.figures
     for panel, numbers, references in zip(panels, (RIGHT, NOISE, LOSS), ((0.98, 0.3), (0.6,), (1.1,)), strict=True):
         drawn = [line.mean[-1] for line in panel.lines]
@@ -219,24 +220,24 @@ def test_values_and_figures_without_feed_forward_layers(monkeypatch):
 
 
 def test_all_hold_where_the_loss_falls_at_every_step_and_delays_have_all_seeds_as_units():
-    found = run_without_layers(loss={noisy_recall.WITHOUT_F2: (0.15, 0.15)})
+    found = seen_without_layers(loss={noisy_recall.WITHOUT_F2: (0.15, 0.15)})
     assert values_of(feedforward_noise.STUDY, found)["loss-order"] == pytest.approx(
         0.01, abs=1e-6
     )  # from rho = 0.25 to 0.1
     assert set(verdicts_of(feedforward_noise.STUDY, found).values()) == {"agrees at small scale"}
     assert (
-        values_of(feedforward_noise.STUDY, run_without_layers(loss={noisy_recall.WITHOUT_F2: (0.3, 0.36)}))[
+        values_of(feedforward_noise.STUDY, seen_without_layers(loss={noisy_recall.WITHOUT_F2: (0.3, 0.36)}))[
             "loss-order"
         ]
         is None
     )
-    assert feedforward_noise.recall_later(run_without_layers()).units == pytest.approx((15 + 85 / 2, 12.5))
-    later = run_without_layers(
+    assert feedforward_noise.recall_later(seen_without_layers()).units == pytest.approx((15 + 85 / 2, 12.5))
+    later = seen_without_layers(
         early_noise=((0.0, 0.0, 1.0, 0.9), (0.6, 0.6, 0.6, 0.6))
     )  # the noise reaches 0.5 at 5.5, and at 0
     assert feedforward_noise.recall_later(later).units == pytest.approx(((15 + 85 / 2) / 5.5, 12.5))
     assert (
-        feedforward_noise.recall_later(run_without_layers(right={noisy_recall.FULL: (0.2, 0.48)})) is None
+        feedforward_noise.recall_later(seen_without_layers(right={noisy_recall.FULL: (0.2, 0.48)})) is None
     )  # the first member never recalls
 
 
@@ -253,9 +254,8 @@ APART = 0.02  # the first member lies so far below the ends, the second above
 def choice_runs(*choices):
     """Runs of four choices of layers; what is not given of an edit, a split or a step is never to be read."""
     made = []
-    for experiment, given in zip(
-        feedforward_choices.experiments(replace(noisy_recall.QUICK, seeds=2)), choices, strict=True
-    ):
+    experiments = feedforward_choices.experiments(replace(noisy_recall.QUICK, seeds=2)).values()
+    for experiment, given in zip(experiments, choices, strict=True):
         values = {}
         for edit in ("none", *experiment.recipe.evaluation.edits):
             for at, metric in enumerate(("right", "noise", "loss")):
@@ -280,18 +280,18 @@ def test_values_and_figures_of_choices_of_layers(monkeypatch):
         "none-less": 0.2 - 0.08,  # the better layer to drop: 0.46, 0.2 and 0.4
         "none-destroyed": ratio,
     }
-    assert values_of(
-        feedforward_choices.STUDY, feedforward_choices.see(choice_runs(BOTH, THEN_LINEAR, THEN_MLP, NEITHER))
-    ) == pytest.approx(expected, abs=1e-6)
+
+    def seen(*choices):
+        return feedforward_choices.STUDY.see(choice_runs(*choices), noisy_recall.QUICK)
+
+    found = seen(BOTH, THEN_LINEAR, THEN_MLP, NEITHER)
+    assert values_of(feedforward_choices.STUDY, found) == pytest.approx(expected, abs=1e-6)
     nothing = {edit: (float("nan"),) * 3 for edit in ("none", "without F1", "without F2")}
     for choices in ((BOTH, nothing, THEN_MLP, NEITHER), (nothing, THEN_LINEAR, THEN_MLP, NEITHER)):
-        assert (
-            verdicts_of(feedforward_choices.STUDY, feedforward_choices.see(choice_runs(*choices)))["none-less"]
-            == "not measured"
-        )
+        assert verdicts_of(feedforward_choices.STUDY, seen(*choices))["none-less"] == "not measured"
     ideal = {"right": 0.3, "noise": 0.6, "loss": 1.1}
-    monkeypatch.setattr(feedforward_choices, "ideal_scores", lambda task, split: ideal)
-    analysis = feedforward_choices.analyse(choice_runs(BOTH, THEN_LINEAR, THEN_MLP, NEITHER), noisy_recall.QUICK)
+    monkeypatch.setattr(noisy_recall, "ideal_scores", lambda task, split: ideal)
+    analysis = feedforward_choices.STUDY.analysis(choice_runs(BOTH, THEN_LINEAR, THEN_MLP, NEITHER), noisy_recall.QUICK)
     *panels, against = analysis.figures
     all_given = [given for given in (BOTH, THEN_LINEAR, THEN_MLP, NEITHER) for _ in range(3)]
     for at, (panel, given) in enumerate(zip(panels, all_given, strict=True)):

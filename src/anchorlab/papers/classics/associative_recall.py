@@ -6,7 +6,7 @@ recurrent model must keep all pairs in its state, whose size grows only with its
 Source: Arora et al., Zoology: measuring and improving recall in efficient language models (2023), section 4, Figure 2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,8 +18,9 @@ from anchorlab.models import DecoderSpec, LSTMSpec
 from anchorlab.papers.anchor.settings import repeated
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, mean_table, seed_table
+from anchorlab.studies.readings import Quantity, Reading, reading
 from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks.classics.associative_recall import AssociativeRecall
 from anchorlab.training import (
     AdamW,
@@ -73,10 +74,10 @@ class Setting:
     seeds: int
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[tuple[str, int, int], Experiment]:
     """Return attention's trainings, then the recurrent model's, each by rising number of pairs and rising width."""
-    return [
-        Experiment(
+    return {
+        (learner.name, task.pairs, width): Experiment(
             task,
             learner.at(width),
             setting.recipe.replace(batch=batch),
@@ -88,19 +89,36 @@ def experiments(setting: Setting) -> list[Experiment]:
         for learner in (setting.attention, setting.recurrent)
         for task, batch in zip(setting.tasks, setting.batches, strict=True)
         for width in setting.widths
-    ]
+    }
 
 
-@dataclass(frozen=True)
-class Recalled:
+def _best(run: TrainedRun) -> Float[Tensor, "seed"]:
+    """Return each seed's highest final test accuracy over the learning rates."""
+    rates = len(set(run.experiment.members.learning_rate or (None,)))
+    return at_end(run, "test", "accuracy").reshape(rates, -1).amax(dim=0)
+
+
+class Seen(Reading):
     """The test accuracy of both learners at the end, each seed at its best learning rate."""
 
-    pairs: tuple[int, ...]
-    widths: tuple[int, ...]
-    attention: Float[Tensor, "seed pairs width"]
-    recurrent: Float[Tensor, "seed pairs width"]
+    best = Quantity(_best)
 
-    @property
+    def accuracy(self, learner: Learner) -> Float[Tensor, "seed pairs width"]:
+        """Return the accuracy of a learner."""
+        found = torch.stack([self.best[label] for label in self.runs if label[0] == learner.name], dim=-1)
+        return found.unflatten(-1, (len(self.setting.tasks), len(self.setting.widths)))
+
+    @reading
+    def attention(self) -> Float[Tensor, "seed pairs width"]:
+        """The accuracy of attention."""
+        return self.accuracy(self.setting.attention)
+
+    @reading
+    def recurrent(self) -> Float[Tensor, "seed pairs width"]:
+        """The accuracy of the recurrent model."""
+        return self.accuracy(self.setting.recurrent)
+
+    @reading
     def known(self) -> Float[Tensor, "seed pairs width"]:
         """The share of queries that the recurrent model knows, if it guesses among a sequence's values otherwise.
 
@@ -109,20 +127,15 @@ class Recalled:
         guessed = 1 / torch.tensor(self.pairs).unsqueeze(1)
         return (self.recurrent - guessed) / (1 - guessed)
 
+    @property
+    def pairs(self) -> list[int]:
+        """The numbers of pairs."""
+        return [task.pairs for task in self.setting.tasks]
 
-def see(runs: Sequence[TrainedRun]) -> Recalled:
-    """Read the accuracies of runs in the order of `experiments`."""
-    pairs = tuple(dict.fromkeys(run.experiment.task.pairs for run in runs))  # type: ignore[attr-defined]
-    widths = tuple(dict.fromkeys(run.experiment.model.width for run in runs))  # type: ignore[attr-defined]
-    found = torch.stack([_best(run) for run in runs], dim=-1)
-    attention, recurrent = found.reshape(-1, 2, len(pairs), len(widths)).unbind(dim=1)
-    return Recalled(pairs, widths, attention, recurrent)
-
-
-def _best(run: TrainedRun) -> Float[Tensor, "seed"]:
-    """Return each seed's highest final test accuracy over the learning rates."""
-    rates = len(set(run.experiment.members.learning_rate or (None,)))
-    return at_end(run, "test", "accuracy").reshape(rates, -1).amax(dim=0)
+    @property
+    def named(self) -> Mapping[str, Float[Tensor, "seed pairs width"]]:
+        """Both accuracies by the learner's name."""
+        return {self.setting.attention.name: self.attention, self.setting.recurrent.name: self.recurrent}
 
 
 def needed(widths: Sequence[int], accuracy: Float[Tensor, "seed pairs width"]) -> Float[Tensor, "seed pairs"]:
@@ -133,7 +146,7 @@ def needed(widths: Sequence[int], accuracy: Float[Tensor, "seed pairs width"]) -
 
 
 @claim("section 4 and Fig 2", "about 1 at every width from 64 on, for 4 to 64 pairs", within(0.95, 1.0))
-def attention_solves(seen: Recalled) -> Float[Tensor, "seed"]:
+def attention_solves(seen: Seen) -> Float[Tensor, "seed"]:
     """Attention solves the task at every width, however many pairs there are.
 
     Test accuracy of attention, each seed's lowest over all widths and numbers of pairs, mean over seeds.
@@ -142,19 +155,19 @@ def attention_solves(seen: Recalled) -> Float[Tensor, "seed"]:
 
 
 @claim("section 4 and Fig 2", "the width needed grows with the length, and the pairs with it", at_least(2))
-def width_grows(seen: Recalled) -> Float[Tensor, "seed"] | None:
+def width_grows(seen: Seen) -> Float[Tensor, "seed"] | None:
     """A model with a state of fixed size needs more width for more pairs.
 
     Smallest width at which the LSTM answers {SOLVED:g} of the queries, ratio of the most to the fewest pairs; if no
     width suffices for the most pairs, the largest one counts, so that the ratio is then a lower bound.
     """
-    widths = needed(seen.widths, seen.recurrent)
-    fewest, most = widths[:, 0], widths[:, -1].nan_to_num(nan=seen.widths[-1])
+    widths = needed(seen.setting.widths, seen.recurrent)
+    fewest, most = widths[:, 0], widths[:, -1].nan_to_num(nan=seen.setting.widths[-1])
     return None if bool(fewest.isnan().any()) else most / fewest
 
 
 @claim("section 4 and Fig 2", "at one width the accuracy falls as the length and the pairs grow", at_least(0.2))
-def overflows(seen: Recalled) -> Float[Tensor, "seed"]:
+def overflows(seen: Seen) -> Float[Tensor, "seed"]:
     """A model with a state of fixed size knows fewer of its pairs the more there are.
 
     Share of queries that the LSTM knows beyond guessing among a sequence's values, fewest minus most pairs, mean over
@@ -164,7 +177,7 @@ def overflows(seen: Recalled) -> Float[Tensor, "seed"]:
 
 
 @claim("section 4 and Fig 2", "the accuracy rises with the width", at_least(0.2))
-def wider_knows_more(seen: Recalled) -> Float[Tensor, "seed"]:
+def wider_knows_more(seen: Seen) -> Float[Tensor, "seed"]:
     """A wider model with a state of fixed size knows more of its pairs.
 
     Share of queries that the LSTM knows beyond guessing among a sequence's values, widest minus narrowest, mean over
@@ -174,7 +187,7 @@ def wider_knows_more(seen: Recalled) -> Float[Tensor, "seed"]:
 
 
 @claim("section 4 and Fig 2", "attention about 1, the others far below on long sequences", at_least(0.3))
-def attention_ahead(seen: Recalled) -> Float[Tensor, "seed"]:
+def attention_ahead(seen: Seen) -> Float[Tensor, "seed"]:
     """With little width and many pairs, attention recalls more than a model with a state of fixed size.
 
     Test accuracy at the smallest width with the most pairs, attention minus LSTM.
@@ -188,7 +201,7 @@ def attention_ahead(seen: Recalled) -> Float[Tensor, "seed"]:
     within(SOLVED, 1.0),
     of=("width-grows", "overflows", "wider-knows-more", "attention-ahead"),
 )
-def learns(seen: Recalled) -> Float[Tensor, "seed"]:
+def learns(seen: Seen) -> Float[Tensor, "seed"]:
     """The widest LSTM solves the task with the fewest pairs.
 
     Test accuracy of the widest LSTM with the fewest pairs, mean over seeds.
@@ -196,51 +209,29 @@ def learns(seen: Recalled) -> Float[Tensor, "seed"]:
     return seen.recurrent[:, 0, -1]
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the accuracy against the width by number of pairs, and the width needed against the number of pairs."""
-    seen = see(runs)
-    names = {setting.attention.name: seen.attention, setting.recurrent.name: seen.recurrent}
-    widths = {name: needed(seen.widths, accuracy) for name, accuracy in names.items()}
-    return Analysis(
-        seen,
-        figures=[*(_by_width(name, seen, accuracy) for name, accuracy in names.items()), _needed(seen, widths)],
-        tables=[
-            mean_table(
-                "Test accuracy by model, number of pairs and width",
-                "Mean over seeds.",
-                "model",
-                {
-                    f"{name}, {pairs} pairs": {
-                        f"width {width}": accuracy[:, row, column] for column, width in enumerate(seen.widths)
-                    }
-                    for name, accuracy in names.items()
-                    for row, pairs in enumerate(seen.pairs)
-                },
-            ),
-            _seeds(seen, widths),
-        ],
-    )
+def _by_width(seen: Seen) -> list[LineFigure]:
+    return [
+        curves_against(
+            f"Accuracy against width: {name} (Fig 2)",
+            seen.setting.widths,
+            {f"{pairs} pairs": accuracy[:, row] for row, pairs in enumerate(seen.pairs)},
+            x_label="width",
+            y_label="test accuracy",
+            caption=f"{MEAN_AND_RANGE} Guessing among the values of a sequence with D pairs gives 1 / D.",
+            log_x=True,
+            y_range=ACCURACY,
+            references=[Reference("solved", SOLVED)],
+        )
+        for name, accuracy in seen.named.items()
+    ]
 
 
-def _by_width(name: str, seen: Recalled, accuracy: Float[Tensor, "seed pairs width"]) -> LineFigure:
-    return curves_against(
-        f"Accuracy against width: {name} (Fig 2)",
-        seen.widths,
-        {f"{pairs} pairs": accuracy[:, row] for row, pairs in enumerate(seen.pairs)},
-        x_label="width",
-        y_label="test accuracy",
-        caption=f"{MEAN_AND_RANGE} Guessing among the values of a sequence with D pairs gives 1 / D.",
-        log_x=True,
-        y_range=ACCURACY,
-        references=[Reference("solved", SOLVED)],
-    )
-
-
-def _needed(seen: Recalled, widths: dict[str, Float[Tensor, "seed pairs"]]) -> LineFigure:
+def _needed(seen: Seen) -> LineFigure:
+    widths = seen.setting.widths
     return curves_against(
         "Width needed against number of pairs",
         seen.pairs,
-        {name: found.nan_to_num(nan=seen.widths[-1]) for name, found in widths.items()},
+        {name: needed(widths, accuracy).nan_to_num(nan=widths[-1]) for name, accuracy in seen.named.items()},
         x_label="key-value pairs",
         y_label="smallest width that suffices",
         caption=f"{MEAN_AND_RANGE} A width suffices at a test accuracy of {SOLVED:g}; where none does, the largest "
@@ -249,14 +240,24 @@ def _needed(seen: Recalled, widths: dict[str, Float[Tensor, "seed pairs"]]) -> L
     )
 
 
-def _seeds(seen: Recalled, widths: dict[str, Float[Tensor, "seed pairs"]]) -> Table:
+def _means(seen: Seen) -> Table:
+    widths = seen.setting.widths
+    rows = {
+        f"{name}, {pairs} pairs": {f"width {width}": accuracy[:, row, column] for column, width in enumerate(widths)}
+        for name, accuracy in seen.named.items()
+        for row, pairs in enumerate(seen.pairs)
+    }
+    return mean_table("Test accuracy by model, number of pairs and width", "Mean over seeds.", "model", rows)
+
+
+def _seeds(seen: Seen) -> Table:
     return seed_table(
         "Width needed, seed by seed",
         f"Smallest width with a test accuracy of {SOLVED:g}; a dash where no width has it.",
         fresh(len(seen.attention)),
         {
-            f"{name}, {pairs} pairs": found[:, row]
-            for name, found in widths.items()
+            f"{name}, {pairs} pairs": needed(seen.setting.widths, accuracy)[:, row]
+            for name, accuracy in seen.named.items()
             for row, pairs in enumerate(seen.pairs)
         },
     )
@@ -306,12 +307,13 @@ PAPER = Setting(
 )
 
 STUDY = Study(
-    name="classics/associative-recall",
+    "classics/associative-recall",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_by_width, _needed, _means, _seeds),
     paper="Zoology",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
     profiles={
         "quick": Profile(
             QUICK,

@@ -6,22 +6,23 @@ unseen pairs only later; with weight decay sooner, and with less data later.
 Source: Power et al., Grokking: generalization beyond overfitting on small algorithmic datasets (2022), Figures 1 and 2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
-from anchorlab.lens import first_crossing
+from anchorlab.findings import LineFigure, Reference, at_least, at_most, within
 from anchorlab.models import DecoderSpec
 from anchorlab.studies.claim import claim, measures_in, precondition
-from anchorlab.studies.kit import MEAN_AND_RANGE, along, at_end, seed_table, split_curves, training_curves
+from anchorlab.studies.draws import seed_by_seed
+from anchorlab.studies.kit import MEAN_AND_RANGE, along, split_curves, training_curves
+from anchorlab.studies.readings import Reading, at_end, crossing, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks.classics.modular_arithmetic import ModularArithmetic, Operation
-from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, TrainedRun, WarmupCosine
+from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, WarmupCosine
 
 LEARNED = 0.95  # a split is learned at the step where its accuracy first reaches this
 SEEN = (*SEARCHED, *range(1000, 1004))  # a first setting was changed after a look at four published seeds
@@ -59,49 +60,37 @@ class Setting:
         return Experiment(task, self.model, recipe, Members(seeds=range(FIRST, FIRST + self.seeds)), label)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the trainings with weight decay, without it, and with weight decay on more data."""
-    return [
-        setting.experiment(DECAY, setting.fraction, setting.decay),
-        setting.experiment(PLAIN, setting.fraction, 0.0),
-        setting.experiment(MORE, setting.more, setting.decay),
-    ]
+    return {
+        DECAY: setting.experiment(DECAY, setting.fraction, setting.decay),
+        PLAIN: setting.experiment(PLAIN, setting.fraction, 0.0),
+        MORE: setting.experiment(MORE, setting.more, setting.decay),
+    }
 
 
-@dataclass(frozen=True)
-class Grokked:
-    """When each split is learned, by experiment: NaN where a member never gets there."""
+class Seen(Reading):
+    """When each split is learned; a split that a member never learns has an infinite step."""
 
-    fitted: Mapping[str, Float[Tensor, "member"]]  # step at which the training accuracy first reaches `LEARNED`
-    generalised: Mapping[str, Float[Tensor, "member"]]  # step at which the test accuracy does
-    early: Float[Tensor, "member"]  # with weight decay: test accuracy when the training accuracy first reaches it
-    memorised: Mapping[str, Float[Tensor, "member"]]  # training accuracy at the end
-    final: Mapping[str, Float[Tensor, "member"]]  # test accuracy at the end
+    fitted = crossing("train", "accuracy", LEARNED, heading="memorised")
+    generalised = crossing("test", "accuracy", LEARNED, heading="generalises")
+    memorised = at_end("train", "accuracy")
+    final = at_end("test", "accuracy", heading="test at the end")
 
-
-def see(runs: Sequence[TrainedRun]) -> Grokked:
-    """Read when training and test pairs are learned, from the runs in the order of `experiments`."""
-    named = dict(zip((DECAY, PLAIN, MORE), runs, strict=True))
-
-    def crossings(split: str) -> dict[str, Tensor]:
-        return {name: first_crossing(*along(run, split, "accuracy"), LEARNED) for name, run in named.items()}
-
-    def ends(split: str) -> dict[str, Tensor]:
-        return {name: at_end(run, split, "accuracy") for name, run in named.items()}
-
-    train, test = (along(named[DECAY], split, "accuracy")[1] for split in ("train", "test"))
-    first = (train >= LEARNED).double().argmax(dim=1, keepdim=True)  # the first evaluation, or 0 without any
-    early = torch.where((train >= LEARNED).any(dim=1), test.gather(1, first).squeeze(1), torch.nan)
-    return Grokked(crossings("train"), crossings("test"), early, ends("train"), ends("test"))
+    @reading
+    def early(self) -> Float[Tensor, "member"]:
+        """With weight decay: the test accuracy at the first evaluation with a learned training split, NaN if never."""
+        train, test = (along(self.runs[DECAY], split, "accuracy")[1] for split in ("train", "test"))
+        first = (train >= LEARNED).double().argmax(dim=1, keepdim=True)  # 0 without any
+        return torch.where((train >= LEARNED).any(dim=1), test.gather(1, first).squeeze(1), torch.nan)
 
 
 def _ratio(steps: Float[Tensor, "seed"], others: Float[Tensor, "seed"]) -> Float[Tensor, "seed"] | None:
-    ratio = steps / others
-    return None if bool(ratio.isnan().any()) else ratio
+    return steps / others if bool((steps + others).isfinite().all()) else None
 
 
 @claim("Fig 1 left", "about 1000 times as many steps", at_least(3))
-def long_after(seen: Grokked) -> Float[Tensor, "seed"] | None:
+def long_after(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Unseen pairs are answered long after the training pairs are memorised.
 
     Steps until the test accuracy reaches {LEARNED}, over steps until the training accuracy does, with decay.
@@ -110,7 +99,7 @@ def long_after(seen: Grokked) -> Float[Tensor, "seed"] | None:
 
 
 @claim("Fig 1 left", "near chance", at_most(0.3))
-def memorised_first(seen: Grokked) -> Float[Tensor, "seed"] | None:
+def memorised_first(seen: Seen) -> Float[Tensor, "seed"] | None:
     """When the training pairs are memorised, most unseen pairs are answered wrongly.
 
     Test accuracy at the first evaluation with a training accuracy of at least {LEARNED}, with weight decay.
@@ -119,12 +108,12 @@ def memorised_first(seen: Grokked) -> Float[Tensor, "seed"] | None:
 
 
 @claim("Fig 2 left", "weight decay helps most of all that was tried", within(0.9, 1.0))
-def decay_sooner(seen: Grokked) -> Bool[Tensor, "seed"]:
+def decay_sooner(seen: Seen) -> Bool[Tensor, "seed"]:
     """With weight decay a model generalises sooner than without.
 
     Share of seeds that generalise with weight decay, and without it later or not at all.
     """
-    return seen.generalised[DECAY] < seen.generalised[PLAIN].nan_to_num(nan=torch.inf)
+    return seen.generalised[DECAY] < seen.generalised[PLAIN]
 
 
 @claim(
@@ -132,7 +121,7 @@ def decay_sooner(seen: Grokked) -> Bool[Tensor, "seed"]:
     "40 to 50 % more steps for one percent of the data less, near the least that suffices",
     at_least(1.1),
 )
-def less_data_later(seen: Grokked) -> Float[Tensor, "seed"] | None:
+def less_data_later(seen: Seen) -> Float[Tensor, "seed"] | None:
     """With less data a model generalises later.
 
     Steps until the test accuracy reaches {LEARNED}, on less over on more data.
@@ -141,7 +130,7 @@ def less_data_later(seen: Grokked) -> Float[Tensor, "seed"] | None:
 
 
 @precondition("Fig 1 left", "accuracy 1", within(0.99, 1.0))
-def memorised(seen: Grokked) -> Float[Tensor, "seed"]:
+def memorised(seen: Seen) -> Float[Tensor, "seed"]:
     """The training pairs are memorised in every experiment.
 
     Training accuracy at the end, the lowest of the three experiments, mean over seeds.
@@ -149,49 +138,25 @@ def memorised(seen: Grokked) -> Float[Tensor, "seed"]:
     return torch.stack(list(seen.memorised.values())).amin(dim=0)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw accuracy on training and unseen pairs, and what weight decay and more data change."""
-    named, seen = dict(zip((DECAY, PLAIN, MORE), runs, strict=True)), see(runs)
-    both = split_curves(
+def _memorised_first(seen: Seen) -> LineFigure:
+    found = split_curves(
         "Memorised first, generalised later (Fig 1 left)",
-        named[DECAY],
+        seen.runs[DECAY],
         {"train": "training pairs", "test": "unseen pairs"},
     )
-    references = [Reference("learned", LEARNED)]
-    return Analysis(
-        seen,
-        figures=[
-            replace(both, log_x=True, references=tuple(references)),
-            _compared("Weight decay (Fig 2 left)", {DECAY: named[DECAY], PLAIN: named[PLAIN]}, references),
-            _compared(
-                "More and less data (Fig 1 centre)",
-                {f"{share:.0%} of the pairs": named[name] for name, share in _shares(setting).items()},
-                references,
-            ),
-        ],
-        tables=[_table(seen, runs[0].experiment.members.seeds)],
-    )
+    return replace(found, log_x=True, references=(Reference("learned", LEARNED),))
 
 
-def _shares(setting: Setting) -> dict[str, float]:
-    return {DECAY: setting.fraction, MORE: setting.more}
-
-
-def _compared(title: str, runs: Mapping[str, TrainedRun], references: Sequence[Reference]) -> LineFigure:
+def _compared(title: str, labels: Callable[[Setting], Mapping[str, str]]) -> Callable[[Seen], LineFigure]:
+    """Draw the accuracy on unseen pairs of the runs that `labels` names, each with its own label."""
     caption = f"{MEAN_AND_RANGE} Accuracy on unseen pairs; the dashed line is the level at which they count as learned."
-    found = training_curves(title, runs, "test", caption=caption, references=references)
-    return replace(found, log_x=True)
 
+    def draw(seen: Seen) -> LineFigure:
+        runs = {label: seen.runs[name] for name, label in labels(seen.setting).items()}
+        references = [Reference("learned", LEARNED)]
+        return replace(training_curves(title, runs, "test", caption=caption, references=references), log_x=True)
 
-def _table(seen: Grokked, seeds: Sequence[int]) -> Table:
-    measured = {"memorised": seen.fitted, "generalises": seen.generalised, "test at the end": seen.final}
-    return seed_table(
-        "When training and unseen pairs are learned, seed by seed",
-        f"The optimiser step at which the accuracy on training and on unseen pairs first reaches {LEARNED}, and the "
-        "test accuracy at the end.",
-        seeds,
-        {f"{what}, {name}": values[name] for what, values in measured.items() for name in (DECAY, PLAIN, MORE)},
-    )
+    return draw
 
 
 QUICK = Setting(
@@ -228,12 +193,28 @@ PAPER = Setting(
 )
 
 STUDY = Study(
-    name="classics/grokking",
+    "classics/grokking",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        _memorised_first,
+        _compared("Weight decay (Fig 2 left)", lambda setting: {DECAY: DECAY, PLAIN: PLAIN}),
+        _compared(
+            "More and less data (Fig 1 centre)",
+            lambda setting: {DECAY: f"{setting.fraction:.0%} of the pairs", MORE: f"{setting.more:.0%} of the pairs"},
+        ),
+        seed_by_seed(
+            "When training and unseen pairs are learned, seed by seed",
+            f"The optimiser step at which the accuracy on training and on unseen pairs first reaches {LEARNED}, and "
+            "the test accuracy at the end.",
+            Seen.fitted,
+            Seen.generalised,
+            Seen.final,
+        ),
+    ),
     paper="Grokking",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
     profiles={
         "quick": Profile(
             QUICK,

@@ -8,20 +8,21 @@ Source: Garg et al., What can transformers learn in-context? A case study of sim
 for noisy values Akyürek et al., What learning algorithm is in-context learning? (2022), section 4.3.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Reference, at_least, at_most
+from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most
 from anchorlab.lens import look
 from anchorlab.models import VectorSpec
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against, seed_table, training_curves
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, LinearRegression
 from anchorlab.training import Adam, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun, WarmupCosine
 
@@ -55,9 +56,9 @@ class Setting:
         return Experiment(task, self.model, self.recipe, Members(seeds=fresh(self.seeds)), label)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the trainings on exact and on noisy values."""
-    return [setting.experiment(EXACT, 0.0), setting.experiment(NOISY, setting.noise)]
+    return {EXACT: setting.experiment(EXACT, 0.0), NOISY: setting.experiment(NOISY, setting.noise)}
 
 
 def baselines(
@@ -79,39 +80,69 @@ def baselines(
     }
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Mean squared distances of predictions from w . x, by the number of examples before the point."""
-
-    dimension: int  # d
-    exact: Float[Tensor, "member example"]  # trained and measured on exact values
-    noisy: Float[Tensor, "member example"]  # trained and measured on noisy values
-    moved: Float[Tensor, "member example"]  # trained on exact values, measured on noisy ones
-    of_exact: Mapping[str, Float[Tensor, "example"]]  # the baselines, on exact values
-    of_noisy: Mapping[str, Float[Tensor, "example"]]  # the baselines, on noisy values
-    nearer_ridge: Float[Tensor, "member"]  # share of noisy sequences with d examples nearer to ridge than least squares
-
-
-def see(runs: Sequence[TrainedRun]) -> Errors:
-    """Measure the members on fresh sequences, from the runs in the order of `experiments`.
+class Seen(Reading):
+    """Mean squared distances of predictions from w . x, by the number of examples before the point.
 
     Sequences with exact and with noisy values have the same functions and points.
     """
-    exact, noisy = runs
-    tasks = [_task_of(run) for run in runs]
-    plain, noised = (one.sample("test", LOOKED_AT, seed=0) for one in tasks)
-    of_plain, of_noised = (baselines(*both) for both in zip(tasks, (plain.inputs, noised.inputs), strict=True))
-    predicted, d = _predictions(noisy, noised), tasks[0].dimension
-    ridge, least_squares = ((predicted - of_noised[name])[..., d].abs() for name in (RIDGE, LEAST_SQUARES))
-    return Errors(
-        d,
-        exact=_errors(_predictions(exact, plain), plain),
-        noisy=_errors(predicted, noised),
-        moved=_errors(_predictions(exact, noised), noised),
-        of_exact={name: _errors(one, plain) for name, one in of_plain.items()},
-        of_noisy={name: _errors(one, noised) for name, one in of_noised.items()},
-        nearer_ridge=(ridge < least_squares).double().mean(dim=1),
-    )
+
+    @property
+    def dimension(self) -> int:
+        """The coordinates of a point, d."""
+        return int(self.setting.dimension)
+
+    @reading
+    def batches(self) -> Mapping[str, Batch]:
+        """Fresh sequences of each task."""
+        return {label: run.experiment.task.sample("test", LOOKED_AT, seed=0) for label, run in self.runs.items()}
+
+    @reading
+    def estimates(self) -> Mapping[str, Mapping[str, Float[Tensor, "batch example"]]]:
+        """The predictions of the baselines on each task."""
+        return {label: baselines(_task_of(run), self.batches[label].inputs) for label, run in self.runs.items()}
+
+    def predictions(self, trained: str, asked: str) -> Float[Tensor, "member batch example"]:
+        """Return the predictions of the models trained on one task for the sequences of a task."""
+        batch = self.batches[asked]
+        return look(self.runs[trained].ensemble(), batch.inputs, positions=batch.positions)["output"].squeeze(-1)
+
+    def errors(self, predictions: Float[Tensor, "*member batch example"], asked: str) -> Tensor:
+        """Return the errors `[*member example]` of predictions for the sequences of a task."""
+        return (predictions - self.batches[asked].answers.squeeze(-1)).double().square().mean(dim=-2)
+
+    @reading
+    def exact(self) -> Float[Tensor, "member example"]:
+        """Trained and measured on exact values."""
+        return self.errors(self.predictions(EXACT, EXACT), EXACT)
+
+    @reading
+    def noisy(self) -> Float[Tensor, "member example"]:
+        """Trained and measured on noisy values."""
+        return self.errors(self.predictions(NOISY, NOISY), NOISY)
+
+    @reading
+    def moved(self) -> Float[Tensor, "member example"]:
+        """Trained on exact values, measured on noisy ones."""
+        return self.errors(self.predictions(EXACT, NOISY), NOISY)
+
+    @reading
+    def of_exact(self) -> Mapping[str, Float[Tensor, "example"]]:
+        """The baselines, on exact values."""
+        return {name: self.errors(one, EXACT) for name, one in self.estimates[EXACT].items()}
+
+    @reading
+    def of_noisy(self) -> Mapping[str, Float[Tensor, "example"]]:
+        """The baselines, on noisy values."""
+        return {name: self.errors(one, NOISY) for name, one in self.estimates[NOISY].items()}
+
+    @reading
+    def nearer_ridge(self) -> Float[Tensor, "member"]:
+        """The share of noisy sequences with d examples whose prediction is nearer to ridge than to least squares."""
+        predicted, estimates = self.predictions(NOISY, NOISY), self.estimates[NOISY]
+        ridge, least_squares = (
+            (predicted - estimates[name])[..., self.dimension].abs() for name in (RIDGE, LEAST_SQUARES)
+        )
+        return (ridge < least_squares).double().mean(dim=1)
 
 
 def _task_of(run: TrainedRun) -> LinearRegression:
@@ -120,16 +151,8 @@ def _task_of(run: TrainedRun) -> LinearRegression:
     return chosen
 
 
-def _predictions(run: TrainedRun, batch: Batch) -> Float[Tensor, "member batch example"]:
-    return look(run.ensemble(), batch.inputs, positions=batch.positions)["output"].squeeze(-1)
-
-
-def _errors(predictions: Float[Tensor, "*member batch example"], batch: Batch) -> Float[Tensor, "*member example"]:
-    return (predictions - batch.answers.squeeze(-1)).double().square().mean(dim=-2)
-
-
 @precondition("Garg et al., Fig 2", "near 0", at_most(0.5))
-def learned(seen: Errors) -> Float[Tensor, "seed"]:
+def learned(seen: Seen) -> Float[Tensor, "seed"]:
     """With twice as many examples as coordinates the error is less than half of the zero estimator's.
 
     Squared error with 2d examples, exact values; the zero estimator's is 1.
@@ -138,7 +161,7 @@ def learned(seen: Errors) -> Float[Tensor, "seed"]:
 
 
 @claim("Garg et al., Fig 2", "1 - k/d after k examples", at_most(0.1))
-def falls_as_least_squares(seen: Errors) -> Float[Tensor, "seed"]:
+def falls_as_least_squares(seen: Seen) -> Float[Tensor, "seed"]:
     """With fewer examples than coordinates the error falls like the least-squares error.
 
     Largest distance of the squared error from 1 - k/d, over k from 0 to d - 1, exact values.
@@ -148,7 +171,7 @@ def falls_as_least_squares(seen: Errors) -> Float[Tensor, "seed"]:
 
 
 @claim("Garg et al., Fig 2", "near 0, like least squares", at_most(0.05))
-def fits_the_function(seen: Errors) -> Float[Tensor, "seed"]:
+def fits_the_function(seen: Seen) -> Float[Tensor, "seed"]:
     """Once the examples determine the function, the error is near the least-squares error.
 
     Squared error over d + 1 examples and more, minus that of least squares, exact values; mean over the numbers.
@@ -158,7 +181,7 @@ def fits_the_function(seen: Errors) -> Float[Tensor, "seed"]:
 
 
 @claim("Garg et al., Fig 2", "1 - 1/d", at_most(0.9))
-def one_example_helps(seen: Errors) -> Float[Tensor, "seed"]:
+def one_example_helps(seen: Seen) -> Float[Tensor, "seed"]:
     """A single example lowers the error below the zero estimator's.
 
     Squared error after one example; the zero estimator's is 1.
@@ -167,7 +190,7 @@ def one_example_helps(seen: Errors) -> Float[Tensor, "seed"]:
 
 
 @claim("Garg et al., Fig 2", "far below", at_most(0.5))
-def below_averaging(seen: Errors) -> Float[Tensor, "seed"]:
+def below_averaging(seen: Seen) -> Float[Tensor, "seed"]:
     """The model is better than averaging the products of points and values.
 
     Squared error over that of the averaging estimator, largest over 1 example and more, exact values.
@@ -176,7 +199,7 @@ def below_averaging(seen: Errors) -> Float[Tensor, "seed"]:
 
 
 @claim("Akyürek et al., section 4.3", "matches the minimum Bayes risk", at_most(1.25))
-def as_low_as_ridge(seen: Errors) -> Float[Tensor, "seed"]:
+def as_low_as_ridge(seen: Seen) -> Float[Tensor, "seed"]:
     """With noisy values the error matches ridge regression, the least possible.
 
     Squared error over that of ridge regression with penalty d noise², mean over 1 example and more.
@@ -185,7 +208,7 @@ def as_low_as_ridge(seen: Errors) -> Float[Tensor, "seed"]:
 
 
 @claim("Akyürek et al., section 4.3", "nearest to ridge with the variance of the noise", at_least(0.75))
-def nearer_to_ridge(seen: Errors) -> Float[Tensor, "seed"]:
+def nearer_to_ridge(seen: Seen) -> Float[Tensor, "seed"]:
     """With noisy values predictions are nearer to ridge regression than to least squares.
 
     Share of noisy sequences whose prediction after d examples is nearer to ridge than to least squares.
@@ -194,7 +217,7 @@ def nearer_to_ridge(seen: Errors) -> Float[Tensor, "seed"]:
 
 
 @claim("Garg et al., section 4", "double descent, peak at d", at_least(1.0))
-def inherits_the_peak(seen: Errors) -> Float[Tensor, "seed"]:
+def inherits_the_peak(seen: Seen) -> Float[Tensor, "seed"]:
     """Trained on exact values alone, a model's error rises to a peak at d noisy examples, like least squares.
 
     Squared error after d noisy examples over that after d - 1; that of ridge regression falls.
@@ -202,53 +225,42 @@ def inherits_the_peak(seen: Errors) -> Float[Tensor, "seed"]:
     return seen.moved[:, seen.dimension] / seen.moved[:, seen.dimension - 1]
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the errors by the number of examples, with exact and with noisy values, and along training."""
-    seen, d = see(runs), setting.dimension
-    zero = Reference("zero estimator", 1.0)
-    along_training = training_curves(
+def _exact(seen: Seen) -> LineFigure:
+    curves = {"transformer": seen.exact, **_rows(seen.of_exact, LEAST_SQUARES, AVERAGING)}
+    return _by_examples("Error by the number of examples (Garg et al., Fig 2)", curves)
+
+
+def _noisy(seen: Seen) -> LineFigure:
+    models = {"transformer": seen.noisy, "trained on exact values": seen.moved}
+    return _by_examples(
+        f"Error with noisy values, standard deviation {seen.setting.noise:g}",
+        {**models, **_rows(seen.of_noisy, RIDGE, LEAST_SQUARES)},
+    )
+
+
+def _along(seen: Seen) -> LineFigure:
+    return training_curves(
         "The error along training",
-        {run.experiment.label: run for run in runs},
+        seen.runs,
         "test",
         "loss",
         y_label="squared error",
         caption=f"{MEAN_AND_RANGE} Mean over the points of a sequence; the values' noise counts. Dashed: the optimum.",
         references=[
             Reference(f"optimum, {label}", float(errors[RIDGE].mean()) + noise**2)
-            for label, errors, noise in ((EXACT, seen.of_exact, 0.0), (NOISY, seen.of_noisy, setting.noise))
+            for label, errors, noise in ((EXACT, seen.of_exact, 0.0), (NOISY, seen.of_noisy, seen.setting.noise))
         ],
     )
-    return Analysis(
-        seen,
-        figures=[
-            _by_examples(
-                "Error by the number of examples (Garg et al., Fig 2)",
-                {"transformer": seen.exact, **_rows(seen.of_exact, LEAST_SQUARES, AVERAGING)},
-                [zero],
-            ),
-            _by_examples(
-                f"Error with noisy values, standard deviation {setting.noise:g}",
-                {
-                    "transformer": seen.noisy,
-                    "trained on exact values": seen.moved,
-                    **_rows(seen.of_noisy, RIDGE, LEAST_SQUARES),
-                },
-                [zero],
-            ),
-            along_training,
-        ],
-        tables=[
-            seed_table(
-                "Squared errors, seed by seed",
-                f"After d = {d} and 2d examples. The zero estimator's error is 1.",
-                runs[0].experiment.members.seeds,
-                {
-                    f"{name}, {count} examples": errors[:, count]
-                    for name, errors in ((EXACT, seen.exact), (NOISY, seen.noisy), ("exact, then noisy", seen.moved))
-                    for count in (d, 2 * d)
-                },
-            )
-        ],
+
+
+def _table(seen: Seen) -> Table:
+    d = seen.dimension
+    measured = {EXACT: seen.exact, NOISY: seen.noisy, "exact, then noisy": seen.moved}
+    return seed_table(
+        "Squared errors, seed by seed",
+        f"After d = {d} and 2d examples. The zero estimator's error is 1.",
+        seen.first.experiment.members.seeds,
+        {f"{name}, {count} examples": errors[:, count] for name, errors in measured.items() for count in (d, 2 * d)},
     )
 
 
@@ -256,9 +268,7 @@ def _rows(errors: Mapping[str, Float[Tensor, "example"]], *names: str) -> dict[s
     return {name: errors[name].unsqueeze(0) for name in names}
 
 
-def _by_examples(
-    title: str, curves: Mapping[str, Float[Tensor, "member example"]], references: Sequence[Reference]
-) -> LineFigure:
+def _by_examples(title: str, curves: Mapping[str, Float[Tensor, "member example"]]) -> LineFigure:
     return curves_against(
         title,
         range(next(iter(curves.values())).shape[1]),
@@ -267,7 +277,7 @@ def _by_examples(
         y_label="squared error",
         caption=f"{MEAN_AND_RANGE} Squared distance from w . x; a curve may leave the picture at its top.",
         y_range=(0.0, 1.5),
-        references=references,
+        references=[Reference("zero estimator", 1.0)],
     )
 
 
@@ -303,12 +313,13 @@ PAPER = Setting(
 )
 
 STUDY = Study(
-    name="classics/in-context-regression",
+    "classics/in-context-regression",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_exact, _noisy, _along, _table),
     paper="In-context learning",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
     profiles={
         "quick": Profile(
             QUICK,

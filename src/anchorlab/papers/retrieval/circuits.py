@@ -7,12 +7,12 @@ Source: stacked attention heads, section 8, Figure 5 and appendix E.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import comb
 
 import torch
 
 from anchorlab.findings import CircuitFigure, Table, at_least, at_most, within
+from anchorlab.findings.view import AttentionView
 from anchorlab.lens import Circuit, CircuitPath, Explanation
 from anchorlab.lens.circuits import AttentionLosses, Head
 from anchorlab.models import VectorSpec
@@ -35,10 +35,11 @@ from anchorlab.papers.retrieval.settings import OUR_CHOICES, layers_of, paper, p
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.interval import Statistic
 from anchorlab.studies.kit import column_table
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.theory.information_flow import Flow, least_depth
-from anchorlab.training import Evaluation, Experiment, TrainedRun
+from anchorlab.training import Evaluation, Experiment
 
 SUFFICES = 0.05
 """The loss below which a circuit suffices (appendix E)."""
@@ -63,22 +64,39 @@ PAPER = paper(
 )
 
 
-def experiments(setting: Experiment) -> list[Experiment]:
+def experiments(setting: Experiment) -> dict[str, Experiment]:
     """Return the only experiment, the setting itself."""
-    return [setting]
+    return {"models": setting}
 
 
-@dataclass(frozen=True)
-class Found:
-    """The circuit of every model, with the steps of the chains and the layers of the models.
+class Seen(Reading):
+    """The circuits of the models that did not diverge."""
 
-    `first_uniform` is the loss of each circuit with uniform attention in its first useful heads, in the models' order.
-    """
+    @reading
+    def models(self) -> Sequence[Solution]:
+        """The circuit of every model."""
+        return solutions(self.first, SUFFICES - SOLVED)
 
-    models: Sequence[Solution]
-    first_uniform: Sequence[float]
-    steps: int
-    layers: int
+    @reading
+    def first_uniform(self) -> Sequence[float]:
+        """The loss of each circuit, on fresh sequences, with uniform attention in its first useful heads."""
+        task, ensemble = retrieval_of(self.first), self.first.ensemble()
+        fresh, losses = task.sample("test", 256, seed=1), []
+        for one in self.models:
+            first = first_useful(one.circuit, self.steps)
+            changed = {**one.circuit.explanations, **dict.fromkeys(first, Explanation("uniform"))}
+            losses.append(AttentionLosses(ensemble.select([one.member]), task, fresh).loss(changed))
+        return losses
+
+    @reading
+    def steps(self) -> int:
+        """The steps of the chains."""
+        return retrieval_of(self.first).steps
+
+    @reading
+    def layers(self) -> int:
+        """The layers of the models."""
+        return layers_of(self.first)
 
     @property
     def explained(self) -> list[Circuit]:
@@ -102,23 +120,10 @@ class Found:
         return over(torch.tensor(values, dtype=kind), "models", taken, detail) if values else None
 
 
-def see(runs: Sequence[TrainedRun]) -> Found:
-    """Find every model's circuit; measure it on fresh sequences with uniform attention in its first useful heads."""
-    (run,) = runs
-    task, ensemble, models = retrieval_of(run), run.ensemble(), solutions(run, SUFFICES - SOLVED)
-    fresh = task.sample("test", 256, seed=1)
-    losses = []
-    for one in models:
-        first = first_useful(one.circuit, task.steps)
-        changed = {**one.circuit.explanations, **dict.fromkeys(first, Explanation("uniform"))}
-        losses.append(AttentionLosses(ensemble.select([one.member]), task, fresh).loss(changed))
-    return Found(models, losses, task.steps, layers_of(run))
-
-
 @precondition(
     "section 8.2", "less than 0.01", at_most(SOLVED), of=("suffices", "needed-as-printed", "first-is-indirect")
 )
-def solved(seen: Found) -> Measurement | None:
+def solved(seen: Seen) -> Measurement | None:
     """A model solves the problem.
 
     Lowest loss of any model on fresh sequences.
@@ -127,7 +132,7 @@ def solved(seen: Found) -> Measurement | None:
 
 
 @claim("appendix E", "below 0.05 for all transformers", within(1.0, 1.0), always=True)
-def suffices(seen: Found) -> Measurement | None:
+def suffices(seen: Seen) -> Measurement | None:
     """With all attention replaced by that of the circuit the loss stays below 0.05.
 
     Share of models whose circuit explains every head and has a loss below {SUFFICES:g} on fresh sequences, among models
@@ -139,7 +144,7 @@ def suffices(seen: Found) -> Measurement | None:
 
 
 @claim("section 8.2", "only a few, whose behaviour is easily interpretable", at_least(0.9), always=True)
-def few_do_all(seen: Found) -> Measurement | None:
+def few_do_all(seen: Seen) -> Measurement | None:
     """Only a few attention heads are responsible for the information flow.
 
     Lowest share of attention's effect on the loss that is lost when only the queries of the circuit's paths attend
@@ -149,7 +154,7 @@ def few_do_all(seen: Found) -> Measurement | None:
 
 
 @claim("appendix E", "0.17 to 0.89 after cutting a path, from less than 0.05", at_least(3.0), always=True)
-def needed(seen: Found) -> Measurement | None:
+def needed(seen: Seen) -> Measurement | None:
     """No path of the circuit is superfluous.
 
     Smallest factor by which cutting a path of a useful head raises a circuit's loss, with the model's own attention
@@ -165,7 +170,7 @@ def _useful_paths(circuit: Circuit, but: Sequence[Head] = ()) -> list[CircuitPat
 
 
 @claim("appendix E", "0.17 to 0.89", at_least(0.17), always=True)
-def needed_as_printed(seen: Found) -> Measurement | None:
+def needed_as_printed(seen: Seen) -> Measurement | None:
     """With all other attention replaced, cutting any path of the later heads raises the loss to 0.17 and more.
 
     Lowest loss of a circuit without one path of a useful head above the first ones, which only join pairs,
@@ -181,7 +186,7 @@ def needed_as_printed(seen: Found) -> Measurement | None:
     "the only exceptions are the first useful layers: 0.05 to 0.1 with uniform attention there",
     within(0.05, 0.1),
 )
-def first_is_indirect(seen: Found) -> Measurement | None:
+def first_is_indirect(seen: Seen) -> Measurement | None:
     """The first useful layers are hardly missed then: what they do is to let later heads find their place.
 
     Mean loss of a circuit whose first useful heads, those that only join pairs, attend uniformly,
@@ -192,7 +197,7 @@ def first_is_indirect(seen: Found) -> Measurement | None:
 
 
 @claim("section 8.2", "in all three transformers", within(1.0, 1.0), always=True)
-def first_joins_pair(seen: Found) -> Measurement | None:
+def first_joins_pair(seen: Seen) -> Measurement | None:
     """The first useful head joins the two members of each pair.
 
     Share of models in which every path of the circuit's first useful head goes from the second member of a pair to the
@@ -203,7 +208,7 @@ def first_joins_pair(seen: Found) -> Measurement | None:
 
 
 @claim("section 8.2", "8 of 12 heads", within(0.5, 1.0))
-def few_heads(seen: Found) -> Measurement | None:
+def few_heads(seen: Seen) -> Measurement | None:
     """Most attention heads do not perform any useful computation.
 
     Mean share of heads that are not in use, {FOLLOWING}; judged only if the model has at least twice as many layers as
@@ -214,7 +219,7 @@ def few_heads(seen: Found) -> Measurement | None:
 
 
 @claim("section 8.2", "4 heads where 3 would do, in all three", at_least(1.0), always=True)
-def more_than_least(seen: Found) -> Measurement | None:
+def more_than_least(seen: Seen) -> Measurement | None:
     """The models use more heads than the least number.
 
     Fewest heads in use, minus the least number of layers with one head each and a mask, {FOLLOWING}.
@@ -228,7 +233,7 @@ def _in_use(circuit: Circuit) -> int:
 
 
 @claim("section 8.2", "very different", within(0.5, 1.0))
-def differ(seen: Found) -> Measurement | None:
+def differ(seen: Seen) -> Measurement | None:
     """Except for the first head the circuits are very different.
 
     Share of pairs of models whose useful heads above the first ones differ in their paths, compared in order and
@@ -251,21 +256,21 @@ def later_rules(circuit: Circuit, steps: int) -> list[frozenset[str]]:
     ]
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:
-    """Draw the circuit of every model, and list its losses and paths."""
-    seen = see(runs)
-    figure = CircuitFigure(
+def _circuits(seen: Seen) -> CircuitFigure:
+    return CircuitFigure(
         title="Circuits of models with one head in each layer (Fig 5)",
         caption="Positions of one query's chain from left to right, layers from below, counted from 0. An arrow leads "
         "from the position that is looked at to the one that looks; its number is the loss when it is cut while all "
         "other paths attend as the model makes them.",
         panels=tuple(one.panel() for one in seen.models),
     )
-    view = view_circuits(runs[0], seen.models, steps=runs[0].checkpoints[-1:])
-    return Analysis(seen, [figure], [_models(seen), _paths(seen)], [view])
 
 
-def _models(seen: Found) -> Table:
+def _view(seen: Seen) -> AttentionView:
+    return view_circuits(seen.first, seen.models, steps=seen.first.checkpoints[-1:])
+
+
+def _models(seen: Seen) -> Table:
     circuits = [one.circuit for one in seen.models]
     return column_table(
         "Circuits in numbers",
@@ -292,7 +297,7 @@ def _models(seen: Found) -> Table:
     )
 
 
-def _paths(seen: Found) -> Table:
+def _paths(seen: Seen) -> Table:
     paths = [path for one in seen.models for path in one.paths]
     return column_table(
         "Every path",
@@ -308,11 +313,12 @@ def _paths(seen: Found) -> Table:
 
 
 STUDY = Study(
-    name="retrieval/circuits",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "retrieval/circuits",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_circuits, _models, _paths, _view),
     profiles={
         "quick": Profile(
             QUICK,

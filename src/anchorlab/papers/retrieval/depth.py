@@ -6,14 +6,15 @@ queried, without it only the last.
 Source: stacked attention heads, section 7 and Figure 4.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import Table, at_least, at_most, within
+from anchorlab.findings import LineFigure, Table, at_least, at_most, within
 from anchorlab.papers.retrieval.chain_order import (
     GUESSING_LINE,
     evaluated_every,
@@ -34,9 +35,10 @@ from anchorlab.papers.retrieval.settings import (
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import at_end, column_table
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.training import Experiment, TrainedRun
 
 
@@ -54,10 +56,10 @@ PAPER = Setting(tuple(range(1, 9)), section_7(5), section_7(3))
 SMOKE = Setting((1, 2), smoke(2), smoke(2, seeds=1))
 
 
-def experiments(setting: Setting) -> list[Experiment]:
-    """Return one experiment for each depth with the curriculum, then one for each without it."""
-    return [
-        replace(
+def experiments(setting: Setting) -> dict[tuple[str, int], Experiment]:
+    """Return an experiment for each number of layers, first `with` the curriculum, then with `no` curriculum."""
+    return {
+        (curriculum, layers): replace(
             base,
             task=base.task.replace(implicit_curriculum=curriculum == "with"),
             model=base.model.replace(layers=layers),
@@ -65,38 +67,40 @@ def experiments(setting: Setting) -> list[Experiment]:
         )
         for base, curriculum in ((setting.chains, "with"), (setting.end, "no"))
         for layers in setting.layers
-    ]
+    }
 
 
-@dataclass(frozen=True)
-class Losses:
-    """The losses of models at the end of training, the shallowest first."""
-
-    end: int  # the one symbol that is asked for without the curriculum, counted from 1
-    loss: Float[Tensor, "depth member"]  # final loss with the curriculum
-    loss_without: Float[Tensor, "depth other_member"]  # final loss without it
-    partial: Float[Tensor, "depth member symbol"]  # final partial losses with the curriculum
-    retrieved: Float[Tensor, "depth member symbol"]  # step at which each symbol is retrieved; infinite if never
-    apart: float  # steps between two evaluations
-    layers: Sequence[int]  # of each depth
-    least: Sequence[int]  # layers that retrieving each symbol takes, for this number of heads and mask
+def _by_depth(curriculum: str, read: Callable[[TrainedRun], Tensor]) -> cached_property[Tensor]:
+    """Read a quantity of every run of a kind, the shallowest models first: `[depth ...]`."""
+    return reading(lambda seen: torch.stack([read(seen.runs[curriculum, layers]) for layers in seen.setting.layers]))
 
 
-def see(runs: Sequence[TrainedRun], setting: Setting) -> Losses:
-    """Read the losses of all runs, those with the curriculum first."""
-    depths = len(setting.layers)
-    loss, without = (
-        torch.stack([at_end(run, "test", "loss") for run in some]) for some in (runs[:depths], runs[depths:])
-    )
-    partial = torch.stack([partial_losses(run) for run in runs[:depths]])
-    retrieved = torch.stack([retrieved_at(run) for run in runs[:depths]])
-    least = least_layers_of(runs[0], retrieval_of(runs[0]).asked)
-    apart = evaluated_every(runs[0])
-    return Losses(retrieval_of(runs[-1]).steps, loss, without, partial, retrieved, apart, setting.layers, least)
+class Seen(Reading):
+    """The losses of models at the end of training, and when they retrieve the symbols."""
+
+    loss = _by_depth("with", lambda run: at_end(run, "test", "loss"))  # [depth member]
+    loss_without = _by_depth("no", lambda run: at_end(run, "test", "loss"))  # [depth other_member]
+    partial = _by_depth("with", partial_losses)  # [depth member symbol]
+    retrieved = _by_depth("with", retrieved_at)  # steps [depth member symbol]; infinite if never
+
+    @property
+    def end(self) -> int:
+        """The one symbol that is queried without the curriculum, counted from 1."""
+        return int(self.setting.end.task.steps)
+
+    @reading
+    def apart(self) -> float:
+        """The steps between two evaluations."""
+        return evaluated_every(self.first)
+
+    @reading
+    def least(self) -> list[int]:
+        """The layers that retrieving each symbol takes, for this number of heads and mask."""
+        return least_layers_of(self.first, retrieval_of(self.first).asked)
 
 
 @claim("section 7.2", "above 0.7 in 100 % of runs", at_least(0.7), always=True)
-def no_curriculum_fails(seen: Losses) -> Measurement:
+def no_curriculum_fails(seen: Seen) -> Measurement:
     """Without the implicit curriculum no depth helps.
 
     Lowest final loss of any run without the curriculum, over depths and seeds; judged only if some depth, trained alike
@@ -108,7 +112,7 @@ def no_curriculum_fails(seen: Losses) -> Measurement:
 
 
 @claim("Fig 4 left", "falls with the number of layers", at_least(0.2))
-def depth_helps(seen: Losses) -> Float[Tensor, "seed"]:
+def depth_helps(seen: Seen) -> Float[Tensor, "seed"]:
     """With the implicit curriculum deeper transformers reach a lower loss.
 
     Mean final loss of the shallowest minus that of the deepest.
@@ -117,7 +121,7 @@ def depth_helps(seen: Losses) -> Float[Tensor, "seed"]:
 
 
 @claim("section 7.2", "in 100 % of runs", within(1.0, 1.0), always=True)
-def chain_order(seen: Losses) -> Measurement:
+def chain_order(seen: Seen) -> Measurement:
     """Partial losses fall below 0.5 in chain order.
 
     Share of curriculum runs in which the partial loss of x_1 falls below 0.5 first, then that of x_2, and so on, among
@@ -129,7 +133,7 @@ def chain_order(seen: Losses) -> Measurement:
 
 
 @claim("Fig 4 right", "higher partial loss for later positions, averaged across runs", within(1.0, 1.0))
-def later_is_harder(seen: Losses) -> Measurement:
+def later_is_harder(seen: Seen) -> Measurement:
     """Later positions of the chain are harder.
 
     Share of depths at which the final partial losses, averaged over runs as in the figure, rise along the chain, among
@@ -152,7 +156,7 @@ def later_is_harder(seen: Losses) -> Measurement:
     at_most(RETRIEVED),
     of=("chain-order", "later-is-harder", "least-layers"),
 )
-def second_step_retrieved(seen: Losses) -> Float[Tensor, "seed"]:
+def second_step_retrieved(seen: Seen) -> Float[Tensor, "seed"]:
     """With enough layers the second step is retrieved as well.
 
     Mean final partial loss of x_2 with the curriculum, lowest over depths.
@@ -164,13 +168,13 @@ def second_step_retrieved(seen: Losses) -> Float[Tensor, "seed"]:
 @claim(
     "section 10.1", "cannot solve it unless it has the minimum number of necessary layers", at_most(0.0), always=True
 )
-def least_layers(seen: Losses) -> Measurement:
+def least_layers(seen: Seen) -> Measurement:
     """No model follows the chain further than its layers allow.
 
     Share of symbols retrieved among those that need more layers than a curriculum run has; judged only if some depth
     retrieves every one of these symbols.
     """
-    short = torch.tensor(seen.least) > torch.tensor(seen.layers).unsqueeze(1)  # [depth symbol]
+    short = torch.tensor(seen.least) > torch.tensor(seen.setting.layers).unsqueeze(1)  # [depth symbol]
     learned = seen.partial < RETRIEVED
     found = learned.permute(0, 2, 1)[short].float()  # [out_of_reach member]
     within_reach = learned.float().mean(dim=1) > 0.5
@@ -179,10 +183,9 @@ def least_layers(seen: Losses) -> Measurement:
     return over(found.mean(dim=0), detail=detail) if found.numel() and learnable else Measurement(None, detail=detail)
 
 
-def _depths_table(seen: Losses) -> Table:
-    """Return the least depth of each symbol, and the depths at which models were found to retrieve it."""
+def _depths_table(seen: Seen) -> Table:
     learned = (seen.partial < RETRIEVED).float().mean(dim=1)
-    layers = torch.tensor(seen.layers)
+    layers = torch.tensor(seen.setting.layers)
 
     def fewest(share: float) -> list[int | None]:
         found = [layers[learned[:, symbol] > share] for symbol in range(learned.shape[1])]
@@ -201,54 +204,62 @@ def _depths_table(seen: Losses) -> Table:
     )
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw both panels of Figure 4, and the partial losses along training."""
-    seen, layers = see(runs, setting), setting.layers
-    steps, partials = partials_along(runs[len(layers) - 1])
-    figures = [
-        loss_curves(
-            "Final loss against the number of layers (Fig 4, left)",
-            layers,
-            {
-                f"implicit curriculum (D = {seen.partial.shape[2]})": seen.loss.T,
-                f"no curriculum (D = {seen.end})": seen.loss_without.T,
-            },
-            "Mean squared error on fresh sequences at the end of training; mean and range over seeds. Knowing which "
-            "symbols occur, but not which is asked for, gives 0.75.",
-            GUESSING_LINE,
-            "layers",
-        ),
-        loss_curves(
-            "Partial loss of each position of the chain against depth (Fig 4, right)",
-            layers,
-            dict(zip(partials, seen.partial.permute(2, 1, 0), strict=True)),
-            "With the implicit curriculum, at the end of training; mean and range over seeds.",
-            x_label="layers",
-        ),
-        loss_curves(
-            f"Partial losses along training, {layers[-1]} layers",
-            steps,
-            partials,
-            "With the implicit curriculum; mean and range over seeds. In the paper, the earlier a symbol comes in "
-            "the chain, the earlier it is retrieved.",
-        ),
-    ]
+def _losses(seen: Seen) -> LineFigure:
+    return loss_curves(
+        "Final loss against the number of layers (Fig 4, left)",
+        seen.setting.layers,
+        {
+            f"implicit curriculum (D = {seen.partial.shape[2]})": seen.loss.T,
+            f"no curriculum (D = {seen.end})": seen.loss_without.T,
+        },
+        "Mean squared error on fresh sequences at the end of training; mean and range over seeds. Knowing which "
+        "symbols occur, but not which is asked for, gives 0.75.",
+        GUESSING_LINE,
+        "layers",
+    )
+
+
+def _partials(seen: Seen) -> LineFigure:
+    return loss_curves(
+        "Partial loss of each position of the chain against depth (Fig 4, right)",
+        seen.setting.layers,
+        dict(zip(_symbols(seen), seen.partial.permute(2, 1, 0), strict=True)),
+        "With the implicit curriculum, at the end of training; mean and range over seeds.",
+        x_label="layers",
+    )
+
+
+def _along(seen: Seen) -> LineFigure:
+    deepest = seen.setting.layers[-1]
+    return loss_curves(
+        f"Partial losses along training, {deepest} layers",
+        *partials_along(seen.runs["with", deepest]),
+        "With the implicit curriculum; mean and range over seeds. In the paper, the earlier a symbol comes in "
+        "the chain, the earlier it is retrieved.",
+    )
+
+
+def _symbols(seen: Seen) -> list[str]:
+    return [f"x_{symbol}" for symbol in retrieval_of(seen.first).asked]
+
+
+def _table(seen: Seen) -> Table:
     columns = {"with curriculum": seen.loss, "without": seen.loss_without}
-    columns |= dict(zip(partials, seen.partial.unbind(dim=2), strict=True))
-    table = column_table(
+    columns |= dict(zip(_symbols(seen), seen.partial.unbind(dim=2), strict=True))
+    return column_table(
         "Final losses by depth",
         "Means over seeds; partial losses with the curriculum.",
-        {"layers": layers, **{heading: losses.mean(dim=1) for heading, losses in columns.items()}},
+        {"layers": seen.setting.layers, **{heading: losses.mean(dim=1) for heading, losses in columns.items()}},
     )
-    return Analysis(seen, figures, [table, _depths_table(seen)])
 
 
 STUDY = Study(
-    name="retrieval/depth",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "retrieval/depth",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_losses, _partials, _along, _table, _depths_table),
     profiles={
         "quick": Profile(
             QUICK,

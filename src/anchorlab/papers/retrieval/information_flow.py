@@ -6,7 +6,7 @@ After how many layers can the query know the end of a chain of D steps?
 Source: stacked attention heads, section 5 and appendix B.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -17,9 +17,9 @@ from jaxtyping import Bool, Int
 from anchorlab.findings import Line, LineFigure, Map, MapFigure, Table, at_least, at_most, grid, numbers, within
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import column_table
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.readings import Reading, reading
+from anchorlab.studies.study import Profile, Study
 from anchorlab.theory.information_flow import Flow, depth_by_runs, held_by_layer, least_depth, lower_bound
-from anchorlab.training import TrainedRun
 
 FLOWS = {
     "no mask": Flow(),
@@ -36,7 +36,6 @@ FORMULAS = {
 }
 """The closed forms before rounding up."""
 
-
 LONGEST_SETS = 40
 """The longest chain for which sets of pieces are simulated, as Lemma 3 needs it."""
 
@@ -51,32 +50,43 @@ class Setting:
     most_steps: int
 
 
-@dataclass(frozen=True)
-class Depths:
+class Seen(Reading):
     """The least number of layers for every D from 1 to `most`, for Theorem 1 and each of `FLOWS`."""
 
-    most: int
-    held: Sequence[Bool[np.ndarray, "_layer _position _piece"]]  # by each position after each layer, for D from 1 on
-    simulated: Mapping[str, Int[np.ndarray, "step"]]  # by exact simulation; the bound itself for Theorem 1
-    formula: Mapping[str, Int[np.ndarray, "step"]]  # by the closed form
+    seeds = "none"
+
+    @property
+    def most(self) -> int:
+        """The largest D."""
+        return int(self.setting.most_steps)
+
+    @reading
+    def simulated(self) -> Mapping[str, Int[np.ndarray, "step"]]:
+        """By exact simulation; the bound itself for Theorem 1."""
+        return self._least(depth_by_runs)
+
+    @reading
+    def formula(self) -> Mapping[str, Int[np.ndarray, "step"]]:
+        """By the closed form."""
+        return self._least(least_depth)
+
+    @reading
+    def held(self) -> Sequence[Bool[np.ndarray, "_layer _position _piece"]]:
+        """The pieces that each position holds after each layer, for every D up to `LONGEST_SETS`."""
+        return [held_by_layer(one) for one in range(1, min(self.most, LONGEST_SETS) + 1)]
+
+    def _least(self, depth: Callable[[int, Flow], int]) -> Mapping[str, Int[np.ndarray, "step"]]:
+        steps = range(1, self.most + 1)
+        found = {name: np.array([depth(one, flow) for one in steps]) for name, flow in FLOWS.items()}
+        return {"Theorem 1": np.array([lower_bound(one) for one in steps])} | found
 
     def over(self, value: float | np.integer) -> Measurement:
         """Return a measurement over all D."""
         return Measurement(float(value), f"all D to {self.most}")
 
 
-def simulate(setting: Setting) -> Depths:
-    """Simulate every chain under every flow."""
-    steps = range(1, setting.most_steps + 1)
-    bound = {"Theorem 1": np.array([lower_bound(one) for one in steps])}
-    simulated = {name: np.array([depth_by_runs(one, flow) for one in steps]) for name, flow in FLOWS.items()}
-    formula = {name: np.array([least_depth(one, flow) for one in steps]) for name, flow in FLOWS.items()}
-    held = [held_by_layer(one) for one in steps[:LONGEST_SETS]]
-    return Depths(setting.most_steps, held, bound | simulated, bound | formula)
-
-
 @claim("Theorem 1", "t < log_3(2D) is not enough", at_least(0.0), exact=True)
-def bound(seen: Depths) -> Measurement:
+def bound(seen: Seen) -> Measurement:
     """x_D cannot be retrieved with fewer than log_3(2D) layers.
 
     Least number of layers minus log_3(2D), smallest over all D.
@@ -86,7 +96,7 @@ def bound(seen: Depths) -> Measurement:
 
 
 @claim("Lemma 3", "at most 3^t + 1", at_most(1.0), exact=True)
-def length_at_most(seen: Depths) -> Measurement:
+def length_at_most(seen: Seen) -> Measurement:
     """After t layers a position knows at most 3^t + 1 pieces of its chain.
 
     Number of pieces that a position holds after t layers, divided by 3^t + 1, largest over all t and D up to
@@ -97,7 +107,7 @@ def length_at_most(seen: Depths) -> Measurement:
 
 
 @claim("section 5", "a factor of 3", within(1.0, 1.0), exact=True)
-def factor_three(seen: Depths) -> Measurement:
+def factor_three(seen: Seen) -> Measurement:
     """What is known grows by a factor of 3 in each layer, at most.
 
     Share of D for which chains of 3D steps need exactly one layer more than chains of D steps.
@@ -107,7 +117,7 @@ def factor_three(seen: Depths) -> Measurement:
 
 
 @claim("section 5", "even higher", at_least(1.0), exact=True)
-def mask(seen: Depths) -> Measurement:
+def mask(seen: Seen) -> Measurement:
     """Behind a causal mask the answer takes more layers.
 
     Layers needed at the largest D with a mask, minus layers needed without.
@@ -116,7 +126,7 @@ def mask(seen: Depths) -> Measurement:
 
 
 @claim("section 8.2", "possible to use only 3", within(3.0, 3.0), exact=True)
-def three_for_three(seen: Depths) -> Measurement:
+def three_for_three(seen: Seen) -> Measurement:
     """For D = 3 three heads are enough in a model with a mask and one head in each layer.
 
     Least number of layers with one head and a mask at D = 3.
@@ -124,14 +134,9 @@ def three_for_three(seen: Depths) -> Measurement:
     return seen.over(seen.simulated["causal mask, one head"][2])
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the layers against D, and compare simulation, closed forms and the bound."""
-    seen = simulate(setting)
-    return Analysis(seen, [_shared(seen.held[min(SHOWN, seen.most) - 1]), _figure(seen)], [_table(seen)], seeds="none")
-
-
-def _shared(held: Bool[np.ndarray, "layer position piece"]) -> MapFigure:
-    """Draw after how many layers each position holds each piece; 0 are those that it begins with."""
+def _shared(seen: Seen) -> MapFigure:
+    """Draw after how many layers each position holds each piece; it begins with the pieces at 0."""
+    held = seen.held[min(SHOWN, seen.most) - 1]
     steps = (held.shape[1] - 1) // 2
     after = np.where(held.any(axis=0), held.argmax(axis=0), np.nan)[:, 1:]
     symbols = [f"x{_lowered(number)}" for number in range(steps + 1)]
@@ -155,7 +160,7 @@ def _lowered(number: int) -> str:
     return str(number).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
 
 
-def _figure(seen: Depths) -> LineFigure:
+def _figure(seen: Seen) -> LineFigure:
     """Draw every D at which a depth changes and the last before it, so that steps are drawn as steps."""
     lines = []
     for name, depths in seen.simulated.items():
@@ -173,7 +178,7 @@ def _figure(seen: Depths) -> LineFigure:
     )
 
 
-def _table(seen: Depths) -> Table:
+def _table(seen: Seen) -> Table:
     shown = [one for one in (1, 2, 3, 4, 5, 10, 100, 1000, 10_000) if one <= seen.most]
     depths = seen.simulated
     return column_table(
@@ -191,10 +196,11 @@ def _table(seen: Depths) -> Table:
 
 
 STUDY = Study(
-    name="retrieval/information-flow",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    analyse=analyse,
+    "retrieval/information-flow",
+    __doc__,
+    measures_in(__name__),
+    reads=Seen,
+    draws=(_shared, _figure, _table),
     profiles={
         "quick": Profile(Setting(2000), "Quick profile: every D up to 2000."),
         "paper": Profile(Setting(10_000), "Paper profile: the theorem is for every D; simulated up to 10000."),

@@ -7,7 +7,6 @@ equations such as "a = 3, b = a, c = b. What is the value of c?" word by word.
 Source: stacked attention heads, sections 4, 5 and 10.1.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,11 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import Reference, Table, at_least
+from anchorlab.findings import LineFigure, Reference, Table, at_least
 from anchorlab.lens import look
 from anchorlab.papers.retrieval.settings import (
     OUR_CHOICES,
-    layers_of,
     least_layers_of,
     quick,
     retrieval_of,
@@ -29,9 +27,10 @@ from anchorlab.papers.retrieval.settings import (
 from anchorlab.rng import generator
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, column_table, curves_against
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, MinimalRetrieval, RetrievalPrompts, task
 from anchorlab.training import Experiment, TrainedRun
 
@@ -56,35 +55,22 @@ PAPER = Setting(tuple(range(1, 9)), tuple(range(1, 11)), section_7(1))
 SMOKE = Setting((1, 2), (1, 2), smoke(1))
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[tuple[int, int], Experiment]:
     """Return the experiment of each number of layers and, within it, of each number of steps."""
-    return [
-        replace(
+    return {
+        (layers, steps): replace(
             setting.base,
             task=setting.base.task.replace(steps=steps),
             model=setting.base.model.replace(layers=layers),
-            label=f"{layers} layer{'s' * (layers > 1)}, {steps} step{'s' * (steps > 1)}",
+            label=f"{_layers(layers)}, {steps} step{'s' * (steps > 1)}",
         )
         for layers in setting.layers
         for steps in setting.steps
-    ]
+    }
 
 
-@dataclass(frozen=True)
-class Answered:
-    """Accuracy on equations, the shallowest models and the shortest chains first.
-
-    Shapes
-        accuracy: `[depth steps member]`
-        layers: `[depth]`
-        steps: `[steps]`
-        least: `[steps]`, the fewest layers with which information can travel that many steps
-    """
-
-    accuracy: Float[Tensor, "depth steps member"]
-    layers: Int[Tensor, "depth"]
-    steps: Int[Tensor, "steps"]
-    least: Int[Tensor, "steps"]
+def _layers(count: int) -> str:
+    return f"{count} layer{'s' * (count > 1)}"
 
 
 @dataclass(frozen=True)
@@ -163,20 +149,23 @@ def answer(run: TrainedRun, n: int = ASKED) -> Float[Tensor, "member"]:
     return asked.right(outputs).float().mean(dim=-1)
 
 
-def see(runs: Sequence[TrainedRun], setting: Setting) -> Answered:
-    """Ask all models the equations."""
-    shape = (len(setting.layers), len(setting.steps))
-    accuracy = torch.stack([answer(run) for run in runs]).view(*shape, -1)
-    return Answered(
-        accuracy,
-        layers=torch.tensor([layers_of(run) for run in runs]).view(shape)[:, 0],
-        steps=torch.tensor([retrieval_of(run).steps for run in runs[: shape[1]]]),
-        least=torch.tensor(least_layers_of(runs[0], setting.steps)),
-    )
+class Seen(Reading):
+    """Answers to equations, the shallowest models and the shortest chains first."""
+
+    @reading
+    def accuracy(self) -> Float[Tensor, "depth steps member"]:
+        """The share of right answers."""
+        shape = (len(self.setting.layers), len(self.setting.steps))
+        return torch.stack([answer(run) for run in self.runs.values()]).view(*shape, -1)
+
+    @reading
+    def least(self) -> list[int]:
+        """The fewest layers with which information can travel each number of steps."""
+        return least_layers_of(self.first, self.setting.steps)
 
 
 @claim("section 7.2", "later positions in the retrieval chains require more layers", at_least(3.0))
-def more_layers_further(seen: Answered) -> Measurement:
+def more_layers_further(seen: Seen) -> Measurement:
     """Questions of more steps take more layers.
 
     Most steps that the deepest models answer without a gap (accuracy at least {ANSWERED:g}), minus those that the
@@ -185,7 +174,7 @@ def more_layers_further(seen: Answered) -> Measurement:
 
     def furthest(rows: Tensor) -> Tensor:
         unbroken = (rows.float().mean(dim=0) >= ANSWERED).int().cumprod(dim=1)
-        return (unbroken * seen.steps).amax(dim=1)
+        return (unbroken * torch.tensor(seen.setting.steps)).amax(dim=1)
 
     def difference(rows: Tensor) -> Tensor:
         steps = furthest(rows)
@@ -196,42 +185,40 @@ def more_layers_further(seen: Answered) -> Measurement:
     return over_shared(rows, difference, detail=f"{steps[-1]} and {steps[0]} steps")
 
 
-def _table(seen: Answered) -> Table:
+def _figure(seen: Seen) -> LineFigure:
+    return curves_against(
+        "Equations by number of steps, read by models of known depth",
+        seen.setting.steps,
+        {_layers(layers): seen.accuracy[at].T for at, layers in enumerate(seen.setting.layers)},
+        x_label="number of steps, D",
+        y_label="share of right answers",
+        caption="Four chains, the premises in the paper's order, each word a random vector. Mean and range over seeds.",
+        y_range=ACCURACY,
+        references=[Reference("guessing", 1 / retrieval_of(seen.first).chains)],
+    )
+
+
+def _table(seen: Seen) -> Table:
     mean = seen.accuracy.mean(dim=-1)
     return column_table(
         "Right answers by steps and layers",
         "Means over seeds; guessing gives 0.25. The least number of layers is that with which information can go so "
         "many steps, with the mask and the heads of these models.",
         {
-            "steps": seen.steps,
+            "steps": seen.setting.steps,
             "least layers": seen.least,
-            **{f"{layers} layer{'s' * (layers > 1)}": mean[at] for at, layers in enumerate(seen.layers.tolist())},
+            **{_layers(layers): mean[at] for at, layers in enumerate(seen.setting.layers)},
         },
     )
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the accuracy against the number of steps, a curve for each number of layers."""
-    seen = see(runs, setting)
-    figure = curves_against(
-        "Equations by number of steps, read by models of known depth",
-        setting.steps,
-        {f"{layers} layer{'s' * (layers > 1)}": seen.accuracy[at].T for at, layers in enumerate(setting.layers)},
-        x_label="number of steps, D",
-        y_label="share of right answers",
-        caption="Four chains, the premises in the paper's order, each word a random vector. Mean and range over seeds.",
-        y_range=ACCURACY,
-        references=[Reference("guessing", 1 / retrieval_of(runs[0]).chains)],
-    )
-    return Analysis(seen, [figure], [_table(seen)])
-
-
 STUDY = Study(
-    name="retrieval/known-depth",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "retrieval/known-depth",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_figure, _table),
     profiles={
         "quick": Profile(
             QUICK,

@@ -7,7 +7,7 @@ Source: stacked attention heads, section 7; the search for a setting small enoug
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,10 +26,11 @@ from anchorlab.papers.retrieval.chain_order import (
     retrieving_two,
 )
 from anchorlab.papers.retrieval.settings import RETRIEVED, nearly_orthogonal, orthogonal, quick, section_7, smoke
+from anchorlab.studies import kit
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
-from anchorlab.studies.kit import at_end
+from anchorlab.studies.readings import Reading, at_end, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.training import AdamW, Experiment, TrainedRun
 
 DISTINCT = tuple(2 * math.pi / 29 * turn for turn in (1, 3, 7, 12))
@@ -103,15 +104,15 @@ PAPER = Setting(section_7(2), section_7(3), changes=())
 SMOKE = Setting(smoke(2), smoke(3), tuple(one for one in CHANGES if one.label in ("K = 4", "3 steps: 4 layers")))
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the experiments of two and three steps with the curriculum, the same without it, then each change."""
     plain = [
-        Change(f"{steps} steps, {name} curriculum", {"implicit_curriculum": name == "with"}, longer=steps == 3)
-        for name in ("with", "no")
+        Change(_plain(steps, curriculum), {"implicit_curriculum": curriculum == "with"}, longer=steps == 3)
+        for curriculum in ("with", "no")
         for steps in (2, 3)
     ]
-    return [
-        replace(
+    return {
+        change.label: replace(
             base,
             task=base.task.replace(**change.task),
             model=base.model.replace(**change.model),
@@ -120,25 +121,31 @@ def experiments(setting: Setting) -> list[Experiment]:
         )
         for change in (*plain, *setting.changes)
         for base in [setting.three if change.longer else setting.two]
-    ]
+    }
 
 
-@dataclass(frozen=True)
-class Losses:
-    """Final losses on two and three steps, without any change."""
-
-    having: Float[Tensor, "length member"]  # with the curriculum
-    lacking: Float[Tensor, "length member"]  # without it
+def _plain(steps: int, curriculum: str) -> str:
+    return f"{steps} steps, {curriculum} curriculum"
 
 
-def see(runs: Sequence[TrainedRun]) -> Losses:
-    """Read the losses from the first four runs: two and three steps with the curriculum, then without."""
-    loss = torch.stack([at_end(run, "test", "loss") for run in runs[:4]])
-    return Losses(loss[:2], loss[2:])
+class Seen(Reading):
+    """Final losses on fresh sequences."""
+
+    loss = at_end("test", "loss")
+
+    @reading
+    def having(self) -> Float[Tensor, "length member"]:
+        """The losses on two and three steps with the curriculum, without any change."""
+        return torch.stack([self.loss[_plain(steps, "with")] for steps in (2, 3)])
+
+    @reading
+    def lacking(self) -> Float[Tensor, "length member"]:
+        """The same without the curriculum."""
+        return torch.stack([self.loss[_plain(steps, "no")] for steps in (2, 3)])
 
 
 @precondition("section 7.2", "essential for successful learning", at_most(0.1), of=("without-it-fails",))
-def curriculum_learns(seen: Losses) -> Measurement:
+def curriculum_learns(seen: Seen) -> Measurement:
     """With the implicit curriculum the whole chain is learned.
 
     Final loss with the curriculum, highest over all models on two or three steps.
@@ -153,7 +160,7 @@ def curriculum_learns(seen: Losses) -> Measurement:
     always=True,
     own=True,
 )
-def without_it_fails(seen: Losses) -> Measurement:
+def without_it_fails(seen: Seen) -> Measurement:
     """Without the implicit curriculum nothing is learned, all else being equal.
 
     Final loss without the curriculum, lowest over all models on two or three steps; judged only if models with the
@@ -163,14 +170,8 @@ def without_it_fails(seen: Losses) -> Measurement:
     return found if seen.having.mean() < RETRIEVED else replace(found, value=None, units=(), interval=None)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the partial losses with and without the curriculum, and list the effect of every change."""
-    labels = [experiment.label for experiment in experiments(setting)]
-    return Analysis(
-        see(runs),
-        figures=[_figure(having, lacking) for having, lacking in zip(runs[:2], runs[2:4], strict=True)],
-        tables=[_table(dict(zip(labels, runs, strict=True)))],
-    )
+def _figures(seen: Seen) -> list[LineFigure]:
+    return [_figure(*(seen.runs[_plain(steps, curriculum)] for curriculum in ("with", "no"))) for steps in (2, 3)]
 
 
 def _figure(having: TrainedRun, lacking: TrainedRun) -> LineFigure:
@@ -185,7 +186,7 @@ def _figure(having: TrainedRun, lacking: TrainedRun) -> LineFigure:
     )
 
 
-def _table(runs: Mapping[str, TrainedRun]) -> Table:
+def _table(seen: Seen) -> Table:
     return Table(
         title="What matters",
         caption="The setting itself, then one choice made otherwise, for two steps unless it says three. For how many "
@@ -193,12 +194,12 @@ def _table(runs: Mapping[str, TrainedRun]) -> Table:
         "first symbol, and the last, passed 0.5, mean over the models in which it did; how many of the models that "
         "retrieve two symbols or more do so in chain order; the final loss, mean and lowest over models.",
         columns=("setting", "learned", "of", "first symbol", "last symbol", "in order", "loss", "lowest"),
-        rows=tuple((label, *_row(run)) for label, run in runs.items()),
+        rows=tuple((label, *_row(run)) for label, run in seen.runs.items()),
     )
 
 
 def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
-    loss, retrieved = at_end(run, "test", "loss"), retrieved_at(run)
+    loss, retrieved = kit.at_end(run, "test", "loss"), retrieved_at(run)
     learned = int((partial_losses(run) < RETRIEVED).all(dim=1).sum())
     arrived = [times[times.isfinite()] for times in (retrieved[:, 0], retrieved[:, -1])]
     ordered = in_order(retrieving_two(retrieved))
@@ -213,11 +214,12 @@ def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
 
 
 STUDY = Study(
-    name="retrieval/plateau",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "retrieval/plateau",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_figures, _table),
     profiles={
         "quick": Profile(
             QUICK,

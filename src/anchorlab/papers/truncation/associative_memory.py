@@ -7,7 +7,7 @@ Source: truncated weights, section 5, Figure 6 and appendix C.1.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,9 +22,10 @@ from anchorlab.models.edits import Truncate
 from anchorlab.rng import generator, torch_generator
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
 from anchorlab.studies.kit import along, at_end
+from anchorlab.studies.readings import Quantity, Reading, reading
 from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.theory import fit_power_law
 from anchorlab.theory.associative_descent import draw_memories
@@ -39,7 +40,6 @@ CUTS = {f"rank {rank}": (Truncate(weight="memory.W_F", rank=rank),) for rank in 
 CURVES = {"none": "full matrix", **{edit: edit for edit in CUTS}}
 """The labels of the full matrix and its cuts, by edit."""
 
-
 FLOW_TIMES = (1e4, 1e9)
 """The times of the flow at which singular values are compared: an early one, which the figure shows, and a late one."""
 
@@ -48,7 +48,7 @@ FLOW_ALPHAS = tuple(np.geomspace(1e-4, 0.4, 8).round(5).tolist())
 """The numbers of inputs and the noise levels of C.1 (iii)."""
 
 MANY = 8
-"""From so many inputs on, "n is large"."""
+"""The number of inputs from which on "n is large"."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ QUICK = Setting(learning_rate=20.0, steps=1500, runs=20)
 PAPER = Setting(learning_rate=3.0, steps=10_000, runs=20)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[int, Experiment]:
     """Return an experiment for each width, evaluated ten times per decade of steps."""
     decades = math.ceil(math.log10(setting.steps))
     moments = tuple(sorted({round(10 ** (tenth / 10)) for tenth in range(10 * decades)}))
@@ -78,36 +78,12 @@ def experiments(setting: Setting) -> list[Experiment]:
     )
     members = Members(seeds=fresh(setting.runs))
     law = task("associative/noisy", inputs=INPUTS, alpha=ALPHA)
-    return [Experiment(law, AssociativeSpec(width=width), recipe, members, f"d = {width}") for width in WIDTHS]
+    return {width: Experiment(law, AssociativeSpec(width=width), recipe, members, f"d = {width}") for width in WIDTHS}
 
 
-Losses = Mapping[str, Float[Tensor, "member"]]
-"""The pure-label losses at the end of one width's runs, by edit."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The input of the measures.
-
-    Args:
-        losses: the losses of the trained runs, by width
-        many: the loss at rank 2 of many more runs, by width
-        flows: the gradient flow with orthonormal embeddings at `FLOW_TIMES`, by number of inputs and alpha
-    """
-
-    losses: Mapping[int, Losses]
-    many: Mapping[int, Float[Tensor, "run"]]
-    flows: Mapping[tuple[int, float], MemoryFlow]
-
-
-def see(runs: Sequence[TrainedRun], setting: Setting) -> Seen:
-    """Read the losses of both widths' runs, in the order of `WIDTHS`, and compute the rest."""
-    losses = {
-        width: {edit: at_end(run, "clean", "loss", edit) for edit in CURVES}
-        for width, run in zip(WIDTHS, runs, strict=True)
-    }
-    steps = setting.steps if runs[0].experiment.trained else 0
-    return Seen(losses, {width: many_losses(width, setting, steps) for width in WIDTHS}, flows())
+def _losses(run: TrainedRun) -> dict[str, Float[Tensor, "member"]]:
+    """Return the pure-label loss at the end, by edit."""
+    return {edit: at_end(run, "clean", "loss", edit) for edit in CURVES}
 
 
 def many_losses(width: int, setting: Setting, steps: int) -> Float[Tensor, "run"]:
@@ -116,10 +92,22 @@ def many_losses(width: int, setting: Setting, steps: int) -> Float[Tensor, "run"
     return torch.from_numpy(start.descend(ALPHA, setting.learning_rate, steps).pure_label_loss(rank=2))
 
 
-def flows() -> dict[tuple[int, float], MemoryFlow]:
-    """Return the gradient flow with orthonormal embeddings for every number of inputs and every alpha."""
-    time = np.array(FLOW_TIMES)
-    return {(count, alpha): memory_flow(count, alpha, time) for count in FLOW_INPUTS for alpha in FLOW_ALPHAS}
+class Seen(Reading):
+    """The losses of the trained runs, of many more, and of the gradient flow."""
+
+    losses = Quantity(_losses)
+
+    @reading
+    def many(self) -> dict[int, Float[Tensor, "run"]]:
+        """The loss at rank 2 of many more runs, by width."""
+        steps = self.setting.steps if self.first.experiment.trained else 0
+        return {width: many_losses(width, self.setting, steps) for width in self.runs}
+
+    @reading
+    def flows(self) -> dict[tuple[int, float], MemoryFlow]:
+        """The gradient flow with orthonormal embeddings at `FLOW_TIMES`, by number of inputs and alpha."""
+        time = np.array(FLOW_TIMES)
+        return {(count, alpha): memory_flow(count, alpha, time) for count in FLOW_INPUTS for alpha in FLOW_ALPHAS}
 
 
 def _of_both(seen: Seen, edit: str) -> Float[Tensor, "seed width"]:
@@ -135,7 +123,8 @@ def full_loss(seen: Seen) -> Measurement:
     return over_shared(_of_both(seen, "none"), torch.median)
 
 
-def _second_to_full(losses: Losses) -> Measurement:
+def _second_to_full(seen: Seen, width: int) -> Measurement:
+    losses = seen.losses[width]
     rows = torch.stack([losses["rank 2"], losses["none"]], dim=1)
     detail = f"rank 2: {spread(losses['rank 2'], 'runs')}"
     return over_shared(rows, lambda rows: rows[:, 0].median() / rows[:, 1].median(), "runs", detail)
@@ -148,7 +137,7 @@ def rank_two_12(seen: Seen) -> Measurement:
     Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 12; "significantly" is taken as
     an order of magnitude.
     """
-    return _second_to_full(seen.losses[12])
+    return _second_to_full(seen, 12)
 
 
 @claim("Fig 6 and its caption", "significantly lower", at_most(0.1))
@@ -158,7 +147,7 @@ def rank_two_8(seen: Seen) -> Measurement:
     Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 8; "significantly" is taken as
     an order of magnitude.
     """
-    return _second_to_full(seen.losses[8])
+    return _second_to_full(seen, 8)
 
 
 @claim("Fig 6 and its caption", "very likely", at_least(0.75))
@@ -252,14 +241,8 @@ def _resampled_ratio(logarithms: Sequence[Float[Tensor, "member"]]) -> tuple[flo
     return low, high
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw both panels of Figure 6 and the singular values, and tabulate the end and how the loss falls."""
-    seen, panels = see(runs, setting), (_panel(run, width) for run, width in zip(runs, WIDTHS, strict=True))
-    return Analysis(seen, figures=[*panels, _singular_values(seen.flows)], tables=[_ends(runs), _falls(runs)])
-
-
-def _singular_values(found: Mapping[tuple[int, float], MemoryFlow]) -> MapFigure:
-    ratios = [[found[count, alpha] for alpha in FLOW_ALPHAS] for count in FLOW_INPUTS]
+def _singular_values(seen: Seen) -> MapFigure:
+    ratios = [[seen.flows[count, alpha] for alpha in FLOW_ALPHAS] for count in FLOW_INPUTS]
     values = torch.tensor([[float(one.noise_value[0] / one.signal_value[0]) for one in row] for row in ratios])
     ticks = tuple(map(str, FLOW_INPUTS)), tuple(f"{alpha:.2g}" for alpha in FLOW_ALPHAS)
     return MapFigure(
@@ -274,6 +257,10 @@ def _singular_values(found: Mapping[tuple[int, float], MemoryFlow]) -> MapFigure
         value_range=(None, None),
         signed=True,
     )
+
+
+def _panels(seen: Seen) -> list[LineFigure]:
+    return [_panel(run, width) for width, run in seen.runs.items()]
 
 
 def _panel(run: TrainedRun, width: int) -> LineFigure:
@@ -298,11 +285,11 @@ def _panel(run: TrainedRun, width: int) -> LineFigure:
     )
 
 
-def _ends(runs: Sequence[TrainedRun]) -> Table:
+def _ends(seen: Seen) -> Table:
     rows: list[tuple[str | float, ...]] = []
-    for run, width in zip(runs, WIDTHS, strict=True):
+    for width, run in seen.runs.items():
         for edit, label in CURVES.items():
-            quartiles = _quartiles(at_end(run, "clean", "loss", edit)).tolist()
+            quartiles = _quartiles(seen.losses[width][edit]).tolist()
             medians = (float(at_end(run, "clean", one, edit).median()) for one in ("right", "noise"))
             rows.append((width, label.removesuffix(" matrix"), *quartiles, *medians))
     return Table(
@@ -313,9 +300,9 @@ def _ends(runs: Sequence[TrainedRun]) -> Table:
     )
 
 
-def _falls(runs: Sequence[TrainedRun]) -> Table:
+def _falls(seen: Seen) -> Table:
     rows: list[tuple[float, ...]] = []
-    for run, width in zip(runs, WIDTHS, strict=True):
+    for width, run in seen.runs.items():
         steps, values = along(run, "clean", "loss", "rank 2")
         late = [index for index, step in enumerate(steps) if step >= steps[-1] / 10]
         law = fit_power_law(np.array(steps, dtype=float)[late], _quartiles(values)[1, late].numpy())
@@ -336,11 +323,12 @@ _SHARED = (
 )
 
 STUDY = Study(
-    name="truncation/associative-memory",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "truncation/associative-memory",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_panels, _singular_values, _ends, _falls),
     profiles={
         "quick": Profile(QUICK, f"Quick profile: {_SHARED} Here 20 and 1500."),
         "paper": Profile(

@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Map, MapFigure, at_least, at_most, grid, within
+from anchorlab.findings import LineFigure, Map, MapFigure, Table, at_least, at_most, grid, within
 from anchorlab.lens import look
-from anchorlab.papers.truncation.noisy_recall import Setting, by_step, noisy_and_tuned, noisy_study
+from anchorlab.papers.truncation.noisy_recall import by_step, noisy_and_tuned, noisy_study
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.kit import mean_table
-from anchorlab.studies.study import Analysis
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.tasks import Batch
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, TrainedRun
@@ -85,17 +85,27 @@ def attention(ensemble: Ensemble, found: Followers) -> Attention:
     return Attention(right.mean(dim=1), noise.mean(dim=1), each_noise / each_right)
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Reading):
     """Attention at every checkpoint of a training with noise, and of the fine-tuning after a training without."""
 
-    noisy: Sequence[Attention]
-    tuned: Sequence[Attention]
+    @reading
+    def found(self) -> Followers:
+        """The sequences that the models are asked about."""
+        return followers(self.setting.task, self.setting.task.sample("train", _SEQUENCES, _SEED))
 
+    @reading
+    def noisy(self) -> Sequence[Attention]:
+        """Trained with noise."""
+        return self._along("noisy")
 
-def see(runs: Sequence[TrainedRun], found: Followers) -> Seen:
-    """Measure both runs, trained with noise and fine-tuned with it, at every checkpoint."""
-    return Seen(*([attention(run.ensemble(step), found) for step in run.checkpoints] for run in runs))
+    @reading
+    def tuned(self) -> Sequence[Attention]:
+        """Fine-tuned with noise."""
+        return self._along("tuned")
+
+    def _along(self, label: str) -> Sequence[Attention]:
+        run = self.runs[label]
+        return [attention(run.ensemble(step), self.found) for step in run.checkpoints]
 
 
 @claim("Fig 5 left", "attends only to them", at_least(0.5))
@@ -155,12 +165,22 @@ def tuned_avoids(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.tuned[-1].share
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw layer 1's attention along training, in numbers and on one sequence."""
-    found = followers(setting.task, setting.task.sample("train", _SEQUENCES, _SEED))
-    seen = see(runs, found)
+def _curves(trained: str, panel: str, time: str, run: TrainedRun, along: Sequence[Attention]) -> LineFigure:
+    right, noise = torch.stack([one.right for one in along], dim=1), torch.stack([one.noise for one in along], dim=1)
+    return by_step(
+        f"{trained}: attention of the last trigger (Fig 5, {panel})",
+        run.checkpoints,
+        {"[trigger] + y": right, "[trigger] + noise": noise, "elsewhere": 1 - right - noise},
+        "Attention of layer 1 from the last position, on noisy sequences that have both noise and the right "
+        "token after an earlier trigger; sums over positions, mean and range over seeds.",
+        x_label=f"step of {time} + 1",
+        y_label="attention",
+    )
+
+
+def _table(seen: Seen) -> Table:
     models = {"trained with noise": seen.noisy[-1], "without noise": seen.tuned[0], "fine-tuned": seen.tuned[-1]}
-    table = mean_table(
+    return mean_table(
         "Attention of the last trigger",
         "Means over seeds, on noisy sequences; sums over all positions of each kind. Share: of noise in the attention "
         "to all that followed the trigger. One to one: attention to one noise over that to one right token.",
@@ -175,54 +195,47 @@ def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
             for name, one in models.items()
         },
     )
-    return Analysis(
-        seen,
-        figures=[
-            _curves("Trained with noise", "left", "training", runs[0], seen.noisy),
-            _curves("Fine-tuned with noise", "right", "fine-tuning", runs[1], seen.tuned),
-            _maps(runs, found),
-        ],
-        tables=[table],
-    )
 
 
-def _curves(trained: str, panel: str, time: str, run: TrainedRun, along: Sequence[Attention]) -> LineFigure:
-    right, noise = torch.stack([one.right for one in along], dim=1), torch.stack([one.noise for one in along], dim=1)
-    return by_step(
-        f"{trained}: attention of the last trigger (Fig 5, {panel})",
-        run.checkpoints,
-        {"[trigger] + y": right, "[trigger] + noise": noise, "elsewhere": 1 - right - noise},
-        "Attention of layer 1 from the last position, on noisy sequences that have both noise and the right "
-        "token after an earlier trigger; sums over positions, mean and range over seeds.",
-        x_label=f"step of {time} + 1",
-        y_label="attention",
-    )
-
-
-def _maps(runs: Sequence[TrainedRun], found: Followers) -> MapFigure:
+def _maps(seen: Seen) -> MapFigure:
     """Draw one sequence through the first member of each run, a row for each checkpoint, as Figure 5 does."""
+    found = seen.found
     right, noise = found.right.sum(dim=1), found.noise.sum(dim=1)
     row = int(torch.minimum(right, noise).where(right + noise <= _MOST_COLUMNS, 0).argmax())
     tokens, places = found.tokens[row : row + 1], (found.right[row] + found.noise[row]).nonzero().flatten()
     ticks = tuple(f"{place} {'y' if found.right[row, place] else 'noise'}" for place in places.tolist())
 
-    def drawn(run: TrainedRun, title: str) -> Map:
+    def drawn(label: str, title: str) -> Map:
+        run = seen.runs[label]
         ensembles = [run.ensemble(step).select([0]) for step in run.checkpoints]
         rows = [look(ensemble, tokens, [_PATTERN])[_PATTERN][0, 0, 0, -1, places] for ensemble in ensembles]
         return Map(title, grid(torch.stack(rows)), tuple(map(str, run.checkpoints)), ticks)
 
-    seed = runs[0].experiment.members.seeds[0]
-    titles = ("trained with noise", "trained without, then fine-tuned with noise")
+    seed = seen.first.experiment.members.seeds[0]
+    both = drawn("noisy", "trained with noise"), drawn("tuned", "trained without, then fine-tuned with noise")
     return MapFigure(
         title="One sequence: attention of the last trigger along training (Fig 5)",
         caption=f"Layer 1, seed {seed}; a row for each checkpoint, a column for each position that followed an "
         "earlier trigger, with what is there. The sequence has most of both among those with "
         f"at most {_MOST_COLUMNS}.",
-        maps=(tuple(map(drawn, runs, titles)),),
+        maps=(both,),
         x_label="position that followed a trigger",
         y_label="step",
         seeds=str(seed),
     )
 
 
-STUDY = noisy_study("truncation/avoided-noise", __doc__, measures_in(__name__), noisy_and_tuned, analyse, tuned=True)
+STUDY = noisy_study(
+    "truncation/avoided-noise",
+    __doc__,
+    measures_in(__name__),
+    trains=noisy_and_tuned,
+    reads=Seen,
+    draws=(
+        lambda seen: _curves("Trained with noise", "left", "training", seen.runs["noisy"], seen.noisy),
+        lambda seen: _curves("Fine-tuned with noise", "right", "fine-tuning", seen.runs["tuned"], seen.tuned),
+        _maps,
+        _table,
+    ),
+    tuned=True,
+)

@@ -6,9 +6,6 @@ removes the noise?
 Source: truncated weights, appendix A.4 and Figures 9 to 12.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -20,19 +17,17 @@ from anchorlab.papers.truncation.noisy_recall import (
     OUTPUT_FRACTIONS,
     WITHOUT_F1,
     WITHOUT_F2,
-    Ends,
     FeedForwards,
     Setting,
-    by_step,
     clean_ends,
+    clean_panel,
     noisy_study,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in
-from anchorlab.studies.ideal import ideal_scores
-from anchorlab.studies.kit import along, curves_against
+from anchorlab.studies.kit import curves_against
+from anchorlab.studies.readings import Quantity, Reading
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.training import Experiment
 
 MLP_MLP: FeedForwards = ("mlp", "mlp")
 MLP_LINEAR: FeedForwards = ("mlp", "linear")
@@ -53,23 +48,21 @@ _PANELS = {"right": "Probability of the right token", "noise": "Probability of t
 BEST, LOWEST = "rho=0.05", "rho=0.01"
 """Cuts of W_O that the paper shows: one that helps, one that destroys."""
 
-Seen = Mapping[FeedForwards, Ends]
-"""What each choice of layers predicts on clean sequences at the end, full and cut."""
 
-
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[FeedForwards, Experiment]:
     """Return an experiment for each choice of layers."""
-    return [
-        setting.experiment(
+    return {
+        choice: setting.experiment(
             "noisy recall" if choice == MLP_MLP else f"noisy recall, {choice[0]} and {choice[1]}", choice
         )
         for choice in CHOICES
-    ]
+    }
 
 
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the final predictions of the runs, in the order of `CHOICES`."""
-    return {choice: clean_ends(run) for choice, run in zip(CHOICES, runs, strict=True)}
+class Seen(Reading):
+    """What each choice of layers predicts on clean sequences at the end, full and cut."""
+
+    ends = Quantity(clean_ends)
 
 
 @claim("Fig 9", "near 1", within(0.95, 1.0))
@@ -78,7 +71,7 @@ def mlp_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token without F_2, on clean sequences at the end, mean over seeds.
     """
-    return seen[MLP_MLP].right[WITHOUT_F2]
+    return seen.ends[MLP_MLP].right[WITHOUT_F2]
 
 
 @claim("Fig 9", "high", at_least(0.6))
@@ -87,7 +80,7 @@ def mlp_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the noise token without F_1, on clean sequences at the end, mean over seeds.
     """
-    return seen[MLP_MLP].noise[WITHOUT_F1]
+    return seen.ends[MLP_MLP].noise[WITHOUT_F1]
 
 
 @claim("Fig 10", "helps", at_least(0.1))
@@ -96,7 +89,7 @@ def mlp_linear_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds.
     """
-    return seen[MLP_LINEAR].gain(WITHOUT_F2)
+    return seen.ends[MLP_LINEAR].gain(WITHOUT_F2)
 
 
 @claim("Fig 10", "helps", at_least(0.1))
@@ -105,7 +98,7 @@ def mlp_linear_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token without F_1 minus that of the full model, at the end, mean over seeds.
     """
-    return seen[MLP_LINEAR].gain(WITHOUT_F1)
+    return seen.ends[MLP_LINEAR].gain(WITHOUT_F1)
 
 
 @claim("Fig 10", "lower loss", at_least(0.0))
@@ -114,7 +107,7 @@ def mlp_linear_f1_is_better(seen: Seen) -> Float[Tensor, "seed"]:
 
     Clean loss without F_2 minus that without F_1, at the end, mean over seeds.
     """
-    return seen[MLP_LINEAR].loss[WITHOUT_F2] - seen[MLP_LINEAR].loss[WITHOUT_F1]
+    return seen.ends[MLP_LINEAR].loss[WITHOUT_F2] - seen.ends[MLP_LINEAR].loss[WITHOUT_F1]
 
 
 @claim("Fig 11", "helps", at_least(0.1))
@@ -123,7 +116,7 @@ def linear_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds.
     """
-    return seen[LINEAR_MLP].gain(WITHOUT_F2)
+    return seen.ends[LINEAR_MLP].gain(WITHOUT_F2)
 
 
 @claim("Fig 11", "predicts the noise more", at_least(0.1))
@@ -132,7 +125,7 @@ def linear_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the noise token without F_1 minus that of the full model, at the end, mean over seeds.
     """
-    return seen[LINEAR_MLP].noise[WITHOUT_F1] - seen[LINEAR_MLP].noise[FULL]
+    return seen.ends[LINEAR_MLP].noise[WITHOUT_F1] - seen.ends[LINEAR_MLP].noise[FULL]
 
 
 @claim("Fig 12", "a little", within(0.01, 0.3))
@@ -141,7 +134,7 @@ def none_best(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token at rho = 0.05 minus that of the full model, at the end, mean over seeds.
     """
-    return seen[NONE].gain(BEST)
+    return seen.ends[NONE].gain(BEST)
 
 
 @claim("appendix A.4", "clearly smaller", at_least(0.1))
@@ -152,8 +145,8 @@ def none_less(seen: Seen) -> Measurement:
     0.05 in the model without feed-forward layers; each a mean over seeds.
     """
     both, some = (WITHOUT_F1, WITHOUT_F2), [choice for choice in CHOICES if choice != NONE]
-    dropped = torch.stack([torch.stack([seen[choice].gain(edit) for edit in both]) for choice in some])
-    gains = torch.cat([dropped.flatten(0, 1), seen[NONE].gain(BEST)[None]])
+    dropped = torch.stack([torch.stack([seen.ends[choice].gain(edit) for edit in both]) for choice in some])
+    gains = torch.cat([dropped.flatten(0, 1), seen.ends[NONE].gain(BEST)[None]])
 
     def difference(rows: Tensor) -> Tensor:
         means = rows.mean(dim=0)
@@ -168,33 +161,23 @@ def none_destroyed(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token at rho = 0.01 divided by the full model's, at the end, mean over seeds.
     """
-    return seen[NONE].right[LOWEST] / seen[NONE].right[FULL]
+    return seen.ends[NONE].right[LOWEST] / seen.ends[NONE].right[FULL]
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw three panels for each choice and the truncations of W_O, and tabulate the end."""
-    seen = see(runs)
-    panels = [panel for run, choice in zip(runs, CHOICES, strict=True) for panel in _panels(run, choice)]
-    return Analysis(seen, figures=[*panels, _against_rho(seen[NONE])], tables=[_table(seen)])
+def _panels(seen: Seen) -> list[LineFigure]:
+    """Draw the right token, the noise and the loss for each choice, as Figures 9 to 12 do."""
+    return [_panel(seen, choice, metric) for choice in CHOICES for metric in _PANELS]
 
 
-def _panels(run: TrainedRun, choice: FeedForwards) -> list[LineFigure]:
-    """Draw the right token, the noise and the loss, as each of Figures 9 to 12 does."""
-    cuts = ("rho=0", LOWEST, BEST) if choice == NONE else (WITHOUT_F1, WITHOUT_F2)
-    ideal, figures = ideal_scores(run.experiment.task, "clean"), []
-    for metric, what in _PANELS.items():
-        curves = {_label(edit): along(run, "clean", metric, edit) for edit in (FULL, *cuts)}
-        figure = by_step(
-            f"{CHOICES[choice]}: the {what.rpartition(' of the ')[2].lower()}",
-            next(iter(curves.values()))[0],
-            {label: values for label, (_, values) in curves.items()},
-            f"{what} on clean sequences, along training with α = 0.5; mean and range over seeds.",
-            references=[Reference("full model, ideal", ideal[metric])],
-        )
-        if metric == "loss":
-            figure = replace(figure, y_label="cross-entropy (nats)", log_y=True, y_range=(None, None))
-        figures.append(figure)
-    return figures
+def _panel(seen: Seen, choice: FeedForwards, metric: str) -> LineFigure:
+    what, cuts = _PANELS[metric], ("rho=0", LOWEST, BEST) if choice == NONE else (WITHOUT_F1, WITHOUT_F2)
+    return clean_panel(
+        seen.runs[choice],
+        metric,
+        {edit: _label(edit) for edit in (FULL, *cuts)},
+        f"{CHOICES[choice]}: the {what.rpartition(' of the ')[2].lower()}",
+        f"{what} on clean sequences, along training with α = 0.5; mean and range over seeds.",
+    )
 
 
 def _label(edit: str) -> str:
@@ -202,7 +185,8 @@ def _label(edit: str) -> str:
     return named.get(edit, f"ρ = {edit.removeprefix('rho=')}")
 
 
-def _against_rho(ends: Ends) -> LineFigure:
+def _against_rho(seen: Seen) -> LineFigure:
+    ends = seen.ends[NONE]
     kept = {f"rho={rho:g}": rho for rho in reversed(OUTPUT_FRACTIONS)} | {FULL: 1.0}
     curves = {"right token": ends.right, "noise token": ends.noise}
     return curves_against(
@@ -222,13 +206,20 @@ def _table(seen: Seen) -> Table:
         title="The end of training, by what is dropped or cut",
         caption="Means over seeds on clean sequences. ρ is of F₂'s input matrix where F₂ is a perceptron, and of W_O¹ "
         "where there are no feed-forward layers.",
-        columns=("F₁", "F₂", "weights", *seen[NONE].row(FULL)),
+        columns=("F₁", "F₂", "weights", *seen.ends[NONE].row(FULL)),
         rows=tuple(
             (*choice, _label(edit), *(float(values.mean()) for values in ends.row(edit).values()))
-            for choice, ends in seen.items()
+            for choice, ends in seen.ends.items()
             for edit in ends.right
         ),
     )
 
 
-STUDY = noisy_study("truncation/feedforward-choices", __doc__, measures_in(__name__), experiments, analyse)
+STUDY = noisy_study(
+    "truncation/feedforward-choices",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_panels, _against_rho, _table),
+)

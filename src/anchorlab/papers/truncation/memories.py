@@ -21,14 +21,14 @@ from anchorlab.lens.vectors.attribution import blocks, transformer
 from anchorlab.papers.truncation.noisy_recall import ALPHA, FIVE, WITHOUT_F2, Setting, by_step, noisy_study
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.kit import along, mean_table
-from anchorlab.studies.study import Analysis
+from anchorlab.studies.readings import Quantity, Reading
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the experiments with one trigger and with five."""
-    return [setting.experiment(), setting.experiment("noisy recall, five triggers", triggers=FIVE)]
+    return {"one": setting.experiment(), "five": setting.experiment("noisy recall, five triggers", triggers=FIVE)}
 
 
 def without_noise(experiment: Experiment) -> NoisyRecall:
@@ -126,23 +126,16 @@ def memories(ensemble: Ensemble, task: NoisyRecall) -> Memories:
     )
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The memories of the models with one trigger and with five, at the end."""
-
-    one: Memories
-    five: Memories
-
-
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Compute the memories of both runs: with one trigger, then with five."""
-    return Seen(*(memories(run.ensemble(), _task(run)) for run in runs))
-
-
 def _task(run: TrainedRun) -> NoisyRecall:
     task = run.experiment.task
     assert isinstance(task, NoisyRecall)
     return task
+
+
+class Seen(Reading):
+    """The memories at the end of training with one trigger and with five."""
+
+    memories = Quantity(lambda run: memories(run.ensemble(), _task(run)))
 
 
 @claim("Fig 7 left", "a line beside the diagonal", at_least(0.9))
@@ -151,7 +144,7 @@ def previous_token(seen: Seen) -> Float[Tensor, "seed"]:
 
     Share of positions with the largest attention, by positions alone, to the previous one, mean over seeds.
     """
-    return seen.one.previous_share()
+    return seen.memories["one"].previous_share()
 
 
 @claim(
@@ -165,7 +158,7 @@ def previous_token_early(seen: Seen) -> Float[Tensor, "seed"]:
     Share of the first quarter of positions whose largest attention, by positions alone, goes to the previous position,
     mean over seeds.
     """
-    return seen.one.early_share
+    return seen.memories["one"].early_share
 
 
 @claim("appendix A.1", "large", at_least(0.99))
@@ -174,7 +167,8 @@ def noise_from_trigger(seen: Seen) -> Bool[Tensor, "seed"]:
 
     Share of seeds in which the noise has the largest logit of all outputs of F_2 for the trigger's embedding.
     """
-    return seen.one.noise_share(seen.one.triggers) == 1
+    found = seen.memories["one"]
+    return found.noise_share(found.triggers) == 1
 
 
 @claim("Fig 7 middle", "for all inputs", at_least(0.9))
@@ -183,7 +177,7 @@ def noise_from_all(seen: Seen) -> Float[Tensor, "seed"]:
 
     Share of tokens whose embedding gives the noise the largest logit of all outputs of F_2, mean over seeds.
     """
-    return seen.one.noise_share()
+    return seen.memories["one"].noise_share()
 
 
 @claim("Fig 7 right", "large where i = j", at_least(0.9))
@@ -192,7 +186,7 @@ def signal_diagonal(seen: Seen) -> Float[Tensor, "seed"]:
 
     Share of tokens other than the noise whose own output has the largest logit, mean over seeds.
     """
-    return seen.one.own_output
+    return seen.memories["one"].own_output
 
 
 @claim("Fig 7 right", "not large", at_most(0.5))
@@ -201,7 +195,7 @@ def signal_but_noise(seen: Seen) -> Float[Tensor, "seed"]:
 
     The noise token's own logit, divided by the mean of the other tokens' own logits, mean over seeds.
     """
-    return seen.one.noise_ratio
+    return seen.memories["one"].noise_ratio
 
 
 @claim("Fig 8 left", "large only where i = j = q", at_least(1.0))
@@ -210,7 +204,7 @@ def match_one(seen: Seen) -> Float[Tensor, "seed"]:
 
     Diagonal entry of layer 1's scores for the trigger, divided by the largest other entry, mean over seeds.
     """
-    return seen.one.match_ratio
+    return seen.memories["one"].match_ratio
 
 
 @claim("Fig 8 right", "large only where i = j is a trigger", at_least(1.0))
@@ -219,37 +213,32 @@ def match_five(seen: Seen) -> Float[Tensor, "seed"]:
 
     Smallest diagonal entry of layer 1's scores for a trigger over the largest other entry, mean over seeds.
     """
-    return seen.five.match_ratio
+    return seen.memories["five"].match_ratio
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the forms of Figures 7 and 8 at the end, and the numbers derived from them along training."""
-    seen = see(runs)
-    return Analysis(seen, figures=[*_maps(runs[0], seen), *_along(runs[0])], tables=[_table(seen)])
-
-
-def _maps(run: TrainedRun, seen: Seen) -> list[MapFigure]:
-    task, seed = _task(run), run.experiment.members.seeds[0]
+def _maps(seen: Seen) -> list[MapFigure]:
+    task, seed = _task(seen.first), seen.first.experiment.members.seeds[0]
+    one, five = seen.memories.values()
     texts = map(task.text_of, range(task.shape.input_size))
     names = tuple({"newline": "⏎", "space": "␣"}.get(text, text) for text in texts)
     drawn = f"Seed {seed}, at the end of training."
-    matches = {"trigger ␣": seen.one.match, f"triggers {' '.join(names[token] for token in FIVE)}": seen.five.match}
+    matches = {"trigger ␣": one.match, f"triggers {' '.join(names[token] for token in FIVE)}": five.match}
     figures = [
         MapFigure(
             title="Layer 0: attention by positions alone (Fig 7, left)",
             caption=f"Softmax of the scores that W_KQ of layer 0 gives to positions without tokens. {drawn}",
-            maps=((Map("", grid(seen.one.previous[0])),),),
+            maps=((Map("", grid(one.previous[0])),),),
             value_range=(0.0, 1.0),
         ),
         _token_maps(
             "F₂ of each token's embedding (Fig 7, middle)",
             f"Logits of every output; the noise token is {names[task.noise_token]}. {drawn}",
-            [Map("", grid(seen.one.noise[0]), names, names)],
+            [Map("", grid(one.noise[0]), names, names)],
         ),
         _token_maps(
             "Layer 1's values of each token's embedding (Fig 7, right)",
             f"Logits of every output. {drawn}",
-            [Map("", grid(seen.one.signal[0]), names, names)],
+            [Map("", grid(one.signal[0]), names, names)],
         ),
         _token_maps(
             "Layer 1's queries, layer 0's values (Fig 8)",
@@ -264,20 +253,12 @@ def _maps(run: TrainedRun, seen: Seen) -> list[MapFigure]:
 def _token_maps(
     title: str, caption: str, maps: Sequence[Map], labels: tuple[str, str, str] = ("output", "token", "logit")
 ) -> MapFigure:
-    x_label, y_label, value_label = labels
-    return MapFigure(
-        title=title,
-        caption=caption,
-        maps=(tuple(maps),),
-        x_label=x_label,
-        y_label=y_label,
-        value_label=value_label,
-        value_range=(None, None),
-        signed=True,
-    )
+    return MapFigure(title, caption, (tuple(maps),), *labels, value_range=(None, None), signed=True)
 
 
-def _along(run: TrainedRun) -> tuple[LineFigure, TimelineFigure]:
+def _along(seen: Seen) -> tuple[LineFigure, TimelineFigure]:
+    run = seen.first
+
     def shares(ensemble: Ensemble) -> dict[str, Tensor]:
         found = memories(ensemble, _task(run))
         return {
@@ -336,11 +317,17 @@ def _table(seen: Seen) -> Table:
                 "noise's own": found.noise_ratio,
                 "match at triggers": found.match_ratio,
             }
-            for name, found in (("one trigger", seen.one), ("five triggers", seen.five))
+            for name, found in zip(("one trigger", "five triggers"), seen.memories.values(), strict=True)
         },
     )
 
 
 STUDY = noisy_study(
-    "truncation/memories", __doc__, measures_in(__name__), experiments, analyse, other_task=without_noise
+    "truncation/memories",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_maps, _along, _table),
+    other_task=without_noise,
 )

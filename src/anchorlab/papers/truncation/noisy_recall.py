@@ -12,9 +12,12 @@ from anchorlab.models import RecallSpec
 from anchorlab.models.edits import Edit, Remove, Truncate
 from anchorlab.models.recall import FeedForwardKind
 from anchorlab.studies.claim import Measure
+from anchorlab.studies.draws import Draw
+from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, at_end, curves_against
+from anchorlab.studies.readings import Reading
 from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.study import Analysis, Profile, Study, no_other_task
+from anchorlab.studies.study import Profile, Study, no_other_task
 from anchorlab.tasks import Task
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import (
@@ -161,10 +164,12 @@ def noisy_study(
     name: str,
     doc: str | None,
     claims: Sequence[Measure[Any]],
-    experiments: Callable[[Setting], Sequence[Experiment]],
-    analyse: Callable[[Any, Setting], Analysis],
+    trains: Callable[[Setting], Mapping[Any, Experiment]],
+    reads: type[Reading],
+    draws: Sequence[Draw],
     tuned: bool = False,
     other_task: Callable[[Experiment], Task | None] = no_other_task,
+    keeps: Callable[[TrainedRun, Setting], object] | None = None,
 ) -> Study[Setting]:
     """Return a study of noisy recall with its profiles; with `tuned`, their notes include the steps of fine-tuning.
 
@@ -195,19 +200,24 @@ def noisy_study(
         ),
     }
     return Study(
-        name, doc, claims, profiles, smoke=SMOKE, analyse=analyse, experiments=experiments, chosen_on=SEARCHED,
-        other_task=other_task,
+        name, doc, claims, profiles, trains, reads, draws, smoke=SMOKE, chosen_on=SEARCHED, other_task=other_task,
+        keeps=keeps,
     )  # fmt: skip
 
 
-def noisy_and_tuned(setting: Setting) -> list[Experiment]:
+def noisy_and_tuned(setting: Setting) -> dict[str, Experiment]:
     """Return training with noise from the start, and fine-tuning with it after training without (Figures 4 and 5)."""
     recipe = setting.recipe.replace(duration=setting.tuning)
     if isinstance(recipe.schedule, WarmupCosine):
         recipe = recipe.replace(schedule=recipe.schedule.replace(horizon=setting.tuning))
     short = replace(setting, recipe=recipe)
     tuned = replace(short.experiment("clean recall, then noisy"), start=short.experiment("clean recall", alpha=0.0))
-    return [setting.experiment(), tuned]
+    return {"noisy": setting.experiment(), "tuned": tuned}
+
+
+def only_noisy(setting: Setting) -> dict[str, Experiment]:
+    """Return the training with noise alone."""
+    return {"noisy": setting.experiment()}
 
 
 @dataclass(frozen=True)
@@ -267,3 +277,18 @@ def by_step(
         y_range=(0.0, 1.0),
         references=references,
     )
+
+
+def clean_panel(
+    run: TrainedRun, metric: str, edits: Mapping[str, str], title: str, caption: str, *references: Reference
+) -> LineFigure:
+    """Return the figure of a metric on clean sequences along training, a curve for each edit by its label.
+
+    Under the given references is the full model's ideal value.
+    """
+    ideal = Reference("full model, ideal", ideal_scores(run.experiment.task, "clean")[metric])
+    curves = {label: along(run, "clean", metric, edit)[1] for edit, label in edits.items()}
+    figure = by_step(title, along(run, "clean", metric)[0], curves, caption, references=[*references, ideal])
+    if metric != "loss":
+        return figure
+    return replace(figure, y_label="cross-entropy (nats)", log_y=True, y_range=(None, None))

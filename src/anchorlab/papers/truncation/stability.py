@@ -7,8 +7,8 @@ Source: truncated weights, section 4 ("any other constant value would lead to si
 ("stable for any learning rate between 0.001 and 0.03").
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -17,8 +17,8 @@ from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, WITHOUT_F2, Setting, noise_peak, noisy_study
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
+from anchorlab.studies.readings import Quantity, Reading, reading
 from anchorlab.studies.seeds import fresh
-from anchorlab.studies.study import Analysis
 from anchorlab.training import Experiment, Members, TrainedRun
 
 RATES = (0.001, 0.003, 0.01)
@@ -35,24 +35,20 @@ BETWEEN = (50, 75, 100, 150, 200, 250)
 """When small learning rates are evaluated, in addition to the times of the other studies."""
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str | float, Experiment]:
     """Return the experiment of the other studies, one with other learning rates, and one for each other alpha."""
     slower = setting.experiment("noisy recall, learning rates")
     evaluation = slower.recipe.evaluation.replace(at=(*slower.recipe.evaluation.at, *BETWEEN))
-    return [
-        setting.experiment(),
-        replace(
+    noises = {alpha: setting.experiment(f"noisy recall, alpha = {alpha:g}", alpha=alpha) for alpha in ALPHAS}
+    return {
+        "usual": setting.experiment(),
+        "rates": replace(
             slower,
             recipe=slower.recipe.replace(evaluation=evaluation),
             members=Members(seeds=fresh(1) * len(RATES), learning_rate=RATES),
         ),
-        *(
-            replace(
-                setting.experiment(f"noisy recall, alpha = {alpha:g}", alpha=alpha), members=Members(seeds=fresh(1))
-            )
-            for alpha in ALPHAS
-        ),
-    ]
+        **{alpha: replace(one, members=Members(seeds=fresh(1))) for alpha, one in noises.items()},
+    }
 
 
 class Outcome(NamedTuple):
@@ -71,30 +67,36 @@ class Outcome(NamedTuple):
     gain: float
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Outcomes by learning rate, at alpha = 1/2, and by alpha, at the greatest learning rate."""
-
-    rates: Mapping[float, Outcome]
-    alphas: Mapping[float, Outcome]
-
-
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the runs in the order of `experiments`."""
-    main, rates, *alphas = runs
-    usual, others = _outcomes(main), _outcomes(rates)
-    whole = Outcome(*(sum(values) / len(usual) for values in zip(*usual, strict=True)))
-    by_rate = dict(zip(RATES, others, strict=True)) | {main.experiment.recipe.optimiser.learning_rate: whole}
-    by_alpha = {alpha: _outcomes(run)[0] for alpha, run in zip(ALPHAS, alphas, strict=True)} | {ALPHA: whole}
-    return Seen(by_rate, dict(sorted(by_alpha.items())))
-
-
 def _outcomes(run: TrainedRun) -> list[Outcome]:
     """Return the outcome of each member."""
     early = noise_peak(run, "train", FIRST)
     noise, right = at_end(run, "clean", "noise", FULL), at_end(run, "clean", "right", WITHOUT_F2)
     gain = right - at_end(run, "clean", "right", FULL)
     return [Outcome(*row) for row in torch.stack([early, noise, right, gain], dim=1).tolist()]
+
+
+class Seen(Reading):
+    """Outcomes by learning rate, at alpha = 1/2, and by alpha, at the greatest learning rate."""
+
+    outcomes = Quantity(_outcomes)
+
+    @reading
+    def usual(self) -> Outcome:
+        """The outcome of the other studies' setting, mean over its seeds."""
+        members = self.outcomes["usual"]
+        return Outcome(*(sum(values) / len(members) for values in zip(*members, strict=True)))
+
+    @reading
+    def rates(self) -> Mapping[float, Outcome]:
+        """Outcomes by learning rate."""
+        greatest = self.runs["usual"].experiment.recipe.optimiser.learning_rate
+        return dict(zip(RATES, self.outcomes["rates"], strict=True)) | {greatest: self.usual}
+
+    @reading
+    def alphas(self) -> Mapping[float, Outcome]:
+        """Outcomes by alpha."""
+        found = {alpha: self.outcomes[alpha][0] for alpha in ALPHAS} | {ALPHA: self.usual}
+        return dict(sorted(found.items()))
 
 
 def _lowest(values: Mapping[float, float]) -> Measurement:
@@ -132,19 +134,6 @@ def alphas_gain(seen: Seen) -> Measurement:
     return _lowest({alpha: one.gain / alpha for alpha, one in seen.alphas.items()})
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the predictions against the learning rate and against alpha, and tabulate both."""
-    seen = see(runs)
-    return Analysis(
-        seen,
-        figures=[
-            _figure("What is predicted, by learning rate (α = 0.5)", "learning rate", seen.rates, log_x=True),
-            _figure("What is predicted, by noise level", "α", seen.alphas),
-        ],
-        tables=[_table(seen)],
-    )
-
-
 def _figure(title: str, label: str, found: Mapping[float, Outcome], log_x: bool = False) -> LineFigure:
     names = (f"predicts the noise, at most in {FIRST} steps", "noise, full model", "right token without F₂")
     values = torch.tensor([one[: len(names)] for one in found.values()])  # [point name]
@@ -174,4 +163,15 @@ def _table(seen: Seen) -> Table:
     )
 
 
-STUDY = noisy_study("truncation/stability", __doc__, measures_in(__name__), experiments, analyse)
+STUDY = noisy_study(
+    "truncation/stability",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        lambda seen: _figure("What is predicted, by learning rate (α = 0.5)", "learning rate", seen.rates, log_x=True),
+        lambda seen: _figure("What is predicted, by noise level", "α", seen.alphas),
+        _table,
+    ),
+)

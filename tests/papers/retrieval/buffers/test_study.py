@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from anchorlab.papers.retrieval.buffers.drawing import readable
-from anchorlab.papers.retrieval.buffers.seen import Chains, Read
-from anchorlab.papers.retrieval.buffers.study import SMOKE, STUDY, analyse
+from anchorlab.papers.retrieval.buffers.seen import Seen
+from anchorlab.papers.retrieval.buffers.study import SMOKE, STUDY
 from anchorlab.papers.retrieval.buffers.tokens import Buffers
 from anchorlab.papers.retrieval.buffers.vectors import VectorBuffers
-from tests.papers.hand_made_runs import HandMadeRun, ends, run_ending, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, ends, run_ending, seen_by_hand, values_of, verdicts_of
 
 PAIR = torch.tensor([0.9, 1.0], dtype=torch.float64)
 
@@ -19,7 +19,7 @@ def both(values):
     return torch.tensor([values] * 2, dtype=torch.float64)
 
 
-def made(chains=(), matched=(0.7, 0.8), loss=(0.004, 0.008), **changes):
+def made(chains=(), matched=(0.7, 0.8), loss=(0.004, 0.008), trained=PAIR + 0.03, **changes):
     """Two members of each kind; every claim reads another number."""
     decoded = both([[1, 0.1, 0.1], [1, 0.1, 0.2], [1, 0.9, 0.3], [1, 0.94, 0.97]])
     found = Buffers(
@@ -39,11 +39,15 @@ def made(chains=(), matched=(0.7, 0.8), loss=(0.004, 0.008), **changes):
         both([[0.98, 0.93], [0.2, 0.96], [0.1, 0.1]]),
         (1, 2),
     )
-    return Read(
-        PAIR + 0.03,
-        PAIR - 0.04,
-        replace(found, **changes),
-        Chains(torch.tensor(loss), replace(vectors, **dict(chains)), torch.tensor(matched)),
+    return seen_by_hand(
+        Seen,
+        runs={"two steps": HandMadeRun(SMOKE.two_steps, [0], {})},
+        trained={"two steps": trained},
+        tested={"two steps": PAIR - 0.04},
+        loss={"chains": torch.tensor(loss)},
+        buffers=replace(found, **changes),
+        chains=replace(vectors, **dict(chains)),
+        matched=torch.tensor(matched),
     )
 
 
@@ -77,17 +81,11 @@ def test_a_model_without_buffers_differs():
         },
         matched=(0.1, -0.1),
         decoded=torch.full((2, 4, 3), 0.1),
+        against_random=both([1.0, 1.0, 0.1]),
+        moved=both([0.1] * 3),
+        kept=both(0.1),
     )
-    none = replace(
-        none,
-        buffers=replace(
-            none.buffers,
-            matched=both([0.05, 0.05]),
-            against_random=both([1.0, 1.0, 0.1]),
-            moved=both([0.1] * 3),
-            kept=both(0.1),
-        ),
-    )
+    none.buffers = replace(none.buffers, matched=both([0.05, 0.05]))
     found = verdicts_of(STUDY, none)
     assert found == {
         **dict.fromkeys(found, "differs at small scale"),
@@ -97,23 +95,24 @@ def test_a_model_without_buffers_differs():
 
 def test_unsolved_models_and_those_in_which_one_layer_brings_all_are_left_out():
     # the second member answers less than 0.9 of the training sequences: only its test accuracy is read
-    one = replace(made(), trained=torch.tensor([0.91, 0.89]))
+    one = made(trained=torch.tensor([0.91, 0.89]))
     expected = values_of(STUDY, one)
     assert (expected["learned"], expected["generalises"]) == (0.5, pytest.approx(0.91))
     assert (expected["buffer-moves-answer"], expected["rest-moves-nothing"]) == (0.9, pytest.approx(0.89))
     unlike = Buffers(*(torch.stack([value[0], value[1] + 9]) for value in vars(one.buffers).values()))
-    assert values_of(STUDY, replace(one, buffers=unlike)) == expected
-    none = values_of(STUDY, replace(one, trained=torch.tensor([0.5, 0.5])))
+    one.buffers = unlike
+    assert values_of(STUDY, one) == expected
+    none = values_of(STUDY, made(trained=torch.tensor([0.5, 0.5])))
     assert none["learned"] == 0 and none["apart"] is None and none["matches-start"] is None
     # of the second member, layer 1 brings both symbols
     sudden = torch.tensor([[1, 0, 0], [1, 0, 0], [1, 1, 1], [1, 1, 1]], dtype=torch.float64)
-    one = made(chains={"decoded": torch.stack([made().chains.buffers.decoded[0], sudden])})
+    one = made(chains={"decoded": torch.stack([made().chains.decoded[0], sudden])})
     found = values_of(STUDY, one)
     assert (found["chains-later-follow"], found["chains-apart"]) == (pytest.approx(0.93), pytest.approx(0.2))
     none = values_of(STUDY, made(chains={"decoded": torch.stack([sudden] * 2)}))
     assert none["chains-later-follow"] is None and none["chains-apart"] is None
-    assert readable(made(), [1200, 1201]).seeds == "1200..1201"
-    assert readable(replace(made(), trained=torch.tensor([0.5, 0.9])), [1200, 1201]).seeds == "1201"
+    assert readable(made()).seeds == "1200..1201"
+    assert readable(made(trained=torch.tensor([0.5, 0.9]))).seeds == "1201"
 
 
 @pytest.mark.slow
@@ -124,17 +123,17 @@ def test_the_page_lists_every_seed_and_the_hand_written_model():
         run_ending(first, (0.5, 0.6), (0.7, 0.8), {0: first.initial_ensemble()}),
         HandMadeRun(second, [0, second.steps], losses, {0: second.initial_ensemble()}),
     ]
-    found = analyse(runs, SMOKE)
+    found = STUDY.analysis(runs, SMOKE)
     tokens, vectors = found.tables
     assert [row[0] for row in tokens.rows] == ["seed 1200", "seed 1201", "by hand"]
     of_hand = dict(zip(tokens.columns, tokens.rows[-1], strict=True))
     assert of_hand["matches x_0"] == of_hand["x_1 at the end"] == of_hand["moved by 1"] == of_hand["kept"] == 1
     assert [row[0] for row in vectors.rows] == [1000, 1001]
     assert [row[vectors.columns.index("loss")] for row in vectors.rows] == pytest.approx([0.3, 0.4])
-    assert found.seen.tested.tolist() == pytest.approx([0.5, 0.6])
+    assert found.seen.tested["two steps"].tolist() == pytest.approx([0.5, 0.6])
     streams, moved = found.figures[1:]
     assert [one.seeds for one in found.figures] == ["1200..1201", "1000..1001", "1000..1001"]
     assert [one.title for one in streams.maps[0]] == ["seed 1000", "seed 1001"]
-    decoded, shares = found.seen.chains.buffers.decoded, found.seen.chains.buffers.moved
+    decoded, shares = found.seen.chains.decoded, found.seen.chains.moved
     assert streams.maps[0][1].values[1][2] == pytest.approx(float(decoded[1, 2, 1]))  # x_1 after layer 1
     assert moved.maps[0][1].values[1][0] == pytest.approx(float(shares[1, 0, 1]))  # x_2 with layer 0

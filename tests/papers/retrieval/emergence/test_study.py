@@ -23,14 +23,14 @@ from anchorlab.papers.retrieval.emergence.measures import (
     rise_replaced,
     slower,
 )
-from anchorlab.papers.retrieval.emergence.study import STUDY, Seen, analyse, see
+from anchorlab.papers.retrieval.emergence.study import STUDY, Seen
 from anchorlab.papers.retrieval.one_head import Solution
 from anchorlab.papers.retrieval.settings import smoke
 from anchorlab.tasks import task
 from anchorlab.training import FixedSample
 from anchorlab.training.ensemble import initialise
 from tests.papers.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
-from tests.papers.hand_made_runs import HandMadeRun, results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
 
 STEPS = (0, 10, 20, 30, 40)
 JOINS, FIRSTS, SECONDS = path(0, JOIN), path(1, FIRST), path(2, SECOND)
@@ -38,6 +38,10 @@ NEEDS = {JOINS: frozenset({1, 2}), FIRSTS: frozenset({1}), SECONDS: frozenset({2
 FLAT = torch.zeros(5)
 STILL = torch.ones(5)
 NONE = torch.empty(0)
+
+
+def seen_of(models, end, behind):
+    return seen_by_hand(Seen, models=models, end=end, behind=behind)
 
 
 def growth(attention, needed=NEEDS, retrieved=None, loss=STILL):
@@ -92,7 +96,7 @@ def test_the_order_of_heads_is_that_of_symbols_and_not_of_losses():
     both = growth(
         {JOINS: rose(15), FIRSTS: rose(35)}, {JOINS: frozenset({1}), FIRSTS: frozenset({1, 2})}, {1: 34.0, 2: 35.0}
     )
-    assert values_of(STUDY, Seen([both], 40.0, NONE))["heads-in-chain-order"] == 1.0
+    assert values_of(STUDY, seen_of([both], 40.0, NONE))["heads-in-chain-order"] == 1.0
     one, two = [1.0, inf, inf], [3.0, 2.0, inf]
     assert retrieving_two(torch.tensor([one, two, [inf, inf, inf]])).tolist() == [two]
     rising = {JOINS: rose(15), FIRSTS: rose(25), SECONDS: FLAT}
@@ -173,7 +177,7 @@ def test_a_stream_is_trained_on_a_sample_too():
 
 def test_models_are_judged_by_the_symbols_that_they_retrieve():
     """The third retrieves x_1 alone, which has a head that emerges and drives down a loss; order and reuse take two."""
-    seen = Seen([GOOD, LATE, HALF], 40.0, torch.tensor([0.01, 0.04]))
+    seen = seen_of([GOOD, LATE, HALF], 40.0, torch.tensor([0.01, 0.04]))
     assert values_of(STUDY, seen) == {
         "heads-in-chain-order": 0.5,
         "abrupt": pytest.approx((5 / 12.5 + 5 / 32.5 + 5 / 12.5) / 3),
@@ -188,7 +192,7 @@ def test_models_are_judged_by_the_symbols_that_they_retrieve():
     }
     judged = STUDY.claims[5](seen)
     assert (judged.spread, judged.detail) == ("0.5 to 0.5 over 2 models", "2 of 3 models")
-    never = Seen([growth(HALF.attention)], 40.0, NONE)
+    never = seen_of([growth(HALF.attention)], 40.0, NONE)
     verdicts = verdicts_of(STUDY, never)
     assert {name for name, verdict in verdicts.items() if verdict != "not measured"} == {"solved", "ablated"}
     assert STUDY.claims[0](never).detail == "0 of 1 models"
@@ -201,7 +205,7 @@ def test_one_seed_of_the_papers_setting_has_a_value_for_every_claim():
     one = grown((10, 15, 20), (10, 16, 20, inf), needed, rules, course, replaced=0.01, model=0.3)
     found = {
         result.claim.id.rpartition("/")[2]: result
-        for result in STUDY.judge(Seen([one], 40.0, torch.tensor([0.0])), "paper")
+        for result in STUDY.judge(seen_of([one], 40.0, torch.tensor([0.0])), "paper")
     }
     assert {name: result.value for name, result in found.items()} == {
         "heads-in-chain-order": 1.0,
@@ -220,7 +224,7 @@ def test_one_seed_of_the_papers_setting_has_a_value_for_every_claim():
     assert {found[name].verdict for name in shares} == {"undecided"}
     assert {found[name].verdict for name in ("abrupt", "slow-first", "drives-loss", "reuse")} == {"reproduced"}
     missed = grown((10, 15, 20), (10, 16, inf, inf), needed, rules, course, model=0.03)
-    both = STUDY.judge(Seen([one, missed], 40.0, NONE), "paper")
+    both = STUDY.judge(seen_of([one, missed], 40.0, NONE), "paper")
     assert [result.value for result in both if result.claim.id.endswith("/ablated")] == [pytest.approx(0.01)]
 
 
@@ -245,7 +249,7 @@ def test_every_claim_of_a_chain_of_four_symbols():
     needed, rules = ((1, 2, 3, 4), (2, 3, 4), (3, 4), (4,)), (JOIN, FIRST, FIRST, SECOND)
     course = torch.tensor([1, 0.9, 0.7, 0.49, 0.04])
     good = grown((10, 15, 20, 30), (10, 16, 20, 30), needed, rules, course, replaced=0.019, model=0.039)
-    inside = Seen([good], 40.0, torch.tensor([0.049]))
+    inside = seen_of([good], 40.0, torch.tensor([0.049]))
     assert values_of(STUDY, inside) == {
         "heads-in-chain-order": 1.0, "abrupt": pytest.approx(1 / 9.5), "slow-first": pytest.approx(0.01 / 0.0205),
         "losses-together": pytest.approx(0.049), "drives-loss": pytest.approx(1 / 40), "reuse": 1.0,
@@ -255,11 +259,11 @@ def test_every_claim_of_a_chain_of_four_symbols():
 
 
 def test_lower_losses_other_orders_and_units_of_models():
-    better = Seen([grown((10, 30), (10, 30), ((1, 2), (2,)), replaced=-0.01)], 40.0, NONE)
+    better = seen_of([grown((10, 30), (10, 30), ((1, 2), (2,)), replaced=-0.01)], 40.0, NONE)
     assert verdicts_of(STUDY, better)["ablated"] == "differs at small scale"
-    mixed = values_of(STUDY, Seen([grown((2, 30, 20), (5, 20, 29), ((1,), (2,), (3,)))], 40.0, NONE))
+    mixed = values_of(STUDY, seen_of([grown((2, 30, 20), (5, 20, 29), ((1,), (2,), (3,)))], 40.0, NONE))
     assert mixed["heads-in-chain-order"] == 0.0
-    found = results_of(STUDY, Seen([grown((2, 30, 20), (5, 20, 29), ((1, 2), (2,), (3,)))] * 2, 40.0, NONE))
+    found = results_of(STUDY, seen_of([grown((2, 30, 20), (5, 20, 29), ((1, 2), (2,), (3,)))] * 2, 40.0, NONE))
     assert found["reuse"].units == (0.5, 0.5)  # of x_1's path and of none of x_2's paths
     assert found["heads-in-chain-order"].interval == pytest.approx((0.0, 1 - 0.025**0.5))  # exact binomial: 0 of 2
 
@@ -332,7 +336,7 @@ def test_growths_are_read_member_by_member(monkeypatch):
     sampled = HandMadeRun(smoke(2), (0, 3, 6), both)
     found = [Solution(1, 1, circuit(FIRSTS, layers=2))]
     monkeypatch.setattr(emergence_measures, "solutions", lambda run, rise: found if rise == 0.02 else [])
-    seen = see([uniform_run(values, (3, 6)), sampled])
+    seen = seen_by_hand(Seen, runs={"models": uniform_run(values, (3, 6)), "sampled": sampled})
     (one,) = seen.models
     assert (seen.end, seen.symbols, one.steps, one.solution) == (6.0, [1, 2], (3, 6), found[0])
     assert one.retrieved == {1: pytest.approx(1.5), 2: pytest.approx(3 + 3 * 0.5 / 0.75)}
@@ -355,7 +359,7 @@ def test_figures_and_table(monkeypatch):
     values["test", "loss"] = [[1, 0.9, 0.8]] * 2
     both = {("test", "loss"): [[1, 0.8, 0.5]] * 2, ("train", "loss"): [[1, 0.7, 0.4]] * 2}
     runs = [HandMadeRun(smoke(2), (0, 3, 6), values, {0: None, 6: None}), HandMadeRun(smoke(2), (0, 3, 6), both)]
-    found = analyse(runs, smoke(2))
+    found = STUDY.analysis(runs, smoke(2))
     whole, losses, _, attention, timeline = found.figures
     assert [(one.label, one.mean) for one in whole.lines] == [
         ("training sequences", pytest.approx((1, 0.7, 0.4))),

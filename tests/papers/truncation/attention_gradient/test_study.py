@@ -7,9 +7,10 @@ import pytest
 
 from anchorlab.papers.truncation.attention_gradient import measures as attention_gradient_measures
 from anchorlab.papers.truncation.attention_gradient import study as attention_gradient
-from anchorlab.papers.truncation.attention_gradient.measures import Gradient, Seen, measure, measure_with_noise
+from anchorlab.papers.truncation.attention_gradient.measures import Gradient, measure, measure_with_noise
 from anchorlab.papers.truncation.attention_gradient.study import (
     STUDY,
+    Seen,
     attention_stays_uniform,
     noise_avoided,
     noise_leading,
@@ -19,18 +20,24 @@ from anchorlab.studies.claim import judge
 from anchorlab.theory import LeadingOrder, uniform_recall
 from anchorlab.theory.attention_gradient import first_step, key_query_gradient, measured_first_step, with_more_noise
 from anchorlab.theory.uniform_recall import Sequences, UniformRecall
-from tests.papers.hand_made_runs import values_of, verdicts_of
+from tests.papers.hand_made_runs import seen_by_hand, values_of, verdicts_of
 
 
 def made(tokens: int, noise: float, trigger: float, other: float) -> Gradient:
     return Gradient(UniformRecall(tokens, 16 * tokens, 0.5), *(np.full(2, one) for one in (noise, trigger, other)))
 
 
+def seen_of(by_tokens, by_share=None, printed=None):
+    return seen_by_hand(
+        Seen, by_tokens=by_tokens, by_share=by_share or {}, printed=printed or made(65, -1e-5, 3e-7, 1e-7)
+    )
+
+
 @pytest.mark.slow
 def test_claims_of_projections_made_by_hand():
     by_tokens = [made(n, -0.0625 / n**2, 0.06 / n**3, 0.06 / n**3) for n in (100, 200, 400)]
     there = Gradient(attention_gradient.PRINTED, np.zeros(2), np.zeros(2), np.array([0.01, 0.03]) / 65**3)
-    seen = Seen(by_tokens, by_share={0.0: -1e-6, 3.0: 0.3 / 100**2}, printed=there)
+    seen = seen_of(by_tokens, by_share={0.0: -1e-6, 3.0: 0.3 / 100**2}, printed=there)
     # -α²(1 - α)α = -1/16 for α = 1/2; what is left out of the leading order falls as 1/N
     verdicts = verdicts_of(STUDY, seen)
     assert (verdicts.pop("uniform"), verdicts.pop("others-attended-as-trained")) == (
@@ -68,7 +75,7 @@ def test_batches_of_every_size_are_drawn_together():
     """The largest mean is that of 10 tokens; in the second batch alone it is that of 20."""
     small, large = UniformRecall(10, 160, 0.5), UniformRecall(20, 320, 0.5)
     noise = [np.array([-1.0, -3.0]) / 100, np.array([-4.0, -2.0]) / 400]
-    seen = Seen([Gradient(law, one, one, one) for law, one in zip((small, large), noise, strict=True)])
+    seen = seen_of([Gradient(law, one, one, one) for law, one in zip((small, large), noise, strict=True)])
     avoided = noise_avoided(seen)
     assert avoided.value == pytest.approx(-2) and avoided.units == pytest.approx((-1, -2))
     assert avoided.interval == pytest.approx((-2, -1))
@@ -78,7 +85,7 @@ def test_batches_of_every_size_are_drawn_together():
 
 
 def test_tokens_of_one_order_are_attended_to_uniformly_and_alike_far_above_n_squared(monkeypatch):
-    seen = Seen([made(100, -1e-5, 3e-7, 1e-7)])
+    seen = seen_of([made(100, -1e-5, 3e-7, 1e-7)])
     uniform = next(one for one in STUDY.claims if one.name == "uniform")
     for share, verdict in ((1.9, "reproduced"), (2.1, "contradicted"), (0.49, "contradicted")):
         orders = LeadingOrder(noise=-1.0, trigger=share, other=1.0)
@@ -86,7 +93,7 @@ def test_tokens_of_one_order_are_attended_to_uniformly_and_alike_far_above_n_squ
         found = judge(STUDY.claim(uniform), uniform(seen), "quick")
         assert (found.value, found.verdict, found.detail) == (share, verdict, "3 drawn")
     # the trigger's part that falls as 1 / (N T) is as large as the other at T = N² / (α (1 - α)) = 4 N²
-    seen = Seen([made(1000, -1e-5, 3e-7, 1e-7)])
+    seen = seen_of([made(1000, -1e-5, 3e-7, 1e-7)])
     ratios = {}
     for long in (4, 40, 400):
         monkeypatch.setattr(attention_gradient, "LONG", long)
@@ -94,14 +101,10 @@ def test_tokens_of_one_order_are_attended_to_uniformly_and_alike_far_above_n_squ
     assert ratios == pytest.approx({4: 2, 40: 1.1, 400: 1.01}, rel=0.01)
 
 
-def test_without_the_printed_size_nothing_is_measured_there():
-    assert attention_gradient.others_attended_as_trained(Seen([made(100, -1e-5, 3e-7, 1e-7)])) is None
-
-
 def test_claims_fail_where_attention_seeks_the_noise():
     by_tokens = [made(n, 0.0625 / n**2, 0.06 / n**2, -0.06 / n**3) for n in (100, 200, 400)]
     there = Gradient(attention_gradient.PRINTED, np.zeros(2), np.zeros(2), np.array([0.008, 0.0095]) / 65**3)
-    seen = Seen(by_tokens, by_share={3.0: -1e-6}, printed=there)
+    seen = seen_of(by_tokens, by_share={3.0: -1e-6}, printed=there)
     verdicts = verdicts_of(STUDY, seen)
     assert {name for name, one in verdicts.items() if one == "not measured"} == {
         "noise-order",
@@ -117,17 +120,17 @@ def test_claims_fail_where_attention_seeks_the_noise():
 
 def test_a_small_vocabulary_or_a_large_rate_breaks_the_assumptions(monkeypatch):
     """With 8 tokens W_V has a tenth of W_F's part; passing the target takes more than the safe rate."""
-    values = values_of(STUDY, Seen([made(n, -1e-2, 1e-4, 1e-4) for n in (8, 12, 16)]))
+    values = values_of(STUDY, seen_of([made(n, -1e-2, 1e-4, 1e-4) for n in (8, 12, 16)]))
     assert values["feedforward-dominates"] > 0.05
     assert values["attention-stays-uniform"] == 1e-2
     monkeypatch.setattr(attention_gradient, "safe_rate", lambda alpha: 3 / (alpha * (1 - alpha)))
-    values = values_of(STUDY, Seen([made(n, -1e-2, 1e-4, 1e-4) for n in (8, 12, 16)]))
+    values = values_of(STUDY, seen_of([made(n, -1e-2, 1e-4, 1e-4) for n in (8, 12, 16)]))
     assert values["stays-below-alpha"] < 1
     assert values["bound-at-the-target"] == pytest.approx(1 / 3, abs=1e-3)
 
 
 def test_the_largest_of_the_noise_counts_and_attention_turns_to_it_where_it_is_frequent():
-    one_off = Seen([made(100, 1e-9, 1e-7, 1e-7), made(200, -1e-5, 1e-9, -1e-9), made(400, -1e-6, 1e-9, 2e-9)])
+    one_off = seen_of([made(100, 1e-9, 1e-7, 1e-7), made(200, -1e-5, 1e-9, -1e-9), made(400, -1e-6, 1e-9, 2e-9)])
     found = values_of(STUDY, one_off)
     assert found["noise-avoided"] == pytest.approx(1e-9 * 100**2)
     assert found["others-attended"] == pytest.approx(-1e-9 * 200**3)

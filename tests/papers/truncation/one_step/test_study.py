@@ -12,6 +12,7 @@ from anchorlab.theory.one_step import ENTRIES, Moments, feedforward_gradient, va
 from anchorlab.theory.table_2 import DELTA, PRINTED, Drawn, _keeps_bounds, draw_moments, verdict, verdicts
 from anchorlab.theory.uniform_recall import UniformRecall
 from tests.papers.hand_made_runs import results_of, values_of, verdicts_of
+from tests.papers.hand_made_runs import seen_by_hand as made_by_hand
 
 LAW = UniformRecall(8, 16, 0.5)
 
@@ -141,7 +142,7 @@ def seen_by_hand(**changes) -> Seen:
             "feedforward": [8.0, 8.0, 8.0], "typical": [10.0, 100.0, 1000.0], "repeated": [20.0, 200.0, float("nan")],
         },
     }  # fmt: skip
-    return Seen(**given | changes)
+    return made_by_hand(Seen, **given | changes)
 
 
 def test_every_claim_of_measurements_made_by_hand():

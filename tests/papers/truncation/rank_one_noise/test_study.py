@@ -8,13 +8,14 @@ import pytest
 
 from anchorlab.papers.truncation.rank_one_noise import measures
 from anchorlab.papers.truncation.rank_one_noise import study as rank_one_noise
-from anchorlab.papers.truncation.rank_one_noise.study import QUICK, STUDY, analyse, experiments, see
+from anchorlab.papers.truncation.rank_one_noise.study import QUICK, STUDY, Seen, experiments
 from anchorlab.studies.claim import judge
 from anchorlab.theory import PowerLaw, gradient_flow
 from anchorlab.theory.rank_one_flow import Margins
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
 
 ALPHA = 0.3
+SHORT = replace(QUICK, alphas=(ALPHA,), doublings=3)
 TIMES = np.outer(measures.RATES, 2.0 ** np.arange(8)) / 4
 
 
@@ -31,7 +32,7 @@ def made_up(power, law="derived", offsets=None, slope=-0.5):
 def measured(name, *descents):
     """A claim's value, its verdict in the paper's own setting, and its detail."""
     measure = next(one for one in STUDY.claims if one.name == name)
-    result = judge(STUDY.claim(measure), measure(descents), "paper", paper_setting=True)
+    result = judge(STUDY.claim(measure), measure(seen_by_hand(Seen, descents=descents)), "paper", paper_setting=True)
     assert result.spread is None
     return result.value, result.verdict, result.detail
 
@@ -41,7 +42,7 @@ def test_margins_and_descents_are_read_from_probabilities_of_clean_sequences():
     a, b = made_up(0.0).margins
     assert a[0] == pytest.approx(flow.a + 0.01)
     assert b[0] == pytest.approx(flow.b)
-    (found,) = see(runs())
+    (found,) = STUDY.see(runs(), SHORT).descents
     assert found.alpha == ALPHA
     assert found.time == pytest.approx(np.outer([2, 1, 0.5], [1, 2, 4, 8]) / 4)
     grid = np.arange(3)[:, None] / 100 + np.arange(4) / 1000
@@ -69,7 +70,7 @@ def test_errors_slopes_and_the_flow_itself():
     assert measures.descent_power(measures.Descent(ALPHA, short.time[:, :4], *(short.right[:, :4],) * 3)) is None
     assert measures.flow_power(ALPHA).slope == pytest.approx(-0.5, abs=1e-4)
     # what the flow goes to, from its closed forms: noise at rank 1 as (3 (1 - alpha) t)^(-1/2)
-    values = values_of(STUDY, [made_up(1.0)])
+    values = values_of(STUDY, seen_by_hand(Seen, descents=[made_up(1.0)]))
     assert values["rank-one-forgets"] == pytest.approx((3 * 0.7 * 1e6) ** -0.5, rel=2e-3)
     assert values["flow-slope"] == pytest.approx(-0.5, abs=2e-3)
     assert values["flow-slope-below"] == pytest.approx(-0.5, abs=2e-3)
@@ -203,10 +204,10 @@ class TestFlow:
         assert measured("flow-slope-below", made_up(1.0))[:2] == (slope, verdict)
 
 
-def runs(doublings=3):
+def runs():
     """A training of three rates, whose probabilities differ by split, metric, edit and rate."""
-    (experiment,) = experiments(replace(QUICK, alphas=(ALPHA,), doublings=doublings))
-    steps = [2**doubling for doubling in range(doublings + 1)]
+    experiment = experiments(SHORT)[ALPHA]
+    steps = [2**doubling for doubling in range(SHORT.doublings + 1)]
     keys = {("clean", "right"): 0.6, ("clean", "noise"): 0.3, ("clean", "noise", measures.RANK_ONE): 0.1}
     keys |= {("clean", "right", measures.RANK_ONE): 0.8, ("train", "right"): 0.7, ("train", "noise"): 0.2}
     apart = np.arange(3)[:, None] / 100 + np.arange(len(steps)) / 1000  # by rate and step
@@ -215,7 +216,7 @@ def runs(doublings=3):
 
 def test_a_short_run_is_analysed():
     """Three doublings: descent is still on its way, the flow's claims do not depend on it."""
-    analysis = analyse(runs(), QUICK)
+    analysis = STUDY.analysis(runs(), SHORT)
     verdicts = verdicts_of(STUDY, analysis.seen)
     assert {name for name, verdict in verdicts.items() if verdict == "reproduced"} >= {
         "rank-one-forgets", "flow-slope", "b-limit",

@@ -8,11 +8,11 @@ import torch
 from anchorlab.lens import Landscape, Passes, Scores
 from anchorlab.papers.truth.methods import ranking as of
 from anchorlab.papers.truth.methods.drawing import early_weight, shape_table, truth_table
-from anchorlab.papers.truth.methods.scored import ALL, Population, Scored, half_way, see
+from anchorlab.papers.truth.methods.scored import ALL, Population, Seen, half_way
 from anchorlab.papers.truth.methods.study import QUICK, STUDY, TASKS, distance, experiments, sorted_by_size
 from anchorlab.theory.compiled import SELECTIVE
 from anchorlab.training.ensemble import initialise
-from tests.papers.hand_made_runs import HandMadeRun, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
 
 UNITS = ("0.0", "0.1", "1.0", "1.1")
 
@@ -51,21 +51,24 @@ def on_heads(detectors=GOOD, members=2):
     return ranking({of.DETECTORS: detectors}, members, methods=(*ALL, *of.OF_HEADS))
 
 
-def seen(trained=None, written=None, early=(0.9, 0.9), accuracy=(1.0, 1.0), deep=None, resampled=None, heads=None):
+def seen(
+    trained=None, written=None, early=(0.9, 0.9), accuracy=(1.0, 1.0), deep=None, resampled=None, heads=None, **others
+):
     """Two populations on one task, of two layers and of three."""
     one = ranking() if trained is None else trained
     other = ranking(members=1) if written is None else written
-    return Scored(
-        populations=(Population(TASKS["identity"], 2, 4), Population(TASKS["identity"], 3, 2)),
-        trained=(one, deep or one),
-        resampled=(resampled or one,) * 2,
-        heads=(heads or on_heads(),) * 2,
-        models=(("identity", "backup"), ("identity", "distractor")),
-        written=(other, other),
-        written_heads=(on_heads(members=1),) * 2,
-        early=torch.tensor([early, early]).double(),
-        accuracy=torch.tensor([accuracy, accuracy]).double(),
-    )
+    given = {
+        "populations": (Population(TASKS["identity"], 2, 4), Population(TASKS["identity"], 3, 2)),
+        "trained": (one, deep or one),
+        "resampled": (resampled or one,) * 2,
+        "heads": (heads or on_heads(),) * 2,
+        "models": (("identity", "backup"), ("identity", "distractor")),
+        "written": (other, other),
+        "written_heads": (on_heads(members=1),) * 2,
+        "early": torch.tensor([early, early]).double(),
+        "accuracy": torch.tensor([accuracy, accuracy]).double(),
+    }
+    return seen_by_hand(Seen, **given | others)
 
 
 def skill(area):
@@ -129,7 +132,7 @@ def test_weights_of_early_layers_half_way_and_backups():
     one = ranking({"ACDC": (1.0, 0.0, 3.0, 0.0)})
     assert early_weight(one, "ACDC").tolist() == pytest.approx([0.25 - 1 / 3] * 2)
     assert early_weight(one, "direct attribution").tolist() == pytest.approx([0.5 - 1 / 3] * 2)
-    experiment = replace(experiments(QUICK)[0], members=experiments(QUICK)[0].members.take(range(2)))
+    experiment = experiments(QUICK)["identity, 2 x 4"].take(range(2))
     losses = [[6.0, 5.0, 3.1, 2.9, 0.0], [6.0, 1.0, 4.0, 1.0, 1.0]]
     run = HandMadeRun(experiment, (0, 10, 20, 30, 40), {("test", "loss"): losses}, dict.fromkeys((0, 20, 30, 40)))
     assert half_way(run) == [30, 20]  # at 10 no weights were kept
@@ -161,13 +164,12 @@ def test_three_layers_are_compared_with_two_on_one_task():
     assert values_of(STUDY, seen(ranking({of.EDGES: BAD}), deep=ranking()))["worse-when-deeper"] == pytest.approx(
         -found
     )
-    apart = replace(seen(), populations=(Population(TASKS["brackets"], 2, 4), Population(TASKS["identity"], 3, 2)))
+    apart = seen(populations=(Population(TASKS["brackets"], 2, 4), Population(TASKS["identity"], 3, 2)))
     assert values_of(STUDY, apart)["worse-when-deeper"] is None
-    first = replace(
-        seen(),
+    first = seen(
         populations=tuple(Population(TASKS["identity"], *shape) for shape in ((2, 4), (2, 2), (3, 2))),
-        trained=(ranking(), ranking({of.EDGES: BAD}), ranking({of.EDGES: BAD})),
     )
+    first.trained = (ranking(), ranking({of.EDGES: BAD}), ranking({of.EDGES: BAD}))
     assert values_of(STUDY, first)["worse-when-deeper"] == pytest.approx(found)  # with the first of two layers
 
 
@@ -185,7 +187,7 @@ def test_detectors_are_judged_on_heads_and_seeds_by_heads_matched_by_size():
 
 
 def test_shapes_of_the_trained_models_and_where_one_method_is_better():
-    given = {one.label: one for one in experiments(QUICK)}
+    given = experiments(QUICK)
     assert len(given) == len(QUICK.populations) == 13 and len({one.task for one in given.values()}) == 8
     deep = given["identity, 3 x 2"].model
     assert (deep.layers, deep.heads, deep.head_width) == (3, 2, 16)
@@ -201,13 +203,13 @@ def test_what_is_read_of_runs_and_of_compiled_models():
     """Each truth is where it belongs, and the first head of a layer is not in a minimal set by its place alone."""
     smoke = STUDY.profile("smoke").setting
     setting = replace(smoke, populations=(Population(TASKS["identity"], 2, 2),), variants=SELECTIVE)
-    experiment = experiments(setting)[0]
+    (experiment,) = experiments(setting).values()
     seeds = experiment.members.seeds
     ensembles = {
         step: initialise(experiment.model, experiment.task.shape, [seed + step for seed in seeds]) for step in (0, 20)
     }
     values = {("test", "loss"): [[6.0, 2.0]] * 2, ("test", "accuracy"): [[0.0, 0.25], [0.0, 0.75]]}
-    found = see([HandMadeRun(experiment, (0, 20), values, ensembles)], setting)
+    found = STUDY.see([HandMadeRun(experiment, (0, 20), values, ensembles)], setting)
     assert [one.truth.replace for one in (*found.trained, *found.resampled)] == ["mean", "resample"]
     assert found.heads[0].truth.units == UNITS and found.trained[0].truth.units[2] == "0.mlp"
     assert found.accuracy.tolist() == [[0.25], [0.75]]

@@ -9,7 +9,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Map, MapFigure, Table
 from anchorlab.findings.figures import grid
 from anchorlab.findings.provenance import seeds_text
-from anchorlab.papers.retrieval.buffers.seen import Chains, Read
+from anchorlab.papers.retrieval.buffers.seen import Seen
 from anchorlab.papers.retrieval.buffers.subspaces import ENERGY
 from anchorlab.papers.retrieval.buffers.tokens import PAIRS, hand_written
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, column_table, curves_against, seed_table
@@ -18,9 +18,9 @@ STAGES = ("embedding", "layer 0", "layer 1", "layer 2")
 ROW = 4  # maps in a row
 
 
-def readable(seen: Read, seeds: Sequence[int]) -> LineFigure:
+def readable(seen: Seen) -> LineFigure:
     """Return the figure of what is read from the query's stream on two steps, by solved models if there are any."""
-    shown = seen.solved if bool(seen.solved.any()) else torch.ones_like(seen.solved)
+    seeds, shown = seen.seeds_of("two steps"), seen.solved if bool(seen.solved.any()) else torch.ones_like(seen.solved)
     decoded = seen.buffers.decoded[shown]
     figure = curves_against(
         "What a linear probe reads from the query's stream",
@@ -35,9 +35,9 @@ def readable(seen: Read, seeds: Sequence[int]) -> LineFigure:
     return replace(figure, seeds=seeds_text([seed for seed, one in zip(seeds, shown.tolist(), strict=True) if one]))
 
 
-def readable_vectors(found: Chains, seeds: Sequence[int]) -> MapFigure:
+def readable_vectors(seen: Seen) -> MapFigure:
     """Return the figure of what is read from the query's stream of each model on vectors."""
-    decoded = found.buffers.decoded.clamp(min=0).mT
+    seeds, decoded = seen.seeds_of("chains"), seen.chains.decoded.clamp(min=0).mT
     values = tuple(f"x_{value}" for value in range(decoded.shape[1]))
     return MapFigure(
         title="What a linear map reads from the query's stream, models on vectors",
@@ -52,10 +52,10 @@ def readable_vectors(found: Chains, seeds: Sequence[int]) -> MapFigure:
     )
 
 
-def moved_figure(found: Chains, seeds: Sequence[int]) -> MapFigure:
+def moved_figure(seen: Seen) -> MapFigure:
     """Return the figure of the answers that move with what each layer writes."""
-    moved = found.buffers.moved.mT
-    values = tuple(f"x_{step}" for step in found.buffers.asked)
+    seeds, moved = seen.seeds_of("chains"), seen.chains.moved.mT
+    values = tuple(f"x_{step}" for step in seen.chains.asked)
     return MapFigure(
         title="Answers that move with what a layer writes, models on vectors",
         caption="Share of sequences whose answer is nearer to the other query's, once the subspace that a layer writes "
@@ -76,7 +76,7 @@ def _rows(
     return tuple(tuple(maps[start : start + ROW]) for start in range(0, len(maps), ROW))
 
 
-def numbers(seen: Read, seeds: Sequence[int]) -> Table:
+def numbers(seen: Seen) -> Table:
     """Return the table of every model on two steps, and of the one written by hand."""
     both = (seen.buffers, hand_written())
 
@@ -98,9 +98,9 @@ def numbers(seen: Read, seeds: Sequence[int]) -> Table:
         "dimensions; the shares of answers that move with the buffer of each head, and that stay right if all but the "
         "buffer of head 1 is exchanged.",
         {
-            "model": [*(f"seed {one}" for one in seeds), "by hand"],
-            "train": [*seen.trained.tolist(), 1.0],
-            "test": [*seen.tested.tolist(), 1.0],
+            "model": [*(f"seed {one}" for one in seen.seeds_of("two steps")), "by hand"],
+            "train": [*seen.trained["two steps"].tolist(), 1.0],
+            "test": [*seen.tested["two steps"].tolist(), 1.0],
             **stages,
             "matches x_0": joined([one.matched[:, 0] for one in both]),
             "matches x_1": joined([one.matched[:, 1] for one in both]),
@@ -113,9 +113,9 @@ def numbers(seen: Read, seeds: Sequence[int]) -> Table:
     )
 
 
-def vector_numbers(found: Chains, seeds: Sequence[int]) -> Table:
+def vector_numbers(seen: Seen) -> Table:
     """Return the table of every model on vectors."""
-    buffers = found.buffers
+    buffers = seen.chains
     brings = {f"x_{step}": buffers.brings[:, step - 1] for step in range(1, buffers.brings.shape[1] + 1)}
     return seed_table(
         "Models of retrieval/circuits in numbers",
@@ -124,9 +124,9 @@ def vector_numbers(found: Chains, seeds: Sequence[int]) -> Table:
         "the end; overlap of successive layers among these, over that of random subspaces; the shares of answers "
         "that move with the layer that brings them, and, of later ones, with the layer that brings x_1; and the "
         "alignment of the scores of queries with what joins pairs.",
-        seeds,
+        seen.seeds_of("chains"),
         {
-            "loss": found.loss,
+            "loss": seen.loss["chains"],
             **{f"{name} in layer": layer for name, layer in brings.items()},
             **{
                 f"dimensions for {name}": buffers.dimensions.gather(1, layer.unsqueeze(1))[:, 0]
@@ -136,6 +136,6 @@ def vector_numbers(found: Chains, seeds: Sequence[int]) -> Table:
             "over random": buffers.successive,
             "moved by its own": buffers.moved_own,
             "later moved by x_1's": buffers.moved_later,
-            "alignment": found.matched,
+            "alignment": seen.matched,
         },
     )

@@ -7,7 +7,6 @@ between two queries exchanges their answers. The models of `retrieval/circuits` 
 Source: Wang et al., The buffer mechanism for multi-step information reasoning in language models (2024).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,19 +16,14 @@ from torch import Tensor
 from anchorlab.findings import at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.retrieval import circuits, one_head
-from anchorlab.papers.retrieval.buffers.drawing import moved_figure, numbers, readable, readable_vectors, vector_numbers
-from anchorlab.papers.retrieval.buffers.queries import token_queries, vector_queries
-from anchorlab.papers.retrieval.buffers.seen import SOLVED, Chains, Read
-from anchorlab.papers.retrieval.buffers.tokens import SEQUENCES, buffers
-from anchorlab.papers.retrieval.buffers.vectors import alignment, pair_layers, vector_buffers
-from anchorlab.papers.retrieval.settings import retrieval_of
+from anchorlab.papers.retrieval.buffers import drawing
+from anchorlab.papers.retrieval.buffers.seen import SOLVED, Seen
 from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
-from anchorlab.studies.kit import at_end
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks.retrieval import StepRetrieval
-from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun, WarmupCosine
+from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, WarmupCosine
 
 SEEN = range(1100, 1105)  # after these, claims on two steps were restricted to models that answer
 FIRST = 1200  # of the seeds on two steps
@@ -47,31 +41,13 @@ class Setting:
     chains: Experiment
 
 
-def experiments(setting: Setting) -> list[Experiment]:
-    """Return the training on two steps, and that of `retrieval/circuits`."""
-    return [setting.two_steps, setting.chains]
-
-
-def see(runs: Sequence[TrainedRun]) -> Read:
-    """Read the buffers of both runs' members on test sequences."""
-    run, vectors = runs
-    task, chains = run.experiment.task, retrieval_of(vectors)
-    assert isinstance(task, StepRetrieval)
-    ensemble = vectors.ensemble()
-    return Read(
-        at_end(run, "train", "accuracy"),
-        at_end(run, "test", "accuracy"),
-        buffers(run.ensemble(), token_queries(task, SEQUENCES)),
-        Chains(
-            at_end(vectors, "test", "loss"),
-            vector_buffers(ensemble, vector_queries(chains, SEQUENCES), chains.asked),
-            alignment(ensemble, chains.features, *pair_layers(ensemble, chains, SEQUENCES)),
-        ),
-    )
+def experiments(setting: Setting) -> dict[str, Experiment]:
+    """Return the training on two steps, and the one of `retrieval/circuits`."""
+    return {"two steps": setting.two_steps, "chains": setting.chains}
 
 
 @precondition("section 3", "accuracy 1", at_least(0.5))
-def learned(seen: Read) -> Bool[Tensor, "seed"]:
+def learned(seen: Seen) -> Bool[Tensor, "seed"]:
     """Most models answer the training sequences.
 
     Share of models {ANSWERED}.
@@ -80,16 +56,16 @@ def learned(seen: Read) -> Bool[Tensor, "seed"]:
 
 
 @claim("section 3", "test accuracy about 1", at_least(0.9))
-def generalises(seen: Read) -> Float[Tensor, "seed"]:
+def generalises(seen: Seen) -> Float[Tensor, "seed"]:
     """Two steps are followed through pairs of symbols that training never had.
 
     Accuracy on test sequences at the end, of all models.
     """
-    return seen.tested
+    return seen.tested["two steps"]
 
 
 @claim("section 4", "x_1 in layer 1, x_2 in layer 2, counted from 0", at_least(0.5))
-def one_layer_each(seen: Read) -> Float[Tensor, "seed"]:
+def one_layer_each(seen: Seen) -> Float[Tensor, "seed"]:
     """Each step of the chain enters the query's stream in a layer of its own.
 
     Rise of the accuracy of a linear probe in a layer: of x_1 in layer 1 or of x_2 in layer 2, the smaller one,
@@ -100,7 +76,7 @@ def one_layer_each(seen: Read) -> Float[Tensor, "seed"]:
 
 
 @claim("section 4", "a matching score near 1", at_least(0.5))
-def matches_start(seen: Read) -> Float[Tensor, "seed"]:
+def matches_start(seen: Seen) -> Float[Tensor, "seed"]:
     """The second head finds the pair that begins with the query's symbol: its W_QK matches the buffer of head 0.
 
     Mean over symbols of the softmax over keys of E W_QK1 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}.
@@ -109,7 +85,7 @@ def matches_start(seen: Read) -> Float[Tensor, "seed"]:
 
 
 @claim("section 4", "a matching score near 1", at_least(0.5))
-def matches_middle(seen: Read) -> Float[Tensor, "seed"]:
+def matches_middle(seen: Seen) -> Float[Tensor, "seed"]:
     """The third head finds the pair that begins with the result of the first step: its W_QK matches two buffers.
 
     Mean over symbols of the softmax over keys of E W_VO1 W_QK2 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}.
@@ -118,7 +94,7 @@ def matches_middle(seen: Read) -> Float[Tensor, "seed"]:
 
 
 @claim("our question: a staircase or a sliding window", "implied by separate buffers", at_least(0.9), own=True)
-def not_overwritten(seen: Read) -> Float[Tensor, "seed"]:
+def not_overwritten(seen: Seen) -> Float[Tensor, "seed"]:
     """No buffer is overwritten: after the last layer the first step's result is still readable.
 
     Accuracy of a linear probe of x_1 in the query's stream after the last layer, {JUDGED}.
@@ -127,7 +103,7 @@ def not_overwritten(seen: Read) -> Float[Tensor, "seed"]:
 
 
 @claim("our question: is the buffer enough?", "implied by reading one buffer", at_least(0.9), own=True)
-def buffer_moves_answer(seen: Read) -> Float[Tensor, "seed"]:
+def buffer_moves_answer(seen: Seen) -> Float[Tensor, "seed"]:
     """The third head reads the buffer of head 1: exchanging it between two queries exchanges their answers.
 
     Share of sequences whose answer is the other query's, once the subspace that head 1 writes to is exchanged after
@@ -137,7 +113,7 @@ def buffer_moves_answer(seen: Read) -> Float[Tensor, "seed"]:
 
 
 @claim("our question: is only the buffer read?", "implied by reading one buffer", at_least(0.9), own=True)
-def rest_moves_nothing(seen: Read) -> Float[Tensor, "seed"]:
+def rest_moves_nothing(seen: Seen) -> Float[Tensor, "seed"]:
     """The third head reads nothing else: exchanging all but the buffer of head 1 leaves the answers.
 
     Share of right answers once everything outside the subspace that head 1 writes to is exchanged after layer 1,
@@ -147,7 +123,7 @@ def rest_moves_nothing(seen: Read) -> Float[Tensor, "seed"]:
 
 
 @claim("our question: how separate are the buffers?", "implied by separate buffers", at_most(0.5), own=True)
-def apart(seen: Read) -> Float[Tensor, "seed"]:
+def apart(seen: Seen) -> Float[Tensor, "seed"]:
     """Training sets apart what successive heads write, more than chance would.
 
     Mean squared cosine of the principal angles between the subspaces that heads 0 and 1, and 1 and 2 write to, over
@@ -162,73 +138,62 @@ def apart(seen: Read) -> Float[Tensor, "seed"]:
     at_most(one_head.SOLVED),
     of=CHAINS,
 )
-def chains_solved(seen: Read) -> Float[Tensor, "seed"]:
+def chains_solved(seen: Seen) -> Float[Tensor, "seed"]:
     """The models of retrieval/circuits solve the problem.
 
     Loss of the models of retrieval/circuits on fresh sequences at the end.
     """
-    return seen.chains.loss
+    return seen.loss["chains"]
 
 
 @claim("our question: do they have buffers, too?", "no paper", at_least(0.5), own=True)
-def chains_one_layer_each(seen: Read) -> Float[Tensor, "seed"]:
+def chains_one_layer_each(seen: Seen) -> Float[Tensor, "seed"]:
     """In the models of retrieval/circuits, too, each symbol enters the query's stream in one layer.
 
     Largest rise, in a layer, of the share of a symbol's variance that a linear map reads, the smallest over symbols
     after the query's own.
     """
-    return seen.chains.buffers.decoded.diff(dim=1)[:, :, 1:].amax(dim=1).amin(dim=1)
+    return seen.chains.decoded.diff(dim=1)[:, :, 1:].amax(dim=1).amin(dim=1)
 
 
 @claim("our question: do they have buffers, too?", "no paper", at_least(0.9), own=True)
-def chains_move_answers(seen: Read) -> Float[Tensor, "seed"]:
+def chains_move_answers(seen: Seen) -> Float[Tensor, "seed"]:
     """In the models of retrieval/circuits, too, exchanging a buffer between two queries exchanges its answer.
 
     Share of answers nearer to the other query's, once the subspace that the layer which brings the symbol writes to is
     exchanged after this layer, mean over symbols.
     """
-    return seen.chains.buffers.moved_own
+    return seen.chains.moved_own
 
 
 @claim("our question: do they have buffers, too?", "no paper", at_least(0.9), own=True)
-def chains_later_follow(seen: Read) -> Measurement:
+def chains_later_follow(seen: Seen) -> Measurement:
     """In the models of retrieval/circuits, too, later heads read the buffer of the first step.
 
     Share of answers of symbols that later layers bring, nearer to the other query's once the subspace that the layer
     which brings x_1 writes to is exchanged after this layer; without models in which one layer brings all.
     """
-    return mean_of_known(seen.chains.buffers.moved_later.unsqueeze(1))
+    return mean_of_known(seen.chains.moved_later.unsqueeze(1))
 
 
 @claim("our question: do they have buffers, too?", "no paper", at_least(0.5), own=True)
-def chains_match_start(seen: Read) -> Float[Tensor, "seed"]:
+def chains_match_start(seen: Seen) -> Float[Tensor, "seed"]:
     """In the models of retrieval/circuits, too, the scores that find the first pair match what joins pairs.
 
     Cosine between the kernel E W_QK W_VOᵀ Eᵀ on the features of symbols, with the norms' gains, and the identity; of
     the two layers whose attention along these paths is largest.
     """
-    return seen.chains.matched
+    return seen.matched
 
 
 @claim("our question: how separate are the buffers?", "implied by separate buffers", at_most(0.5), own=True)
-def chains_apart(seen: Read) -> Measurement:
+def chains_apart(seen: Seen) -> Measurement:
     """In the models of retrieval/circuits, too, training sets apart what successive layers write.
 
     Mean squared cosine of the principal angles between what successive ones of the layers that bring a symbol write to
     the query, over that of random subspaces of the same dimensions; without models in which one layer brings all.
     """
-    return mean_of_known(seen.chains.buffers.successive.unsqueeze(1))
-
-
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw what can be read after each layer, and list the numbers of every member and of a hand-written model."""
-    seen = see(runs)
-    seeds, others = (one.members.seeds for one in (setting.two_steps, setting.chains))
-    return Analysis(
-        seen,
-        [readable(seen, seeds), readable_vectors(seen.chains, others), moved_figure(seen.chains, others)],
-        [numbers(seen, seeds), vector_numbers(seen.chains, others)],
-    )
+    return mean_of_known(seen.chains.successive.unsqueeze(1))
 
 
 QUICK = Setting(
@@ -277,12 +242,19 @@ SMOKE = Setting(
 )
 
 STUDY = Study(
-    name="retrieval/buffers",
+    "retrieval/buffers",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        drawing.readable,
+        drawing.readable_vectors,
+        drawing.moved_figure,
+        drawing.numbers,
+        drawing.vector_numbers,
+    ),
     paper="Buffer mechanism",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
     profiles={
         "quick": Profile(
             QUICK,

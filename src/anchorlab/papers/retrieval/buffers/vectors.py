@@ -40,7 +40,7 @@ class VectorBuffers:
 
     @property
     def brings(self) -> Int[Tensor, "member step"]:
-        """The layer that brings x_1, x_2, ..: the one in which what can be read of it rises most."""
+        """The layer in which what a linear map reads of each symbol x_1, x_2, .. rises most."""
         return self.decoded.diff(dim=1)[:, :, 1:].argmax(dim=1)
 
     @property

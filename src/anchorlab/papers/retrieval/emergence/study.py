@@ -7,8 +7,7 @@ Source: stacked attention heads, section 9, Figures 6 and 7, appendix D.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from math import inf, isfinite, nan
 
 import torch
@@ -16,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import CircuitFigure, LineFigure, Table, TimelineFigure, at_most, event, within
+from anchorlab.findings.view import AttentionView
 from anchorlab.models import VectorSpec
 from anchorlab.papers.retrieval.chain_order import (
     GUESSING_LINE,
@@ -46,9 +46,10 @@ from anchorlab.papers.retrieval.one_head import (
 from anchorlab.papers.retrieval.settings import OUR_CHOICES, PASSES, on_fixed_sample, paper, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import along, column_table, curves_against
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
-from anchorlab.training import Evaluation, Experiment, TrainedRun
+from anchorlab.studies.study import Profile, Study
+from anchorlab.training import Evaluation, Experiment
 
 EVALUATION = Evaluation(every=80, size=1024)
 """When and on how much the losses are measured in the paper's setting.
@@ -78,40 +79,50 @@ SAMPLED = 4
 """How many models are trained again on a fixed sample, where the setting has none."""
 
 
-def experiments(setting: Experiment) -> list[Experiment]:
+def experiments(setting: Experiment) -> dict[str, Experiment]:
     """Return the setting and, if its batches are always fresh, some of its models on a fixed sample.
 
     Training and validation loss differ only if sequences are seen again.
     """
     if setting.recipe.data.kind == "sample":
-        return [setting]
-    return [setting, on_fixed_sample(setting, SAMPLED, f"{setting.label}, a fixed sample")]
+        return {"models": setting}
+    return {"models": setting, "sampled": on_fixed_sample(setting, SAMPLED, f"{setting.label}, a fixed sample")}
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The circuits of all models along `end` steps, and how far validation lags `behind` training on a sample."""
+class Seen(Reading):
+    """The circuits of all models along training."""
 
-    models: Sequence[Growth]
-    end: float
-    behind: Float[Tensor, "falling"]
+    @reading
+    def models(self) -> Sequence[Growth]:
+        """The circuit of every model, followed through the checkpoints."""
+        return growths(self.first, RISE)
 
-    @cached_property
+    @reading
+    def end(self) -> float:
+        """The last step."""
+        return float(self.first.checkpoints[-1])
+
+    @reading
+    def behind(self) -> Float[Tensor, "falling"]:
+        """How far validation lags behind training on a fixed sample."""
+        return behind(*(along(self.last, split, "loss")[1] for split in ("train", "test")))
+
+    @reading
     def symbols(self) -> list[int]:
         """The queried symbols, in the chain's order."""
         return list(self.models[0].retrieved)
 
-    @cached_property
+    @reading
     def retrieved(self) -> Float[Tensor, "model symbol"]:
         """The step at which each symbol is retrieved, infinite if never."""
         return torch.tensor([[one.retrieved[symbol] for symbol in self.symbols] for one in self.models])
 
     def retrieving(self, least: int) -> list[Growth]:
-        """Return the models that retrieve at least so many symbols within the training."""
+        """Return the models that retrieve at least `least` symbols within the training."""
         counts = self.retrieved.isfinite().sum(dim=1).tolist()
         return [one for one, count in zip(self.models, counts, strict=True) if count >= least]
 
-    @cached_property
+    @reading
     def arrived(self) -> Float[Tensor, "retrieving symbol"]:
         """The step at which the last path of each symbol emerges, in models that retrieve at least two symbols.
 
@@ -131,13 +142,6 @@ class Seen:
         known = values[~values.isnan()]
         detail = f"{len(known)} of {len(self.models)} models"
         return over(known == 1 if share else known, "models", detail=detail)
-
-
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Follow the circuits of the trained models through the checkpoints, and both losses on a fixed sample."""
-    run, sampled = runs[0], runs[-1]
-    training, validation = (along(sampled, split, "loss")[1] for split in ("train", "test"))
-    return Seen(growths(run, RISE), float(run.checkpoints[-1]), behind(training, validation))
 
 
 @claim("Fig 7 right", "heads for B, then C, D and E", within(1.0, 1.0))
@@ -248,39 +252,43 @@ def same_positions(seen: Seen) -> Measurement:
     return seen.over(torch.tensor([float(len(set(each)) < len(each)) for each in rules]), share=True)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Experiment) -> Analysis:
-    """Draw partial losses, the first model's circuit and its attention along training, and when each path emerges."""
-    seen = see(runs)
-    first = seen.models[0]
-    losses = loss_curves(
+def _partials(seen: Seen) -> LineFigure:
+    return loss_curves(
         "Partial losses along training (Fig 6, right)",
-        *partials_along(runs[0]),
+        *partials_along(seen.first),
         "Mean squared error of each symbol of the chain on fresh sequences; mean and range over seeds.",
     )
-    circuit = CircuitFigure(
+
+
+def _circuit(seen: Seen) -> CircuitFigure:
+    first = seen.models[0].solution
+    return CircuitFigure(
         title="Circuit of the first seed (Fig 7, left)",
         caption="As in the study of circuits: from the position that is looked at to the one that looks; the number is "
         "the loss when it is cut while all other paths attend as the model makes them.",
-        panels=(first.solution.panel(),),
-        seeds=str(first.solution.seed),
+        panels=(first.panel(),),
+        seeds=str(first.seed),
     )
-    view = view_circuits(runs[0], [one.solution for one in seen.models])
-    return Analysis(seen, [_losses(runs), losses, circuit, _attention(first), _timeline(seen)], [_table(seen)], [view])
 
 
-def _losses(runs: Sequence[TrainedRun]) -> LineFigure:
-    sampled = runs[-1]
+def _view(seen: Seen) -> AttentionView:
+    return view_circuits(seen.first, [one.solution for one in seen.models])
+
+
+def _losses(seen: Seen) -> LineFigure:
+    sampled = seen.last
     steps, fresh = along(sampled, "test", "loss")
     curves = {"training sequences": along(sampled, "train", "loss")[1], "fresh sequences": fresh}
-    if len(runs) > 1:
-        curves["fresh sequences, every batch fresh"] = along(runs[0], "test", "loss")[1]
+    if len(seen.runs) > 1:
+        curves["fresh sequences, every batch fresh"] = along(seen.first, "test", "loss")[1]
     caption = (
         f"Mean squared error over all symbols, on a fixed sample seen {PASSES:g} times; mean and range over seeds."
     )
     return loss_curves("Training and validation loss (Fig 6, left)", steps, curves, caption, GUESSING_LINE)
 
 
-def _attention(one: Growth) -> LineFigure:
+def _attention(seen: Seen) -> LineFigure:
+    one = seen.models[0]
     curves = {
         f"layer {path.layer}: {path.rule} [{_symbols(one.needs[path])}]": one.attention[path].unsqueeze(0)
         for path in one.solution.paths
@@ -337,11 +345,12 @@ def _table(seen: Seen) -> Table:
 
 
 STUDY = Study(
-    name="retrieval/emergence",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "retrieval/emergence",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_losses, _partials, _circuit, _attention, _timeline, _table, _view),
     profiles={
         "quick": Profile(
             QUICK,

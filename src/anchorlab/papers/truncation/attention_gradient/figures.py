@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from anchorlab.findings import Line, LineFigure, Reference, Table, line
-from anchorlab.papers.truncation.attention_gradient.measures import ALPHA, LEARNING_RATE, POWERS, Gradient, Seen
+from anchorlab.papers.truncation.attention_gradient.measures import ALPHA, LEARNING_RATE, POWERS, Gradient
 from anchorlab.theory import PowerLaw
 
 LABELS = {"noise": "noise token", "trigger": "trigger", "other": "every other token"}
@@ -53,16 +53,16 @@ def against_ratio(by_ratio: Sequence[Gradient]) -> LineFigure:
     )
 
 
-def speeds(seen: Seen) -> LineFigure:
+def speeds(moves: Mapping[str, Sequence[float]], by_tokens: Sequence[Gradient]) -> LineFigure:
     """Return the figure of how far each of the three matrices moves, along N."""
-    tokens = tuple(float(one.law.tokens) for one in seen.by_tokens)
+    tokens = tuple(float(one.law.tokens) for one in by_tokens)
     return LineFigure(
         title="How fast the three matrices move",
         caption="The move of each matrix in its leading direction, sign aside: W_F and W_V in the first step, towards "
         "the noise; W_KQ in the gradient after it, away from the noise.",
         x_label="N, tokens",
         y_label="move",
-        lines=tuple(Line(name, tokens, tuple(values)) for name, values in seen.moves.items()),
+        lines=tuple(Line(name, tokens, tuple(values)) for name, values in moves.items()),
         log_x=True,
         log_y=True,
     )

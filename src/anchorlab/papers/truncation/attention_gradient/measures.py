@@ -1,8 +1,6 @@
-"""The gradient of the key-query matrix after one step, measured on random sequences, and how far each matrix moves."""
+"""The gradient of the key-query matrix after one step, measured on random sequences."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
@@ -11,7 +9,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.rng import generator
-from anchorlab.theory import PowerLaw, fit_power_law
 from anchorlab.theory.attention_gradient import (
     first_step,
     key_query_gradient,
@@ -19,7 +16,6 @@ from anchorlab.theory.attention_gradient import (
     measured_first_step,
     with_more_noise,
 )
-from anchorlab.theory.one_step import feedforward_moments, value_moments
 from anchorlab.theory.uniform_recall import UniformRecall
 
 ALPHA, LEARNING_RATE = 0.5, 1.0
@@ -56,37 +52,6 @@ class Gradient:
     def derived(self, token: str) -> float:
         """Return the leading order for N, T ≫ 1."""
         return float(getattr(leading_order(self.law, LEARNING_RATE), token))
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The gradients at every N, in ascending order, at every T/N, and with more frequent noise.
-
-    `by_share` maps how often the noise occurs in other places, as a multiple of 1/N, to its projection; `printed` is
-    the gradient at the paper's size of sequences.
-    """
-
-    by_tokens: Sequence[Gradient]
-    by_ratio: Sequence[Gradient] = ()
-    by_share: Mapping[float, float] = field(default_factory=dict)
-    printed: Gradient | None = None
-
-    @cached_property
-    def moves(self) -> dict[str, list[float]]:
-        """How far each matrix moves in its leading direction, by N: the exact first step of W_F and W_V, and W_KQ."""
-        laws = [one.law for one in self.by_tokens]
-        return {
-            "W_F": [-LEARNING_RATE * feedforward_moments(law, "noise").mean for law in laws],
-            "W_V": [-LEARNING_RATE * value_moments(law, ("noise", "other")).mean for law in laws],
-            "W_KQ": [-one.mean("noise") for one in self.by_tokens],
-        }
-
-    @cached_property
-    def powers(self) -> dict[str, PowerLaw | None]:
-        """The power in N of every quantity in `POWERS`; None if its values are not all positive."""
-        tokens = np.array([one.law.tokens for one in self.by_tokens], dtype=np.float64)
-        values = self.moves | {token: [one.mean(token) for one in self.by_tokens] for token in ("trigger", "other")}
-        return {name: fit_power_law(tokens, np.array(one)) if min(one) > 0 else None for name, one in values.items()}
 
 
 def measure(law: UniformRecall, batches: int, batch: int) -> Gradient:

@@ -7,7 +7,7 @@ Source: truncated weights, section 4.2 and appendix A.2. Nothing is trained: the
 gradient, and the next gradient is averaged over drawn sequences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -21,18 +21,18 @@ from anchorlab.papers.truncation.attention_gradient.measures import (
     LEARNING_RATE,
     POWERS,
     Gradient,
-    Seen,
     measure,
     measure_with_noise,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.theory import PowerLaw, fit_power_law
 from anchorlab.theory.attention_gradient import first_step, leading_order
 from anchorlab.theory.noise_logit import largest_rate, noise_logits, safe_rate, target_logit
+from anchorlab.theory.one_step import feedforward_moments, value_moments
 from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRIGGER_KIND, UniformRecall
-from anchorlab.training import TrainedRun
 
 SHARES = (0.0, 0.25, 1.0, 3.0)
 """How often the noise takes the place of another token, as a multiple of 1/N, to see what its frequency does."""
@@ -67,17 +67,51 @@ PAPER = Setting((128, 192, 256, 384, 512, 768, 1024), 64, (1, 2, 3, 4, 6, 8, 16,
 SMOKE = Setting((8, 12, 16), 4, (1, 2, 4), 8, 3, 32)
 
 
-def see(setting: Setting) -> Seen:
-    """Draw all sequences of a setting from seed 0 and measure them."""
+class Seen(Reading):
+    """The gradients after one step; all sequences are drawn from seed 0."""
 
-    def at(tokens: int, ratio: int) -> Gradient:
-        return measure(UniformRecall(tokens, ratio * tokens, ALPHA), setting.batches, setting.batch)
+    seeds = "0"
 
-    by_tokens = [at(tokens, setting.ratio) for tokens in setting.tokens]
-    law = by_tokens[0].law
-    by_share = {share: measure_with_noise(law, share, setting.batches * setting.batch) for share in SHARES}
-    by_ratio = [at(setting.ratios_at, ratio) for ratio in setting.ratios]
-    return Seen(by_tokens, by_ratio, by_share, measure(PRINTED, setting.batches, setting.batch))
+    def _measured(self, tokens: int, ratio: int) -> Gradient:
+        return measure(UniformRecall(tokens, ratio * tokens, ALPHA), self.setting.batches, self.setting.batch)
+
+    @reading
+    def by_tokens(self) -> Sequence[Gradient]:
+        """The gradients at every N, in ascending order."""
+        return [self._measured(tokens, self.setting.ratio) for tokens in self.setting.tokens]
+
+    @reading
+    def by_ratio(self) -> Sequence[Gradient]:
+        """The gradients at every T/N."""
+        return [self._measured(self.setting.ratios_at, ratio) for ratio in self.setting.ratios]
+
+    @reading
+    def by_share(self) -> Mapping[float, float]:
+        """The projection on the noise at the smallest N, by how often the noise replaces others, a multiple of 1/N."""
+        law = self.by_tokens[0].law
+        return {share: measure_with_noise(law, share, self.setting.batches * self.setting.batch) for share in SHARES}
+
+    @reading
+    def printed(self) -> Gradient:
+        """The gradient at the paper's size of sequences."""
+        return measure(PRINTED, self.setting.batches, self.setting.batch)
+
+    @reading
+    def moves(self) -> dict[str, list[float]]:
+        """How far each matrix moves in its leading direction, by N: the exact first step of W_F and W_V, and W_KQ."""
+        laws = [one.law for one in self.by_tokens]
+        return {
+            "W_F": [-LEARNING_RATE * feedforward_moments(law, "noise").mean for law in laws],
+            "W_V": [-LEARNING_RATE * value_moments(law, ("noise", "other")).mean for law in laws],
+            "W_KQ": [-one.mean("noise") for one in self.by_tokens],
+        }
+
+    @reading
+    def powers(self) -> dict[str, PowerLaw | None]:
+        """The power in N of every quantity in `POWERS`; None if its values are not all positive."""
+        tokens = np.array([one.law.tokens for one in self.by_tokens], dtype=np.float64)
+        values = self.moves | {token: [one.mean(token) for one in self.by_tokens] for token in ("trigger", "other")}
+        return {name: fit_power_law(tokens, np.array(one)) if min(one) > 0 else None for name, one in values.items()}
 
 
 @claim("appendix A.2", "below 0", at_most(-0.01), theory=True)
@@ -124,12 +158,12 @@ def others_attended(seen: Seen) -> Measurement:
     at_least(0.01),
     own=True,
 )
-def others_attended_as_trained(seen: Seen) -> Measurement | None:
+def others_attended_as_trained(seen: Seen) -> Measurement:
     """At the sizes of the Shakespeare experiment, N = 65 and T = 256, W_KQ moves towards the other tokens, too.
 
     Mean projection on W_E(k) W_E(q)ᵀ over tokens k other than noise and trigger, times N³, at N = 65 and T = 256.
     """
-    return None if seen.printed is None else over(seen.printed.drawn("other") * PRINTED.tokens**3, BATCHES)
+    return over(seen.printed.drawn("other") * PRINTED.tokens**3, BATCHES)
 
 
 @claim("appendix A.2", "Θ(1/N³)", within(-3.1, -2.9), theory=True)
@@ -282,29 +316,18 @@ def _never_above(factor: float) -> float:
     return sum(below) / len(below)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the gradients along N and T/N; there are no runs to read."""
-    seen = see(setting)
-    return Analysis(
-        seen,
-        figures=[
-            draw.against_tokens(seen.by_tokens, setting.ratio),
-            draw.against_ratio(seen.by_ratio),
-            draw.speeds(seen),
-        ],
-        tables=[
-            draw.projections([*seen.by_tokens, *seen.by_ratio, *filter(None, [seen.printed])]),
-            draw.power_table(seen.powers),
-        ],
-        seeds="0",
-    )
-
-
 STUDY = Study(
-    name="truncation/attention-gradient",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    analyse=analyse,
+    "truncation/attention-gradient",
+    __doc__,
+    measures_in(__name__),
+    reads=Seen,
+    draws=(
+        lambda seen: draw.against_tokens(seen.by_tokens, seen.setting.ratio),
+        lambda seen: draw.against_ratio(seen.by_ratio),
+        lambda seen: draw.speeds(seen.moves, seen.by_tokens),
+        lambda seen: draw.projections([*seen.by_tokens, *seen.by_ratio, seen.printed]),
+        lambda seen: draw.power_table(seen.powers),
+    ),
     profiles={
         "quick": Profile(
             QUICK,

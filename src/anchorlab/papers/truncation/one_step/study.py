@@ -16,12 +16,12 @@ import torch
 from anchorlab.findings import at_most, within
 from anchorlab.papers.truncation.one_step import figures as draw
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.readings import Reading, reading
+from anchorlab.studies.study import Profile, Study
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
 from anchorlab.theory.margin_scans import LOGITS, Scan, Scanned, measure, measure_scan, samples_needed
 from anchorlab.theory.one_step import weighted_geometric_sum
 from anchorlab.theory.uniform_recall import UniformRecall
-from anchorlab.training import TrainedRun
 
 DELTA_LEMMAS, DELTA_THEOREM = table_2.DELTA, margin_scans.DELTA
 
@@ -100,30 +100,38 @@ SMOKE = Setting(
 )
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Sampled gradients, scanned margins, and the samples that each of `laws` needs, by the name of the logit."""
+class Seen(Reading):
+    """Sampled gradients and margins; all sequences are drawn from seed 0."""
 
-    drawn: table_2.Drawn
-    scanned: Mapping[str, Scanned]
-    laws: Sequence[UniformRecall]
-    needed: Mapping[str, Sequence[float]]
+    seeds = "0"
+
+    @reading
+    def drawn(self) -> table_2.Drawn:
+        """The sampled gradients of Table 2."""
+        return table_2.draw_moments(self.setting.table, self.setting.batches, self.setting.batch)
+
+    @reading
+    def scanned(self) -> Mapping[str, Scanned]:
+        """The margins along each scan."""
+        return {name: measure_scan(scan, self.setting.draws) for name, scan in self.setting.scans.items()}
+
+    @reading
+    def laws(self) -> Sequence[UniformRecall]:
+        """The laws for which the samples needed are sought."""
+        laws: Sequence[UniformRecall] = self.setting.needed
+        return laws
+
+    @reading
+    def needed(self) -> Mapping[str, Sequence[float]]:
+        """The samples that each law needs, by the name of the logit."""
+        among, draws = self.setting.needed_samples, self.setting.draws
+        searched = [[measure(law, samples, draws) for samples in among] for law in self.laws]
+        return {logit: [samples_needed(points, logit) for points in searched] for logit in LOGITS}
 
     def needed_power(self, logit: str) -> PowerLaw | None:
         """Return the power in N of the samples needed; None if they were not found for every N."""
         needed, tokens = np.array(self.needed[logit]), np.array([law.tokens for law in self.laws], dtype=np.float64)
         return fit_power_law(tokens, needed) if np.isfinite(needed).all() else None
-
-
-def see(setting: Setting) -> Seen:
-    """Draw all sequences of a setting from seed 0 and measure them."""
-    searched = [[measure(law, samples, setting.draws) for samples in setting.needed_samples] for law in setting.needed]
-    return Seen(
-        drawn=table_2.draw_moments(setting.table, setting.batches, setting.batch),
-        scanned={name: measure_scan(scan, setting.draws) for name, scan in setting.scans.items()},
-        laws=setting.needed,
-        needed={logit: [samples_needed(points, logit) for points in searched] for logit in LOGITS},
-    )
 
 
 @claim("Lemmas D.1 and D.2", "Lemma D.1, Table 2", at_most(4.0), theory=True)
@@ -289,33 +297,20 @@ def lemma_e2(seen: Seen) -> float:
     return max(apart)
 
 
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the moments of Table 2 and the margins of Theorem 1; there are no runs to read."""
-    seen = see(setting)
-    return Analysis(
-        seen,
-        figures=[
-            draw.moments(seen.drawn, means=True),
-            draw.moments(seen.drawn, means=False),
-            draw.margins(seen.scanned["samples"]),
-            *map(draw.spreads, seen.scanned.values()),
-            draw.needed(seen.laws, seen.needed),
-        ],
-        tables=[
-            draw.moments_table(seen.drawn, means=True),
-            draw.moments_table(seen.drawn, means=False),
-            draw.reach_table(seen.drawn),
-            draw.powers(list(seen.scanned.values())),
-        ],
-        seeds="0",
-    )
-
-
 STUDY = Study(
-    name="truncation/one-step",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    analyse=analyse,
+    "truncation/one-step",
+    __doc__,
+    measures_in(__name__),
+    reads=Seen,
+    draws=(
+        lambda seen: [draw.moments(seen.drawn, means) for means in (True, False)],
+        lambda seen: draw.margins(seen.scanned["samples"]),
+        lambda seen: [draw.spreads(scanned) for scanned in seen.scanned.values()],
+        lambda seen: draw.needed(seen.laws, seen.needed),
+        lambda seen: [draw.moments_table(seen.drawn, means) for means in (True, False)],
+        lambda seen: draw.reach_table(seen.drawn),
+        lambda seen: draw.powers(list(seen.scanned.values())),
+    ),
     profiles={
         "quick": Profile(
             QUICK,

@@ -31,13 +31,14 @@ from anchorlab.papers.truncation.rank_one_noise.measures import (
     read_descent,
 )
 from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.theory import PowerLaw, a_offset, gradient_flow, lemma_a_offset, rank_one_coefficient
 from anchorlab.theory import b_limit as limit_of_b
 from anchorlab.theory.rank_one_flow import Curve, Law
-from anchorlab.training import SGD, Evaluation, Experiment, FixedSample, Members, Recipe, TrainedRun
+from anchorlab.training import SGD, Evaluation, Experiment, FixedSample, Members, Recipe
 
 RANGE = (0.2, 0.4)
 """The alphas of Theorem 2 and Lemma E.3, without the ends."""
@@ -58,7 +59,7 @@ QUICK = Setting((0.25, 0.3, 0.35), 11)  # inside the theorem's range
 PAPER = Setting((0.03, 0.21, *QUICK.alphas), 14)
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[float, Experiment]:
     """Return an experiment for each alpha, with a member for each learning rate, evaluated at doubling steps."""
     moments = tuple(2**doubling for doubling in range(setting.doublings + 1))
     recipe = Recipe(
@@ -72,8 +73,8 @@ def experiments(setting: Setting) -> list[Experiment]:
         ),
     )
     zero = (0,) * len(RATES)
-    return [
-        Experiment(
+    return {
+        alpha: Experiment(
             task("associative/noisy", inputs=2, alpha=alpha),
             AssociativeSpec(width=3, embeddings="orthonormal"),
             recipe,
@@ -81,21 +82,26 @@ def experiments(setting: Setting) -> list[Experiment]:
             f"alpha = {alpha:g}",
         )
         for alpha in setting.alphas
-    ]
+    }
 
 
-Seen = Sequence[Descent]
-"""Gradient descent at each alpha; the flow follows from the alphas alone."""
+class Seen(Reading):
+    """Gradient descent at each alpha; the flow follows from the alphas alone."""
 
+    @reading
+    def descents(self) -> Sequence[Descent]:
+        """All descents."""
+        return [read_descent(run) for run in self.runs.values()]
 
-def see(runs: Sequence[TrainedRun]) -> Seen:
-    """Read the descent at each alpha."""
-    return [read_descent(run) for run in runs]
+    @reading
+    def inside(self) -> Sequence[Descent]:
+        """The descents at the alphas of Theorem 2 and Lemma E.3, the ones that claims judge."""
+        return [one for one in self.descents if RANGE[0] < one.alpha < RANGE[1]]
 
-
-def _judged(seen: Seen) -> Seen:
-    """Return the descents at the alphas of which Theorem 2 and Lemma E.3 speak."""
-    return [one for one in seen if RANGE[0] < one.alpha < RANGE[1]]
+    @reading
+    def shown(self) -> Descent:
+        """The descent that is drawn."""
+        return next((one for one in self.descents if one.alpha == _SHOWN), self.descents[0])
 
 
 def _each(values: Mapping[float, float], digits: str) -> str:
@@ -112,7 +118,7 @@ def rank_one_forgets(seen: Seen) -> float:
 
     Probability of noise at rank 1 in the flow at t = 1e6, largest over alphas in (0.2, 0.4).
     """
-    return max(float(late_flow(one.alpha).rank_one_noise[-1]) for one in _judged(seen))
+    return max(float(late_flow(one.alpha).rank_one_noise[-1]) for one in seen.inside)
 
 
 @claim("Theorem 2", "-1/2", within(-0.51, -0.49), exact=True)
@@ -122,7 +128,7 @@ def flow_slope(seen: Seen) -> Measurement:
     Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
     with a correction t^(-1/2); the value farthest from -1/2 over alphas in (0.2, 0.4).
     """
-    return _farthest({one.alpha: flow_power(one.alpha) for one in _judged(seen)})
+    return _farthest({one.alpha: flow_power(one.alpha) for one in seen.inside})
 
 
 @claim("Remark 1", "any alpha in (0, 0.4) has the same result", within(-0.51, -0.49), exact=True)
@@ -142,7 +148,7 @@ def descent_slope(seen: Seen) -> Measurement:
     Slope of the rank-1 probability of noise against t on logarithmic axes, for the trained matrix cut to rank 1, over
     the last factor 16 of time, largest learning rate; the value farthest from -1/2 over alphas in (0.2, 0.4).
     """
-    return _farthest({one.alpha: law for one in _judged(seen) if (law := descent_power(one)) is not None})
+    return _farthest({one.alpha: law for one in seen.inside if (law := descent_power(one)) is not None})
 
 
 def _farthest(laws: Mapping[float, PowerLaw]) -> Measurement:
@@ -160,7 +166,7 @@ def b_limit(seen: Seen) -> float:
 
     Distance of the flow's b at t = 1e6 from log alpha / (1 - alpha), largest over alphas in (0.2, 0.4).
     """
-    return max(abs(float(late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in _judged(seen))
+    return max(abs(float(late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in seen.inside)
 
 
 @claim("Lemma E.3", "-log (1 - alpha)(4 - 2 alpha)", at_most(0.01), exact=True)
@@ -169,8 +175,8 @@ def a_constant(seen: Seen) -> Measurement:
 
     Distance of a + log t, from equation (9) as printed, from its limit at t = 1e6, largest over alphas in (0.2, 0.4).
     """
-    far = {one.alpha: abs(_late_offset(one.alpha, "printed") - lemma_a_offset(one.alpha)) for one in seen}
-    return Measurement(max(far[one.alpha] for one in _judged(seen)), detail=_each(far, ".3g"))
+    far = {one.alpha: abs(_late_offset(one.alpha, "printed") - lemma_a_offset(one.alpha)) for one in seen.descents}
+    return Measurement(max(far[one.alpha] for one in seen.inside), detail=_each(far, ".3g"))
 
 
 @claim("equation (9)", "equal at all times", at_most(0.02), exact=True)
@@ -183,12 +189,12 @@ def equation_nine(seen: Seen) -> Measurement:
     """
     laws: tuple[Law, Law] = ("printed", "derived")
     apart = {}
-    for one in seen:
+    for one in seen.descents:
         printed, derived = (gradient_flow(one.alpha, FLOW_TIMES, law) for law in laws)
         apart[one.alpha] = float(max(np.abs(printed.a - derived.a).max(), np.abs(printed.b - derived.b).max()))
-    descent = max(at_zero_step(one, "derived") for one in seen)
+    descent = max(at_zero_step(one, "derived") for one in seen.descents)
     detail = f"{_each(apart, '.3g')}; gradient descent lies {descent:.2g} from the derived flow"
-    return Measurement(max(apart[one.alpha] for one in _judged(seen)), detail=detail)
+    return Measurement(max(apart[one.alpha] for one in seen.inside), detail=detail)
 
 
 @claim("Theorem 2 (gradient flow, as derived here)", "order 1", within(0.9, 1.1), theory=True)
@@ -198,19 +204,8 @@ def descent_follows(seen: Seen) -> Measurement:
     log2 of the ratio of the largest distances in a or b from the derived flow at learning rates 1 and 0.5; the value
     farthest from 1 over alphas in (0.2, 0.4).
     """
-    larger, smaller = max(map(orders, _judged(seen)), key=lambda each: abs(each[-1] - 1))
+    larger, smaller = max(map(orders, seen.inside), key=lambda each: abs(each[-1] - 1))
     return Measurement(smaller, detail=f"{larger:.3g} at twice these rates")
-
-
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the flow and the descent against their limits, and the predictions of the rank-1 matrix."""
-    seen = see(runs)
-    shown = next((one for one in seen if one.alpha == _SHOWN), seen[0])
-    return Analysis(
-        seen,
-        figures=[_noise_figure(shown), *_margin_figures(shown), _error_figure(shown)],
-        tables=[_margin_table(seen), _noise_table(seen)],
-    )
 
 
 def _late_offset(alpha: float, law: Law) -> float:
@@ -239,7 +234,8 @@ def _over_time(
     )
 
 
-def _noise_figure(one: Descent) -> LineFigure:
+def _noise_figure(seen: Seen) -> LineFigure:
+    one = seen.shown
     flow, late = gradient_flow(one.alpha, FLOW_TIMES), FLOW_TIMES[FLOW_TIMES > 1]
     return _over_time(
         f"Probability of noise, full matrix and rank 1, α = {one.alpha:g}",
@@ -258,7 +254,8 @@ def _noise_figure(one: Descent) -> LineFigure:
     )
 
 
-def _margin_figures(one: Descent) -> tuple[LineFigure, LineFigure]:
+def _margin_figures(seen: Seen) -> tuple[LineFigure, LineFigure]:
+    one = seen.shown
     time, (a, b) = one.time[0], one.margins[:, 0]
     flows = {label: gradient_flow(one.alpha, FLOW_TIMES, law) for law, label in LAWS.items()}
     first = _over_time(
@@ -284,7 +281,8 @@ def _margin_figures(one: Descent) -> tuple[LineFigure, LineFigure]:
     return first, second
 
 
-def _error_figure(one: Descent) -> LineFigure:
+def _error_figure(seen: Seen) -> LineFigure:
+    one = seen.shown
     errors = {label: np.abs(one.error(law)).max(axis=0) for law, label in LAWS.items()}
     return _over_time(
         f"Distance of gradient descent from the flow, α = {one.alpha:g}",
@@ -314,14 +312,14 @@ def _margin_table(seen: Seen) -> Table:
                 *(value for law in LAWS for value in (_late_offset(one.alpha, law), a_offset(one.alpha, law))),
                 lemma_a_offset(one.alpha),
             )
-            for one in seen
+            for one in seen.descents
         ),
     )
 
 
 def _noise_table(seen: Seen) -> Table:
     rows: list[tuple[float | None, ...]] = []
-    for one in seen:
+    for one in seen.descents:
         descent, times = descent_power(one), one.time[0]
         flow = np.broadcast_to(gradient_flow(one.alpha, times).rank_one_noise, one.time.shape)
         alike = descent_power(replace(one, rank_one_noise=flow))
@@ -339,11 +337,12 @@ def _noise_table(seen: Seen) -> Table:
 
 
 STUDY = Study(
-    name="truncation/rank-one-noise",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "truncation/rank-one-noise",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(_noise_figure, _margin_figures, _error_figure, _margin_table, _noise_table),
     profiles={
         "quick": Profile(
             QUICK,

@@ -8,19 +8,19 @@ from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Scatter, ScatterFigure, Table, grid, numbers
 from anchorlab.papers.truth.methods.ranking import METHODS, OF_HEADS, Ranked, shares
-from anchorlab.papers.truth.methods.scored import ALL, ON_HEADS, Scored
+from anchorlab.papers.truth.methods.scored import ALL, ON_HEADS, Seen
 from anchorlab.studies.interval import bootstrap
 from anchorlab.theory.compiled import SELECTIVE
 
 SKILL = "Skill: the area under the ROC curve against the nearest minimal circuit, 0 as by chance and 1 if all is right."
 
 
-def _of_variant(seen: Scored, variant: str) -> Float[Tensor, "method"]:
+def _of_variant(seen: Seen, variant: str) -> Float[Tensor, "method"]:
     of = [place for place, (_, own) in enumerate(seen.models) if own == variant]
     return seen.skill_of_compiled[of].nanmean(dim=0)
 
 
-def skill_figure(seen: Scored) -> MapFigure:
+def skill_figure(seen: Seen) -> MapFigure:
     """Draw the skill of every method and control on every population and on every kind of compiled model."""
     columns = [*seen.skill.nanmean(dim=0), *(_of_variant(seen, variant) for variant in SELECTIVE)]
     names = (*(one.label for one in seen.populations), *(f"compiled, {variant}" for variant in SELECTIVE))
@@ -37,7 +37,7 @@ def skill_figure(seen: Scored) -> MapFigure:
     )
 
 
-def cost_figure(seen: Scored) -> ScatterFigure:
+def cost_figure(seen: Seen) -> ScatterFigure:
     """Draw the skill of every method against its passes."""
 
     def scatter(title: str, of: Sequence[Ranked], skill: Float[Tensor, "method"]) -> Scatter:
@@ -61,7 +61,7 @@ def cost_figure(seen: Scored) -> ScatterFigure:
     )
 
 
-def method_table(seen: Scored) -> Table:
+def method_table(seen: Seen) -> Table:
     """Return every measure of agreement with its interval, for every method and control."""
     correlation, recovered = (seen.column(name).nanmean(dim=1) for name in ("correlation", "recovered"))
     rows: list[tuple[str | int | float | None, ...]] = []
@@ -96,7 +96,7 @@ def _with_interval(values: Float[Tensor, "unit"]) -> tuple[float | None, float |
     return (float(own.mean()), *interval) if len(own) else (None, None, None)
 
 
-def truth_table(seen: Scored) -> Table:
+def truth_table(seen: Seen) -> Table:
     """Return the skill of every method and control on trained members against other truths."""
     rows: list[tuple[str | int | float | None, ...]] = []
     for place, name in enumerate(ON_HEADS):
@@ -123,7 +123,7 @@ def truth_table(seen: Scored) -> Table:
     )
 
 
-def shape_table(seen: Scored) -> Table:
+def shape_table(seen: Seen) -> Table:
     """Return the skill of every method and control on each shape of trained models."""
     shapes = [*dict.fromkeys((one.layers, one.heads) for one in seen.populations)]
     of = [[place for place, one in enumerate(seen.populations) if one[1:] == shape] for shape in shapes]
@@ -138,7 +138,7 @@ def shape_table(seen: Scored) -> Table:
     )
 
 
-def failure_table(seen: Scored) -> Table:
+def failure_table(seen: Seen) -> Table:
     """Return what makes each method fail: kinds of compiled models, and early layers."""
     rows: list[tuple[str | int | float | None, ...]] = [
         (

@@ -1,8 +1,8 @@
 """How well methods and controls rank the units of trained and of compiled models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.papers.truth.methods.ranking import CONTROLS, METHODS, OF_HEADS, Ranked, Rankings, ranked, split_of
 from anchorlab.rng import torch_generator
 from anchorlab.studies.kit import at_end
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.tasks import Task
 from anchorlab.theory.compiled import SOFT, compiled, reordered
 from anchorlab.training import Recipe, TrainedRun
@@ -59,52 +60,88 @@ class Setting:
     seeds: int
 
 
-@dataclass(frozen=True)
-class Scored:
-    """How well methods and controls, in the order of `ALL`, rank the units of trained and of compiled models.
+class Seen(Reading):
+    """How well methods and controls, in the order of `ALL`, rank the units of trained and of compiled models."""
 
-    Fields
-        populations: of the trained members
-        trained, resampled: one `Ranked` for each population, against units replaced by their mean, and by resampling
-        heads: the same against heads alone, with the methods of `OF_HEADS` last
-        models: the name and the variant of each compiled model
-        written, written_heads: one `Ranked` for each compiled model, of all units and of heads alone
-        early: `[seed population]`, the rank correlation of a member's Shapley values, by size, at the end of training
-            with those when half of its loss had gone
-        accuracy: `[seed population]`, of the trained members at the end
-    """
+    @reading
+    def populations(self) -> tuple[Population, ...]:
+        """The populations of the trained members."""
+        populations: tuple[Population, ...] = self.setting.populations
+        return populations
 
-    populations: tuple[Population, ...]
-    trained: tuple[Ranked, ...]
-    resampled: tuple[Ranked, ...]
-    heads: tuple[Ranked, ...]
-    models: tuple[tuple[str, str], ...]
-    written: tuple[Ranked, ...]
-    written_heads: tuple[Ranked, ...]
-    early: Float[Tensor, "seed population"]
-    accuracy: Float[Tensor, "seed population"]
+    @reading
+    def rankings(self) -> Sequence[Rankings]:
+        """What methods say of the members of each population."""
+        sizes = self.setting.pairs, self.setting.sequences
+        runs = enumerate(self.runs.values())
+        return [ranked(run.ensemble(), run.experiment.task, *sizes, seed) for seed, run in runs]
 
-    @cached_property
+    @reading
+    def trained(self) -> Sequence[Ranked]:
+        """What they say, against units replaced by their mean."""
+        return [one.whole for one in self.rankings]
+
+    @reading
+    def resampled(self) -> Sequence[Ranked]:
+        """The same against units replaced by another sequence's."""
+        return [one.resampled for one in self.rankings]
+
+    @reading
+    def heads(self) -> Sequence[Ranked]:
+        """The same against heads alone, with the methods of `OF_HEADS` last."""
+        return [one.heads for one in self.rankings]
+
+    @reading
+    def models(self) -> Sequence[tuple[str, str]]:
+        """The name and the variant of each compiled model."""
+        return tuple(product(self.setting.compiled, self.setting.variants))
+
+    @reading
+    def written(self) -> Sequence[Ranked]:
+        """What methods say of all units of each compiled model."""
+        return [one.whole for one in _written(self.models, self.setting.pairs, self.setting.sequences)]
+
+    @reading
+    def written_heads(self) -> Sequence[Ranked]:
+        """What they say of its heads alone."""
+        return [one.heads for one in _written(self.models, self.setting.pairs, self.setting.sequences)]
+
+    @reading
+    def early(self) -> Float[Tensor, "seed population"]:
+        """The rank correlation of a member's Shapley values, by size, at the end of training with those half way.
+
+        Half way, half of the loss that training removes had gone.
+        """
+        both = zip(self.runs.values(), self.trained, strict=True)
+        return torch.stack([_early(run, one, self.setting) for run, one in both], dim=1)
+
+    @reading
+    def accuracy(self) -> Float[Tensor, "seed population"]:
+        """The accuracy of the trained members at the end."""
+        found = [at_end(run, split_of(run.experiment.task), "accuracy").double() for run in self.runs.values()]
+        return torch.stack(found, dim=1)
+
+    @reading
     def skill(self) -> Float[Tensor, "seed population method"]:
         """`Ranked.skill` of the trained members."""
-        return torch.stack([one.skill for one in self.trained], dim=1)
+        return _skills(self.trained)
 
-    @cached_property
+    @reading
     def skill_if_resampled(self) -> Float[Tensor, "seed population method"]:
         """`Ranked.skill` of the trained members if the truth replaces units by another sequence's."""
-        return torch.stack([one.skill for one in self.resampled], dim=1)
+        return _skills(self.resampled)
 
-    @cached_property
+    @reading
     def skill_on_heads(self) -> Float[Tensor, "seed population method"]:
         """`Ranked.skill` of the trained members on heads alone, in the order of `ON_HEADS`."""
-        return torch.stack([one.skill for one in self.heads], dim=1)
+        return _skills(self.heads)
 
-    @cached_property
+    @reading
     def skill_of_compiled(self) -> Float[Tensor, "model method"]:
         """`Ranked.skill` of the compiled models."""
         return torch.cat([one.skill for one in self.written])
 
-    @cached_property
+    @reading
     def skill_on_heads_of_compiled(self) -> Float[Tensor, "model method"]:
         """`Ranked.skill` of the compiled models on heads alone, in the order of `ON_HEADS`."""
         return torch.cat([one.skill for one in self.written_heads])
@@ -118,28 +155,13 @@ class Scored:
         return self.skill[..., ALL.index(method)].nanmean(dim=1)
 
 
-def see(runs: Sequence[TrainedRun], setting: Setting) -> Scored:
-    """Rank the units of the runs' members and of the compiled models."""
-    sizes = setting.pairs, setting.sequences
-    found = [ranked(run.ensemble(), run.experiment.task, *sizes, seed) for seed, run in enumerate(runs)]
-    made = tuple(product(setting.compiled, setting.variants))
-    written = _written(made, *sizes)
-    return Scored(
-        populations=setting.populations,
-        trained=tuple(one.whole for one in found),
-        resampled=tuple(one.resampled for one in found),
-        heads=tuple(one.heads for one in found),
-        models=made,
-        written=tuple(one.whole for one in written),
-        written_heads=tuple(one.heads for one in written),
-        early=torch.stack([_early(run, one.whole, setting) for run, one in zip(runs, found, strict=True)], dim=1),
-        accuracy=torch.stack([at_end(run, split_of(run.experiment.task), "accuracy").double() for run in runs], dim=1),
-    )
+def _skills(ranked: Iterable[Ranked]) -> Float[Tensor, "seed population method"]:
+    return torch.stack([one.skill for one in ranked], dim=1)
 
 
 @lru_cache(maxsize=1)  # the control reads the same
 def _written(models: tuple[tuple[str, str], ...], pairs: int, sequences: int) -> tuple[Rankings, ...]:
-    """Return what is said of compiled models, by name and variant, with the heads of each layer in random order."""
+    """Return what methods say of compiled models, by name and variant, with a layer's heads in random order."""
     found = []
     for seed, one in enumerate(models):
         made = compiled(*one, rotated=True, sharpness=SOFT)

@@ -14,14 +14,7 @@ from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.truth.methods.drawing import (
-    cost_figure,
-    failure_table,
-    method_table,
-    shape_table,
-    skill_figure,
-    truth_table,
-)
+from anchorlab.papers.truth.methods import drawing
 from anchorlab.papers.truth.methods.ranking import (
     ABLATION,
     DETECTORS,
@@ -36,27 +29,31 @@ from anchorlab.papers.truth.methods.ranking import (
     Ranked,
     shares,
 )
-from anchorlab.papers.truth.methods.scored import ALL, ON_HEADS, Population, Scored, Setting, see
+from anchorlab.papers.truth.methods.scored import ALL, ON_HEADS, Population, Seen, Setting
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.theory.compiled import COMPILED, SELECTIVE
-from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, Times, TrainedRun, WarmupCosine
+from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, Times, WarmupCosine
 
 SEEN = (*SEARCHED, *range(1000, 1008))  # eight populations of two layers of four heads were published of these
 FIRST = 1100  # of the seeds of members
 
 
-def experiments(setting: Setting) -> list[Experiment]:
+def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return a training of each population."""
     members = Members(seeds=range(FIRST, FIRST + setting.seeds))
-    found = []
-    for one in setting.populations:
-        width = setting.model.width // one.heads
-        model = setting.model.replace(layers=one.layers, heads=one.heads, head_width=width)
-        found.append(Experiment(one.task, model, setting.recipe, members, one.label))
-    return found
+    return {
+        one.label: Experiment(
+            one.task,
+            setting.model.replace(layers=one.layers, heads=one.heads, head_width=setting.model.width // one.heads),
+            setting.recipe,
+            members,
+            one.label,
+        )
+        for one in setting.populations
+    }
 
 
 QUESTION = "our own question"
@@ -64,7 +61,7 @@ NO_PAPER = "no paper"
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.02))
-def integrated_gradients(seen: Scored) -> Float[Tensor, "seed"]:
+def integrated_gradients(seen: Seen) -> Float[Tensor, "seed"]:
     """Gradients integrated along a path find circuits better than the gradient at its end.
 
     Skill of attribution patching, with five integrated steps minus one, mean over units and edges and over tasks.
@@ -73,7 +70,7 @@ def integrated_gradients(seen: Scored) -> Float[Tensor, "seed"]:
 
 
 @claim(QUESTION, NO_PAPER, at_most(0.1))
-def backups_missed(seen: Scored) -> Measurement:
+def backups_missed(seen: Seen) -> Measurement:
     """Replacing one unit at a time misses units that have a backup, in compiled models.
 
     Rise of the loss if a head with a backup is replaced alone, as a share of the largest rise of any unit, mean over
@@ -88,7 +85,7 @@ def backups_missed(seen: Scored) -> Measurement:
 
 
 @claim(QUESTION, NO_PAPER, at_most(0.5))
-def backups_missed_when_trained(seen: Scored) -> Float[Tensor, "seed"] | None:
+def backups_missed_when_trained(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Replacing one unit at a time misses units that have a backup, in trained models.
 
     Rise of the loss if one unit alone is replaced over its Shapley value, both summed over units with a backup and over
@@ -108,7 +105,7 @@ def with_backup(one: Ranked) -> Bool[Tensor, "member unit"]:
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.0))
-def worse_when_trained(seen: Scored) -> Float[Tensor, "seed"]:
+def worse_when_trained(seen: Seen) -> Float[Tensor, "seed"]:
     """Every method is worse on trained models than on compiled ones.
 
     Skill on compiled models minus skill on trained ones, both means over models, lowest over methods.
@@ -118,7 +115,7 @@ def worse_when_trained(seen: Scored) -> Float[Tensor, "seed"]:
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.0))
-def seeds_differ(seen: Scored) -> Float[Tensor, "seed"]:
+def seeds_differ(seen: Seen) -> Float[Tensor, "seed"]:
     """Circuits of two seeds of one task differ more than what two methods say of one seed.
 
     Distance between the Shapley values of a seed and the next, minus the mean distance between the scores of two
@@ -149,7 +146,7 @@ def sorted_by_size(values: Float[Tensor, "member unit"], units: Sequence[str]) -
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.8))
-def there_when_learned(seen: Scored) -> Float[Tensor, "seed"]:
+def there_when_learned(seen: Seen) -> Float[Tensor, "seed"]:
     """What matters at the end of training mattered when half of the loss had gone.
 
     Rank correlation of the sizes of Shapley values, at the first checkpoint at which half of the loss that training
@@ -159,7 +156,7 @@ def there_when_learned(seen: Scored) -> Float[Tensor, "seed"]:
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.3))
-def shared_replacement(seen: Scored) -> Float[Tensor, "seed"]:
+def shared_replacement(seen: Seen) -> Float[Tensor, "seed"]:
     """Ablation leads integrated gradients since it replaces units as the truth does.
 
     Skill of ablation minus that of attribution patching with five steps, mean over populations, if the truth replaces
@@ -173,7 +170,7 @@ def shared_replacement(seen: Scored) -> Float[Tensor, "seed"]:
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.02))
-def exact_paths(seen: Scored) -> Float[Tensor, "seed"]:
+def exact_paths(seen: Seen) -> Float[Tensor, "seed"]:
     """Patching each path finds circuits better than what gradients estimate of it.
 
     Skill of path patching minus that of edge attribution patching, mean over populations.
@@ -182,7 +179,7 @@ def exact_paths(seen: Scored) -> Float[Tensor, "seed"]:
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.05))
-def worse_when_deeper(seen: Scored) -> Float[Tensor, "seed"] | None:
+def worse_when_deeper(seen: Seen) -> Float[Tensor, "seed"] | None:
     """Methods rank the units of three layers worse than those of two.
 
     Skill on members of two layers minus that on members of three, mean over methods and over tasks of both.
@@ -197,7 +194,7 @@ def worse_when_deeper(seen: Scored) -> Float[Tensor, "seed"] | None:
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.25))
-def recognised(seen: Scored) -> Float[Tensor, "seed"]:
+def recognised(seen: Seen) -> Float[Tensor, "seed"]:
     """Heads that a detector recognises are those that a model needs.
 
     Skill on heads alone of a ranking by the strongest detector, mean over populations.
@@ -206,7 +203,7 @@ def recognised(seen: Scored) -> Float[Tensor, "seed"]:
 
 
 @claim(QUESTION, NO_PAPER, within(-0.25, 0.25))
-def random_at_chance(seen: Scored) -> Float[Tensor, "seed"]:
+def random_at_chance(seen: Seen) -> Float[Tensor, "seed"]:
     """A random ranking is as good as chance.
 
     Skill of a random ranking, mean over tasks.
@@ -215,7 +212,7 @@ def random_at_chance(seen: Scored) -> Float[Tensor, "seed"]:
 
 
 @claim(QUESTION, NO_PAPER, at_most(-0.25))
-def wrong_fails(seen: Scored) -> Float[Tensor, "seed"]:
+def wrong_fails(seen: Seen) -> Float[Tensor, "seed"]:
     """A wrong circuit is worse than chance.
 
     Skill of the units ranked from the smallest Shapley value to the largest, mean over tasks.
@@ -224,19 +221,12 @@ def wrong_fails(seen: Scored) -> Float[Tensor, "seed"]:
 
 
 @precondition(QUESTION, NO_PAPER, at_least(0.95))
-def learns(seen: Scored) -> Float[Tensor, "seed"]:
+def learns(seen: Seen) -> Float[Tensor, "seed"]:
     """The trained models solve their tasks.
 
     Test accuracy, lowest over tasks, mean over seeds.
     """
     return seen.accuracy.amin(dim=1)
-
-
-def analyse(runs: Sequence[TrainedRun], setting: Setting) -> Analysis:
-    """Draw the skill of every method on every population, and skill against cost."""
-    seen = see(runs, setting)
-    tables = [method_table(seen), truth_table(seen), shape_table(seen), failure_table(seen)]
-    return Analysis(seen, figures=[skill_figure(seen), cost_figure(seen)], tables=tables)
 
 
 TASKS = {
@@ -279,11 +269,19 @@ QUICK = Setting(
 )
 
 STUDY = Study(
-    name="truth/methods",
-    doc=__doc__,
-    claims=measures_in(__name__),
-    experiments=experiments,
-    analyse=analyse,
+    "truth/methods",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        drawing.skill_figure,
+        drawing.cost_figure,
+        drawing.method_table,
+        drawing.truth_table,
+        drawing.shape_table,
+        drawing.failure_table,
+    ),
     profiles={
         "quick": Profile(
             QUICK,
