@@ -67,8 +67,7 @@ def landscape(
         split: the split to draw sequences from; None: the last.
         sequences: the number of sequences.
         seed: the seed from which sequences and resampling are drawn.
-        progress: called, from any thread, with the number of subsets times sequences done and their total; None shows
-            it on a terminal and in a notebook, False nowhere.
+        progress: as in `effects`, by subsets times sequences.
     """
     if replace not in get_args(Replacement):
         raise unknown_name("replace", replace, get_args(Replacement), "replacement")

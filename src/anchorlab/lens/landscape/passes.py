@@ -12,7 +12,7 @@ from torch.func import vmap
 from anchorlab.lens.landscape.subsets import membership
 from anchorlab.lens.landscape.units import BlockUnits
 from anchorlab.lens.look.access import Access, evaluating
-from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
+from anchorlab.lens.look.inputs import Subject, row_ranges
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.sources import Borrowed, borrower
 from anchorlab.models.model import gather_positions
@@ -69,12 +69,10 @@ class SubsetPasses:
 
         At most `most` subsets are computed at a time.
         """
-        inputs = fitting(self.subject.inputs[rows.start : rows.stop], self.weights)
-        positions = positions_of(self.subject.scored, rows)
-        assert positions is not None
+        inputs, positions = self.subject.rows(rows, self.weights)
         cells = None if self.cells is None else self.cells[rows.start : rows.stop].to(inputs.device)
         with evaluating(self.module):
-            present = _Rows(inputs, positions.to(inputs.device), self.borrow(rows), cells)
+            present = _Rows(inputs, positions, self.borrow(rows), cells)
             entering = self.module(inputs, leaving=self.first).unsqueeze(0)
         yield from self._from(self.first, torch.zeros(1, dtype=torch.int64), entering, 0, present, most)
 

@@ -114,8 +114,7 @@ def patch_edges(
         patch_edges(run, clean, corrupted).circuit(0.1)  # edges that change the logit difference by at least 0.1
 
     Args:
-        progress: called with the number of edges patched and their total; None shows it on a terminal and in a
-            notebook, False nowhere.
+        progress: as in `effects`, by edges.
 
     Other arguments: as in `score_units`.
     Source: Goldowsky-Dill et al., 2023, arXiv 2304.05969.

@@ -46,8 +46,7 @@ def prune_edges(
         metric: as in `score_units`; the score of an edge is the size of its change. None: the divergence of the outputs
             from the whole model's, KL(whole, pruned) in nats, as in the source; the score of an edge is the rise of the
             divergence, or 0 if it falls.
-        progress: called with the number of edges tried and their total; None shows it on a terminal and in a notebook,
-            False nowhere.
+        progress: as in `effects`, by edges.
 
     Other arguments: as in `score_units`.
     Source: Conmy et al., 2023, arXiv 2304.14997, algorithm 1.
