@@ -27,11 +27,6 @@ def sizes(units: int) -> Int[Tensor, "subset"]:
     return membership(units).sum(dim=0)
 
 
-def closed_upwards(sets: Bool[Tensor, "*lead subset"]) -> Bool[Tensor, "*lead subset"]:
-    """Return whether each subset contains one of the sets."""
-    return _sums(sets.long(), 1) > 0
-
-
 def minimal(sets: Bool[Tensor, "*lead subset"]) -> Bool[Tensor, "*lead subset"]:
     """Return the sets that contain no other of the sets."""
     return sets & (_sums(sets.long(), 1) == 1)  # each set contains itself

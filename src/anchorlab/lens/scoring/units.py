@@ -69,14 +69,9 @@ def score_units(
     values = torch.zeros(compared.ensemble.size, len(units), dtype=torch.float64)
     for part in compared.parts():
         values += _scores_of(part, times, steps).cpu()
-    passes = Passes(steps + (times == "change"), steps)
-    return Scores(_method(times, steps), units, values, passes)
-
-
-def _method(times: Times, steps: int) -> str:
-    if times == "activation":
-        return "gradient times activation"
-    return "attribution patching" + (f", {steps} steps" if steps > 1 else "")
+    method = "gradient times activation" if times == "activation" else "attribution patching"
+    method += f", {steps} steps" if steps > 1 else ""
+    return Scores(method, units, values, Passes(steps + (times == "change"), steps))
 
 
 def _scores_of(part: Part, times: Times, steps: int) -> Float[Tensor, "member unit"]:
