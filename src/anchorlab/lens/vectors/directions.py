@@ -13,7 +13,7 @@ from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look
 from anchorlab.lens.look.record import Record
 from anchorlab.lens.vectors.attribution import blocks, transformer
-from anchorlab.lens.vectors.geometry import cosine_similarity
+from anchorlab.lens.vectors.similarity import cosine_similarity
 from anchorlab.models.embedding import TokenEmbedding
 from anchorlab.training.ensemble import Ensemble
 
