@@ -13,10 +13,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import effects
 from anchorlab.lens.effects.pairs import Into, Pairs, logit_difference, recovered_fraction
 from anchorlab.lens.grids import Tabled, grid_table, heat_map, place_axes
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.look.interventions import Intervention, Operand
-from anchorlab.lens.look.look import look_at
-from anchorlab.lens.look.record import Record
+from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Intervention, Operand, Record, look_at
 from anchorlab.progress import Counted
 
 if TYPE_CHECKING:

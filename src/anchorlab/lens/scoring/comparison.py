@@ -9,10 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Pairs, logit_difference
-from anchorlab.lens.look.first_sequence import sequences_at_a_time
-from anchorlab.lens.look.inputs import row_ranges
+from anchorlab.lens.effects import Metric, Pairs, logit_difference
+from anchorlab.lens.look import row_ranges, sequences_at_a_time
 from anchorlab.lens.scoring.graph import receivers_of
 from anchorlab.lens.scoring.passes import ENTERING, embedded, mapped, split_pass, unit_outputs
 from anchorlab.lens.vectors.attribution import transformer

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Into, Pairs
+from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison, Part, checked_steps
 from anchorlab.lens.scoring.graph import cells_of, edges_of, receivers_of, units_of

@@ -11,9 +11,7 @@ from torch.func import functional_call
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import Tabled, grid_table
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_ensemble, row_ranges
-from anchorlab.lens.look.look import look_at
-from anchorlab.lens.look.record import Record
+from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Record, Subject, as_ensemble, look_at, row_ranges
 from anchorlab.models.attention import affine
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions

@@ -11,10 +11,7 @@ from torch.nn.functional import one_hot
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import Tabled, grid_table, place_axes
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_positions
-from anchorlab.lens.look.look import look
-from anchorlab.lens.look.padding import PLACES, own_places
-from anchorlab.lens.look.record import Record
+from anchorlab.lens.look import PLACES, AnyInputs, AnyModel, AnyPositions, Record, as_positions, look, own_places
 from anchorlab.models.model import gather_positions
 from anchorlab.rng import torch_generator
 from anchorlab.training.trained_run import TrainedRun

@@ -11,8 +11,7 @@ from torch.nn.functional import normalize
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import Tabled, grid_table
-from anchorlab.lens.look.padding import own_places
-from anchorlab.lens.look.record import Record
+from anchorlab.lens.look import Record, own_places
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
