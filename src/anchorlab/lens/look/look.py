@@ -69,10 +69,8 @@ def look(
         batch_size: the number of sequences that run at a time; None: at most 512, limited to about 512 MiB of memory as
             estimated from one pass over the first sequence.
 
-    Errors: `SiteError` for a site that the model does not have (naming the nearest site), does not visit or visits
-    twice, for an intervention that changed nothing in any member, and for an intervention on a submodule's value that
-    the module does not read; `SpecError` for a selection or an operand that does not fit its site, and for inputs that
-    the model cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
+    Errors: `SiteError` also for a site that is visited twice, and for an intervention that changed nothing in any
+    member.
     """
     model = model if sites is None else with_sites(model, sites, axes)
     subject = Subject.of(model, inputs, positions, axes, patch_inputs)

@@ -20,17 +20,11 @@ from anchorlab.training.ensemble import Ensemble
 
 @dataclass(frozen=True)
 class Comparison:
-    """A transformer, checked pairs of sequences, and the metric whose changes are scored."""
+    """A transformer, checked pairs of sequences, and the metric to score by; None: the difference of both logits."""
 
     pairs: Pairs
-    metric: Metric
+    metric: Metric | None
     batch_size: int | None
-
-    @classmethod
-    def of(cls, pairs: Pairs, metric: Metric | None, batch_size: int | None) -> "Comparison":
-        """Return a comparison, by the logit difference without a `metric`."""
-        transformer(pairs.base.ensemble)
-        return cls(pairs, logit_difference if metric is None else metric, batch_size)
 
     @property
     def ensemble(self) -> Ensemble:
@@ -63,7 +57,7 @@ class Comparison:
         self, output: Float[Tensor, "row scored output"], answers: Int[Tensor, "row scored 2"]
     ) -> Float[Tensor, ""]:
         """Return these rows' share of the metric's mean over all sequences and scored positions."""
-        found = self.metric(output, answers)
+        found = (self.metric or logit_difference)(output, answers)
         if not found.is_floating_point():
             raise SpecError("metric", f"returns {found.dtype}, which has no derivative", "use a metric of real numbers")
         return found.sum() / self.count

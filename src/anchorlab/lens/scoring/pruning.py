@@ -53,7 +53,7 @@ def prune_edges(
     if not threshold > 0:
         raise SpecError("threshold", f"{threshold} removes no edge", "give a positive number")
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, "clean")
-    compared = Comparison.of(pairs, metric, batch_size)
+    compared = Comparison(pairs, metric, batch_size)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
     parts = [*compared.parts()]
