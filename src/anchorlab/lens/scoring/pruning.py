@@ -68,8 +68,8 @@ def prune_edges(
     def is_read(receiver: str) -> bool:
         """Return whether, in any member, something still reads the unit to which an input belongs."""
         unit = receiver if receiver in units else receiver.rpartition(".")[0]
-        leaving = [at for at, edge in enumerate(edges) if edge.sender == unit]
-        return bool((removed[:, units.index(unit), [readers[at] for at in leaving]] == 0).any())
+        reading = [reader for reader, edge in zip(readers, edges, strict=True) if edge.sender == unit]
+        return bool((removed[:, units.index(unit), reading] == 0).any())
 
     current = measured(whole)
     scores = torch.zeros(len(removed), len(edges), dtype=torch.float64)
