@@ -87,8 +87,7 @@ def emergence(
         run: the trained run.
         measure: returns named numbers, one for each member, such as detector scores or path attentions.
         steps: the training steps to measure at; None: all checkpoints.
-        progress: called with the number of checkpoints done and their total; None shows it on a terminal and in a
-            notebook, False nowhere.
+        progress: as in `effects`, by checkpoints.
     """
     steps = tuple(run.checkpoints if steps is None else steps)
     if not steps:

@@ -1,8 +1,7 @@
 """The task on which a model is measured: its own, or one that fits it."""
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.inputs import AnyModel
-from anchorlab.lens.look.look import look
+from anchorlab.lens.look import AnyModel, look
 from anchorlab.tasks.build import as_task
 from anchorlab.tasks.task import Task
 from anchorlab.training.ensemble import Ensemble

@@ -71,8 +71,7 @@ def find_circuit(
         split: the split to draw sequences from; None: the last.
         sequences: the number of sequences to draw for the search, and again for the measurement.
         seed: the seed from which both sets are drawn.
-        progress: called with the phase, the steps done and their total; None shows it on a terminal and in a notebook,
-            False nowhere.
+        progress: called with the phase, the steps done and their total; None and False as in `effects`.
     """
     ensemble, task = as_ensemble(model), own_task(model, task)
     members = ensemble.size if ensemble.weights else 1

@@ -1,6 +1,6 @@
 """Apply many interventions, one at a time, and measure the effect of each on the answers."""
 
 from anchorlab.lens.effects.effects import METRICS, Effects, Metric, effects, sweep
-from anchorlab.lens.effects.patching import Patching, patch
-from anchorlab.lens.effects.path_patching import PathPatching, patch_paths
+from anchorlab.lens.effects.pairs import Into, Pairs, logit_difference
+from anchorlab.lens.effects.patching import Patching, PathPatching, patch, patch_paths
 from anchorlab.lens.effects.steering import Steering, steer

@@ -11,7 +11,7 @@ from torch.func import vmap
 
 from anchorlab.errors import SiteError
 from anchorlab.lens.look.access import Access, evaluating
-from anchorlab.lens.look.inputs import Subject, fitting, positions_of, row_ranges
+from anchorlab.lens.look.inputs import Subject, fitting, row_ranges
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import BORROWING, Intervention, Operand
 from anchorlab.lens.look.replay import Streams, replay
@@ -65,7 +65,7 @@ class MappedPasses:
         needed = {_layer(site) for site in grid} - {0} if self.begins_anywhere else ()
         for rows in row_ranges(range(len(self.subject.inputs)), max(1, batch_size // largest)):
             with evaluating(self.access.module):
-                output, streams = replay(self.access.module, *self._present(rows), {}, keep=needed)
+                output, streams = replay(self.access.module, *self.subject.rows(rows, self.weights), {}, keep=needed)
             yield None, 0, rows, output.unsqueeze(0)
             for group in groups:
                 with evaluating(self.access.module):
@@ -84,7 +84,7 @@ class MappedPasses:
     def _pass(self, group: _Group, rows: range, streams: Streams) -> Tensor:
         moment = Moment(self.member, self.subject.ensemble.size, rows, len(self.subject.inputs))
         borrowed = group.borrow(rows)
-        inputs, positions = self._present(rows)
+        inputs, positions = self.subject.rows(rows, self.weights)
         layer, narrow = _layer(group.site), not group.needs_every_position
         entering = (layer, streams[layer]) if layer in streams else None
 
@@ -99,12 +99,6 @@ class MappedPasses:
 
         outputs: Tensor = vmap(run)(torch.arange(len(group.named), device=inputs.device))
         return outputs
-
-    def _present(self, rows: range) -> tuple[Tensor, Tensor]:
-        inputs = fitting(self.subject.inputs[rows.start : rows.stop], self.weights)
-        positions = positions_of(self.subject.scored, rows)
-        assert positions is not None
-        return inputs, positions.to(inputs.device)
 
     def _needs_every_position(self, site: str, intervention: Intervention) -> bool:
         """Return whether the intervention needs positions that its site lacks if only scored positions are computed."""

@@ -14,7 +14,7 @@ from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.batched import MappedPasses
 from anchorlab.lens.grids import Tabled, grid_table, heat_map, place_axes
-from anchorlab.lens.look.first_sequence import check_read, checked_size, sequences_at_a_time
+from anchorlab.lens.look.first_sequence import check_read, sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.look import look_at
@@ -152,11 +152,9 @@ def effects(
     mapped = not access.foreign if mapped is None else mapped
     if not intervention.may_do_nothing:
         check_read(subject, {f"intervention at {site}": site for site in sites})
-    if batch_size is None:
-        narrow = accepts(access.module, "positions") and (mapped or access.hands_on_positions(sites))
-        passes = min(torch.get_num_threads(), members) if mapped else 1
-        batch_size = sequences_at_a_time(subject, subject.positions if narrow else None, passes=passes, most=256)
-    size = checked_size(batch_size)
+    narrow = accepts(access.module, "positions") and (mapped or access.hands_on_positions(sites))
+    scored, passes = subject.positions if narrow else None, min(torch.get_num_threads(), members) if mapped else 1
+    size = sequences_at_a_time(subject, scored, given=batch_size, passes=passes, most=256)
 
     def by_member(member: int) -> Float[Tensor, "metric place"]:
         """Return the metrics of one member without intervention, then at every place of the grid."""

@@ -12,9 +12,7 @@ from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import METRICS, Metric, check_targets
 from anchorlab.lens.grids import Tabled, grid_table
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject
-from anchorlab.lens.look.interventions import Intervention, Operand
-from anchorlab.lens.look.look import look_at
+from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Intervention, Operand, Subject, look_at
 from anchorlab.rng import torch_generator
 from anchorlab.spec import unknown_name
 

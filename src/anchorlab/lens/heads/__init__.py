@@ -4,21 +4,5 @@ from anchorlab.lens.heads import detectors, per_sequence
 from anchorlab.lens.heads.assignment import HeadMatching, match_heads
 from anchorlab.lens.heads.chance import chance_of_uniform, threshold, uniform_attention
 from anchorlab.lens.heads.detect import describe, detect
-from anchorlab.lens.heads.detectors import (
-    anchor_attending,
-    broadcast,
-    broadcast_profile,
-    first_token,
-    fixed_position,
-    fixed_position_profile,
-    induction,
-    matching,
-    next_token,
-    previous_token,
-    self_attending,
-    shift,
-    shift_profile,
-    uniform,
-)
 from anchorlab.lens.heads.per_sequence import AttentionPattern, Queries, best_source
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores

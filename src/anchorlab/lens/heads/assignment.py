@@ -13,8 +13,7 @@ from torch.nn.functional import normalize
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.grids import grid_table
 from anchorlab.lens.heads.detect import pattern_sites
-from anchorlab.lens.look.padding import own_places
-from anchorlab.lens.look.record import Record
+from anchorlab.lens.look import Record, own_places
 
 if TYPE_CHECKING:
     import polars

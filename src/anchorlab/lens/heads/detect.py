@@ -1,6 +1,5 @@
 """Apply all detectors at once: a table of every head's scores, and a label for each head."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SiteError, SpecError
+from anchorlab.lens.grids import layers_of
 from anchorlab.lens.heads import per_sequence
 from anchorlab.lens.heads.chance import chance_of_uniform, threshold, uniform_attention
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
@@ -212,8 +212,7 @@ def _table(sites: dict[str, _Site], candidates: tuple[str, ...] | None) -> "pola
     columns: dict[str, list[object]] = {name: [] for name in ("member", "candidate", "layer", "head")}
     columns |= {name: [] for name in ("detector", "offset", "value", "chance", "low", "high", "fires")}
     names = candidates or ("",)
-    for place, (site, seen) in enumerate(sites.items()):
-        number = re.search(r"\d+", site)
+    for layer, seen in zip(layers_of([*sites]), sites.values(), strict=True):
         for detector, parts in seen.scores.items():
             found, chance = _join(parts), float(_value(_join(seen.chance[detector])))
             if detector in ("induction", "matching") and not _weights(found).any():
@@ -224,7 +223,7 @@ def _table(sites: dict[str, _Site], candidates: tuple[str, ...] | None) -> "pola
             columns["member"] += grid[:, 0].tolist()
             columns["candidate"] += [names[index] for index in grid[:, 1].tolist()]
             columns["head"] += grid[:, 2].tolist()
-            columns["layer"] += [int(number.group()) if number else place] * len(grid)
+            columns["layer"] += [layer] * len(grid)
             columns["detector"] += [detector] * len(grid)
             columns["offset"] += offsets
             columns["value"] += values.flatten().tolist()

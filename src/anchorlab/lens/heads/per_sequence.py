@@ -29,6 +29,8 @@ Lengths = Int[Tensor, "batch"] | None
 Queries = Literal["from", "after", "last", "all"]
 """The queries that a score averages over: from the source position on, after the source, the last query, or all."""
 
+_NO_RECURRENCE = "tokens", "no token occurs twice in a sequence", "give sequences with repetitions"
+
 
 def shift(pattern: AttentionPattern, k: int, lengths: Lengths = None) -> HeadScores:
     """Score how much a head shifts by k: the mean of P[q, q - k] over q >= k (anchor functions, 5.1, Fig 13)."""
@@ -83,9 +85,7 @@ def broadcast(
     length = _length(pattern)
     _check_positions("sources", sources, pattern, lengths)
     scores = _column(pattern, sources, queries, lengths)
-    if not bool(scores.weights.any()):
-        raise SpecError("sources", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
-    return scores
+    return _some(scores, "sources", f"all are the last position {length - 1}", "use queries 'from' or 'last'")
 
 
 def best_source(
@@ -136,9 +136,7 @@ def fixed_position(
     if not 0 <= position < length:
         raise SpecError("position", f"{position} is outside {length} positions", f"give one of 0..{length - 1}")
     scores = _column(pattern, torch.full((pattern.shape[-4],), position), queries, lengths)
-    if not bool(scores.weights.any()):
-        raise SpecError("position", f"no query comes after {position}", "use queries 'from' or 'last'")
-    return scores
+    return _some(scores, "position", f"no query comes after {position}", "use queries 'from' or 'last'")
 
 
 def fixed_position_profile(
@@ -219,7 +217,7 @@ def induction(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], 
     The sum of P[q, j + 1] over the positions j < q that hold the same token as q, averaged over all queries of all
     sequences with such a position (truncated weights, section 4). A sequence's weight is its number of such queries.
     """
-    return _some(recurrence(pattern, tokens, "followers", lengths))
+    return _some(recurrence(pattern, tokens, "followers", lengths), *_NO_RECURRENCE)
 
 
 def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], lengths: Lengths = None) -> HeadScores:
@@ -228,7 +226,7 @@ def matching(pattern: AttentionPattern, tokens: Int[Tensor, "batch position"], l
     The sum of P[q, j] over the positions j < q that hold the same token as q, averaged over all queries of all
     sequences with such a position. A sequence's weight is its number of such queries.
     """
-    return _some(recurrence(pattern, tokens, "copies", lengths))
+    return _some(recurrence(pattern, tokens, "copies", lengths), *_NO_RECURRENCE)
 
 
 def recurrence(
@@ -250,9 +248,9 @@ def recurrence(
     return HeadScores(_attention(_cut(pattern, lengths), cells), counts)
 
 
-def _some(scores: HeadScores) -> HeadScores:
+def _some(scores: HeadScores, field: str, problem: str, remedy: str) -> HeadScores:
     if not bool(scores.weights.any()):
-        raise SpecError("tokens", "no token occurs twice in a sequence", "give sequences with repetitions")
+        raise SpecError(field, problem, remedy)
     return scores
 
 

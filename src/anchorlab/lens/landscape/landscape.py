@@ -11,7 +11,6 @@ from torch import Tensor
 
 from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import SpecError
-from anchorlab.lens.landscape.passes import Replacement
 from anchorlab.lens.landscape.subsets import (
     exchangeable,
     minimal,
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Drawn = Literal["sizes", "shapley", "minimal"]
+
+Replacement = Literal["mean", "resample", "zero"]
+"""What replaces a unit's output: its mean over all sequences at the same position, another sequence's, or zero."""
 
 Sets = tuple[tuple[str, ...], ...]
 """Sets of units by their names."""

@@ -1,31 +1,39 @@
 """Measure the landscape of a model: its loss and accuracy with every subset of its units."""
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as replaced
+from typing import cast, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.func import vmap
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.landscape.landscape import Landscape
-from anchorlab.lens.landscape.passes import Replacement, SubsetPasses
-from anchorlab.lens.landscape.units import Kind, chosen_units, have_roles, role_map
+from anchorlab.lens.landscape.landscape import Landscape, Replacement
+from anchorlab.lens.landscape.subsets import membership
+from anchorlab.lens.landscape.units import BlockUnits, Kind, chosen_units, have_roles, role_map
+from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.first_sequence import sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyModel, Subject, as_ensemble, row_ranges
+from anchorlab.lens.look.interventions import Intervention
+from anchorlab.lens.look.sources import Borrowed, borrower
 from anchorlab.lens.own_task import check_fits, own_task
 from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
+from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
 from anchorlab.progress import Counted, counted
 from anchorlab.rng import child_seed
 from anchorlab.spec import unknown_name
 from anchorlab.tasks.batch import Batch
 from anchorlab.tasks.task import Task
+from anchorlab.training.executions.member import member_module
 from anchorlab.training.feed import map_batch
 
 _ROWS, _AT_A_TIME = 64, 4096
+_PLAIN_ROWS = 256  # sequences per pass without interventions
 
 
 def landscape(
@@ -67,8 +75,7 @@ def landscape(
         split: the split to draw sequences from; None: the last.
         sequences: the number of sequences.
         seed: the seed from which sequences and resampling are drawn.
-        progress: called, from any thread, with the number of subsets times sequences done and their total; None shows
-            it on a terminal and in a notebook, False nowhere.
+        progress: as in `effects`, by subsets times sequences.
     """
     if replace not in get_args(Replacement):
         raise unknown_name("replace", replace, get_args(Replacement), "replacement")
@@ -126,3 +133,114 @@ def _sums(
         return (both if some.weights is None else both * some.weights).sum(dim=(1, 2))
 
     return vmap(sums, out_dims=1)(outputs)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Some rows of the batch: their inputs and scored positions, the values that replace units by site, and roles."""
+
+    inputs: Shaped[Tensor, "row position *feature"]
+    positions: Int[Tensor, "*row scored"]
+    borrowed: Borrowed
+    cells: Int[Tensor, "row position"] | None
+
+
+class SubsetPasses:
+    """Computes the outputs of one member with some of its units kept and all other units replaced.
+
+    A block depends only on the units in it and below. So the passes form a tree: a block runs once for each subset of
+    the units below it. `vmap` computes what precedes a replaced value, such as the attention of all heads, once for all
+    subsets of the block's own units. The last block is computed only at the scored positions. `cells` are the roles of
+    the positions, if units have roles.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        member: int,
+        units: Sequence[BlockUnits],
+        replacement: Replacement,
+        seed: int,
+        cells: Int[Tensor, "batch position"] | None,
+    ) -> None:
+        self.weights = subject.ensemble.member_weights(member)
+        self.module = cast(Transformer, member_module(subject.ensemble, member))
+        self.subject, self.units, self.cells = replaced(subject, access=Access(self.module)), units, cells
+        self.first = next(block.layer for block in units if block.count)
+        seeded = {"seed": seed} if replacement == "resample" else {}
+        changes = {site: Intervention(site=site, rule=replacement, **seeded) for block in units for site in block.sites}
+        with evaluating(self.module):
+            self.borrow = borrower(self.subject, self.weights, changes, _PLAIN_ROWS)
+
+    def __call__(
+        self, rows: range, most: int
+    ) -> Iterator[tuple[Int[Tensor, "set"], Float[Tensor, "set row scored output"]]]:
+        """Yield the numbers of some subsets, and the outputs of some rows under each; every subset occurs once.
+
+        At most `most` subsets are computed at a time.
+        """
+        inputs, positions = self.subject.rows(rows, self.weights)
+        cells = None if self.cells is None else self.cells[rows.start : rows.stop].to(inputs.device)
+        with evaluating(self.module):
+            present = _Rows(inputs, positions, self.borrow(rows), cells)
+            entering = self.module(inputs, leaving=self.first).unsqueeze(0)
+        yield from self._from(self.first, torch.zeros(1, dtype=torch.int64), entering, 0, present, most)
+
+    def _from(
+        self, layer: int, below: Tensor, streams: Tensor, shift: int, rows: _Rows, most: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield subsets and outputs, given the subsets of the units below a block and the streams that they lead to.
+
+        `shift` is the number of units below; the streams are `[below row position width]`.
+        """
+        block, last = self.units[layer], layer == len(self.units) - 1
+        feed_forward = torch.arange(1 + block.feed_forward)
+        for chosen in row_ranges(range(2 ** len(block.heads)), max(1, most // len(feed_forward))):
+            heads = torch.arange(chosen.start, chosen.stop)
+            own = (heads + (feed_forward << len(block.heads)).unsqueeze(-1)) << shift
+            for some in row_ranges(range(len(below)), max(1, most // own.numel())):
+                part = slice(some.start, some.stop)
+                with evaluating(self.module):
+                    outputs = self._block(block, heads, streams[part], rows, last).flatten(0, 2)
+                sets = (own.unsqueeze(-1) + below[part]).flatten()
+                if last:
+                    yield sets, outputs
+                else:
+                    yield from self._from(layer + 1, sets, outputs, shift + block.count, rows, most)
+
+    def _block(
+        self, block: BlockUnits, heads: Tensor, streams: Tensor, rows: _Rows, last: bool
+    ) -> Float[Tensor, "feed_forward heads below row position width"]:
+        """Return the streams after a block, or the outputs of the last, for subsets of its units and several streams.
+
+        `heads` are subsets of the heads that are units. A feed-forward layer that is a unit is replaced, then kept.
+        """
+        others = {site: self._other(site, rows, last) for site in block.sites}
+        cells = gather_positions(rows.cells, rows.positions) if last and rows.cells is not None else rows.cells
+        owners = block.owners(cells).to(streams.device)
+        units_kept = torch.ones(len(heads), len(block.heads) + 1, dtype=torch.bool)  # the last: heads without a unit
+        units_kept[:, :-1] = membership(len(block.heads)).T[heads]
+        feed_forward_kept = torch.arange(1 + block.feed_forward) == int(block.feed_forward)
+
+        def run(feed_forward: Tensor, heads: Tensor, stream: Tensor) -> Tensor:
+            kept = {block.mixed: heads[owners].unsqueeze(-1), block.written: feed_forward}
+
+            def tap(site: str, value: Tensor) -> Tensor:
+                return torch.where(kept[site], value, others[site].to(value)) if site in others else value
+
+            positions, leaving = (rows.positions, None) if last else (None, block.layer + 1)
+            after: Tensor = self.module(rows.inputs, positions, tap, (block.layer, stream), leaving)
+            return after
+
+        by_stream = vmap(run, (None, None, 0))
+        by_heads = vmap(by_stream, (None, 0, None))
+        by_feed_forward = vmap(by_heads, (0, None, None))
+        outputs: Tensor = by_feed_forward(feed_forward_kept.to(streams.device), units_kept.to(streams.device), streams)
+        return outputs
+
+    def _other(self, site: str, rows: _Rows, last: bool) -> Tensor:
+        """Return the values that replace a site's, at the scored positions in the last block, else everywhere."""
+        if site not in rows.borrowed:
+            return torch.zeros(())
+        values = rows.borrowed[site].expand(len(rows.inputs), *rows.borrowed[site].shape[1:])
+        return gather_positions(values, rows.positions) if last else values

@@ -27,21 +27,9 @@ def sizes(units: int) -> Int[Tensor, "subset"]:
     return membership(units).sum(dim=0)
 
 
-def closed_upwards(sets: Bool[Tensor, "*lead subset"]) -> Bool[Tensor, "*lead subset"]:
-    """Return whether each subset contains one of the sets."""
-    found = sets.clone()
-    for unit in range(unit_count(sets)):
-        without, with_unit = _halves(found, unit)
-        with_unit |= without
-    return found
-
-
 def minimal(sets: Bool[Tensor, "*lead subset"]) -> Bool[Tensor, "*lead subset"]:
     """Return the sets that contain no other of the sets."""
-    closed, beyond = closed_upwards(sets), torch.zeros_like(sets)
-    for unit in range(unit_count(sets)):
-        _halves(beyond, unit)[1].logical_or_(_halves(closed, unit)[0])
-    return sets & ~beyond
+    return sets & (_sums(sets.long(), 1) == 1)  # each set contains itself
 
 
 def shapley_values(values: Float[Tensor, "*lead subset"]) -> Float[Tensor, "*lead unit"]:

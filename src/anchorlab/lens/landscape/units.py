@@ -6,9 +6,11 @@ from typing import Literal, get_args
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.vectors.attribution import blocks
+from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
 from anchorlab.spec import unknown_name
@@ -126,7 +128,7 @@ def chosen_units(
     positions and, in the last block, without scored positions.
     """
     every = () if roles is None else roles.names
-    known = {name: None for layer, block in enumerate(module.blocks) for name in _names(layer, block, every)}
+    known = {name: None for layer, block in enumerate(blocks(module)) for name in _names(layer, block, every)}
     if isinstance(units, str):
         if units not in get_args(Kind):
             raise unknown_name("units", units, get_args(Kind), "kind of units")
@@ -145,17 +147,13 @@ def chosen_units(
     if len(wanted) > MOST:
         remedy = f"name {MOST} or fewer, as in units={wanted[:2]}; all others stay as they are"
         raise SpecError("units", f"{len(wanted)} have too many subsets; {MOST} units can be enumerated", remedy)
-    return tuple(wanted), tuple(_block_units(layer, block, wanted, every) for layer, block in enumerate(module.blocks))
+    return tuple(wanted), tuple(_block_units(layer, block, wanted, every) for layer, block in enumerate(blocks(module)))
 
 
-def _names(layer: int, block: nn.Module, roles: Sequence[str]) -> list[str]:
-    heads = [f"{layer}.{head}" for head in range(_heads(block))]
+def _names(layer: int, block: Block, roles: Sequence[str]) -> list[str]:
+    heads = [f"{layer}.{head}" for head in range(block.attn.heads)]
     by_role = [name for head in heads for name in (head, *(f"{head}@{role}" for role in roles))]
     return by_role + [f"{layer}.mlp"] * (block.mlp is not None)
-
-
-def _heads(block: nn.Module) -> int:
-    return getattr(block.attn, "heads", 1)  # merged attention is a single head
 
 
 def _by_role(module: Transformer, roles: RoleMap) -> list[str]:
@@ -163,14 +161,14 @@ def _by_role(module: Transformer, roles: RoleMap) -> list[str]:
     last = len(module.blocks) - 1
     return [
         f"{layer}.{head}@{role}"
-        for layer, block in enumerate(module.blocks)
-        for head in range(_heads(block))
+        for layer, block in enumerate(blocks(module))
+        for head in range(block.attn.heads)
         for role in roles.occurring(roles.scored if layer == last else roles.cells)
     ]
 
 
-def _block_units(layer: int, block: nn.Module, wanted: Sequence[str], roles: Sequence[str]) -> BlockUnits:
+def _block_units(layer: int, block: Block, wanted: Sequence[str], roles: Sequence[str]) -> BlockUnits:
     own = [name.partition(".")[2].partition("@") for name in wanted if name.startswith(f"{layer}.")]
     parts = [(int(head), roles.index(role) if role else None) for head, _, role in own if head != "mlp"]
     heads, at = tuple(head for head, _ in parts), tuple(role for _, role in parts)
-    return BlockUnits(layer, heads, at, _heads(block), f"{layer}.mlp" in wanted)
+    return BlockUnits(layer, heads, at, block.attn.heads, f"{layer}.mlp" in wanted)

@@ -53,28 +53,26 @@ def sequences_at_a_time(
     subject: Subject,
     positions: Int[Tensor, "*batch scored"] | None = None,
     *,
+    given: int | None = None,
     kept: Collection[str] = (),
     copies: int = 1,
     passes: int = 1,
     most: int = _MOST,
 ) -> int:
-    """Return how many sequences may run at a time, from the sizes of the values in one pass.
+    """Return how many sequences may run at a time: the number `given`, or one from the sizes of the values in one pass.
 
     A sequence is estimated to take four times its largest value, in each of the concurrent `passes`, plus `copies` of
     the values at the sites that are `kept` in memory until these sequences are done, such as one for each member.
     """
+    if given is not None:
+        if given < 1:
+            raise SpecError("batch_size", f"{given} is not a number of sequences", "give at least 1")
+        return given
     if len(subject.inputs) == 1 or most == 1:
         return 1
     sizes = _sizes(subject, positions_of(positions, range(1)))
     one = passes * _COPIES * max(sizes.values()) + copies * sum(sizes.get(site, 0) for site in kept)
     return max(1, min(most, WORKING_BYTES // one))
-
-
-def checked_size(batch_size: int) -> int:
-    """Return a batch size unchanged, if it is at least 1."""
-    if batch_size < 1:
-        raise SpecError("batch_size", f"{batch_size} is not a number of sequences", "give at least 1")
-    return batch_size
 
 
 def _sizes(subject: Subject, positions: Tensor | None) -> dict[str, int]:

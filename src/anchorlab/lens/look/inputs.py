@@ -100,6 +100,13 @@ class Subject:
         """The scored positions; the last position of each sequence's own if none were given."""
         return last_places(self.inputs, self.lengths) if self.positions is None else self.positions
 
+    def rows(self, rows: range, weights: Weights) -> tuple[Shaped[Tensor, "row ..."], Int[Tensor, "*row scored"]]:
+        """Return some sequences and their scored positions, on the device of the weights."""
+        inputs = fitting(self.inputs[rows.start : rows.stop], weights)
+        positions = positions_of(self.scored, rows)
+        assert positions is not None
+        return inputs, positions.to(inputs.device)
+
 
 def as_ensemble(model: AnyModel) -> Ensemble:
     """Return an ensemble unchanged, a run as its members at the end, and a module as an ensemble of one member."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.access import OUTPUT
-from anchorlab.lens.look.first_sequence import check_read, checked_size, sequences_at_a_time
+from anchorlab.lens.look.first_sequence import check_read, sequences_at_a_time
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
 from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.named_sites import with_sites
@@ -69,10 +69,8 @@ def look(
         batch_size: the number of sequences that run at a time; None: at most 512, limited to about 512 MiB of memory as
             estimated from one pass over the first sequence.
 
-    Errors: `SiteError` for a site that the model does not have (naming the nearest site), does not visit or visits
-    twice, for an intervention that changed nothing in any member, and for an intervention on a submodule's value that
-    the module does not read; `SpecError` for a selection or an operand that does not fit its site, and for inputs that
-    the model cannot read: ids outside its vocabulary, too many positions, tokens in place of vectors.
+    Errors: `SiteError` also for a site that is visited twice, and for an intervention that changed nothing in any
+    member.
     """
     model = model if sites is None else with_sites(model, sites, axes)
     subject = Subject.of(model, inputs, positions, axes, patch_inputs)
@@ -150,11 +148,10 @@ def _passes(
         recorded.add(OUTPUT)
     else:
         asked = access.least_positions(targets, subject.inputs)
-    if batch_size is None:
-        kept, copies = (recorded, subject.members * len(branches)) if by_parts else ((), 1)
-        batch_size = sequences_at_a_time(subject, asked, kept=kept, copies=copies)
+    kept, copies = (recorded, subject.members * len(branches)) if by_parts else ((), 1)
+    size = sequences_at_a_time(subject, asked, given=batch_size, kept=kept, copies=copies)
     names = None if candidates is None else tuple(candidates)
-    return Passes(subject, branches, names, recorded, asked, checked_size(batch_size))
+    return Passes(subject, branches, names, recorded, asked, size)
 
 
 def _by_name(candidates: Mapping[str, Change | Sequence[Change]] | None) -> Mapping[str, list[Change]] | None:

@@ -41,7 +41,7 @@ def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int 
     import polars
 
     values = scores.of(truth.units).abs().double()
-    sets = [_membership(own, truth.units) for own in truth.minimal(share)]
+    sets = [torch.tensor([[unit in one for unit in truth.units] for one in own]) for own in truth.minimal(share)]
     size = torch.tensor([int(own[0].sum()) for own in sets])
     chance = nearest_area_by_chance(sets, torch_generator(seed, "rankings"))
     return polars.DataFrame(
@@ -58,10 +58,6 @@ def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int 
         },
         schema_overrides={"member": polars.Int64},
     )
-
-
-def _membership(sets: Sequence[Sequence[str]], units: Sequence[str]) -> Bool[Tensor, "set unit"]:
-    return torch.tensor([[unit in one for unit in units] for one in sets])
 
 
 def area_under_curve(

@@ -9,10 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Pairs, logit_difference
-from anchorlab.lens.look.first_sequence import checked_size, sequences_at_a_time
-from anchorlab.lens.look.inputs import fitting, positions_of, row_ranges
+from anchorlab.lens.effects import Metric, Pairs, logit_difference
+from anchorlab.lens.look import row_ranges, sequences_at_a_time
 from anchorlab.lens.scoring.graph import receivers_of
 from anchorlab.lens.scoring.passes import ENTERING, embedded, mapped, split_pass, unit_outputs
 from anchorlab.lens.vectors.attribution import transformer
@@ -22,17 +20,11 @@ from anchorlab.training.ensemble import Ensemble
 
 @dataclass(frozen=True)
 class Comparison:
-    """A transformer, checked pairs of sequences, and the metric whose changes are scored."""
+    """A transformer, checked pairs of sequences, and the metric to score by; None: the difference of both logits."""
 
     pairs: Pairs
-    metric: Metric
+    metric: Metric | None
     batch_size: int | None
-
-    @classmethod
-    def of(cls, pairs: Pairs, metric: Metric | None, batch_size: int | None) -> "Comparison":
-        """Return a comparison, by the logit difference without a `metric`."""
-        transformer(pairs.base.ensemble)
-        return cls(pairs, logit_difference if metric is None else metric, batch_size)
 
     @property
     def ensemble(self) -> Ensemble:
@@ -52,26 +44,20 @@ class Comparison:
     def parts(self) -> Iterator["Part"]:
         """Yield the pairs in parts that fit into memory with the streams of all receivers and members."""
         base, source = self.pairs.base, self.pairs.source
-        size = self.batch_size
-        if size is None:
-            copies = self.ensemble.size * len(receivers_of(self.template)) * (2 * len(self.template.blocks) + 2)
-            size = sequences_at_a_time(base, kept=[ENTERING], copies=copies)
+        copies = self.ensemble.size * len(receivers_of(self.template)) * (2 * len(self.template.blocks) + 2)
+        size = sequences_at_a_time(base, given=self.batch_size, kept=[ENTERING], copies=copies)
         weights = self.ensemble.weights
-        device = next(iter(weights.values())).device
-        for rows in row_ranges(range(len(base.inputs)), checked_size(size)):
-            at = slice(rows.start, rows.stop)
-            positions = positions_of(base.scored, rows)
-            assert positions is not None
-            here, there = (
-                mapped(self.ensemble, embedded, shared=[fitting(each.inputs[at], weights)]) for each in (base, source)
-            )
-            yield Part(self, here, there, positions.to(device), self.pairs.answers[at].to(device))
+        for rows in row_ranges(range(len(base.inputs)), size):
+            (here, positions), (there, _) = base.rows(rows, weights), source.rows(rows, weights)
+            stream, end = (mapped(self.ensemble, embedded, shared=[each]) for each in (here, there))
+            answers = self.pairs.answers[rows.start : rows.stop].to(positions.device)
+            yield Part(self, stream, end, positions, answers)
 
     def measure(
         self, output: Float[Tensor, "row scored output"], answers: Int[Tensor, "row scored 2"]
     ) -> Float[Tensor, ""]:
         """Return these rows' share of the metric's mean over all sequences and scored positions."""
-        found = self.metric(output, answers)
+        found = (self.metric or logit_difference)(output, answers)
         if not found.is_floating_point():
             raise SpecError("metric", f"returns {found.dtype}, which has no derivative", "use a metric of real numbers")
         return found.sum() / self.count

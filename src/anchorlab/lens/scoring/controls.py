@@ -9,7 +9,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
 from anchorlab.lens.scoring.graph import EMBED, units_of
 from anchorlab.lens.scoring.scores import Passes, Scores
-from anchorlab.lens.vectors.attribution import transformer
+from anchorlab.lens.vectors.attribution import blocks, transformer
 from anchorlab.rng import torch_generator
 
 
@@ -33,7 +33,7 @@ def weight_norms(model: AnyModel) -> Scores:
         elif part == "mlp":
             own = [value for name, value in squares.items() if name.startswith(f"blocks.{layer}.mlp.")]
         else:
-            heads = sum(name.startswith(f"{layer}.") and not name.endswith(".mlp") for name in units_of(template))
+            heads = blocks(template)[int(layer)].attn.heads
             own = [
                 value.chunk(heads, dim=1 if name.endswith("W_O") else -1)[int(part)]
                 for name, value in squares.items()

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Into, Pairs
+from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison, Part, checked_steps
 from anchorlab.lens.scoring.graph import cells_of, edges_of, receivers_of, units_of
@@ -55,7 +54,7 @@ def score_edges(
     """
     checked_steps(steps)
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
-    compared = Comparison.of(pairs, metric, batch_size)
+    compared = Comparison(pairs, metric, batch_size)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     values = torch.zeros(compared.ensemble.size, len(units), len(receivers), dtype=torch.float64)
     for part in compared.parts():
@@ -68,14 +67,13 @@ def score_edges(
 def _scores_of(part: Part, steps: int) -> Tensor:
     """Return the scores of some pairs, `[member unit receiver]`; 0 where there is no edge."""
     changes: Tensor | None = None
-    total: Tensor | float = 0.0
+    total = torch.zeros(())
     for entering in part.steps(steps):
         stacked = [entering, part.others, changes]
         slopes, present = mapped(part.compared.ensemble, partial(_slopes, part), stacked)
         if changes is None:  # the first step is the plain run
             changes = part.others - present
         total = total + slopes.double()
-    assert isinstance(total, Tensor)
     return total / steps
 
 
@@ -114,14 +112,13 @@ def patch_edges(
         patch_edges(run, clean, corrupted).circuit(0.1)  # edges that change the logit difference by at least 0.1
 
     Args:
-        progress: called with the number of edges patched and their total; None shows it on a terminal and in a
-            notebook, False nowhere.
+        progress: as in `effects`, by edges.
 
     Other arguments: as in `score_units`.
     Source: Goldowsky-Dill et al., 2023, arXiv 2304.05969.
     """
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
-    compared = Comparison.of(pairs, metric, batch_size)
+    compared = Comparison(pairs, metric, batch_size)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
     parts = [*compared.parts()]

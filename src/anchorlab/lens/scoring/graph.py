@@ -2,7 +2,6 @@
 
 from anchorlab.lens.scoring.scores import Edge
 from anchorlab.lens.vectors.attribution import blocks
-from anchorlab.models.attention import Attention, MergedAttention
 from anchorlab.models.transformer import Transformer
 
 EMBED, LOGITS = "embed", "logits"
@@ -12,7 +11,7 @@ def units_of(template: Transformer) -> tuple[str, ...]:
     """Return the names of the units that write to the stream, in the order of the model."""
     units = [EMBED]
     for layer, block in enumerate(blocks(template)):
-        units += [f"{layer}.{head}" for head in range(heads_of(block.attn))]
+        units += [f"{layer}.{head}" for head in range(block.attn.heads)]
         units += [f"{layer}.mlp"] if block.mlp is not None else []
     return tuple(units)
 
@@ -21,7 +20,7 @@ def receivers_of(template: Transformer) -> tuple[str, ...]:
     """Return the names of the inputs that read the stream: of heads by block, first all queries, keys, then values."""
     receivers: list[str] = []
     for layer, block in enumerate(blocks(template)):
-        receivers += [f"{layer}.{head}.{role}" for role in "qkv" for head in range(heads_of(block.attn))]
+        receivers += [f"{layer}.{head}.{role}" for role in "qkv" for head in range(block.attn.heads)]
         receivers += [f"{layer}.mlp"] if block.mlp is not None else []
     return (*receivers, LOGITS)
 
@@ -34,7 +33,7 @@ def edges_of(template: Transformer) -> tuple[Edge, ...]:
     edges: list[Edge] = []
     stream = [EMBED]
     for layer, block in enumerate(blocks(template)):
-        heads = [f"{layer}.{head}" for head in range(heads_of(block.attn))]
+        heads = [f"{layer}.{head}" for head in range(block.attn.heads)]
         edges += [Edge(sender, f"{head}.{role}") for role in "qkv" for head in heads for sender in stream]
         before, stream = stream, [*(stream if block.residual else ()), *heads]
         if block.mlp is not None:
@@ -47,8 +46,3 @@ def cells_of(template: Transformer) -> tuple[list[int], list[int]]:
     """Return, for every edge, the index of its sender among the units, and of its receiver among the inputs."""
     edges, units, receivers = edges_of(template), units_of(template), receivers_of(template)
     return [units.index(edge.sender) for edge in edges], [receivers.index(edge.receiver) for edge in edges]
-
-
-def heads_of(attention: Attention | MergedAttention) -> int:
-    """Return the number of heads of an attention layer."""
-    return 1 if isinstance(attention, MergedAttention) else attention.heads

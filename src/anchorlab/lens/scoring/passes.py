@@ -9,7 +9,6 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from anchorlab.lens.scoring.graph import heads_of
 from anchorlab.lens.vectors.attribution import blocks
 from anchorlab.models.attention import Attention, MergedAttention, causal_mask
 from anchorlab.models.block import Block
@@ -82,7 +81,7 @@ def no_change(model: Transformer, stream: Float[Tensor, "batch position width"])
     """Return zeros in the shapes of the values of `plain_pass`."""
     zeros = {ENTERING: torch.zeros_like(stream)}
     for block in blocks(model):
-        heads, inner = heads_of(block.attn), block.attn.W_V.shape[-1]
+        heads, inner = block.attn.heads, block.attn.W_V.shape[-1]
         zeros[f"{block.attn.name}.hook_z"] = stream.new_zeros(*stream.shape[:2], heads, inner // heads)
         if block.mlp is not None:
             zeros[f"{block.name}.hook_mlp_out"] = torch.zeros_like(stream)
@@ -141,7 +140,7 @@ class _Streams:
 
     def fork(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the streams that a layer reads, and those of the later receivers."""
-        count = 3 * heads_of(layer) if isinstance(layer, Attention | MergedAttention) else 1
+        count = 3 * layer.heads if isinstance(layer, Attention | MergedAttention) else 1
         self.left = len(x) - count
         return x[:count] if count > 1 else x[0], x[count:]
 

@@ -7,8 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Pairs
+from anchorlab.lens.effects import Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.lens.scoring.graph import LOGITS, cells_of, edges_of, receivers_of, units_of
@@ -46,8 +45,7 @@ def prune_edges(
         metric: as in `score_units`; the score of an edge is the size of its change. None: the divergence of the outputs
             from the whole model's, KL(whole, pruned) in nats, as in the source; the score of an edge is the rise of the
             divergence, or 0 if it falls.
-        progress: called with the number of edges tried and their total; None shows it on a terminal and in a notebook,
-            False nowhere.
+        progress: as in `effects`, by edges.
 
     Other arguments: as in `score_units`.
     Source: Conmy et al., 2023, arXiv 2304.14997, algorithm 1.
@@ -55,7 +53,7 @@ def prune_edges(
     if not threshold > 0:
         raise SpecError("threshold", f"{threshold} removes no edge", "give a positive number")
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, "clean")
-    compared = Comparison.of(pairs, metric, batch_size)
+    compared = Comparison(pairs, metric, batch_size)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
     parts = [*compared.parts()]
@@ -70,8 +68,8 @@ def prune_edges(
     def is_read(receiver: str) -> bool:
         """Return whether, in any member, something still reads the unit to which an input belongs."""
         unit = receiver if receiver in units else receiver.rpartition(".")[0]
-        leaving = [at for at, edge in enumerate(edges) if edge.sender == unit]
-        return bool((removed[:, units.index(unit), [readers[at] for at in leaving]] == 0).any())
+        reading = [reader for reader, edge in zip(readers, edges, strict=True) if edge.sender == unit]
+        return bool((removed[:, units.index(unit), reading] == 0).any())
 
     current = measured(whole)
     scores = torch.zeros(len(removed), len(edges), dtype=torch.float64)

@@ -8,8 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.effects.effects import Metric
-from anchorlab.lens.effects.pairs import Into, Pairs
+from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Comparison, Part, checked_steps
 from anchorlab.lens.scoring.graph import units_of
@@ -64,32 +63,26 @@ def score_units(
     if checked_steps(steps) > 1 and times == "activation":
         raise SpecError("steps", "lead from one run to the other", "use times='change', or one step")
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
-    compared = Comparison.of(pairs, metric, batch_size)
+    compared = Comparison(pairs, metric, batch_size)
     units = units_of(compared.template)
     values = torch.zeros(compared.ensemble.size, len(units), dtype=torch.float64)
     for part in compared.parts():
         values += _scores_of(part, times, steps).cpu()
-    passes = Passes(steps + (times == "change"), steps)
-    return Scores(_method(times, steps), units, values, passes)
-
-
-def _method(times: Times, steps: int) -> str:
-    if times == "activation":
-        return "gradient times activation"
-    return "attribution patching" + (f", {steps} steps" if steps > 1 else "")
+    method = "gradient times activation" if times == "activation" else "attribution patching"
+    method += f", {steps} steps" if steps > 1 else ""
+    return Scores(method, units, values, Passes(steps + (times == "change"), steps))
 
 
 def _scores_of(part: Part, times: Times, steps: int) -> Float[Tensor, "member unit"]:
     ensemble = part.compared.ensemble
-    others = mapped(ensemble, _written, [part.end]) if times == "change" else None
+    others = mapped(ensemble, plain_pass, [part.end])[1] if times == "change" else None
     factors: Values = {}
-    total: Tensor | float = 0.0
+    total = torch.zeros(())
     for entering in part.steps(steps):
         gradients, present = mapped(ensemble, partial(_gradients, part), [entering])
         if not factors:  # the first step is the plain run
             factors = present if others is None else {site: others[site] - value for site, value in present.items()}
         total = total + torch.cat([_by_unit(factors[site] * gradients[site], site) for site in factors], dim=1)
-    assert isinstance(total, Tensor)
     return total / steps
 
 
@@ -97,10 +90,6 @@ def _by_unit(product: Tensor, site: str) -> Tensor:
     """Sum `[member batch position ...]` over all but members and heads: `[member unit]`."""
     by_head = product.sum(dim=(1, 2), dtype=torch.float64)
     return by_head.sum(dim=-1) if site.endswith(".hook_z") else by_head.sum(dim=-1, keepdim=True)
-
-
-def _written(model: Transformer, stream: Tensor) -> Values:
-    return plain_pass(model, stream)[1]
 
 
 def _gradients(part: Part, model: Transformer, stream: Tensor) -> tuple[Values, Values]:

@@ -11,9 +11,7 @@ from torch.func import functional_call
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import Tabled, grid_table
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_ensemble, row_ranges
-from anchorlab.lens.look.look import look_at
-from anchorlab.lens.look.record import Record
+from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Record, Subject, as_ensemble, look_at, row_ranges
 from anchorlab.models.attention import affine
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
@@ -84,13 +82,15 @@ def attribute(
         raise SpecError("model", "normalises what its layers add, which is then no sum over heads", "use logit_lens")
     if tokens is not None and tokens.shape != (shape := (len(inputs), positions.shape[-1])):
         raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"give one for each scored position, {shape}")
+    ends = ("hook_embed", "hook_pos_embed", "hook_z", "hook_mlp_out", "hook_resid_mid", "hook_resid_post")
+    summed = [site for site in template.sites if site.endswith(ends)]
     contributions, logits = [], []
     for member in range(ensemble.size):
         one = ensemble.select([member])
         for rows in row_ranges(range(len(inputs)), batch_size):
             here = slice(rows.start, rows.stop)
             scored = positions if positions.ndim == 1 else positions[here]
-            record = look_at(Subject(one, subject.access, inputs[here], scored), _stream_sites(template))
+            record = look_at(Subject(one, subject.access, inputs[here], scored), summed)
             parts = _Parts(template, one.member_weights(0), record, scored)
             asked = None if tokens is None else tokens[here]
             contributions.append(parts.logits(asked))
@@ -235,15 +235,6 @@ def _by_member(parts: list[Tensor], ensemble: Ensemble) -> Tensor:
     """Join parts of the batch, on axis 1, and stack them to `[member ...]`; the parts are ordered by member."""
     count = len(parts) // ensemble.size
     return torch.stack([torch.cat(parts[at : at + count], dim=1) for at in range(0, len(parts), count)])
-
-
-def _stream_sites(template: Stack) -> list[str]:
-    sites = [site for site in ("hook_embed", "hook_pos_embed") if site in template.sites]
-    for block in template.blocks:
-        sites += [f"{block.attn.name}.hook_z", f"{block.name}.hook_resid_post"]
-        sites += [f"{block.name}.hook_resid_mid"] if not block.parallel else []
-        sites += [f"{block.name}.hook_mlp_out"] if block.mlp is not None else []
-    return sites
 
 
 def _part(weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:

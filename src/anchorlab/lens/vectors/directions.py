@@ -8,12 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.look.inputs import AnyModel, as_ensemble
-from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.look.look import look
-from anchorlab.lens.look.record import Record
+from anchorlab.lens.look import AnyModel, Intervention, Record, as_ensemble, look
 from anchorlab.lens.vectors.attribution import blocks, transformer
-from anchorlab.lens.vectors.geometry import cosine_similarity
+from anchorlab.lens.vectors.similarity import cosine_similarity
 from anchorlab.models.embedding import TokenEmbedding
 from anchorlab.training.ensemble import Ensemble
 

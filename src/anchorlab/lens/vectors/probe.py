@@ -11,10 +11,7 @@ from torch.nn.functional import one_hot
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.grids import Tabled, grid_table, place_axes
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, as_positions
-from anchorlab.lens.look.look import look
-from anchorlab.lens.look.padding import PLACES, own_places
-from anchorlab.lens.look.record import Record
+from anchorlab.lens.look import PLACES, AnyInputs, AnyModel, AnyPositions, Record, as_positions, look, own_places
 from anchorlab.models.model import gather_positions
 from anchorlab.rng import torch_generator
 from anchorlab.training.trained_run import TrainedRun
@@ -129,7 +126,10 @@ def probe(
     checked = _checked_labels(labels, first.shape[1:3])
     if record.lengths is not None and positions is None:
         checked = _without_padding(checked, record.lengths, first.shape[2], where or {})
-    _check_positions(record, where, positions, first.shape[2])
+    for name in record:
+        if (count := _values(record, name, where, positions).shape[2]) != first.shape[2]:
+            problem = f"{next(iter(record))} has {first.shape[2]} positions, and {name} has {count}"
+            raise SpecError("site", problem, "name sites of one kind, such as blocks.*.hook_resid_post")
     reading = _Reading(checked, _folds(checked, folds, held_out, seed), folds, shuffles, shrinkage, seed)
     found = reading.of(record, where, positions)
     control = None
@@ -229,15 +229,6 @@ def _values(
     value = value.movedim(names.index("position"), 2)
     value = value.unsqueeze(-1) if value.ndim == 3 else value.flatten(3)
     return value if positions is None else torch.stack([gather_positions(one, positions) for one in value])
-
-
-def _check_positions(record: Record, where: Mapping[str, int] | None, positions: Tensor | None, count: int) -> None:
-    """Raise `SpecError` for a site with another number of positions than the first."""
-    for site in record:
-        if (other := _values(record, site, where, positions).shape[2]) != count:
-            problem = f"{next(iter(record))} has {count} positions, and {site} has {other}"
-            remedy = "name sites of one kind, such as blocks.*.hook_resid_post"
-            raise SpecError("site", problem, remedy)
 
 
 def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch *position"]:

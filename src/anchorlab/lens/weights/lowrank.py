@@ -47,8 +47,7 @@ def truncations(
         size: the number of sequences.
         step: the training step of the checkpoint; None: the last.
         keep: a folder for results. Results found there are not computed again, so a stopped search can go on.
-        progress: called with the number of truncations measured and their total; None shows it on a terminal and in a
-            notebook, False nowhere.
+        progress: as in `effects`, by truncations.
     """
     import polars
 
