@@ -82,10 +82,8 @@ def test_the_constraints_of_extras_are_apart_and_every_declared_package_is_in_on
 
 def test_the_lowest_dependencies_are_the_declared_bounds():
     assert lowest(["torch>=2.6,<3", "numpy>=2.0,<3", "scikit-learn>=1.5", "huggingface-hub>=1.31"]) == [
-        "numpy==2.0",
-        "scikit-learn==1.5",
-        "huggingface-hub==1.31",
-    ]
+        "numpy==2.0", "scikit-learn==1.5", "huggingface-hub==1.31",
+    ]  # fmt: skip
     assert len(lowest(PROJECT["dependencies"])) == len(PROJECT["dependencies"]) - 1
 
 

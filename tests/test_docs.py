@@ -356,11 +356,8 @@ def test_docstrings_become_restructured_text(extensions):
     written = ["Args:", "    a: one", "        and more", "    b: two"]
     assert plain.to_rst(written) == ["**Args:**", "", "- ``a``: one and more", "- ``b``: two", ""]
     assert plain.to_rst(["| a | b |", "|---|---|", "| 1 | 2 |"])[3:7] == [
-        "   * - a",
-        "     - b",
-        "   * - 1",
-        "     - 2",
-    ]
+        "   * - a", "     - b", "   * - 1", "     - 2",
+    ]  # fmt: skip
     assert plain.to_rst(["Text:", "", "    drawn *here*"]) == ["Text:", "", "::", "", "    drawn *here*", ""]
     nested = "(a: Annotated[tuple[Annotated[int, Ge(ge=0)], ...], Len(1)] = (1,), b: int = 2)"
     assert plain.without_annotations(nested) == "(a: tuple[int, ...] = (1,), b: int = 2)"
@@ -441,17 +438,13 @@ def test_the_counts_have_a_row_for_each_paper():
     anchor, truncated, stacked = (replace(made, source=f"{paper}, section 1") for paper in papers)
     text = gallery_build().counts_table(
         [
-            anchor.judge(0.95, "quick"),
-            anchor.judge(0.1, "quick"),
-            anchor.judge(None, "quick"),
+            anchor.judge(0.95, "quick"), anchor.judge(0.1, "quick"), anchor.judge(None, "quick"),
             replace(truncated, exact=True).judge(0.1, "quick"),
             replace(truncated, theory=True).judge(0.95, "paper", paper_setting=True),
-            replace(truncated, theory=True).judge(0.1, "quick"),
-            truncated.judge(0.95, "paper", paper_setting=True),
-            stacked.judge(0.95, "quick", interval=(0.1, 1.0), units=(0.1, 1.0)),
-            stacked.judge(0.95, "quick", own=True),
+            replace(truncated, theory=True).judge(0.1, "quick"), truncated.judge(0.95, "paper", paper_setting=True),
+            stacked.judge(0.95, "quick", interval=(0.1, 1.0), units=(0.1, 1.0)), stacked.judge(0.95, "quick", own=True),
         ]
-    )
+    )  # fmt: skip
     assert text.splitlines()[2:] == [
         "| anchor functions | 3 | 0 / 0 | 0 / 0 | 0 / 0 | 1 / 1 | 0 | 1 |",
         "| truncated weights | 4 | 1 / 0 | 0 / 1 | 1 / 1 | 0 / 0 | 0 | 0 |",

@@ -29,14 +29,8 @@ def test_the_readme_runs(installation):
     assert "previous_token" in ran.printed
     assert "Training shows all of the answers" in ran.printed
     assert {command.split()[0] for command in ran.said} == {
-        "tour",
-        "show",
-        "train",
-        "study",
-        "claims",
-        "verify",
-        "report",
-    }
+        "tour", "show", "train", "study", "claims", "verify", "report",
+    }  # fmt: skip
     assert "agrees at small scale" in ran.said["claims"] or "differs at small scale" in ran.said["claims"]
     assert "left to train" in ran.said["study anchor/* --profile quick --dry-run"]
     assert "within 10m, in this order" in ran.said["verify --budget 10m --dry-run"]

@@ -29,12 +29,9 @@ def test_check_as_json(anchorlab, made_up):
     said = anchorlab("check", "broken.toml", "--json")
     assert said.code == 1
     assert json.loads(said.out) == {
-        "task": "broken.toml",
-        "method": "enumeration",
-        "holds": False,
-        "words": ["first words", "the second: 12 of 12"],
-        "numbers": {"latents": 3},
-    }
+        "task": "broken.toml", "method": "enumeration", "holds": False,
+        "words": ["first words", "the second: 12 of 12"], "numbers": {"latents": 3},
+    }  # fmt: skip
 
 
 def test_export_and_export_again_from_what_it_wrote(anchorlab, made_up):
@@ -54,13 +51,9 @@ def test_export_and_export_again_from_what_it_wrote(anchorlab, made_up):
 def test_export_of_some_splits_as_json(anchorlab, made_up):
     said = anchorlab("export", "made.toml", "--split", "test on data", "--n=2", "--text", "--out=out", "--json")
     assert json.loads(said.out) == {
-        "task": "made.toml",
-        "folder": str(made_up / "out"),
-        "format": "parquet",
-        "splits": ["test on data"],
-        "n": 2,
+        "task": "made.toml", "folder": str(made_up / "out"), "format": "parquet", "splits": ["test on data"], "n": 2,
         "files": ["README.md", "specification.toml", "test_on_data.parquet"],
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -156,16 +156,13 @@ def faults(findings: Findings) -> list[str]:
     measured = [one for one in findings.claims if one.value is not None]
     today = {of.claim(measure).id: of.claim(measure) for measure in of.claims}
     found = {
-        "published seeds": not source.seeds,
-        "search seeds": of.trains and not source.chosen_on,
+        "published seeds": not source.seeds, "search seeds": of.trains and not source.chosen_on,
         "overlapping seeds": bool(seeds_of(source.seeds) & seeds_of(source.chosen_on)),
         "searched seeds published": of.trains and bool(seeds_of(source.seeds) & set(SEARCHED)),
-        "units": any(map(lacks_units, measured)),
-        "interval": any(map(lacks_interval, measured)),
-        "control": of.trains and any(map(lacks_control, measured)),
-        "twins": any(True for _ in same_units(findings)),
+        "units": any(map(lacks_units, measured)), "interval": any(map(lacks_interval, measured)),
+        "control": of.trains and any(map(lacks_control, measured)), "twins": any(True for _ in same_units(findings)),
         "other claims than today": {one.claim.id: one.claim for one in findings.claims} != today,
-    }
+    }  # fmt: skip
     return [name for name, wrong in found.items() if wrong]
 
 

@@ -139,20 +139,14 @@ def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
         (f"{TASK}[members]\nseeds = 3\n{GRID}", r"mine\.toml: members\.seeds: is not set here"),
         (f"{TASK}[recipe]\nbatchs = 3\n{GRID}", r"mine\.toml: recipe\.batchs: .*'batch'"),
         (f'study = "anchor/identity"\n{GRID}', r"mine\.toml: varies a study: it is no sweep; run anchorlab study"),
-        (
-            f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nsays = "S"\nat_least = 0\n',
-            r"mine\.toml: hypothesis\.0\.says: unknown field 'says'; write statement",
-        ),
-        (
-            f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "x"\nat_least = 0\n',
-            r"mine\.toml: hypothesis\.h\.runs: no run is named 'x'; the nearest is 'layers",
-        ),
-        (
-            f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "layer 1"\nat_most = 0',
-            r"hypothesis\.h\.runs: no run is named 'layer 1'; the nearest is 'layers 1'",
-        ),
+        (f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nsays = "S"\nat_least = 0\n',
+         r"mine\.toml: hypothesis\.0\.says: unknown field 'says'; write statement"),
+        (f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "x"\nat_least = 0\n',
+         r"mine\.toml: hypothesis\.h\.runs: no run is named 'x'; the nearest is 'layers"),
+        (f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "layer 1"\nat_most = 0',
+         r"hypothesis\.h\.runs: no run is named 'layer 1'; the nearest is 'layers 1'"),
     ],
-)
+)  # fmt: skip
 def test_an_entry_that_is_refused_names_the_file_and_the_field(tmp_path, text, message):
     with pytest.raises(SpecError, match=message) as raised:
         read(tmp_path, text)

@@ -201,15 +201,11 @@ def test_joined_are_those_that_differ_only_in_numbers_of_their_members():
         *(
             Experiment(task, model, TINY.replace(**changes), members)
             for changes in (
-                {"duration": 21},
-                {"clip": None},
-                {"optimiser": SGD()},
-                {"optimiser": AdamW(betas=(0.8, 0.99))},
-                {"checkpoints": Times(every=5)},
-                {"evaluation": Evaluation(every=5, size=8)},
+                {"duration": 21}, {"clip": None}, {"optimiser": SGD()}, {"optimiser": AdamW(betas=(0.8, 0.99))},
+                {"checkpoints": Times(every=5)}, {"evaluation": Evaluation(every=5, size=8)},
             )
         ),
-    ]
+    ]  # fmt: skip
     found, mapped = together([*parts, *alone])
     assert parts in found
     assert all(mapped)

@@ -174,11 +174,9 @@ def test_what_runs_made_by_hand_have_become():
     assert values_of(condensation.STUDY, found) == {
         "learned": pytest.approx(0.97),
         "learned-at-rates": pytest.approx((0.5 + 0.92 + 0.97 + 1.0) / 4),
-        "heads-alike": pytest.approx((1 + mixed) / 2),
-        "all-broadcast": pytest.approx(1 / 2),
-        "neurons-with-gamma": pytest.approx(1.0),
-        "heads-with-gamma": pytest.approx(1 - mixed),
-    }
+        "heads-alike": pytest.approx((1 + mixed) / 2), "all-broadcast": pytest.approx(1 / 2),
+        "neurons-with-gamma": pytest.approx(1.0), "heads-with-gamma": pytest.approx(1 - mixed),
+    }  # fmt: skip
     drawn = condensation.analyse(runs, setting)
     maps = [one for row in drawn.figures[0].maps for one in row]
     assert "PyTorch's initialisation, with a test accuracy of 0.98" in drawn.figures[0].caption

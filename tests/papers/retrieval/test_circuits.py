@@ -120,10 +120,8 @@ def test_heads_that_keep_every_query_at_its_own_place_are_idle():
     assert idle.heads == ((0, 0), (1, 0), (2, 0), (3, 0))
     assert idle.useful_heads == ((1, 0), (2, 0), (3, 0))
     assert [[str(each.rule) for each in paths] for paths in useful_heads(idle).values()] == [
-        [str(JOIN)],
-        [str(JOIN)],
-        [str(FIRST)],
-    ]
+        [str(JOIN)], [str(JOIN)], [str(FIRST)],
+    ]  # fmt: skip
     values = values_of(STUDY, found(idle, uniform=(0.07,)))
     assert (values["few-heads"], values["first-joins-pair"], values["more-than-least"]) == (5 / 8, 1.0, 0.0)
     assert values["needed"] == pytest.approx(0.6 / 0.02)
@@ -154,11 +152,9 @@ def test_the_first_heads_of_each_circuit_is_made_uniform(monkeypatch):
     seen = see([HandMadeRun(smoke(2), (0, 6), {}, {6: Members()})])
     uniform = Explanation("uniform")
     assert asked == [
-        (1,),
-        {**explained.explanations, (0, 0): uniform, (1, 0): uniform},
-        (0,),
+        (1,), {**explained.explanations, (0, 0): uniform, (1, 0): uniform}, (0,),
         dict.fromkeys(models[1].circuit.explanations, uniform),
-    ]
+    ]  # fmt: skip
     assert (seen.models, seen.first_uniform, seen.steps, seen.layers) == (models, [2.5, 4.5], 2, 2)
 
 
