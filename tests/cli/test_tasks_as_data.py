@@ -18,14 +18,11 @@ def made_up(workplace):
     return workplace
 
 
-def test_check_says_whether_it_holds(anchorlab, made_up):
+def test_check_says_whether_it_holds_also_as_json(anchorlab, made_up):
     said = anchorlab("check", "made.toml")
     assert (said.code, said.out, said.err) == (0, "first words\nthe second: 12 of 12\nholds\n", "")
     said = anchorlab("check", "broken.toml")
     assert (said.code, said.out.splitlines()[-1], said.err) == (1, "does not hold", "")
-
-
-def test_check_as_json(anchorlab, made_up):
     said = anchorlab("check", "broken.toml", "--json")
     assert said.code == 1
     assert json.loads(said.out) == {

@@ -64,16 +64,13 @@ def test_what_a_file_changes_under_its_name_and_in_several_studies(tmp_path):
     assert found[0].experiments_of("smoke")[0].members.seeds == (5,)
 
 
-def test_options_come_before_the_file(tmp_path):
+def test_options_come_before_the_file_and_a_study_of_ones_own_is_changed(tmp_path):
     chosen = only(toml(tmp_path, f"{BASE}seeds = 2\n[model]\nheads = 2\n"))
     (one,) = chosen.studies("smoke", {"model.heads": 4}, (7, 8))
     assert one.name == "own/mine-heads-4-seeds-7-8"
     experiment = one.experiments_of("smoke")[0]
     assert (experiment.model.heads, experiment.members.seeds) == (4, (7, 8))
     assert one.title.endswith("with model.heads = 4 and seeds 7, 8")
-
-
-def test_changes_to_a_study_of_ones_own(tmp_path):
     mine = write(tmp_path, "chosen_changed")
     changes = toml(tmp_path, 'profile = "quick"\n[recipe]\nduration = 3\n')
     (chosen,) = chosen_studies([str(mine)], Path(changes))

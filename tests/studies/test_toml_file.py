@@ -54,16 +54,13 @@ def test_the_grid_changes_the_defaults_of_the_task(tmp_path):
     assert all(cell.task == task("anchor/identity") and cell.members == Members(seeds=(0, 1)) for cell in cells)
 
 
-def test_the_same_cells_as_in_python(tmp_path):
+def test_the_same_cells_as_in_python_also_of_lists_and_other_kinds_of_models(tmp_path):
     text = f"{TASK}seeds = [3, 5]\n{SMALL}[members]\nlearning_rate = [0.1, 0.2]\n{GRID}"
     cells = read(tmp_path, text)
     members = Members(seeds=(3, 5), learning_rate=(0.1, 0.2))
     base = cells[0]
     study = sweep_study("anchor/identity", {"model.layers": (1, 2)}, base.model, base.recipe, members)
     assert [cell.cell for cell in cells] == [cell.cell for cell in study.experiments_of("quick")]
-
-
-def test_values_that_are_lists_and_other_kinds_of_models(tmp_path):
     text = f"{TASK}[grid]\nrecipe.optimiser.betas = [[0.9, 0.99], [0.8, 0.9]]\n"
     assert [cell.recipe.optimiser.betas for cell in read(tmp_path, text)] == [(0.9, 0.99), (0.8, 0.9)]
     (one, two) = read(tmp_path, f'{TASK}[model]\nkind = "lstm"\nwidth = 8\n{GRID}')

@@ -303,15 +303,12 @@ def test_members_are_measured_along_the_training_unless_said_otherwise(evaluatio
     assert one.steps_at(one.recipe.evaluation) == times
 
 
-def test_an_experiment_holds_numbers_and_is_the_one_of_those_numbers():
+def test_an_experiment_holds_numbers_and_spreads_evaluations_and_checkpoints():
     along, said = (
         Experiment(IDENTITY, DECODER, Recipe(duration=40, evaluation=Evaluation(every=every)), Members())
         for every in ("auto", 2)
     )
     assert along == said and along.cell.address == said.cell.address
     assert along.cell.spec["recipe"]["evaluation"]["every"] == 2
-
-
-def test_checkpoints_can_be_spread_too():
     one = Experiment(IDENTITY, DECODER, Recipe(duration=60, checkpoints=Times(every="auto")), Members())
     assert one.steps_at(one.recipe.checkpoints) == [*range(0, 61, 3)]
