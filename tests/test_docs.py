@@ -100,35 +100,24 @@ def test_python_blocks_compile_and_name_what_is_there(page):
     assert sorted(one for one in named_here if not is_there(one)) == []
 
 
-@pytest.mark.slow
-def test_blocks_about_anchor_functions_run(tmp_path):
-    said = run_page("anchor_function", tmp_path)
-    assert "Training shows all of the answers" in said
-    assert not list(tmp_path.iterdir())
+MODERN = re.escape("".join(blocks(DOCS / "how_to" / "modern_decoder.md", "text")))
+ENSEMBLE = "Ensemble of 3 members: DecoderSpec(layers=2, heads=2, width=64)\n"
 
 
 @pytest.mark.slow
-def test_a_trained_model_opens_in_torch(tmp_path):
-    said = run_page("plain_torch", tmp_path)
-    assert said.startswith("Ensemble of 3 members: DecoderSpec(layers=2, heads=2, width=64)\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-model", "runs"]
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
-    pytest.importorskip("transformers")
-    said = run_page("modern_decoder", tmp_path)
-    assert said == "".join(blocks(DOCS / "how_to" / "modern_decoder.md", "text"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-llama", "runs"]
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_member_opens_in_transformer_lens(tmp_path):
-    pytest.importorskip("transformer_lens")
-    run_page("transformer_lens", tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+@pytest.mark.parametrize(
+    ("page", "needs", "said", "left"),
+    [
+        ("anchor_function", "torch", ".*Training shows all of the answers.*", []),
+        ("plain_torch", "torch", f"{re.escape(ENSEMBLE)}.*", ["identity-model", "runs"]),
+        pytest.param("modern_decoder", "transformers", MODERN, ["identity-llama", "runs"], marks=pytest.mark.nightly),
+        pytest.param("transformer_lens", "transformer_lens", ".*", ["runs"], marks=pytest.mark.nightly),
+    ],
+)
+def test_what_a_page_says_and_the_files_that_it_leaves(page, needs, said, left, tmp_path):
+    pytest.importorskip(needs)
+    assert re.fullmatch(said, run_page(page, tmp_path), re.DOTALL)
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 @pytest.mark.slow
@@ -591,7 +580,6 @@ def test_own_study_runs_and_reads_back_and_its_spread_is_that_of_the_gain(tmp_pa
     assert [result.verdict for result in findings.claims] in (["supported"], ["not supported"])
     assert (findings_directory(store, own.STUDY.name, "smoke") / "findings.json").exists()
     assert findings.figures[0].lines[0].x == own.DECAYS
-    own = load(ROOT / "examples" / "own_study.py")
     accuracy = torch.tensor([[0.1, 0.3], [0.5, 0.5], [0.9, 0.0], [0.2, 0.2]])  # the gains of the second: 0.4 and 0.2
     result = judge(own.STUDY.claim(own.helps), own.helps(accuracy), "quick")
     assert (round(result.value, 6), result.spread) == (0.3, "0.2 to 0.4 over 2 seeds")
