@@ -40,13 +40,8 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 pytest_plugins = [
-    "tests.browser",
-    "tests.installation",
-    "tests.left_out",
-    "tests.packaged_models",
-    "tests.rest",
-    "tests.serving",
-]
+    "tests.browser", "tests.installation", "tests.left_out", "tests.packaged_models", "tests.rest", "tests.serving",
+]  # fmt: skip
 
 
 def pytest_configure(config):

@@ -40,22 +40,13 @@ def serving(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     log = (home / "log").open("w")
     process = subprocess.Popen(
         [
-            sys.executable,
-            "-c",
-            START,
-            "serve",
-            str(smollm2),
-            "--port",
-            str(port),
-            "--host",
-            "127.0.0.1",
-            "--device",
+            sys.executable, "-c", START, "serve", str(smollm2), "--port", str(port), "--host", "127.0.0.1", "--device",
             "cpu",
         ],
         env=os.environ | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
         stdout=log,
         stderr=subprocess.STDOUT,
-    )
+    )  # fmt: skip
     address, end = f"http://127.0.0.1:{port}/v1", time.monotonic() + PATIENCE
     try:
         while not _listens(address):

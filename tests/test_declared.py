@@ -64,19 +64,13 @@ def of(*names: str) -> list[str]:
     return [requirement for name in names for requirement in EXTRAS[name]]
 
 
-def test_every_import_of_the_source_is_declared():
+def test_every_import_is_declared_and_those_upon_an_extra_are_late():
     assert undeclared(files("src/anchorlab"), PROJECT["dependencies"], of(*FOR_PEOPLE)) == set()
-
-
-def test_what_stands_upon_an_extra_is_imported_late():
     modules = {f"anchorlab.{file.removesuffix('.py').replace('/', '.')}" for file in LOADED_LATE}
     for file, source in files("src/anchorlab").items():
         if file not in LOADED_LATE:
             assert not {module for module, when in imports(source) if when == "at once"} & modules, file
-
-
-def test_every_import_of_the_tests_is_declared():
-    """Those of the extras are late, or stand below a line that skips the file."""
+    # Those of the extras are late, or stand below a line that skips the file.
     declared = [*PROJECT["dependencies"], *of(*EXTRAS)]
     assert undeclared(files("tests"), declared, []) == set()
 

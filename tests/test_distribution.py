@@ -80,19 +80,11 @@ def test_the_constraints_of_extras_are_apart_and_every_declared_package_is_in_on
         assert packages(needed) - packages(lines) == set(), extra
 
 
-def test_the_lowest_dependencies_are_the_declared_bounds():
+def test_the_lowest_dependencies_are_the_declared_bounds_and_what_tests_them_is_pinned():
     assert lowest(["torch>=2.6,<3", "numpy>=2.0,<3", "scikit-learn>=1.5", "huggingface-hub>=1.31"]) == [
-        "numpy==2.0",
-        "scikit-learn==1.5",
-        "huggingface-hub==1.31",
-    ]
+        "numpy==2.0", "scikit-learn==1.5", "huggingface-hub==1.31",
+    ]  # fmt: skip
     assert len(lowest(PROJECT["dependencies"])) == len(PROJECT["dependencies"]) - 1
-
-
-def test_the_smoke_part_is_there_and_its_tools_are_pinned():
     assert [path for path in SMOKE if not (ROOT / path).exists()] == []
     assert [line.partition("==")[0] for line in pinned(["torch", "beartype"])] == ["beartype", "torch"]
-
-
-def test_every_tester_is_pinned():
     assert sorted(line.partition("==")[0].lower() for line in pinned(TESTERS)) == sorted(TESTERS)

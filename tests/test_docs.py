@@ -101,35 +101,24 @@ def test_python_blocks_compile_and_name_what_is_there(page):
     assert sorted(one for one in named_here if not is_there(one)) == []
 
 
-@pytest.mark.slow
-def test_blocks_about_anchor_functions_run(tmp_path):
-    said = run_page("anchor_function", tmp_path)
-    assert "Training shows all of the answers" in said
-    assert not list(tmp_path.iterdir())
+MODERN = re.escape("".join(blocks(DOCS / "how_to" / "modern_decoder.md", "text")))
+ENSEMBLE = "Ensemble of 3 members: DecoderSpec(layers=2, heads=2, width=64)\n"
 
 
 @pytest.mark.slow
-def test_a_trained_model_opens_in_torch(tmp_path):
-    said = run_page("plain_torch", tmp_path)
-    assert said.startswith("Ensemble of 3 members: DecoderSpec(layers=2, heads=2, width=64)\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-model", "runs"]
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_modern_decoder_goes_to_transformers_and_back(tmp_path):
-    pytest.importorskip("transformers")
-    said = run_page("modern_decoder", tmp_path)
-    assert said == "".join(blocks(DOCS / "how_to" / "modern_decoder.md", "text"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["identity-llama", "runs"]
-
-
-@pytest.mark.slow
-@pytest.mark.nightly
-def test_a_member_opens_in_transformer_lens(tmp_path):
-    pytest.importorskip("transformer_lens")
-    run_page("transformer_lens", tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+@pytest.mark.parametrize(
+    ("page", "needs", "said", "left"),
+    [
+        ("anchor_function", "torch", ".*Training shows all of the answers.*", []),
+        ("plain_torch", "torch", f"{re.escape(ENSEMBLE)}.*", ["identity-model", "runs"]),
+        pytest.param("modern_decoder", "transformers", MODERN, ["identity-llama", "runs"], marks=pytest.mark.nightly),
+        pytest.param("transformer_lens", "transformer_lens", ".*", ["runs"], marks=pytest.mark.nightly),
+    ],
+)
+def test_what_a_page_says_and_the_files_that_it_leaves(page, needs, said, left, tmp_path):
+    pytest.importorskip(needs)
+    assert re.fullmatch(said, run_page(page, tmp_path), re.DOTALL)
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 @pytest.mark.slow
@@ -231,16 +220,13 @@ def test_local_links_lead_somewhere(page):
         assert (page.parent / link).exists(), f"{name(page)}: no file {link}{hint}"
 
 
-def test_every_study_is_published_and_every_published_folder_is_read():
+def test_every_study_is_published_and_its_findings_check_the_claims_of_today():
     """Else the tests below would say nothing of what is missing."""
     read = published()
     assert {one.study for one in read} == set(STUDIES) - set(UNPUBLISHED)
     kept = {path.parent for path in GALLERY.glob("*/*") if path.parent.name not in ("__pycache__", "paper-models")}
     assert {folder.name for folder in kept if not (folder / "findings.json").exists()} == set()
     assert len(read) == len(kept)
-
-
-def test_published_findings_check_the_claims_of_today():
     for findings in published():
         assert findings.profile != "smoke"
         assert study(findings.study).judge_again(findings) == findings, "run docs/gallery/build.py --published"
@@ -357,11 +343,8 @@ def test_docstrings_become_restructured_text(extensions):
     written = ["Args:", "    a: one", "        and more", "    b: two"]
     assert plain.to_rst(written) == ["**Args:**", "", "- ``a``: one and more", "- ``b``: two", ""]
     assert plain.to_rst(["| a | b |", "|---|---|", "| 1 | 2 |"])[3:7] == [
-        "   * - a",
-        "     - b",
-        "   * - 1",
-        "     - 2",
-    ]
+        "   * - a", "     - b", "   * - 1", "     - 2",
+    ]  # fmt: skip
     assert plain.to_rst(["Text:", "", "    drawn *here*"]) == ["Text:", "", "::", "", "    drawn *here*", ""]
     nested = "(a: Annotated[tuple[Annotated[int, Ge(ge=0)], ...], Len(1)] = (1,), b: int = 2)"
     assert plain.without_annotations(nested) == "(a: tuple[int, ...] = (1,), b: int = 2)"
@@ -442,17 +425,13 @@ def test_the_counts_have_a_row_for_each_paper():
     anchor, truncated, stacked = (replace(made, source=f"{paper}, section 1") for paper in papers)
     text = gallery_build().counts_table(
         [
-            anchor.judge(0.95, "quick"),
-            anchor.judge(0.1, "quick"),
-            anchor.judge(None, "quick"),
+            anchor.judge(0.95, "quick"), anchor.judge(0.1, "quick"), anchor.judge(None, "quick"),
             replace(truncated, exact=True).judge(0.1, "quick"),
             replace(truncated, theory=True).judge(0.95, "paper", paper_setting=True),
-            replace(truncated, theory=True).judge(0.1, "quick"),
-            truncated.judge(0.95, "paper", paper_setting=True),
-            stacked.judge(0.95, "quick", interval=(0.1, 1.0), units=(0.1, 1.0)),
-            stacked.judge(0.95, "quick", own=True),
+            replace(truncated, theory=True).judge(0.1, "quick"), truncated.judge(0.95, "paper", paper_setting=True),
+            stacked.judge(0.95, "quick", interval=(0.1, 1.0), units=(0.1, 1.0)), stacked.judge(0.95, "quick", own=True),
         ]
-    )
+    )  # fmt: skip
     assert text.splitlines()[2:] == [
         "| anchor functions | 3 | 0 / 0 | 0 / 0 | 0 / 0 | 1 / 1 | 0 | 1 |",
         "| truncated weights | 4 | 1 / 0 | 0 / 1 | 1 / 1 | 0 / 0 | 0 | 0 |",
@@ -502,19 +481,13 @@ def test_the_gallery_shows_what_controls_give(control, shown, passes):
         assert ("It is high" in listed) == passes
 
 
-def test_settings_within_settings_are_shown_one_by_one():
+def test_settings_within_settings_and_those_of_a_pretrained_model_which_is_named():
     shown = gallery_build().settings_text(study("retrieval/language-models"), "quick")
     differing = shown.partition("<details>")[0]
     assert "| `manner.begun` | true | false |" in differing and "`manner.chat`" not in differing
-
-
-def test_settings_of_a_study_of_a_pretrained_model_are_those_of_what_it_observes():
     shown = gallery_build().settings_text(study("language/heads"), "quick")
     assert "| `model` | smollm2 | meta-llama/Llama-2-7b-hf |" in shown
     assert "| `draws` | 50 | 50 |" in shown.partition("What is the same in both")[2]
-
-
-def test_the_model_is_named_where_numbers_come_from():
     source = replace(made_findings().provenance, model="smollm2, 134.5 M parameters")
     assert ", smollm2, 134.5 M parameters, seeds" in gallery_build().source_text(source)
 
@@ -585,14 +558,11 @@ def test_hours_of_trainings_are_written_by_no_hand():
     assert {where: found[0] for where, text in written.items() if (found := HOURS.search(text))} == {}
 
 
-def test_every_study_of_the_ledger_has_a_page():
+def test_every_study_of_the_ledger_has_a_page_and_the_readme_the_marks_of_the_gallery():
     build = gallery_build()
     for link in map(build.page_link, STUDIES):
         (path,) = re.findall(r"\((.*)\)", link)
         assert (DOCS / path).exists(), link
-
-
-def test_readme_has_the_marks_of_the_gallery():
     build = gallery_build()
     text = README.read_text("utf-8")
     assert text.count(build.BEGIN) == text.count(build.END) == 1
@@ -604,17 +574,13 @@ def test_the_example_of_a_task_keeps_the_contract():
     check_task(task("mine/digit-sum", length=8))
 
 
-def test_own_study_runs_and_reads_back(tmp_path):
+def test_own_study_runs_and_reads_back_and_its_spread_is_that_of_the_gain(tmp_path):
     own = load(ROOT / "examples" / "own_study.py")
     store = Store(tmp_path)
     findings = run_study(own.STUDY, "smoke", store, workers=1)
     assert [result.verdict for result in findings.claims] in (["supported"], ["not supported"])
     assert (findings_directory(store, own.STUDY.name, "smoke") / "findings.json").exists()
     assert findings.figures[0].lines[0].x == own.DECAYS
-
-
-def test_the_spread_beside_the_gain_of_own_study_is_that_of_the_gain():
-    own = load(ROOT / "examples" / "own_study.py")
     accuracy = torch.tensor([[0.1, 0.3], [0.5, 0.5], [0.9, 0.0], [0.2, 0.2]])  # the gains of the second: 0.4 and 0.2
     seen = seen_by_hand(own.Seen, accuracy=dict(zip(own.DECAYS, accuracy, strict=True)))
     result = judge(own.STUDY.claim(own.helps), own.helps(seen), "quick")
@@ -634,13 +600,10 @@ def test_the_page_on_varied_studies_prints_a_study_of_its_own_name(tmp_path):
     assert (tmp_path / "runs" / "studies" / "anchor-identity-heads-3-seeds-0-to-2" / "smoke").is_dir()
 
 
-def test_own_attention_is_detected_and_patched(capsys):
+def test_own_attention_is_detected_and_patched_and_own_module_trained_and_looked_into(capsys, tmp_path, monkeypatch):
     load(ROOT / "examples" / "own_attention.py").main()
     said = capsys.readouterr().out
     assert said.count("previous_token") == said.count("shape: (44, 10)") == 2 and said.count("recovered") == 2
-
-
-def test_own_module_is_trained_and_looked_into(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ANCHORLAB_STORE", str(tmp_path))
     load(ROOT / "examples" / "own_module.py").main(duration=3)
     assert "memory[0]: member 2, batch 100, position 9, width 64" in capsys.readouterr().out

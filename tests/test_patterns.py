@@ -6,13 +6,9 @@ from anchorlab.errors import SpecError
 from anchorlab.patterns import matches, matching
 
 NAMES = (
-    "hook_embed",
-    "blocks.0.hook_resid_post",
-    "blocks.0.attn.hook_q",
-    "blocks.0.attn.hook_pattern",
-    "blocks.12.hook_resid_post",
-    "blocks.12.attn.hook_q",
-)
+    "hook_embed", "blocks.0.hook_resid_post", "blocks.0.attn.hook_q", "blocks.0.attn.hook_pattern",
+    "blocks.12.hook_resid_post", "blocks.12.attn.hook_q",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -15,27 +15,15 @@ from anchorlab.printable import printable
 from anchorlab.runs import Cell, Store, metrics_frame
 
 SEEN = [
-    "plain",
-    "naïve 日本 ✓ ∂ ‖x‖",
-    "می\u200cخواهم",
-    "👩\u200d🔬",
-    "a\u00a0b",
-    "[red]x[/red]",
-    ":smile:",
-    "\\x1b[31m",
-    "",
-]
+    "plain", "naïve 日本 ✓ ∂ ‖x‖", "می\u200cخواهم", "👩\u200d🔬", "a\u00a0b", "[red]x[/red]", ":smile:",
+    "\\x1b[31m", "",
+]  # fmt: skip
 UNSEEN = {
-    "\x1b[31m": "\\x1b[31m",
-    "\x9b2J": "\\x9b2J",
-    "a\x00b\x07\x08\x7f": "a\\x00b\\x07\\x08\\x7f",
-    "one\rtwo": "one\\rtwo",
-    "\u202egnp.exe\u2066": "\\u202egnp.exe\\u2066",
-    "a\u2028b\u2029c\x85": "a\\u2028b\\u2029c\\x85",
-    "\u200b\u200e\ufeff\u061c": "\\u200b\\u200e\\ufeff\\u061c",
-    "\U000e0041": "\\U000e0041",
-    "\udc80": "\\udc80",
-}
+    "\x1b[31m": "\\x1b[31m", "\x9b2J": "\\x9b2J", "a\x00b\x07\x08\x7f": "a\\x00b\\x07\\x08\\x7f",
+    "one\rtwo": "one\\rtwo", "\u202egnp.exe\u2066": "\\u202egnp.exe\\u2066",
+    "a\u2028b\u2029c\x85": "a\\u2028b\\u2029c\\x85", "\u200b\u200e\ufeff\u061c": "\\u200b\\u200e\\ufeff\\u061c",
+    "\U000e0041": "\\U000e0041", "\udc80": "\\udc80",
+}  # fmt: skip
 EVIL = "".join(UNSEEN) + "[red]red[/red] [link=http://evil.example]here[/link] :smile:"
 
 

@@ -29,14 +29,8 @@ def test_the_readme_runs(installation):
     assert "previous_token" in ran.printed
     assert "Training shows all of the answers" in ran.printed
     assert {command.split()[0] for command in ran.said} == {
-        "tour",
-        "show",
-        "train",
-        "study",
-        "claims",
-        "verify",
-        "report",
-    }
+        "tour", "show", "train", "study", "claims", "verify", "report",
+    }  # fmt: skip
     assert "agrees at small scale" in ran.said["claims"] or "differs at small scale" in ran.said["claims"]
     assert "left to train" in ran.said["study anchor/* --profile quick --dry-run"]
     assert "within 10m, in this order" in ran.said["verify --budget 10m --dry-run"]
@@ -70,16 +64,10 @@ def test_every_study_opens_and_lists_its_claims(installation):
     assert "lives with" in installation.run("anchorlab", "show", "retrieval/lives-with")
 
 
-def test_thirty_lines_are_enough():
+def test_the_readme_is_short_and_shows_the_published_results():
     first = blocks(README, "python")[0]
     assert len([line for line in first.splitlines() if line.strip()]) <= 30
-
-
-def test_the_readme_is_short():
     assert len(README.read_text("utf-8").splitlines()) <= 120
-
-
-def test_results_are_the_published_ones():
     found = published()
     if not found:
         pytest.fail("docs/gallery is empty; `make gallery` writes it")

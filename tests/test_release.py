@@ -20,11 +20,9 @@ def address():
 
 def test_urls_are_written_in_once(address):
     urls = {
-        "Repository": ADDRESS,
-        "Documentation": "https://example.org/",
-        "Issues": f"{ADDRESS}/issues",
+        "Repository": ADDRESS, "Documentation": "https://example.org/", "Issues": f"{ADDRESS}/issues",
         "Changelog": f"{ADDRESS}/blob/main/CHANGELOG.md",
-    }
+    }  # fmt: skip
     before = tomllib.loads(PROJECT.read_text("utf-8"))
     for docs in (urls["Documentation"], ""):
         text = address["with_urls"](PROJECT.read_text("utf-8"), ADDRESS, docs)

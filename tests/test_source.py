@@ -42,14 +42,11 @@ def upward(code: str, own: int) -> Iterator[str]:
                 yield node.value
 
 
-def test_every_package_has_a_floor():
+def test_every_package_has_a_floor_and_no_file_names_a_higher_one():
     packages = {
         f"anchorlab.{path.stem}" for path in (SOURCE / "anchorlab").iterdir() if path.suffix == ".py" or path.is_dir()
     }
     assert packages - {"anchorlab.__init__", "anchorlab.__main__", "anchorlab.__pycache__", "anchorlab.py"} == {*HEIGHT}
-
-
-def test_no_file_names_a_higher_floor():
     found = {}
     for path in (SOURCE / "anchorlab").rglob("*.py"):
         own = height(".".join(path.relative_to(SOURCE).with_suffix("").parts))

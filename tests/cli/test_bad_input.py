@@ -180,15 +180,12 @@ def test_a_damaged_store_is_named(anchorlab, refused, address, name):
     assert anchorlab("runs", "remove", address, "--yes").code == 0
 
 
-def test_damaged_findings_are_named(refused, workplace):
+def test_damaged_findings_and_a_store_that_is_a_file_are_named(refused, workplace, small):
     folder = workplace / "runs" / "studies" / "a" / "quick"
     folder.mkdir(parents=True)
     (folder / "findings.json").write_text('{"study": 3')
     for command in ("claims", "report"):
         assert "findings.json: damaged" in refused(command)
-
-
-def test_a_store_that_is_a_file(refused, workplace, small):
     (workplace / "file").write_text("")
     assert "file" in refused("train", "anchor/identity", *small, "--store", "file")
 

@@ -18,10 +18,8 @@ from tests.lens.landscape.hand_made import made as games
 from tests.lens.landscape.hand_made import parallel, two_of_three
 
 JOIN, ASK, BACK = (
-    AttentionRule("key 1", "anchor 1"),
-    AttentionRule("asked", "key 1"),
-    AttentionRule("every position", 2),
-)
+    AttentionRule("key 1", "anchor 1"), AttentionRule("asked", "key 1"), AttentionRule("every position", 2),
+)  # fmt: skip
 MADE = Circuit(
     explanations={(0, 0): Explanation("nothing", (JOIN, BACK)), (0, 1): None, (1, 0): Explanation("uniform", (ASK,)),
                   (1, 1): Explanation("itself")},

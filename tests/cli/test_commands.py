@@ -49,14 +49,11 @@ def test_models_and_their_fields(anchorlab):
     assert "did you mean 'recall'" in anchorlab("models", "recal").err
 
 
-def test_show_prints_answer_and_trace(anchorlab):
+def test_show_prints_answer_and_trace_and_colours_the_parts_of_a_sequence(anchorlab, monkeypatch):
     said = anchorlab("show", "retrieval/minimal", "-n", "1", "--split", "test")
     assert said.out.startswith("test\n")
     assert "→ " in said.out and "query A" in said.out
     assert (said.code, said.err, said.new_files) == (0, "", set())
-
-
-def test_show_colours_the_parts_of_a_sequence(anchorlab, monkeypatch):
     monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")

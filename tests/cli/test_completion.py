@@ -44,19 +44,13 @@ def test_tasks(offered, words):
     assert offered(*words, "anchor/re") == ["anchor/reading-comprehension", "anchor/recitation"]
 
 
-def test_beside_modules_of_users_which_are_not_imported(offered):
+def test_tasks_beside_modules_of_users_studies_and_kinds_of_models(offered):
     assert offered("train", "--import", "no_such_module", "anchor/rea") == ["anchor/reading-comprehension"]
     assert offered("--import=no_such_module", "show", "anchor/rea") == ["anchor/reading-comprehension"]
-
-
-def test_studies_first_and_further_ones(offered):
     assert offered("study", "truncation/n") == ["truncation/noise-first"]
     assert offered("study", "anchor/identity", "anchor/o") == ["anchor/order", "anchor/open-questions"]
     assert offered("study", "--profile", "quick", "--model.heads", "3", "anchor/f") == ["anchor/frequency"]
     assert offered("claims", "language/h") == ["language/heads"]
-
-
-def test_kinds_of_models(offered):
     assert offered("models", "rec") == ["recall", "recall-one-layer"]
     assert offered("train", "anchor/identity", "--model.layers", "2", "--model.kind", "l") == ["lstm"]
     assert offered("study", "anchor/identity", "--model.kind=f") == ["fnn"]
@@ -70,12 +64,9 @@ def test_runs_of_the_default_store_with_their_labels(offered, store, words):
     assert offered(*words, "012") == [f"{FIRST}\tidentity"]
 
 
-def test_both_runs_of_a_comparison(offered, store):
+def test_both_runs_of_a_comparison_and_runs_of_another_store(offered, store, monkeypatch):
     assert offered("runs", "diff", "") == [f"{FIRST}\tidentity", SECOND]
     assert offered("runs", "diff", FIRST, "01f") == [SECOND]
-
-
-def test_runs_of_another_store(offered, store, monkeypatch):
     (store / "other" / SECOND).mkdir(parents=True)
     assert offered("inspect", "--store", "other", "") == [SECOND]
     monkeypatch.setenv("ANCHORLAB_STORE", str(store / "other"))

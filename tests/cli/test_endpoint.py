@@ -110,12 +110,10 @@ def test_after_a_server_failed_the_study_goes_on(anchorlab):
     ("answer", "told"),
     [
         (Answer(401, {"error": {"message": "no key"}}), "says 401: no key; set the key in $OPENAI_API_KEY"),
-        (
-            Answer(404, {"error": {"message": f"The model {NAME} does not exist", "code": "model_not_found"}}),
-            "/models lists",
-        ),
+        (Answer(404, {"error": {"message": f"The model {NAME} does not exist", "code": "model_not_found"}}),
+         "/models lists"),
     ],
-)
+)  # fmt: skip
 def test_what_a_server_turns_down(anchorlab, answer, told):
     with served(lambda asked: answer) as server:
         said = anchorlab(*SMOKE, "--concurrent", "1", *at(server.url))
@@ -147,27 +145,23 @@ URL = "http://127.0.0.1:9/v1"
         ((*SMOKE, *at(URL), "--revision", "main"), "revision: a model behind a server has none; leave it out"),
         ((*SMOKE, *at(URL), "--download"), "download: is for models on the hub, not for one at a server"),
         ((*SMOKE, *at(URL), "--max-cost", "3"), "study --max-cost: was removed in version 0.3; limit the cost at"),
-        (
-            (*SMOKE, *at(URL), "--key-variable", "sk-123"),
-            "anchorlab: key-variable: is not the name of a variable; give the name",
-        ),
+        ((*SMOKE, *at(URL), "--key-variable", "sk-123"),
+         "anchorlab: key-variable: is not the name of a variable; give the name"),
         ((*SMOKE, "--model", "smollm2", "--continues"), "continues: is for models behind servers"),
         ((*SMOKE, *at(URL), "--tokens-a-minute", "100"), "give --requests-a-minute"),
         ((*SMOKE, *at(URL), "--concurrent", "0"), "concurrent: input should be greater than or equal to 1, got 0"),
         ((*SMOKE, *at(URL), "--requests-a-minute", "0"), "requests-a-minute: input should be greater than 0"),
         ((*SMOKE, *at(URL), "--timeout", "-1"), "timeout: input should be greater than 0"),
         ((*SMOKE, *at(URL), "--extra", "{"), "extra: is not valid JSON"),
-        (
-            (*SMOKE, *at(URL), "--tokenizer", "/no/folder"),
-            "tokenizer: there is no tokenizer /no/folder on this machine",
-        ),
+        ((*SMOKE, *at(URL), "--tokenizer", "/no/folder"),
+         "tokenizer: there is no tokenizer /no/folder on this machine"),
         (("study", "language/heads", *at(URL)), "endpoint: this study needs the model's weights; give a model on this"),
         (("study", "language/along-training", *at(URL)), "endpoint: this study needs the model's weights"),
         (("study", "anchor/identity", *at(URL)), "model: the study opens no pretrained model"),
         (("show", "retrieval/nope"), "task: unknown task 'retrieval/nope'"),
         (("show", "retrieval/equations", "--task.steps", "10000"), "steps"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_one_line_and_nothing_is_sent(refused, arguments, told):
     said = refused(*arguments)
     assert told in said and "hidden" not in said

@@ -61,12 +61,10 @@ def test_equal_scores_have_no_correlation(anchorlab, exported):
         ("{", "file: mine.json is no JSON: "),
         ('{"method": "a", "rankings": {}}', "rankings.identity-1: is missing; give every model"),
         ('{"method": "a", "rankings": {"\\u001b[31m": {}}}', "rankings.\\x1b[31m: unknown model"),
-        (
-            '{"method": "a", "rankings": {"identity-1": 1, "identity-2": 2, "identity-3": 3}}',
-            "rankings.identity-1: should",
-        ),
+        ('{"method": "a", "rankings": {"identity-1": 1, "identity-2": 2, "identity-3": 3}}',
+         "rankings.identity-1: should"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_file_is_one_line(refused, exported, workplace, content, told):
     (workplace / "mine.json").write_text(content)
     said = refused("score", "mine.json", "--truth", "out/truth")
@@ -76,22 +74,18 @@ def test_a_bad_file_is_one_line(refused, exported, workplace, content, told):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (
-            ["compiled:identiy", "--out", "x"],
-            "task: unknown compiled model to rank 'identiy'; did you mean 'identity'?",
-        ),
+        (["compiled:identiy", "--out", "x"],
+         "task: unknown compiled model to rank 'identiy'; did you mean 'identity'?"),
         (["compiled:identity", "--out", "x", "--n", "1"], "n: cannot write 1 pairs; ask for 2 to 100000"),
         (["compiled:identity", "--out", "."], "out: "),
-        (
-            ["compiled:identity", "--out", "x", "--format", "hf"],
-            "format: has no effect on compiled models; leave it out",
-        ),
+        (["compiled:identity", "--out", "x", "--format", "hf"],
+         "format: has no effect on compiled models; leave it out"),
         (["compiled:identity", "--out", "x", "--split", "test"], "split: has no effect on compiled models"),
         (["compiled:identity", "--out", "x", "--text"], "text: has no effect on compiled models"),
         (["compiled:identity", "--out", "x", "--task.length", "9"], "task: has no effect on compiled models"),
         (["anchor/identity", "--out", "x", "--unrotated"], "unrotated: has no effect on a task; leave it out"),
     ],
-)
+)  # fmt: skip
 def test_bad_export_of_models(refused, workplace, words, told):
     (workplace / "held").touch()
     assert refused("export", *words).startswith(f"anchorlab: {told}")

@@ -105,10 +105,8 @@ def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, recall, kept, work
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        (
-            ("embed.W_F", "embed.W_E"),
-            "left: unknown matrix or feed-forward layer 'embed.W_F'; did you mean 'embed.W_E'?",
-        ),
+        (("embed.W_F", "embed.W_E"),
+         "left: unknown matrix or feed-forward layer 'embed.W_F'; did you mean 'embed.W_E'?"),
         (("embed.W_E", "unembed.W_U"), "right: ends with vectors of width 5, left with 8; write a matrix with .T to"),
         ((*LAYER, "--member", "2"), "member: 2 is outside 2 members; choose from 0..1"),
         ((*LAYER, "--member", "-1"), "member: -1 is outside 2 members; choose from 0..1"),
@@ -117,7 +115,7 @@ def test_a_form_that_is_not_square_has_no_diagonal(anchorlab, recall, kept, work
         ((*LAYER, "--figure", "none/form.svg"), "/none; make it first, or name another file"),
         (LAYER[:1], "RIGHT: has no value"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_matrix_member_step_or_file_is_one_line(refused, recall, asked, problem):
     assert problem in refused("memory", recall[:6], *asked)
 

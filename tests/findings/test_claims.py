@@ -182,10 +182,8 @@ def test_profiles_or_checks_of_a_theorem_that_disagree_leave_a_claim_undecided()
     one = claim(at_least(0.5))
     quick, scaled = one.judge(0.7, "quick", units=(0.6, 0.8)), one.judge(0.1, "scaled", units=(0.1,))
     smoke, other, paper = (
-        one.judge(0.1, "smoke"),
-        one.judge(0.1, "quick@gpt2"),
-        one.judge(0.1, "paper", paper_setting=True),
-    )
+        one.judge(0.1, "smoke"), one.judge(0.1, "quick@gpt2"), one.judge(0.1, "paper", paper_setting=True),
+    )  # fmt: skip
 
     def strongest(*results):
         (entry,) = ledger(findings(result.profile, result) for result in results)
@@ -222,10 +220,8 @@ def test_the_ledger_keeps_claims_and_studies_in_order():
         ("c/d", "c/d/x"),
     ]
     assert [entry.strongest.verdict for entry in entries] == [
-        "agrees at small scale",
-        "contradicted",
-        "agrees at small scale",
-    ]
+        "agrees at small scale", "contradicted", "agrees at small scale",
+    ]  # fmt: skip
 
 
 @pytest.mark.untyped

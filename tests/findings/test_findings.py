@@ -76,11 +76,9 @@ def test_findings_print_as_verdicts_and_in_one_line(findings):
     lines = str(of.Findings("a/b", "t", "s", "quick", PROVENANCE, results)).splitlines()
     assert lines[0] == f"a/b, {PROVENANCE.line}"
     assert lines[1:] == [
-        "● agrees at small scale: It is high. (0.95)",
-        "○ differs at small scale: It is high. (0.5)",
-        "— not measured: It is high.",
-        "● agrees at small scale: It is high. (0.95), also holds untrained",
-    ]
+        "● agrees at small scale: It is high. (0.95)", "○ differs at small scale: It is high. (0.5)",
+        "— not measured: It is high.", "● agrees at small scale: It is high. (0.95), also holds untrained",
+    ]  # fmt: skip
     assert repr(findings) == "Findings of made/by-hand, profile quick: 4 claims, 2 figures, 1 table, 1 view"
 
 
@@ -161,14 +159,10 @@ def test_a_view_keeps_thousandths_members_and_predictions():
         (lambda: of.Scatter("s", (1, 2), (1,), (1, 2)), r"scatter\.y"),
         (lambda: of.CircuitPanel("p", (), 1, ()), r"panel\.roles"),
         (lambda: of.CircuitPanel("p", ("a", "a"), 1, ()), r"panel\.roles"),
-        (
-            lambda: of.CircuitPanel("p", ("a",), 1, (of.CircuitArrow(1, 0, "a", "a", ""),)),
-            r"panel\.arrows\.0: 1\.0 is not a head",
-        ),
-        (
-            lambda: of.CircuitPanel("p", ("a",), 1, (of.CircuitArrow(0, 0, "a", "b", ""),)),
-            r"panel\.arrows\.0: 'b' is no",
-        ),
+        (lambda: of.CircuitPanel("p", ("a",), 1, (of.CircuitArrow(1, 0, "a", "a", ""),)),
+         r"panel\.arrows\.0: 1\.0 is not a head"),
+        (lambda: of.CircuitPanel("p", ("a",), 1, (of.CircuitArrow(0, 0, "a", "b", ""),)),
+         r"panel\.arrows\.0: 'b' is no"),
         (lambda: of.CircuitFigure("t", "c", ()), r"figure\.panels"),
         (lambda: of.Scatter("s", (1, 2), (1, 2), (1,)), r"scatter\.values"),
         (lambda: of.ScatterFigure("t", "c", (), "x", "y", "v"), r"figure\.scatters"),
@@ -184,7 +178,7 @@ def test_a_view_keeps_thousandths_members_and_predictions():
         (lambda: replace(FIGURES[SCATTERS], value_names=("no",)), r"figure\.value_names: name 1 .*; number the kinds"),
         (lambda: of.BarFigure("t", "c", (), (of.Bars("b", ()),), "y"), r"figure\.groups: has none"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_is_refused(make, message):
     with pytest.raises(ValueError, match=message):  # a SpecError, or pydantic's ValidationError around one
         make()

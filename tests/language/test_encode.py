@@ -40,10 +40,8 @@ def test_texts_are_padded_on_the_right_and_a_start_goes_before_each(tokenizer):
     made = tokenise(tokenizer, ["to in", "to", "Spain"], context=8)
     end = VOCABULARY["<end>"]
     assert made.inputs.tolist() == [
-        [*_ids("to", "Ġin"), end, end],
-        [*_ids("to"), end, end, end],
-        _ids("S", "p", "ai", "n"),
-    ]
+        [*_ids("to", "Ġin"), end, end], [*_ids("to"), end, end, end], _ids("S", "p", "ai", "n"),
+    ]  # fmt: skip
     assert made.lengths.tolist() == [2, 1, 4]
     assert made.inputs.dtype == made.lengths.dtype == torch.int64
     end = VOCABULARY["<end>"]
@@ -72,13 +70,11 @@ def test_words_that_cannot_be_told_apart_are_left_out(tokenizer):
     assert made.candidates.tolist() == [_ids("a", "Ġin"), [*_ids("ĠSp"), -1]]
     assert made.places.tolist() == [[1, 0], [0, 0]]
     assert made.notes == (
-        "'Spain' is 3 tokens; the first two, 'Spai', are scored",
-        "'Spa' is 2 tokens; the first two, 'Spa', are scored",
+        "'Spain' is 3 tokens; the first two, 'Spai', are scored", "'Spa' is 2 tokens; the first two, 'Spa', are scored",
         "'ins' and 'in' begin with the same tokens, and are not told apart",
-        "'in' begins another of the words, and is not scored",
-        "'Spa' is 2 tokens; the first, 'Sp', is scored",
+        "'in' begins another of the words, and is not scored", "'Spa' is 2 tokens; the first, 'Sp', is scored",
         "'Spain' and 'Spa' begin with the same tokens, and are not told apart",
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -143,20 +139,14 @@ NONE = "tokenizer: the model has none"
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (
-            asking(of.Prompt("to", "Mn"), context=1),
-            r"prompts\[0\]: has 2 tokens with 1 of its answer, .* 1; shorten it",
-        ),
-        (
-            asking(of.Prompt("to"), of.Prompt("to in in in")),
-            r"prompts\[1\]: has 4 tokens, but .* context holds 3; shorten",
-        ),
+        (asking(of.Prompt("to", "Mn"), context=1),
+         r"prompts\[0\]: has 2 tokens with 1 of its answer, .* 1; shorten it"),
+        (asking(of.Prompt("to"), of.Prompt("to in in in")),
+         r"prompts\[1\]: has 4 tokens, but .* context holds 3; shorten"),
         (asking(of.Prompt("")), r"prompts\[0\]: has no tokens; write at least one word"),
         (asking(), "prompts: there are none; give at least one"),
-        (
-            asking(of.Prompt("xyz")),
-            r"prompts\[0\]: 'xyz' has words that the tokenizer does not know; choose other words",
-        ),
+        (asking(of.Prompt("xyz")),
+         r"prompts\[0\]: 'xyz' has words that the tokenizer does not know; choose other words"),
         (asking(of.Prompt("to", "xyz")), "answer: 'to xyz' has words that the tokenizer does not know"),
         (asking(of.Prompt("to", " in")), "answer: ' in' is not a word; write it without spaces around it"),
         (lambda _: tokenise(None, ["to"], 8), NONE),
@@ -167,7 +157,7 @@ NONE = "tokenizer: the model has none"
         (lambda tokenizer: windows(tokenizer, "to in", 5, context=4), "length: 5 tokens.*choose 2 to 4"),
         (lambda tokenizer: windows(tokenizer, "to in", 4, context=4), "length: 4 tokens.*the text has 2"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read_is_one_line_with_the_remedy(tokenizer, call, words):
     with pytest.raises(SpecError, match=words) as caught:
         call(tokenizer)

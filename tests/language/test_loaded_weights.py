@@ -49,25 +49,17 @@ def also(**others: Tensor) -> Callable[[Weights], Weights]:
         ("llama-tied-biased", without("bias"), {}, r"lacks .*\.bias, .* and 18 more;"),
         ("gpt2", without("h.2.ln_1.bias"), {}, r"lacks transformer\.h\.2\.ln_1\.bias;"),
         ("gpt_neox-parallel", without("1.attention.dense.weight"), {}, r"lacks .*layers\.1\.attention\.dense\.weight;"),
-        (
-            "llama",
-            lambda weights: {f"module.{name}": value for name, value in weights.items()},
-            {},
-            r"lacks lm_head\.weight, .* and 27 more; .*module\.lm_head\.weight, .* and 27 more;",
-        ),
+        ("llama", lambda weights: {f"module.{name}": value for name, value in weights.items()}, {},
+         r"lacks lm_head\.weight, .* and 27 more; .*module\.lm_head\.weight, .* and 27 more;"),
         ("llama", dict, {"num_hidden_layers": 4}, r"lacks model\.layers\.3\..* and 6 more;"),
         ("llama", dict, {"num_hidden_layers": 2}, r"does not read: model\.layers\.2\..* and 6 more;"),
         ("llama-tied-biased", dict, {"attention_bias": False}, r"does not read: model\..*\.k_proj\.bias"),
         ("llama", also(score__weight=torch.ones(2, 32)), {}, r"does not read: score\.weight;"),
-        (
-            "llama",
-            dict,
-            {"intermediate_size": 40},
-            r"another shape .*down_proj\.weight \(32, 48\) in place of \(32, 40\)",
-        ),
+        ("llama", dict, {"intermediate_size": 40},
+         r"another shape .*down_proj\.weight \(32, 48\) in place of \(32, 40\)"),
         ("llama", dict, {"num_key_value_heads": 4}, r"has in another shape .*k_proj\.weight \(16, 32\) in place of"),
     ],
-)
+)  # fmt: skip
 def test_weights_that_do_not_belong_together_are_named(tmp_path, name, change, config, said):
     with pytest.raises(SpecError, match=said) as raised:
         pretrained(saved(tmp_path, name, change, **config))
@@ -90,16 +82,14 @@ def test_an_index_that_leaves_a_weight_out_is_found(tmp_path):
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        (
-            "llama-tied-biased",
-            lambda weights: weights | {"lm_head.weight": weights["model.embed_tokens.weight"].clone()},
-        ),
+        ("llama-tied-biased",
+         lambda weights: weights | {"lm_head.weight": weights["model.embed_tokens.weight"].clone()}),
         ("gpt2", lambda weights: {name.removeprefix("transformer."): value for name, value in weights.items()}),
         ("gpt2", also(transformer__h__0__attn__bias=torch.ones(4, 4), transformer__h__0__attn__masked_bias=ONE)),
         ("gpt_neox-parallel", also(gpt_neox__layers__0__attention__masked_bias=ONE)),
         ("llama", also(model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(4))),
     ],
-)
+)  # fmt: skip
 def test_weights_under_a_second_name_and_old_constants_are_no_reason_to_refuse(tmp_path, name, change):
     opened = pretrained(saved(tmp_path, name, change))
     with torch.no_grad():

@@ -3,12 +3,14 @@
 import builtins
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+import anchorlab
 from anchorlab.cli import main
 from anchorlab.errors import SpecError
 from anchorlab.language import checkpoints
@@ -23,6 +25,8 @@ def folder(tmp_path):
     hugging_face("llama").save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
+
+OPENED = re.compile(r"\b(?:from_pretrained|from_config|get_kernel)\(")
 
 EVIL = """
 from pathlib import Path
@@ -55,6 +59,14 @@ def evil(request, folder, tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     yield folder, request.param
     assert not mark.exists() and not (tmp_path / "modules").exists()
+
+
+def test_every_call_refuses_the_code_of_others():
+    source, refused = Path(anchorlab.__file__).parent, "trust_remote_code=False"
+    texts = {str(path.relative_to(source)): path.read_text("utf-8") for path in source.rglob("*.py")}
+    calls = [(name, text[one.end() : one.end() + 400]) for name, text in texts.items() for one in OPENED.finditer(text)]
+    assert {name for name, _ in calls} >= {f"language/{name}.py" for name in ("pretrained", "convert", "tokenizer")}
+    assert [name for name, call in calls if refused not in OPENED.split(call)[0]] == []
 
 
 def test_a_folder_with_code_opens_without_it_or_not_at_all(evil):

@@ -91,10 +91,8 @@ def test_patching_is_the_mean_of_texts_alone(model, over):
 
 def test_steering_at_the_last_token_is_the_mean_of_texts_alone(model):
     site, direction, targets = (
-        "blocks.0.hook_resid_post",
-        torch.linspace(-1, 1, WIDTH),
-        list(torch.arange(4).reshape(4, 1, 1)),
-    )
+        "blocks.0.hook_resid_post", torch.linspace(-1, 1, WIDTH), list(torch.arange(4).reshape(4, 1, 1)),
+    )  # fmt: skip
 
     def steered(given: Any, target: Tensor) -> Tensor:
         return of.steer(

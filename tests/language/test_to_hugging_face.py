@@ -21,11 +21,9 @@ SIZES = DecoderSpec(layers=3, heads=2, width=12, head_width=6, hidden=10)
 GPT2 = SIZES.replace(norm="pre", activation="gelu")
 LLAMA = SIZES.replace(norm="rms", positions="rotary", activation="swiglu")
 FORMS = {
-    "gpt2": GPT2.replace(biases=True),
-    "gpt2, tied, without biases": GPT2.replace(tied=True),
-    "llama": LLAMA,
+    "gpt2": GPT2.replace(biases=True), "gpt2, tied, without biases": GPT2.replace(tied=True), "llama": LLAMA,
     "llama, tied, biased, wide heads": LLAMA.replace(tied=True, biases=True, head_width=8),
-}
+}  # fmt: skip
 INPUTS = torch.randint(13, (4, 9), generator=torch.Generator().manual_seed(0))
 
 

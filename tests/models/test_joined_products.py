@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from anchorlab.models.attention import Attention, causal_mask, rotated, shifted
+from anchorlab.models import attention
+from anchorlab.models.attention import Attention, affine, causal_mask, rotated, shifted
 from anchorlab.models.sites import identity_tap
 
 LENGTH, WIDTH, HEADS, HEAD_WIDTH = 5, 256, 2, 16
@@ -96,6 +97,22 @@ def test_mapped_members_are_those_alone(positions):
         alone = torch.func.grad(loss)({name: weight.detach() for name, weight in member.named_parameters()})
         for name, gradient in alone.items():
             torch.testing.assert_close(mapped[name][index], gradient, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("biases", [False, True])
+def test_products_are_joined_where_it_pays(biases, monkeypatch):
+    def columns(made, positions=None):
+        seen = []
+        counted = lambda x, weight, bias=None: seen.append(weight.shape[1]) or affine(x, weight, bias)  # noqa: E731
+        monkeypatch.setattr(attention, "affine", counted)
+        made(stream(len(made.W_Q)), positions, None, identity_tap)
+        return seen
+
+    wide = layer(biases=biases)
+    assert columns(wide) == [3 * 32, WIDTH]
+    assert columns(wide, POSITIONS["at shared positions"]) == [32, 2 * 32, WIDTH]
+    assert columns(layer(width=255, heads=1, biases=biases)) == [16, 16, 16, 255]
+    assert columns(layer(heads=3, biases=biases)) == [48, 48, 48, WIDTH]  # 48 is more than an eighth of the width
 
 
 @pytest.mark.parametrize("positions", POSITIONS)

@@ -180,6 +180,16 @@ def test_one_prediction_for_a_whole_sequence_stands_at_all_its_positions_and_is_
         model(inputs[:, :5])
 
 
+@pytest.mark.parametrize("kind", ["decoder", "lstm"])
+def test_members_may_have_their_own_positions_and_share_inputs(kind):
+    spec = SMALL[kind]
+    model, inputs = drawn(spec), inputs_of(spec)
+    positions = torch.tensor([[6], [2]])
+    mapped = vmap(lambda where: model(inputs, where))(positions)
+    for index in range(2):
+        torch.testing.assert_close(mapped[index], model(inputs)[:, positions[index]], rtol=0, atol=1e-12)
+
+
 def test_weights_come_from_the_generator_and_from_nowhere_else(spec):
     def weights(seed, noise):
         torch.manual_seed(noise)

@@ -27,6 +27,7 @@ from anchorlab.cli.studies.claims import evidence_data
 from anchorlab.engine import run
 from anchorlab.findings import ClaimResult, Findings, ledger
 from anchorlab.papers.published import published, published_entries
+from anchorlab.papers.words import FILE, statements, words_of_today
 from anchorlab.runs import Store
 from anchorlab.studies import STUDIES, run_study, study
 from anchorlab.studies.claim import Measure
@@ -56,6 +57,11 @@ def leaning() -> set[str]:
     """The claims of all studies whose sentence leans on the one before."""
     claims = (study(name).claim(one) for name in STUDIES for one in study(name).claims)
     return {claim.id for claim in claims if LEANING.match(claim.statement)}
+
+
+def test_the_words_are_those_of_today_and_read_as_they_were_written():
+    assert FILE.read_text("utf-8") == words_of_today(), "run `make words`"
+    assert statements() == {name: study(name).statements for name in STUDIES}
 
 
 def test_a_sentence_can_be_read_alone_and_exempt_studies_and_findings_say_why():

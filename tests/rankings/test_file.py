@@ -26,13 +26,10 @@ def read(tmp_path):
     return call
 
 
-def test_a_right_file(read):
+def test_a_right_file_is_read_and_a_link_followed(read, tmp_path):
     found = read(json.dumps(RIGHT))
     assert found.method == "mine"
     assert found.scores == {"identity-1": {"0.0": 1.0, "1.0": -2.5}, "identity-3": {"0.0": 1e3, "0.1": 0.0}}
-
-
-def test_a_link_is_followed(tmp_path):
     (tmp_path / "real.json").write_text(json.dumps(RIGHT))
     (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
     assert read_rankings(tmp_path / "link.json", ASKED).method == "mine"
@@ -126,23 +123,17 @@ def test_a_right_ranking_scores_1_and_its_reverse_0():
         assert (found["area"], found["recovered"]) == (1, 1)
 
 
-def test_every_ranking_of_a_model_with_a_backup():
+def test_areas_chance_and_correlation_of_all_rankings_of_a_model_with_a_backup():
     sets = ({"0.0", "1.0"}, {"0.1", "1.0"})
     for values in permutations((1, 2, 3, 4)):
         assert scored(BACKUP, *values)["area"] == max(area(values, one) for one in sets)
-
-
-def test_chance_is_the_mean_over_all_rankings():
     every = [*permutations((1, 2, 3, 4))]
     both = sum(max(area(one, {"0.0", "1.0"}), area(one, {"0.1", "1.0"})) for one in every) / len(every)
     assert both > 0.6
     # 2000 draws of areas in [0, 1], so an error below 4 * 0.5 / sqrt(2000)
     assert scored(BACKUP, 4, 3, 2, 1)["area_by_chance"] == pytest.approx(both, abs=0.045)
     assert scored(SINGLE, 4, 3, 2, 1)["area_by_chance"] == pytest.approx(0.5, abs=0.045)
-
-
-def test_correlation_with_shapley_values():
-    """They are 8/3 for 1.0, 2/3 for each of 0.0 and 0.1, and 0 for 1.1; ranks 4, 2.5, 2.5, 1."""
+    # They are 8/3 for 1.0, 2/3 for each of 0.0 and 0.1, and 0 for 1.1; ranks 4, 2.5, 2.5, 1.
     assert scored(BACKUP, 3, 2, 4, 1)["correlation"] == pytest.approx(4.5 / math.sqrt(5 * 4.5))
     assert scored(BACKUP, 2, 3, 1, 4)["correlation"] == pytest.approx(-4.5 / math.sqrt(5 * 4.5))
     assert math.isnan(scored(BACKUP, 1, 1, 1, 1)["correlation"])

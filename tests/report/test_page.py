@@ -248,10 +248,8 @@ def test_values_and_durations_in_words():
     ]  # fmt: skip
     assert [duration_text(seconds) for seconds in (4.4, 141.0, 11100.0)] == ["4 s", "2 min 21 s", "3 h 05 min"]
     assert [time_text(replace(PROVENANCE, reused=runs)) for runs in (0, 1, 2)] == [
-        "2 min 21 s",
-        "2 min 21 s, reusing 1 run",
-        "2 min 21 s, reusing 2 runs",
-    ]
+        "2 min 21 s", "2 min 21 s, reusing 1 run", "2 min 21 s, reusing 2 runs",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("given", ["anchor/identity", 3, [PROVENANCE]])

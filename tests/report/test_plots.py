@@ -93,24 +93,18 @@ class TestRuns:
             assert curve.get_ydata()[-1] == pytest.approx(al.at_end(each, "test", "loss").mean())
         assert drawing.get_suptitle() == "loss, test"
 
-    def test_last_splits_that_differ_stand_in_the_names(self, trained, tmp_path):
+    def test_runs_that_differ_in_split_label_unit_or_metric(self, trained, tmp_path):
         other = run([experiment("recall", duration=2, evaluation=Evaluation(size=8))], Store(tmp_path), workers=1)[0]
         last = other.experiment.task.splits[-1]
         assert last != "test"
         drawing = al.plot([trained, other], "loss")
         names = {text.get_text().replace("\n", " ") for text in drawing.axes[0].texts}
         assert names == {"anchor/identity, test", f"{other.run.label}, {last}"} and drawing.get_suptitle() == "loss"
-
-    def test_runs_of_one_label_have_their_addresses(self, trained):
         (text,) = al.plot([trained, trained]).axes[0].texts
         assert text.get_text().split("\n= ") == [f"anchor/identity {trained.run.address[:5]}"] * 2
-
-    def test_runs_that_count_their_time_differently(self, trained, tmp_path):
         one = experiment(unit="epochs", duration=1, evaluation=Evaluation(size=8))
         with pytest.raises(SpecError, match=r"^runs: count their time in epochs and in steps"):
             al.plot([trained, *run([one], Store(tmp_path), workers=1)])
-
-    def test_a_task_without_accuracy_shows_its_loss(self, tmp_path):
         one = experiment("vectors", duration=1, evaluation=Evaluation(size=4))
         drawing = run([one], Store(tmp_path), workers=1)[0].plot()
         assert drawing.axes[0].get_ylabel() == "loss"
@@ -200,12 +194,10 @@ class TestSweeps:
         scale = axes.images[0].norm
         assert scale.vmin == -scale.vmax == pytest.approx(-0.9)
 
-    def test_one_member(self):
+    def test_one_member_and_further_axes_as_rows(self):
         ((title, shown),) = maps(swept().plot(member=1)).items()
         assert title == "member 1"
         np.testing.assert_allclose(shown, [[-0.4, -0.3], [-0.2, -0.1]], atol=1e-6)
-
-    def test_further_axes_are_rows(self):
         values = torch.arange(12.0).view(1, 1, 2, 2, 3)
         found = Effects(("loss",), ("blocks.0.x", "blocks.1.x"), ("head", "query"), torch.zeros(1, 1), values)
         drawing = found.plot("loss")

@@ -152,15 +152,12 @@ def test_a_control_is_the_loss_and_the_norm_of_the_initial_weights(findings):
     assert control.note.startswith(f"{CHOSEN}; ")
 
 
-def test_without_trained_runs_what_presupposes_training_has_no_value(store, findings):
+def test_a_control_without_a_value_and_why(store, findings):
     bare = replace(findings, claims=tuple(replace(one, untrained=None) for one in findings.claims))
     again = by_name(with_controls(STUDY, bare, store))
     assert again["judged-where-fitted"].untrained == Control(None)
     assert not again["judged-where-fitted"].holds_untrained
     assert again["fits"].untrained == by_name(findings)["fits"].untrained
-
-
-def test_a_control_without_a_value_says_why(findings):
     assert by_name(findings)["of-metrics-where-fitted"].untrained == Control(None)
     control = by_name(findings)["presupposes-learning"].untrained
     assert control.value is None and control.note.startswith("fails: IndexError: index 0 is out of bounds")

@@ -150,10 +150,8 @@ def test_a_claim_says_which_preconditions_are_not_met_and_one_s_own_only_which_n
     found = judged(Seen(0.8, 0.2), (fits, solved, early, own, late))
     assert (found["early"], found["mine"]) == (NOTHING, ("supported", 7.0))
     assert judged(Seen(0.8), (replace(fits, of=("mine",)), early, own)) == {
-        "fits": ("not met", 0.8),
-        "early": AGREES["early"],
-        "mine": NOTHING,
-    }
+        "fits": ("not met", 0.8), "early": AGREES["early"], "mine": NOTHING,
+    }  # fmt: skip
 
 
 def test_a_precondition_is_not_counted_and_has_no_entry(tmp_path):

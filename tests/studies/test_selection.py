@@ -64,16 +64,13 @@ def test_what_a_file_changes_under_its_name_and_in_several_studies(tmp_path):
     assert found[0].experiments_of("smoke")[0].members.seeds == (5,)
 
 
-def test_options_come_before_the_file(tmp_path):
+def test_options_come_before_the_file_and_a_study_of_ones_own_is_changed(tmp_path):
     chosen = only(toml(tmp_path, f"{BASE}seeds = 2\n[model]\nheads = 2\n"))
     (one,) = chosen.studies("smoke", {"model.heads": 4}, (7, 8))
     assert one.name == "own/mine-heads-4-seeds-7-8"
     experiment = one.experiments_of("smoke")[0]
     assert (experiment.model.heads, experiment.members.seeds) == (4, (7, 8))
     assert one.title.endswith("with model.heads = 4 and seeds 7, 8")
-
-
-def test_changes_to_a_study_of_ones_own(tmp_path):
     mine = write(tmp_path, "chosen_changed")
     changes = toml(tmp_path, 'profile = "quick"\n[recipe]\nduration = 3\n')
     (chosen,) = chosen_studies([str(mine)], Path(changes))
@@ -157,14 +154,10 @@ HYPOTHESIS = '[[hypothesis]]\nname = "h"\nstatement = "It is so"\n'
         (f'{BASE}seeds = "3:1"', r"mine\.toml: seeds: 3:1 is an empty range"),
         (f'{BASE}profil = "x"', r"mine\.toml: profil: unknown field 'profil'; did you mean 'profile'"),
         (f"{BASE}[model]\nhaeds = 3", r"mine\.toml: model\.haeds: unknown field 'haeds'; did you mean 'heads'"),
-        (
-            f"{BASE}[recipe.optimser]\nbeta = 1",
-            r"recipe\.optimser\.beta: unknown field 'optimser'; did you mean 'optimiser'",
-        ),
-        (
-            f"{BASE}[members]\nseeds = 3",
-            r"mine\.toml: members\.seeds: is not set here; write seeds at the top of the file",
-        ),
+        (f"{BASE}[recipe.optimser]\nbeta = 1",
+         r"recipe\.optimser\.beta: unknown field 'optimser'; did you mean 'optimiser'"),
+        (f"{BASE}[members]\nseeds = 3",
+         r"mine\.toml: members\.seeds: is not set here; write seeds at the top of the file"),
         (f'{BASE}[[hypothesis]]\nname = "h"\nstatment = "h"', r"hypothesis\.0\.statment: unknown field .* 'statement'"),
         (f"{BASE}[model]\nheads = 0", r"mine\.toml: model\.heads: "),
         (f"{BASE}[model]\nheads = []", r"mine\.toml: model\.heads: lists no value"),
@@ -182,7 +175,7 @@ HYPOTHESIS = '[[hypothesis]]\nname = "h"\nstatement = "It is so"\n'
         (f'{BASE}{HYPOTHESIS}at_least = 1\nmetric = "los"', r"hypothesis\.h\.metric: .* did you mean 'loss'"),
         (BASE + 2 * f"{HYPOTHESIS}at_least = 1\n", r"hypothesis\.h: own/mine has a claim of this name"),
     ],
-)
+)  # fmt: skip
 def test_an_entry_that_is_refused_names_the_file_and_the_field(tmp_path, text, message):
     with pytest.raises(SpecError, match=message):
         only(toml(tmp_path, text)).studies("smoke", {})

@@ -183,13 +183,11 @@ def test_kept_findings_are_judged_again_by_the_claims_of_today(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            replace(loss, measured_as="highest loss"),
-            r"^a/b/loss: was measured as 'loss at the end' under quick; run a/b",
-        ),
+        (replace(loss, measured_as="highest loss"),
+         r"^a/b/loss: was measured as 'loss at the end' under quick; run a/b"),
         (replace(loss, name="other"), r"^a/b/other: has no value under quick; run a/b again"),
     ],
-)
+)  # fmt: skip
 def test_a_claim_measured_otherwise_is_not_judged_again(tmp_path, changed, message):
     kept = studies.run_study(TINY, "quick", Store(tmp_path))
     with pytest.raises(SpecError, match=message):
@@ -228,12 +226,10 @@ def test_the_smoke_setting_becomes_a_profile():
         ({"doc": "  \n"}, r"^study\.doc: has no title"),
         ({"claims": (loss, loss)}, r"^study\.claims: has 'loss' twice"),
         ({"name": "../x"}, r"^study\.name: '\.\./x' is not a name"),
-        (
-            {"profiles": {"quick": studies.Profile((3, 1), "", paper=("los",))}},
-            r"^study\.profiles\.quick\.paper: 'los' is not a claim",
-        ),
+        ({"profiles": {"quick": studies.Profile((3, 1), "", paper=("los",))}},
+         r"^study\.profiles\.quick\.paper: 'los' is not a claim"),
     ],
-)
+)  # fmt: skip
 def test_studies_that_are_refused(changes, message):
     with pytest.raises(SpecError, match=message):
         replace(TINY, **changes)

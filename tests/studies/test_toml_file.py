@@ -54,16 +54,13 @@ def test_the_grid_changes_the_defaults_of_the_task(tmp_path):
     assert all(cell.task == task("anchor/identity") and cell.members == Members(seeds=(0, 1)) for cell in cells)
 
 
-def test_the_same_cells_as_in_python(tmp_path):
+def test_the_same_cells_as_in_python_also_of_lists_and_other_kinds_of_models(tmp_path):
     text = f"{TASK}seeds = [3, 5]\n{SMALL}[members]\nlearning_rate = [0.1, 0.2]\n{GRID}"
     cells = read(tmp_path, text)
     members = Members(seeds=(3, 5), learning_rate=(0.1, 0.2))
     base = cells[0]
     study = sweep_study("anchor/identity", {"model.layers": (1, 2)}, base.model, base.recipe, members)
     assert [cell.cell for cell in cells] == [cell.cell for cell in study.experiments_of("quick")]
-
-
-def test_values_that_are_lists_and_other_kinds_of_models(tmp_path):
     text = f"{TASK}[grid]\nrecipe.optimiser.betas = [[0.9, 0.99], [0.8, 0.9]]\n"
     assert [cell.recipe.optimiser.betas for cell in read(tmp_path, text)] == [(0.9, 0.99), (0.8, 0.9)]
     (one, two) = read(tmp_path, f'{TASK}[model]\nkind = "lstm"\nwidth = 8\n{GRID}')
@@ -139,20 +136,14 @@ def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
         (f"{TASK}[members]\nseeds = 3\n{GRID}", r"mine\.toml: members\.seeds: is not set here"),
         (f"{TASK}[recipe]\nbatchs = 3\n{GRID}", r"mine\.toml: recipe\.batchs: .*'batch'"),
         (f'study = "anchor/identity"\n{GRID}', r"mine\.toml: varies a study: it is no sweep; run anchorlab study"),
-        (
-            f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nsays = "S"\nat_least = 0\n',
-            r"mine\.toml: hypothesis\.0\.says: unknown field 'says'; write statement",
-        ),
-        (
-            f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "x"\nat_least = 0\n',
-            r"mine\.toml: hypothesis\.h\.runs: no run is named 'x'; the nearest is 'layers",
-        ),
-        (
-            f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "layer 1"\nat_most = 0',
-            r"hypothesis\.h\.runs: no run is named 'layer 1'; the nearest is 'layers 1'",
-        ),
+        (f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nsays = "S"\nat_least = 0\n',
+         r"mine\.toml: hypothesis\.0\.says: unknown field 'says'; write statement"),
+        (f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "x"\nat_least = 0\n',
+         r"mine\.toml: hypothesis\.h\.runs: no run is named 'x'; the nearest is 'layers"),
+        (f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "layer 1"\nat_most = 0',
+         r"hypothesis\.h\.runs: no run is named 'layer 1'; the nearest is 'layers 1'"),
     ],
-)
+)  # fmt: skip
 def test_an_entry_that_is_refused_names_the_file_and_the_field(tmp_path, text, message):
     with pytest.raises(SpecError, match=message) as raised:
         read(tmp_path, text)

@@ -82,14 +82,11 @@ def test_values_and_seeds_of_all_experiments_and_their_starts():
         ({"model.heads": 2}, None, "anchor/made-up-heads-2", "model.heads = 2"),
         ({}, range(3), "anchor/made-up-seeds-0-to-2", "seeds 0 to 2"),
         ({}, [4, 9], "anchor/made-up-seeds-4-9", "seeds 4, 9"),
-        (
-            {"model.heads": 2, "recipe.optimiser.learning_rate": 0.5},
-            2,
-            "anchor/made-up-heads-2-optimiser-learning-rate-0-5-seeds-0-1",
-            "model.heads = 2 and recipe.optimiser.learning_rate = 0.5 and seeds 0, 1",
-        ),
+        ({"model.heads": 2, "recipe.optimiser.learning_rate": 0.5}, 2,
+         "anchor/made-up-heads-2-optimiser-learning-rate-0-5-seeds-0-1",
+         "model.heads = 2 and recipe.optimiser.learning_rate = 0.5 and seeds 0, 1"),
     ],
-)
+)  # fmt: skip
 def test_names_and_words(values, seeds, name, words):
     one = PAPERS.vary(values, seeds)
     assert (one.name, one.title) == (name, f"A study, with {words}")

@@ -50,34 +50,28 @@ def anchor_spec(random: Random) -> dict[str, Any]:
         parts = [separation, {"rule": "composite_anchor", "unseen": [random.choices(anchors, k=random.randint(1, 2))]}]
         separation = {"rule": "combined", "parts": parts}
     return {
-        "family": "anchor",
-        "name": random.choice(["", "mine"]),
+        "family": "anchor", "name": random.choice(["", "mine"]),
         "vocabulary": {"size": 80, "items": [first, first + random.randint(1, 25)], "anchors": anchors},
         "operations": {str(a): random.choice(["x", "x", "+1", "-2", "*2", "+5 then -2"]) for a in anchors},
-        "rules": rules,
-        "rivals": random.choice([{}, {}, {"key": "x"}]),
+        "rules": rules, "rivals": random.choice([{}, {}, {"key": "x"}]),
         "exceptions": random.choice([{}, {}, {f"{anchors[0]},{anchors[-1]}": "+1"}]),
         "placement": {"length": length, "distinct": random.choice([False, False, True])},
         "separation": {**separation, "covering": random.choice([True, False])},
         "scoring": {"positions": random.choice([[-1], [0, -1], [length - 1]])},
         "labels": random.choice([None, None, {"copies": 3}, {"probability": 0.5, "targets": "distribution"}]),
         "group_by": random.choice(["anchors", "rule", "nothing"]),
-    }
+    }  # fmt: skip
 
 
 def recall_spec(random: Random) -> dict[str, Any]:
     """Noisy recall with every option."""
     return {
-        "family": "recall",
-        "length": random.randint(3, 30),
+        "family": "recall", "length": random.randint(3, 30),
         "alpha": random.choice([0, 0.0, 0.3, 1.0, random.random()]),
-        "source": random.choice(["shakespeare", "uniform"]),
-        "noise": random.choice(["appended", "existing"]),
-        "triggers": random.sample(range(65), random.randint(1, 4)),
-        "drawn": random.choice([0, 0, 1, 5, 65]),
-        "scored": random.choice(["last", "after_trigger"]),
-        "max_scored": random.choice([0, 0, 2]),
-    }
+        "source": random.choice(["shakespeare", "uniform"]), "noise": random.choice(["appended", "existing"]),
+        "triggers": random.sample(range(65), random.randint(1, 4)), "drawn": random.choice([0, 0, 1, 5, 65]),
+        "scored": random.choice(["last", "after_trigger"]), "max_scored": random.choice([0, 0, 2]),
+    }  # fmt: skip
 
 
 def retrieval_graph(random: Random, steps: int) -> dict[str, Any]:
@@ -95,16 +89,12 @@ def retrieval_spec(random: Random) -> dict[str, Any]:
     features, steps, curriculum = 2 * random.randint(1, 4), random.randint(1, 5), random.choice([True, False])
     some = sorted(random.sample(range(1, steps + 1), random.randint(0, steps)))
     return {
-        "family": "retrieval",
-        "chains": random.randint(1, 5),
-        "steps": steps,
-        "features": features,
-        "implicit_curriculum": curriculum,
-        "asked_steps": some if curriculum else [],
+        "family": "retrieval", "chains": random.randint(1, 5), "steps": steps, "features": features,
+        "implicit_curriculum": curriculum, "asked_steps": some if curriculum else [],
         "positions": random.choice(["token", "pair"]),
         "frequencies": random.choice([[], [random.random() for _ in range(features // 2)]]),
         **retrieval_graph(random, steps),
-    }
+    }  # fmt: skip
 
 
 def token_retrieval_spec(random: Random) -> dict[str, Any]:

@@ -208,14 +208,11 @@ def test_a_bad_field_is_named_with_its_file(tmp_path: Path, text: str, message: 
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_and_one_of_another_family(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     for name, message in (("none.toml", "there is no file"), ("", "cannot be read"), ("bytes.toml", "cannot be read")):
         with pytest.raises(SpecError, match=message):
             load_task(tmp_path / name)
-
-
-def test_other_families_can_be_declared_too(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('family = "recall"\nlength = 32\n')
     assert load_task(path) == task("recall/noisy", length=32).replace(name="mine")

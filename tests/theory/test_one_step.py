@@ -169,17 +169,14 @@ def test_spreads_by_enumeration():
     assert found.deviation == pytest.approx(sqrt(everything.mean((answered - 0.3) ** 2) / 9))
 
 
-def test_shares_and_bounds_by_hand():
+def test_shares_bounds_and_the_noise_s_logit_by_hand():
     law = UniformRecall(4, 8, 0.5)
     assert alpha_hat(law, np.array([[0.5, 0.5, 0, 0, 0], [0.5, 0.25, 0, 0, 0.25]])).tolist() == [0.5, 0.4375]
     assert repeated_token(law).tolist() == [[0.125, 0.875, 0, 0, 0]]
     logarithm = log(2 * 5 / 0.1)
     assert one_step_margins.feedforward_bound(law, 25, 0.1) == pytest.approx(sqrt(logarithm) / 5)
     assert attention_bound(law, 25, 0.1) == pytest.approx(sqrt((1 / 32 + 1 / 16) * logarithm) / 5 + logarithm / 25)
-
-
-# The noise's logit against the exact step of W_F, and its learning rates against the steps themselves.
-def test_the_noise_s_logit_takes_the_step_of_the_feedforward_layer_and_ends_at_its_probability():
+    # The noise's logit against the exact step of W_F, and its learning rates against the steps themselves.
     law = UniformRecall(50, 40, 0.3)
     assert noise_logits(50, 0.3, rate=2.0, steps=1)[1] == pytest.approx(first_step(law, 2.0).feedforward[-1])
     odds = np.exp(target_logit(20, 0.3))

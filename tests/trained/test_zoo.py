@@ -30,16 +30,13 @@ def nothing_is_written():
     assert folder() == before
 
 
-def test_the_zoo_has_models_of_sixteen_tasks_in_twelve_megabytes():
+def test_the_zoo_has_models_of_sixteen_tasks_in_twelve_megabytes_and_columns_as_documented():
     assert len(ROWS) >= 16 and set(ROWS) <= set(words()["tasks"])
     assert {name.partition("/")[0] for name in ROWS} == {"anchor", "associative", "classics", "recall", "retrieval"}
     assert sum(path.stat().st_size for path in ROOT.rglob("*") if path.is_file()) <= 12_000_000
     assert len(Store(ROOT).runs()) == len(ROWS) and sum(row["checkpoints"] == 8 for row in ROWS.values()) >= 3
     for name, row in ROWS.items():
         assert row["MB"] == pytest.approx(al.zoo(name).run.size / 1e6, abs=0.003)  # the manifest comes on top
-
-
-def test_the_list_has_the_columns_that_its_documentation_names():
     columns = ("name", "study", "model", "members", "checkpoints", "split", "accuracy", "loss", "weights", "MB")
     assert al.zoo().columns == [*columns]
     assert all(f"`{column}`" in al.zoo.__doc__ for column in columns)

@@ -18,18 +18,14 @@ RECIPES = {
     "recipe.optimiser.learning_rate": {"optimiser": {"kind": "adamw", "learning_rate": 0}},
     "recipe.optimiser.betas.1": {"optimiser": {"kind": "adamw", "betas": (0.9, 1.0)}},
     "recipe.optimiser.momentum": {"optimiser": {"kind": "sgd", "momentum": 1}},
-    "recipe.optimiser.kind": {"optimiser": {"kind": "adamm"}},
-    "recipe.schedule.kind": {"schedule": {"kind": "cosine"}},
-    "recipe.clip": {"clip": 0},
-    "recipe.durations": {"durations": 5},
-    "recipe.duration": {"duration": 0},
+    "recipe.optimiser.kind": {"optimiser": {"kind": "adamm"}}, "recipe.schedule.kind": {"schedule": {"kind": "cosine"}},
+    "recipe.clip": {"clip": 0}, "recipe.durations": {"durations": 5}, "recipe.duration": {"duration": 0},
     "recipe.precision": {"precision": "float16"},
     "recipe.unit": {"unit": "epochs", "data": {"kind": "stream"}},
     "recipe.batch": {"batch": 50, "data": {"kind": "sample", "size": 49}},
     "recipe.evaluation.edits.none": {"evaluation": {"edits": {"none": []}}},
-    "recipe.evaluation.every": {"evaluation": {"every": 0}},
-    "recipe.checkpoints.at.0": {"checkpoints": {"at": [-1]}},
-}
+    "recipe.evaluation.every": {"evaluation": {"every": 0}}, "recipe.checkpoints.at.0": {"checkpoints": {"at": [-1]}},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -85,13 +81,11 @@ def test_what_stands_for_another_name_is_a_field():
 
 
 MEMBERS = {
-    "members.seeds": {"seeds": ()},
-    "members.seeds.0": {"seeds": (-1,)},
+    "members.seeds": {"seeds": ()}, "members.seeds.0": {"seeds": (-1,)},
     "members.learning_rate": {"seeds": (0, 1), "learning_rate": (0.1,)},
-    "members.hold.dat": {"hold": {"dat": 0}},
-    "members.clip.1": {"seeds": (0, 1), "clip": (1.0, 0.0)},
+    "members.hold.dat": {"hold": {"dat": 0}}, "members.clip.1": {"seeds": (0, 1), "clip": (1.0, 0.0)},
     "members.seedz": {"seedz": (1,)},
-}
+}  # fmt: skip
 
 
 def test_a_repeated_seed_is_allowed_where_something_else_differs():
@@ -199,12 +193,10 @@ def test_a_part_that_is_missing_is_named(name):
 def test_its_address_tells_every_part():
     one = experiment()
     others = [
-        experiment("recall"),
-        experiment(duration=31),
-        experiment(members=Members(seeds=(0, 1))),
+        experiment("recall"), experiment(duration=31), experiment(members=Members(seeds=(0, 1))),
         experiment(members=Members(seeds=(0, 1, 2), hold={"data": 0})),
         Experiment(IDENTITY, DECODER.replace(mask=False), SAMPLE, one.members),
-    ]
+    ]  # fmt: skip
     assert len({each.cell.address for each in (one, *others)}) == 6
     assert Experiment(one.task, one.model, one.recipe, one.members, label="x").cell.address == one.cell.address
 
@@ -311,15 +303,12 @@ def test_members_are_measured_along_the_training_unless_said_otherwise(evaluatio
     assert one.steps_at(one.recipe.evaluation) == times
 
 
-def test_an_experiment_holds_numbers_and_is_the_one_of_those_numbers():
+def test_an_experiment_holds_numbers_and_spreads_evaluations_and_checkpoints():
     along, said = (
         Experiment(IDENTITY, DECODER, Recipe(duration=40, evaluation=Evaluation(every=every)), Members())
         for every in ("auto", 2)
     )
     assert along == said and along.cell.address == said.cell.address
     assert along.cell.spec["recipe"]["evaluation"]["every"] == 2
-
-
-def test_checkpoints_can_be_spread_too():
     one = Experiment(IDENTITY, DECODER, Recipe(duration=60, checkpoints=Times(every="auto")), Members())
     assert one.steps_at(one.recipe.checkpoints) == [*range(0, 61, 3)]

@@ -164,14 +164,11 @@ def test_each_ends_as_a_plain_loop_does():
             assert worst(member, train_plainly(one, index)) < 1e-10
 
 
-def test_free_places_repeat_the_first_member_and_rest():
+def test_free_places_repeat_the_first_member_and_places_follow_one_another():
     one = varied()[0]
     assert join([one], [Places(2, 9)]).members.seeds == (0, 0, 0, 1, 2, 0, 0, 0, 0)
     keeper = JoinedKeeper([Kept()], [one], [Places(2, 9)], [None])
     assert sorted(keeper.idle) == [0, 1, 5, 6, 7, 8]
-
-
-def test_places_follow_one_another():
     parts = varied()
     assert Group(parts, True).places == [(0, 11), (3, 11), (5, 11), (7, 11), (9, 11)]
     assert Group(parts[:1], True).places == [None]
@@ -201,15 +198,11 @@ def test_joined_are_those_that_differ_only_in_numbers_of_their_members():
         *(
             Experiment(task, model, TINY.replace(**changes), members)
             for changes in (
-                {"duration": 21},
-                {"clip": None},
-                {"optimiser": SGD()},
-                {"optimiser": AdamW(betas=(0.8, 0.99))},
-                {"checkpoints": Times(every=5)},
-                {"evaluation": Evaluation(every=5, size=8)},
+                {"duration": 21}, {"clip": None}, {"optimiser": SGD()}, {"optimiser": AdamW(betas=(0.8, 0.99))},
+                {"checkpoints": Times(every=5)}, {"evaluation": Evaluation(every=5, size=8)},
             )
         ),
-    ]
+    ]  # fmt: skip
     found, mapped = together([*parts, *alone])
     assert parts in found
     assert all(mapped)

@@ -89,16 +89,13 @@ def test_a_fixed_sample_is_seen_once_an_epoch_in_a_new_order():
     assert [len(b.inputs[0]) for b in batches_of(SAMPLE, members, range(3))] == [16, 16, 8]
 
 
-def test_a_step_has_the_same_batch_whichever_came_before():
+def test_a_step_has_the_same_batch_whichever_came_before_and_a_stream_fresh_sequences():
     members = Members(seeds=(3, 4))
     block = STREAM_DRAW // STREAM.batch
     for recipe, steps in ((SAMPLE, (0, 7, 2)), (STREAM, (block, 0, block - 1))):
         together = batches_of(recipe, members, steps)
         for step, batches in zip(steps, together, strict=True):
             assert same(batches, batches_of(recipe, members, [step])[0])
-
-
-def test_a_stream_goes_on_with_fresh_sequences():
     block = STREAM_DRAW // STREAM.batch
     seen = [b.inputs for b in batches_of(STREAM, Members(), (0, 1, block - 1, block, 2 * block))]
     assert not any(torch.equal(seen[i], seen[j]) for i in range(5) for j in range(i))

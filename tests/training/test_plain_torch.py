@@ -67,11 +67,9 @@ class Reference(nn.Module):
 def counterparts(reference: Reference) -> dict[str, tuple[nn.Parameter, bool]]:
     """The reference's parameters by our names, and whether ours are their transposes."""
     found = {
-        "embed.W_E": (reference.tokens.weight, False),
-        "pos_embed.W_pos": (reference.positions.weight, False),
-        "unembed.W_U": (reference.projection.weight, True),
-        "unembed.b_U": (reference.projection.bias, False),
-    }
+        "embed.W_E": (reference.tokens.weight, False), "pos_embed.W_pos": (reference.positions.weight, False),
+        "unembed.W_U": (reference.projection.weight, True), "unembed.b_U": (reference.projection.bias, False),
+    }  # fmt: skip
     for layer, block in enumerate(reference.blocks):
         maps = {"attn.W_Q": "queries", "attn.W_K": "keys", "attn.W_V": "values", "attn.W_O": "out"}
         for ours, theirs in {**maps, "mlp.W_in": "up", "mlp.W_out": "down"}.items():

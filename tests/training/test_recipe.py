@@ -88,13 +88,10 @@ def test_when_all_rest_training_ends():
 def test_a_member_rests_only_when_every_group_of_its_own_is_good_enough(monkeypatch):
     """The first member misses in one group at first, the second in all sequences; the third meets the rule at once."""
     found = {
-        (0, 0): {"all": 0.9, "pairs": 0.9, "rare": 0.1},
-        (1, 0): {"all": 0.1, "pairs": 0.9, "rare": 0.9},
-        (2, 0): {"all": 0.8, "pairs": 0.8, "rare": 0.9},
-        (0, 5): {"all": 0.9, "pairs": 0.8, "rare": 0.8},
-        (1, 5): {"all": 0.7, "pairs": 0.9, "rare": 0.9},
-        (1, 10): {"all": 0.7, "pairs": 0.9, "rare": 0.9},
-    }
+        (0, 0): {"all": 0.9, "pairs": 0.9, "rare": 0.1}, (1, 0): {"all": 0.1, "pairs": 0.9, "rare": 0.9},
+        (2, 0): {"all": 0.8, "pairs": 0.8, "rare": 0.9}, (0, 5): {"all": 0.9, "pairs": 0.8, "rare": 0.8},
+        (1, 5): {"all": 0.7, "pairs": 0.9, "rare": 0.9}, (1, 10): {"all": 0.7, "pairs": 0.9, "rare": 0.9},
+    }  # fmt: skip
 
     def measure(self, ensemble, step, resting):
         return [

@@ -139,16 +139,13 @@ def test_times_in_epochs_become_steps():
     assert one.steps_at(Times()) == [12]
 
 
-def test_an_untrained_run_takes_no_step_and_keeps_no_weights(both):
+def test_an_untrained_run_takes_no_step_and_its_experiment_has_an_address_of_its_own(both):
     trained, untrained = both
     assert not list((untrained.run.path / "checkpoints").glob("*"))
     assert untrained.run.problems() == []
     assert untrained.experiment.steps == trained.experiment.steps == 25
     rows = fit(untrained.experiment).rows
     assert {row.step for row in rows} == {0}
-
-
-def test_an_untrained_experiment_has_an_address_of_its_own(both):
     trained, untrained = (one.experiment for one in both)
     assert "trained" not in trained.to_json()  # so that runs of before are found
     assert untrained.cell.address != trained.cell.address
@@ -180,14 +177,11 @@ def runs(tmp_path_factory):
     return {one.experiment.steps: one.run.address for one in found}, store
 
 
-def test_by_the_address_that_commands_print(runs):
+def test_by_the_address_that_commands_print_and_by_conditions(runs):
     addresses, store = runs
     for steps, address in addresses.items():
         assert al.run(address[:8], store).experiment.steps == steps
         assert al.run(address, str(store.root)).metric("loss")["step"].max() == steps
-
-
-def test_by_conditions(runs):
     addresses, store = runs
     assert {one.run.address for one in al.find_runs(store=store)} == {*addresses.values()}
     assert [one.experiment.steps for one in al.find_runs("recipe.duration>3", store=store)] == [4]

@@ -24,11 +24,9 @@ def declared(*rules, length=8, **parts):
             "vocabulary": tasks.Vocabulary(size=60, items=(10, 40), anchors=(2, 3)),
             "operations": {2: "+5 then -2", 3: "*2 then -20"},
             "rules": {f"rule {index}": tasks.Rule.parse(rule) for index, rule in enumerate(rules)},
-            "placement": tasks.Placement(length=length),
-            "separation": tasks.ModularResidue(covering=False),
-            **parts,
+            "placement": tasks.Placement(length=length), "separation": tasks.ModularResidue(covering=False), **parts,
         }
-    )
+    )  # fmt: skip
 
 
 DECLARED = {

@@ -48,15 +48,12 @@ def patterns_in(page: dict) -> list[np.ndarray]:
     return found
 
 
-def test_the_pages_weights_are_those_of_look(model, page):
+def test_the_pages_weights_tokens_and_predictions_are_those_of_the_model(model, page):
     for text, found in zip(TEXTS, patterns_in(page), strict=True):
         record = al.look(model, model.tokenise([text]).inputs, ["blocks.*.attn.hook_pattern"], output=False)
         for layer in range(page["layers"]):
             expected = record.at(f"blocks.{layer}.attn.hook_pattern", member=0, batch=0).numpy()
             assert np.abs(found[layer] - expected).max() < 0.000501
-
-
-def test_tokens_keep_their_spaces_and_predictions_are_the_models(model, page):
     assert [[token["text"] for token in one["tokens"]] for one in page["examples"]][1] == ["a", " c", "a", "t"]
     for text, said in zip(TEXTS, page["predicted"][0][0], strict=True):
         ids = model.tokenizer(text, return_tensors="pt")["input_ids"]
@@ -119,15 +116,12 @@ def test_refuses_texts_that_cannot_be_read(model, texts, said):
         read_texts(model, texts)
 
 
-def test_refuses_texts_that_no_browser_would_bear(model, monkeypatch):
+def test_refuses_a_model_without_a_tokenizer_and_texts_that_no_browser_would_bear(model, monkeypatch):
+    with pytest.raises(SpecError, match="tokenizer: the model has none"):
+        read_texts(wrap(hugging_face("llama")), "to be")
     monkeypatch.setattr("anchorlab.viewer.texts.MOST_RECORDED", 3000)
     with pytest.raises(SpecError, match="texts: 17 tokens make a page above 64 MiB"):
         read_texts(model, TEXTS[2])
-
-
-def test_refuses_a_model_without_a_tokenizer():
-    with pytest.raises(SpecError, match="tokenizer: the model has none"):
-        read_texts(wrap(hugging_face("llama")), "to be")
 
 
 def test_a_page_of_30_layers_of_9_heads_is_within_5_megabytes(model):

@@ -67,13 +67,9 @@ def test_it_hears_and_scores_what_we_do(tmp_path, smollm2, smollm2_tokenizer, sp
     assert metrics(log) == {
         "accuracy": pytest.approx(ours.accepted.share),
         "stderr": pytest.approx((ours.accepted.share * (1 - ours.accepted.share) / 11) ** 0.5),
-        "guessing": 0.25,
-        "first": pytest.approx(ours.first.share),
-        "favourite": pytest.approx(ours.favourite),
-        "refused": pytest.approx(ours.refused),
-        "other": pytest.approx(ours.other),
-        "tries": 1,
-    }
+        "guessing": 0.25, "first": pytest.approx(ours.first.share), "favourite": pytest.approx(ours.favourite),
+        "refused": pytest.approx(ours.refused), "other": pytest.approx(ours.other), "tries": 1,
+    }  # fmt: skip
     assert 0 < ours.accepted.share < 1
 
 
@@ -118,15 +114,10 @@ def test_questions_are_asked_until_an_answer_is_acceptable(tmp_path):
     assert [one.answer for one in scores] == [right[0], right[1], wrong[2], None]
     given = [right[0], right[1], wrong[2]]
     assert metrics(log) == {
-        "accuracy": 0.5,
-        "stderr": pytest.approx((0.25 / 3) ** 0.5),
-        "guessing": 0.5,
-        "first": 0.25,
+        "accuracy": 0.5, "stderr": pytest.approx((0.25 / 3) ** 0.5), "guessing": 0.5, "first": 0.25,
         "favourite": pytest.approx(max(map(given.count, given)) / 3),
-        "refused": 2 / 8,
-        "other": 3 / 8,
-        "tries": 2,
-    }
+        "refused": 2 / 8, "other": 3 / 8, "tries": 2,
+    }  # fmt: skip
     assert {(config.max_tokens, messages) for _, config, messages in script.asked} == {(7, 1)}
     times = {prompt: [config for asked, config, _ in script.asked if asked == prompt] for prompt in prompts}
     assert [[one.temperature for one in times[prompt]] for prompt in prompts] == [[0], [0, 1, 1], [0], [0, 1, 1]]

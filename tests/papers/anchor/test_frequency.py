@@ -54,33 +54,25 @@ def test_values_of_runs_made_by_hand():
 def test_the_other_task_first_and_one_that_never_comes():
     swapped = see(runs(HIGH_LOSS, LOW_LOSS, HIGH_ACCURACY, LOW_ACCURACY))
     assert values_of(STUDY, swapped) == {
-        "loss-first": 0.0,
-        "accuracy-first": 0.0,
-        "slower": pytest.approx((50 / 150 + 150 / 200) / 2),
-    }
+        "loss-first": 0.0, "accuracy-first": 0.0, "slower": pytest.approx((50 / 150 + 150 / 200) / 2),
+    }  # fmt: skip
     # the first seed never fits the high task: its ratio is that of the whole training, of 1200 steps, to 50
     late = see(runs(high_loss=[[1, 1, 1, 1], [1, 1, 0.5, 0]], high_accuracy=[[0] * 4, [0] * 4]))
     assert values_of(STUDY, late) == {
-        "loss-first": 1.0,
-        "accuracy-first": 1.0,
-        "slower": pytest.approx((1200 / 50 + 200 / 150) / 2),
-    }
+        "loss-first": 1.0, "accuracy-first": 1.0, "slower": pytest.approx((1200 / 50 + 200 / 150) / 2),
+    }  # fmt: skip
     early = see(runs(low_loss=[[1, 1, 1, 1], [1, 1, 0, 0]], low_accuracy=[[0] * 4, [0, 0, 0, 0.9]]))
     assert values_of(STUDY, early) == {
-        "loss-first": 0.5,
-        "accuracy-first": 0.0,
-        "slower": pytest.approx((150 / 1200 + 200 / 150) / 2),
-    }
+        "loss-first": 0.5, "accuracy-first": 0.0, "slower": pytest.approx((150 / 1200 + 200 / 150) / 2),
+    }  # fmt: skip
 
 
 def test_of_a_seed_that_learns_neither_task_nothing_is_known_but_of_the_published_one():
     never = [[1] * 4, [1, 1, 0, 0]], [[1] * 4, [1, 1, 0.5, 0]], [[0] * 4, [0, 0, 0, 0.9]], [[0] * 4, [0] * 4]
     found = results_of(STUDY, see(runs(*never)))
     assert {name: (one.value, len(one.units)) for name, one in found.items()} == {
-        "loss-first": (1.0, 1),
-        "accuracy-first": (1.0, 1),
-        "slower": (pytest.approx(200 / 150), 1),
-    }
+        "loss-first": (1.0, 1), "accuracy-first": (1.0, 1), "slower": (pytest.approx(200 / 150), 1),
+    }  # fmt: skip
     neither = see(runs([[1] * 4] * 2, [[1] * 4] * 2, [[0] * 4] * 2, [[0] * 4] * 2))
     assert values_of(STUDY, neither) == {"loss-first": None, "accuracy-first": None, "slower": None}
     # low: fitted and generalised at step 600. High: fitted at 700, at an accuracy of 0.708 in the end
@@ -92,7 +84,5 @@ def test_of_a_seed_that_learns_neither_task_nothing_is_known_but_of_the_publishe
         for level, one in (("low", low), ("high", high))
     ]
     assert values_of(STUDY, see(made), "paper") == {
-        "loss-first": 1.0,
-        "accuracy-first": 1.0,
-        "slower": pytest.approx(650 / 550),
-    }
+        "loss-first": 1.0, "accuracy-first": 1.0, "slower": pytest.approx(650 / 550),
+    }  # fmt: skip

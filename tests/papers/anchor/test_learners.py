@@ -93,10 +93,8 @@ def test_values_of_first_epochs_made_by_hand():
     test = [[0.2, 0.4], [0.9, 1.0], [0.8, 1.0]]
     falling = start(test, [[1.0, 1.0], [0.992, 1.0], [1.0, 1.0]])
     assert values_of(STUDY, falling) == dict.fromkeys(WHOLE) | {
-        "start-enough": pytest.approx(0.95),
-        "start-rises": pytest.approx(-0.05),
-        "start-fits": pytest.approx(0.992),
-    }
+        "start-enough": pytest.approx(0.95), "start-rises": pytest.approx(-0.05), "start-fits": pytest.approx(0.992),
+    }  # fmt: skip
     assert verdicts_of(STUDY, falling)["start-rises"] == "differs at small scale"
     unfitted = start([[0.2, 0.4], [0.78, 1.0], [1.0, 1.0]], [[1.0, 1.0], [0.985, 1.0], [1.0, 1.0]])
     found = verdicts_of(STUDY, unfitted)

@@ -66,10 +66,8 @@ def test_the_opposite_by_hand():
     verdicts = verdicts_of(STUDY, seen)
     assert verdicts["rare-answers"] == "contradicted"  # counted, so no scale excuses it
     assert [name for name, verdict in verdicts.items() if verdict == "differs at small scale"] == [
-        "operations",
-        "boundary",
-        "worst",
-    ]
+        "operations", "boundary", "worst",
+    ]  # fmt: skip
 
 
 def test_each_anchor_at_the_boundary_is_judged():

@@ -66,11 +66,9 @@ def test_the_grid_is_read_by_depth_rate_and_seed():
             ("test on task", "agrees: composed"): ends,
             ("test on task", "agrees: symmetric"): [[0.0, 1 - end] for _, end in ends],
             ("test on data", "accuracy"): [[0.0, 0.9], [0.0, 0.89], [0.0, 1.0], [1.0, 0.2]],
-            ("test on data", "agrees: composed"): other,
-            ("test on data", "agrees: symmetric"): other,
-            ("test on task", "accuracy"): other,
-            ("train", "accuracy"): other,
-        }
+            ("test on data", "agrees: composed"): other, ("test on data", "agrees: symmetric"): other,
+            ("test on task", "accuracy"): other, ("train", "accuracy"): other,
+        }  # fmt: skip
         runs.append(HandMadeRun(experiment, [0, 2200], values))
     seen = STUDY.see(runs, setting)
     expected = torch.tensor([[[0.1, 0.11], [0.12, 0.13]], [[0.5, 0.51], [0.52, 0.53]]])  # [depth gamma seed]

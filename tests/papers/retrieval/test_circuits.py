@@ -122,10 +122,8 @@ def test_heads_that_keep_every_query_at_its_own_place_are_idle():
     assert idle.heads == ((0, 0), (1, 0), (2, 0), (3, 0))
     assert idle.useful_heads == ((1, 0), (2, 0), (3, 0))
     assert [[str(each.rule) for each in paths] for paths in useful_heads(idle).values()] == [
-        [str(JOIN)],
-        [str(JOIN)],
-        [str(FIRST)],
-    ]
+        [str(JOIN)], [str(JOIN)], [str(FIRST)],
+    ]  # fmt: skip
     values = values_of(STUDY, found(idle, uniform=(0.07,)))
     assert (values["few-heads"], values["first-joins-pair"], values["more-than-least"]) == (5 / 8, 1.0, 0.0)
     assert values["needed"] == pytest.approx(0.6 / 0.02)

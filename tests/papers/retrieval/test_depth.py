@@ -90,10 +90,8 @@ def test_without_the_second_step_nothing_is_said_of_the_order_of_symbols():
         pytest.approx(0.525),
     )
     assert {name for name, one in judged.items() if one.value is None} >= {
-        "chain-order",
-        "later-is-harder",
-        "least-layers",
-    }
+        "chain-order", "later-is-harder", "least-layers",
+    }  # fmt: skip
     assert judged["depth-helps"].value == pytest.approx(0.6)
     assert values_of(STUDY, found)["later-is-harder"] == 1.0  # what it would be
 

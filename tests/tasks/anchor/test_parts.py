@@ -69,13 +69,11 @@ class TestLayout:
         assert found.anchors[:, 0].tolist() == [3, -1, -1, -1, -1, -1]
         assert layout("A x", length=8).find(sequences).rule.tolist() == [-1] * 6
 
-    def test_finds_two_anchors_only_side_by_side(self) -> None:
+    def test_anchors_side_by_side_equal_copies_and_clashes(self) -> None:
         sequences = np.array([[30, 40, 1, 2, 50], [30, 1, 40, 2, 50], [30, 40, 50, 60, 1], [1, 2, 30, 40, 50]])
         found = layout("x A B", length=5, vocabulary=Vocabulary(anchors=(1, 2))).find(sequences)
         assert found.keys[:, 0].tolist() == [40, -1, -1, -1]
         assert found.anchors.tolist() == [[1, 2], [-1, -1], [-1, -1], [-1, -1]]
-
-    def test_copies_must_be_equal_and_clashes_are_nothing(self) -> None:
         both = layout("m 3 n ... m $", "m 3 n ... n $", length=6)
         sequences = np.array([[30, 3, 40, 50, 60, 30], [30, 3, 40, 50, 60, 40], [30, 3, 40, 50, 60, 50],
                               [30, 3, 30, 50, 60, 30]])  # fmt: skip
@@ -101,33 +99,25 @@ def latent(anchor: int, position: int, key: int, key_position: int) -> Latent:
 
 
 class TestSeparation:
-    def test_default_is_the_papers_example_set(self) -> None:
+    def test_sides_of_every_separation(self) -> None:
         """Section 3.2.1: the key at 1-based position i is held out when mod(x, n-1) is in {i - 2}."""
         sets = ModularResidue(position="key", by_position={i - 1: (i - 2,) for i in range(2, 10)})
         for i in range(2, 10):
             for key in range(20, 101):
                 one = latent(3, i - 2, key, i - 1)
                 assert sets.side(one, 9).tolist() == ModularResidue().side(one, 9).tolist()
-
-    def test_parameters(self) -> None:
         rule = ModularResidue(modulus=9, position="key", residues=(1, -1))
         assert rule.side(latent(3, 2, 31, 3), 9).tolist() == [1]  # 28 mod 9 = 1
         assert rule.side(latent(3, 2, 29, 3), 9).tolist() == [1]  # 26 mod 9 = 8 = -1
         assert rule.side(latent(3, 2, 30, 3), 9).tolist() == [0]
-
-    def test_two_keys_are_both_held_out_or_neither(self) -> None:
         keys = np.array([[24, 24], [24, 25], [25, 25]])
         places = np.tile([0, 8], (3, 1))
         two = Latent(np.zeros(3, dtype=int), np.full((3, 1), 3), np.full((3, 1), 4), keys, places)
         assert ModularResidue(position="key").side(two, 9).tolist() == [1, -1, 0]
-
-    def test_keys_that_move_with_the_position(self) -> None:
         rule = MovingKeys()
         assert [rule.side(latent(3, 4, key, 5), 9).item() for key in (23, 24, 28, 103, 104)] == [-1, 0, 1, 0, -1]
         both = tasks.Combined(parts=(rule, AnchorBased(held_out={3: ((50, 50),)})))
         assert [both.side(latent(3, 4, key, 5), 9).item() for key in (23, 49, 50, 104)] == [-1, 0, 1, -1]
-
-    def test_anchor_based(self) -> None:
         rule = AnchorBased(held_out={1: ((20, 27),), 2: ((28, 35), (90, 90))})
         sides = [rule.side(latent(a, 0, key, 1), 9).item() for a, key in ((1, 27), (1, 28), (2, 28), (2, 90))]
         assert sides == [1, 0, 1, 1]

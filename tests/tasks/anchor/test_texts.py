@@ -24,14 +24,12 @@ class TestOperation:
         assert str(operation) == canonical
         assert Operation.parse(canonical) == operation
 
-    def test_domain_holds_every_step_inside(self) -> None:
+    def test_the_domain_holds_every_step_inside_also_of_a_table(self) -> None:
         keys = np.array([0, 2, 7, 9, -1])
         assert Operation.parse("+1")(keys).tolist() == [1, 3, 8, 10, 0]
         assert Operation.parse("+1").defined(keys, 10).tolist() == [True, True, True, False, False]
         assert Operation.parse("-3 then +3").defined(keys, 10).tolist() == [False, False, True, True, False]
         assert not Operation.parse(" then ".join(["*65535"] * 16)).defined(np.array([3]), 65_536).any()
-
-    def test_table(self) -> None:
         operation = Operation.parse("21 -> 40, 20->31")
         assert operation.text == "20 -> 31, 21 -> 40" and Operation.parse(operation.text) == operation
         assert operation.results(41)[[19, 20, 21, 22]].tolist() == [-1, 31, 40, -1]
@@ -109,14 +107,12 @@ class TestExpression:
         ]
         assert not Expression("pair(A, B, x + 30)").evaluate(reading(x=[30], A=[1], B=[2]))[1].any()
 
-    def test_steps_are_told(self) -> None:
+    def test_steps_are_told_and_first_after_reads_the_sequence(self) -> None:
         steps = Expression("B(A(x)) + 0").evaluate(reading(x=[10], A=[1], B=[2]))[2]
         assert [(step.text, step.slot, step.value.tolist()) for step in steps] == [
             ("A(x)", "A", [15]),
             ("B(A(x))", "B", [30]),
         ]
-
-    def test_first_after_reads_the_sequence(self) -> None:
         one = reading(A=[1, 1])
         sequences = np.array([[1, 5, 33, 20], [40, 41, 1, 6]])
         found = replace(one, sequences=sequences, positions={"A": np.array([0, 2])})

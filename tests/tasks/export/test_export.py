@@ -43,15 +43,12 @@ def test_the_rows_are_those_of_the_task(tmp_path, format):
     ]  # fmt: skip
 
 
-def test_weights_and_words_where_there_are_any(tmp_path):
+def test_weights_and_words_where_there_are_any_and_vectors_keep_their_numbers(tmp_path):
     folder = export(MadeUp(weighted=True), tmp_path / "out", "jsonl", n=2, splits=["train"], text=True)
     second = json.loads((folder / "train.jsonl").read_text().splitlines()[1])
     assert second["weights"] == [0.0, 1.0]
     assert (second["text"], second["trace"], second["answer_text"]) == ("<1> <2> <0>", "read it", "1")
     assert not (folder / "test_on_data.jsonl").exists()
-
-
-def test_vectors_keep_their_numbers():
     inputs = torch.tensor([[[0.1, 2.0], [3.0, 4.0]]], dtype=torch.float32)
     frame = split_frame(FAKE, Batch(inputs, inputs[:, :1], inputs[:, :1], torch.tensor([0]), "train"))
     assert frame.schema["inputs"] == pl.List(pl.List(pl.Float32))

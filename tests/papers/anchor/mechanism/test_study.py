@@ -133,10 +133,8 @@ def test_an_even_projection_makes_no_choice(ensemble, batch):
 
 def test_the_stages_follow_each_input(ensemble, batch):
     sites = {
-        of.STREAM: "blocks.0.hook_resid_pre",
-        of.ADDED: "blocks.0.hook_attn_out",
-        of.SUM: "blocks.0.hook_resid_mid",
-    }
+        of.STREAM: "blocks.0.hook_resid_pre", of.ADDED: "blocks.0.hook_attn_out", of.SUM: "blocks.0.hook_resid_mid",
+    }  # fmt: skip
     record = look(ensemble, batch.inputs, record=list(sites.values()))
     found = of.follow_stages(ensemble, batch)
     place = of.key_positions(batch) == of.MIDDLE

@@ -49,13 +49,11 @@ def test_every_choice_holds_the_base_and_rises(setting):
 def test_one_choice_is_changed_at_a_time_and_has_a_short_label():
     base, *alone, together, many, heads, layers, order, constant = experiments(QUICK).values()
     changed = {
-        "heads: 2": {"heads": 2},
-        "heads: 4": {"heads": 4},
-        "heads, one total width: 2": {"heads": 2, "head_width": 32},
+        "heads: 2": {"heads": 2}, "heads: 4": {"heads": 4}, "heads, one total width: 2": {"heads": 2, "head_width": 32},
         "heads, one total width: 4": {"heads": 4, "head_width": 16},
         **{f"layers: {count}": {"layers": count} for count in (1, 3, 4)},
         **{f"width: {width}": {"width": width} for width in (16, 32, 128)},
-    }
+    }  # fmt: skip
     assert {one.label: one.model for one in alone if one.recipe == base.recipe} == {
         label: base.model.replace(**fields) for label, fields in changed.items()
     }
@@ -193,10 +191,8 @@ def order_run(members=3):
     experiment = experiments(QUICK)[ORDER]
     experiment = replace(experiment, members=experiment.members.take(range(members)))
     ensembles = {
-        0: two_layers(*[(0, 0)] * 3),
-        10: two_layers((1, 0), (1, 1), (1, 1)),
-        20: two_layers((1, 1), (1, 1), (1, 1)),
-    }
+        0: two_layers(*[(0, 0)] * 3), 10: two_layers((1, 0), (1, 1), (1, 1)), 20: two_layers((1, 1), (1, 1), (1, 1)),
+    }  # fmt: skip
     return HandMadeRun(experiment, (0, 20), {("test", "accuracy"): ends(1.0, 0.9, 0.85)}, ensembles)
 
 

@@ -182,14 +182,10 @@ def test_models_are_judged_by_the_symbols_that_they_retrieve():
         "heads-in-chain-order": 0.5,
         "abrupt": pytest.approx((5 / 12.5 + 5 / 32.5 + 5 / 12.5) / 3),
         "slow-first": pytest.approx((0.01 / 0.024 + (0.32 / 26) / 0.03) / 2),
-        "losses-together": pytest.approx(0.025),
-        "drives-loss": pytest.approx((1 + 1 + 0) / 3 / 40),
-        "reuse": pytest.approx(0.5),
-        "later-slower": None,
-        "solved": pytest.approx(0.005),
-        "ablated": pytest.approx(0.015),
-        "same-positions": 0.0,
-    }
+        "losses-together": pytest.approx(0.025), "drives-loss": pytest.approx((1 + 1 + 0) / 3 / 40),
+        "reuse": pytest.approx(0.5), "later-slower": None, "solved": pytest.approx(0.005),
+        "ablated": pytest.approx(0.015), "same-positions": 0.0,
+    }  # fmt: skip
     judged = STUDY.claims[5](seen)
     assert (judged.spread, judged.detail) == ("0.5 to 0.5 over 2 models", "2 of 3 models")
     never = seen_of([growth(HALF.attention)], 40.0, NONE)

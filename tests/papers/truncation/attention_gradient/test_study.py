@@ -107,10 +107,8 @@ def test_claims_fail_where_attention_seeks_the_noise():
     seen = seen_of(by_tokens, by_share={3.0: -1e-6}, printed=there)
     verdicts = verdicts_of(STUDY, seen)
     assert {name for name, one in verdicts.items() if one == "not measured"} == {
-        "noise-order",
-        "others-order",
-        "three-speeds",
-    }
+        "noise-order", "others-order", "three-speeds",
+    }  # fmt: skip
     assert {name for name, one in verdicts.items() if one == "differs at our sizes"} == {
         "noise-avoided", "noise-leading", "others-attended", "opposite-with-more-noise",
     }  # fmt: skip

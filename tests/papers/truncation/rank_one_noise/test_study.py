@@ -82,20 +82,16 @@ def test_errors_slopes_and_the_flow_itself():
 class TestDescent:
     """Claims on gradient descent."""
 
-    def test_the_slope_farthest_from_a_half(self):
+    def test_the_slope_farthest_from_a_half_and_of_the_limit(self):
         value, verdict, detail = measured("descent-slope", *(made_up(1.0, slope=slope) for slope in (-0.505, -0.492)))
         assert (value, verdict) == (pytest.approx(-0.492), "agrees at our sizes")
         assert detail == "-0.4920 at alpha = 0.3"
-
-    def test_the_slope_is_that_of_the_limit(self):
-        """The odds of noise fall as t^(-1/2) exactly; its probability is still less steep."""
+        # The odds of noise fall as t^(-1/2) exactly; its probability is still less steep.
         one = made_up(1.0)
         odds = 0.6 * one.time**-0.5
         near = replace(one, rank_one_noise=odds / (1 + odds))
         assert measures.descent_power(near).slope == pytest.approx(-0.5, abs=0.01)
         assert abs(np.diff(np.log(near.rank_one_noise[0, -2:]))[0] / log(2) + 0.5) > 0.01
-
-    def test_a_descent_too_short_for_a_slope_is_not_measured(self):
         whole = made_up(1.0)
         short = measures.Descent(
             ALPHA, *(one[:, :4] for one in (TIMES, whole.right, whole.noise, whole.rank_one_noise))
@@ -122,20 +118,16 @@ class TestDescent:
         assert (value, found) == (0.0, "reproduced")
         assert detail.startswith("0 at alpha = 0.25; outside the range 0.021 at alpha = 0.3; gradient")
 
-    def test_equation_nine_itself(self):
+    def test_equation_nine_itself_and_the_order_between_the_two_smaller_rates(self):
         value, verdict, detail = measured("equation-nine", made_up(0.0))
         assert verdict == "contradicted" and value > 0.1
         assert detail == f"{value:.3g} at alpha = 0.3; gradient descent lies 0.01 from the derived flow"
-
-    def test_the_order_between_the_two_smaller_rates(self):
         value, verdict, detail = measured("descent-follows", made_up(1.0, offsets=(0.08, 0.02, 0.01)))
         assert (value, verdict) == (pytest.approx(1, abs=1e-5), "agrees at our sizes")
         assert detail == "2 at twice these rates"
         found = measured("descent-follows", made_up(1.05), made_up(0.92))
         assert found[:2] == (pytest.approx(0.92, abs=1e-5), "agrees at our sizes")
-
-    def test_an_alpha_outside_the_theorems_range_decides_nothing(self):
-        """What lies far off at 0.03, 0.2 and 0.4, ends of the range, leaves the values of 0.3 alone."""
+        # What lies far off at 0.03, 0.2 and 0.4, ends of the range, leaves the values of 0.3 alone.
         far = [replace(made_up(0.5, slope=-0.3), alpha=alpha) for alpha in (0.03, 0.2, 0.4)]
         for name, value in (("descent-slope", -0.505), ("descent-follows", 1.0)):
             assert measured(name, *far, made_up(1.0, slope=-0.505))[0] == pytest.approx(value, abs=1e-5)
@@ -169,13 +161,11 @@ class TestFlow:
             monkeypatch.setattr(rank_one_noise, "late_flow", lambda alpha, law="derived", kept=kept: kept[alpha])
             assert measured(name, *descents)[0] is not None  # 0.03 is not even read
 
-    def test_noise_at_rank_one(self, monkeypatch):
+    def test_noise_at_rank_one_and_the_limit_of_b(self, monkeypatch):
         """With β₂ = 0 and e^β₁ = x, P(noise) is 1/x over 1 + 1/x + 1/x²."""
         flows = {(0.25, "derived"): ([0, -2 * log(102)], [0, -log(102)])}
         flows[0.35, "derived"] = ([0, -2 * log(9)], [0, -log(9)])
         assert self.measured(monkeypatch, "rank-one-forgets", flows) == (pytest.approx(9 / 91), "contradicted", "")
-
-    def test_the_limit_of_b(self, monkeypatch):
         limits = {0.25: log(0.25 / 0.75), 0.35: log(0.35 / 0.65)}
         flows = {(alpha, "derived"): ([0, 0], [9, limit + 0.0009]) for alpha, limit in limits.items()}
         found = self.measured(monkeypatch, "b-limit", flows)
