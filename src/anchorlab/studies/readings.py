@@ -21,6 +21,7 @@ from torch import Tensor
 
 from anchorlab.lens import first_crossing
 from anchorlab.studies import kit
+from anchorlab.tasks import Batch
 from anchorlab.training import TrainedRun
 
 Value = TypeVar("Value")
@@ -121,6 +122,11 @@ def first_at_end(
     Arguments as in `anchorlab.studies.at_end`.
     """
     return reading(lambda seen: kit.at_end(seen.first, split, metric, edit, group))
+
+
+def sampled(split: str, n: int) -> cached_property[Batch]:
+    """Draw sequences of a split of the first run's task, the same each time, for a study of one run."""
+    return reading(lambda seen: seen.first.experiment.task.sample(split, n, seed=0))
 
 
 def crossing(
