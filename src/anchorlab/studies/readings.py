@@ -21,6 +21,7 @@ from torch import Tensor
 
 from anchorlab.lens import first_crossing
 from anchorlab.studies import kit
+from anchorlab.tasks import Batch
 from anchorlab.training import TrainedRun
 
 Value = TypeVar("Value")
@@ -128,6 +129,11 @@ def along(
 ) -> Quantity[Float[Tensor, "member step"]]:
     """Read each member's values of a metric at every evaluation. Arguments as in `anchorlab.studies.at_end`."""
     return Quantity(lambda run: kit.along(run, split, metric, edit, group)[1], heading)
+
+
+def sampled(split: str, n: int) -> cached_property[Batch]:
+    """Draw sequences of a split of the first run's task, the same each time, for a study of one run."""
+    return reading(lambda seen: seen.first.experiment.task.sample(split, n, seed=0))
 
 
 def crossing(

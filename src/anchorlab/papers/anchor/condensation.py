@@ -6,7 +6,6 @@ they, and the neurons of the feed-forward network, become more so where weights 
 Source: anchor functions, section 6.2, Figure 19.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -70,7 +69,7 @@ def experiments(setting: Grid) -> dict[int | None, Experiment]:
     papers = replace(setting, model=setting.model.replace(heads=MANY))
     identity, label = task("anchor/identity"), "identity, four layers of {} heads"
     members = at_every_gamma(setting.gammas, setting.seeds)
-    at_rates = {
+    at_rates: dict[int | None, Experiment] = {
         count: Experiment(
             identity,
             setting.model.replace(heads=count, initialisation="gamma"),
@@ -255,11 +254,11 @@ def typical(values: Float[Tensor, "member"], among: Bool[Tensor, "member"]) -> i
     return int((values - values[chosen].median()).abs().where(chosen, torch.inf).argmin())
 
 
-def _curves(of: str, layers: Mapping[int, Layer], explanation: str) -> LineFigure:
-    values = {count: layer.alike if of == "heads" else layer.neurons for count, layer in layers.items()}
+def _curves(of: str, seen: Seen, explanation: str) -> LineFigure:
+    values = {count: layer.alike if of == "heads" else layer.neurons for count, layer in seen.at_rates.items()}
     return curves_against(
         f"How alike the {of} of layer 1 are, by initialisation",
-        next(iter(layers.values())).starts,
+        seen.setting.gammas,
         {f"{count} heads": value.T for count, value in values.items()},
         x_label="initialisation rate γ",
         y_label="cosine similarity of two heads" if of == "heads" else "condensation number",
@@ -301,8 +300,8 @@ STUDY = Study(
     reads=Seen,
     draws=(
         _maps,
-        lambda seen: _curves("heads", seen.at_rates, "Heads: cosine of two heads' maps less even attention."),
-        lambda seen: _curves("neurons", seen.at_rates, "Neurons: absolute cosine of two neurons' input weights."),
+        lambda seen: _curves("heads", seen, "Heads: cosine of two heads' maps less even attention."),
+        lambda seen: _curves("neurons", seen, "Neurons: absolute cosine of two neurons' input weights."),
         _table,
     ),
     profiles={

@@ -249,30 +249,6 @@ def _composite_runs(seen: Seen) -> dict[str, TrainedRun]:
     return {loss: learned.runs[COMPOSITE] for loss, learned in seen.both.items()}
 
 
-def _trained_pairs(seen: Seen) -> LineFigure:
-    return training_curves(
-        "Trained pairs along training",
-        _composite_runs(seen),
-        DATA,
-        caption=f"Accuracy on keys at positions where training never shows them. {MEAN_AND_RANGE}",
-    )
-
-
-def _unseen_pair(seen: Seen) -> LineFigure:
-    return LineFigure(
-        title="What the unseen pair (3, 4) is answered by along training",
-        caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
-        x_label=seen.last.experiment.recipe.unit,
-        y_label="share of test inputs",
-        lines=tuple(
-            line(f"{rule}, {loss}", *along_units(run, TASK, f"agrees: {rule}"))
-            for rule in ("composed", "symmetric")
-            for loss, run in _composite_runs(seen).items()
-        ),
-        y_range=ACCURACY,
-    )
-
-
 def _by_task(seen: Seen, values: Callable[[Learned], Mapping[str, Tensor]]) -> dict[str, Float[Tensor, "member x"]]:
     return {
         f"{of}, {loss}": values(learned)[of].T.nan_to_num()
@@ -334,8 +310,24 @@ STUDY = Study(
             y_label="test accuracy",
             y_range=ACCURACY,
         ),
-        _trained_pairs,
-        _unseen_pair,
+        lambda seen: training_curves(
+            "Trained pairs along training",
+            _composite_runs(seen),
+            DATA,
+            caption=f"Accuracy on keys at positions where training never shows them. {MEAN_AND_RANGE}",
+        ),
+        lambda seen: LineFigure(
+            title="What the unseen pair (3, 4) is answered by along training",
+            caption=f"Composed: key - 10, the rule. Symmetric: key - 6, the answer of (4, 3). {MEAN_AND_RANGE}",
+            x_label=seen.last.experiment.recipe.unit,
+            y_label="share of test inputs",
+            lines=tuple(
+                line(f"{rule}, {loss}", *along_units(run, TASK, f"agrees: {rule}"))
+                for rule in ("composed", "symmetric")
+                for loss, run in _composite_runs(seen).items()
+            ),
+            y_range=ACCURACY,
+        ),
         lambda seen: curves_against(
             "Right answers that stay right under noise on the embeddings",
             STRENGTHS,

@@ -119,8 +119,8 @@ class Cells(Reading):
         return self._at_end("test on data", "accuracy")
 
     def _at_end(self, split: str, metric: str) -> Float[Tensor, "depth gamma seed"]:
-        values = torch.stack([at_end(run, split, metric) for run in self.runs.values()])
-        return values.unflatten(1, (len(self.gammas), -1))
+        rows = len(self.gammas)
+        return torch.stack([at_end(run, split, metric).reshape(rows, -1) for run in self.runs.values()])
 
     @property
     def learned(self) -> Bool[Tensor, "depth gamma seed"]:

@@ -21,7 +21,7 @@ from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.draws import by_seed
 from anchorlab.studies.kit import attention_maps, example
 from anchorlab.studies.quick import quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading
+from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
@@ -117,11 +117,7 @@ class Seen(Reading):
     """The test accuracy and the mechanism of the trained models."""
 
     accuracy = first_at_end("test", "accuracy")
-
-    @reading
-    def batch(self) -> Batch:
-        """Test sequences."""
-        return self.first.experiment.task.sample("test", LOOKED_AT, seed=0)
+    batch = sampled("test", LOOKED_AT)
 
     @reading
     def mechanism(self) -> Mechanism:

@@ -16,10 +16,10 @@ from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, pape
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table, example
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading
+from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Profile, Study
-from anchorlab.tasks import Batch, task
+from anchorlab.tasks import task
 from anchorlab.training import Experiment
 
 DISTANCES = {"near": 1, "far": 2}  # positions from anchor to key, by rule: after 3 the next token, after 4 one later
@@ -42,16 +42,12 @@ class Heads(Reading):
     """The shifts and sources of the heads of both layers, on test sequences."""
 
     accuracy = first_at_end("test", "accuracy")
+    batch = sampled("test", LOOKED_AT)
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
         """Which members learned the task."""
         return self.accuracy >= LEARNED
-
-    @reading
-    def batch(self) -> Batch:
-        """The sequences."""
-        return self.first.experiment.task.sample("test", LOOKED_AT, seed=0)
 
     @reading
     def record(self) -> Record:
@@ -76,11 +72,11 @@ class Heads(Reading):
     @reading
     def sources(self) -> dict[str, Int[Tensor, "member head"]]:
         """By rule, how far after the anchor each head of layer 1 reads."""
-        return {rule: self._source(self.batch.group == self.batch.groups.index(rule)) for rule in DISTANCES}
-
-    def _source(self, of: Bool[Tensor, "batch"]) -> Int[Tensor, "member head"]:
-        anchors = self.batch.latents["anchor_positions"][of, 0]
-        return broadcast_profile(self.record[SECOND][:, of], anchors, queries="last").best
+        found, anchors = {}, self.batch.latents["anchor_positions"][:, 0]
+        for rule in DISTANCES:
+            of = self.batch.group == self.batch.groups.index(rule)
+            found[rule] = broadcast_profile(self.record[SECOND][:, of], anchors[of], queries="last").best
+        return found
 
 
 def unrest(pattern: Float[Tensor, "member batch head query key"]) -> Float[Tensor, "member head"]:

@@ -22,7 +22,7 @@ from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.draws import by_seed, curves
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading
+from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
@@ -53,16 +53,12 @@ class Seen(Reading):
     """The members' outputs on test sequences; a stretch runs from the first anchor to just before the second."""
 
     accuracy = first_at_end("test", "accuracy")
+    batch = sampled("test", LOOKED_AT)
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
         """Which members learned the task."""
         return self.accuracy >= LEARNED
-
-    @reading
-    def batch(self) -> Batch:
-        """The sequences."""
-        return self.first.experiment.task.sample("test", LOOKED_AT, seed=0)
 
     @reading
     def outputs(self) -> Int[Tensor, "member batch position"]:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Table, at_least, at_most, within
+from anchorlab.findings import at_least, at_most, within
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.composite.depths import (
     DATA,
@@ -266,27 +266,6 @@ def answer_kept(seen: Seen) -> Float[Tensor, "seed"] | None:
     return seen.deepest.outputs.answer_kept if seen.learned(-1) else None
 
 
-def _accuracies(seen: Seen) -> LineFigure:
-    return curves_against(
-        "Test accuracy against depth (Fig 7a, curves)",
-        [depth.layers for depth in seen.depths],
-        {split: seen.accuracy(split).T for split in (DATA, TASK)},
-        x_label="layers",
-        y_label="test accuracy",
-        caption=f"{MEAN_AND_RANGE} On data: trained pairs, keys at positions where training never shows them. On task: "
-        "the pair (3, 4), which is never trained.",
-        y_range=ACCURACY,
-    )
-
-
-def _along_training(seen: Seen) -> LineFigure:
-    return split_curves(f"Accuracy along training, {seen.deepest.layers} layers (Fig 7b)", seen.last, SPLITS)
-
-
-def _outputs(seen: Seen) -> list[Table]:
-    return output_tables(seen.deepest.outputs, seen.deepest.layers, seen.last.experiment.members.seeds)
-
-
 _OUTSIDE_FIGURE_6 = tuple(one.name for one in measures_in(__name__) if one.name not in IN_FIGURE_6)
 
 STUDY = Study(
@@ -296,10 +275,19 @@ STUDY = Study(
     trains=experiments,
     reads=Seen,
     draws=(
-        _accuracies,
+        lambda seen: curves_against(
+            "Test accuracy against depth (Fig 7a, curves)",
+            [depth.layers for depth in seen.depths],
+            {split: seen.accuracy(split).T for split in (DATA, TASK)},
+            x_label="layers",
+            y_label="test accuracy",
+            caption=f"{MEAN_AND_RANGE} On data: trained pairs, keys at positions where training never shows them. On "
+            "task: the pair (3, 4), which is never trained.",
+            y_range=ACCURACY,
+        ),
         lambda seen: sequence_figure(seen.depths),
-        _along_training,
-        _outputs,
+        lambda seen: split_curves(f"Accuracy along training, {seen.deepest.layers} layers (Fig 7b)", seen.last, SPLITS),
+        lambda seen: output_tables(seen.deepest.outputs, seen.deepest.layers, seen.last.experiment.members.seeds),
         lambda seen: sequence_table(seen.depths),
         lambda seen: depth_table(seen.depths),
     ),

@@ -22,7 +22,7 @@ from anchorlab.papers.anchor.mechanism.measures import (
     rows_apart,
     second_attention,
 )
-from anchorlab.studies.readings import Reading, first_at_end, reading
+from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble
 
@@ -123,16 +123,12 @@ class Mechanism(Reading):
     """Measurements of all parts of the model at the end of training, with its test accuracy."""
 
     accuracy = first_at_end("test", "accuracy")
+    batch = sampled("test", LOOKED_AT)
 
     @reading
     def ensemble(self) -> Ensemble:
         """The trained members."""
         return self.first.ensemble()
-
-    @reading
-    def batch(self) -> Batch:
-        """Test sequences."""
-        return self.first.experiment.task.sample("test", LOOKED_AT, seed=0)
 
     @reading
     def first_attention(self) -> FirstAttention:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, at_least, at_most, within
+from anchorlab.findings import at_least, at_most, within
 from anchorlab.papers.anchor.open_questions.figures import (
     accuracy_dots,
     layer_curves,
@@ -274,10 +274,6 @@ def layer_order(seen: Seen) -> Measurement:
     return over(max(first, second, key=torch.sum), "seeds that learned", detail=detail)
 
 
-def _speed(seen: Seen) -> LineFigure:
-    return speed_curves([seen.runs[MANY], *(seen.runs[MANY, one] for one in seen.setting.timed)])
-
-
 STUDY = Study(
     "anchor/open-questions",
     __doc__,
@@ -287,7 +283,7 @@ STUDY = Study(
     reads=Seen,
     draws=(
         lambda seen: accuracy_dots(seen.choices),
-        _speed,
+        lambda seen: speed_curves([seen.runs[MANY], *(seen.runs[MANY, one] for one in seen.setting.timed)]),
         lambda seen: spike_curves(seen.runs[SPIKES], seen.setting.rates),
         lambda seen: layer_curves(seen.layers),
         lambda seen: value_table(seen.choices),
