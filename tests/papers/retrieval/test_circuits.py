@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anchorlab.lens import AttentionRule, Explanation
-from anchorlab.papers.retrieval import circuits
+from anchorlab.papers.retrieval import circuits, one_head
 from anchorlab.papers.retrieval.circuits import STUDY, Seen, later_rules
 from anchorlab.papers.retrieval.one_head import Solution, first_useful, joining, useful_heads
 from anchorlab.papers.retrieval.settings import smoke
@@ -149,7 +149,7 @@ def test_the_first_heads_of_each_circuit_is_made_uniform(monkeypatch):
         def select(self, members):
             return tuple(members)
 
-    monkeypatch.setattr(circuits, "solutions", lambda run, rise: models if rise == pytest.approx(0.04) else [])
+    monkeypatch.setattr(one_head, "solutions", lambda run, rise: models if rise == pytest.approx(0.04) else [])
     monkeypatch.setattr(circuits, "AttentionLosses", Losses)
     seen = STUDY.see([HandMadeRun(smoke(2), (0, 6), {}, {6: Members()})], smoke(2))
     assert (seen.models, seen.first_uniform, seen.steps, seen.layers) == (models, [2.5, 4.5], 2, 2)
@@ -166,7 +166,7 @@ def test_tables_have_a_row_for_each_model_and_each_path(monkeypatch):
     weak = replace(circuit(path(3, SECOND), path(0, JOIN)), live_loss=0.03, empty_loss=1.02, rest_loss=0.4)
     seen = found(weak, circuit(layers=2), uniform=(0.2, 0.7))
     seen.runs = {"models": HandMadeRun(smoke(2), (0, 6), {}, {3: None, 6: None})}
-    monkeypatch.setattr(circuits, "view_circuits", lambda run, models, steps: titled(f"step {steps}"))
+    monkeypatch.setattr(one_head, "view_circuits", lambda run, models, steps: titled(f"step {steps}"))
     figure, models, paths, view = (draw(seen) for draw in STUDY.draws)
     assert models.rows == (
         # of 1.015 that attention does, the circuit does 1, and 0.395 are lost without its paths

@@ -8,6 +8,7 @@ Source: Arora et al., Zoology: measuring and improving recall in efficient langu
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -16,11 +17,10 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Reference, Table, at_least, within
 from anchorlab.models import DecoderSpec, LSTMSpec
 from anchorlab.papers.anchor.settings import repeated
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, mean_table, seed_table
-from anchorlab.studies.readings import Quantity, Reading, reading
+from anchorlab.studies.readings import Quantity
 from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks.classics.associative_recall import AssociativeRecall
 from anchorlab.training import (
     AdamW,
@@ -98,25 +98,37 @@ def _best(run: TrainedRun) -> Float[Tensor, "seed"]:
     return at_end(run, "test", "accuracy").reshape(rates, -1).amax(dim=0)
 
 
+def _accuracy(learner: str) -> cached_property[Float[Tensor, "seed pairs width"]]:
+    """Read the accuracies of one of the setting's learners."""
+
+    def read(seen: "Seen") -> Float[Tensor, "seed pairs width"]:
+        name = getattr(seen.setting, learner).name
+        found = torch.stack([value for label, value in seen.best.items() if label[0] == name], dim=-1)
+        return found.reshape(-1, len(seen.pairs), len(seen.widths))
+
+    return reading(read)
+
+
 class Seen(Reading):
     """The test accuracy of both learners at the end, each seed at its best learning rate."""
 
     best = Quantity(_best)
+    attention, recurrent = _accuracy("attention"), _accuracy("recurrent")
 
-    def accuracy(self, learner: Learner) -> Float[Tensor, "seed pairs width"]:
-        """Return the accuracy of a learner."""
-        found = torch.stack([self.best[label] for label in self.runs if label[0] == learner.name], dim=-1)
-        return found.unflatten(-1, (len(self.setting.tasks), len(self.setting.widths)))
+    @property
+    def pairs(self) -> list[int]:
+        """The numbers of pairs."""
+        return [task.pairs for task in self.setting.tasks]
 
-    @reading
-    def attention(self) -> Float[Tensor, "seed pairs width"]:
-        """The accuracy of attention."""
-        return self.accuracy(self.setting.attention)
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The widths."""
+        return tuple(self.setting.widths)
 
-    @reading
-    def recurrent(self) -> Float[Tensor, "seed pairs width"]:
-        """The accuracy of the recurrent model."""
-        return self.accuracy(self.setting.recurrent)
+    @property
+    def named(self) -> Mapping[str, Float[Tensor, "seed pairs width"]]:
+        """Both accuracies by the learner's name."""
+        return {self.setting.attention.name: self.attention, self.setting.recurrent.name: self.recurrent}
 
     @reading
     def known(self) -> Float[Tensor, "seed pairs width"]:
@@ -126,16 +138,6 @@ class Seen(Reading):
         """
         guessed = 1 / torch.tensor(self.pairs).unsqueeze(1)
         return (self.recurrent - guessed) / (1 - guessed)
-
-    @property
-    def pairs(self) -> list[int]:
-        """The numbers of pairs."""
-        return [task.pairs for task in self.setting.tasks]
-
-    @property
-    def named(self) -> Mapping[str, Float[Tensor, "seed pairs width"]]:
-        """Both accuracies by the learner's name."""
-        return {self.setting.attention.name: self.attention, self.setting.recurrent.name: self.recurrent}
 
 
 def needed(widths: Sequence[int], accuracy: Float[Tensor, "seed pairs width"]) -> Float[Tensor, "seed pairs"]:
@@ -161,8 +163,8 @@ def width_grows(seen: Seen) -> Float[Tensor, "seed"] | None:
     Smallest width at which the LSTM answers {SOLVED:g} of the queries, ratio of the most to the fewest pairs; if no
     width suffices for the most pairs, the largest one counts, so that the ratio is then a lower bound.
     """
-    widths = needed(seen.setting.widths, seen.recurrent)
-    fewest, most = widths[:, 0], widths[:, -1].nan_to_num(nan=seen.setting.widths[-1])
+    widths = needed(seen.widths, seen.recurrent)
+    fewest, most = widths[:, 0], widths[:, -1].nan_to_num(nan=seen.widths[-1])
     return None if bool(fewest.isnan().any()) else most / fewest
 
 
@@ -213,7 +215,7 @@ def _by_width(seen: Seen) -> list[LineFigure]:
     return [
         curves_against(
             f"Accuracy against width: {name} (Fig 2)",
-            seen.setting.widths,
+            seen.widths,
             {f"{pairs} pairs": accuracy[:, row] for row, pairs in enumerate(seen.pairs)},
             x_label="width",
             y_label="test accuracy",
@@ -227,11 +229,10 @@ def _by_width(seen: Seen) -> list[LineFigure]:
 
 
 def _needed(seen: Seen) -> LineFigure:
-    widths = seen.setting.widths
     return curves_against(
         "Width needed against number of pairs",
         seen.pairs,
-        {name: needed(widths, accuracy).nan_to_num(nan=widths[-1]) for name, accuracy in seen.named.items()},
+        {name: needed(seen.widths, accuracy).nan_to_num(nan=seen.widths[-1]) for name, accuracy in seen.named.items()},
         x_label="key-value pairs",
         y_label="smallest width that suffices",
         caption=f"{MEAN_AND_RANGE} A width suffices at a test accuracy of {SOLVED:g}; where none does, the largest "
@@ -241,9 +242,8 @@ def _needed(seen: Seen) -> LineFigure:
 
 
 def _means(seen: Seen) -> Table:
-    widths = seen.setting.widths
     rows = {
-        f"{name}, {pairs} pairs": {f"width {width}": accuracy[:, row, column] for column, width in enumerate(widths)}
+        f"{name}, {pairs} pairs": {f"width {width}": accuracy[:, row, at] for at, width in enumerate(seen.widths)}
         for name, accuracy in seen.named.items()
         for row, pairs in enumerate(seen.pairs)
     }
@@ -256,7 +256,7 @@ def _seeds(seen: Seen) -> Table:
         f"Smallest width with a test accuracy of {SOLVED:g}; a dash where no width has it.",
         fresh(len(seen.attention)),
         {
-            f"{name}, {pairs} pairs": needed(seen.setting.widths, accuracy)[:, row]
+            f"{name}, {pairs} pairs": needed(seen.widths, accuracy)[:, row]
             for name, accuracy in seen.named.items()
             for row, pairs in enumerate(seen.pairs)
         },

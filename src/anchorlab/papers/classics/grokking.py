@@ -15,12 +15,11 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, at_least, at_most, within
 from anchorlab.models import DecoderSpec
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.draws import seed_by_seed
 from anchorlab.studies.kit import MEAN_AND_RANGE, along, split_curves, training_curves
-from anchorlab.studies.readings import Reading, at_end, crossing, reading
+from anchorlab.studies.readings import at_end, crossing
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks.classics.modular_arithmetic import ModularArithmetic, Operation
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, WarmupCosine
 

@@ -10,6 +10,7 @@ for noisy values Akyürek et al., What learning algorithm is in-context learning
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -18,11 +19,9 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most
 from anchorlab.lens import look
 from anchorlab.models import VectorSpec
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against, seed_table, training_curves
-from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, LinearRegression
 from anchorlab.training import Adam, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun, WarmupCosine
 
@@ -80,11 +79,24 @@ def baselines(
     }
 
 
+def _of_models(trained: str, asked: str) -> cached_property[Float[Tensor, "member example"]]:
+    """Read the errors of the models trained on one task, on the sequences of a task."""
+    return reading(lambda seen: seen.errors(seen.predictions(trained, asked), asked))
+
+
+def _of_baselines(asked: str) -> cached_property[Mapping[str, Float[Tensor, "example"]]]:
+    """Read the errors of the baselines on the sequences of a task."""
+    return reading(lambda seen: {name: seen.errors(one, asked) for name, one in seen.estimates[asked].items()})
+
+
 class Seen(Reading):
     """Mean squared distances of predictions from w . x, by the number of examples before the point.
 
     Sequences with exact and with noisy values have the same functions and points.
     """
+
+    exact, noisy, moved = _of_models(EXACT, EXACT), _of_models(NOISY, NOISY), _of_models(EXACT, NOISY)
+    of_exact, of_noisy = _of_baselines(EXACT), _of_baselines(NOISY)
 
     @property
     def dimension(self) -> int:
@@ -101,48 +113,21 @@ class Seen(Reading):
         """The predictions of the baselines on each task."""
         return {label: baselines(_task_of(run), self.batches[label].inputs) for label, run in self.runs.items()}
 
+    @reading
+    def nearer_ridge(self) -> Float[Tensor, "member"]:
+        """The share of noisy sequences with d examples whose prediction is nearer to ridge than to least squares."""
+        predicted, estimates = self.predictions(NOISY, NOISY), self.estimates[NOISY]
+        ridge, squares = ((predicted - estimates[name])[..., self.dimension].abs() for name in (RIDGE, LEAST_SQUARES))
+        return (ridge < squares).double().mean(dim=1)
+
     def predictions(self, trained: str, asked: str) -> Float[Tensor, "member batch example"]:
         """Return the predictions of the models trained on one task for the sequences of a task."""
         batch = self.batches[asked]
         return look(self.runs[trained].ensemble(), batch.inputs, positions=batch.positions)["output"].squeeze(-1)
 
-    def errors(self, predictions: Float[Tensor, "*member batch example"], asked: str) -> Tensor:
+    def errors(self, predictions: Float[Tensor, "*member batch example"], asked: str) -> Float[Tensor, "*rows"]:
         """Return the errors `[*member example]` of predictions for the sequences of a task."""
         return (predictions - self.batches[asked].answers.squeeze(-1)).double().square().mean(dim=-2)
-
-    @reading
-    def exact(self) -> Float[Tensor, "member example"]:
-        """Trained and measured on exact values."""
-        return self.errors(self.predictions(EXACT, EXACT), EXACT)
-
-    @reading
-    def noisy(self) -> Float[Tensor, "member example"]:
-        """Trained and measured on noisy values."""
-        return self.errors(self.predictions(NOISY, NOISY), NOISY)
-
-    @reading
-    def moved(self) -> Float[Tensor, "member example"]:
-        """Trained on exact values, measured on noisy ones."""
-        return self.errors(self.predictions(EXACT, NOISY), NOISY)
-
-    @reading
-    def of_exact(self) -> Mapping[str, Float[Tensor, "example"]]:
-        """The baselines, on exact values."""
-        return {name: self.errors(one, EXACT) for name, one in self.estimates[EXACT].items()}
-
-    @reading
-    def of_noisy(self) -> Mapping[str, Float[Tensor, "example"]]:
-        """The baselines, on noisy values."""
-        return {name: self.errors(one, NOISY) for name, one in self.estimates[NOISY].items()}
-
-    @reading
-    def nearer_ridge(self) -> Float[Tensor, "member"]:
-        """The share of noisy sequences with d examples whose prediction is nearer to ridge than to least squares."""
-        predicted, estimates = self.predictions(NOISY, NOISY), self.estimates[NOISY]
-        ridge, least_squares = (
-            (predicted - estimates[name])[..., self.dimension].abs() for name in (RIDGE, LEAST_SQUARES)
-        )
-        return (ridge < least_squares).double().mean(dim=1)
 
 
 def _task_of(run: TrainedRun) -> LinearRegression:

@@ -16,38 +16,23 @@ from anchorlab.findings.view import AttentionView
 from anchorlab.lens import Circuit, CircuitPath, Explanation
 from anchorlab.lens.circuits import AttentionLosses, Head
 from anchorlab.models import VectorSpec
-from anchorlab.papers.retrieval.one_head import (
-    FOLLOWED,
-    QUICK,
-    SCALED,
-    SCALED_NOTE,
-    SMOKE,
-    SOLVED,
-    Solution,
-    first_useful,
-    joining,
-    path_columns,
-    solutions,
-    useful_heads,
-    view_circuits,
-)
+from anchorlab.papers.retrieval import one_head
+from anchorlab.papers.retrieval.one_head import SOLVED
 from anchorlab.papers.retrieval.settings import OUR_CHOICES, layers_of, paper, paper_recipe, retrieval_of
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, precondition, reading
 from anchorlab.studies.interval import Statistic
 from anchorlab.studies.kit import column_table
-from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Profile, Study
 from anchorlab.theory.information_flow import Flow, least_depth
 from anchorlab.training import Evaluation, Experiment
 
 SUFFICES = 0.05
 """The loss below which a circuit suffices (appendix E)."""
 
-EXPLAINED = f"over models with a loss below {FOLLOWED:g} whose heads are all explained"
+EXPLAINED = f"over models with a loss below {one_head.FOLLOWED:g} whose heads are all explained"
 FOLLOWING = (
-    f"over models with a loss below {FOLLOWED:g}; in use are heads with a path to another position, and heads that no "
-    "rule explains"
+    f"over models with a loss below {one_head.FOLLOWED:g}; in use are heads with a path to another position, and heads "
+    "that no rule explains"
 )
 SOLVED_AND_EXPLAINED = f"over models with a loss below {SOLVED:g} whose heads are all explained"
 
@@ -56,11 +41,7 @@ EVALUATION = Evaluation(every=800, size=1024, splits=("test",))
 their own."""
 
 PAPER = paper(
-    3,
-    VectorSpec(layers=12, heads=1, width=128),
-    paper_recipe(24_000, 128, EVALUATION),
-    seeds=3,
-    label="twelve layers",
+    3, VectorSpec(layers=12, heads=1, width=128), paper_recipe(24_000, 128, EVALUATION), seeds=3, label="twelve layers"
 )
 
 
@@ -73,9 +54,9 @@ class Seen(Reading):
     """The circuits of the models that did not diverge."""
 
     @reading
-    def models(self) -> Sequence[Solution]:
+    def models(self) -> Sequence[one_head.Solution]:
         """The circuit of every model."""
-        return solutions(self.first, SUFFICES - SOLVED)
+        return one_head.solutions(self.first, SUFFICES - SOLVED)
 
     @reading
     def first_uniform(self) -> Sequence[float]:
@@ -83,7 +64,7 @@ class Seen(Reading):
         task, ensemble = retrieval_of(self.first), self.first.ensemble()
         fresh, losses = task.sample("test", 256, seed=1), []
         for one in self.models:
-            first = first_useful(one.circuit, self.steps)
+            first = one_head.first_useful(one.circuit, self.steps)
             changed = {**one.circuit.explanations, **dict.fromkeys(first, Explanation("uniform"))}
             losses.append(AttentionLosses(ensemble.select([one.member]), task, fresh).loss(changed))
         return losses
@@ -166,7 +147,7 @@ def needed(seen: Seen) -> Measurement | None:
 
 def _useful_paths(circuit: Circuit, but: Sequence[Head] = ()) -> list[CircuitPath]:
     """Return the paths of all useful heads but some."""
-    return [path for head, paths in useful_heads(circuit).items() if head not in but for path in paths]
+    return [path for head, paths in one_head.useful_heads(circuit).items() if head not in but for path in paths]
 
 
 @claim("appendix E", "0.17 to 0.89", at_least(0.17), always=True)
@@ -177,7 +158,7 @@ def needed_as_printed(seen: Seen) -> Measurement | None:
     {SOLVED_AND_EXPLAINED}.
     """
     circuits = [one.circuit for one in seen.models if one.solved and one.explained]
-    later = [_useful_paths(one, but=first_useful(one, seen.steps)) for one in circuits]
+    later = [_useful_paths(one, but=one_head.first_useful(one, seen.steps)) for one in circuits]
     return seen.over([min(path.mapped_cut_loss for path in paths) for paths in later if paths], torch.min)
 
 
@@ -203,8 +184,8 @@ def first_joins_pair(seen: Seen) -> Measurement | None:
     Share of models in which every path of the circuit's first useful head goes from the second member of a pair to the
     first, {EXPLAINED}; a head whose queries attend to themselves alone is idle.
     """
-    first = [next(iter(useful_heads(one).values())) for one in seen.explained]
-    return seen.over([{path.rule for path in paths} <= joining(seen.steps) for paths in first])
+    first = [next(iter(one_head.useful_heads(one).values())) for one in seen.explained]
+    return seen.over([{path.rule for path in paths} <= one_head.joining(seen.steps) for paths in first])
 
 
 @claim("section 8.2", "8 of 12 heads", within(0.5, 1.0))
@@ -248,10 +229,10 @@ def differ(seen: Seen) -> Measurement | None:
 
 def later_rules(circuit: Circuit, steps: int) -> list[frozenset[str]]:
     """Return the rules of each useful head above the first ones, in order."""
-    first = first_useful(circuit, steps)
+    first = one_head.first_useful(circuit, steps)
     return [
         frozenset(str(path.rule) for path in paths)
-        for head, paths in useful_heads(circuit).items()
+        for head, paths in one_head.useful_heads(circuit).items()
         if head not in first
     ]
 
@@ -267,7 +248,7 @@ def _circuits(seen: Seen) -> CircuitFigure:
 
 
 def _view(seen: Seen) -> AttentionView:
-    return view_circuits(seen.first, seen.models, steps=seen.first.checkpoints[-1:])
+    return one_head.view_circuits(seen.first, seen.models, steps=seen.first.checkpoints[-1:])
 
 
 def _models(seen: Seen) -> Table:
@@ -304,7 +285,7 @@ def _paths(seen: Seen) -> Table:
         "The model's own mean attention along it, and the circuit's loss without it: with all other paths "
         "attending as the model makes them, and with their maps in place, as the paper has it.",
         {
-            **path_columns(seen.models),
+            **one_head.path_columns(seen.models),
             "attention": [path.attention for path in paths],
             "cut, live": [path.cut_loss for path in paths],
             "cut, maps": [path.mapped_cut_loss for path in paths],
@@ -321,19 +302,19 @@ STUDY = Study(
     draws=(_circuits, _models, _paths, _view),
     profiles={
         "quick": Profile(
-            QUICK,
+            one_head.QUICK,
             "Quick profile: D = 3, N = 4, K = 8, six layers of one head, width 64, no feed-forward layers, 1400 steps "
             "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
             "eight neighbours nearly orthogonal. The paper has K = 4, twelve layers of width 128 with feed-forward "
             "layers, and 24,000 steps of 128 out of 262 k sequences at 1e-3.",
         ),
-        "scaled": Profile(SCALED, SCALED_NOTE),
+        "scaled": Profile(one_head.SCALED, one_head.SCALED_NOTE),
         "paper": Profile(
             PAPER,
             f"Paper profile: section 8.1. {OUR_CHOICES} The loss is measured every 800 steps, on 1024 fresh sequences.",
             paper=True,
         ),
     },
-    smoke=SMOKE,
+    smoke=one_head.SMOKE,
     chosen_on=SEARCHED,
 )

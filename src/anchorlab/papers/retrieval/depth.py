@@ -33,12 +33,10 @@ from anchorlab.papers.retrieval.settings import (
     section_7,
     smoke,
 )
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, precondition, reading
 from anchorlab.studies.kit import at_end, column_table
-from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Profile, Study
 from anchorlab.training import Experiment, TrainedRun
 
 

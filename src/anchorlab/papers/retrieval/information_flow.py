@@ -15,10 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 
 from anchorlab.findings import Line, LineFigure, Map, MapFigure, Table, at_least, at_most, grid, numbers, within
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, reading
 from anchorlab.studies.kit import column_table
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.study import Profile, Study
 from anchorlab.theory.information_flow import Flow, depth_by_runs, held_by_layer, least_depth, lower_bound
 
 FLOWS = {
@@ -167,14 +165,12 @@ def _figure(seen: Seen) -> LineFigure:
         jumps = np.flatnonzero(np.diff(depths)) + 1
         at = np.unique(np.concatenate([[1, seen.most], jumps, jumps + 1]))
         lines.append(Line(name, numbers(at), numbers(depths[at - 1])))
+    caption = (
+        f"Exact simulation for every D up to {seen.most}. With one head a position fetches one other in each "
+        "layer, without that limit all with which it shares something; two heads are as good as any number."
+    )
     return LineFigure(
-        title="Layers that a chain of D steps needs",
-        caption=f"Exact simulation for every D up to {seen.most}. With one head a position fetches one other in each "
-        "layer, without that limit all with which it shares something; two heads are as good as any number.",
-        x_label="D, steps of the chain",
-        y_label="layers",
-        lines=tuple(lines),
-        log_x=True,
+        "Layers that a chain of D steps needs", caption, "D, steps of the chain", "layers", tuple(lines), log_x=True
     )
 
 

@@ -16,21 +16,12 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.findings import LineFigure, Reference, Table, at_least
 from anchorlab.lens import look
-from anchorlab.papers.retrieval.settings import (
-    OUR_CHOICES,
-    least_layers_of,
-    quick,
-    retrieval_of,
-    section_7,
-    smoke,
-)
+from anchorlab.papers.retrieval.settings import OUR_CHOICES, least_layers_of, quick, retrieval_of, section_7, smoke
 from anchorlab.rng import generator
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, reading
 from anchorlab.studies.kit import ACCURACY, column_table, curves_against
-from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, MinimalRetrieval, RetrievalPrompts, task
 from anchorlab.training import Experiment, TrainedRun
 

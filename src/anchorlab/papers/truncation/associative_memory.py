@@ -20,12 +20,12 @@ from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.rng import generator, torch_generator
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, reading
+from anchorlab.studies.claim import spread
 from anchorlab.studies.kit import along, at_end
-from anchorlab.studies.readings import Quantity, Reading, reading
+from anchorlab.studies.readings import Quantity
 from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
 from anchorlab.theory import fit_power_law
 from anchorlab.theory.associative_descent import draw_memories
@@ -307,13 +307,11 @@ def _falls(seen: Seen) -> Table:
         late = [index for index, step in enumerate(steps) if step >= steps[-1] / 10]
         law = fit_power_law(np.array(steps, dtype=float)[late], _quartiles(values)[1, late].numpy())
         rows.append((width, law.slope, law.low, law.high, 1 / INPUTS - 1))
-    return Table(
-        title="How the loss at rank 2 falls",
-        caption="Slope of its median against the step on logarithmic axes, from a tenth of training to its end, with a "
-        "95 % confidence interval; beside it the slope that orthonormal embeddings have in the long run.",
-        columns=("d", "slope", "from", "to", "orthonormal"),
-        rows=tuple(rows),
+    caption = (
+        "Slope of its median against the step on logarithmic axes, from a tenth of training to its end, with a "
+        "95 % confidence interval; beside it the slope that orthonormal embeddings have in the long run."
     )
+    return Table("How the loss at rank 2 falls", caption, ("d", "slope", "from", "to", "orthonormal"), tuple(rows))
 
 
 _SHARED = (

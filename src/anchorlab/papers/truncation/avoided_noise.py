@@ -16,9 +16,8 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Map, MapFigure, Table, at_least, at_most, grid, within
 from anchorlab.lens import look
 from anchorlab.papers.truncation.noisy_recall import by_step, noisy_and_tuned, noisy_study
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies import Measurement, Reading, claim, measures_in, over, reading
 from anchorlab.studies.kit import mean_table
-from anchorlab.studies.readings import Reading, reading
 from anchorlab.tasks import Batch
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, TrainedRun

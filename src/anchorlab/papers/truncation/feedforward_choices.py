@@ -11,28 +11,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
-from anchorlab.papers.truncation.noisy_recall import (
-    ALPHA,
-    FULL,
-    OUTPUT_FRACTIONS,
-    WITHOUT_F1,
-    WITHOUT_F2,
-    FeedForwards,
-    Setting,
-    clean_ends,
-    clean_panel,
-    noisy_study,
-)
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.papers.truncation import noisy_recall as noisy
+from anchorlab.studies import Measurement, Reading, claim, measures_in
 from anchorlab.studies.kit import curves_against
-from anchorlab.studies.readings import Quantity, Reading
+from anchorlab.studies.readings import Quantity
 from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.training import Experiment
 
-MLP_MLP: FeedForwards = ("mlp", "mlp")
-MLP_LINEAR: FeedForwards = ("mlp", "linear")
-LINEAR_MLP: FeedForwards = ("linear", "mlp")
-NONE: FeedForwards = ("none", "none")
+MLP_MLP: noisy.FeedForwards = ("mlp", "mlp")
+MLP_LINEAR: noisy.FeedForwards = ("mlp", "linear")
+LINEAR_MLP: noisy.FeedForwards = ("linear", "mlp")
+NONE: noisy.FeedForwards = ("none", "none")
 
 CHOICES = {
     MLP_MLP: "F₁ and F₂ perceptrons (Fig 9)",
@@ -49,7 +38,7 @@ BEST, LOWEST = "rho=0.05", "rho=0.01"
 """Cuts of W_O that the paper shows: one that helps, one that destroys."""
 
 
-def experiments(setting: Setting) -> dict[FeedForwards, Experiment]:
+def experiments(setting: noisy.Setting) -> dict[noisy.FeedForwards, Experiment]:
     """Return an experiment for each choice of layers."""
     return {
         choice: setting.experiment(
@@ -62,7 +51,7 @@ def experiments(setting: Setting) -> dict[FeedForwards, Experiment]:
 class Seen(Reading):
     """What each choice of layers predicts on clean sequences at the end, full and cut."""
 
-    ends = Quantity(clean_ends)
+    ends = Quantity(noisy.clean_ends)
 
 
 @claim("Fig 9", "near 1", within(0.95, 1.0))
@@ -71,7 +60,7 @@ def mlp_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token without F_2, on clean sequences at the end, mean over seeds.
     """
-    return seen.ends[MLP_MLP].right[WITHOUT_F2]
+    return seen.ends[MLP_MLP].right[noisy.WITHOUT_F2]
 
 
 @claim("Fig 9", "high", at_least(0.6))
@@ -80,7 +69,7 @@ def mlp_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the noise token without F_1, on clean sequences at the end, mean over seeds.
     """
-    return seen.ends[MLP_MLP].noise[WITHOUT_F1]
+    return seen.ends[MLP_MLP].noise[noisy.WITHOUT_F1]
 
 
 @claim("Fig 10", "helps", at_least(0.1))
@@ -89,7 +78,7 @@ def mlp_linear_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds.
     """
-    return seen.ends[MLP_LINEAR].gain(WITHOUT_F2)
+    return seen.ends[MLP_LINEAR].gain(noisy.WITHOUT_F2)
 
 
 @claim("Fig 10", "helps", at_least(0.1))
@@ -98,7 +87,7 @@ def mlp_linear_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token without F_1 minus that of the full model, at the end, mean over seeds.
     """
-    return seen.ends[MLP_LINEAR].gain(WITHOUT_F1)
+    return seen.ends[MLP_LINEAR].gain(noisy.WITHOUT_F1)
 
 
 @claim("Fig 10", "lower loss", at_least(0.0))
@@ -107,7 +96,7 @@ def mlp_linear_f1_is_better(seen: Seen) -> Float[Tensor, "seed"]:
 
     Clean loss without F_2 minus that without F_1, at the end, mean over seeds.
     """
-    return seen.ends[MLP_LINEAR].loss[WITHOUT_F2] - seen.ends[MLP_LINEAR].loss[WITHOUT_F1]
+    return seen.ends[MLP_LINEAR].loss[noisy.WITHOUT_F2] - seen.ends[MLP_LINEAR].loss[noisy.WITHOUT_F1]
 
 
 @claim("Fig 11", "helps", at_least(0.1))
@@ -116,7 +105,7 @@ def linear_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token without F_2 minus that of the full model, at the end, mean over seeds.
     """
-    return seen.ends[LINEAR_MLP].gain(WITHOUT_F2)
+    return seen.ends[LINEAR_MLP].gain(noisy.WITHOUT_F2)
 
 
 @claim("Fig 11", "predicts the noise more", at_least(0.1))
@@ -125,7 +114,7 @@ def linear_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the noise token without F_1 minus that of the full model, at the end, mean over seeds.
     """
-    return seen.ends[LINEAR_MLP].noise[WITHOUT_F1] - seen.ends[LINEAR_MLP].noise[FULL]
+    return seen.ends[LINEAR_MLP].noise[noisy.WITHOUT_F1] - seen.ends[LINEAR_MLP].noise[noisy.FULL]
 
 
 @claim("Fig 12", "a little", within(0.01, 0.3))
@@ -144,7 +133,7 @@ def none_less(seen: Seen) -> Measurement:
     Gain of dropping the better of the two feed-forward layers, smallest over choices of layers, minus the gain at rho =
     0.05 in the model without feed-forward layers; each a mean over seeds.
     """
-    both, some = (WITHOUT_F1, WITHOUT_F2), [choice for choice in CHOICES if choice != NONE]
+    both, some = (noisy.WITHOUT_F1, noisy.WITHOUT_F2), [choice for choice in CHOICES if choice != NONE]
     dropped = torch.stack([torch.stack([seen.ends[choice].gain(edit) for edit in both]) for choice in some])
     gains = torch.cat([dropped.flatten(0, 1), seen.ends[NONE].gain(BEST)[None]])
 
@@ -161,7 +150,7 @@ def none_destroyed(seen: Seen) -> Float[Tensor, "seed"]:
 
     Probability of the right token at rho = 0.01 divided by the full model's, at the end, mean over seeds.
     """
-    return seen.ends[NONE].right[LOWEST] / seen.ends[NONE].right[FULL]
+    return seen.ends[NONE].right[LOWEST] / seen.ends[NONE].right[noisy.FULL]
 
 
 def _panels(seen: Seen) -> list[LineFigure]:
@@ -169,25 +158,25 @@ def _panels(seen: Seen) -> list[LineFigure]:
     return [_panel(seen, choice, metric) for choice in CHOICES for metric in _PANELS]
 
 
-def _panel(seen: Seen, choice: FeedForwards, metric: str) -> LineFigure:
-    what, cuts = _PANELS[metric], ("rho=0", LOWEST, BEST) if choice == NONE else (WITHOUT_F1, WITHOUT_F2)
-    return clean_panel(
+def _panel(seen: Seen, choice: noisy.FeedForwards, metric: str) -> LineFigure:
+    what, cuts = _PANELS[metric], ("rho=0", LOWEST, BEST) if choice == NONE else (noisy.WITHOUT_F1, noisy.WITHOUT_F2)
+    return noisy.clean_panel(
         seen.runs[choice],
         metric,
-        {edit: _label(edit) for edit in (FULL, *cuts)},
+        {edit: _label(edit) for edit in (noisy.FULL, *cuts)},
         f"{CHOICES[choice]}: the {what.rpartition(' of the ')[2].lower()}",
         f"{what} on clean sequences, along training with α = 0.5; mean and range over seeds.",
     )
 
 
 def _label(edit: str) -> str:
-    named = {FULL: "full model", WITHOUT_F1: "without F₁", WITHOUT_F2: "without F₂"}
+    named = {noisy.FULL: "full model", noisy.WITHOUT_F1: "without F₁", noisy.WITHOUT_F2: "without F₂"}
     return named.get(edit, f"ρ = {edit.removeprefix('rho=')}")
 
 
 def _against_rho(seen: Seen) -> LineFigure:
     ends = seen.ends[NONE]
-    kept = {f"rho={rho:g}": rho for rho in reversed(OUTPUT_FRACTIONS)} | {FULL: 1.0}
+    kept = {f"rho={rho:g}": rho for rho in reversed(noisy.OUTPUT_FRACTIONS)} | {noisy.FULL: 1.0}
     curves = {"right token": ends.right, "noise token": ends.noise}
     return curves_against(
         "No feed-forward layers: predictions against the rank of W_O¹ that is kept",
@@ -197,7 +186,7 @@ def _against_rho(seen: Seen) -> LineFigure:
         y_label="probability",
         caption="On clean sequences at the end; mean and range over seeds. ρ = 1 is the full model.",
         y_range=(0.0, 1.0),
-        references=[Reference("α", ALPHA)],
+        references=[Reference("α", noisy.ALPHA)],
     )
 
 
@@ -206,7 +195,7 @@ def _table(seen: Seen) -> Table:
         title="The end of training, by what is dropped or cut",
         caption="Means over seeds on clean sequences. ρ is of F₂'s input matrix where F₂ is a perceptron, and of W_O¹ "
         "where there are no feed-forward layers.",
-        columns=("F₁", "F₂", "weights", *seen.ends[NONE].row(FULL)),
+        columns=("F₁", "F₂", "weights", *seen.ends[NONE].row(noisy.FULL)),
         rows=tuple(
             (*choice, _label(edit), *(float(values.mean()) for values in ends.row(edit).values()))
             for choice, ends in seen.ends.items()
@@ -215,7 +204,7 @@ def _table(seen: Seen) -> Table:
     )
 
 
-STUDY = noisy_study(
+STUDY = noisy.noisy_study(
     "truncation/feedforward-choices",
     __doc__,
     measures_in(__name__),

@@ -13,25 +13,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
-from anchorlab.papers.truncation.noisy_recall import (
-    ALPHA,
-    FRACTIONS,
-    FULL,
-    WITHOUT_F2,
-    Ends,
-    clean_ends,
-    clean_panel,
-    noise_peak,
-    noisy_study,
-    only_noisy,
-)
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.papers.truncation import noisy_recall as noisy
+from anchorlab.studies import Measurement, Reading, claim, measures_in, over, reading
 from anchorlab.studies.kit import at_end, curves_against, mean_table
-from anchorlab.studies.readings import Reading, crossing, reading
+from anchorlab.studies.readings import crossing
 from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.studies.study import metrics_alone
 
-KEPT = {FULL: 1.0, **{f"rho={rho:g}": rho for rho in FRACTIONS}, WITHOUT_F2: 0.0}
+KEPT = {noisy.FULL: 1.0, **{f"rho={rho:g}": rho for rho in noisy.FRACTIONS}, noisy.WITHOUT_F2: 0.0}
 """The fraction rho of the rank that each edit keeps; a layer whose input matrix is zero adds nothing."""
 
 FALLS = 0.4
@@ -41,13 +30,13 @@ FALLS = 0.4
 class Seen(Reading):
     """What the model predicts on clean sequences, full and cut."""
 
-    learned = crossing("clean", "noise", ALPHA)
-    recalled = crossing("clean", "right", (1 - ALPHA) / 2)
+    learned = crossing("clean", "noise", noisy.ALPHA)
+    recalled = crossing("clean", "right", (1 - noisy.ALPHA) / 2)
 
     @reading
-    def ends(self) -> Ends:
+    def ends(self) -> noisy.Ends:
         """The predictions at the end, by edit."""
-        return clean_ends(self.first)
+        return noisy.clean_ends(self.first)
 
     @reading
     def losses(self) -> Float[Tensor, "rank member"]:
@@ -55,13 +44,13 @@ class Seen(Reading):
         return torch.stack([self.ends.loss[edit] for edit in KEPT])
 
 
-@claim("section 4 and Fig 3", "about 0.5", within(ALPHA - 0.1, ALPHA + 0.1))
+@claim("section 4 and Fig 3", "about 0.5", within(noisy.ALPHA - 0.1, noisy.ALPHA + 0.1))
 def full_noise(seen: Seen) -> Float[Tensor, "seed"]:
     """The full model predicts the noise with probability about alpha.
 
     Mean probability of the noise token on clean sequences at the end, full model.
     """
-    return seen.ends.noise[FULL]
+    return seen.ends.noise[noisy.FULL]
 
 
 @claim("Fig 3", "about 0.98", within(0.95, 1.0))
@@ -70,7 +59,7 @@ def dropped_right(seen: Seen) -> Float[Tensor, "seed"]:
 
     Mean probability of the right token on clean sequences at the end, rho = 0.
     """
-    return seen.ends.right[WITHOUT_F2]
+    return seen.ends.right[noisy.WITHOUT_F2]
 
 
 @claim("Fig 3", "about 0", at_most(0.05))
@@ -79,7 +68,7 @@ def dropped_noise(seen: Seen) -> Float[Tensor, "seed"]:
 
     Mean probability of the noise token on clean sequences at the end, rho = 0.
     """
-    return seen.ends.noise[WITHOUT_F2]
+    return seen.ends.noise[noisy.WITHOUT_F2]
 
 
 @claim("Fig 3", "lower for smaller rho, lowest at rho = 0", at_least(FALLS))
@@ -111,7 +100,7 @@ def noise_first(seen: Seen) -> Float[Tensor, "seed"]:
     Highest share of positions at which noise is the most probable token, after 1 to 10 steps, on clean sequences, full
     model, mean over seeds.
     """
-    return noise_peak(seen.first, "clean")
+    return noisy.noise_peak(seen.first, "clean")
 
 
 @claim("section 4", "slower, after the noise", at_least(10.0), always=True)
@@ -126,7 +115,7 @@ def recall_later(seen: Seen) -> Measurement | None:
     return over(right / noise.clamp(min=1), taken=torch.min) if learned_both else None
 
 
-LABELS = {edit: "full model (ρ = 1)" if edit == FULL else f"ρ = {rho:g}" for edit, rho in KEPT.items()}
+LABELS = {edit: "full model (ρ = 1)" if edit == noisy.FULL else f"ρ = {rho:g}" for edit, rho in KEPT.items()}
 
 
 def _panel(metric: str, title: str, *references: Reference) -> Callable[[Seen], LineFigure]:
@@ -134,7 +123,7 @@ def _panel(metric: str, title: str, *references: Reference) -> Callable[[Seen], 
         "On sequences without noise (α = 0), along training with α = 0.5, for the full model and with ρ of the rank of "
         "F₂'s input matrix kept. Mean and range over seeds."
     )
-    return lambda seen: clean_panel(seen.first, metric, LABELS, title, caption, *references)
+    return lambda seen: noisy.clean_panel(seen.first, metric, LABELS, title, caption, *references)
 
 
 def _against_rank(seen: Seen) -> LineFigure:
@@ -155,11 +144,11 @@ def _table(seen: Seen) -> Table:
     return mean_table("The end of training, by rank kept", "Means over seeds on clean sequences.", "kept", rows)
 
 
-STUDY = noisy_study(
+STUDY = noisy.noisy_study(
     "truncation/feedforward-noise",
     __doc__,
     measures_in(__name__),
-    trains=only_noisy,
+    trains=noisy.only_noisy,
     reads=Seen,
     draws=(
         _panel("right", "Probability of the right token (Fig 3, left)", Reference("paper, ρ = 0", 0.98)),

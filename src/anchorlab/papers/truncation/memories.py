@@ -19,9 +19,9 @@ from anchorlab.findings import LineFigure, Map, MapFigure, Table, TimelineFigure
 from anchorlab.lens import emergence, first_crossing, memory
 from anchorlab.lens.vectors.attribution import blocks, transformer
 from anchorlab.papers.truncation.noisy_recall import ALPHA, FIVE, WITHOUT_F2, Setting, by_step, noisy_study
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies import Reading, claim, measures_in
 from anchorlab.studies.kit import along, mean_table
-from anchorlab.studies.readings import Quantity, Reading
+from anchorlab.studies.readings import Quantity
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 

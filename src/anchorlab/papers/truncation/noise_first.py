@@ -13,10 +13,9 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, within
 from anchorlab.papers.truncation.noisy_recall import ALPHA, FIRST, by_step, noise_peak, noisy_and_tuned, noisy_study
-from anchorlab.studies import kit
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies import Measurement, Reading, claim, kit, measures_in, over, precondition
 from anchorlab.studies.ideal import ideal_scores
-from anchorlab.studies.readings import Reading, along
+from anchorlab.studies.readings import along
 
 
 class Seen(Reading):

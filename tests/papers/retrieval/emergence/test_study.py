@@ -9,9 +9,9 @@ import torch
 
 from anchorlab.lens.circuits import AttentionLosses
 from anchorlab.models import VectorSpec
+from anchorlab.papers.retrieval import one_head
 from anchorlab.papers.retrieval.chain_order import in_order, retrieving_two
 from anchorlab.papers.retrieval.emergence import measures as emergence_measures
-from anchorlab.papers.retrieval.emergence import study as emergence
 from anchorlab.papers.retrieval.emergence.measures import (
     Growth,
     behind,
@@ -349,8 +349,8 @@ def test_figures_and_table(monkeypatch):
     empty = circuit()
     needless = replace(GOOD, solution=Solution(2, 7, empty), needs={}, attention={}, retrieved={1: 20.0, 2: 30.0})
     models = [GOOD, replace(HALF, solution=Solution(1, 5, empty)), needless]
-    monkeypatch.setattr(emergence, "growths", lambda run, rise: models)
-    monkeypatch.setattr(emergence, "view_circuits", lambda run, models: titled(f"{len(models)} models"))
+    monkeypatch.setattr(emergence_measures, "growths", lambda run, rise: models)
+    monkeypatch.setattr(one_head, "view_circuits", lambda run, models: titled(f"{len(models)} models"))
     values = {("test", f"partial_{symbol}"): [[1, 1, 0.1 * symbol]] * 2 for symbol in (1, 2)}
     values["test", "loss"] = [[1, 0.9, 0.8]] * 2
     both = {("test", "loss"): [[1, 0.8, 0.5]] * 2, ("train", "loss"): [[1, 0.7, 0.4]] * 2}

@@ -144,21 +144,21 @@ class TestFlow:
         made = {
             key: Margins(self.TIME, np.array(a, dtype=float), np.array(b, dtype=float)) for key, (a, b) in flows.items()
         }
-        monkeypatch.setattr(rank_one_noise, "late_flow", lambda alpha, law="derived": made[alpha, law])
+        monkeypatch.setattr(measures, "late_flow", lambda alpha, law="derived": made[alpha, law])
         return measured(name, *(replace(made_up(1.0), alpha=alpha) for alpha in self.ALPHAS))
 
     def test_an_alpha_outside_the_range_is_told_and_not_judged(self, monkeypatch):
         """0.03 is outside the lemma's (0.2, 0.4); its constant is -log 0.97 x 3.94."""
         ends = {0.03: -log(0.97 * 3.94) + 9.0, 0.25: -log(0.75 * 3.5) + 0.005}
         made = {alpha: Margins(self.TIME, np.array([0, end - log(1e6)]), np.zeros(2)) for alpha, end in ends.items()}
-        monkeypatch.setattr(rank_one_noise, "late_flow", lambda alpha, law="derived": made[alpha])
+        monkeypatch.setattr(measures, "late_flow", lambda alpha, law="derived": made[alpha])
         descents = [replace(made_up(1.0), alpha=alpha) for alpha in ends]
         value, verdict, detail = measured("a-constant", *descents)
         assert (value, verdict) == (pytest.approx(0.005), "reproduced")
         assert detail == "0.005 at alpha = 0.25; outside the range 9 at alpha = 0.03"
         for name in ("b-limit", "rank-one-forgets"):
             kept = {0.25: made[0.25]}
-            monkeypatch.setattr(rank_one_noise, "late_flow", lambda alpha, law="derived", kept=kept: kept[alpha])
+            monkeypatch.setattr(measures, "late_flow", lambda alpha, law="derived", kept=kept: kept[alpha])
             assert measured(name, *descents)[0] is not None  # 0.03 is not even read
 
     def test_noise_at_rank_one_and_the_limit_of_b(self, monkeypatch):
@@ -186,7 +186,7 @@ class TestFlow:
     def test_the_power_of_noise(self, monkeypatch, slope, verdict):
         laws = {0.25: -0.505, 0.35: slope}
         made = {alpha: PowerLaw(power, power - 0.01, power + 0.01, 1.0) for alpha, power in laws.items()}
-        monkeypatch.setattr(rank_one_noise, "flow_power", made.__getitem__)
+        monkeypatch.setattr(measures, "flow_power", made.__getitem__)
         found = measured("flow-slope", *(replace(made_up(1.0), alpha=alpha) for alpha in self.ALPHAS))
         assert found == (slope, verdict, f"-0.5050 at alpha = 0.25, {slope:.4f} at alpha = 0.35")
         below = dict.fromkeys((0.01, 0.05, 0.1, 0.2), laws[0.25]) | {0.15: slope}

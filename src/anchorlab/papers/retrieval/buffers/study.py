@@ -18,10 +18,9 @@ from anchorlab.models import DecoderSpec
 from anchorlab.papers.retrieval import circuits, one_head
 from anchorlab.papers.retrieval.buffers import drawing
 from anchorlab.papers.retrieval.buffers.seen import SOLVED, Seen
-from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.studies import Measurement, Profile, Study, claim, measures_in, precondition
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known
-from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks.retrieval import StepRetrieval
 from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, WarmupCosine
 
@@ -247,13 +246,7 @@ STUDY = Study(
     measures_in(__name__),
     trains=experiments,
     reads=Seen,
-    draws=(
-        drawing.readable,
-        drawing.readable_vectors,
-        drawing.moved_figure,
-        drawing.numbers,
-        drawing.vector_numbers,
-    ),
+    draws=(drawing.readable, drawing.readable_vectors, drawing.moved_figure, drawing.numbers, drawing.vector_numbers),
     paper="Buffer mechanism",
     profiles={
         "quick": Profile(

@@ -17,38 +17,13 @@ from torch import Tensor
 from anchorlab.findings import CircuitFigure, LineFigure, Table, TimelineFigure, at_most, event, within
 from anchorlab.findings.view import AttentionView
 from anchorlab.models import VectorSpec
-from anchorlab.papers.retrieval.chain_order import (
-    GUESSING_LINE,
-    in_order,
-    loss_curves,
-    partials_along,
-)
-from anchorlab.papers.retrieval.emergence.measures import (
-    EMERGED,
-    SEQUENCES,
-    Growth,
-    behind,
-    distance,
-    growths,
-    pace,
-    reused,
-    rise,
-    slower,
-)
-from anchorlab.papers.retrieval.one_head import (
-    QUICK,
-    SCALED,
-    SCALED_NOTE,
-    SMOKE,
-    path_columns,
-    view_circuits,
-)
+from anchorlab.papers.retrieval import one_head
+from anchorlab.papers.retrieval.chain_order import GUESSING_LINE, in_order, loss_curves, partials_along
+from anchorlab.papers.retrieval.emergence import measures
 from anchorlab.papers.retrieval.settings import OUR_CHOICES, PASSES, on_fixed_sample, paper, paper_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, precondition, reading
 from anchorlab.studies.kit import along, column_table, curves_against
-from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Profile, Study
 from anchorlab.training import Evaluation, Experiment
 
 EVALUATION = Evaluation(every=80, size=1024)
@@ -93,9 +68,9 @@ class Seen(Reading):
     """The circuits of all models along training."""
 
     @reading
-    def models(self) -> Sequence[Growth]:
+    def models(self) -> Sequence[measures.Growth]:
         """The circuit of every model, followed through the checkpoints."""
-        return growths(self.first, RISE)
+        return measures.growths(self.first, RISE)
 
     @reading
     def end(self) -> float:
@@ -105,7 +80,7 @@ class Seen(Reading):
     @reading
     def behind(self) -> Float[Tensor, "falling"]:
         """How far validation lags behind training on a fixed sample."""
-        return behind(*(along(self.last, split, "loss")[1] for split in ("train", "test")))
+        return measures.behind(*(along(self.last, split, "loss")[1] for split in ("train", "test")))
 
     @reading
     def symbols(self) -> list[int]:
@@ -117,7 +92,7 @@ class Seen(Reading):
         """The step at which each symbol is retrieved, infinite if never."""
         return torch.tensor([[one.retrieved[symbol] for symbol in self.symbols] for one in self.models])
 
-    def retrieving(self, least: int) -> list[Growth]:
+    def retrieving(self, least: int) -> list[measures.Growth]:
         """Return the models that retrieve at least `least` symbols within the training."""
         counts = self.retrieved.isfinite().sum(dim=1).tolist()
         return [one for one, count in zip(self.models, counts, strict=True) if count >= least]
@@ -163,7 +138,7 @@ def abrupt(seen: Seen) -> Measurement:
     mean over models that retrieve x_1.
     """
     first = seen.symbols[0]
-    return seen.over(torch.tensor([rise(one, first) for one in seen.models if isfinite(one.retrieved[first])]))
+    return seen.over(torch.tensor([measures.rise(one, first) for one in seen.models if isfinite(one.retrieved[first])]))
 
 
 @claim("Fig 6 left, section 9.2", "450 of 800 epochs of slow learning", at_most(0.5))
@@ -174,7 +149,7 @@ def slow_first(seen: Seen) -> Measurement:
     divided by that from then until the last partial loss is, or the training ends; mean over models that retrieve at
     least two symbols.
     """
-    return seen.over(torch.tensor([pace(one) for one in seen.retrieving(2)]))
+    return seen.over(torch.tensor([measures.pace(one) for one in seen.retrieving(2)]))
 
 
 @claim("Fig 6 left", "both drawn; no value", at_most(0.05), own=True)
@@ -194,7 +169,7 @@ def drives_loss(seen: Seen) -> Measurement:
     Largest time, as a share of training, between the emergence of the last path that a retrieved symbol needs and the
     fall of its partial loss; mean over models that retrieve a symbol.
     """
-    return seen.over(torch.tensor([distance(one, seen.end) / seen.end for one in seen.retrieving(1)]))
+    return seen.over(torch.tensor([measures.distance(one, seen.end) / seen.end for one in seen.retrieving(1)]))
 
 
 @claim("section 9.2", "head 22 reuses the induction head, 23 and 24 reuse 14, 21 and 22", within(0.75, 1.0))
@@ -204,7 +179,7 @@ def reuse(seen: Seen) -> Measurement:
     Share of the paths needed for a retrieved symbol that the next one needs as well, mean over symbols, then over
     models that retrieve at least two symbols.
     """
-    shares = [torch.tensor(reused(one)).mean() for one in seen.retrieving(2)]  # NaN if no symbol needs a path
+    shares = [torch.tensor(measures.reused(one)).mean() for one in seen.retrieving(2)]  # NaN if no symbol needs a path
     return seen.over(torch.stack(shares) if shares else torch.empty(0))
 
 
@@ -216,7 +191,7 @@ def later_slower(seen: Seen) -> Measurement:
     symbol that is not retrieved within the training comes after its end. Judged only for chains of four steps or more,
     since head 24 brings the fourth symbol.
     """
-    return seen.over(torch.tensor([slower(times, seen.end) for times in seen.arrived]), share=True)
+    return seen.over(torch.tensor([measures.slower(times, seen.end) for times in seen.arrived]), share=True)
 
 
 @precondition("section 9.2", "a validation loss of 0.031", at_most(FOLLOWED), of=("ablated",))
@@ -262,17 +237,15 @@ def _partials(seen: Seen) -> LineFigure:
 
 def _circuit(seen: Seen) -> CircuitFigure:
     first = seen.models[0].solution
-    return CircuitFigure(
-        title="Circuit of the first seed (Fig 7, left)",
-        caption="As in the study of circuits: from the position that is looked at to the one that looks; the number is "
-        "the loss when it is cut while all other paths attend as the model makes them.",
-        panels=(first.panel(),),
-        seeds=str(first.seed),
+    caption = (
+        "As in the study of circuits: from the position that is looked at to the one that looks; the number is "
+        "the loss when it is cut while all other paths attend as the model makes them."
     )
+    return CircuitFigure("Circuit of the first seed (Fig 7, left)", caption, (first.panel(),), seeds=str(first.seed))
 
 
 def _view(seen: Seen) -> AttentionView:
-    return view_circuits(seen.first, [one.solution for one in seen.models])
+    return one_head.view_circuits(seen.first, [one.solution for one in seen.models])
 
 
 def _losses(seen: Seen) -> LineFigure:
@@ -297,8 +270,8 @@ def _attention(seen: Seen) -> LineFigure:
         "Attention along each path of the first seed (appendix D)",
         one.steps,
         curves,
-        caption=f"Mean over {SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the symbols "
-        f"that need the path. It has emerged at {EMERGED:g}.",
+        caption=f"Mean over {measures.SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the "
+        f"symbols that need the path. It has emerged at {measures.EMERGED:g}.",
         x_label="step",
         y_label="attention",
         y_range=(0.0, 1.02),
@@ -336,7 +309,7 @@ def _table(seen: Seen) -> Table:
         "Symbols whose partial loss rises by 0.2 or more when the path is cut; the step at which the mean attention "
         "passes 0.5, and the attention at the end.",
         {
-            **path_columns([one.solution for one in seen.models]),
+            **one_head.path_columns([one.solution for one in seen.models]),
             "needed for": [_symbols(one.needs[path]) for one, path in paths],
             "emerged": [one.crossing(path) for one, path in paths],
             "at the end": [float(one.attention[path][-1]) for one, path in paths],
@@ -353,14 +326,15 @@ STUDY = Study(
     draws=(_losses, _partials, _circuit, _attention, _timeline, _table, _view),
     profiles={
         "quick": Profile(
-            QUICK,
+            one_head.QUICK,
             "Quick profile: the models of the study of circuits, D = 3, six layers of one head, with a checkpoint "
             "every 20 of 1400 steps; training and validation loss with four of them on a fixed sample of 14,336 "
             "sequences, seen as often as the paper's. The paper has one model of 24 layers, width 512 and head size "
             "16, D = 4, K = 4, 6400 steps of 256 out of 262 k sequences, with a checkpoint every 80.",
         ),
         "scaled": Profile(
-            SCALED, f"{SCALED_NOTE} Training and validation loss with both on a fixed sample of 14,336 sequences."
+            one_head.SCALED,
+            f"{one_head.SCALED_NOTE} Training and validation loss with both on a fixed sample of 14,336 sequences.",
         ),
         "paper": Profile(
             PAPER,
@@ -369,6 +343,6 @@ STUDY = Study(
             paper=True,
         ),
     },
-    smoke=SMOKE,
+    smoke=one_head.SMOKE,
     chosen_on=SEARCHED,
 )

@@ -24,10 +24,8 @@ from anchorlab.papers.truncation.attention_gradient.measures import (
     measure,
     measure_with_noise,
 )
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.readings import Reading, reading
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, reading
 from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Profile, Study
 from anchorlab.theory import PowerLaw, fit_power_law
 from anchorlab.theory.attention_gradient import first_step, leading_order
 from anchorlab.theory.noise_logit import largest_rate, noise_logits, safe_rate, target_logit

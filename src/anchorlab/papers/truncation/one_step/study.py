@@ -15,9 +15,7 @@ import torch
 
 from anchorlab.findings import at_most, within
 from anchorlab.papers.truncation.one_step import figures as draw
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, reading
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
 from anchorlab.theory.margin_scans import LOGITS, Scan, Scanned, measure, measure_scan, samples_needed
 from anchorlab.theory.one_step import weighted_geometric_sum

@@ -106,9 +106,7 @@ def truth_table(seen: Seen) -> Table:
             for each in (seen.skill, seen.skill_if_resampled)
         )
         heads = _with_interval(seen.skill_on_heads[..., place].nanmean(dim=1))
-        rows.append(
-            (name, *mean, *resampled, *heads, *_with_interval(seen.skill_on_heads_of_compiled[:, place])),
-        )
+        rows.append((name, *mean, *resampled, *heads, *_with_interval(seen.skill_on_heads_of_compiled[:, place])))
     return Table(
         "The same against other truths",
         f"{SKILL} On trained members, if the truth replaces units by their mean or by another sequence's; and on heads "
@@ -148,13 +146,11 @@ def failure_table(seen: Seen) -> Table:
         )
         for place, name in enumerate(METHODS)
     ]
-    return Table(
-        "Where methods fail",
+    caption = (
         f"{SKILL} Skill on compiled models by what makes them hard; and the share of a method's scores in layer 0 "
-        "minus the share of Shapley values there, mean over trained members: below 0, early layers are underrated.",
-        ("method", *SELECTIVE, "weight of layer 0"),
-        tuple(rows),
+        "minus the share of Shapley values there, mean over trained members: below 0, early layers are underrated."
     )
+    return Table("Where methods fail", caption, ("method", *SELECTIVE, "weight of layer 0"), tuple(rows))
 
 
 def early_weight(one: Ranked, method: str) -> Float[Tensor, "member"]:
