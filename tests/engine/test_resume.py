@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from anchorlab.engine import local, run
-from anchorlab.engine.scheduler import Pieces
+from anchorlab.engine.driver import Driver
 from anchorlab.errors import AnchorlabError, IncompleteError, StoreError
 from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Stop, Times
@@ -95,14 +95,14 @@ def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
 @pytest.mark.killed
 def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path, monkeypatch):
     """Three members in two processes are two chunks, also when one process goes on alone."""
-    divided, jobs = [], Pieces._jobs
+    divided, take = [], Driver._take
 
-    def heard(self):
-        for job in jobs(self):
-            divided.append(job.first.experiment.members.seeds)
-            yield job
+    def heard(self, count):
+        jobs = take(self, count)
+        divided.extend(self._chunks[job.chunks[0]].members.seeds for job in jobs)
+        return jobs
 
-    monkeypatch.setattr(Pieces, "_jobs", heard)
+    monkeypatch.setattr(Driver, "_take", heard)
     one = experiment(**EVERY, precision="float32")
     whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
     with whole.open(one.cell) as directory:
@@ -278,7 +278,7 @@ def test_a_worker_that_is_killed_costs_its_piece_alone(tmp_path, monkeypatch):
 
     def noted(self, job):
         team.append(self)
-        return start(self, job)
+        start(self, job)
 
     def killed(status):
         if status.done and not dead:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anchorlab.engine import Slurm, run
-from anchorlab.engine.chunk_task import ChunkTask
+from anchorlab.engine.job import Job
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
 from tests.engine import fake_slurm
@@ -82,7 +82,7 @@ def test_a_job_at_its_time_limit_goes_on_from_its_state_when_it_is_queued_again(
     (folder,) = shared.root.glob("*/state/chunk-0000.*")
     executor = submitit.LocalExecutor(tmp_path / "jobs")
     executor.update_parameters(timeout_min=1, signal_delay_s=0)
-    task = ChunkTask(str(shared.root), ((folder.parents[1].name, 0),), "cpu", 0.0, SLOWED, str(Path.cwd()))
+    task = Job(str(shared.root), ((folder.parents[1].name, 0),), "cpu", 0.0, SLOWED, str(Path.cwd()))
     job = executor.submit(task)
     before = {path.name for path in chunks(shared.root, "step-*")}
     wait_until(lambda: {path.name for path in chunks(shared.root, "step-*")} - before, 90)

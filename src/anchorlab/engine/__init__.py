@@ -2,7 +2,7 @@
 
 from anchorlab.engine.compare import compare
 from anchorlab.engine.forecast import Forecast, ForecastCell, forecast
-from anchorlab.engine.planning import check_place
+from anchorlab.engine.plan import check_place
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.run import On, run
 from anchorlab.engine.slurm import Slurm

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from anchorlab.engine.job import with_threads
-from anchorlab.engine.planning import check_fits, check_place, local
+from anchorlab.engine.plan import check_fits, check_place, planned, with_starts
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
@@ -91,11 +91,11 @@ def forecast(
     """
     store = Store.of(store)
     device = check_place(device, workers)
-    every = {one.cell.address: one for one in _with_starts(experiments, store)}
+    every = {one.cell.address: one for stage in with_starts(experiments, store) for one in stage}
     todo = {address: one for address, one in every.items() if one.cell not in store}
     check_fits(todo.values(), device)
-    backend, plans = local(todo, workers, device, execution, every.values())
-    processes, threads = max(1, backend.workers), max((plan.threads for plan in plans.of.values()), default=1)
+    plans = planned(todo, every.values(), workers, device, execution)
+    processes, threads = max(1, plans.processes), max((plan.threads for plan in plans.of.values()), default=1)
     trained: dict[str, Experiment] = {}
     executions: dict[str, ExecutionName] = {}
     for group in plans.together:
@@ -131,13 +131,6 @@ def forecast(
         paces=len(paces),
         may_stop=any(one.recipe.stop is not None for one in todo.values()),
     )
-
-
-def _with_starts(experiments: Iterable[Experiment], store: Store) -> list[Experiment]:
-    """Return the experiments, preceded by the unfinished ones that they start from, which `run` would train first."""
-    own = list(experiments)
-    starts = [one.start for one in own if one.start is not None and one.cell not in store]
-    return [*(_with_starts(starts, store) if starts else ()), *own]
 
 
 def _paces(

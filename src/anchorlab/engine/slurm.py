@@ -3,14 +3,12 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine.backend import Done, Hear, follow
-from anchorlab.engine.chunk_task import ChunkTask
 from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.plain import parse_json, read_data
@@ -49,9 +47,9 @@ class Slurm:
         """Return a message that jobs are being sent."""
         return "sending jobs to Slurm"
 
-    def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
-        """Train all jobs, as `Backend.train` requires; if it ends early, jobs stay in the queue."""
-        follow(_Queue(self), jobs, hear, done)
+    def pool(self) -> AbstractContextManager["_Queue"]:
+        """Return the queue of Slurm."""
+        return nullcontext(_Queue(self))
 
 
 class _Queue:
@@ -68,25 +66,24 @@ class _Queue:
 
     def submit(self, jobs: Sequence[Job]) -> list[Any]:
         """Send one job array; jobs that an earlier command sent and that have not ended are taken as they are."""
-        tasks = [ChunkTask.of(job, self.slurm.device, self.slurm.modules) for job in jobs]
-        store = Path(tasks[0].store)
+        store = Path(jobs[0].store)
         folder = store.with_name(f"{store.name}-slurm")
         executor, sent = self._executor(folder), folder / "sent.json"
         numbers: dict[str, str] = {}
         with suppress(OSError, ValueError, TypeError):  # the first time, or a full disk
             numbers = dict(parse_json(read_data(sent)))
         queued = {name: self._queued(folder, number) for name, number in numbers.items()}
-        new = [task for task in tasks if queued.get(_name(task)) is None]
+        new = [job for job in jobs if queued.get(_name(job)) is None]
         found = []
         try:
             with executor.batch() if new else nullcontext():
-                found = [executor.submit(task) for task in new]
+                found = [executor.submit(job) for job in new]
         except (OSError, self._utils.FailedJobError, self._utils.FailedSubmissionError) as error:
             raise AnchorlabError(f"Slurm refuses the jobs: {str(error).strip().splitlines()[-1]}") from None
-        every = queued | {_name(task): job for task, job in zip(new, found, strict=True)}
-        kept = {name: job.job_id for name, job in every.items() if job is not None}
+        every = queued | {_name(job): task for job, task in zip(new, found, strict=True)}
+        kept = {name: task.job_id for name, task in every.items() if task is not None}
         write_file(folder, sent.name, [json.dumps(kept).encode()])
-        return [every[_name(task)] for task in tasks]
+        return [every[_name(job)] for job in jobs]
 
     def ended(self, tasks: Sequence[Any], seconds: float) -> list[Any]:
         """Return the jobs that have ended, after waiting so many seconds if none has."""
@@ -131,6 +128,6 @@ class _Queue:
         return None if job.done(force_check=True) else job
 
 
-def _name(task: ChunkTask) -> str:
+def _name(job: Job) -> str:
     """Return the name of what a job trains, by which a later command knows it."""
-    return " ".join(f"{address}/{index}" for address, index in task.chunks)
+    return " ".join(f"{address}/{index}" for address, index in job.chunks)

@@ -22,6 +22,7 @@ from anchorlab.runs.atomic_files import (
     unreadable,
 )
 from anchorlab.runs.cell import Cell
+from anchorlab.runs.chunk_directory import ChunkDirectory
 from anchorlab.runs.metrics import read_metrics, scan_metrics
 from anchorlab.runs.names import MANIFEST, READINGS, checked_record, checkpoint_name, listed_files, step_of
 from anchorlab.runs.tensor_file import check_tensors, read_tensors
@@ -225,6 +226,10 @@ class Run:
     def _check_state(self, path: Path) -> None:
         with damage_in(path, self.address):
             check_tensors(check_named_file(path))
+
+    def chunk(self, index: int) -> ChunkDirectory:
+        """Return the directory of a chunk of an unfinished run, to be opened here or in another process."""
+        return ChunkDirectory(self.state_path / f"chunk-{index:04d}", self.address)
 
     def recorded_plan(self) -> Any:
         """Return the recorded division of an unfinished run into chunks. Errors: `StoreError` if missing or damaged."""

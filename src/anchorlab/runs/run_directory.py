@@ -11,7 +11,6 @@ from anchorlab.errors import StoreError
 from anchorlab.plain import discard
 from anchorlab.runs.atomic_files import Fingerprint, damaged, fingerprint, remove_temporaries, write_file, write_json
 from anchorlab.runs.cell import Cell
-from anchorlab.runs.chunk_directory import ChunkDirectory
 from anchorlab.runs.environment import environment
 from anchorlab.runs.lock import locked
 from anchorlab.runs.metrics import metrics_bytes
@@ -87,10 +86,6 @@ class RunDirectory(Run):
             raise damaged(self.plan_path, "missing", self.address)
         write_json(self.state_path, self.plan_path.name, {"plan": default})
         return self.recorded_plan()
-
-    def chunk(self, index: int) -> ChunkDirectory:
-        """Return the directory of a chunk, to be opened here or in another process."""
-        return ChunkDirectory(self.state_path / f"chunk-{index:04d}", self.address)
 
     def has_checkpoint(self, step: int) -> bool:
         """Return whether an unfinished merge has already written the checkpoint of `step`."""
