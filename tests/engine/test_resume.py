@@ -266,7 +266,7 @@ def test_workers_end_with_the_run(tmp_path, how):
         assert child.exitcode not in (None, 0)
     finally:
         child.kill()
-    with Store(tmp_path).open(LONG.cell, wait=5.0) as directory:
+    with Store(tmp_path).training(5.0), Store(tmp_path).open(LONG.cell) as directory:
         assert not directory.finished
 
 
