@@ -5,6 +5,8 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import polars as pl
@@ -28,6 +30,7 @@ from tests.engine.killed import (
     wait_until,
 )
 from tests.processes import processes
+from tests.runs.tiny_trainer import held
 from tests.small_experiments import BREAKING, KINDS, SAMPLE, STREAM, experiment, worst
 
 pytestmark = pytest.mark.usefixtures("often")
@@ -224,6 +227,36 @@ def test_an_interrupted_run_lets_go_of_its_locks(tmp_path):
         assert not directory.finished
 
 
+def test_a_chunk_that_another_process_has_begun_is_named_and_the_others_are_trained(tmp_path):
+    """As a job of Slurm does that an earlier command has sent, when it is queued again."""
+    one, other, store = experiment(**EVERY), experiment("recall", duration=4), Store(tmp_path)
+    taken = []
+
+    def report(status):
+        if status.done and not taken:
+            taken.append(store.open(one.cell).chunk(0).__enter__())
+
+    with pytest.raises(IncompleteError, match="another process has begun it meanwhile; run again once that has ended"):
+        run([one, other], store, workers=1, report=report, keep_every=0.0)
+    assert other.cell in store and one.cell not in store
+    run([one], store, workers=1)
+
+
+def test_whoever_waits_without_a_report_logs_for_whom_once(tmp_path, caplog):
+    store, one = Store(tmp_path), experiment(duration=4)
+    waiting = threading.Thread(target=run, args=([one], store, 1))
+    with held(store.training):
+        waiting.start()
+        wait_until(lambda: caplog.records)
+        time.sleep(0.6)  # it says so again, and does not log it
+    waiting.join(60)
+    assert one.cell in store
+    (record,) = caplog.records
+    assert (
+        record.getMessage() == f"waiting for process {os.getpid()} on {os.uname().nodename}, which trains in {tmp_path}"
+    )
+
+
 def train_at_once(root, outcome):
     try:
         run([experiment(recipe=RECIPES["sample"])], Store(root), 1)
@@ -308,6 +341,8 @@ def _die(parent):
 
 SCRIPT = """
 import sys
+import threading
+import time
 from pathlib import Path
 sys.path[:0] = {paths!r}
 from tests.engine.killed import results, experiment, RECIPES, run, Store

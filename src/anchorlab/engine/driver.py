@@ -1,8 +1,7 @@
 """Train experiments: divide them into jobs, let processes train the jobs, and merge each run after its last chunk."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -65,15 +64,6 @@ class Tally:
         self._report(self.status)
 
 
-@dataclass
-class _Open:
-    """A run in training: its plan, the number of chunks left, and whether one has failed."""
-
-    plan: Plan
-    left: int
-    failed: bool = False
-
-
 class Driver:
     """Trains the runs that a store lacks.
 
@@ -109,8 +99,9 @@ class Driver:
         self.failed: set[str] = set()
         self.tally = Tally(todo, self._reported)
         self._report, self._broken = report, False
-        self._runs: dict[str, _Open] = {}
-        self._chunks: dict[Chunk, Experiment] = {}
+        self._begun: dict[str, Plan] = {}  # runs in training
+        self._chunks: dict[Chunk, Experiment] = {}  # each with its members only
+        self._left: Counter[str] = Counter()  # chunks
         modules = (*(() if backend is None else backend.modules), *imported_modules(), *modules_of(todo.values()))
         self._job = partial(
             Job,
@@ -188,7 +179,7 @@ class Driver:
 
     def _can_share(self, one: Chunk, other: Chunk) -> bool:
         """Return whether two chunks of one group can be trained together: their places in a pass do not overlap."""
-        places = [self._runs[address].plan.places for address, _ in (one, other)]
+        places = [self._begun[address].places for address, _ in (one, other)]
         sizes = [len(self._chunks[chunk].members) for chunk in (one, other)]
         return share_a_pass(places[0], sizes[0], places[1], sizes[1])
 
@@ -202,7 +193,7 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - the other runs go on
             self._fail(address, experiment.cell.label, error)
             return []
-        self._runs[address] = _Open(plan, len(plan.chunks))
+        self._begun[address], self._left[address] = plan, len(plan.chunks)
         for index, members in enumerate(plan.chunks):
             self._chunks[address, index] = experiment.take(range(members[0], members[-1] + 1))
         finished = [index for index in range(len(plan.chunks)) if directory.chunk(index).finished]
@@ -224,21 +215,20 @@ class Driver:
             self._again.extend(self._job((chunk,)) for chunk in job.chunks)  # to be tried one by one
             return
         for address, index in job.chunks:
-            run, experiment = self._runs[address], self._chunks[address, index]
-            run.left -= 1
+            experiment = self._chunks[address, index]
+            self._left[address] -= 1
             if error is not None:
-                run.failed = True
                 self._fail(address, piece_name(experiment), error)
                 continue
             self.tally.update({(address, index): experiment}, Progress(experiment.steps, experiment.steps))
-            if run.left == 0 and not run.failed:
-                self._merge(address, run.plan)
+            if self._left[address] == 0 and address not in self.failed:
+                self._merge(address)
 
-    def _merge(self, address: str, plan: Plan) -> None:
+    def _merge(self, address: str) -> None:
         experiment = self.todo[address]
         try:
             with self.store.open(experiment.cell) as directory:
-                merge(directory, experiment, plan.chunks)
+                merge(directory, experiment, self._begun[address].chunks)
         except DamagedChunkError as error:
             self._fail(address, experiment.cell.label, damaged(error.path, error.problem, address))
         except Exception as error:  # noqa: BLE001 - the other runs go on

@@ -95,31 +95,31 @@ def forecast(
     todo = {address: one for address, one in every.items() if one.cell not in store}
     check_fits(todo.values(), device)
     plans = planned(todo, every.values(), workers, device, execution)
-    processes, threads = max(1, plans.processes), max((plan.threads for plan in plans.of.values()), default=1)
-    trained: dict[str, Experiment] = {}
+    trained: dict[str, Experiment] = {}  # what each is trained as: by itself, or joined with the others of its group
     executions: dict[str, ExecutionName] = {}
     for group in plans.together:
-        parts = [todo[address] for address in group]
         places = [one for address in group if (one := plans.of[address].places) is not None]
-        joined = join(parts, places) if places else parts[0]
+        joined = join([todo[address] for address in group], places) if places else todo[group[0]]
         trained |= dict.fromkeys(group, joined)
         executions[pace_key(joined)] = "mapped" if places else execution
+    threads = max((plan.threads for plan in plans.of.values()), default=1)
     paces = _paces(trained.values(), threads, device, executions, report)
     each = {address: paces[pace_key(trained[address])].seconds(one) for address, one in todo.items()}
-    chunks = [
+    chunks = [  # members, or places in a pass
         (len(trained[first].members) if plans.of[first].places else len(chunk), first)
         for first, *_ in plans.together
         for chunk in plans.of[first].chunks
     ]
+    processes = max(1, plans.processes)
     memory = sorted((count * memory_per_member(todo[address]) for count, address in chunks), reverse=True)
     base = _memory_of_this_process() if device == "cpu" else 0
     return Forecast(
         cells=tuple(
             ForecastCell(
                 one,
-                address not in todo,
-                address in todo and (store.root / address).is_dir(),
-                each.get(address, 0.0) * len(one.members),
+                finished=address not in todo,
+                begun=address in todo and (store.root / address).is_dir(),
+                seconds=each.get(address, 0.0) * len(one.members),
             )
             for address, one in every.items()
         ),
@@ -142,7 +142,7 @@ def _paces(
 ) -> dict[str, Pace]:
     """Return the pace of each distinct shape, by `pace_key`; a trained experiment represents its shape if there is one.
 
-    `executions` gives the execution of each shape, by `pace_key`.
+    `executions` gives the execution of each shape.
     """
     shapes: dict[str, Experiment] = {}
     for one in sorted(experiments, key=lambda one: not one.trained):

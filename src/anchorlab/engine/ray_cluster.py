@@ -44,8 +44,26 @@ class Ray:
     @contextmanager
     def pool(self) -> Iterator["_Tasks"]:
         """Connect to the cluster; an existing connection of this process is used and kept."""
-        with _connected(self.address) as ray:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
+        try:
+            import ray
+        except ImportError:
+            raise SpecError("on", "ray is not installed", "run pip install 'anchorlab[ray]'") from None
+        if ray.is_initialized():
             yield _Tasks(ray, self)
+            return
+        _check_reachable(self.address or os.environ.get("RAY_ADDRESS", ""))
+        ends = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(self.address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise AnchorlabError(f"Ray cannot be reached: {str(error).splitlines()[0]}") from None
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, ends)  # Ray's handler would end the process silently
+        try:
+            yield _Tasks(ray, self)
+        finally:
+            ray.shutdown()
 
 
 class _Tasks:
@@ -89,30 +107,6 @@ class _Tasks:
 
 def _call(job: Job) -> AnchorlabError | None:
     return job()
-
-
-@contextmanager
-def _connected(address: str | None) -> Iterator[Any]:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
-    try:
-        import ray
-    except ImportError:
-        raise SpecError("on", "ray is not installed", "run pip install 'anchorlab[ray]'") from None
-    if ray.is_initialized():
-        yield ray
-        return
-    _check_reachable(address or os.environ.get("RAY_ADDRESS", ""))
-    ends = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise AnchorlabError(f"Ray cannot be reached: {str(error).splitlines()[0]}") from None
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, ends)  # Ray's handler would end the process silently
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def _check_reachable(address: str) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from math import inf
 from pathlib import Path
@@ -88,15 +88,21 @@ def run(
         run(asked(experiments, stores), store, workers, device, execution, report, keep_every, on)
         runs = [held(one, stores) for one in experiments]
         return [TrainedRun(one) for one in runs if one is not None]
-    device, report = check_place(device, workers, here=on == "local"), report or _log
+    device, say, told = check_place(device, workers, here=on == "local"), report or _log, set[str]()
+
+    def waiting(holder: str) -> None:
+        text = f"waiting for {holder}, which trains in {store.root}"
+        say(Status(0, label=text, note="" if text in told else text))  # once as a note, then as the label
+        told.add(text)
+
     stages = with_starts(experiments, store)
     trained = {one.cell.address: one for stage in stages for one in stage if one.cell not in store}
     if trained:
         refuse_in_import()
     if on == "local":
         check_fits(trained.values(), device)
-    with store.training(inf, _waiting(store, report)) if trained else nullcontext():
-        _train(experiments, store, workers, device, execution, report, keep_every, on)
+    with store.training(inf, waiting) if trained else nullcontext():
+        _train(experiments, store, workers, device, execution, say, keep_every, on)
     if (text := divergence(store, {address: one.cell.label for address, one in trained.items()})) is not None:
         warnings.warn(text, DivergedWarning, stacklevel=2)
     return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
@@ -105,18 +111,6 @@ def run(
 def _log(status: Status) -> None:
     if status.note:
         logger.warning(status.note)
-
-
-def _waiting(store: Store, report: Report) -> Callable[[str], None]:
-    """Return what reports which process holds the lock of a store: first as a note, then as the label."""
-    told: set[str] = set()
-
-    def waiting(holder: str) -> None:
-        text = f"waiting for {holder}, which trains in {store.root}"
-        report(Status(0, label=text, note="" if holder in told else text))
-        told.add(holder)
-
-    return waiting
 
 
 def _train(
@@ -173,14 +167,11 @@ def _check_finished(directory: RunDirectory) -> None:
 def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
     """Return one line that names the members of finished runs that diverged, and when; None if none did.
 
-    Args:
-        store: where the runs are
-        labels: the runs' names for the message, by address
+    `labels` has the runs' names for the message, by address.
     """
-    from anchorlab.runs.curves import all_diverged
-    from anchorlab.runs.scan import intact_tables
+    from anchorlab.runs.curves import all_diverged, intact_tables
 
-    if not labels:
+    if not labels:  # reading tables imports polars
         return None
     found: dict[str, list[str]] = {}
     for address, _, seed, step in all_diverged(intact_tables(store.root, sorted(labels))).rows():

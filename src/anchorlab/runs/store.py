@@ -127,8 +127,7 @@ class Store(Drawable):
 
         Errors: as `select`; `StoreError` that names the damaged files of any run that fulfils the conditions, or may.
         """
-        from anchorlab.runs.curves import all_metrics
-        from anchorlab.runs.scan import intact_tables
+        from anchorlab.runs.curves import all_metrics, intact_tables
 
         found, undecided = self._select(conditions)
         asked = {one.address for one in [*found, *undecided] if one.state != "unfinished"}
