@@ -11,7 +11,7 @@ import torch
 
 from anchorlab.engine import local as on_this_machine
 from anchorlab.engine import run, train
-from anchorlab.engine.plan import _choose_workers, _divide, planned
+from anchorlab.engine.plan import _choose_workers, _divide, devices_of, planned
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.runs import Run, Store
@@ -252,6 +252,28 @@ def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "__main__", Prompt())
     assert processes() == 1
+
+
+def test_each_gpu_has_a_process(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    assert devices_of("cuda") == ("cuda:0", "cuda:1", "cuda:2")
+    assert devices_of("cuda:1") == ("cuda:1",) and devices_of("cpu") == ("cpu",)
+    begun = []
+
+    class Process:
+        busy = False
+
+        def __init__(self, device):
+            self.device = device
+
+        def start(self, job):
+            self.busy = True
+            begun.append((job, self.device))
+
+    monkeypatch.setattr(on_this_machine, "_Process", Process)
+    with on_this_machine.Local(3, devices_of("cuda")).pool() as pool:
+        pool.submit(["first", "second", "third"])
+    assert begun == [("first", "cuda:0"), ("second", "cuda:1"), ("third", "cuda:2")]
 
 
 SCRIPT = """
