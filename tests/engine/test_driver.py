@@ -8,7 +8,7 @@ import pytest
 from anchorlab.engine import driver
 from anchorlab.engine.driver import Driver, Tally
 from anchorlab.engine.plan import Plan, Plans
-from anchorlab.runs import Store
+from anchorlab.runs import Run, Store
 from anchorlab.training import Members, Progress
 from tests.small_experiments import experiment
 
@@ -87,7 +87,11 @@ def test_a_run_with_a_failed_chunk_is_not_merged_whichever_chunk_ends_last(tmp_p
             return running
 
         def error(self, index):
-            return None if index == last else ValueError("lost")
+            if index != last:
+                return ValueError("lost")
+            with Run(tmp_path / one.cell.address).chunk(index) as chunk:
+                chunk.finish({"rows": []})
+            return None
 
         def stop(self, running):
             assert running == []

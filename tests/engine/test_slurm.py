@@ -14,6 +14,7 @@ from anchorlab.errors import SpecError
 from anchorlab.runs import Store
 from tests.engine import fake_slurm
 from tests.engine.killed import FOUR, chunks, results, stop_when, wait_until
+from tests.engine.test_joint import SWEEP
 from tests.small_experiments import BREAKING, experiment
 
 SLOWED = ("tests.engine.slowed",)
@@ -68,6 +69,26 @@ def test_a_second_command_finds_the_jobs_that_are_still_at_work(cluster, tmp_pat
     sent = len(list(cluster.glob("*.pid")))
     run(FOUR[:2], shared, on=on, workers=1, keep_every=0.0)
     assert len(list(cluster.glob("*.pid"))) == sent == 2
+    assert results(shared.root) == results(whole.root)
+
+
+@pytest.mark.killed
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_a_chunk_that_a_job_of_an_earlier_command_trains_with_others_is_waited_for(cluster, tmp_path):
+    whole, shared = Store(tmp_path / "whole"), Store(tmp_path / "shared")
+    run(SWEEP, whole, workers=1)
+
+    def report(status):
+        if status.done:
+            raise KeyboardInterrupt
+
+    on = Slurm(modules=SLOWED)
+    with pytest.raises(KeyboardInterrupt):
+        run(SWEEP, shared, on=on, report=report, keep_every=0.0)
+    run(SWEEP[:2], shared, on=on, keep_every=0.0)
+    assert len(list(cluster.glob("*.pid"))) == 1
+    run(SWEEP, shared, on=on, keep_every=0.0)
     assert results(shared.root) == results(whole.root)
 
 

@@ -22,7 +22,10 @@ class Pool(Protocol[Task]):
     slots: int
 
     def submit(self, jobs: Sequence[Job]) -> list[Task]:
-        """Begin to train jobs: in another process, call each."""
+        """Begin to train jobs: in another process, call each.
+
+        A task may also be that of an earlier command, which trains one of the job's chunks; the others follow later.
+        """
 
     def ended(self, tasks: Sequence[Task], seconds: float) -> Sequence[Task]:
         """Return the tasks that have ended, after waiting for one at most so many seconds."""

@@ -14,7 +14,7 @@ from anchorlab.engine.notes import Note
 from anchorlab.engine.plan import Plan, Plans
 from anchorlab.errors import AnchorlabError, DamagedChunkError, is_out_of_memory
 from anchorlab.progress import Report, Status
-from anchorlab.runs import Store
+from anchorlab.runs import Run, Store
 from anchorlab.runs.atomic_files import damaged
 from anchorlab.runs.plugins import note_modules
 from anchorlab.training import Experiment, Progress, merge, work_per_step
@@ -216,6 +216,9 @@ class Driver:
             return
         for address, index in job.chunks:
             experiment = self._chunks[address, index]
+            if error is None and not Run(self.store.root / address).chunk(index).finished:
+                self._again.append(self._job(((address, index),)))  # of an earlier command's job, which lacked it
+                continue
             self._left[address] -= 1
             if error is not None:
                 self._fail(address, piece_name(experiment), error)
