@@ -144,9 +144,8 @@ class ChunkDirectory:
     def _begin(self) -> None:
         """Begin the next attempt: take over the folder of the newest one, or create the first."""
         found = self._newest()
-        number = (
-            time.time_ns() // 10**6 if found is None else found[0] + 1
-        )  # unlike that of a run that has been removed
+        first = time.time_ns() // 10**6  # unlike that of the same run, should it have been removed
+        number = first if found is None else found[0] + 1
         folder = self.path.with_name(f"{self.path.name}.{number}")
         try:
             if found is None:
