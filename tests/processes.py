@@ -47,7 +47,7 @@ def begin_forked(parent: int) -> None:
 def fork_workers() -> None:
     """Fork the workers of this process, without ignoring interrupts: the server would inherit that from the first."""
     local._begin = begin_forked
-    local._context, local._interrupts_ignored = lambda: processes, nullcontext
+    local._context, local._interrupts_ignored = processes, nullcontext
 
 
 def fork_workers_from_the_same_server() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from anchorlab.engine import local, run
-from anchorlab.engine.planning import for_others
-from anchorlab.engine.scheduler import Pieces
+from anchorlab.engine.driver import Driver
+from anchorlab.engine.plan import planned as planned_for
 from anchorlab.runs import Store
 from anchorlab.training import Evaluation, Times, trainer
 from tests.processes import begin_forked, fork_workers_from_the_same_server, processes
@@ -112,7 +112,8 @@ STATES = "state/chunk-*/step-*.safetensors"
 def planned(experiments, store):
     """Record the plans of runs, with their places in a pass that they share, and train nothing."""
     todo = {one.cell.address: one for one in experiments}
-    list(Pieces(store, todo, for_others(todo, None, "auto", experiments), "cpu", 0.0, None)._planned())
+    plans = planned_for(todo, experiments, None, "cpu", "auto", here=False)
+    list(Driver(store, todo, plans, None, "cpu", 0.0, lambda status: None)._planned())
 
 
 class _Enough(Exception):

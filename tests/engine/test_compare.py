@@ -4,7 +4,7 @@ import pytest
 
 import anchorlab as al
 from anchorlab.engine import compare, train
-from anchorlab.engine.compare import _named
+from anchorlab.engine.train import _named
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
 from anchorlab.runs.metrics import last_metrics

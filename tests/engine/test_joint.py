@@ -2,15 +2,15 @@
 
 import pickle
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from anchorlab.engine import forecast, run
-from anchorlab.engine.chunk_task import ChunkTask
+from anchorlab.engine.driver import Driver
 from anchorlab.engine.job import Job
 from anchorlab.engine.members import asked, one_by_one
-from anchorlab.engine.scheduler import Pieces
 from anchorlab.errors import IncompleteError, StoreError
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import ChunkDirectory, Store
@@ -63,14 +63,14 @@ def alone(tmp_path_factory):
 @pytest.fixture
 def jobs(monkeypatch):
     """How many runs each job trained."""
-    taken, before = [], Pieces._jobs
+    taken, before = [], Driver._take
 
-    def heard(self):
-        for job in before(self):
-            taken.append(len(job.pieces))
-            yield job
+    def heard(self, count):
+        found = before(self, count)
+        taken.extend(len(job.chunks) for job in found)
+        return found
 
-    monkeypatch.setattr(Pieces, "_jobs", heard)
+    monkeypatch.setattr(Driver, "_take", heard)
     return taken
 
 
@@ -126,7 +126,7 @@ def test_finished_members_stay_in_the_plan_where_others_are_held_elsewhere(tmp_p
 
 
 def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):
-    monkeypatch.setattr("anchorlab.engine.planning.MOST_TOGETHER", 10)
+    monkeypatch.setattr("anchorlab.engine.plan.MOST_TOGETHER", 10)
     ten = [replace(one, members=members) for members in (Members(seeds=2), Members(seeds=(7, 8))) for one in SWEEP]
     run(ten, tmp_path, workers=2)
     assert sorted(jobs) == [5, 5]
@@ -137,13 +137,26 @@ def test_another_process_trains_them_together_from_what_the_store_says(tmp_path,
     tasks = []
 
     class Elsewhere:
+        device, modules, slots = "cpu", (), 1
+
         def beginning(self, store):
             return ""
 
-        def train(self, jobs, hear, done):
-            for job in jobs:
-                tasks.append(pickle.loads(pickle.dumps(ChunkTask.of(job))))
-                done(job, tasks[-1]())
+        def pool(self):
+            return nullcontext(self)
+
+        def submit(self, jobs):
+            return [pickle.loads(pickle.dumps(job)) for job in jobs]
+
+        def ended(self, running, seconds):
+            return running
+
+        def error(self, job):
+            tasks.append(job)
+            return job()
+
+        def stop(self, running):
+            assert running == []
 
     run(SWEEP, tmp_path, on=Elsewhere())
     assert [len(task.chunks) for task in tasks] == [5]
@@ -224,9 +237,9 @@ def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatc
         path.unlink()
     steps, joint = [], Job._train_together
 
-    def heard(self, pieces, states, report):
-        steps.append([None if state is None else state.step for state in states])
-        joint(self, pieces, states, report)
+    def heard(self, parts, report):
+        steps.append([None if part.state is None else part.state.step for part in parts])
+        joint(self, parts, report)
 
     monkeypatch.setattr(Job, "_train_together", heard)
     run(SWEEP, tmp_path, workers=1)
@@ -303,7 +316,7 @@ def test_runs_trained_together_take_less_by_the_forecast(tmp_path):
 @pytest.mark.slow
 def test_the_forecast_of_what_is_left_of_a_small_group(tmp_path, monkeypatch):
     """The first place of the last three is free: a copy of the next member fills it."""
-    monkeypatch.setattr("anchorlab.engine.planning.MOST_TOGETHER", 8)
+    monkeypatch.setattr("anchorlab.engine.plan.MOST_TOGETHER", 8)
     eleven = [replace(SWEEP[0], members=Members(seeds=(seed,))) for seed in range(11)]
     run(eleven[8:9], tmp_path, workers=1)
     found = forecast(eleven, tmp_path, 1)

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from anchorlab.engine import Ray, run
-from anchorlab.engine.chunk_task import ChunkTask
+from anchorlab.engine.driver import Driver
 from anchorlab.errors import AnchorlabError, IncompleteError, SpecError
 from anchorlab.runs import Store
 from tests.engine.killed import FOUR, chunks, results, wait_until
@@ -69,13 +69,13 @@ def test_pieces_that_fail_are_set_aside_with_their_reasons(cluster, tmp_path):
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_tiny_runs_are_one_task(cluster, tmp_path, monkeypatch):
-    sent, of = [], ChunkTask.of
+    sent, take = [], Driver._take
 
-    def noted(job, *rest):
-        sent.append(of(job, *rest))
-        return sent[-1]
+    def noted(self, count):
+        sent.extend(jobs := take(self, count))
+        return jobs
 
-    monkeypatch.setattr(ChunkTask, "of", noted)
+    monkeypatch.setattr(Driver, "_take", noted)
     run(SWEEP, tmp_path / "shared", on=Ray(cluster.address))
     run(SWEEP, tmp_path / "whole", workers=1)
     assert [len(task.chunks) for task in sent] == [len(SWEEP)]

@@ -5,13 +5,15 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from anchorlab.engine import local, run
-from anchorlab.engine.scheduler import Pieces
+from anchorlab.engine.driver import Driver
 from anchorlab.errors import AnchorlabError, IncompleteError, StoreError
 from anchorlab.runs import Store
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Stop, Times
@@ -28,6 +30,7 @@ from tests.engine.killed import (
     wait_until,
 )
 from tests.processes import processes
+from tests.runs.tiny_trainer import held
 from tests.small_experiments import BREAKING, KINDS, SAMPLE, STREAM, experiment, worst
 
 pytestmark = pytest.mark.usefixtures("often")
@@ -95,14 +98,14 @@ def test_a_run_goes_on_in_the_execution_it_began_with(tmp_path):
 @pytest.mark.killed
 def test_an_unfinished_plan_is_obeyed_with_any_number_of_workers(tmp_path, monkeypatch):
     """Three members in two processes are two chunks, also when one process goes on alone."""
-    divided, jobs = [], Pieces._jobs
+    divided, take = [], Driver._take
 
-    def heard(self):
-        for job in jobs(self):
-            divided.append(job.first.experiment.members.seeds)
-            yield job
+    def heard(self, count):
+        jobs = take(self, count)
+        divided.extend(self._chunks[job.chunks[0]].members.seeds for job in jobs)
+        return jobs
 
-    monkeypatch.setattr(Pieces, "_jobs", heard)
+    monkeypatch.setattr(Driver, "_take", heard)
     one = experiment(**EVERY, precision="float32")
     whole, again = Store(tmp_path / "whole"), Store(tmp_path / "again")
     with whole.open(one.cell) as directory:
@@ -224,6 +227,36 @@ def test_an_interrupted_run_lets_go_of_its_locks(tmp_path):
         assert not directory.finished
 
 
+def test_a_chunk_that_another_process_has_begun_is_named_and_the_others_are_trained(tmp_path):
+    """As a job of Slurm does that an earlier command has sent, when it is queued again."""
+    one, other, store = experiment(**EVERY), experiment("recall", duration=4), Store(tmp_path)
+    taken = []
+
+    def report(status):
+        if status.done and not taken:
+            taken.append(store.open(one.cell).chunk(0).__enter__())
+
+    with pytest.raises(IncompleteError, match="another process has begun it meanwhile; run again once that has ended"):
+        run([one, other], store, workers=1, report=report, keep_every=0.0)
+    assert other.cell in store and one.cell not in store
+    run([one], store, workers=1)
+
+
+def test_whoever_waits_without_a_report_logs_for_whom_once(tmp_path, caplog):
+    store, one = Store(tmp_path), experiment(duration=4)
+    waiting = threading.Thread(target=run, args=([one], store, 1))
+    with held(store.training):
+        waiting.start()
+        wait_until(lambda: caplog.records)
+        time.sleep(0.6)  # it says so again, and does not log it
+    waiting.join(60)
+    assert one.cell in store
+    (record,) = caplog.records
+    assert (
+        record.getMessage() == f"waiting for process {os.getpid()} on {os.uname().nodename}, which trains in {tmp_path}"
+    )
+
+
 def train_at_once(root, outcome):
     try:
         run([experiment(recipe=RECIPES["sample"])], Store(root), 1)
@@ -266,7 +299,7 @@ def test_workers_end_with_the_run(tmp_path, how):
         assert child.exitcode not in (None, 0)
     finally:
         child.kill()
-    with Store(tmp_path).open(LONG.cell, wait=5.0) as directory:
+    with Store(tmp_path).training(5.0), Store(tmp_path).open(LONG.cell) as directory:
         assert not directory.finished
 
 
@@ -278,7 +311,7 @@ def test_a_worker_that_is_killed_costs_its_piece_alone(tmp_path, monkeypatch):
 
     def noted(self, job):
         team.append(self)
-        return start(self, job)
+        start(self, job)
 
     def killed(status):
         if status.done and not dead:
@@ -308,6 +341,8 @@ def _die(parent):
 
 SCRIPT = """
 import sys
+import threading
+import time
 from pathlib import Path
 sys.path[:0] = {paths!r}
 from tests.engine.killed import results, experiment, RECIPES, run, Store

@@ -11,8 +11,7 @@ import torch
 
 from anchorlab.engine import local as on_this_machine
 from anchorlab.engine import run, train
-from anchorlab.engine.local import Local
-from anchorlab.engine.planning import _choose_workers, _divide, _plan, local
+from anchorlab.engine.plan import _choose_workers, _divide, devices_of, planned
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.runs import Run, Store
@@ -153,11 +152,13 @@ def test_torchs_threads_are_put_back(tmp_path):
         torch.set_num_threads(1)
 
 
-def test_one_thread_each_and_more_only_where_cores_would_idle():
-    assert _plan([[0], [1]], 2, 2, "cpu", "auto").threads == 1
-    assert _plan([[0]], 4, 1, "cpu", "auto").threads == 4
-    assert _plan([[0]], 4, 3, "cpu", "auto").threads == 1
-    assert _plan([[0]], 1, 8, "cpu", "auto").threads == 1
+@pytest.mark.parametrize(
+    ("members", "runs", "workers", "threads"), [(2, 1, 2, 1), (1, 1, 4, 4), (1, 3, 4, 1), (1, 8, 1, 1), (1, 2, 5, 2)]
+)
+def test_one_thread_each_and_more_only_where_cores_would_idle(members, runs, workers, threads):
+    asked = [experiment(duration=20 + each, members=Members(seeds=members)) for each in range(runs)]
+    plans = planned({one.cell.address: one for one in asked}, asked, workers, "cpu", "member")
+    assert {plan.threads for plan in plans.of.values()} == {threads}
 
 
 def paper_size(duration, members):
@@ -167,31 +168,28 @@ def paper_size(duration, members):
 
 
 def test_small_work_stays_in_this_process_and_large_work_uses_every_core(monkeypatch):
-    monkeypatch.setattr(sys.modules["anchorlab.engine.planning"], "cores", lambda: 7)
-    assert _choose_workers([], "cpu") == 1
-    assert _choose_workers([experiment(duration=100)], "cpu") == 1  # under a second
-    assert _choose_workers([paper_size(10, 10)], "cpu") == 1  # about ten seconds
-    assert _choose_workers([paper_size(10, 1)] * 100, "cpu") == 7  # many small ones are much together
-    assert _choose_workers([paper_size(4000, 1)], "cpu") == 7
-    assert _choose_workers([paper_size(100, 40)], "cpu") == 7
-    assert _choose_workers([paper_size(4000, 10)], "cuda") == 1
+    monkeypatch.setattr(sys.modules["anchorlab.engine.plan"], "cores", lambda: 7)
+    assert _choose_workers([]) == 1
+    assert _choose_workers([experiment(duration=100)]) == 1  # under a second
+    assert _choose_workers([paper_size(10, 10)]) == 1  # about ten seconds
+    assert _choose_workers([paper_size(10, 1)] * 100) == 7  # many small ones are much together
+    assert _choose_workers([paper_size(4000, 1)]) == 7
+    assert _choose_workers([paper_size(100, 40)]) == 7
 
 
 @pytest.mark.parametrize(
     ("seconds", "workers", "processes"), [(1, None, []), (1e4, None, [3]), (1, 2, [2]), (1e4, 1, [])]
 )
 def test_workers_that_are_given_are_obeyed_and_else_chosen(tmp_path, monkeypatch, seconds, workers, processes):
-    module, started = sys.modules["anchorlab.engine.planning"], []
+    module, started = sys.modules["anchorlab.engine.plan"], []
 
-    def here(pool, jobs, hear, done):
-        started.append(pool.slots)
-        for job in jobs:
-            job.train(lambda progress: None)
-            done(job, None)
+    def here(driver, backend):
+        started.append(backend.workers)
+        driver._train_here()
 
     monkeypatch.setattr(module, "estimated_seconds", lambda one: seconds)
     monkeypatch.setattr(module, "cores", lambda: 3)
-    monkeypatch.setattr("anchorlab.engine.local.follow", here)
+    monkeypatch.setattr("anchorlab.engine.driver.Driver._train_on", here)
     (found,) = run([experiment(duration=1)], Store(tmp_path), workers=workers)
     assert started == processes
     assert found.ensemble().size == 3
@@ -240,20 +238,42 @@ def test_a_member_too_large_for_memory_is_refused_before_anything_is_drawn(tmp_p
 
 
 def test_what_is_defined_at_a_prompt_stays_in_this_process(monkeypatch):
-    def planned():
+    def processes():
         one = experiment()
-        return local({one.cell.address: one}, 2, "cpu", "member", [one])[0]
+        return planned({one.cell.address: one}, [one], 2, "cpu", "member").processes
 
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
-    assert planned() == Local(2)
+    assert processes() == 2
     monkeypatch.setattr(type(DECODER), "__module__", "__main__")
-    assert planned() == Local(2)
+    assert processes() == 2
 
     class Prompt:
         __name__ = "__main__"
 
     monkeypatch.setitem(sys.modules, "__main__", Prompt())
-    assert planned().workers == 1
+    assert processes() == 1
+
+
+def test_each_gpu_has_a_process(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    assert devices_of("cuda") == ("cuda:0", "cuda:1", "cuda:2")
+    assert devices_of("cuda:1") == ("cuda:1",) and devices_of("cpu") == ("cpu",)
+    begun = []
+
+    class Process:
+        busy = False
+
+        def __init__(self, device):
+            self.device = device
+
+        def start(self, job):
+            self.busy = True
+            begun.append((job, self.device))
+
+    monkeypatch.setattr(on_this_machine, "_Process", Process)
+    with on_this_machine.Local(3, devices_of("cuda")).pool() as pool:
+        pool.submit(["first", "second", "third"])
+    assert begun == [("first", "cuda:0"), ("second", "cuda:1"), ("third", "cuda:2")]
 
 
 SCRIPT = """

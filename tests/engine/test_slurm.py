@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from anchorlab.engine import Slurm, run
-from anchorlab.engine.chunk_task import ChunkTask
+from anchorlab.engine.job import Job
 from anchorlab.errors import SpecError
 from anchorlab.runs import Store
 from tests.engine import fake_slurm
 from tests.engine.killed import FOUR, chunks, results, stop_when, wait_until
+from tests.engine.test_joint import SWEEP
 from tests.small_experiments import BREAKING, experiment
 
 SLOWED = ("tests.engine.slowed",)
@@ -73,6 +74,26 @@ def test_a_second_command_finds_the_jobs_that_are_still_at_work(cluster, tmp_pat
 
 @pytest.mark.killed
 @pytest.mark.slow
+@pytest.mark.nightly
+def test_a_chunk_that_a_job_of_an_earlier_command_trains_with_others_is_waited_for(cluster, tmp_path):
+    whole, shared = Store(tmp_path / "whole"), Store(tmp_path / "shared")
+    run(SWEEP, whole, workers=1)
+
+    def report(status):
+        if status.done:
+            raise KeyboardInterrupt
+
+    on = Slurm(modules=SLOWED)
+    with pytest.raises(KeyboardInterrupt):
+        run(SWEEP, shared, on=on, report=report, keep_every=0.0)
+    run(SWEEP[:2], shared, on=on, keep_every=0.0)
+    assert len(list(cluster.glob("*.pid"))) == 1
+    run(SWEEP, shared, on=on, keep_every=0.0)
+    assert results(shared.root) == results(whole.root)
+
+
+@pytest.mark.killed
+@pytest.mark.slow
 def test_a_job_at_its_time_limit_goes_on_from_its_state_when_it_is_queued_again(tmp_path):
     """By submitit's own executor for one machine, which sends the signal that Slurm sends before the limit."""
     submitit = pytest.importorskip("submitit")
@@ -82,7 +103,7 @@ def test_a_job_at_its_time_limit_goes_on_from_its_state_when_it_is_queued_again(
     (folder,) = shared.root.glob("*/state/chunk-0000.*")
     executor = submitit.LocalExecutor(tmp_path / "jobs")
     executor.update_parameters(timeout_min=1, signal_delay_s=0)
-    task = ChunkTask(str(shared.root), ((folder.parents[1].name, 0),), "cpu", 0.0, SLOWED, str(Path.cwd()))
+    task = Job(str(shared.root), ((folder.parents[1].name, 0),), "cpu", 0.0, SLOWED, str(Path.cwd()))
     job = executor.submit(task)
     before = {path.name for path in chunks(shared.root, "step-*")}
     wait_until(lambda: {path.name for path in chunks(shared.root, "step-*")} - before, 90)

@@ -57,7 +57,7 @@ def test_a_start_that_fails_takes_only_its_own_with_it(tmp_path):
     with pytest.raises(IncompleteError) as caught:
         run([lost, after_that, going_on, other], store, workers=1)
     assert caught.value.lines == [
-        "breaking failed: ZeroDivisionError: it broke",
+        "breaking, seeds 0, 1, 2 failed: ZeroDivisionError: it broke",
         "anchor/identity; lost; after that failed: what it starts from has failed",
     ]
     assert [one.cell in store for one in (lost, after_that, first, going_on, other)] == [False, False, True, True, True]

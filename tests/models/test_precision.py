@@ -1,12 +1,11 @@
 """The faster float32 products are float32 products, denormal numbers are zero, and a GPU's products are as exact."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from anchorlab.engine import job
 from anchorlab.models import cpu, denormals_as_zero, fast_float32, full_float32
+from anchorlab.runs import Store
 from anchorlab.training import fit
 from tests.small_experiments import KINDS, experiment
 
@@ -76,37 +75,20 @@ def test_denormal_numbers_are_zero_inside_and_as_before_after(before):
         torch.set_flush_denormal(False)
 
 
-@pytest.mark.untyped  # what stands in for an experiment and a chunk
+@pytest.mark.untyped  # what stands in for a training
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_job_of_one_thread_takes_them_for_zero(threads, monkeypatch, tmp_path):
-    seen = []
+    seen, one = [], experiment("decoder", duration=1)
     monkeypatch.setattr(job, "fit", lambda *_, **__: seen.append(smallest_kept()) or Trained())
-    chunk = Kept()
-    job.Job((job.Piece(None, chunk, "cpu", "auto", threads, 60.0),)).train(lambda progress: None)
+    with Store(tmp_path).open(one.cell) as directory:
+        directory.plan({"chunks": [[0, 1, 2]], "threads": threads, "execution": "auto"})
+    job.Job(str(tmp_path), ((one.cell.address, 0),), "cpu", 60.0).train(lambda progress: None)
     assert [one == 0.0 for one in seen] == [threads == 1]
     assert smallest_kept() > 0.0
 
 
 class Trained:
     rows = ()
-
-
-class Kept:
-    """A chunk that keeps nothing."""
-
-    finished, path = False, Path("nowhere/state/chunk-0000")
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-    def latest_state(self):
-        return None
-
-    def finish(self, found):
-        assert found["rows"] == []
 
 
 # The precision of a GPU's products, which is a setting of the process.

@@ -13,6 +13,7 @@ import torch
 
 from anchorlab.errors import InUseError, StoreError
 from anchorlab.runs import Cell, Store
+from anchorlab.runs.chunk_directory import read_part
 from anchorlab.runs.lock import locked
 from tests.processes import processes
 from tests.runs.tiny_trainer import contents, train
@@ -82,7 +83,7 @@ def test_after_a_kill_at_any_moment_the_last_state_is_whole(store, cell):
                     continue
                 assert state.step >= reached
                 reached = state.step
-                checkpoints = {step: chunk.read_checkpoint(step) for step in chunk.checkpoints()}
+                checkpoints = {step: read_part(path) for step, path in chunk.checkpoints().items()}
                 for step, tensors in [(reached, state.tensors), *checkpoints.items()]:
                     assert tensors.keys() == tensors_of(step).keys()
                     assert all(torch.equal(tensors[name], value) for name, value in tensors_of(step).items())
@@ -168,15 +169,14 @@ def test_a_run_in_use_names_its_process_until_that_ends_also_to_whoever_waits(st
     with started(hold, (store.root, cell, held)) as (child,):
         assert held.wait(60)
         message = f"in use by process {child.pid} on "
-        for wait in (0.0, 0.1):
-            with pytest.raises(StoreError, match=message), store.open(cell, wait):
-                pass
+        with pytest.raises(StoreError, match=message), store.open(cell):
+            pass
         with pytest.raises(InUseError, match=message), store.training(1.0, told.append):
             pass
         assert set(told) == {f"process {child.pid} on {os.uname().nodename}"}
         child.kill()
         child.join()
-    with store.open(cell, wait=5.0) as run:
+    with store.training(5.0), store.open(cell) as run:
         assert not run.finished
 
 

@@ -13,6 +13,7 @@ import torch
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Store, metrics_frame, metrics_schema
+from anchorlab.runs.chunk_directory import read_part
 from anchorlab.runs.metrics import metrics_bytes
 from tests.runs.tiny_trainer import FINISHED, STEPS, contents, train
 
@@ -125,11 +126,10 @@ def test_checkpoints_after_the_last_state_are_removed_when_resumed(store, cell):
             chunk.write_checkpoint(2, one)
         with run.chunk(0) as chunk:
             assert chunk.latest_state().step == 1
-            assert chunk.checkpoints() == [1]
-            chunk.write_checkpoint(2, one)
+            assert list(chunk.checkpoints()) == [1]
             chunk.write_checkpoint(2, two)
-            assert chunk.checkpoints() == [1, 2]
-            assert chunk.read_checkpoint(2)["w"].item() == 2.0
+            assert list(chunk.checkpoints()) == [1, 2]
+            assert read_part(chunk.checkpoints()[2])["w"].item() == 2.0
 
 
 def test_a_chunk_that_is_not_open_cannot_be_written(store, cell):
@@ -149,7 +149,7 @@ def test_a_finished_chunk_keeps_its_checkpoints_and_has_no_state(store, cell):
         chunk.finish({"rows": []})
         with pytest.raises(StoreError, match="finished"):
             chunk.latest_state()
-        assert chunk.finished and chunk.result() == {"rows": []} and chunk.checkpoints() == [1]
+        assert chunk.finished and chunk.result() == {"rows": []} and list(chunk.checkpoints()) == [1]
         assert not list(chunk.path.glob("step-*"))
 
 
@@ -162,7 +162,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("folder", ["chunk-0000.1", "checkpoints", "state"])
+@pytest.mark.parametrize("folder", ["chunk-0000.", "checkpoints", "state"])
 def test_folders_that_go_while_they_are_looked_at_are_empty(store, cell, tmp_path, monkeypatch, folder, look):
     """The process that merges a run removes its states, and one that takes a chunk renames its folder."""
     with store.open(cell) as run:
@@ -173,7 +173,7 @@ def test_folders_that_go_while_they_are_looked_at_are_empty(store, cell, tmp_pat
     scan, gone = os.scandir, tmp_path / "gone"
 
     def late(path):
-        if Path(path).name == folder and not gone.exists():
+        if Path(path).name.startswith(folder) and not gone.exists():
             Path(path).rename(gone)
         return scan(path)
 
@@ -195,8 +195,6 @@ def test_a_finished_chunk_keeps_its_folder_for_those_who_read_it(store, cell):
             with pytest.raises(RuntimeError, match="not open for writing"):
                 late.write_state(2, {})
             assert contents(run.state_path) == before
-            late.restart()  # what turned out to be damaged
-            assert not late.finished and late.checkpoints() == []
 
 
 def test_a_process_that_was_thought_to_be_dead_can_no_longer_write(store, cell):
@@ -207,9 +205,10 @@ def test_a_process_that_was_thought_to_be_dead_can_no_longer_write(store, cell):
         with first:
             first.write_state(1, {"weight": torch.ones(1)})
             with second:
-                assert [path.name for path in run.state_path.glob("chunk-*")] == ["chunk-0000.2"]
+                assert len(list(run.state_path.glob("chunk-*"))) == 1
+                assert first.taken_over and not second.taken_over
                 for write in (first.write_state, first.write_checkpoint):
-                    with pytest.raises(StoreError, match=r"chunk-0000\.1.*cannot be written: No such file"):
+                    with pytest.raises(StoreError, match=r"chunk-0000\..*cannot be written: No such file"):
                         write(2, {"weight": torch.zeros(1)})
                 assert second.latest_state().tensors["weight"].item() == 1
                 second.write_state(2, {"weight": torch.ones(1)})
@@ -219,9 +218,9 @@ def test_a_process_that_was_thought_to_be_dead_can_no_longer_write(store, cell):
 def merged_but_not_finished(store, cell):
     """A run whose merge was killed when all checkpoints were written."""
     run = Store(store.root).open(cell)
-    run.finish = lambda metrics: (_ for _ in ()).throw(Killed)
+    run.finish = lambda metrics, checkpoints: (_ for _ in ()).throw(Killed)
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(store, "open", lambda cell, wait=0.0: run)
+        patch.setattr(store, "open", lambda cell: run)
         train(store, cell)
     return run
 
@@ -235,19 +234,17 @@ def test_an_interrupted_merge_is_done_again_as_a_whole(store, cell):
 
 @pytest.mark.parametrize("last", [1.0, 2.0])
 def test_of_two_files_that_a_kill_has_left_the_one_written_last_counts(store, cell, last):
-    """It came between the writing of one and the removal of the other: of one step, and of two."""
+    """It came between the writing of one and the removal of the other."""
     with store.open(cell) as run, run.chunk(0) as chunk:
         kept = {}
         for step, value in ((9, 3.0 - last), (10, last)):
-            chunk.write_checkpoint(5, {"w": torch.tensor([value])})
             chunk.write_state(step, {"w": torch.tensor([value])})
             for path in run.path.rglob("step-*.safetensors"):
                 kept.setdefault(path, (path.read_bytes(), step))
         for path, (content, written) in kept.items():
             path.write_bytes(content)
             os.utime(path, (written, written))
-        assert len(kept) == 4
-        assert chunk.read_checkpoint(5)["w"].item() == last
+        assert len(kept) == 2
         assert chunk.latest_state().step == 10
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from anchorlab.runs import metrics_frame
+from anchorlab.runs.chunk_directory import read_part
 from anchorlab.runs.environment import environment
 
 STEPS, EVERY = 6, 2
@@ -37,7 +38,7 @@ def train_chunk(chunk, members, steps=STEPS):
 
 def train(store, cell, wait=0.0, steps=STEPS):
     """Trains all members in two chunks."""
-    with store.open(cell, wait) as run:
+    with store.training(wait), store.open(cell) as run:
         if run.finished:
             return run
         plan = run.plan([cell.spec["members"][:2], cell.spec["members"][2:]])
@@ -62,9 +63,10 @@ def begin(store, cell):
 
 
 def merge(run, chunks):
-    for step in chunks[0].checkpoints():
-        run.write_checkpoint(step, {"weight": torch.cat([chunk.read_checkpoint(step)["weight"] for chunk in chunks])})
-    run.finish(metrics_frame(_shifted(chunks)))
+    parts = [chunk.checkpoints() for chunk in chunks]
+    for step in parts[0]:
+        run.write_checkpoint(step, {"weight": torch.cat([read_part(part[step])["weight"] for part in parts])})
+    run.finish(metrics_frame(_shifted(chunks)), checkpoints=parts[0])
 
 
 def _shifted(chunks):

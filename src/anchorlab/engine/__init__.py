@@ -1,10 +1,9 @@
 """Run experiments in this process, in several processes, or on other machines."""
 
-from anchorlab.engine.compare import compare
 from anchorlab.engine.forecast import Forecast, ForecastCell, forecast
-from anchorlab.engine.planning import check_place
+from anchorlab.engine.plan import check_place
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.run import On, run
 from anchorlab.engine.slurm import Slurm
-from anchorlab.engine.train import train
+from anchorlab.engine.train import compare, train
 from anchorlab.progress import Status

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from anchorlab.engine.job import with_threads
-from anchorlab.engine.planning import check_fits, check_place, local
+from anchorlab.engine.plan import check_fits, check_place, planned, with_starts
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
@@ -91,35 +91,35 @@ def forecast(
     """
     store = Store.of(store)
     device = check_place(device, workers)
-    every = {one.cell.address: one for one in _with_starts(experiments, store)}
+    every = {one.cell.address: one for stage in with_starts(experiments, store) for one in stage}
     todo = {address: one for address, one in every.items() if one.cell not in store}
     check_fits(todo.values(), device)
-    backend, plans = local(todo, workers, device, execution, every.values())
-    processes, threads = max(1, backend.workers), max((plan.threads for plan in plans.of.values()), default=1)
-    trained: dict[str, Experiment] = {}
+    plans = planned(todo, every.values(), workers, device, execution)
+    trained: dict[str, Experiment] = {}  # what each is trained as: by itself, or joined with the others of its group
     executions: dict[str, ExecutionName] = {}
     for group in plans.together:
-        parts = [todo[address] for address in group]
         places = [one for address in group if (one := plans.of[address].places) is not None]
-        joined = join(parts, places) if places else parts[0]
+        joined = join([todo[address] for address in group], places) if places else todo[group[0]]
         trained |= dict.fromkeys(group, joined)
         executions[pace_key(joined)] = "mapped" if places else execution
+    threads = max((plan.threads for plan in plans.of.values()), default=1)
     paces = _paces(trained.values(), threads, device, executions, report)
     each = {address: paces[pace_key(trained[address])].seconds(one) for address, one in todo.items()}
-    chunks = [
+    chunks = [  # members, or places in a pass
         (len(trained[first].members) if plans.of[first].places else len(chunk), first)
         for first, *_ in plans.together
         for chunk in plans.of[first].chunks
     ]
+    processes = max(1, plans.processes)
     memory = sorted((count * memory_per_member(todo[address]) for count, address in chunks), reverse=True)
     base = _memory_of_this_process() if device == "cpu" else 0
     return Forecast(
         cells=tuple(
             ForecastCell(
                 one,
-                address not in todo,
-                address in todo and (store.root / address).is_dir(),
-                each.get(address, 0.0) * len(one.members),
+                finished=address not in todo,
+                begun=address in todo and (store.root / address).is_dir(),
+                seconds=each.get(address, 0.0) * len(one.members),
             )
             for address, one in every.items()
         ),
@@ -133,13 +133,6 @@ def forecast(
     )
 
 
-def _with_starts(experiments: Iterable[Experiment], store: Store) -> list[Experiment]:
-    """Return the experiments, preceded by the unfinished ones that they start from, which `run` would train first."""
-    own = list(experiments)
-    starts = [one.start for one in own if one.start is not None and one.cell not in store]
-    return [*(_with_starts(starts, store) if starts else ()), *own]
-
-
 def _paces(
     experiments: Iterable[Experiment],
     threads: int,
@@ -149,7 +142,7 @@ def _paces(
 ) -> dict[str, Pace]:
     """Return the pace of each distinct shape, by `pace_key`; a trained experiment represents its shape if there is one.
 
-    `executions` gives the execution of each shape, by `pace_key`.
+    `executions` gives the execution of each shape.
     """
     shapes: dict[str, Experiment] = {}
     for one in sorted(experiments, key=lambda one: not one.trained):

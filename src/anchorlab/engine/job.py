@@ -1,184 +1,185 @@
-"""Jobs: pieces of runs that one process trains together, mostly a single piece, or several tiny runs at once."""
+"""Jobs: chunks of runs that one process trains together, mostly a single chunk, or several tiny runs at once."""
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from anchorlab.engine.modules import import_modules, import_script
+from anchorlab.engine.notes import Note
 from anchorlab.engine.plan import Plan
-from anchorlab.errors import DamagedChunkError, StoreError
+from anchorlab.errors import AnchorlabError, DamagedChunkError, InUseError, StoreError, is_out_of_memory
 from anchorlab.models import denormals_as_zero
-from anchorlab.runs import ChunkDirectory, Run, Store
+from anchorlab.runs import ChunkDirectory, Run
 from anchorlab.runs.environment import environment, processor
-from anchorlab.training import ChunkKeeper, Experiment, Progress, TrainedRun, fit
-from anchorlab.training.evaluation import Row
+from anchorlab.training import ChunkKeeper, Ensemble, Experiment, Progress, TrainedRun, fit
 from anchorlab.training.experiment import ARITHMETIC
-from anchorlab.training.joined import Places, fit_joined, share_a_pass
-from anchorlab.training.trainer import ExecutionName, Trained, TrainingState
-
-Hear = Callable[[Progress], None]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Some members of one experiment, the chunk that keeps them, and how to train them.
-
-    Fields
-        experiment: the experiment with these members only
-        chunk: where states and results are kept
-        device, execution, keep_every: as for `fit`
-        threads: the number of threads that torch uses, which can change the last bits of a result
-        start: the run whose final weights these members start from, and the members' indices there
-        places: the members' places in a pass of fixed size that other runs share; None if they are trained alone
-    """
-
-    experiment: Experiment
-    chunk: ChunkDirectory
-    device: str
-    execution: ExecutionName
-    threads: int
-    keep_every: float
-    start: tuple[Path, range] | None = None
-    places: Places | None = None
-
-    @classmethod
-    def of(
-        cls, store: Store, experiment: Experiment, plan: Plan, index: int, device: str, keep_every: float
-    ) -> "Piece":
-        """Return what trains chunk `index` of an experiment's run in a store."""
-        members = range(plan.chunks[index][0], plan.chunks[index][-1] + 1)
-        before = experiment.start
-        start = None if before is None else (store.root / before.cell.address, members)
-        chunk = store.open(experiment.cell).chunk(index)
-        how = device, plan.execution, plan.threads, keep_every
-        return cls(experiment.take(members), chunk, *how, start, plan.places)
-
-    def __str__(self) -> str:
-        """Return the experiment's label and the members' seeds."""
-        seeds = self.experiment.members.seeds
-        return (
-            f"{self.experiment.cell.label}, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds[:10]))}"
-            + (", ..." if len(seeds) > 10 else "")
-        )
-
-    @property
-    def finished(self) -> bool:
-        """Whether the chunk is finished, or its whole run, which no longer has chunks."""
-        return self.chunk.finished or Run(self.chunk.path.parent.parent).finished
-
-    def newest(self, report: Hear) -> TrainingState | None:
-        """Return the chunk's newest state, or None at its beginning; with a damaged state it starts over."""
-        try:
-            return ChunkKeeper(self.chunk).load()
-        except DamagedChunkError as error:
-            report(Progress(0, self.experiment.steps, note=self.restarts(error)))
-            self.chunk.restart()
-            return None
-
-    def restarts(self, error: DamagedChunkError) -> str:
-        """Return a message that the piece starts over because of a damaged file."""
-        return f"{error.path}: {error.problem}; {self} starts over from its first step"
-
-    def finish(self, rows: Iterable[Row]) -> None:
-        """Finish the chunk: write the measured metrics to it, and the host, device, torch and arithmetic."""
-        device = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else processor()
-        made_with = {"torch": environment()["torch"], "arithmetic": ARITHMETIC}
-        made_by = {"host": platform.node(), "device": device, **made_with}
-        self.chunk.finish({"rows": [list(row) for row in rows], "made_by": made_by})
+from anchorlab.training.joined import fit_joined
+from anchorlab.training.trained_run import experiment_of
+from anchorlab.training.trainer import Trained, TrainingState
 
 
 @dataclass(frozen=True)
 class Job:
-    """Pieces that are trained together. Each keeps and resumes its own chunk, so it can also be trained alone.
+    """Chunks that are trained together, as plain values: whoever trains them reads the rest from the store.
+
+    Each keeps and resumes its own chunk, so it can also be trained alone.
 
     Fields
-        pieces: one piece, or several whose experiments can be joined and whose places in a pass do not overlap, with
-            equal device, execution and threads
+        store: the folder of the store, which all processes share
+        chunks: the address and the index of each chunk; several have places in one pass, which do not overlap
+        device, keep_every: as for `fit`
+        modules: Python modules that register the tasks and models of the runs
+        folder: the folder from which they can be imported
+        script: the file and the package of the script that does so, if one does
     """
 
-    pieces: tuple[Piece, ...]
+    store: str
+    chunks: tuple[tuple[str, int], ...]
+    device: str
+    keep_every: float
+    modules: tuple[str, ...] = ()
+    folder: str = "."
+    script: tuple[str, str] | None = None
 
     @property
-    def first(self) -> Piece:
-        """The first piece, which stands for all where they are equal."""
-        return self.pieces[0]
+    def note(self) -> Note:
+        """The note of the first chunk, which stands for all."""
+        address, index = self.chunks[0]
+        return Note(Path(self.store, address), index)
 
-    @property
-    def label(self) -> str:
-        """The first experiment's label, and how many others there are."""
-        label, others = self.first.experiment.cell.label, len(self.pieces) - 1
-        return f"{label} and {others} other{'s' if others > 1 else ''}" if others else label
+    def train(self, report: Callable[[Progress], None]) -> None:
+        """Train all chunks to the end, each from its newest state; those at the same step go on together.
 
-    def train(self, report: Hear) -> None:
-        """Train all pieces to the end, each from its chunk's newest state; those at the same step go on together.
-
-        Errors: the first error of any piece; the others may then be unfinished too.
+        Errors: the first error of any chunk; the others may then be unfinished too. `InUseError` if another job has
+        begun one of the chunks meanwhile.
         """
+        chunks = [(Run(Path(self.store, address)), index) for address, index in self.chunks]
+        parts = [_Part.of(run, index) for run, index in chunks if not run.finished and not run.chunk(index).finished]
+        with ExitStack() as opened:
+            try:
+                for part in parts:
+                    opened.enter_context(part.chunk)
+                    part.state = part.newest(report)
+                for together in _equally_new(parts):
+                    self._train_together(together, report)
+            except StoreError as error:
+                if all(part.run.finished or part.chunk.finished for part in parts):  # by another attempt
+                    return
+                if (taken := next((part for part in parts if part.chunk.taken_over), None)) is None:
+                    raise
+                problem = "another process has begun it meanwhile; run again once that has ended"
+                raise InUseError(f"{taken.chunk.path}: {problem}") from error
+
+    def __call__(self) -> AnchorlabError | None:
+        """Train the chunks in another process, with notes for the driver; return the error that ended it, or None."""
         try:
-            with ExitStack() as opened, with_threads(self.first.threads):
-                found = []
-                for piece in self.pieces:
-                    if not piece.finished:
-                        opened.enter_context(piece.chunk)
-                        found.append((piece, piece.newest(report)))
-                for pieces, states in _equally_new(found):
-                    self._train_together(pieces, states, report)
-        except StoreError:
-            if not all(piece.finished for piece in self.pieces):  # else a later attempt took over the files
-                raise
+            import_modules(self.modules, self.folder)
+            if self.script is not None:
+                import_script(*self.script)
+            self.train(self.note.write)
+        except Exception as error:  # noqa: BLE001 - the driver reports it
+            if isinstance(error, AnchorlabError) and type(error).__module__.startswith("anchorlab."):
+                return error
+            return AnchorlabError(reason_of(error))  # the driver may be unable to read a user's type
+        return None
 
-    def _train_together(self, pieces: Sequence[Piece], states: Sequence[TrainingState | None], report: Hear) -> None:
-        first, keepers = pieces[0], [ChunkKeeper(piece.chunk) for piece in pieces]
+    def checkpoint(self, *_: Any) -> Any:
+        """Return what Slurm starts again after the time limit: the same job, which goes on from its last state."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+    def _train_together(self, parts: Sequence["_Part"], report: Callable[[Progress], None]) -> None:
+        first, keepers = parts[0], [ChunkKeeper(part.chunk) for part in parts]
         fitting: Callable[..., Trained] = partial(
-            fit, device=first.device, execution=first.execution, report=report, keep_every=first.keep_every
+            fit, device=self.device, execution=first.plan.execution, report=report, keep_every=self.keep_every
         )
-        if first.places is None:
-            start = None
-            if first.start is not None:
-                path, members = first.start
-                start = TrainedRun(Run(path)).ensemble().select(members)
-            first.finish(fitting(first.experiment, keeper=keepers[0], start=start).rows)
-            return
-        places = [piece.places for piece in pieces if piece.places is not None]
-        trained = fit_joined([piece.experiment for piece in pieces], places, keepers, states, fitting)
-        for piece, rows in zip(pieces, trained, strict=True):
-            piece.finish(rows)
+        with with_threads(first.plan.threads):
+            if first.plan.places is None:
+                rows = [fitting(first.experiment, keeper=keepers[0], start=first.started_from()).rows]
+            else:
+                places = [part.plan.places for part in parts if part.plan.places is not None]
+                experiments, states = [part.experiment for part in parts], [part.state for part in parts]
+                rows = fit_joined(experiments, places, keepers, states, fitting)
+        device = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else processor()
+        made_with = {"torch": environment()["torch"], "arithmetic": ARITHMETIC}
+        made_by = {"host": platform.node(), "device": device, **made_with}
+        for part, of_part in zip(parts, rows, strict=True):
+            part.chunk.finish({"rows": [list(row) for row in of_part], "made_by": made_by})
 
 
-def compatible(pieces: Iterable[Piece]) -> Iterator[Job]:
-    """Yield jobs of pieces that can be trained together: their places in a pass do not overlap."""
-    found: list[list[Piece]] = []
-    for piece in pieces:
-        group = next((group for group in found if all(_fits(piece, other) for other in group)), None)
-        if group is None:
-            found.append([piece])
-        else:
-            group.append(piece)
-    yield from (Job(tuple(group)) for group in found)
+@dataclass
+class _Part:
+    """A chunk that is trained: its run, its members, the experiment with these only, its plan, its newest state.
+
+    `start` is the run whose members, with the same indices, these ones start from.
+    """
+
+    run: Run
+    chunk: ChunkDirectory
+    experiment: Experiment
+    members: range
+    plan: Plan
+    start: Run | None
+    state: TrainingState | None = None
+
+    @classmethod
+    def of(cls, run: Run, index: int) -> "_Part":
+        experiment = experiment_of(run)
+        plan = Plan.read(run, len(experiment.members))
+        members = range(plan.chunks[index][0], plan.chunks[index][-1] + 1)
+        start = None if experiment.start is None else Run(run.path.with_name(experiment.start.cell.address))
+        return cls(run, run.chunk(index), experiment.take(members), members, plan, start)
+
+    def newest(self, report: Callable[[Progress], None]) -> TrainingState | None:
+        """Return the chunk's newest state, or None at its beginning; with a damaged state it starts over."""
+        try:
+            return ChunkKeeper(self.chunk).load()
+        except DamagedChunkError as error:
+            note = f"{error.path}: {error.problem}; {piece_name(self.experiment)} starts over from its first step"
+            report(Progress(0, self.experiment.steps, note=note))
+            self.chunk.restart()
+            return None
+
+    def started_from(self) -> Ensemble | None:
+        """Return the members that these ones start from, at their end; None if they start anew."""
+        return None if self.start is None else TrainedRun(self.start).ensemble().select(self.members)
 
 
-def _fits(piece: Piece, other: Piece) -> bool:
-    """Return whether two pieces can share a pass, given that their experiments can be joined."""
-    return share_a_pass(piece.places, len(piece.experiment.members), other.places, len(other.experiment.members))
+def piece_name(experiment: Experiment) -> str:
+    """Return the label of an experiment and the seeds of its members."""
+    seeds = experiment.members.seeds
+    named = ", ".join(map(str, seeds[:10])) + (", ..." if len(seeds) > 10 else "")
+    return f"{experiment.cell.label}, seed{'s' if len(seeds) > 1 else ''} {named}"
 
 
-def _equally_new(
-    found: Sequence[tuple[Piece, TrainingState | None]],
-) -> Iterator[tuple[list[Piece], list[TrainingState | None]]]:
-    """Yield groups of pieces with states of the same step and execution, and these states."""
+def reason_of(error: Exception) -> str:
+    """Return the reason for a failure, in one line; for foreign errors with the file and line."""
+    if is_out_of_memory(error):
+        return "out of memory; use fewer workers, or reduce the size of the work"
+    if isinstance(error, AnchorlabError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    at = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in last)
+    return f"{type(error).__name__}: {error}{at}"
 
-    def key(one: tuple[Piece, TrainingState | None]) -> tuple[int, str]:
-        state = one[1]
-        return (0, "") if state is None else (state.step, state.execution)
 
-    for _, group in groupby(sorted(found, key=key), key):
-        pieces, states = zip(*group, strict=True)
-        yield list(pieces), list(states)
+def _equally_new(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
+    """Yield groups of parts with states of the same step and execution."""
+
+    def key(part: _Part) -> tuple[int, str]:
+        return (0, "") if part.state is None else (part.state.step, part.state.execution)
+
+    for _, group in groupby(sorted(parts, key=key), key):
+        yield list(group)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Train jobs in this process, or in several child processes, which end together with this one."""
+"""Train jobs in several child processes, which end together with this one."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,77 +16,51 @@ from typing import Any
 from loky.backend.context import get_context
 from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
-from anchorlab.engine.backend import Done, Hear, follow
-from anchorlab.engine.chunk_task import ChunkTask, reason_of
 from anchorlab.engine.job import Job
-from anchorlab.engine.modules import imported_modules
-from anchorlab.errors import AnchorlabError, is_out_of_memory
-from anchorlab.training import Progress
+from anchorlab.errors import AnchorlabError
 from anchorlab.training.signals import DelayedSignals
 
 _SECONDS_TO_EXIT = 20.0  # in which a worker keeps its state; after that it is killed
 _PAUSE = 0.5  # seconds between two looks whether the parent lives
 _NEVER_REPLACED = {"LOKY_MAX_MEMORY_LEAK_SIZE": "1e18"}  # loky ends processes that grow, as these do with their jobs
 _SIGNAL = re.compile(r"(SIG[A-Z]+)\(-\d+\)")  # as loky names it
+_context: Any = get_context("loky")  # starts each process with an interpreter of its own
 
 
 @dataclass(frozen=True)
 class Local:
-    """This machine: one worker is the process itself, several workers are child processes.
+    """Child processes on this machine.
 
     Fields
         workers: the maximum number of processes
-        devices: the devices that workers are spread over; None: each job names its own
+        devices: the devices that they are spread over
     """
 
-    workers: int = 1
-    devices: tuple[str, ...] | None = None
+    workers: int
+    devices: tuple[str, ...] = ("cpu",)
+    modules: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> str:
+        """The first device."""
+        return self.devices[0]
 
     def beginning(self, store: Path) -> str:
-        """Return a message that several processes are being started; empty for one worker."""
-        return f"starting {self.workers} processes" if self.workers > 1 else ""
+        """Return a message that processes are being started."""
+        return f"starting {self.workers} processes"
 
-    def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
-        """Train all jobs, as `Backend.train` requires.
-
-        After an error or an interrupt of this process, all workers keep their states and stop.
-        """
-        if self.workers > 1:
-            with DelayedSignals() as signals:  # raised amid a future's lock, one would leave it locked
-                follow(_Processes(self, signals), jobs, hear, done)
-        else:
-            _here(jobs, hear, done)
-
-
-class _Unheard(BaseException):
-    """Carries an error of `hear` through a job: it ends all training and is not a failure of the job."""
-
-
-def _here(jobs: Iterator[Job], hear: Hear, done: Done) -> None:
-    for job in jobs:
-
-        def heard(progress: Progress, job: Job = job) -> None:
-            try:
-                hear(job, progress)
-            except Exception as error:
-                raise _Unheard from error
-
-        try:
-            job.train(heard)
-        except _Unheard as error:
-            assert error.__cause__ is not None
-            raise error.__cause__ from None
-        except Exception as error:  # noqa: BLE001 - the other jobs go on
-            done(job, AnchorlabError(reason_of(error)) if is_out_of_memory(error) else error)
-        else:
-            done(job, None)
+    @contextmanager
+    def pool(self) -> Iterator["_Processes"]:
+        """Yield the processes. A signal waits until no lock of a future is taken, which it would leave locked."""
+        with DelayedSignals() as signals:
+            yield _Processes(self, signals)
 
 
 class _Processes:
     """A `Pool` of child processes. Each has an executor of its own, so that one that dies costs its own job alone."""
 
     def __init__(self, local: Local, signals: DelayedSignals) -> None:
-        self.local, self.slots, self.signals = local, local.workers, signals
+        self.devices, self.slots, self.signals = local.devices, local.workers, signals
         self.team: list[_Process] = []
 
     def submit(self, jobs: Sequence[Job]) -> list["_Process"]:
@@ -107,8 +81,8 @@ class _Processes:
         except BrokenProcessPool as error:
             self.team.remove(task)
             if not task.begun:  # another one would die too
-                raise task.death(error) from None
-            return task.death(error)
+                raise _death(error) from None
+            return _death(error)
         except SystemExit as error:  # of user code, or by a signal to this process alone
             self.team.remove(task)
             task.executor.shutdown(wait=True, kill_workers=True)
@@ -125,29 +99,25 @@ class _Processes:
 
     def _start(self, job: Job) -> "_Process":
         while True:
-            idle = self._idle()
+            process = next((one for one in self.team if not one.busy), None)
+            if process is None:
+                used = [one.device for one in self.team]
+                process = _Process(min(self.devices, key=used.count))
+                self.team.append(process)
             try:
-                return idle.start(job)
+                process.start(job)
+                return process
             except BrokenProcessPool:  # it died while it was idle
-                self.team.remove(idle)
-
-    def _idle(self) -> "_Process":
-        idle = next((one for one in self.team if not one.busy), None)
-        if idle is None:
-            used = [one.device for one in self.team]
-            devices: tuple[str | None, ...] = self.local.devices or (None,)
-            idle = _Process(min(devices, key=used.count))
-            self.team.append(idle)
-        return idle
+                self.team.remove(process)
 
 
 class _Process:
-    """A child process with its device (None: the job's), and the outcome of its job."""
+    """A child process with its device, and the outcome of its job."""
 
-    def __init__(self, device: str | None) -> None:
+    def __init__(self, device: str) -> None:
         self.device, self.busy = device, False
         self.executor = ProcessPoolExecutor(
-            1, context=_context(), initializer=_begin, initargs=(os.getpid(),), env=_NEVER_REPLACED
+            1, context=_context, initializer=_begin, initargs=(os.getpid(),), env=_NEVER_REPLACED
         )
         self.outcome: Future[AnchorlabError | None]
         with _interrupts_ignored():  # inherited by the process
@@ -158,11 +128,10 @@ class _Process:
         """Whether the process has run at all."""
         return self._number.done() and self._number.exception() is None
 
-    def start(self, job: Job) -> "_Process":
+    def start(self, job: Job) -> None:
         """Send a job to the process. Errors: `BrokenProcessPool` if the process has died."""
-        self.outcome = self.executor.submit(ChunkTask.of(job, self.device, imported_modules()))
+        self.outcome = self.executor.submit(replace(job, device=self.device))
         self.busy = True
-        return self
 
     def interrupt(self) -> None:
         """Ask the process to keep its state and exit; kill one that is still starting."""
@@ -172,17 +141,13 @@ class _Process:
         else:
             self.executor.shutdown(wait=False, kill_workers=True)
 
-    def death(self, error: BrokenProcessPool) -> AnchorlabError:
-        """Return the error for a process that has died."""
-        found = _SIGNAL.search(str(error))
-        how = f"was killed by {found[1]}" if found else f"died ({str(error).partition(chr(10))[0]})"
-        cause = ": out of memory (use fewer workers)" if found and found[1] == "SIGKILL" else ""
-        return AnchorlabError(f"a training process {how}{cause}; what was kept is safe, run again to resume")
 
-
-def _context() -> Any:
-    """Return how processes are started: each with an interpreter of its own."""
-    return get_context("loky")
+def _death(error: BrokenProcessPool) -> AnchorlabError:
+    """Return the error for a process that has died."""
+    found = _SIGNAL.search(str(error))
+    how = f"was killed by {found[1]}" if found else f"died ({str(error).partition(chr(10))[0]})"
+    cause = ": out of memory (use fewer workers)" if found and found[1] == "SIGKILL" else ""
+    return AnchorlabError(f"a training process {how}{cause}; what was kept is safe, run again to resume")
 
 
 @contextmanager

@@ -89,10 +89,10 @@ def imported_modules() -> tuple[str, ...]:
     return tuple(_imported)
 
 
-def modules_of(experiments: Iterable[Experiment]) -> set[str]:
+def modules_of(experiments: Iterable[Experiment]) -> list[str]:
     """Return the user modules that register the tasks and models of experiments, without a script that is being run."""
     names = defining_modules(experiments)
-    return {name for name in names if is_module_name(name) and name.partition(".")[0] not in _NOT_FOUND_BY_NAME}
+    return sorted(name for name in names if is_module_name(name) and name.partition(".")[0] not in _NOT_FOUND_BY_NAME)
 
 
 def defining_modules(experiments: Iterable[Experiment]) -> set[str]:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine.backend import Done, Hear, follow
-from anchorlab.engine.chunk_task import ChunkTask
 from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError, SpecError
 
@@ -43,10 +41,29 @@ class Ray:
         """Return a message that a cluster is being connected to, or started."""
         return f"connecting to the Ray cluster at {self.address}" if self.address else "starting Ray"
 
-    def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
-        """Train all jobs, as `Backend.train` requires; if it ends early, cancel all tasks."""
-        with _connected(self.address) as ray:
-            follow(_Tasks(ray, self), jobs, hear, done)
+    @contextmanager
+    def pool(self) -> Iterator["_Tasks"]:
+        """Connect to the cluster; an existing connection of this process is used and kept."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
+        try:
+            import ray
+        except ImportError:
+            raise SpecError("on", "ray is not installed", "run pip install 'anchorlab[ray]'") from None
+        if ray.is_initialized():
+            yield _Tasks(ray, self)
+            return
+        _check_reachable(self.address or os.environ.get("RAY_ADDRESS", ""))
+        ends = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(self.address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise AnchorlabError(f"Ray cannot be reached: {str(error).splitlines()[0]}") from None
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, ends)  # Ray's handler would end the process silently
+        try:
+            yield _Tasks(ray, self)
+        finally:
+            ray.shutdown()
 
 
 class _Tasks:
@@ -55,14 +72,13 @@ class _Tasks:
     slots = sys.maxsize
 
     def __init__(self, ray: Any, cluster: Ray) -> None:
-        self.ray, self.cluster = ray, cluster
-        self.call = ray.remote(_call).options(
-            num_cpus=1, num_gpus=int(cluster.device == "cuda"), max_retries=cluster.retries, name="anchorlab"
-        )
+        self.ray = ray
+        gpus = int(cluster.device == "cuda")
+        self.call = ray.remote(_call).options(num_cpus=1, num_gpus=gpus, max_retries=cluster.retries, name="anchorlab")
 
     def submit(self, jobs: Sequence[Job]) -> list[Any]:
         """Begin one task for each job."""
-        return [self.call.remote(ChunkTask.of(job, self.cluster.device, self.cluster.modules)) for job in jobs]
+        return [self.call.remote(job) for job in jobs]
 
     def ended(self, tasks: Sequence[Any], seconds: float) -> list[Any]:
         """Return the tasks that have ended, after waiting for one at most so many seconds."""
@@ -89,33 +105,8 @@ class _Tasks:
             self.ray.wait(list(tasks), num_returns=len(tasks), timeout=_FAREWELL)
 
 
-def _call(task: ChunkTask) -> AnchorlabError | None:
-    return task()
-
-
-@contextmanager
-def _connected(address: str | None) -> Iterator[Any]:
-    """Connect to a cluster and yield the module `ray`; an existing connection of this process is used and kept."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
-    try:
-        import ray
-    except ImportError:
-        raise SpecError("on", "ray is not installed", "run pip install 'anchorlab[ray]'") from None
-    if ray.is_initialized():
-        yield ray
-        return
-    _check_reachable(address or os.environ.get("RAY_ADDRESS", ""))
-    ends = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise AnchorlabError(f"Ray cannot be reached: {str(error).splitlines()[0]}") from None
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, ends)  # Ray's handler would end the process silently
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
+def _call(job: Job) -> AnchorlabError | None:
+    return job()
 
 
 def _check_reachable(address: str) -> None:

@@ -1,5 +1,6 @@
 """Run experiments, here or elsewhere, unless the store already contains them."""
 
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -8,11 +9,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from anchorlab.engine.backend import Backend
+from anchorlab.engine.driver import Driver, Failure
+from anchorlab.engine.local import Local
 from anchorlab.engine.members import asked, held
 from anchorlab.engine.modules import refuse_in_import
-from anchorlab.engine.planning import check_fits, check_place, for_others, local
+from anchorlab.engine.plan import check_fits, check_place, devices_of, planned, with_starts
 from anchorlab.engine.ray_cluster import Ray
-from anchorlab.engine.scheduler import Failure, Pieces
 from anchorlab.engine.slurm import Slurm
 from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, StoreError
 from anchorlab.printable import first_few
@@ -21,6 +23,8 @@ from anchorlab.runs import RunDirectory, Store
 from anchorlab.spec import unknown_name
 from anchorlab.training import Experiment, TrainedRun
 from anchorlab.training.trainer import ExecutionName
+
+logger = logging.getLogger(__name__)
 
 On = Literal["local", "ray", "slurm"]
 """Where runs are trained: on this machine, by a Ray cluster, or by jobs of Slurm."""
@@ -84,22 +88,29 @@ def run(
         run(asked(experiments, stores), store, workers, device, execution, report, keep_every, on)
         runs = [held(one, stores) for one in experiments]
         return [TrainedRun(one) for one in runs if one is not None]
-    device = check_place(device, workers, here=on == "local")
+    device, say, told = check_place(device, workers, here=on == "local"), report or _log, set[str]()
 
     def waiting(holder: str) -> None:
-        if report is not None:
-            report(Status(0, label=f"waiting for {holder}, which trains in {store.root}"))
+        text = f"waiting for {holder}, which trains in {store.root}"
+        say(Status(0, label=text, note="" if text in told else text))  # once as a note, then as the label
+        told.add(text)
 
-    trained = [one for one in experiments if one.cell not in store]
+    stages = with_starts(experiments, store)
+    trained = {one.cell.address: one for stage in stages for one in stage if one.cell not in store}
     if trained:
         refuse_in_import()
     if on == "local":
-        check_fits(trained, device)
+        check_fits(trained.values(), device)
     with store.training(inf, waiting) if trained else nullcontext():
-        _train(experiments, store, workers, device, execution, report, keep_every, on)
-    if (text := divergence(store, {one.cell.address: one.cell.label for one in trained})) is not None:
+        _train(experiments, store, workers, device, execution, say, keep_every, on)
+    if (text := divergence(store, {address: one.cell.label for address, one in trained.items()})) is not None:
         warnings.warn(text, DivergedWarning, stacklevel=2)
     return [TrainedRun(store.open(experiment.cell)) for experiment in experiments]
+
+
+def _log(status: Status) -> None:
+    if status.note:
+        logger.warning(status.note)
 
 
 def _train(
@@ -108,48 +119,40 @@ def _train(
     workers: int | None,
     device: str,
     execution: ExecutionName,
-    report: Report | None,
+    report: Report,
     keep_every: float,
     on: On | Backend,
 ) -> None:
-    """Train the experiments that the store lacks, once what they start from is trained. Errors: as `run`."""
-    todo = {one.cell.address: one for one in experiments if one.cell not in store}
-    failures: list[Failure] = []
-    if starts := [one.start for one in todo.values() if one.start is not None]:
-        try:
-            run(starts, store, workers, device, execution, report, keep_every, on)
-        except Exception as error:
-            todo, failures = _without_start(todo, store, error)
-            if not todo:
-                raise
-        todo = {address: one for address, one in todo.items() if one.cell not in store}
-    for experiment in {one.cell.address: one for one in experiments if one.cell in store}.values():
-        _check_finished(store.open(experiment.cell))
-    if not todo:
-        return
-    backend: Backend
-    if on == "local":
-        backend, plans = local(todo, workers, device, execution, experiments)
-    else:
-        backend = on if not isinstance(on, str) else _BACKENDS[on](device=device)
-        plans = for_others(todo, workers, execution, experiments)
-    if report is not None and (label := backend.beginning(store.root)):
-        report(Status(0, label=label))
-    Pieces(store, todo, plans, device, keep_every, report, failures).train(backend)
-
-
-_BACKENDS = {"ray": Ray, "slurm": Slurm}
-
-
-def _without_start(
-    todo: Mapping[str, Experiment], store: Store, error: Exception
-) -> tuple[dict[str, Experiment], list[Failure]]:
-    """Return the experiments that can still be trained after some starts failed with `error`, and all failures."""
-    lost = {address: one for address, one in todo.items() if one.start is not None and one.start.cell not in store}
-    starts = {one.start.cell.address: one.start.cell.label for one in lost.values() if one.start is not None}
-    failures = list(error.failures) if isinstance(error, IncompleteError) else [(one, error) for one in starts.values()]
-    failures += [(one.cell.label, AnchorlabError("what it starts from has failed")) for one in lost.values()]
-    return {address: one for address, one in todo.items() if address not in {*lost, *starts}}, failures
+    """Train the experiments that the store lacks, after what they start from. Errors: as `run`."""
+    failures, without_start, failed = list[Failure](), list[Failure](), set[str]()
+    merged = 0
+    for stage in with_starts(experiments, store):
+        for experiment in {one.cell.address: one for one in stage if one.cell in store}.values():
+            _check_finished(store.open(experiment.cell))
+        todo = {one.cell.address: one for one in stage if one.cell not in store}
+        lost = [address for address, one in todo.items() if one.start and one.start.cell.address in failed]
+        without_start += [(todo[one].cell.label, AnchorlabError("what it starts from has failed")) for one in lost]
+        failed |= set(lost)
+        todo = {address: one for address, one in todo.items() if address not in failed}
+        if not todo:
+            continue
+        plans = planned(todo, stage, workers, device, execution, here=on == "local")
+        backend: Backend | None = None
+        if not isinstance(on, str):
+            backend = on
+        elif on != "local":
+            backend = {"ray": Ray, "slurm": Slurm}[on](device=device)
+        elif plans.processes > 1:
+            backend = Local(plans.processes, devices_of(device))
+        driver = Driver(store, todo, plans, backend, device, keep_every, report)
+        driver.train()
+        failures += driver.failures
+        failed |= driver.failed
+        merged += len(todo) - len(driver.failed)
+    if failures:
+        if merged == 0 and len({str(error) for _, error in failures}) == 1:
+            raise failures[0][1]
+        raise IncompleteError([*failures, *without_start]) from failures[0][1]
 
 
 def _check_finished(directory: RunDirectory) -> None:
@@ -164,14 +167,11 @@ def _check_finished(directory: RunDirectory) -> None:
 def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
     """Return one line that names the members of finished runs that diverged, and when; None if none did.
 
-    Args:
-        store: where the runs are
-        labels: the runs' names for the message, by address
+    `labels` has the runs' names for the message, by address.
     """
-    from anchorlab.runs.curves import all_diverged
-    from anchorlab.runs.scan import intact_tables
+    from anchorlab.runs.curves import all_diverged, intact_tables
 
-    if not labels:
+    if not labels:  # reading tables imports polars
         return None
     found: dict[str, list[str]] = {}
     for address, _, seed, step in all_diverged(intact_tables(store.root, sorted(labels))).rows():

@@ -3,14 +3,12 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine.backend import Done, Hear, follow
-from anchorlab.engine.chunk_task import ChunkTask
 from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.plain import parse_json, read_data
@@ -49,9 +47,9 @@ class Slurm:
         """Return a message that jobs are being sent."""
         return "sending jobs to Slurm"
 
-    def train(self, jobs: Iterator[Job], hear: Hear, done: Done) -> None:
-        """Train all jobs, as `Backend.train` requires; if it ends early, jobs stay in the queue."""
-        follow(_Queue(self), jobs, hear, done)
+    def pool(self) -> AbstractContextManager["_Queue"]:
+        """Return the queue of Slurm."""
+        return nullcontext(_Queue(self))
 
 
 class _Queue:
@@ -66,43 +64,44 @@ class _Queue:
             raise SpecError("on", "submitit is not installed", "run pip install 'anchorlab[slurm]'") from None
         self.slurm, self.submitit, self._utils = slurm, submitit, submitit.core.utils
 
-    def submit(self, jobs: Sequence[Job]) -> list[Any]:
-        """Send one job array; jobs that an earlier command sent and that have not ended are taken as they are."""
-        tasks = [ChunkTask.of(job, self.slurm.device, self.slurm.modules) for job in jobs]
-        store = Path(tasks[0].store)
+    def submit(self, jobs: Sequence[Job]) -> list[tuple[Job, Any]]:
+        """Send one job array; where an earlier command's job still trains one of the chunks, wait for that instead."""
+        store = Path(jobs[0].store)
         folder = store.with_name(f"{store.name}-slurm")
         executor, sent = self._executor(folder), folder / "sent.json"
         numbers: dict[str, str] = {}
         with suppress(OSError, ValueError, TypeError):  # the first time, or a full disk
             numbers = dict(parse_json(read_data(sent)))
-        queued = {name: self._queued(folder, number) for name, number in numbers.items()}
-        new = [task for task in tasks if queued.get(_name(task)) is None]
-        found = []
+        tasks = {name: task for name, number in numbers.items() if (task := self._queued(folder, number)) is not None}
+        by_chunk = {chunk: task for name, task in tasks.items() for chunk in name.split()}
+        earlier = {job: [by_chunk[chunk] for chunk in _name(job).split() if chunk in by_chunk] for job in jobs}
+        new = [job for job in jobs if not earlier[job]]
         try:
             with executor.batch() if new else nullcontext():
-                found = [executor.submit(task) for task in new]
+                sent_now = {_name(job): executor.submit(job) for job in new}
         except (OSError, self._utils.FailedJobError, self._utils.FailedSubmissionError) as error:
             raise AnchorlabError(f"Slurm refuses the jobs: {str(error).strip().splitlines()[-1]}") from None
-        every = queued | {_name(task): job for task, job in zip(new, found, strict=True)}
-        kept = {name: job.job_id for name, job in every.items() if job is not None}
+        tasks |= sent_now
+        kept = {name: task.job_id for name, task in tasks.items()}
         write_file(folder, sent.name, [json.dumps(kept).encode()])
-        return [every[_name(task)] for task in tasks]
+        return [(job, earlier[job][0] if earlier[job] else tasks[_name(job)]) for job in jobs]
 
-    def ended(self, tasks: Sequence[Any], seconds: float) -> list[Any]:
+    def ended(self, tasks: Sequence[tuple[Job, Any]], seconds: float) -> list[tuple[Job, Any]]:
         """Return the jobs that have ended, after waiting so many seconds if none has."""
-        if not (ended := [task for task in tasks if task.done()]):
+        if not (ended := [task for task in tasks if task[1].done()]):
             time.sleep(seconds)
         return ended
 
-    def error(self, task: Any) -> Exception | None:
+    def error(self, task: tuple[Job, Any]) -> Exception | None:
         """Return the error that ended a job; None if it succeeded."""
+        sent = task[1]
         try:
-            found: AnchorlabError | None = task.result()
+            found: AnchorlabError | None = sent.result()
         except self._utils.UncompletedJobError as error:
-            return AnchorlabError(f"job {task.job_id} of Slurm: {str(error).strip().splitlines()[-1]}")
+            return AnchorlabError(f"job {sent.job_id} of Slurm: {str(error).strip().splitlines()[-1]}")
         return found
 
-    def stop(self, tasks: Sequence[Any]) -> None:
+    def stop(self, tasks: Sequence[tuple[Job, Any]]) -> None:
         """Leave the jobs in the queue."""
 
     def _executor(self, folder: Path) -> Any:
@@ -131,6 +130,6 @@ class _Queue:
         return None if job.done(force_check=True) else job
 
 
-def _name(task: ChunkTask) -> str:
+def _name(job: Job) -> str:
     """Return the name of what a job trains, by which a later command knows it."""
-    return " ".join(f"{address}/{index}" for address, index in task.chunks)
+    return " ".join(f"{address}/{index}" for address, index in job.chunks)

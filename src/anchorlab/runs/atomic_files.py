@@ -27,6 +27,11 @@ class Fingerprint(NamedTuple):
     size: int
     sha256: str
 
+    @classmethod
+    def of(cls, content: bytes) -> "Fingerprint":
+        """Return the fingerprint of a content."""
+        return cls(len(content), hashlib.sha256(content).hexdigest())
+
 
 def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview]) -> tuple[Path, Fingerprint]:
     """Write the concatenated `pieces` to `directory/name` atomically: completely, or not at all.
@@ -107,21 +112,18 @@ def damage_in(path: Path, address: str) -> Iterator[None]:
 def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
     """Return `path` if its content matches the fingerprint. Errors: `StoreError` that names the file if not."""
     try:
-        size = path.lstat().st_size
-        found = fingerprint(path) if size == expected.size else Fingerprint(size, "")  # hashing is slow
+        with open_data(path, None) as file:
+            size = os.fstat(file.fileno()).st_size
+            same = size == expected.size  # hashing is slow
+            found = Fingerprint(size, hashlib.file_digest(file, "sha256").hexdigest() if same else "")
     except OSError as error:
         raise unreadable(path, error, address) from None
-    _compare(path, found, expected, address)
+    check_fingerprint(path, found, expected, address)
     return path
 
 
-def check_content(path: Path, content: bytes, expected: Fingerprint, address: str) -> bytes:
-    """Return `content` if it matches the fingerprint. Errors: `StoreError` that names the file if not."""
-    _compare(path, Fingerprint(len(content), hashlib.sha256(content).hexdigest()), expected, address)
-    return content
-
-
-def _compare(path: Path, found: Fingerprint, expected: Fingerprint, address: str) -> None:
+def check_fingerprint(path: Path, found: Fingerprint, expected: Fingerprint, address: str) -> None:
+    """Raise `StoreError` that names the file if its fingerprint differs from the expected one."""
     if found.size != expected.size:
         raise damaged(path, f"damaged: {found.size} bytes where {expected.size} were written", address)
     if found.sha256 != expected.sha256:

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,16 +37,15 @@ class ChunkDirectory:
     Open it for writing with `with run.chunk(0) as chunk:`, in any process. Resume it from `latest_state`; it is
     finished once it has a result. Every file's name contains a digest of its content, which reveals damage.
 
-    Each opening is a numbered attempt with its own folder: attempt 3 of `chunk-0000` is `chunk-0000.3`. A new attempt
-    renames the folder of the previous one, so that a process which was thought to be dead can no longer write into it:
-    the last bits of two attempts may differ between processors, and all files of a chunk must come from one. A finished
-    chunk keeps its folder, since another process may be reading it.
+    Each opening is a numbered attempt with its own folder, `chunk-0000.NUMBER`. A new attempt renames the folder of the
+    previous one, so that a process which was thought to be dead can no longer write into it: the last bits of two
+    attempts may differ between processors, and all files of a chunk must come from one. A finished chunk keeps its
+    folder, since another process may be reading it.
     """
 
     def __init__(self, path: Path, address: str) -> None:
         self.path, self.address = path, address
         self._attempt: Path | None = None
-        self._named: tuple[Path, list[str]] | None = None
 
     def __enter__(self) -> "ChunkDirectory":
         """Begin a new attempt, unless the chunk is finished."""
@@ -60,12 +59,9 @@ class ChunkDirectory:
         self._attempt = None
 
     def restart(self) -> None:
-        """Remove all files of the chunk, finished or not, so that training starts again from the first step."""
-        if self._attempt is None:
-            self._begin()
-        folder = self._open_folder()
-        for path in [*matching(folder, "*.safetensors"), *matching(folder / "checkpoints", "*.safetensors")]:
-            path.unlink(missing_ok=True)
+        """Remove all states and checkpoints, so that training starts again from the first step."""
+        self._remove("", but=())
+        self._remove("checkpoints", but=())
 
     def write_state(
         self, step: int, tensors: "Mapping[str, Shaped[torch.Tensor, '...']]", metadata: Any = None
@@ -76,7 +72,7 @@ class ChunkDirectory:
         names.
         """
         kept = self._write(f"step-{step:08d}", tensors, metadata)
-        self._remove_states(but=kept)
+        self._remove("", but=(kept.name,))
 
     def latest_state(self) -> ChunkState | None:
         """Return the newest state and remove checkpoints written after it; None, and no checkpoints, at the beginning.
@@ -86,54 +82,42 @@ class ChunkDirectory:
         if self.finished:
             raise StoreError(f"{self.path}: finished, so it has a result and no state; check `finished` first")
         folder = self._open_folder()
-        states = sorted(_steps(folder).items())
+        states = _steps(folder)
         if not states:
-            self._remove_checkpoints(but=())
+            self._remove("checkpoints", but=())
             return None
-        step, path = states[-1]
-        tensors, checkpoints, metadata = _read(path)
+        step = max(states)
+        tensors, checkpoints, metadata = _read(states[step])
         for name in checkpoints:
             if not (folder / "checkpoints" / name).exists():
                 raise DamagedChunkError(folder / "checkpoints" / name, "missing")
-        self._remove_checkpoints(but=checkpoints)
+        self._remove("checkpoints", but=checkpoints)
         return ChunkState(step, tensors, metadata)
 
     def write_checkpoint(self, step: int, tensors: "Mapping[str, Shaped[torch.Tensor, 'member ...']]") -> None:
         """Write the weights of this chunk's members at `step`, each tensor `[member ...]`."""
-        directory = self._open_folder() / "checkpoints"
-        previous = _steps(directory).get(step)
-        path, _ = write_file(directory, f"step-{step:08d}.{{digest}}.safetensors", tensor_pieces(tensors))
-        if previous is not None and previous != path:
-            previous.unlink(missing_ok=True)
+        write_file(
+            self._open_folder() / "checkpoints", f"step-{step:08d}.{{digest}}.safetensors", tensor_pieces(tensors)
+        )
 
-    def checkpoints(self) -> list[int]:
-        """Return the steps of all checkpoints, ascending."""
-        return sorted(self._checkpoint_paths())
-
-    def checkpoint_path(self, step: int) -> Path:
-        """Return the file of a checkpoint, undamaged. Errors: `DamagedChunkError` if it is damaged or missing."""
-        path = self._checkpoint_paths().get(step)
-        if path is None:
-            raise DamagedChunkError(self.path / "checkpoints", f"no checkpoint of step {step}")
-        return check_named_file(path)
-
-    def read_checkpoint(self, step: int) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
-        """Return the weights of this chunk's members at `step`, each tensor `[member ...]`.
-
-        Errors: `DamagedChunkError` if the file is damaged or missing.
-        """
-        return read_tensors(self.checkpoint_path(step))
-
-    def remove_checkpoints(self, before: int) -> None:
-        """Remove the checkpoints of earlier steps, once they are merged."""
-        for step, path in self._checkpoint_paths().items():
-            if step < before:
-                path.unlink(missing_ok=True)
+    def checkpoints(self) -> dict[int, Path]:
+        """Return the file of each checkpoint by step, ascending; in a finished chunk, those recorded in the result."""
+        if (newest := self._newest()) is None:
+            return {}
+        folder = newest[1] / "checkpoints"
+        if (result := self._result_path()) is None:
+            return _steps(folder)
+        return dict(sorted((_step(name), folder / name) for name in _read(result)[1]))
 
     def finish(self, result: Any) -> None:
         """Write the chunk's result, any JSON data such as rows of metrics, and remove its state."""
         self._write("result", {}, result)
-        self._remove_states(but=None)
+        self._remove("", but=())
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether another process has begun a new attempt since this one opened the chunk, or has removed the run."""
+        return self._attempt is not None and not self._attempt.exists()
 
     @property
     def finished(self) -> bool:
@@ -160,7 +144,9 @@ class ChunkDirectory:
     def _begin(self) -> None:
         """Begin the next attempt: take over the folder of the newest one, or create the first."""
         found = self._newest()
-        folder = self.path.with_name(f"{self.path.name}.{1 if found is None else found[0] + 1}")
+        first = time.time_ns() // 10**6  # unlike that of the same run, should it have been removed
+        number = first if found is None else found[0] + 1
+        folder = self.path.with_name(f"{self.path.name}.{number}")
         try:
             if found is None:
                 folder.mkdir()
@@ -183,18 +169,6 @@ class ChunkDirectory:
         found = self._newest()
         return None if found is None else max(matching(found[1], "result.*.safetensors"), default=None)
 
-    def _checkpoint_paths(self) -> dict[int, Path]:
-        """Return the file of each checkpoint by step; in a finished chunk, only those recorded in the result."""
-        found = self._newest()
-        if found is None:
-            return {}
-        directory, result = found[1] / "checkpoints", self._result_path()
-        if result is None:
-            return _steps(directory)
-        if self._named is None or self._named[0] != result:  # reading the result takes long
-            self._named = result, _read(result)[1]
-        return {_step(name): directory / name for name in self._named[1]}
-
     def _write(self, stem: str, tensors: "Mapping[str, Shaped[torch.Tensor, '...']]", metadata: Any) -> Path:
         """Write tensors and metadata to one file: two files could contradict each other after a kill."""
         import torch
@@ -208,15 +182,16 @@ class ChunkDirectory:
         stored = {**tensors, _METADATA: torch.frombuffer(bytearray(text), dtype=torch.uint8)}
         return write_file(folder, f"{stem}.{{digest}}.safetensors", tensor_pieces(stored))[0]
 
-    def _remove_states(self, but: Path | None) -> None:
-        for path in matching(self._open_folder(), "step-*.safetensors"):
-            if path != but:
-                path.unlink(missing_ok=True)
-
-    def _remove_checkpoints(self, but: list[str] | tuple[()]) -> None:
-        for path in matching(self._open_folder() / "checkpoints", "step-*.safetensors"):
+    def _remove(self, folder: str, but: Collection[str]) -> None:
+        """Remove the states, or the checkpoints in a folder below, except those named."""
+        for path in matching(self._open_folder() / folder, "step-*.safetensors"):
             if path.name not in but:
                 path.unlink(missing_ok=True)
+
+
+def read_part(path: Path) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
+    """Return the weights in a chunk's checkpoint. Errors: `DamagedChunkError` if it is damaged or missing."""
+    return read_tensors(check_named_file(path))
 
 
 def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:
@@ -233,11 +208,8 @@ def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:
 
 
 def _steps(directory: Path) -> dict[int, Path]:
-    """Return the file of each step; if a step has two files, the newer one."""
-    paths = [path for path in matching(directory, "step-*.safetensors") if _STEP.fullmatch(path.name)]
-    with suppress(FileNotFoundError):
-        paths.sort(key=lambda path: path.lstat().st_mtime_ns)
-    return {_step(path.name): path for path in paths}
+    paths = matching(directory, "step-*.safetensors")
+    return dict(sorted((_step(path.name), path) for path in paths if _STEP.fullmatch(path.name)))
 
 
 def _step(name: str) -> int:

@@ -8,12 +8,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anchorlab.runs.entry import ODD
 from anchorlab.runs.metrics import MOST_READ, MOST_ROWS, diverged_members, metrics_schema, reading_metrics
+from anchorlab.runs.run import Run
 
 if TYPE_CHECKING:
     import polars
 
 _Summary = Callable[["polars.LazyFrame"], "polars.LazyFrame"]
+
+
+def intact_tables(root: Path, addresses: Iterable[str]) -> dict[str, Path]:
+    """Return the path of each run's table of metrics by address; damaged tables are left out."""
+    found = {}
+    for address in addresses:
+        with suppress(*ODD):
+            found[address] = (run := Run(root / address)).checked(run.metrics_path)
+    return found
 
 
 def all_metrics(tables: Mapping[str, Path]) -> "polars.DataFrame":

@@ -4,6 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from anchorlab.errors import StoreError
+from anchorlab.runs.run import Run
+
+ODD = (StoreError, OSError, ValueError, LookupError, TypeError, AttributeError)
+"""The errors of files of a run that are odd or have gone."""
+
+_LARGEST = 2**60  # bytes of a run; SQLite's integers end at 2**63
 _LATEST = 2.0**37  # seconds since 1970; `datetime` overflows only later
 
 
@@ -60,3 +67,23 @@ def flat(data: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
             yield from flat(value, f"{at}{name}.")
         else:
             yield f"{at}{name}", value
+
+
+def entry_of(run: Run) -> Entry:
+    """Return the entry of a run, read from its directory and checked, except for metrics and tensors."""
+    state, changed = "finished" if run.finished else "unfinished", 0
+    try:
+        changed = run.changed
+        if state == "unfinished" and run.is_empty:
+            return Entry(run.address, state, "", 0, run.size, changed)
+        record = run.record
+        if state == "unfinished":
+            size = run.size
+        else:
+            size = min(sum(one.size for one in run.files.values()) + run.manifest_path.lstat().st_size, _LARGEST)
+        members = record["spec"].get("members")
+        seeds = members.get("seeds", ()) if isinstance(members, Mapping) else members or ()
+        environments = record["environments"]
+        return Entry(run.address, state, record["label"], len(seeds), size, changed, record["spec"], environments)
+    except ODD:
+        return Entry(run.address, "damaged", "", 0, run.size, changed)

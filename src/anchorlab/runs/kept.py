@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from anchorlab.runs.atomic_files import Fingerprint, write_file, write_json
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.metrics import metrics_bytes
-from anchorlab.runs.names import MANIFEST, READINGS, checkpoint_name
+from anchorlab.runs.names import READINGS, checkpoint_name, write_manifest
 from anchorlab.runs.run import Run
 from anchorlab.runs.tensor_file import tensor_pieces
 
@@ -59,5 +59,5 @@ def keep(
         "made_by": made_by,
     }
     files["spec.json"] = write_json(folder, "spec.json", record)
-    write_json(folder, MANIFEST, {"files": {name: found._asdict() for name, found in files.items()}})
+    write_manifest(folder, files)
     return folder

@@ -40,36 +40,31 @@ def locked(path: Path, wait: float = 0.0, waiting: Callable[[str], None] | None 
         if (each / READ_ONLY).exists():
             raise StoreError(f"{each}: this store is read-only; name another one")
     lock = FileLock(path, is_singleton=True, fallback_to_soft=False)
+    end = time.monotonic() + wait
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _take(lock, path, wait, waiting)
+        held = lock.is_locked
+        while True:
+            left = max(0.0, end - time.monotonic())
+            try:
+                lock.acquire(timeout=min(left, _TOLD_EVERY), poll_interval=_PAUSE)
+                break
+            except Timeout:
+                if left == 0:
+                    problem = f"in use by {_named(path)}; wait until it ends, or end it"
+                    raise InUseError(f"{folder}: {problem}") from None
+                if waiting is not None:
+                    waiting(_named(path))
     except OSError as error:
         what = "this file system has no locks" if error.errno == errno.ENOSYS else "cannot be written"
         raise StoreError(f"{path}: {what}: {error.strerror or error}") from error
     try:
+        if not held:
+            with suppress(OSError):  # a full disk: others then see no name
+                path.write_text(f"process {os.getpid()} on {os.uname().nodename}")
         yield
     finally:
         lock.release()
-
-
-def _take(lock: FileLock, path: Path, wait: float, waiting: Callable[[str], None] | None) -> None:
-    """Take a lock and write this process's name into its file. Errors: `InUseError`, `OSError`."""
-    end, due = time.monotonic() + wait, time.monotonic()
-    while not lock.is_locked:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if (left := end - time.monotonic()) <= 0:
-                raise InUseError(f"{path.parent}: in use by {_named(path)}; wait until it ends, or end it") from None
-            if waiting is not None and time.monotonic() >= due:
-                waiting(_named(path))
-                due = time.monotonic() + _TOLD_EVERY
-            time.sleep(min(_PAUSE, left))
-        else:
-            with suppress(OSError):  # a full disk: others then see no name
-                path.write_text(f"process {os.getpid()} on {os.uname().nodename}")
-            return
-    lock.acquire()
 
 
 def _named(path: Path) -> str:

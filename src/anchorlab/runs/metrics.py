@@ -78,25 +78,25 @@ def reading_metrics() -> Iterator[None]:
         raise ValueError(f"is no table of metrics ({type(error).__name__})") from None
 
 
-def scan_metrics(source: "Path | bytes") -> "polars.LazyFrame":
+def scan_metrics(path: "Path") -> "polars.LazyFrame":
     """Return a lazy table of metrics, cut to `MOST_READ` rows.
 
-    Errors: `ValueError` if the source is no table, or has other columns.
+    Errors: `ValueError` if the file is no table, or has other columns.
     """
     import polars as pl
 
     with reading_metrics():
-        found = pl.scan_parquet(source, glob=False, n_rows=MOST_READ)
+        found = pl.scan_parquet(path, glob=False, n_rows=MOST_READ)
         schema = found.collect_schema()
     if schema != metrics_schema():
         raise ValueError("has other columns than a table of metrics")
     return found
 
 
-def read_metrics(source: "Path | bytes") -> "polars.DataFrame":
+def read_metrics(path: "Path") -> "polars.DataFrame":
     """Return a table of metrics. Errors: as `scan_metrics`, and `ValueError` if it has `MOST_READ` rows or more."""
     with reading_metrics():
-        found = scan_metrics(source).collect()
+        found = scan_metrics(path).collect()
     if len(found) == MOST_READ:
         raise ValueError(f"has {MOST_READ} rows or more")
     return found

@@ -1,11 +1,12 @@
-"""Check addresses of runs, the names of their files, and their records; no other file is read."""
+"""The names of the files of runs, their manifests and their records."""
 
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from anchorlab.runs.atomic_files import Fingerprint
+from anchorlab.runs.atomic_files import Fingerprint, write_json
 
 MANIFEST = "manifest.json"
 """The file that lists all other files of a finished run."""
@@ -14,17 +15,13 @@ READINGS = "readings.safetensors"
 """The file with what the claims of a study read from the weights of a run that is kept without them."""
 
 _CHECKPOINT = re.compile(r"checkpoints/step-([0-9]{8,18})\.safetensors")
+_FILES = ("spec.json", "metrics.parquet", READINGS)  # of a finished run, besides checkpoints and the manifest
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def is_address(name: str) -> bool:
     """Return whether a directory's name is an address."""
     return len(name) == 20 and not name.strip("0123456789abcdef")
-
-
-def is_file_of_run(name: str) -> bool:
-    """Return whether a finished run can have a file of this name, manifest included."""
-    return name in (MANIFEST, READINGS, "spec.json", "metrics.parquet") or step_of(name) is not None
 
 
 def checkpoint_name(step: int) -> str:
@@ -48,7 +45,7 @@ def listed_files(manifest: Mapping[str, Any]) -> dict[str, Fingerprint]:
         raise ValueError("lists no files")
     found = {}
     for name, entry in files.items():
-        if name == MANIFEST or not is_file_of_run(name):
+        if name not in _FILES and step_of(name) is None:
             raise ValueError(f"lists {name[:80]!r}, which is no file of a run")
         match entry:
             case {"size": int(size), "sha256": str(digest)} if size >= 0 and _SHA256.fullmatch(digest):
@@ -56,6 +53,11 @@ def listed_files(manifest: Mapping[str, Any]) -> dict[str, Fingerprint]:
             case _:
                 raise ValueError(f"lists {name} without its size and its SHA-256")
     return found
+
+
+def write_manifest(folder: Path, files: Mapping[str, Fingerprint]) -> None:
+    """Write the manifest of a run, which finishes it."""
+    write_json(folder, MANIFEST, {"files": {name: found._asdict() for name, found in files.items()}})
 
 
 def checked_record(data: Any, address: str) -> dict[str, Any]:
@@ -70,21 +72,14 @@ def checked_record(data: Any, address: str) -> dict[str, Any]:
             raise ValueError("written by another version of anchorlab")
     if own != address:
         raise ValueError(f"belongs to the run {own[:40]}")
-    if not is_environments(environments):
+    fields = [value for one in environments if isinstance(one, dict) for value in one.values()]
+    made_by = data.get("made_by", [])
+    records = [*environments, *made_by] if isinstance(made_by, list) else [made_by]
+    if not all(isinstance(one, dict) for one in records) or not all(isinstance(one, str | None) for one in fields):
         raise ValueError("does not say where it was computed")
     try:
         data["label"].encode()
         json.dumps([data["spec"], environments], allow_nan=False)
     except ValueError:
         raise ValueError("holds a number or a sign that JSON does not have") from None
-    made_by = data.get("made_by", [])
-    if not (isinstance(made_by, list) and all(isinstance(one, dict) for one in made_by)):
-        raise ValueError("does not say where it was computed")
     return dict(data)
-
-
-def is_environments(data: Any) -> bool:
-    """Return whether data is a list of environments, as `environment` returns them."""
-    if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
-        return False
-    return all(value is None or isinstance(value, str) for one in data for value in one.values())

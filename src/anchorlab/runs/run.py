@@ -1,7 +1,7 @@
 """Runs: the results of computed cells, for reading."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,8 +11,8 @@ from anchorlab.errors import StoreError
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, read_data
 from anchorlab.runs.atomic_files import (
     Fingerprint,
-    check_content,
     check_file,
+    check_fingerprint,
     check_named_file,
     damage_in,
     damaged,
@@ -22,6 +22,7 @@ from anchorlab.runs.atomic_files import (
     unreadable,
 )
 from anchorlab.runs.cell import Cell
+from anchorlab.runs.chunk_directory import ChunkDirectory
 from anchorlab.runs.metrics import read_metrics, scan_metrics
 from anchorlab.runs.names import MANIFEST, READINGS, checked_record, checkpoint_name, listed_files, step_of
 from anchorlab.runs.tensor_file import check_tensors, read_tensors
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 
-_SMALL = 1_000_000  # bytes up to which a file is read once, to be checked and used
 _OF_TRAINED_RUNS = {"metric", "plot", "experiment", "ensemble", "diverged"}
 
 
@@ -111,7 +111,7 @@ class Run:
     @cached_property
     def cell(self) -> Cell:
         """The cell of the run, with its label."""
-        return Cell(self._record["spec"], label=self._record["label"])
+        return Cell(self.record["spec"], label=self.record["label"])
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -126,12 +126,12 @@ class Run:
     @property
     def environments(self) -> list[dict[str, str | None]]:
         """The environments it was computed in: one, or several if it was resumed elsewhere."""
-        return list(self._record["environments"])
+        return list(self.record["environments"])
 
     @property
     def made_by(self) -> list[dict[str, Any]]:
         """Where each chunk of a finished run was trained: its members, host, processor, device and version of torch."""
-        return list(self._record.get("made_by", ()))
+        return list(self.record.get("made_by", ()))
 
     @property
     def size(self) -> int:
@@ -159,11 +159,11 @@ class Run:
     def metrics(self) -> "polars.DataFrame":
         """Return the table of metrics, with the columns of `metrics_schema`."""
         with damage_in(self.metrics_path, self.address):
-            return read_metrics(self._checked(self.metrics_path.name))
+            return read_metrics(self.checked(self.metrics_path))
 
     def checkpoints(self) -> list[int]:
         """Return the steps of all checkpoints, ascending."""
-        return sorted(step for name in self._files if (step := step_of(name)) is not None)
+        return sorted(step for name in self.files if (step := step_of(name)) is not None)
 
     def read_checkpoint(self, step: int) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
         """Return the weights of all members at `step`, each tensor `[member ...]`, on the CPU."""
@@ -171,60 +171,22 @@ class Run:
             raise StoreError(
                 f"{self.path}: no checkpoint of step {step}; there are {', '.join(map(str, known)) or 'none'}"
             )
-        with damage_in(self.path / checkpoint_name(step), self.address):
-            return read_tensors(self._checked(checkpoint_name(step)))
+        return self._tensors(checkpoint_name(step))
 
     def readings(self) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
         """Return what was measured on the members when a part was made of the run, each tensor `[member ...]`.
 
         Empty for a run that is no part, and for a part whose claims read metrics alone.
         """
-        if READINGS not in self._files:
-            return {}
-        with damage_in(self.path / READINGS, self.address):
-            return read_tensors(self._checked(READINGS))
+        return self._tensors(READINGS) if READINGS in self.files else {}
 
-    def problems(self) -> list[str]:
-        """Read every file and return one line per problem; empty if there is none."""
-        found: list[str] = []
-
-        def note(check: Callable[[], object]) -> None:
-            try:
-                check()
-            except StoreError as error:
-                found.append(str(error))
-
-        try:
-            note(lambda: self._check(note))
-        except OSError as error:
-            found.append(str(unreadable(Path(error.filename or self.path), error, self.address)))
-        return found
-
-    def _check(self, note: Callable[[Callable[[], object]], None]) -> None:
-        """Let `note` check each file by itself. Errors: `StoreError` for damage that makes further checks pointless."""
-        if self.finished:
-            checkpoints = map(checkpoint_name, self.checkpoints())
-            note(self._read_record)
-            note(lambda: self._check_content(self.metrics_path.name, scan_metrics))
-            for name in [*checkpoints, *({READINGS} & self._files.keys())]:
-                note(partial(self._check_content, name, check_tensors))
-        elif not self.is_empty:
-            files = files_below(self.state_path)
-            states = sorted(path for path in files if path.suffix == ".safetensors" and not path.name.startswith("."))
-            note(self._check_manifest_was_not_lost)
-            note(self._read_record)
-            if self.plan_path.exists():
-                note(lambda: self._check_unless_gone(self.plan_path, self.recorded_plan))
-            for path in states:
-                note(partial(self._check_unless_gone, path, partial(self._check_state, path)))
-
-    def _check_content(self, name: str, check: Callable[[Path | bytes], object]) -> None:
+    def _tensors(self, name: str) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
         with damage_in(self.path / name, self.address):
-            check(self._checked(name))
+            return read_tensors(self.checked(self.path / name))
 
-    def _check_state(self, path: Path) -> None:
-        with damage_in(path, self.address):
-            check_tensors(check_named_file(path))
+    def chunk(self, index: int) -> ChunkDirectory:
+        """Return the directory of a chunk of an unfinished run, to be opened here or in another process."""
+        return ChunkDirectory(self.state_path / f"chunk-{index:04d}", self.address)
 
     def recorded_plan(self) -> Any:
         """Return the recorded division of an unfinished run into chunks. Errors: `StoreError` if missing or damaged."""
@@ -233,33 +195,86 @@ class Run:
             raise damaged(self.plan_path, "holds no plan", self.address)
         return data["plan"]
 
-    def _check_unless_gone(self, path: Path, check: Callable[[], object]) -> None:
-        """Run a check, and ignore its error if the file has gone: training removes states, and the plan at its end."""
+    def problems(self) -> list[str]:
+        """Read every file and return one line per problem; empty if there is none."""
+        found: list[str] = []
         try:
-            check()
+            for check in self._checks():
+                try:
+                    check()
+                except StoreError as error:
+                    found.append(str(error))
+        except StoreError as error:  # what makes further checks pointless
+            found.append(str(error))
+        except OSError as error:
+            found.append(str(unreadable(Path(error.filename or self.path), error, self.address)))
+        return found
+
+    def _checks(self) -> Iterator[Callable[[], object]]:
+        """Yield a check of each file, which raises `StoreError` for damage."""
+        if self.finished:
+            tensors = [*map(checkpoint_name, self.checkpoints()), *({READINGS} & self.files.keys())]
+            yield self._read_record
+            yield partial(self._check, self.checked, self.metrics_path, scan_metrics)
+            for name in tensors:
+                yield partial(self._check, self.checked, self.path / name, check_tensors)
+        elif not self.is_empty:
+            files = files_below(self.state_path)
+            states = sorted(path for path in files if path.suffix == ".safetensors" and not path.name.startswith("."))
+            yield self._check_manifest_was_not_lost
+            yield self._read_record
+            if self.plan_path.exists():
+                yield partial(self._check, Path, self.plan_path, lambda _: self.recorded_plan())
+            for path in states:
+                yield partial(self._check, check_named_file, path, check_tensors)
+
+    def _check(self, intact: Callable[[Path], Path], path: Path, fits: Callable[[Path], object]) -> None:
+        """Check that a file has not been changed, and then its content.
+
+        Training removes states, and the plan at its end: a file that has gone is no damage.
+        """
+        try:
+            with damage_in(path, self.address):
+                fits(intact(path))
         except StoreError:
-            if path.exists():
+            if self.finished or path.exists():
                 raise
 
     @cached_property
-    def _record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
+        """The content of `spec.json`, checked."""
         return self._read_record()
 
     def _read_record(self) -> dict[str, Any]:
-        """Read `spec.json`. Errors: `StoreError` if it is damaged, or belongs to a run with another address."""
+        content = self._content(self.spec_path)
         if self.finished:
-            self._checked("spec.json")
+            check_fingerprint(self.spec_path, Fingerprint.of(content), self._expected("spec.json"), self.address)
         with damage_in(self.spec_path, self.address):
-            return checked_record(self._json(self.spec_path), self.address)
+            return checked_record(json_in(self.spec_path, content, self.address), self.address)
 
     @cached_property
-    def _files(self) -> dict[str, Fingerprint]:
+    def files(self) -> dict[str, Fingerprint]:
         """The fingerprint of every file that the manifest lists."""
         if not self.finished:
             self._check_manifest_was_not_lost()
             raise StoreError(f"{self.path}: not finished; train it again to continue from its last state")
         with damage_in(self.manifest_path, self.address):
-            return listed_files(self._json(self.manifest_path))
+            return listed_files(json_in(self.manifest_path, self._content(self.manifest_path), self.address))
+
+    def checked(self, path: Path) -> Path:
+        """Return the path of a file of a finished run, after comparing its content with the manifest's digest."""
+        return check_file(path, self._expected(path.relative_to(self.path).as_posix()), self.address)
+
+    def _expected(self, name: str) -> Fingerprint:
+        if name not in self.files:
+            raise damaged(self.manifest_path, f"does not name {name}", self.address)
+        return self.files[name]
+
+    def _content(self, path: Path) -> bytes:
+        try:
+            return read_data(path, MOST_BYTES_OF_RESULTS)
+        except OSError as error:
+            raise unreadable(path, error, self.address) from None
 
     def _check_manifest_was_not_lost(self) -> None:
         """Raise `StoreError` if there are results but neither a manifest nor states.
@@ -268,29 +283,3 @@ class Run:
         """
         if self.metrics_path.exists() and not self.state_path.exists() and not self.finished:
             raise damaged(self.manifest_path, "missing", self.address)
-
-    def content(self, name: str) -> bytes:
-        """Return a file's content, unchecked. Errors: `OSError` if there is no file."""
-        return read_data(self.path / name, MOST_BYTES_OF_RESULTS)
-
-    def _json(self, path: Path) -> dict[str, Any]:
-        """Return the object in a JSON file. Errors: `StoreError` if the file is missing or damaged."""
-        try:
-            return json_in(path, self.content(path.name), self.address)
-        except OSError as error:
-            raise unreadable(path, error, self.address) from None
-
-    def _checked(self, name: str) -> Path | bytes:
-        """Return a file's content, or the path if it is over `_SMALL` bytes, after checking it against the manifest.
-
-        Errors: `StoreError` if the file is not in the manifest or does not match its fingerprint there.
-        """
-        if name not in self._files:
-            raise damaged(self.manifest_path, f"does not name {name}", self.address)
-        path, expected = self.path / name, self._files[name]
-        if expected.size > _SMALL:
-            return check_file(path, expected, self.address)
-        try:
-            return check_content(path, self.content(name), expected, self.address)
-        except OSError as error:
-            raise unreadable(path, error, self.address) from None

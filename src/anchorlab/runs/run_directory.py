@@ -2,20 +2,26 @@
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
 from anchorlab.plain import discard
-from anchorlab.runs.atomic_files import Fingerprint, damaged, fingerprint, remove_temporaries, write_file, write_json
+from anchorlab.runs.atomic_files import (
+    check_named_file,
+    damaged,
+    fingerprint,
+    remove_temporaries,
+    write_file,
+    write_json,
+)
 from anchorlab.runs.cell import Cell
-from anchorlab.runs.chunk_directory import ChunkDirectory
 from anchorlab.runs.environment import environment
 from anchorlab.runs.lock import locked
 from anchorlab.runs.metrics import metrics_bytes
-from anchorlab.runs.names import checkpoint_name
+from anchorlab.runs.names import checkpoint_name, write_manifest
 from anchorlab.runs.run import Run
 from anchorlab.runs.tensor_file import tensor_pieces
 
@@ -43,37 +49,35 @@ class RunDirectory(Run):
                             ...                         # write_checkpoint and write_state in turn
                             chunk.finish(rows)
                 ...                                     # run.write_checkpoint(step, stacked parts)
-                run.finish(metrics)
+                run.finish(metrics, checkpoints=[step])
 
     A finished run is opened without the lock and can no longer be written.
     """
 
-    def __init__(self, path: Path, cell: Cell, wait: float = 0.0) -> None:
+    def __init__(self, path: Path, cell: Cell) -> None:
         super().__init__(path)
-        self._new_cell, self.wait = cell, wait
-        self._held = ExitStack()
-        self._open = False
-        self._merged: set[str] = set()
+        self._new_cell = cell
+        self._held: ExitStack | None = None  # the lock, while the run is open
 
     def __enter__(self) -> "RunDirectory":
         """Take the lock and prepare the directory; a finished run is opened without the lock.
 
         Errors: `InUseError` that names the process that holds the lock; `StoreError` for a damaged or missing file.
         """
-        if self._open:
+        if self._held is not None:
             raise StoreError(f"{self.path}: already open in this process; close it first")
         if self.finished and not os.path.lexists(self.state_path):
             return self
         with ExitStack() as held:
-            held.enter_context(locked(self.path.parent / LOCK, self.wait))
+            held.enter_context(locked(self.path.parent / LOCK))
             self._prepare()
             self._held = held.pop_all()
-        self._open = True
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open = False
-        self._held.close()
+        if self._held is not None:
+            held, self._held = self._held, None
+            held.close()
 
     def plan(self, default: Any) -> Any:
         """Return the recorded division into chunks, or record and return `default` if there is none.
@@ -81,23 +85,15 @@ class RunDirectory(Run):
         The plan can be any JSON data. Chunks are numbered from 0.
         """
         self._require_open()
-        if self.plan_path.exists():
-            return self.recorded_plan()
-        if any(self.state_path.glob("chunk-*")):
-            raise damaged(self.plan_path, "missing", self.address)
-        write_json(self.state_path, self.plan_path.name, {"plan": default})
+        if not self.plan_path.exists():
+            if any(self.state_path.glob("chunk-*")):
+                raise damaged(self.plan_path, "missing", self.address)
+            write_json(self.state_path, self.plan_path.name, {"plan": default})
         return self.recorded_plan()
-
-    def chunk(self, index: int) -> ChunkDirectory:
-        """Return the directory of a chunk, to be opened here or in another process."""
-        return ChunkDirectory(self.state_path / f"chunk-{index:04d}", self.address)
 
     def has_checkpoint(self, step: int) -> bool:
         """Return whether an unfinished merge has already written the checkpoint of `step`."""
-        name = checkpoint_name(step)
-        if (self.path / name).is_file():
-            self._merged.add(name)
-        return name in self._merged
+        return (self.path / checkpoint_name(step)).is_file()
 
     def write_checkpoint(self, step: int, tensors: "Mapping[str, Shaped[torch.Tensor, 'member ...']]") -> None:
         """Write the weights of all members at `step`, each tensor `[member ...]`, once all chunks are finished.
@@ -108,33 +104,37 @@ class RunDirectory(Run):
         path = self.path / checkpoint_name(step)
         path.parent.mkdir(exist_ok=True)
         write_file(path.parent, path.name, tensor_pieces(tensors))
-        self._merged.add(checkpoint_name(step))
 
     def move_checkpoint(self, step: int, part: Path) -> None:
-        """Move the only chunk's checkpoint at `step`, an undamaged file, into place as the checkpoint of the run."""
+        """Move the only chunk's checkpoint at `step` into place as the checkpoint of the run, unless it is damaged."""
         self._require_open()
         path = self.path / checkpoint_name(step)
+        check_named_file(part)
         try:
             path.parent.mkdir(exist_ok=True)
             part.replace(path)
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
-        self._merged.add(checkpoint_name(step))
 
-    def finish(self, metrics: "polars.DataFrame", made_by: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write the table of metrics and the manifest, and remove the states; see `Run.made_by` for `made_by`.
+    def finish(
+        self, metrics: "polars.DataFrame", made_by: Sequence[Mapping[str, Any]] = (), checkpoints: Iterable[int] = ()
+    ) -> None:
+        """Write the table of metrics and the manifest, and remove the states.
+
+        Args:
+            metrics: the table of metrics
+            made_by: as `Run.made_by`
+            checkpoints: the steps of the checkpoints, which are written
 
         Errors: `ValueError` for a table without the columns of `metrics_schema`.
         """
         self._require_open()
-        written: dict[str, Fingerprint] = {name: fingerprint(self.path / name) for name in sorted(self._merged)}
+        written = {name: fingerprint(self.path / name) for name in map(checkpoint_name, sorted(checkpoints))}
         name = self.metrics_path.name
         written[name] = write_file(self.path, name, [metrics_bytes(metrics)])[1]
-        record = {**self._record, "made_by": list(made_by)}
+        record = {**self.record, "made_by": list(made_by)}
         written[self.spec_path.name] = write_json(self.path, self.spec_path.name, record)
-        write_json(
-            self.path, self.manifest_path.name, {"files": {name: one._asdict() for name, one in written.items()}}
-        )
+        write_manifest(self.path, written)
         self._drop_reading()
         self._clear()
 
@@ -145,17 +145,13 @@ class RunDirectory(Run):
         the run.
         """
         for path in (self.path / "checkpoints").glob("*"):
-            if f"checkpoints/{path.name}" not in self._files:
+            if f"checkpoints/{path.name}" not in self.files:
                 discard(path)
         discard(self.path / LOCK)  # a run of version 0.2 had a lock of its own
         shutil.rmtree(self.state_path, ignore_errors=True)
 
     def _prepare(self) -> None:
-        """Write `spec.json` if the run is new, and remove the temporary files of a killed writer.
-
-        A run that is finished is cleared.
-        """
-        self._merged.clear()
+        """Write `spec.json`, or add this environment to it; remove the temporary files of a killed writer."""
         self._drop_reading()
         remove_temporaries(self.path)
         if self.finished:
@@ -163,31 +159,27 @@ class RunDirectory(Run):
             return
         self._check_manifest_was_not_lost()
         if self.state_path.exists() or self.spec_path.exists():
-            self._note_environment()
+            record = dict(self.record)
         else:
             cell = self._new_cell
-            record = {"address": cell.address, "label": cell.label, "spec": cell.spec, "environments": [environment()]}
+            record = {"address": cell.address, "label": cell.label, "spec": cell.spec, "environments": []}
             self.path.mkdir(exist_ok=True)
+        if environment() not in record["environments"]:
+            record["environments"] = [*record["environments"], environment()]
             write_json(self.path, self.spec_path.name, record)
+            self._drop_reading()
         remove_temporaries(self.path / "checkpoints")
         self.state_path.mkdir(exist_ok=True)
         remove_temporaries(self.state_path)
 
-    def _note_environment(self) -> None:
-        """Add the current environment to the run's list of environments, unless it is listed already."""
-        if environment() not in self.environments:
-            record = {**self._record, "environments": [*self.environments, environment()]}
-            write_json(self.path, self.spec_path.name, record)
-            self._drop_reading()
-
     def _drop_reading(self) -> None:
         """Clear the cached content of files that have changed since they were read."""
-        for name in ("cell", "_record", "_files"):
+        for name in ("cell", "record", "files"):
             self.__dict__.pop(name, None)
 
     def _require_open(self) -> None:
         """Raise an error unless this process has the run open: `StoreError` if it is finished, else `RuntimeError`."""
         if self.finished:
             raise StoreError(f"{self.path}: finished, cannot be written; remove it to train it again")
-        if not self._open:
+        if self._held is None:
             raise RuntimeError(f"{self.path} is not open for writing: use `with store.open(cell) as run:`")

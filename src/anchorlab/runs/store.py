@@ -60,17 +60,12 @@ class Store(Drawable):
         """Return a context that holds the lock of the store, as `locked`; only its holder writes and removes runs."""
         return locked(self.root / LOCK, wait, waiting)
 
-    def open(self, cell: Cell, wait: float = 0.0) -> RunDirectory:
-        """Return the cell's run; `with` opens it for writing and creates it if it is new.
-
-        Opening waits up to `wait` seconds (`math.inf`: without limit) for another process that holds the lock of the
-        store, then raises `InUseError`.
-        """
+    def open(self, cell: Cell) -> RunDirectory:
+        """Return the cell's run; `with` opens it for writing, creates it if it is new, and holds the store's lock."""
         if not isinstance(cell, Cell):
-            raise SpecError(
-                "cell", f"should be an experiment's cell, got {cell!r:.60}", "open runs by `al.run(ADDRESS)`"
-            )
-        return RunDirectory(self.root / cell.address, cell, wait)
+            problem = f"should be an experiment's cell, got {cell!r:.60}"
+            raise SpecError("cell", problem, "open runs by `al.run(ADDRESS)`")
+        return RunDirectory(self.root / cell.address, cell)
 
     def find(self, prefix: str) -> Run:
         """Return the run whose address begins with `prefix`. Errors: `StoreError` if none or several do."""
@@ -132,8 +127,7 @@ class Store(Drawable):
 
         Errors: as `select`; `StoreError` that names the damaged files of any run that fulfils the conditions, or may.
         """
-        from anchorlab.runs.curves import all_metrics
-        from anchorlab.runs.scan import intact_tables
+        from anchorlab.runs.curves import all_metrics, intact_tables
 
         found, undecided = self._select(conditions)
         asked = {one.address for one in [*found, *undecided] if one.state != "unfinished"}

@@ -45,31 +45,27 @@ def tensor_pieces(tensors: "Mapping[str, Shaped[torch.Tensor, '...']]") -> Itera
         yield flat.view(torch.uint8).numpy().data
 
 
-def read_tensors(source: Path | bytes) -> "dict[str, Shaped[torch.Tensor, '...']]":
-    """Return the tensors of a safetensors file on the CPU, sorted by name; `source` is its path or its content.
+def read_tensors(path: Path) -> "dict[str, Shaped[torch.Tensor, '...']]":
+    """Return the tensors of a safetensors file on the CPU, sorted by name.
 
     The tensors are copied into torch's own memory, which is always aligned in the same way: the alignment of a mapped
     file can change the last bit of a product.
 
     Callers check the file for damage first. Errors: `ValueError` if header and data do not fit together.
     """
-    from safetensors.torch import load, load_file
+    from safetensors.torch import load_file
 
     with _one_kind_of_error():
-        found = load(source) if isinstance(source, bytes) else load_file(source)
+        found = load_file(path)
     return {name: found[name].clone() for name in sorted(found)}
 
 
-def check_tensors(source: Path | bytes) -> None:
+def check_tensors(path: Path) -> None:
     """Raise `ValueError` if the header and data of a safetensors file do not fit together."""
-    from safetensors import deserialize, safe_open
+    from safetensors import safe_open
 
-    with _one_kind_of_error():
-        if isinstance(source, bytes):
-            deserialize(source)  # type: ignore[no-untyped-call]  # the library says no types
-        else:
-            with safe_open(source, framework="np"):
-                pass
+    with _one_kind_of_error(), safe_open(path, framework="np"):
+        pass
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from anchorlab.errors import DamagedChunkError
 from anchorlab.runs import ChunkDirectory, RunDirectory, metrics_frame
+from anchorlab.runs.chunk_directory import read_part
 from anchorlab.training.evaluation import Row
 from anchorlab.training.experiment import ARITHMETIC, Experiment
 from anchorlab.training.trainer import TrainingState
@@ -65,31 +66,36 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
     rows = [
         (members[row[0]], *row[1:]) for result, members in zip(results, plan, strict=True) for row in result["rows"]
     ]
-    if experiment.trained:
-        _merge_checkpoints(directory, experiment, chunks)
+    steps = _merge_checkpoints(directory, experiment, chunks) if experiment.trained else []
     made_by = [
         {"members": list(members), **result.get("made_by", {})} for members, result in zip(plan, results, strict=True)
     ]
-    directory.finish(metrics_frame(rows), made_by)
+    directory.finish(metrics_frame(rows), made_by, steps)
 
 
-def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> None:
-    """Merge the checkpoints one by one and remove the parts of earlier ones, so the disk never holds all twice."""
-    steps = [chunk.checkpoints() for chunk in chunks]
-    unit, end = experiment.steps_per_unit, max(each[-1] for each in steps)
+def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> list[int]:
+    """Merge the checkpoints one by one and remove the parts of earlier ones, so the disk never holds all twice.
+
+    Returns their steps.
+    """
+    parts = [chunk.checkpoints() for chunk in chunks]
+    unit, end = experiment.steps_per_unit, max(max(part) for part in parts)
     due = [
         step
-        for step in sorted(set().union(*steps))
+        for step in sorted(set().union(*parts))
         if step == end or (step % unit == 0 and experiment.recipe.checkpoints.due(step // unit))
     ]
     for step in due:
         if directory.has_checkpoint(step):
             continue
-        used = [max(one for one in known if one <= step) for known in steps]
-        for chunk, one in zip(chunks, used, strict=True):
-            chunk.remove_checkpoints(before=one)
-        if len(chunks) == 1:
-            directory.move_checkpoint(step, chunks[0].checkpoint_path(used[0]))
+        used = [max(one for one in part if one <= step) for part in parts]
+        for part, one in zip(parts, used, strict=True):
+            for earlier in (each for each in part if each < one):
+                part[earlier].unlink(missing_ok=True)
+        files = [part[one] for part, one in zip(parts, used, strict=True)]
+        if len(files) == 1:
+            directory.move_checkpoint(step, files[0])
             continue
-        parts = [chunk.read_checkpoint(one) for chunk, one in zip(chunks, used, strict=True)]
-        directory.write_checkpoint(step, {name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+        weights = [read_part(file) for file in files]
+        directory.write_checkpoint(step, {name: torch.cat([one[name] for one in weights]) for name in weights[0]})
+    return due

@@ -1,0 +1,244 @@
+"""Train experiments: divide them into jobs, let processes train the jobs, and merge each run after its last chunk."""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from anchorlab.engine.backend import PAUSE, Backend, Pool
+from anchorlab.engine.job import Job, piece_name, reason_of
+from anchorlab.engine.modules import imported_modules, modules_of, script_of
+from anchorlab.engine.notes import Note
+from anchorlab.engine.plan import Plan, Plans
+from anchorlab.errors import AnchorlabError, DamagedChunkError, is_out_of_memory
+from anchorlab.progress import Report, Status
+from anchorlab.runs import Run, Store
+from anchorlab.runs.atomic_files import damaged
+from anchorlab.runs.plugins import note_modules
+from anchorlab.training import Experiment, Progress, merge, work_per_step
+from anchorlab.training.joined import share_a_pass
+
+Chunk = tuple[str, int]
+"""A chunk: the address of its run, and its index."""
+
+Failure = tuple[str, Exception]
+"""The name of a chunk or run that failed, and its error."""
+
+
+class Tally:
+    """Sums the progress of all chunks, and reports it.
+
+    Args:
+        todo: the experiments by address
+        report: called with the status
+    """
+
+    def __init__(self, todo: Mapping[str, Experiment], report: Report) -> None:
+        self.work = {address: work_per_step(one) for address, one in todo.items()}
+        self.status = Status(sum(self.work[each] * one.member_steps for each, one in todo.items()), cells=len(todo))
+        self._report = report
+        self._done: dict[Chunk, int] = {}
+
+    def update(self, chunks: Mapping[Chunk, Experiment], progress: Progress) -> None:
+        """Count the progress of chunks that are trained together, keep its metrics, and report the status.
+
+        A note is reported instead of the progress. The steps in a chunk's first report were resumed from a kept state,
+        so they also count in `Status.before`.
+
+        Args:
+            chunks: the experiment of each chunk, with its members only
+            progress: how far they are
+        """
+        first, others = next(iter(chunks.values())), len(chunks) - 1
+        self.status.label = first.cell.label + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
+        self.status.note = progress.note
+        self.status.metrics = dict(progress.metrics) or self.status.metrics
+        for chunk, one in chunks.items() if not progress.note else ():
+            work = progress.step * len(one.members) * self.work[chunk[0]]
+            if chunk not in self._done:
+                self.status.before += work
+            self._done[chunk] = max(work, self._done.get(chunk, 0))
+        self.status.done = sum(self._done.values())
+        self._report(self.status)
+
+
+class Driver:
+    """Trains the runs that a store lacks.
+
+    A run is planned when its first chunk is taken and merged after its last one, so a killed study keeps its finished
+    runs. If a chunk fails, its run is not merged, and everything else goes on.
+
+    Args:
+        store: where runs are kept; its lock is held
+        todo: the experiments by address; what they start from is trained
+        plans: how each experiment is trained; a run already started keeps its recorded plan
+        backend: where they are trained; this process if None
+        device: the device of this process
+        keep_every: seconds between two kept states
+        report: called with the status
+
+    Fields
+        failures: each chunk or run that failed, and why
+        failed: the addresses of the runs that failed
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        todo: Mapping[str, Experiment],
+        plans: Plans,
+        backend: Backend | None,
+        device: str,
+        keep_every: float,
+        report: Report,
+    ) -> None:
+        self.store, self.todo, self.plans, self.backend = store, todo, plans, backend
+        self.failures: list[Failure] = []
+        self.failed: set[str] = set()
+        self.tally = Tally(todo, self._reported)
+        self._report, self._broken = report, False
+        self._begun: dict[str, Plan] = {}  # runs in training
+        self._chunks: dict[Chunk, Experiment] = {}  # each with its members only
+        self._left: Counter[str] = Counter()  # chunks
+        modules = (*(() if backend is None else backend.modules), *imported_modules(), *modules_of(todo.values()))
+        self._job = partial(
+            Job,
+            str(store.root),
+            device=device if backend is None else backend.device,
+            keep_every=keep_every,
+            modules=tuple(dict.fromkeys(modules)),
+            folder=str(Path.cwd()),
+            script=script_of(todo.values()),
+        )
+        self._again: deque[Job] = deque()
+        self._new = self._planned()
+
+    def train(self) -> None:
+        """Train everything. Errors: any error of `report` or of the whole backend; training then stops."""
+        note_modules(self.store.root, modules_of(self.todo.values()))
+        if self.backend is None:
+            self._train_here()
+        else:
+            self._train_on(self.backend)
+
+    def _train_here(self) -> None:
+        while jobs := self._take(1):
+            (job,) = jobs
+            try:
+                job.train(partial(self._hear, job))
+            except Exception as error:  # the other jobs go on
+                if self._broken:
+                    raise
+                self._end(job, AnchorlabError(reason_of(error)) if is_out_of_memory(error) else error)
+            else:
+                self._end(job)
+
+    def _train_on(self, backend: Backend) -> None:
+        self._report(Status(0, label=backend.beginning(self.store.root)))
+        with backend.pool() as pool:
+            running: dict[Any, tuple[Job, Note]] = {}
+            try:
+                while self._submit(pool, running):
+                    ended = pool.ended(list(running), PAUSE)
+                    for job, note in running.values():
+                        for progress in note.news():
+                            self._hear(job, progress)
+                    for task in ended:
+                        self._end(running.pop(task)[0], pool.error(task))
+            finally:
+                pool.stop(list(running))
+
+    def _submit(self, pool: Pool[Any], running: dict[Any, tuple[Job, Note]]) -> bool:
+        """Give a pool as many jobs as it takes, and return whether any is running."""
+        if jobs := self._take(pool.slots - len(running)):
+            notes = [job.note for job in jobs]
+            for note in notes:
+                note.forget()
+            running |= zip(pool.submit(jobs), zip(jobs, notes, strict=True), strict=True)
+        return bool(running)
+
+    def _take(self, count: int) -> list[Job]:
+        """Return the next jobs: first chunks that are tried again, then those of further runs."""
+        again = [self._again.popleft() for _ in range(min(count, len(self._again)))]
+        return again + list(islice(self._new, count - len(again)))
+
+    def _planned(self) -> Iterator[Job]:
+        """Yield all jobs, longest runs first, so that all workers finish at about the same time."""
+        work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
+        for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
+            together: list[list[Chunk]] = []
+            for chunk in [chunk for address in group for chunk in self._open(address)]:
+                others = (each for each in together if all(self._can_share(chunk, other) for other in each))
+                if (found := next(others, None)) is None:
+                    together.append([chunk])
+                else:
+                    found.append(chunk)
+            yield from (self._job(tuple(chunks)) for chunks in together)
+
+    def _can_share(self, one: Chunk, other: Chunk) -> bool:
+        """Return whether two chunks of one group can be trained together: their places in a pass do not overlap."""
+        places = [self._begun[address].places for address, _ in (one, other)]
+        sizes = [len(self._chunks[chunk].members) for chunk in (one, other)]
+        return share_a_pass(places[0], sizes[0], places[1], sizes[1])
+
+    def _open(self, address: str) -> list[Chunk]:
+        """Plan a run, and return its unfinished chunks."""
+        experiment = self.todo[address]
+        try:
+            with self.store.open(experiment.cell) as directory:
+                directory.plan(vars(self.plans.of[address]))
+            plan = Plan.read(directory, len(experiment.members))
+        except Exception as error:  # noqa: BLE001 - the other runs go on
+            self._fail(address, experiment.cell.label, error)
+            return []
+        self._begun[address], self._left[address] = plan, len(plan.chunks)
+        for index, members in enumerate(plan.chunks):
+            self._chunks[address, index] = experiment.take(range(members[0], members[-1] + 1))
+        finished = [index for index in range(len(plan.chunks)) if directory.chunk(index).finished]
+        for index in finished:
+            self._end(self._job(((address, index),)))
+        return [(address, index) for index in range(len(plan.chunks)) if index not in finished]
+
+    def _reported(self, status: Status) -> None:
+        self._broken = True
+        self._report(status)
+        self._broken = False
+
+    def _hear(self, job: Job, progress: Progress) -> None:
+        self.tally.update({chunk: self._chunks[chunk] for chunk in job.chunks}, progress)
+
+    def _end(self, job: Job, error: Exception | None = None) -> None:
+        """Record the end of a job: count its chunks, or note its failure; merge a run after its last chunk."""
+        if error is not None and len(job.chunks) > 1:
+            self._again.extend(self._job((chunk,)) for chunk in job.chunks)  # to be tried one by one
+            return
+        for address, index in job.chunks:
+            experiment = self._chunks[address, index]
+            if error is None and not Run(self.store.root / address).chunk(index).finished:
+                self._again.append(self._job(((address, index),)))  # of an earlier command's job, which lacked it
+                continue
+            self._left[address] -= 1
+            if error is not None:
+                self._fail(address, piece_name(experiment), error)
+                continue
+            self.tally.update({(address, index): experiment}, Progress(experiment.steps, experiment.steps))
+            if self._left[address] == 0 and address not in self.failed:
+                self._merge(address)
+
+    def _merge(self, address: str) -> None:
+        experiment = self.todo[address]
+        try:
+            with self.store.open(experiment.cell) as directory:
+                merge(directory, experiment, self._begun[address].chunks)
+        except DamagedChunkError as error:
+            self._fail(address, experiment.cell.label, damaged(error.path, error.problem, address))
+        except Exception as error:  # noqa: BLE001 - the other runs go on
+            self._fail(address, experiment.cell.label, error)
+        else:
+            self.tally.status.cells_done += 1
+
+    def _fail(self, address: str, name: str, error: Exception) -> None:
+        self.failed.add(address)
+        self.failures.append((name, error))
