@@ -168,8 +168,8 @@ class TestRecords:
 
     def test_many_heads_are_in_rows_of_four_and_too_many_are_refused(self):
         found = record(blocks__0__attn__hook_pattern=((1, 1, 6, 3, 3), "member batch head query key"))
-        rows = {axes.get_subplotspec().rowspan.start for axes in found.plot(PATTERN).axes if axes.images}
-        assert rows == {0, 1}
+        rows = [axes.get_subplotspec().rowspan.start for axes in found.plot(PATTERN).axes if axes.images]
+        assert rows == [0, 0, 0, 0, 1, 1]
         found = record(blocks__0__attn__hook_pattern=((1, 1, 40, 3, 3), "member batch head query key"))
         with pytest.raises(SpecError, match=r"has 40 maps, more than a figure has room for; .*head=0"):
             found.plot(PATTERN)
