@@ -246,9 +246,8 @@ def measures():
 def called_by(function) -> set[str]:
     """The functions that a measure calls by name, itself or through those of its module that it calls."""
     module, seen, open_names = sys.modules[function.__module__], set(), {function.__name__}
-    defined = {
-        node.name: node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.FunctionDef)
-    }
+    nodes = [*ast.walk(ast.parse(inspect.getsource(module)))]  # a measure may bear the name of a reading, a method
+    defined = {node.name: node for node in reversed(nodes) if isinstance(node, ast.FunctionDef)}
     while open_names:
         node = defined[open_names.pop()]
         called = {one.func for one in ast.walk(node) if isinstance(one, ast.Call)}

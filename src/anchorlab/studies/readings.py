@@ -114,14 +114,16 @@ def at_end(
     return Quantity(lambda run: kit.at_end(run, split, metric, edit, group), heading)
 
 
+def of_first(read: Callable[[TrainedRun], Value]) -> cached_property[Value]:
+    """Read anything of the first run, for a study of one run."""
+    return reading(lambda seen: read(seen.first))
+
+
 def first_at_end(
     split: str, metric: str, edit: str = "none", group: str = "all"
 ) -> cached_property[Float[Tensor, "member"]]:
-    """Read each member's value of a metric at the end of the first run, for a study of one run.
-
-    Arguments as in `anchorlab.studies.at_end`.
-    """
-    return reading(lambda seen: kit.at_end(seen.first, split, metric, edit, group))
+    """Read each member's value of a metric at the end of the first run. Arguments as in `anchorlab.studies.at_end`."""
+    return of_first(lambda run: kit.at_end(run, split, metric, edit, group))
 
 
 def along(
@@ -132,8 +134,8 @@ def along(
 
 
 def sampled(split: str, n: int) -> cached_property[Batch]:
-    """Draw sequences of a split of the first run's task, the same each time, for a study of one run."""
-    return reading(lambda seen: seen.first.experiment.task.sample(split, n, seed=0))
+    """Draw sequences of a split of the first run's task, the same each time."""
+    return of_first(lambda run: run.experiment.task.sample(split, n, seed=0))
 
 
 def crossing(

@@ -53,7 +53,7 @@ def papers(**changes) -> condensation.Layer:
 
 def seen(of_papers: condensation.Layer | None = None, **at_rates: condensation.Layer) -> condensation.Seen:
     layers = {condensation.MANY: layer()} | {int(heads[1:]): one for heads, one in at_rates.items()}
-    return seen_by_hand(condensation.Seen, papers=of_papers or papers(), at_rates=layers)
+    return seen_by_hand(condensation.Seen, layers={condensation.PAPERS: of_papers or papers(), **layers})
 
 
 def test_values_of_layers_made_by_hand_have_the_preconditions_of_their_models():
@@ -95,7 +95,9 @@ def test_heads_are_judged_at_the_papers_own_initialisation_alone_and_seeds_over_
 def test_what_was_not_trained_or_not_learned_is_not_judged_and_no_rate_is_the_papers():
     of_rates = {"learned-at-rates", "neurons-with-gamma", "heads-with-gamma"}
     for at_rates in ({4: layer()}, {condensation.MANY: layer((0.3, MIDDLE, condensation.SMALL))}):
-        found = values_of(condensation.STUDY, seen_by_hand(condensation.Seen, papers=papers(), at_rates=at_rates))
+        found = values_of(
+            condensation.STUDY, seen_by_hand(condensation.Seen, layers={condensation.PAPERS: papers(), **at_rates})
+        )
         assert {name for name, value in found.items() if value is None} == of_rates
     one_sided = values_of(condensation.STUDY, seen(_12=layer(accuracy=[[0.5, 0.5], [1.0, 1.0], [0.95, 0.97]])))
     assert one_sided["learned-at-rates"] == pytest.approx((0.5 + 0.5 + 0.95 + 0.97) / 4)

@@ -60,7 +60,7 @@ def learned(
 
 
 def both(every: Learned, alone: Learned) -> Seen:
-    return seen_by_hand(Seen, every=every, alone=alone)
+    return seen_by_hand(Seen, under={EVERY: every, ALONE: alone})
 
 
 def test_the_experiments_differ_in_what_training_scores_alone():
@@ -103,10 +103,10 @@ def test_values_by_hand():
         "flatter": 0.5,  # the lower middle of 0.5, 0.6, 0.5 and 0.6
     }
     assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
-    turned = values_of(STUDY, both(seen.alone, seen.every))
+    turned = values_of(STUDY, both(seen.under[ALONE], seen.under[EVERY]))
     assert turned["generalises"] == pytest.approx(-0.075) and turned["composes"] == pytest.approx(-0.15)
     assert turned["resilient"] == pytest.approx(-0.15) and turned["flatter"] == pytest.approx(1 / 0.6)
-    verdicts = verdicts_of(STUDY, both(seen.alone, seen.every))
+    verdicts = verdicts_of(STUDY, both(seen.under[ALONE], seen.under[EVERY]))
     assert [name for name, verdict in verdicts.items() if verdict == "agrees at small scale"] == ["fits"]
 
 
@@ -160,8 +160,7 @@ def test_runs_are_read_by_loss_and_task():
     smoke = STUDY.profile("smoke").setting
     setting = replace(smoke, identity=replace(smoke.identity, seeds=2), composite=replace(smoke.composite, seeds=2))
     runs = runs_of(setting)
-    read = STUDY.see(runs, setting)
-    seen = read.both
+    seen = STUDY.see(runs, setting).under
     assert list(seen) == list(LOSSES) == [EVERY, ALONE]
     for loss, name in enumerate(LOSSES):
         identity = torch.tensor([[0.0, 0.001], [0.01, 0.011]]) + loss / 10

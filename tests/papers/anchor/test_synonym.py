@@ -36,8 +36,7 @@ def arm(sizes, on_task, on_data) -> synonym.Arm:
 def by_hand(synonyms, plain, sizes, unseen, twins) -> synonym.Seen:
     return seen_by_hand(
         synonym.Seen,
-        synonyms=synonyms,
-        plain=plain,
+        arms={"synonyms": synonyms, "plain": plain},
         sizes=sizes,
         unseen=torch.tensor(unseen),
         twins=torch.tensor(twins),
@@ -139,11 +138,15 @@ def test_arms_pairs_and_splits_are_read_in_their_order():
     scores = [[0.1, 0.2], [0.5, 0.6], [0.97, 0.99], [0.3, 0.3], [0.4, 0.2]]
     runs = [run(one, score, pairs) for one, score in zip(synonym.experiments(setting).values(), scores, strict=True)]
     seen = synonym.STUDY.see(runs, setting)
-    for found, expected in ((seen.synonyms, scores[:3]), (seen.plain, scores[3:])):
+    for found, expected in ((seen.arms["synonyms"], scores[:3]), (seen.arms["plain"], scores[3:])):
         torch.testing.assert_close(found.accuracy[synonym.TASK], torch.tensor(expected))
         assert found.accuracy[synonym.DATA].unique().tolist() == pytest.approx([0.96])
         assert found.accuracy[synonym.TRAIN].unique().tolist() == [1]
-    assert (seen.synonyms.sizes, seen.plain.sizes, seen.sizes) == ((1000, 4000, 10_000), (4000, 10_000), (4000, 10_000))
+    assert {name: one.sizes for name, one in seen.arms.items()} == {
+        "synonyms": (1000, 4000, 10_000),
+        "plain": (4000, 10_000),
+    }
+    assert seen.sizes == (4000, 10_000)
     torch.testing.assert_close(seen.twins, torch.tensor([[100.0, 100.0]] * 2, dtype=torch.float64))
     torch.testing.assert_close(seen.unseen, torch.tensor([[200.0, NEVER]] * 2).double(), equal_nan=True)
     assert seen.both.tolist() == [[True, False]] * 2

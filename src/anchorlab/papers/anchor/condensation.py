@@ -19,7 +19,7 @@ from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, at_every_gamma
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
+from anchorlab.studies.readings import Quantity, Reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.studies.study import Profile, Study
@@ -100,26 +100,6 @@ class Layer:
         return values[chosen].where(self.accuracy[chosen] >= LEARNED, torch.nan)
 
 
-class Seen(Reading):
-    """Layer 1 at the paper's own initialisation, and at the rates γ for each number of heads."""
-
-    @reading
-    def papers(self) -> Layer:
-        """The layer at the paper's initialisation."""
-        return read_layer(self.runs[PAPERS])
-
-    @reading
-    def at_rates(self) -> dict[int, Layer]:
-        """The layer at the rates γ, by the number of heads."""
-        return {count: read_layer(run) for count, run in self.runs.items() if count is not PAPERS}
-
-    @property
-    def many(self) -> Layer | None:
-        """The layer of the paper's number of heads, if it was trained at both `LARGE` and `SMALL`."""
-        many = self.at_rates.get(MANY)
-        return many if many is not None and {LARGE, SMALL} <= set(many.starts) else None
-
-
 def read_layer(run: TrainedRun) -> Layer:
     """Measure layer 1 of one run's members after training."""
     starts = tuple(dict.fromkeys(run.experiment.members.gamma.given.get("all", (PAPERS,))))
@@ -135,6 +115,28 @@ def read_layer(run: TrainedRun) -> Layer:
         condensation(before.weights[NEURONS]),
     )
     return Layer(starts, *(value.view(len(starts), -1) for value in values))
+
+
+class Seen(Reading):
+    """Layer 1 at the paper's own initialisation, and at the rates γ for each number of heads."""
+
+    layers = Quantity(read_layer)
+
+    @property
+    def papers(self) -> Layer:
+        """The layer at the paper's initialisation."""
+        return self.layers[PAPERS]
+
+    @property
+    def at_rates(self) -> dict[int, Layer]:
+        """The layer at the rates γ, by the number of heads."""
+        return {count: layer for count, layer in self.layers.items() if count is not PAPERS}
+
+    @property
+    def many(self) -> Layer | None:
+        """The layer of the paper's number of heads, if it was trained at both `LARGE` and `SMALL`."""
+        many = self.at_rates.get(MANY)
+        return many if many is not None and {LARGE, SMALL} <= set(many.starts) else None
 
 
 def beyond_even(pattern: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:

@@ -146,22 +146,12 @@ class Seen(Reading):
     """What was learned under each loss; the same seeds under both, in the same order."""
 
     @reading
-    def every(self) -> Learned:
-        """What was learned from every token."""
-        return self._under(EVERY)
-
-    @reading
-    def alone(self) -> Learned:
-        """What was learned from the answer alone."""
-        return self._under(ALONE)
-
-    def _under(self, loss: str) -> Learned:
-        return Learned({of: run for (name, of), run in self.runs.items() if name == loss}, self.setting)
-
-    @property
-    def both(self) -> dict[str, Learned]:
+    def under(self) -> dict[str, Learned]:
         """What was learned, by loss."""
-        return {EVERY: self.every, ALONE: self.alone}
+        return {
+            loss: Learned({of: run for (name, of), run in self.runs.items() if name == loss}, self.setting)
+            for loss in LOSSES
+        }
 
 
 def _on_own_sequences(
@@ -185,7 +175,10 @@ def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -
 
     A seed that does so in neither task is left out.
     """
-    judged = {of: seen.every.judged(of) & seen.alone.judged(of) & value.isfinite() for of, value in values.items()}
+    judged = {
+        of: seen.under[EVERY].judged(of) & seen.under[ALONE].judged(of) & value.isfinite()
+        for of, value in values.items()
+    }
     found = torch.stack([value.where(judged[of], torch.nan) for of, value in values.items()], dim=1)
     return found[found.isfinite().any(dim=1)]
 
@@ -196,7 +189,7 @@ def fits(seen: Seen) -> Float[Tensor, "seed"]:
 
     Accuracy on the first 500 training sequences, mean over seeds, lowest over losses, tasks and sizes.
     """
-    fitted = torch.cat([learned.fitted for learned in seen.both.values()])
+    fitted = torch.cat([learned.fitted for learned in seen.under.values()])
     return fitted[int(fitted.mean(dim=1).argmin())]
 
 
@@ -207,7 +200,7 @@ def generalises(seen: Seen) -> Float[Tensor, "seed"]:
     Test accuracy with the loss on every token minus that with the loss on the answer alone, mean over train sizes and
     seeds.
     """
-    return (seen.every.identity.test - seen.alone.identity.test).mean(dim=0)
+    return (seen.under[EVERY].identity.test - seen.under[ALONE].identity.test).mean(dim=0)
 
 
 @claim("abstract", "surpasses in reasoning ability; no value", at_least(0.1))
@@ -217,7 +210,7 @@ def composes(seen: Seen) -> Float[Tensor, "seed"]:
     Share of (3, 4) inputs answered by composing, -10, with the loss on every token minus that with the loss on the
     answer alone, mean over seeds.
     """
-    return seen.every.accuracy[TASK] - seen.alone.accuracy[TASK]
+    return seen.under[EVERY].accuracy[TASK] - seen.under[ALONE].accuracy[TASK]
 
 
 @claim("abstract", "greater resilience to perturbations; no value", at_least(0.02))
@@ -228,7 +221,7 @@ def resilient(seen: Seen) -> Measurement:
     with the loss on the answer alone, mean over both tasks, four strengths and the seeds that answer at least
     {ANSWERED:g} of these sequences under both.
     """
-    kept = {of: (seen.every.kept[of] - seen.alone.kept[of]).mean(dim=0) for of in (IDENTITY, COMPOSITE)}
+    kept = {of: (seen.under[EVERY].kept[of] - seen.under[ALONE].kept[of]).mean(dim=0) for of in (IDENTITY, COMPOSITE)}
     return mean_of_known(_where_both_fit(seen, kept))
 
 
@@ -241,41 +234,41 @@ def flatter(seen: Seen) -> Measurement:
     answer at least {ANSWERED:g} of these sequences under both.
     """
     at = MOVES.index(MOVE)
-    ratios = {of: seen.every.rise[of][at] / seen.alone.rise[of][at] for of in (IDENTITY, COMPOSITE)}
+    ratios = {of: seen.under[EVERY].rise[of][at] / seen.under[ALONE].rise[of][at] for of in (IDENTITY, COMPOSITE)}
     return over_shared(_where_both_fit(seen, ratios), torch.nanmedian)
 
 
 def _composite_runs(seen: Seen) -> dict[str, TrainedRun]:
-    return {loss: learned.runs[COMPOSITE] for loss, learned in seen.both.items()}
+    return {loss: learned.runs[COMPOSITE] for loss, learned in seen.under.items()}
 
 
 def _by_task(seen: Seen, values: Callable[[Learned], Mapping[str, Tensor]]) -> dict[str, Float[Tensor, "member x"]]:
     return {
         f"{of}, {loss}": values(learned)[of].T.nan_to_num()
         for of in (IDENTITY, COMPOSITE)
-        for loss, learned in seen.both.items()
+        for loss, learned in seen.under.items()
     }
 
 
 def _identity_table(seen: Seen) -> Table:
-    sizes = seen.every.identity.sizes
+    sizes = seen.under[EVERY].identity.sizes
     return column_table(
         "Identity by train size",
         "Accuracy at the end, means over seeds.",
         {
             "loss on": [name for name in LOSSES for _ in sizes],
             "training sequences": [*sizes] * len(LOSSES),
-            "training": torch.cat([learned.identity.train.mean(dim=1) for learned in seen.both.values()]),
-            "test": torch.cat([learned.identity.test.mean(dim=1) for learned in seen.both.values()]),
+            "training": torch.cat([learned.identity.train.mean(dim=1) for learned in seen.under.values()]),
+            "test": torch.cat([learned.identity.test.mean(dim=1) for learned in seen.under.values()]),
         },
     )
 
 
 def _composite_table(seen: Seen) -> Table:
-    members = [(loss, seed) for loss in seen.both for seed in seen.last.experiment.members.seeds]
+    members = [(loss, seed) for loss in seen.under for seed in seen.last.experiment.members.seeds]
 
     def of_both(values: Callable[[Learned], Tensor]) -> Tensor:
-        return torch.cat([values(learned) for learned in seen.both.values()])
+        return torch.cat([values(learned) for learned in seen.under.values()])
 
     return column_table(
         "Composite seed by seed",
@@ -304,8 +297,8 @@ STUDY = Study(
     draws=(
         lambda seen: curves_against(
             "Identity: test accuracy against train size",
-            seen.every.identity.sizes,
-            {loss: learned.identity.test.T for loss, learned in seen.both.items()},
+            seen.under[EVERY].identity.sizes,
+            {loss: learned.identity.test.T for loss, learned in seen.under.items()},
             x_label="training sequences",
             y_label="test accuracy",
             y_range=ACCURACY,

@@ -8,6 +8,7 @@ Memorizing (2024), which builds on anchor functions, section 4.4.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isfinite
 
 import torch
@@ -90,6 +91,14 @@ def mislabelled() -> Task:
     return task("anchor/composite", exceptions={"4,3": "-6"})
 
 
+def _at_end(split: str, metric: str) -> cached_property[Float[Tensor, "depth gamma seed"]]:
+    def read(seen: Reading) -> Float[Tensor, "depth gamma seed"]:
+        rows = len(seen.setting.gammas)
+        return torch.stack([at_end(run, split, metric).reshape(rows, -1) for run in seen.runs.values()])
+
+    return reading(read)
+
+
 class Cells(Reading):
     """Results of every member of the grid, as shares of test inputs."""
 
@@ -103,24 +112,9 @@ class Cells(Reading):
         """The rates γ."""
         return tuple(self.setting.gammas)
 
-    @reading
-    def composed(self) -> Float[Tensor, "depth gamma seed"]:
-        """The share of (3, 4) answered by -10."""
-        return self._at_end("test on task", "agrees: composed")
-
-    @reading
-    def symmetric(self) -> Float[Tensor, "depth gamma seed"]:
-        """The share of (3, 4) answered by -6."""
-        return self._at_end("test on task", "agrees: symmetric")
-
-    @reading
-    def data(self) -> Float[Tensor, "depth gamma seed"]:
-        """The share of trained pairs answered rightly."""
-        return self._at_end("test on data", "accuracy")
-
-    def _at_end(self, split: str, metric: str) -> Float[Tensor, "depth gamma seed"]:
-        rows = len(self.gammas)
-        return torch.stack([at_end(run, split, metric).reshape(rows, -1) for run in self.runs.values()])
+    composed = _at_end("test on task", "agrees: composed")  # the share of (3, 4) answered by -10
+    symmetric = _at_end("test on task", "agrees: symmetric")  # the share of (3, 4) answered by -6
+    data = _at_end("test on data", "accuracy")  # the share of trained pairs answered rightly
 
     @property
     def learned(self) -> Bool[Tensor, "depth gamma seed"]:

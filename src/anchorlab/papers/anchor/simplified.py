@@ -21,11 +21,11 @@ from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.draws import by_seed
 from anchorlab.studies.kit import attention_maps, example
 from anchorlab.studies.quick import quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
+from anchorlab.studies.readings import Reading, first_at_end, of_first, sampled
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import Batch, task
-from anchorlab.training import Experiment
+from anchorlab.training import Experiment, TrainedRun
 
 LEARNED = 0.9
 """A seed is judged if its test accuracy is at least this: the paper explains a model that generalises."""
@@ -113,18 +113,19 @@ def variance_between(
     return (between / whole).where(whole > 0, torch.zeros(()))
 
 
+def mechanism_of(run: TrainedRun) -> Mechanism:
+    """Measure the mechanism of the trained models."""
+    batch, ensemble = run.experiment.task.sample("test", LOOKED_AT, seed=0), run.ensemble()
+    record = look(ensemble, batch.inputs, record=[_FIRST, _ROWS, _SECOND])
+    return read_mechanism(record, ensemble.weights, batch)
+
+
 class Seen(Reading):
     """The test accuracy and the mechanism of the trained models."""
 
     accuracy = first_at_end("test", "accuracy")
     batch = sampled("test", LOOKED_AT)
-
-    @reading
-    def mechanism(self) -> Mechanism:
-        """The measures of the mechanism."""
-        ensemble = self.first.ensemble()
-        record = look(ensemble, self.batch.inputs, record=[_FIRST, _ROWS, _SECOND])
-        return read_mechanism(record, ensemble.weights, self.batch)
+    mechanism = of_first(mechanism_of)
 
     def learned(self, values: Float[Tensor, "member"]) -> Float[Tensor, "learned"]:
         """Return the values of the seeds that learned."""

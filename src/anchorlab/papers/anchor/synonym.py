@@ -93,19 +93,9 @@ class Seen(Reading):
     """The accuracies of both arms, and when pairs are learned with synonyms at the sizes of Figure 9b."""
 
     @reading
-    def synonyms(self) -> Arm:
-        """The accuracies with synonyms."""
-        return self._arm("synonyms")
-
-    @reading
-    def plain(self) -> Arm:
-        """The accuracies without."""
-        return self._arm("plain")
-
-    def _arm(self, name: str) -> Arm:
-        runs = {size: run for (arm, size), run in self.runs.items() if arm == name}
-        ends = {split: [at_end(run, split, "accuracy") for run in runs.values()] for split in (TRAIN, DATA, TASK)}
-        return Arm(tuple(runs), {split: torch.stack(values) for split, values in ends.items()})
+    def arms(self) -> dict[str, Arm]:
+        """The accuracies of both arms."""
+        return {name: _arm({size: run for (arm, size), run in self.runs.items() if arm == name}) for name in ARMS}
 
     @reading
     def sizes(self) -> tuple[int, ...]:
@@ -134,6 +124,11 @@ def shown(sizes: Sequence[int]) -> tuple[int, ...]:
     return papers if len(papers) == 2 else tuple(sizes[-2:])
 
 
+def _arm(runs: Mapping[int, TrainedRun]) -> Arm:
+    ends = {split: [at_end(run, split, "accuracy") for run in runs.values()] for split in (TRAIN, DATA, TASK)}
+    return Arm(tuple(runs), {split: torch.stack(values) for split, values in ends.items()})
+
+
 def _learned(run: TrainedRun, split: str, pairs: Sequence[str]) -> Float[Tensor, "member"]:
     """Return the step at which the mean accuracy of pairs reaches `ENOUGH`."""
     read = [along(run, split, "accuracy", group=pair) for pair in pairs]
@@ -146,7 +141,7 @@ def enough_data(seen: Seen) -> Float[Tensor, "seed"]:
 
     Accuracy on the split `test on task` at the largest total of sequences, mean over seeds.
     """
-    return seen.synonyms.accuracy[TASK][-1]
+    return seen.arms["synonyms"].accuracy[TASK][-1]
 
 
 @claim("section 4.6 and Fig 9a, red", "no value in the text; the curve rises with data", at_most(0.5))
@@ -156,7 +151,7 @@ def little_data(seen: Seen) -> Float[Tensor, "seed"]:
     Accuracy on `test on task` at the smallest total of sequences, mean over seeds that learned the trained pairs
     (accuracy on `test on data` at least {FITTED:g}).
     """
-    accuracy = seen.synonyms.accuracy
+    accuracy = seen.arms["synonyms"].accuracy
     return accuracy[TASK][0][accuracy[DATA][0] >= FITTED]
 
 
@@ -167,7 +162,7 @@ def plain_fails(seen: Seen) -> Float[Tensor, "seed"] | None:
     Accuracy on `test on task` without synonyms, mean over seeds, highest over totals of sequences at which the trained
     pairs are learned (mean accuracy on `test on data` at least {FITTED:g}).
     """
-    accuracy = seen.plain.accuracy
+    accuracy = seen.arms["plain"].accuracy
     judged = accuracy[TASK][accuracy[DATA].mean(dim=1) >= FITTED]
     return judged[int(judged.mean(dim=1).argmax())] if len(judged) else None
 
@@ -178,7 +173,7 @@ def helps(seen: Seen) -> Float[Tensor, "seed"]:
 
     Accuracy on `test on task` with synonyms minus that without, at the largest total, mean over seeds.
     """
-    return seen.synonyms.accuracy[TASK][-1] - seen.plain.accuracy[TASK][-1]
+    return seen.arms["synonyms"].accuracy[TASK][-1] - seen.arms["plain"].accuracy[TASK][-1]
 
 
 @claim("section 4.6 and Fig 9b", "at both sizes", at_least(0.8))
@@ -208,10 +203,6 @@ def _in_time(seen: Seen, values: Float[Tensor, "size member"]) -> Measurement:
     return mean_of_known(values.where(seen.both, torch.nan).T)
 
 
-def _arms(seen: Seen) -> dict[str, Arm]:
-    return {name: getattr(seen, arm) for arm, name in ARMS.items()}
-
-
 def _along_training(seen: Seen) -> list[LineFigure]:
     return [_by_pair(seen.runs["synonyms", size], size) for size in seen.sizes]
 
@@ -233,14 +224,14 @@ def _by_pair(run: TrainedRun, size: int) -> LineFigure:
 
 
 def _by_size(seen: Seen) -> Table:
-    arms = _arms(seen)
+    arms = seen.arms
     accuracy = {split: torch.cat([arm.accuracy[split] for arm in arms.values()]) for split in (TRAIN, DATA, TASK)}
     return column_table(
         "Accuracy by number of training sequences",
         "Over seeds, at the end of training: on the unseen pairs (test on task) and on trained pairs with keys at "
         "unseen positions (test on data).",
         {
-            "data": [name for name, arm in arms.items() for _ in arm.sizes],
+            "data": [ARMS[name] for name, arm in arms.items() for _ in arm.sizes],
             "training sequences": [size for arm in arms.values() for size in arm.sizes],
             "unseen pairs mean": accuracy[TASK].mean(dim=1),
             "lowest": accuracy[TASK].amin(dim=1),
@@ -280,7 +271,7 @@ STUDY = Study(
             "blue.",
             x_label="training sequences",
             y_label="accuracy, test on task",
-            lines=tuple(line(name, arm.sizes, arm.accuracy[TASK].T) for name, arm in _arms(seen).items()),
+            lines=tuple(line(ARMS[name], arm.sizes, arm.accuracy[TASK].T) for name, arm in seen.arms.items()),
             log_x=True,
             y_range=ACCURACY,
         ),

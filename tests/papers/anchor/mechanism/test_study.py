@@ -230,7 +230,7 @@ def seen(**changes):
         second_attention=part(of.SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
         by_anchor=part(AnchorMaps, "explained", "own_apart", "other_apart", positions=torch.arange(2), maps=maps),
         projection=part(of.Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
-        last_row=part(LastRow, "made", "without_key"),
+        replaced_row=part(LastRow, "made", "without_key"),
     )
 
 

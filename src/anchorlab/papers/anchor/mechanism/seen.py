@@ -3,28 +3,23 @@
 Source: anchor functions, section 5.1 and appendix B.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.lens import Intervention, Operand, look
-from anchorlab.papers.anchor.mechanism.measures import (
-    LOOKED_AT,
-    FirstAttention,
-    Projection,
-    SecondAttention,
-    Stages,
-    first_attention,
-    follow_stages,
-    project_others,
-    rows_apart,
-    second_attention,
-)
-from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
+from anchorlab.papers.anchor.mechanism import measures
+from anchorlab.papers.anchor.mechanism.measures import LOOKED_AT, rows_apart
+from anchorlab.studies.readings import Reading, first_at_end, of_first, reading, sampled
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble
+
+Value = TypeVar("Value")
 
 _PATTERN = "blocks.1.attn.hook_pattern"
 _ROWS, _SUM = "blocks.1.hook_resid_pre", "blocks.1.hook_resid_mid"
@@ -119,43 +114,19 @@ def _right(logits: Float[Tensor, "member batch output"], answers: Int[Tensor, "b
     return (logits.argmax(dim=-1) == answers).float().mean(dim=-1)
 
 
+def _on_tests(measure: Callable[[Ensemble, Batch], Value]) -> cached_property[Value]:
+    return reading(lambda seen: measure(seen.ensemble, seen.batch))
+
+
 class Mechanism(Reading):
     """Measurements of all parts of the model at the end of training, with its test accuracy."""
 
     accuracy = first_at_end("test", "accuracy")
     batch = sampled("test", LOOKED_AT)
-
-    @reading
-    def ensemble(self) -> Ensemble:
-        """The trained members."""
-        return self.first.ensemble()
-
-    @reading
-    def first_attention(self) -> FirstAttention:
-        """Layer 0's attention."""
-        return first_attention(self.ensemble, self.batch)
-
-    @reading
-    def stages(self) -> dict[str, Stages]:
-        """The stages of layer 0's feed-forward network, by its input."""
-        return follow_stages(self.ensemble, self.batch)
-
-    @reading
-    def second_attention(self) -> SecondAttention:
-        """Layer 1's attention."""
-        return second_attention(self.ensemble, self.batch)
-
-    @reading
-    def by_anchor(self) -> AnchorMaps:
-        """Layer 1's maps by the anchor's position."""
-        return anchor_maps(self.ensemble, self.batch)
-
-    @reading
-    def projection(self) -> Projection:
-        """What positions without the key put out."""
-        return project_others(self.ensemble, self.batch)
-
-    @reading
-    def last_row(self) -> LastRow:
-        """Answers with a last row made by hand."""
-        return last_row(self.ensemble, self.batch)
+    ensemble = of_first(lambda run: run.ensemble())
+    first_attention = _on_tests(measures.first_attention)
+    stages = _on_tests(measures.follow_stages)  # by input to the feed-forward network
+    second_attention = _on_tests(measures.second_attention)
+    by_anchor = _on_tests(anchor_maps)
+    projection = _on_tests(measures.project_others)
+    replaced_row = _on_tests(last_row)

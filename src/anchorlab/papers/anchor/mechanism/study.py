@@ -14,14 +14,7 @@ from torch import Tensor
 from anchorlab.findings import Table, at_least, at_most, within
 from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.mechanism.figures import figures
-from anchorlab.papers.anchor.mechanism.measures import (
-    ADDED,
-    LOOKED_AT,
-    STAGES,
-    STREAM,
-    SUM,
-    share_of_first,
-)
+from anchorlab.papers.anchor.mechanism.measures import ADDED, LOOKED_AT, STAGES, STREAM, SUM, share_of_first
 from anchorlab.papers.anchor.mechanism.seen import Mechanism
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
@@ -270,7 +263,7 @@ def last_row(seen: Mechanism) -> Float[Tensor, "seed"]:
     Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, over test sequences whose key is not
     last: α₀ is the mean of all rows without a key, β₀ the key's own row; mean over seeds.
     """
-    return seen.last_row.made
+    return seen.replaced_row.made
 
 
 @claim(LAST_ROW, "the other has no impact on the final result", at_least(0.85))
@@ -280,7 +273,7 @@ def answer_from_key(seen: Mechanism) -> Float[Tensor, "seed"]:
     Share of right answers with the sum α₀ + β₀ W^V(2) in place of the last row, minus that with the sequence's own last
     row before the second attention adds to it; mean over seeds.
     """
-    return seen.last_row.made - seen.last_row.without_key
+    return seen.replaced_row.made - seen.replaced_row.without_key
 
 
 def _stages(seen: Mechanism) -> Table:

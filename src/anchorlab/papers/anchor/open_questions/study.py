@@ -13,15 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
-from anchorlab.papers.anchor.open_questions.figures import (
-    accuracy_dots,
-    layer_curves,
-    speed_curves,
-    speed_table,
-    spike_curves,
-    spike_table,
-    value_table,
-)
+from anchorlab.papers.anchor.open_questions import figures, measures
 from anchorlab.papers.anchor.open_questions.measures import (
     LEARNED,
     PEAK,  # noqa: F401 - docstrings of claims name it
@@ -30,10 +22,6 @@ from anchorlab.papers.anchor.open_questions.measures import (
     Outcome,
     Spike,
     effect,
-    layers_along,
-    outcomes,
-    spikes,
-    timed,
 )
 from anchorlab.papers.anchor.open_questions.settings import (
     BATCH,
@@ -80,22 +68,22 @@ class Seen(Reading):
     @reading
     def choices(self) -> dict[str, tuple[Outcome, ...]]:
         """The outcomes of each choice."""
-        return outcomes(self.runs, self.setting)
+        return measures.outcomes(self.runs, self.setting)
 
     @reading
     def many(self) -> dict[Value, Outcome]:
         """The outcomes on many sequences of the values whose learning times are compared."""
-        return timed(self.runs, self.setting)
+        return measures.timed(self.runs, self.setting)
 
     @reading
     def spikes(self) -> list[Spike]:
         """The loss spikes at constant learning rates."""
-        return spikes(self.runs[SPIKES])
+        return measures.spikes(self.runs[SPIKES])
 
     @reading
     def layers(self) -> Layers:
         """Both layers along training."""
-        return layers_along(self.runs[ORDER])
+        return measures.layers_along(self.runs[ORDER])
 
     def near(self, choice: str) -> Float[Tensor, "value seed"]:
         """Return the test accuracies at the base's value and at those within a factor of about three of it."""
@@ -282,13 +270,13 @@ STUDY = Study(
     trains=experiments,
     reads=Seen,
     draws=(
-        lambda seen: accuracy_dots(seen.choices),
-        lambda seen: speed_curves([seen.runs[MANY], *(seen.runs[MANY, one] for one in seen.setting.timed)]),
-        lambda seen: spike_curves(seen.runs[SPIKES], seen.setting.rates),
-        lambda seen: layer_curves(seen.layers),
-        lambda seen: value_table(seen.choices),
-        lambda seen: speed_table(seen.many.values()),
-        lambda seen: spike_table(seen.spikes, seen.runs[SPIKES]),
+        lambda seen: figures.accuracy_dots(seen.choices),
+        lambda seen: figures.speed_curves([seen.runs[MANY], *(seen.runs[MANY, one] for one in seen.setting.timed)]),
+        lambda seen: figures.spike_curves(seen.runs[SPIKES], seen.setting.rates),
+        lambda seen: figures.layer_curves(seen.layers),
+        lambda seen: figures.value_table(seen.choices),
+        lambda seen: figures.speed_table(seen.many.values()),
+        lambda seen: figures.spike_table(seen.spikes, seen.runs[SPIKES]),
     ),
     profiles={
         "quick": Profile(

@@ -29,7 +29,7 @@ from anchorlab.lens import (
 from anchorlab.lens.effects.effects import Metric
 from anchorlab.papers.anchor.settings import ITEMS
 from anchorlab.studies.kit import read
-from anchorlab.studies.readings import Reading, first_at_end, reading
+from anchorlab.studies.readings import Reading, first_at_end, of_first
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun
 
@@ -160,33 +160,6 @@ def _metric(kind: int) -> Metric:
     return lambda output, items: kinds(output.argmax(dim=-1), items) == kind
 
 
-class Seen(Reading):
-    """What was learned, through which heads, and which answers are given along training."""
-
-    train = first_at_end("train", "accuracy")
-    test = first_at_end("test", "accuracy")
-
-    @property
-    def learned(self) -> Bool[Tensor, "member"]:
-        """Which members learned the task."""
-        return self.test >= LEARNED
-
-    @reading
-    def heads(self) -> Heads:
-        """Where heads attend at the end."""
-        return heads_of(self.first)
-
-    @reading
-    def answers(self) -> Answers:
-        """The answers at the end without some attention or heads."""
-        return answers_of(self.first)
-
-    @reading
-    def along(self) -> Emergence:
-        """The shares of the answers to test sequences by `KINDS`, at every checkpoint."""
-        return answers_along(self.first)
-
-
 def heads_of(run: TrainedRun) -> Heads:
     """Read where heads attend at the end of a run."""
     return read(run, Heads, lambda one: read_heads(_patterns(one)[1], _sequences(one)))
@@ -228,3 +201,18 @@ def _along(run: TrainedRun) -> Float[Tensor, "member checkpoint kind"]:
 
     found = emergence(run, answers)
     return torch.stack([found.values[name] for name in KINDS], dim=-1)
+
+
+class Seen(Reading):
+    """What was learned, through which heads, and which answers are given along training."""
+
+    train = first_at_end("train", "accuracy")
+    test = first_at_end("test", "accuracy")
+    heads = of_first(heads_of)
+    answers = of_first(answers_of)
+    along = of_first(answers_along)
+
+    @property
+    def learned(self) -> Bool[Tensor, "member"]:
+        """Which members learned the task."""
+        return self.test >= LEARNED
