@@ -6,15 +6,7 @@ from torch import tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.papers.retrieval import known_depth
-from anchorlab.papers.retrieval.known_depth import (
-    STUDY,
-    Seen,
-    Setting,
-    Transcribed,
-    answer,
-    experiments,
-    transcribe,
-)
+from anchorlab.papers.retrieval.known_depth import STUDY, Seen, Setting, Transcribed, answer, experiments, transcribe
 from anchorlab.papers.retrieval.settings import quick
 from anchorlab.tasks import task
 from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of

@@ -17,8 +17,8 @@ from anchorlab.findings import LineFigure, Reference, at_least, at_most, within
 from anchorlab.models import DecoderSpec
 from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.draws import seed_by_seed
-from anchorlab.studies.kit import MEAN_AND_RANGE, along, split_curves, training_curves
-from anchorlab.studies.readings import at_end, crossing
+from anchorlab.studies.kit import MEAN_AND_RANGE, split_curves, training_curves
+from anchorlab.studies.readings import along, at_end, crossing
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.tasks.classics.modular_arithmetic import ModularArithmetic, Operation
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, WarmupCosine
@@ -71,6 +71,7 @@ def experiments(setting: Setting) -> dict[str, Experiment]:
 class Seen(Reading):
     """When each split is learned; a split that a member never learns has an infinite step."""
 
+    train, test = along("train", "accuracy"), along("test", "accuracy")
     fitted = crossing("train", "accuracy", LEARNED, heading="memorised")
     generalised = crossing("test", "accuracy", LEARNED, heading="generalises")
     memorised = at_end("train", "accuracy")
@@ -79,7 +80,7 @@ class Seen(Reading):
     @reading
     def early(self) -> Float[Tensor, "member"]:
         """With weight decay: the test accuracy at the first evaluation with a learned training split, NaN if never."""
-        train, test = (along(self.runs[DECAY], split, "accuracy")[1] for split in ("train", "test"))
+        train, test = self.train[DECAY], self.test[DECAY]
         first = (train >= LEARNED).double().argmax(dim=1, keepdim=True)  # 0 without any
         return torch.where((train >= LEARNED).any(dim=1), test.gather(1, first).squeeze(1), torch.nan)
 

@@ -8,6 +8,7 @@ Source: truncated weights, section 4, Figure 5 and appendix A.1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -84,27 +85,25 @@ def attention(ensemble: Ensemble, found: Followers) -> Attention:
     return Attention(right.mean(dim=1), noise.mean(dim=1), each_noise / each_right)
 
 
+def _along(label: str) -> cached_property[Sequence[Attention]]:
+    """Read the attention at every checkpoint of a run."""
+
+    def read(seen: "Seen") -> list[Attention]:
+        run = seen.runs[label]
+        return [attention(run.ensemble(step), seen.found) for step in run.checkpoints]
+
+    return reading(read)
+
+
 class Seen(Reading):
-    """Attention at every checkpoint of a training with noise, and of the fine-tuning after a training without."""
+    """Attention along a training with noise, and along the fine-tuning with noise after a training without."""
+
+    noisy, tuned = _along("noisy"), _along("tuned")
 
     @reading
     def found(self) -> Followers:
-        """The sequences that the models are asked about."""
+        """The sequences that the models read."""
         return followers(self.setting.task, self.setting.task.sample("train", _SEQUENCES, _SEED))
-
-    @reading
-    def noisy(self) -> Sequence[Attention]:
-        """Trained with noise."""
-        return self._along("noisy")
-
-    @reading
-    def tuned(self) -> Sequence[Attention]:
-        """Fine-tuned with noise."""
-        return self._along("tuned")
-
-    def _along(self, label: str) -> Sequence[Attention]:
-        run = self.runs[label]
-        return [attention(run.ensemble(step), self.found) for step in run.checkpoints]
 
 
 @claim("Fig 5 left", "attends only to them", at_least(0.5))

@@ -166,9 +166,7 @@ def test_three_layers_are_compared_with_two_on_one_task():
     )
     apart = seen(populations=(Population(TASKS["brackets"], 2, 4), Population(TASKS["identity"], 3, 2)))
     assert values_of(STUDY, apart)["worse-when-deeper"] is None
-    first = seen(
-        populations=tuple(Population(TASKS["identity"], *shape) for shape in ((2, 4), (2, 2), (3, 2))),
-    )
+    first = seen(populations=tuple(Population(TASKS["identity"], *shape) for shape in ((2, 4), (2, 2), (3, 2))))
     first.trained = (ranking(), ranking({of.EDGES: BAD}), ranking({of.EDGES: BAD}))
     assert values_of(STUDY, first)["worse-when-deeper"] == pytest.approx(found)  # with the first of two layers
 

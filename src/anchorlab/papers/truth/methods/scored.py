@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -60,14 +60,30 @@ class Setting:
     seeds: int
 
 
+def _ranked(of: str, truth: str) -> cached_property[Sequence[Ranked]]:
+    """Read what methods say against one truth of `Rankings`, of each population or of each compiled model."""
+    return reading(lambda seen: [getattr(one, truth) for one in getattr(seen, of)])
+
+
 class Seen(Reading):
     """How well methods and controls, in the order of `ALL`, rank the units of trained and of compiled models."""
+
+    trained = _ranked("rankings", "whole")  # of each population, against units replaced by their mean
+    resampled = _ranked("rankings", "resampled")  # against units replaced by another sequence's
+    heads = _ranked("rankings", "heads")  # against heads alone, with the methods of `OF_HEADS` last
+    written = _ranked("rankings_of_compiled", "whole")  # of each compiled model
+    written_heads = _ranked("rankings_of_compiled", "heads")
 
     @reading
     def populations(self) -> tuple[Population, ...]:
         """The populations of the trained members."""
         populations: tuple[Population, ...] = self.setting.populations
         return populations
+
+    @reading
+    def models(self) -> tuple[tuple[str, str], ...]:
+        """The name and the variant of each compiled model."""
+        return tuple(product(self.setting.compiled, self.setting.variants))
 
     @reading
     def rankings(self) -> Sequence[Rankings]:
@@ -77,34 +93,9 @@ class Seen(Reading):
         return [ranked(run.ensemble(), run.experiment.task, *sizes, seed) for seed, run in runs]
 
     @reading
-    def trained(self) -> Sequence[Ranked]:
-        """What they say, against units replaced by their mean."""
-        return [one.whole for one in self.rankings]
-
-    @reading
-    def resampled(self) -> Sequence[Ranked]:
-        """The same against units replaced by another sequence's."""
-        return [one.resampled for one in self.rankings]
-
-    @reading
-    def heads(self) -> Sequence[Ranked]:
-        """The same against heads alone, with the methods of `OF_HEADS` last."""
-        return [one.heads for one in self.rankings]
-
-    @reading
-    def models(self) -> Sequence[tuple[str, str]]:
-        """The name and the variant of each compiled model."""
-        return tuple(product(self.setting.compiled, self.setting.variants))
-
-    @reading
-    def written(self) -> Sequence[Ranked]:
-        """What methods say of all units of each compiled model."""
-        return [one.whole for one in _written(self.models, self.setting.pairs, self.setting.sequences)]
-
-    @reading
-    def written_heads(self) -> Sequence[Ranked]:
-        """What they say of its heads alone."""
-        return [one.heads for one in _written(self.models, self.setting.pairs, self.setting.sequences)]
+    def rankings_of_compiled(self) -> Sequence[Rankings]:
+        """What methods say of each compiled model."""
+        return _of_compiled(self.models, self.setting.pairs, self.setting.sequences)
 
     @reading
     def early(self) -> Float[Tensor, "seed population"]:
@@ -160,7 +151,7 @@ def _skills(ranked: Iterable[Ranked]) -> Float[Tensor, "seed population method"]
 
 
 @lru_cache(maxsize=1)  # the control reads the same
-def _written(models: tuple[tuple[str, str], ...], pairs: int, sequences: int) -> tuple[Rankings, ...]:
+def _of_compiled(models: tuple[tuple[str, str], ...], pairs: int, sequences: int) -> tuple[Rankings, ...]:
     """Return what methods say of compiled models, by name and variant, with a layer's heads in random order."""
     found = []
     for seed, one in enumerate(models):
