@@ -27,7 +27,7 @@ from anchorlab.training import TrainedRun
 Value = TypeVar("Value")
 
 reading = cached_property
-"""Marks a method of a `Reading` that reads anything else of the runs; it is called at most once."""
+"""Marks a method of a `Reading`, or wraps a function of one, that reads anything else; it is called at most once."""
 
 
 class Reading:

@@ -97,6 +97,9 @@ def experiments(setting: Tasks) -> dict[tuple[str, int | str], Experiment]:
 class Learned(Reading):
     """Results of the models trained with one loss; a single value for the identity function is at the largest size."""
 
+    # the share of (3, 4) answered as the symmetric pair
+    symmetric = reading(lambda seen: at_end(seen.runs[COMPOSITE], TASK, "agrees: symmetric"))
+
     @reading
     def identity(self) -> Curve:
         """The curve of the identity function."""
@@ -112,11 +115,6 @@ class Learned(Reading):
         """The first step of the composite function measured at `ANSWERED`, by split; infinite for never."""
         run = self.runs[COMPOSITE]
         return {split: first_reached(*along(run, split, "accuracy"), ANSWERED) for split in SPLITS}
-
-    @reading
-    def symmetric(self) -> Float[Tensor, "member"]:
-        """The share of (3, 4) answered as the symmetric pair."""
-        return at_end(self.runs[COMPOSITE], TASK, "agrees: symmetric")
 
     @reading
     def kept(self) -> dict[str, Float[Tensor, "strength member"]]:

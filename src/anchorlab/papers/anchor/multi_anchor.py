@@ -53,10 +53,7 @@ class Seen(Reading):
         """The accuracy on unseen keys."""
         return torch.stack([at_end(self.first, "test", "accuracy", group=str(anchor)) for anchor in ANCHORS])
 
-    @reading
-    def frequency(self) -> Float[Tensor, "anchor"]:
-        """How often training shows what each anchor asks for in test."""
-        return answer_frequency()
+    frequency = reading(lambda seen: answer_frequency())  # how often training shows what each anchor asks for in test
 
 
 def answer_frequency(items: tuple[int, int] = (20, 100), held_out: int = 8) -> Float[Tensor, "anchor"]:

@@ -26,7 +26,7 @@ from anchorlab.studies.readings import Reading, first_at_end, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Profile, Study
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, Times
+from anchorlab.training import Experiment, Times, TrainedRun
 
 NEIGHBOURS, NEAR = 2, 3  # nearest embeddings compared for each item; the largest near difference in value
 LINKED = 6  # neighbours that the graph along the curve links each item to, at least
@@ -66,23 +66,16 @@ class Order:
         return cls(embeddings, found, _correlation(found), near_neighbours(embeddings))
 
 
+def _order(run: TrainedRun, step: int) -> Order:
+    return Order.of(run.ensemble(step).weights["embed.W_E"][:, ITEMS.start : ITEMS.stop])
+
+
 class Seen(Reading):
     """The order of the embeddings before and after training."""
 
     accuracy = first_at_end("test", "accuracy")
-
-    @reading
-    def before(self) -> Order:
-        """The order before training."""
-        return self._order(self.first.checkpoints[0])
-
-    @reading
-    def after(self) -> Order:
-        """The order after training."""
-        return self._order(self.first.checkpoints[-1])
-
-    def _order(self, step: int) -> Order:
-        return Order.of(self.first.ensemble(step).weights["embed.W_E"][:, ITEMS.start : ITEMS.stop])
+    before = reading(lambda seen: _order(seen.first, step=seen.first.checkpoints[0]))
+    after = reading(lambda seen: _order(seen.first, step=seen.first.checkpoints[-1]))
 
     @reading
     def picture(self) -> Float[Tensor, "member item 2"] | None:

@@ -102,16 +102,8 @@ def _at_end(split: str, metric: str) -> cached_property[Float[Tensor, "depth gam
 class Cells(Reading):
     """Results of every member of the grid, as shares of test inputs."""
 
-    @reading
-    def depths(self) -> tuple[int, ...]:
-        """The numbers of layers."""
-        return tuple(self.runs)
-
-    @reading
-    def gammas(self) -> tuple[float, ...]:
-        """The rates γ."""
-        return tuple(self.setting.gammas)
-
+    depths = reading(lambda seen: tuple(seen.runs))  # numbers of layers
+    gammas = reading(lambda seen: tuple(seen.setting.gammas))  # rates γ
     composed = _at_end("test on task", "agrees: composed")  # the share of (3, 4) answered by -10
     symmetric = _at_end("test on task", "agrees: symmetric")  # the share of (3, 4) answered by -6
     data = _at_end("test on data", "accuracy")  # the share of trained pairs answered rightly

@@ -76,20 +76,10 @@ class Length:
 class Seen(Reading):
     """Both directions early and at the end, and the accuracy over both at the largest size."""
 
-    @reading
-    def early(self) -> Length:
-        """Both directions early."""
-        return _length(self.runs, EARLY[self.first.experiment.recipe.unit])
-
-    @reading
-    def late(self) -> Length:
-        """Both directions at the end."""
-        return _length(self.runs, 1.0)
-
-    @reading
-    def largest(self) -> Float[Tensor, "member"]:
-        """The accuracy over both directions at the largest size."""
-        return at_end(self.last, "test", "accuracy")
+    early = reading(lambda seen: _length(seen.runs, EARLY[seen.first.experiment.recipe.unit]))  # both directions early
+    late = reading(lambda seen: _length(seen.runs, 1.0))  # both directions at the end
+    # the accuracy over both directions at the largest size
+    largest = reading(lambda seen: at_end(seen.last, "test", "accuracy"))
 
 
 def _length(runs: Mapping[int, TrainedRun], share: float) -> Length:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Table, at_most, grid, within
-from anchorlab.lens import Record, broadcast_profile, look, shift_profile
+from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
@@ -43,26 +43,16 @@ class Heads(Reading):
 
     accuracy = first_at_end("test", "accuracy")
     batch = sampled("test", LOOKED_AT)
+    # the patterns `[member batch head query key]` of both layers
+    record = reading(lambda seen: look(seen.first.ensemble(), seen.batch.inputs, record=[FIRST, SECOND]))
+    # by how much each head of layer 0 shifts best
+    shifts = reading(lambda seen: shift_profile(seen.record[FIRST]).best)
+    mass = reading(lambda seen: shift_profile(seen.record[FIRST]).value)  # its attention there
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
         """Which members learned the task."""
         return self.accuracy >= LEARNED
-
-    @reading
-    def record(self) -> Record:
-        """The patterns `[member batch head query key]` of both layers."""
-        return look(self.first.ensemble(), self.batch.inputs, record=[FIRST, SECOND])
-
-    @reading
-    def shifts(self) -> Int[Tensor, "member head"]:
-        """By how much each head of layer 0 shifts best."""
-        return shift_profile(self.record[FIRST]).best
-
-    @reading
-    def mass(self) -> Float[Tensor, "member head"]:
-        """Its attention there."""
-        return shift_profile(self.record[FIRST]).value
 
     @reading
     def unrest(self) -> Float[Tensor, "member head"]:

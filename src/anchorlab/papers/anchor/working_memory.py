@@ -54,31 +54,18 @@ class Seen(Reading):
 
     accuracy = first_at_end("test", "accuracy")
     batch = sampled("test", LOOKED_AT)
+    # the most probable tokens [member batch position]
+    outputs = reading(lambda seen: look(seen.first.ensemble(), seen.batch.inputs)["output"].argmax(dim=-1))
+    right = reading(lambda seen: seen.outputs == seen.batch.answers[:, :1])  # whether an output is the answer
+    # share of positions from the second anchor on whose output is the answer
+    answered = reading(lambda seen: _share(seen.right, _from(seen.batch, 1) >= 0))
+    # the positions of stretches of at least `SHORTEST`
+    stretch = reading(lambda seen: first_stretch(seen.batch, SHORTEST))
 
     @property
     def learned(self) -> Bool[Tensor, "member"]:
         """Which members learned the task."""
         return self.accuracy >= LEARNED
-
-    @reading
-    def outputs(self) -> Int[Tensor, "member batch position"]:
-        """The most probable tokens."""
-        return look(self.first.ensemble(), self.batch.inputs)["output"].argmax(dim=-1)
-
-    @reading
-    def right(self) -> Bool[Tensor, "member batch position"]:
-        """Whether an output is the answer."""
-        return self.outputs == self.batch.answers[:, :1]
-
-    @reading
-    def answered(self) -> Float[Tensor, "member"]:
-        """The share of positions from the second anchor on whose output is the answer."""
-        return _share(self.right, _from(self.batch, 1) >= 0)
-
-    @reading
-    def stretch(self) -> Bool[Tensor, "batch position"]:
-        """The positions of stretches of at least `SHORTEST`."""
-        return first_stretch(self.batch, SHORTEST)
 
     @reading
     def most_common(self) -> Int[Tensor, "member batch"]:

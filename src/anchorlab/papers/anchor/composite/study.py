@@ -95,10 +95,7 @@ def experiments(setting: Depths) -> dict[int, Experiment]:
 class Seen(Reading):
     """What the models of each depth do, the smallest depth first."""
 
-    @reading
-    def depths(self) -> list[Depth]:
-        """The results of each depth."""
-        return [see(run, layers) for layers, run in self.runs.items()]
+    depths = reading(lambda seen: [see(run, layers) for layers, run in seen.runs.items()])
 
     @property
     def deepest(self) -> Depth:

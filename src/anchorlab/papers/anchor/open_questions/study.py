@@ -18,9 +18,6 @@ from anchorlab.papers.anchor.open_questions.measures import (
     LEARNED,
     PEAK,  # noqa: F401 - docstrings of claims name it
     WINDOW,  # noqa: F401 - docstrings of claims name it
-    Layers,
-    Outcome,
-    Spike,
     effect,
 )
 from anchorlab.papers.anchor.open_questions.settings import (
@@ -65,25 +62,11 @@ NOT_ASKED = "not asked, the learning rate alone; no value"
 class Seen(Reading):
     """Outcomes of each choice, also on many sequences, loss spikes at constant rates, and the layers along training."""
 
-    @reading
-    def choices(self) -> dict[str, tuple[Outcome, ...]]:
-        """The outcomes of each choice."""
-        return measures.outcomes(self.runs, self.setting)
-
-    @reading
-    def many(self) -> dict[Value, Outcome]:
-        """The outcomes on many sequences of the values whose learning times are compared."""
-        return measures.timed(self.runs, self.setting)
-
-    @reading
-    def spikes(self) -> list[Spike]:
-        """The loss spikes at constant learning rates."""
-        return measures.spikes(self.runs[SPIKES])
-
-    @reading
-    def layers(self) -> Layers:
-        """Both layers along training."""
-        return measures.layers_along(self.runs[ORDER])
+    choices = reading(lambda seen: measures.outcomes(seen.runs, seen.setting))  # the outcomes of each choice
+    # the outcomes on many sequences of the values whose learning times are compared
+    many = reading(lambda seen: measures.timed(seen.runs, seen.setting))
+    spikes = reading(lambda seen: measures.spikes(seen.runs[SPIKES]))  # the loss spikes at constant learning rates
+    layers = reading(lambda seen: measures.layers_along(seen.runs[ORDER]))  # both layers along training
 
     def near(self, choice: str) -> Float[Tensor, "value seed"]:
         """Return the test accuracies at the base's value and at those within a factor of about three of it."""
