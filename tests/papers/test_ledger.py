@@ -188,7 +188,8 @@ def test_published_claims_as_data_carry_what_a_referee_reads():
         assert row.keys() >= {"value", "n", "interval", "units", "scope", "verdict", "seeds", "search_seeds"}
         assert row["n"] == (len(row["units"]) or None)
     counted = Counter(row["id"].rpartition("/")[0] for row in rows)
-    assert counted["anchor/identity"] == sum(not one.claim.precondition for one in PUBLISHED["anchor-identity"].claims)
+    identity = [found for found in PUBLISHED.values() if found.study == "anchor/identity"]
+    assert counted["anchor/identity"] == sum(not one.claim.precondition for found in identity for one in found.claims)
     (row,) = [row for row in rows if row["id"] == "anchor/identity/shift-mass"]
     assert (row["n"], row["seeds"], row["search_seeds"], row["scope"]) == (10, "1000..1009", "0..99", "other")
     low, high = row["interval"]
