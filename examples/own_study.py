@@ -6,7 +6,7 @@ A small transformer learns the identity function from 500 sequences, under four 
 import sys
 
 import anchorlab as al
-from anchorlab.studies import draws, readings
+from anchorlab.studies import Reading, draws, readings
 
 DECAYS = (0.0, 0.1, 0.3, 1.0)
 
@@ -22,7 +22,7 @@ def experiments(steps: int) -> dict[float, al.Experiment]:
     }
 
 
-class Seen(al.Reading):
+class Seen(Reading):
     """What is read of each run, by its weight decay."""
 
     accuracy = readings.at_end("test", "accuracy")

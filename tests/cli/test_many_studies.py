@@ -28,7 +28,7 @@ def claims_of(chosen):
 def instant(monkeypatch):
     """Studies that take no time: the first claim has a value in its band, nothing else is measured."""
 
-    def run(chosen, profile, store, *_, on, parts):
+    def run(chosen, profile, store, *_, on, parts, claims):
         first, *others = claims_of(chosen)
         inside = next(end for end in first.band if end is not None)
         results = [first.judge(inside, profile), *(claim.judge(None, profile) for claim in others)]

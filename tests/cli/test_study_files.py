@@ -43,12 +43,13 @@ def test_a_toml_file_says_the_profile(anchorlab, workplace):
     assert (workplace / "runs" / "studies" / "own-mine-own-cli_base" / "quick" / "report.html").exists()
 
 
-def test_an_error_of_the_analysis_names_the_line(anchorlab, workplace):
+def test_an_error_of_a_claim_names_the_line(anchorlab, workplace):
     path = write(workplace, "cli_late")
-    path.write_text(path.read_text().replace("runs[0]", "runs[1]"))
-    line = path.read_text().splitlines().index('    return al.Analysis(al.at_end(runs[1], "train", "loss"))') + 1
+    path.write_text(path.read_text().replace('seen.loss["mine"]', "seen.losses"))
+    line = path.read_text().splitlines().index("    return seen.losses") + 1
     said = anchorlab("study", "cli_late.py", "--workers", "1")
-    message = f"anchorlab: cli_late.py, line {line}: IndexError: list index out of range; correct the file"
+    wrong = "AttributeError: 'Seen' object has no attribute 'losses'"
+    message = f"anchorlab: cli_late.py, line {line}: {wrong}; correct the file"
     assert (said.code, said.err.splitlines()[-1]) == (2, message)
 
 
@@ -82,7 +83,7 @@ def asked(monkeypatch):
     """The studies that were asked for, in order; nothing is trained."""
     found = []
 
-    def run(chosen, profile, store, *_, on, parts):
+    def run(chosen, profile, store, *_, on, parts, claims):
         found.append(chosen)
         claims = tuple(chosen.claim(one).judge(1.0, profile, own=chosen.has_own_claims) for one in chosen.claims)
         findings_directory(store, chosen.name, profile).mkdir(parents=True)

@@ -40,7 +40,7 @@ def experiments(setting):
     return {"mine": al.Experiment(Mine(), mine(), recipe, al.Members(seeds=2))}
 
 
-class Seen(al.Reading):
+class Seen(al.studies.Reading):
     loss = al.studies.readings.at_end("train", "loss")
 
 

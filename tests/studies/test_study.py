@@ -142,9 +142,15 @@ def test_an_unknown_profile_and_another_study_write_nothing(tmp_path):
 def test_findings_of_a_changed_study_have_a_name_and_title_of_their_own(tmp_path):
     ours = studies.study("truncation/feedforward-noise")
     changed = replace(
-        ours, profiles={"mine": studies.Profile(None, "")}, smoke=None, experiments=lambda _: (), claims=()
+        ours,
+        profiles={"mine": studies.Profile(None, "")},
+        smoke=None,
+        trains=None,
+        reads=None,
+        draws=(),
+        claims=(),
+        analyse=lambda runs, setting: studies.Analysis(None),
     )
-    changed = replace(changed, analyse=lambda runs, setting: studies.Analysis(None))
     with pytest.raises(
         SpecError, match=r"^study\.name: truncation/feedforward-noise is another study; give the changed"
     ):

@@ -15,11 +15,13 @@ from anchorlab.models.sites import Site, Tap
 
 STREAM = ("batch", "position", "width")
 
-Fork = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
+Stream = Float[Tensor, "*later batch position width"]
+
+Fork = Callable[[nn.Module, Stream], tuple[Stream, Stream]]
 """A function of a layer and the stream before it that returns what the layer reads, and what passes it by."""
 
 
-def shared(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+def shared(layer: nn.Module, x: Stream) -> tuple[Stream, Stream]:
     """Return the stream twice: a layer reads what passes it by."""
     return x, x
 
