@@ -65,7 +65,8 @@ def fill(folder: Path, runs: int, members: int, evaluations: int) -> None:
         one = experiment(index, members, evaluations)
         with store.open(one.cell) as run:
             if not run.finished:
-                run.finish(metrics_frame(rows(list(one.members.seeds), one.task.splits, evaluations, chance)))
+                table = metrics_frame(rows(list(one.members.seeds), one.task.splits, evaluations, chance))
+                run.finish(table, checkpoints=())
             addresses.append(run.address)
         if (index + 1) % 1000 == 0:
             print(f"{index + 1} of {runs} runs", flush=True)

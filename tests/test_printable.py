@@ -62,7 +62,7 @@ def store(tmp_path, monkeypatch):
     for seed in range(2):
         spec = {"model": {evil: seed, "kind": f"{evil}{seed}"}, "members": {"seeds": [seed]}, "format": 1}
         with made.open(Cell(spec, label=evil)) as run:
-            run.finish(metrics_frame([(0, seed, 1, evil, evil, evil, evil, 0.5)]))
+            run.finish(metrics_frame([(0, seed, 1, evil, evil, evil, evil, 0.5)]), checkpoints=())
     return made
 
 

@@ -121,7 +121,7 @@ def solved(workplace) -> str:
         for step, loudness in LOUDNESS.items():
             louder = weights["unembed.W_U"] * torch.tensor(loudness).view(2, 1, 1)
             run.write_checkpoint(step, {**weights, "unembed.W_U": louder})
-        run.finish(metrics_frame([]))
+        run.finish(metrics_frame([]), checkpoints=LOUDNESS)
     return cell.address
 
 

@@ -35,7 +35,7 @@ def store(tmp_path):
             label=NASTY if number else "a",
         )
         with made.open(cell) as run:
-            run.finish(metrics_frame(rows(number)))
+            run.finish(metrics_frame(rows(number)), checkpoints=())
     with made.open(Cell({"model": {"layers": 9}, "members": {"seeds": [4]}, "format": 1}, label="a")):
         pass
     return made

@@ -240,7 +240,7 @@ def curves_in(store):
 def test_metrics_at_the_end_and_along_training_are_over_members(store):
     cell = cell_of(0)
     with store.open(cell) as run:
-        run.finish(metrics_frame(ROWS[:4] + ROWS[5:]))
+        run.finish(metrics_frame(ROWS[:4] + ROWS[5:]), checkpoints=())
     for _ in range(2):
         assert ends_in(store) == {cell.address: {"test.loss": 2.5, "train.accuracy": 0.25}}
     found = curves_in(store)
@@ -253,7 +253,8 @@ def test_metrics_at_the_end_and_along_training_are_over_members(store):
 def test_values_that_are_not_finite_are_kept_at_the_end_and_no_points_of_curves(store, value):
     cell = cell_of(0)
     with store.open(cell) as run:
-        run.finish(metrics_frame([(0, 7, step, "test", "all", "none", "loss", [2.0, value][step]) for step in (0, 1)]))
+        found = [(0, 7, step, "test", "all", "none", "loss", [2.0, value][step]) for step in (0, 1)]
+        run.finish(metrics_frame(found), checkpoints=())
     for _ in range(2):
         assert ends_in(store) == {cell.address: {"test.loss": pytest.approx(value, nan_ok=True)}}
     assert curves_in(store)["test", "loss"]["mean"] == [2.0, None]
@@ -266,7 +267,7 @@ def test_metrics_are_those_of_the_run_that_is_there_now(store):
 
     for value in (4.0, 2.0, 1.0):
         with store.open(cell) as run:
-            run.finish(metrics_frame([(0, 7, 0, "test", "all", "none", "loss", value)]))
+            run.finish(metrics_frame([(0, 7, 0, "test", "all", "none", "loss", value)]), checkpoints=())
         if value > 1:
             assert ends_in(store) == {cell.address: {"test.loss": value}}
             store.remove(cell.address)
@@ -301,7 +302,7 @@ def test_a_run_that_may_be_missing_because_it_is_damaged_is_named(store):
     """A damaged table has no loss to compare, a damaged specification no field but the run's own."""
     for number in range(4):
         with store.open(cell_of(number)) as run:
-            run.finish(metrics_frame(ROWS[:4]))
+            run.finish(metrics_frame(ROWS[:4]), checkpoints=())
     table, spec = (store.root / cell_of(at).address for at in (1, 2))
     (table / "metrics.parquet").write_bytes(b"PAR1")
     with pytest.warns(RuntimeWarning, match=f"1 damaged run cannot be read and may be missing: {table.name}; "):

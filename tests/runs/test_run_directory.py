@@ -56,7 +56,7 @@ def test_opening_a_finished_run_changes_nothing_and_writing_it_is_refused(store,
     with store.open(cell) as first, store.open(cell) as second:
         assert first.finished and second.finished
         with pytest.raises(StoreError, match="finished, cannot be written"):
-            first.finish(metrics_frame([]))
+            first.finish(metrics_frame([]), checkpoints=())
     assert contents(first.path) == before
 
 
@@ -290,7 +290,7 @@ def test_a_table_of_another_form_is_refused(store, cell):
     with store.open(cell) as run:
         for frame in (metrics_frame(ROWS).drop("edit"), metrics_frame(ROWS).cast({"value": pl.Float32})):
             with pytest.raises(ValueError, match="columns"):
-                run.finish(frame)
+                run.finish(frame, checkpoints=())
         with pytest.raises(ValueError, match="same key"):
-            run.finish(metrics_frame([*ROWS, ROWS[0]]))
+            run.finish(metrics_frame([*ROWS, ROWS[0]]), checkpoints=())
         assert not run.finished

@@ -117,9 +117,9 @@ class RunDirectory(Run):
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
 
     def finish(
-        self, metrics: "polars.DataFrame", made_by: Sequence[Mapping[str, Any]] = (), checkpoints: Iterable[int] = ()
+        self, metrics: "polars.DataFrame", made_by: Sequence[Mapping[str, Any]] = (), *, checkpoints: Iterable[int]
     ) -> None:
-        """Write the table of metrics and the manifest, and remove the states.
+        """Write the table of metrics and the manifest, and remove the states and all other checkpoints.
 
         Args:
             metrics: the table of metrics

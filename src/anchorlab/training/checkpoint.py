@@ -70,7 +70,7 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
     made_by = [
         {"members": list(members), **result.get("made_by", {})} for members, result in zip(plan, results, strict=True)
     ]
-    directory.finish(metrics_frame(rows), made_by, steps)
+    directory.finish(metrics_frame(rows), made_by, checkpoints=steps)
 
 
 def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> list[int]:
