@@ -77,8 +77,8 @@ def test_tiny_runs_are_one_task(cluster, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Driver, "_take", noted)
     run(SWEEP, tmp_path / "shared", on=Ray(cluster.address))
-    run(SWEEP, tmp_path / "whole", workers=1)
     assert [len(task.chunks) for task in sent] == [len(SWEEP)]
+    run(SWEEP, tmp_path / "whole", workers=1)
     assert results(tmp_path / "shared") == results(tmp_path / "whole")
 
 
