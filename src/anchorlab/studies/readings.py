@@ -13,7 +13,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import torch
 from jaxtyping import Float
@@ -100,10 +100,10 @@ class Quantity(Generic[Value]):
         return found
 
     @overload
-    def __get__(self, seen: None, owner: type) -> Self: ...
+    def __get__(self, seen: None, owner: type) -> "Quantity[Value]": ...
     @overload
     def __get__(self, seen: Reading, owner: type) -> ByRun[Value]: ...
-    def __get__(self, seen: Reading | None, owner: type) -> Self | ByRun[Value]:
+    def __get__(self, seen: Reading | None, owner: type) -> "Quantity[Value] | ByRun[Value]":
         return self if seen is None else self.of(seen)
 
 
