@@ -13,13 +13,12 @@ from markupsafe import escape
 from anchorlab import studies
 from anchorlab.engine import Status, run
 from anchorlab.errors import SpecError, StoreError
-from anchorlab.findings import Findings, Table, at_least, at_most
+from anchorlab.findings import Findings, at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
 from anchorlab.runs import Store
 from anchorlab.runs.references import FILE, read_use
 from anchorlab.studies import Analysis, Profile, Study, at_end, claim, findings_directory, run_study
-from anchorlab.studies.later import Later
 from anchorlab.studies.running import _behind, kept_findings
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
@@ -336,27 +335,6 @@ def test_smoke_profiles_run_from_task_to_page(tmp_path, name):
 def test_unknown_studies(name):
     with pytest.raises(SpecError, match=r"^study: unknown study"):
         studies.study(name)
-
-
-def test_a_sequence_is_made_when_it_is_first_read_and_controls_draw_nothing(tmp_path):
-    made = []
-    found = Later(lambda: made.append("made") or iter("abc"))
-    assert made == []
-    assert (len(found), found[1], found[-2:], list(found)) == (3, "b", ("b", "c"), ["a", "b", "c"])
-    assert made == ["made"]
-    analysed, drawn = [], []
-
-    def analyse_(runs, seeds) -> Analysis:
-        def tables():
-            drawn.append("table")
-            return [Table("Made", "By hand.", ("column",), (("cell",),))]
-
-        analysed.append("runs")
-        return Analysis([1.0], tables=Later(tables))
-
-    findings = run_study(replace(TINY, analyse=analyse_), "quick", tmp_path, workers=1)
-    assert [one.title for one in findings.tables] == ["Made"]
-    assert len(analysed) > 1 and drawn == ["table"]
 
 
 PROFILE = "quick"

@@ -21,6 +21,7 @@ from anchorlab.runs import Store
 from anchorlab.studies.claim import Measure, as_control
 from anchorlab.studies.kit import at_end, mean_and_range
 from anchorlab.studies.profile_names import part_of
+from anchorlab.studies.some_claims import NotTrainedError
 from anchorlab.studies.study import Study
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 
@@ -170,7 +171,7 @@ def _attempt(compute: Callable[[], Any]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as means of nothing, if no member learned
             return compute()
-    except StoreError:
+    except (StoreError, NotTrainedError):
         raise
     except Exception as error:  # noqa: BLE001 - an analysis may fail in any way on members that learned nothing
         return Control(None, f"fails: {type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": "))

@@ -142,10 +142,9 @@ def _of_claims(
         runs = runs[: len(some.experiments_of(profile))]
         try:
             findings = some.findings(profile, runs, time.monotonic() - began, device)
+            return with_controls(some, findings, store, runs, device, report)
         except NotTrainedError as error:  # untrained members did not show that it is read
             labels.add(error.label)
-        else:
-            return with_controls(some, findings, store, runs, device, report)
 
 
 def experiments_to_run(study: Study[Any], profile: str) -> list[Experiment]:
