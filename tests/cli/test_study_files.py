@@ -53,6 +53,18 @@ def test_an_error_of_a_claim_names_the_line(anchorlab, workplace):
     assert (said.code, said.err.splitlines()[-1]) == (2, message)
 
 
+def test_one_claim_alone_is_printed_and_not_kept(anchorlab, workplace):
+    write(workplace, "cli_claim")
+    said = anchorlab("study", "cli_claim.py", "--claim", "finite", "--workers", "1", "--json")
+    found = json.loads(said.out)
+    assert (said.code, found["report"], [one["id"] for one in found["claims"]]) == (0, None, ["own/cli_claim/finite"])
+    assert not (workplace / "runs" / "studies").exists()
+    for more in (("--only", "mine"), ("--dry-run",), ("--report", "page.html")):
+        said = anchorlab("study", "cli_claim.py", "--claim", "finite", *more)
+        refused = f"anchorlab: {more[0].strip('-')}: cannot be combined with --claim; leave out one of them\n"
+        assert (said.code, said.err) == (2, refused)
+
+
 def test_a_file_and_a_study_of_ours_one_after_the_other(anchorlab, workplace):
     write(workplace, "cli_both")
     said = anchorlab("study", "cli_both.py", "retrieval/information-flow", "--profile", "smoke", "--json")

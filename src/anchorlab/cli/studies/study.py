@@ -216,8 +216,9 @@ def study(
         for one in known
         for found, at in changes.applied(one, profile or one.profile or "quick")
     ]
-    if claim and report is not None:
-        raise SpecError("report", "has no place beside --claim, which draws nothing", "leave out one of them")
+    for option, given in (("report", report is not None), ("only", bool(only)), ("dry-run", dry_run)):
+        if claim and given:
+            raise SpecError(option, "cannot be combined with --claim", "leave out one of them")
     check_file(report, "report")
     on = where.backend()
     access = of.access(" ".join([*(one.profile for one in plan), str(of.address())]))
