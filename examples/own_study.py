@@ -17,7 +17,13 @@ def experiments(steps: int) -> dict[float, al.Experiment]:
     schedule = al.WarmupCosine(warmup=steps // 10, horizon=steps, end=0.1)
     recipe = al.Recipe(data=al.FixedSample(size=500), schedule=schedule, duration=steps, clip=1.0)
     return {
-        decay: al.Experiment(task, model, recipe.replace(optimiser=al.AdamW(5e-3, weight_decay=decay)), members)
+        decay: al.Experiment(
+            task,
+            model,
+            recipe.replace(optimiser=al.AdamW(5e-3, weight_decay=decay)),
+            members,
+            f"weight decay {decay:g}",
+        )
         for decay in DECAYS
     }
 

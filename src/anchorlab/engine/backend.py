@@ -24,7 +24,7 @@ class Pool(Protocol[Task]):
     def submit(self, jobs: Sequence[Job]) -> list[Task]:
         """Begin to train jobs: in another process, call each.
 
-        A task may also be that of an earlier command, which trains one of the job's chunks; the others follow later.
+        A task may belong to an earlier command that trains one of the job's chunks; the others are submitted later.
         """
 
     def ended(self, tasks: Sequence[Task], seconds: float) -> Sequence[Task]:
