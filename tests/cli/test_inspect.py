@@ -136,4 +136,5 @@ def test_bad_options_and_texts_are_named(anchorlab, folder, words, told):
 
 
 def test_a_model_that_is_not_there_is_named(anchorlab):
+    pytest.importorskip("transformers")
     assert "model: there is no folder ./nowhere" in anchorlab("look-at", "./nowhere", "to be").err
