@@ -75,7 +75,8 @@ def test_docstrings_of_tasks_explain_every_field_first():
 
 @pytest.mark.parametrize(
     ("name", "told"), [("tsak", "has no attribute 'tsak'"), ("CompositeAnchor", "write al.tasks.CompositeAnchor"),
-                       ("probe", "write al.lens.probe"), ("draw", "write al.report.draw")]
+                       ("probe", "write al.lens.probe"), ("draw", "write al.report.draw"),
+                       ("agreement", "write al.truth.agreement")]
 )  # fmt: skip
 def test_an_unknown_name_and_one_of_another_home(name, told):
     with pytest.raises(AttributeError, match=f"{told}$"):
@@ -83,13 +84,14 @@ def test_an_unknown_name_and_one_of_another_home(name, told):
 
 
 @pytest.mark.untyped  # in place of the effects, what was handed on
-def test_the_former_name_of_effects_warns_and_works(monkeypatch):
+def test_former_names_work_and_that_of_effects_warns(monkeypatch):
     module = import_module("anchorlab.lens.effects.effects")
     monkeypatch.setattr(module, "effects", lambda *given, **named: (given, named))
     for function in (al.sweep, al.lens.sweep):
         with pytest.warns(FutureWarning, match=r"^al\.sweep is now al\.effects; a sweep is a grid of trainings"):
             assert function(1, over="head") == ((1,), {"over": "head"})
     assert "sweep" not in dir(al)
+    assert al.rankings is al.truth
 
 
 HEAVY = ("torch", "numpy", "polars", "pyarrow", "scipy", "pydantic")

@@ -90,7 +90,7 @@ def test_public_functions_name_the_axes_of_their_tensors():
 
 HOMES = (
     *("tasks", "models", "training", "trained", "runs", "engine", "lens", "language", "theory"),
-    *("findings", "viewer", "studies", "rankings", "report", "errors"),
+    *("findings", "viewer", "studies", "truth", "report", "errors"),
 )
 WITHIN = ("lens.circuits", "language.asking", "language.endpoint")
 """Packages within others with names of their own."""

@@ -28,7 +28,7 @@ PACKAGES = (
     "findings",
     "viewer",
     "studies",
-    "rankings",
+    "truth",
     "report",
     "errors",
 )

@@ -51,9 +51,9 @@ _NAMES = {
     "report": ("attention", "plot", "show", "write_report"),
 }
 _FACE = {name: package for package, names in _NAMES.items() for name in names}
-_SPELLED = {"run": "open_run"}  # names that differ from those in their packages: `al.engine.run` trains
+_SPELLED = {"run": "open_run", "rankings": "truth"}  # `al.engine.run` trains; `al.rankings` is the former name
 _FORMER = {"sweep": "lens"}  # it warns, and names its present spelling
-_SUBPACKAGES = {*_NAMES, "cli", "errors", "interop", "papers", "rankings", "theory", "viewer"}
+_SUBPACKAGES = {*_NAMES, "cli", "errors", "interop", "papers", "rankings", "theory", "truth", "viewer"}
 
 __all__ = ["__version__", *_FACE]
 
@@ -76,7 +76,7 @@ hand_down(
 
 def __getattr__(name: str) -> Any:
     if name in _SUBPACKAGES:
-        return import_module(f"anchorlab.{name}")
+        return import_module(f"anchorlab.{_SPELLED.get(name, name)}")
     home = _FACE.get(name) or _FORMER.get(name)
     if home is None:
         raise AttributeError(f"module 'anchorlab' has no attribute {name!r}{_hint(name)}")
@@ -87,8 +87,8 @@ def _hint(name: str) -> str:
     """Return where a name is that has no place on the face, such as `; write al.tasks.CompositeAnchor`."""
     if name.startswith("_"):  # IPython and inspect look for such names
         return ""
-    homes = (package for package in (*_NAMES, "theory") if hasattr(import_module(f"anchorlab.{package}"), name))
-    home = next(homes, None)
+    packages = (*_NAMES, "theory", "truth")
+    home = next((package for package in packages if hasattr(import_module(f"anchorlab.{package}"), name)), None)
     return "" if home is None else f"; write al.{home}.{name}"
 
 

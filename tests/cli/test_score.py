@@ -104,7 +104,7 @@ def test_a_bad_file_is_refused_before_anything_is_measured(anchorlab, workplace,
     def measure(*given, **named):
         raise AssertionError("measures")
 
-    monkeypatch.setattr("anchorlab.rankings.known.measured", measure)
+    monkeypatch.setattr("anchorlab.truth.known.measured", measure)
     (workplace / "mine.json").write_text('{"method": "my method", "rankings": {"identity-1": {"0.0": true}}}')
     said = anchorlab("score", "mine.json")
     assert (said.code, said.err) == (2, "anchorlab: rankings.composite-1: is missing; give every model\n")

@@ -1,7 +1,7 @@
 """The studies of the papers and of language models, a folder for each paper.
 
 `family/name` is `STUDY` in `papers/family/name.py`, or in a folder of that name if the study has several files. Its
-title is the first line of that module's docstring.
+title is the first line of that module's docstring. `truth/methods` is of no paper and lies in `anchorlab.truth`.
 """
 
 from importlib import import_module
@@ -17,14 +17,14 @@ UNPUBLISHED = ("language/along-training",)
 
 def study_of(name: str) -> "Study[Any]":
     """Return a study by its name, one of `anchorlab.names.STUDIES`."""
-    found: Study[Any] = import_module(f"{__name__}.{'.'.join(_path(name))}").STUDY
+    found: Study[Any] = import_module(".".join(("anchorlab", *_path(name)))).STUDY
     return found
 
 
 def title_of(name: str) -> str:
     """Return the title of a study without importing it."""
     *folders, file = _path(name)
-    place = Path(__file__).parent.joinpath(*folders)
+    place = Path(__file__).parents[1].joinpath(*folders)
     found = place / f"{file}.py"
     if not found.is_file():
         found = place / file / "__init__.py"
@@ -33,4 +33,6 @@ def title_of(name: str) -> str:
 
 
 def _path(name: str) -> list[str]:
-    return name.replace("-", "_").split("/")
+    """Return where a study is within `anchorlab`."""
+    family, file = name.replace("-", "_").split("/")
+    return [family, file] if family == "truth" else ["papers", family, file]

@@ -23,7 +23,7 @@ def score(file: Path, /, *, truth: Path | None = None, json: shared.Json = False
     truth
         Folder `truth` of the export; by default all models of seed 0, measured anew in about half a minute.
     """
-    from anchorlab.rankings import known_models, means, read_rankings, score_rankings, units_to_rank
+    from anchorlab.truth import known_models, means, read_rankings, score_rankings, units_to_rank
 
     rankings = read_rankings(file, units_to_rank(truth))  # before anything is measured
     with waiting("measuring every subset of the units", quiet=json or truth is not None):

@@ -78,7 +78,7 @@ def export(
 
 
 def _export_models(pattern: str, out: Path, n: int, rotated: bool, seed: int, json: bool) -> None:
-    from anchorlab.rankings import export_models
+    from anchorlab.truth import export_models
 
     doing = "writing models, and measuring every subset of their units"
     short = {"out": "folder", "n": "pairs", "task": "models"}

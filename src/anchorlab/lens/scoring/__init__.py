@@ -1,6 +1,5 @@
 """Score the units of a model, and the edges between them, by their effect on a metric."""
 
-from anchorlab.lens.scoring.agreement import agreement, area_under_curve, nearest_area, rank_correlation, recovered_at
 from anchorlab.lens.scoring.controls import other_members, random_scores, weight_norms
 from anchorlab.lens.scoring.edges import patch_edges, score_edges
 from anchorlab.lens.scoring.pruning import prune_edges

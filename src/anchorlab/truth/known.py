@@ -1,5 +1,6 @@
 """What is known of a model whose units are to be ranked: its minimal sets, and the loss of every subset."""
 
+from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -9,9 +10,9 @@ from pydantic import model_validator
 from anchorlab.errors import SpecError
 from anchorlab.lens import Landscape, landscape
 from anchorlab.plain import parse_json, read_data
-from anchorlab.rankings.models import handed_out
 from anchorlab.spec import Spec
-from anchorlab.theory.compiled import Compiled, Truth
+from anchorlab.truth.circuits import Truth
+from anchorlab.truth.models import Compiled, handed_out
 
 _AGAIN = "write it again with `anchorlab export`"
 
@@ -74,7 +75,7 @@ def known_models(folder: Path | str | None = None) -> dict[str, Known]:
     Errors: `SpecError` for a folder without truths, and for a damaged file.
     """
     if folder is None:
-        return {name: measured(made) for name, made in sorted(handed_out(), key=_id)}
+        return {name: measured(made) for name, made in sorted(handed_out(), key=itemgetter(0))}
     paths = sorted(Path(folder).glob("*.json"))
     if not paths:
         raise SpecError("truth", f"{folder} holds no truth", "name the folder `truth` that `anchorlab export` wrote")
@@ -87,12 +88,9 @@ def units_to_rank(folder: Path | str | None = None) -> dict[str, tuple[str, ...]
     Errors: as `known_models`.
     """
     if folder is None:
-        return {name: tuple(unit.name for unit in made.truth.units) for name, made in sorted(handed_out(), key=_id)}
+        every = sorted(handed_out(), key=itemgetter(0))
+        return {name: tuple(unit.name for unit in made.truth.units) for name, made in every}
     return {name: one.units for name, one in known_models(folder).items()}
-
-
-def _id(handed: tuple[str, Compiled]) -> str:
-    return handed[0]
 
 
 def _read(path: Path) -> Known:

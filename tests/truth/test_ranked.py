@@ -7,8 +7,11 @@ import torch
 from anchorlab.lens import Circuit, Landscape, Passes, Scores, landscape
 from anchorlab.lens.circuits import AttentionRule, CircuitPath, Explanation
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.truth.methods.heads import circuit_paths, cut_losses, detected, of_heads, strongest
-from anchorlab.papers.truth.methods.ranking import (
+from anchorlab.tasks import task
+from anchorlab.training.ensemble import initialise
+from anchorlab.truth import compiled, reordered
+from anchorlab.truth.heads import circuit_paths, cut_losses, detected, of_heads, strongest
+from anchorlab.truth.ranked import (
     ABLATION,
     CIRCUIT,
     CONTROLS,
@@ -28,9 +31,6 @@ from anchorlab.papers.truth.methods.ranking import (
     ranked,
     shares,
 )
-from anchorlab.tasks import task
-from anchorlab.theory.compiled import compiled, reordered
-from anchorlab.training.ensemble import initialise
 
 LOSS = torch.tensor([[4.0, 1.0, 1.0, 0.0], [4.0, 4.0, 4.0, 0.0]]).double()  # either unit nearly suffices; both needed
 TRUTH = Landscape(("0.0", "1.0"), LOSS, torch.full_like(LOSS, torch.nan))

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.truth.methods import drawing, ranking
-from anchorlab.papers.truth.methods.scored import ALL, ON_HEADS, Population, Seen, Setting
 from anchorlab.studies import Measurement, Profile, Study, claim, measures_in, over, precondition
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.tasks import task
-from anchorlab.theory.compiled import COMPILED, SELECTIVE
 from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, Times, WarmupCosine
+from anchorlab.truth import drawing, ranked
+from anchorlab.truth.models import COMPILED
+from anchorlab.truth.seen import ALL, ON_HEADS, Population, Seen, Setting
+from anchorlab.truth.variants import SELECTIVE
 
 SEEN = (*SEARCHED, *range(1000, 1008))  # eight populations of two layers of four heads were published of these
 FIRST = 1100  # of the seeds of members
@@ -52,10 +53,7 @@ def integrated_gradients(seen: Seen) -> Float[Tensor, "seed"]:
     Skill of attribution patching, with five integrated steps minus one, mean over units and edges and over tasks.
     """
     return (
-        seen.of(ranking.INTEGRATED)
-        - seen.of(ranking.PLAIN)
-        + seen.of(ranking.INTEGRATED_EDGES)
-        - seen.of(ranking.EDGES)
+        seen.of(ranked.INTEGRATED) - seen.of(ranked.PLAIN) + seen.of(ranked.INTEGRATED_EDGES) - seen.of(ranked.EDGES)
     ) / 2
 
 
@@ -69,7 +67,7 @@ def backups_missed(seen: Seen) -> Measurement:
     found = []
     for (_, variant), one in zip(seen.models, seen.written, strict=True):
         if variant == "backup":
-            rise = one.scores[ranking.ABLATION].values[0]
+            rise = one.scores[ranked.ABLATION].values[0]
             found.append((rise[with_backup(one)[0]] / rise.max()).mean())
     return over(torch.stack(found), of="models")
 
@@ -81,7 +79,7 @@ def backups_missed_when_trained(seen: Seen) -> Float[Tensor, "seed"] | None:
     Rise of the loss if one unit alone is replaced over its Shapley value, both summed over units with a backup and over
     tasks, relative to the same ratio of units without one.
     """
-    rise = torch.cat([one.scores[ranking.ABLATION].values for one in seen.trained], dim=1)
+    rise = torch.cat([one.scores[ranked.ABLATION].values for one in seen.trained], dim=1)
     value = torch.cat([one.truth.shapley for one in seen.trained], dim=1)
     backup = torch.cat([with_backup(one) for one in seen.trained], dim=1)
     some, others = ((rise * which).sum(dim=1) / (value * which).sum(dim=1) for which in (backup, ~backup))
@@ -89,7 +87,7 @@ def backups_missed_when_trained(seen: Seen) -> Float[Tensor, "seed"] | None:
     return found if bool(found.isfinite().all()) else None
 
 
-def with_backup(one: ranking.Ranked) -> Bool[Tensor, "member unit"]:
+def with_backup(one: ranked.Ranked) -> Bool[Tensor, "member unit"]:
     """Return which units another can replace, in some minimal circuit."""
     return one.truth.backups().any(dim=1)
 
@@ -100,8 +98,8 @@ def worse_when_trained(seen: Seen) -> Float[Tensor, "seed"]:
 
     Skill on compiled models minus skill on trained ones, both means over models, lowest over methods.
     """
-    trained = torch.stack([seen.of(method) for method in ranking.METHODS], dim=1)
-    return (seen.skill_of_compiled[:, : len(ranking.METHODS)].nanmean(dim=0) - trained).amin(dim=1)
+    trained = torch.stack([seen.of(method) for method in ranked.METHODS], dim=1)
+    return (seen.skill_of_compiled[:, : len(ranked.METHODS)].nanmean(dim=0) - trained).amin(dim=1)
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.0))
@@ -114,8 +112,8 @@ def seeds_differ(seen: Seen) -> Float[Tensor, "seed"]:
     """
     found = []
     for one in seen.trained:
-        own = sorted_by_size(ranking.shares(one.truth.shapley), one.truth.units)
-        methods = [one.shares(name) for name in ranking.METHODS]
+        own = sorted_by_size(ranked.shares(one.truth.shapley), one.truth.units)
+        methods = [one.shares(name) for name in ranked.METHODS]
         between = torch.stack([distance(*pair) for pair in combinations(methods, 2)]).mean(dim=0)
         found.append(distance(own, own.roll(-1, dims=0)) - between)
     return torch.stack(found).mean(dim=0)
@@ -153,7 +151,7 @@ def shared_replacement(seen: Seen) -> Float[Tensor, "seed"]:
     units by their mean, as ablation does, minus the same difference if it takes another sequence's values.
     """
     lead, other = (
-        each[..., ALL.index(ranking.ABLATION)] - each[..., ALL.index(ranking.INTEGRATED)]
+        each[..., ALL.index(ranked.ABLATION)] - each[..., ALL.index(ranked.INTEGRATED)]
         for each in (seen.skill, seen.skill_if_resampled)
     )
     return lead.nanmean(dim=1) - other.nanmean(dim=1)
@@ -165,7 +163,7 @@ def exact_paths(seen: Seen) -> Float[Tensor, "seed"]:
 
     Skill of path patching minus that of edge attribution patching, mean over populations.
     """
-    return seen.of(ranking.PATHS) - seen.of(ranking.EDGES)
+    return seen.of(ranked.PATHS) - seen.of(ranked.EDGES)
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.05))
@@ -179,7 +177,7 @@ def worse_when_deeper(seen: Seen) -> Float[Tensor, "seed"] | None:
     both = [(flat[name], place) for name, place in deep.items() if name in flat]
     if not both:
         return None
-    methods = seen.skill[..., : len(ranking.METHODS)]
+    methods = seen.skill[..., : len(ranked.METHODS)]
     return torch.stack([methods[:, one] - methods[:, other] for one, other in both]).nanmean(dim=(0, 2))
 
 
@@ -189,7 +187,7 @@ def recognised(seen: Seen) -> Float[Tensor, "seed"]:
 
     Skill on heads alone of a ranking by the strongest detector, mean over populations.
     """
-    return seen.skill_on_heads[..., ON_HEADS.index(ranking.DETECTORS)].nanmean(dim=1)
+    return seen.skill_on_heads[..., ON_HEADS.index(ranked.DETECTORS)].nanmean(dim=1)
 
 
 @claim(QUESTION, NO_PAPER, within(-0.25, 0.25))
@@ -198,7 +196,7 @@ def random_at_chance(seen: Seen) -> Float[Tensor, "seed"]:
 
     Skill of a random ranking, mean over tasks.
     """
-    return seen.of(ranking.RANDOM)
+    return seen.of(ranked.RANDOM)
 
 
 @claim(QUESTION, NO_PAPER, at_most(-0.25))
@@ -207,7 +205,7 @@ def wrong_fails(seen: Seen) -> Float[Tensor, "seed"]:
 
     Skill of the units ranked from the smallest Shapley value to the largest, mean over tasks.
     """
-    return seen.of(ranking.WRONG)
+    return seen.of(ranked.WRONG)
 
 
 @precondition(QUESTION, NO_PAPER, at_least(0.95))

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from anchorlab.lens import Landscape, Passes, Scores
-from anchorlab.papers.truth.methods import ranking as of
-from anchorlab.papers.truth.methods.drawing import early_weight, shape_table, truth_table
-from anchorlab.papers.truth.methods.scored import ALL, Population, Seen, half_way
-from anchorlab.papers.truth.methods.study import QUICK, STUDY, TASKS, distance, experiments, sorted_by_size
-from anchorlab.theory.compiled import SELECTIVE
 from anchorlab.training.ensemble import initialise
+from anchorlab.truth import SELECTIVE
+from anchorlab.truth import ranked as of
+from anchorlab.truth.drawing import early_weight, shape_table, truth_table
+from anchorlab.truth.methods import QUICK, STUDY, TASKS, distance, experiments, sorted_by_size
+from anchorlab.truth.seen import ALL, Population, Seen, half_way
 from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
 
 UNITS = ("0.0", "0.1", "1.0", "1.1")

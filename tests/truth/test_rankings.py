@@ -8,9 +8,9 @@ from itertools import permutations
 import pytest
 
 from anchorlab.errors import SpecError
-from anchorlab.rankings import Rankings, means, read_rankings, score_rankings
-from anchorlab.rankings.file import MOST_BYTES
-from tests.rankings.hand_made import BACKUP, SINGLE, UNITS
+from anchorlab.truth import Rankings, means, read_rankings, score_rankings
+from anchorlab.truth.rankings import MOST_BYTES
+from tests.truth.hand_made import BACKUP, SINGLE, UNITS
 
 ASKED = {"identity-1": ("0.0", "1.0"), "identity-3": ("0.0", "0.1")}
 RIGHT = {"method": "mine", "rankings": {"identity-1": {"0.0": 1, "1.0": -2.5}, "identity-3": {"0.1": 0, "0.0": 1e3}}}

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from anchorlab.lens import Scores
 from anchorlab.lens.landscape import SHARE, Landscape
-from anchorlab.lens.scoring.scores import Scores
 from anchorlab.rng import torch_generator
 
 if TYPE_CHECKING:

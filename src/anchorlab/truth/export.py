@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from anchorlab.errors import SpecError
-from anchorlab.rankings.known import measured
-from anchorlab.rankings.models import chosen, handed_out
 from anchorlab.rng import child_seed
 from anchorlab.runs.atomic_files import write_file
 from anchorlab.runs.tensor_file import tensor_pieces
-from anchorlab.theory.compiled import Compiled
 from anchorlab.training.saved_model import save_model
+from anchorlab.truth.known import measured
+from anchorlab.truth.models import Compiled, chosen, handed_out
 
 MODELS, TRUTH, UNITS, PAIRS = "models", "truth", "units.json", "pairs.safetensors"
 _MOST = 100_000

@@ -2,8 +2,7 @@
 
 from itertools import product
 
-from anchorlab.rankings import Known
-from anchorlab.theory.compiled import Truth, Unit
+from anchorlab.truth import Known, Truth, Unit
 
 UNITS = ("0.0", "0.1", "1.0", "1.1")
 

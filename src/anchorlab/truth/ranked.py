@@ -13,10 +13,8 @@ from anchorlab.lens import (
     Landscape,
     Passes,
     Scores,
-    agreement,
     attribute,
     landscape,
-    nearest_area,
     other_members,
     patch,
     patch_edges,
@@ -26,11 +24,11 @@ from anchorlab.lens import (
     score_units,
     weight_norms,
 )
-from anchorlab.lens.scoring.agreement import nearest_area_by_chance
-from anchorlab.papers.truth.methods.heads import circuit_paths, detected, of_heads
 from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch, Task
 from anchorlab.training import Ensemble
+from anchorlab.truth.agreement import agreement, nearest_area, nearest_area_by_chance
+from anchorlab.truth.heads import circuit_paths, detected, of_heads
 
 if TYPE_CHECKING:
     import polars
@@ -117,7 +115,7 @@ def paired(task: Task, count: int) -> tuple[Batch, Batch]:
     return clean, replace(clean, inputs=clean.inputs.roll(1, dims=0), answers=clean.answers.roll(1, dims=0))
 
 
-class Rankings(NamedTuple):
+class ByTruth(NamedTuple):
     """What methods say of the members of one ensemble, against three truths.
 
     Fields
@@ -131,7 +129,7 @@ class Rankings(NamedTuple):
     heads: Ranked
 
 
-def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int = 0) -> Rankings:
+def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int = 0) -> ByTruth:
     """Apply every method and control to the members of an ensemble, and measure their landscapes.
 
     Args:
@@ -165,7 +163,7 @@ def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int
         replace(detected(ensemble, both[0]), method=DETECTORS),
         replace(circuit_paths(ensemble, task, split_of(task), pairs), method=CIRCUIT),
     ]
-    return Rankings(against(truth, found), against(resampled, found), against(of_heads(truth), [*found, *heads]))
+    return ByTruth(against(truth, found), against(resampled, found), against(of_heads(truth), [*found, *heads]))
 
 
 def against(truth: Landscape, found: Sequence[Scores]) -> Ranked:

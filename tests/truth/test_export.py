@@ -8,10 +8,9 @@ from safetensors.torch import load_file
 
 import anchorlab as al
 from anchorlab.errors import SpecError
-from anchorlab.rankings import Known, export_models, known_models
-from anchorlab.rankings.models import MODELS, chosen, handed_out
-from anchorlab.theory.compiled import COMPILED, VARIANTS, compiled
-from tests.rankings.hand_made import BACKUP
+from anchorlab.truth import COMPILED, VARIANTS, Known, compiled, export_models, known_models
+from anchorlab.truth.models import MODELS, chosen, handed_out
+from tests.truth.hand_made import BACKUP
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def test_files_that_are_no_truth(tmp_path):
 
 def test_without_a_folder_the_models_are_measured(monkeypatch):
     """The default is the export with seed 0."""
-    monkeypatch.setattr("anchorlab.rankings.known.handed_out", lambda: handed_out("identity/backup"))
+    monkeypatch.setattr("anchorlab.truth.known.handed_out", lambda: handed_out("identity/backup"))
     ((name, found),) = known_models().items()
     ((same, made),) = handed_out("identity/backup")
     assert name == same and isinstance(found, Known) and found.truth == made.truth

@@ -6,7 +6,7 @@ from dataclasses import replace
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.theory.compiled.program import Head, Program
+from anchorlab.theory.compiled import Head, Program
 
 
 def plain(program: Program) -> Program:

@@ -14,11 +14,11 @@ from anchorlab.lens import detect, find_circuit, look
 from anchorlab.models.model import predict
 from anchorlab.tasks import AnchorFunction, Vocabulary, task
 from anchorlab.tasks.anchor.proof import every_latent
-from anchorlab.theory.compiled import COMPILED, VARIANTS, Truth, assemble, compiled
-from anchorlab.theory.compiled.copying import next_token
-from anchorlab.theory.compiled.rotated import _Draw, rotated
-from anchorlab.theory.compiled.sums import addition
-from anchorlab.theory.compiled.variants import cancelling
+from anchorlab.theory.compiled import assemble
+from anchorlab.truth import COMPILED, VARIANTS, Truth, compiled
+from anchorlab.truth.programs import addition, next_token
+from anchorlab.truth.rotated import _Draw, rotated
+from anchorlab.truth.variants import cancelling
 
 QUICK = ("identity", "composite")
 ADDING = ("composite", "synonym", "multi-anchor")
@@ -152,7 +152,7 @@ def test_transformer_lens_computes_the_same(name, variant, rounding):
     assert torch.allclose(theirs, made.model(batch.inputs, batch.positions), atol=rounding * 15)
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "how_to" / "compiled_models.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "compiled_models.md"
 
 
 def test_the_page_lists_every_model_with_its_units():

@@ -11,15 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens import landscape
-from anchorlab.lens.scoring import rank_correlation
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.truth.methods.ranking import CONTROLS, METHODS, OF_HEADS, Ranked, Rankings, ranked, split_of
 from anchorlab.rng import torch_generator
 from anchorlab.studies.kit import at_end
 from anchorlab.studies.readings import Reading, reading
 from anchorlab.tasks import Task
-from anchorlab.theory.compiled import SOFT, compiled, reordered
 from anchorlab.training import Recipe, TrainedRun
+from anchorlab.truth.agreement import rank_correlation
+from anchorlab.truth.models import SOFT, compiled, reordered
+from anchorlab.truth.ranked import CONTROLS, METHODS, OF_HEADS, ByTruth, Ranked, ranked, split_of
 
 ALL = (*METHODS, *CONTROLS)
 ON_HEADS = (*ALL, *OF_HEADS)
@@ -61,7 +61,7 @@ class Setting:
 
 
 def _ranked(of: str, truth: str) -> cached_property[Sequence[Ranked]]:
-    """Read what methods say against one truth of `Rankings`, of each population or of each compiled model."""
+    """Read what methods say against one truth of `ByTruth`, of each population or of each compiled model."""
     return reading(lambda seen: [getattr(one, truth) for one in getattr(seen, of)])
 
 
@@ -86,14 +86,14 @@ class Seen(Reading):
         return tuple(product(self.setting.compiled, self.setting.variants))
 
     @reading
-    def rankings(self) -> Sequence[Rankings]:
+    def rankings(self) -> Sequence[ByTruth]:
         """What methods say of the members of each population."""
         sizes = self.setting.pairs, self.setting.sequences
         runs = enumerate(self.runs.values())
         return [ranked(run.ensemble(), run.experiment.task, *sizes, seed) for seed, run in runs]
 
     @reading
-    def rankings_of_compiled(self) -> Sequence[Rankings]:
+    def rankings_of_compiled(self) -> Sequence[ByTruth]:
         """What methods say of each compiled model."""
         return _of_compiled(self.models, self.setting.pairs, self.setting.sequences)
 
@@ -151,7 +151,7 @@ def _skills(ranked: Iterable[Ranked]) -> Float[Tensor, "seed population method"]
 
 
 @lru_cache(maxsize=1)  # the control reads the same
-def _of_compiled(models: tuple[tuple[str, str], ...], pairs: int, sequences: int) -> tuple[Rankings, ...]:
+def _of_compiled(models: tuple[tuple[str, str], ...], pairs: int, sequences: int) -> tuple[ByTruth, ...]:
     """Return what methods say of compiled models, by name and variant, with a layer's heads in random order."""
     found = []
     for seed, one in enumerate(models):

@@ -1,29 +1,36 @@
-"""Compiled models: decoders with exact weights for a task, and the truth about their units."""
+"""Compiled models: decoders with exact weights for a task, the truth about their units, and ids to hand them out."""
 
+import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
-from anchorlab.rng import torch_generator
+from anchorlab.errors import SpecError
+from anchorlab.models import DecoderSpec
+from anchorlab.rng import generator, torch_generator
 from anchorlab.runs.atomic_files import write_file
 from anchorlab.spec import unknown_name
-from anchorlab.tasks import Task, task
-from anchorlab.theory.compiled.assemble import assemble
-from anchorlab.theory.compiled.chains import chains
-from anchorlab.theory.compiled.copying import address, next_token
-from anchorlab.theory.compiled.matching import induction
-from anchorlab.theory.compiled.program import Program
-from anchorlab.theory.compiled.rotated import rotated as hidden
-from anchorlab.theory.compiled.sums import addition
-from anchorlab.theory.compiled.truth import Truth, truth_of
-from anchorlab.theory.compiled.variants import VARIANTS
+from anchorlab.tasks import Task
+from anchorlab.theory.compiled import assemble
 from anchorlab.training.ensemble import Ensemble, without_weights
 from anchorlab.training.executions import member_module
 from anchorlab.training.saved_model import save_model
+from anchorlab.truth.circuits import Truth, truth_of
+from anchorlab.truth.programs import PROGRAMS
+from anchorlab.truth.rotated import rotated as hidden
+from anchorlab.truth.variants import SELECTIVE, VARIANTS
+
+COMPILED = tuple(PROGRAMS)
+"""The names of the compiled models."""
+
+MODELS = tuple(f"{name}/{variant}" for name in COMPILED for variant in SELECTIVE)
+"""The models that are handed out, as name and variant."""
 
 SHARPNESS, GAP = 25.0, 15.0
 """exp(-25) is 1e-11, so that all other keys together get less than float32 resolves next to 1; the logit gap."""
@@ -32,6 +39,7 @@ SOFT = 8.0
 """A sharpness at which attention has a gradient; every answer stays right."""
 
 TRUTH = "truth.json"
+_SHOWN = 60  # characters of an unknown name
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +116,11 @@ def compiled(
 
     Errors: `SpecError` for an unknown name or variant.
     """
-    if name not in _MODELS:
-        raise unknown_name("name", name, _MODELS, "compiled model")
+    if name not in PROGRAMS:
+        raise unknown_name("name", name, PROGRAMS, "compiled model")
     if variant not in VARIANTS:
         raise unknown_name("variant", variant, VARIANTS, "variant")
-    program = VARIANTS[variant](_MODELS[name]())
+    program = VARIANTS[variant](PROGRAMS[name]())
     spec, weights = assemble(program, sharpness, GAP)
     truth = truth_of(program, spec.heads)
     if rotated:
@@ -124,38 +132,57 @@ def compiled(
     )
 
 
-def _task(name: str, **choices: Any) -> Any:
-    return task(name, **choices)
+def reordered(made: Compiled, generator: torch.Generator) -> Compiled:
+    """Return the same model with the heads of each layer in random order, in its weights and in its truth.
+
+    Without this, the first head of every layer is in a minimal set, and any other head is a backup, an error or idle.
+    """
+    spec, weights, names = made.ensemble.spec, dict(made.ensemble.weights), dict[str, str]()
+    assert isinstance(spec, DecoderSpec)
+    for layer in range(spec.layers):
+        order = torch.randperm(spec.heads, generator=generator)
+        names |= {f"{layer}.{old}": f"{layer}.{new}" for new, old in enumerate(order.tolist())}
+        columns = torch.arange(spec.heads * spec.head_width).reshape(spec.heads, -1)[order].flatten()
+        for role in "QKVO":
+            name = f"blocks.{layer}.attn.W_{role}"
+            weights[name] = weights[name].index_select(1 if role == "O" else 2, columns)  # axis 0 is the member
+    old = made.truth
+    moved = {names.get(unit.name, unit.name): unit for unit in old.units}
+    units = tuple(moved[unit.name].replace(name=unit.name) for unit in old.units)
+    minimal = (tuple(sorted(names.get(name, name) for name in one)) for one in old.minimal)
+    cancelling = tuple((names[first], names[second]) for first, second in old.cancelling)
+    truth = old.replace(units=units, minimal=tuple(sorted(minimal)), cancelling=cancelling)
+    return dataclasses.replace(made, ensemble=dataclasses.replace(made.ensemble, weights=weights), truth=truth)
 
 
-def _reading() -> Program:
-    one = _task("anchor/reading-comprehension")
-    (first, last), anchors = one.vocabulary.items, one.vocabulary.anchors
-    return induction(one, anchors, range(first, last + 1))
+def chosen(pattern: str) -> tuple[str, ...]:
+    """Return the models that a pattern such as `*`, `identity/*`, `*/backup` or `identity` matches.
+
+    A name without a variant means all variants of it.
+
+    Errors: `SpecError` for a pattern that matches none, and for plain models.
+    """
+    whole = pattern if "/" in pattern or pattern == "*" else f"{pattern}/*"
+    if whole.endswith("/plain"):
+        raise SpecError("models", "plain ones need all of their units", f"choose among {', '.join(SELECTIVE)}")
+    found = tuple(model for model in MODELS if fnmatchcase(model, whole))
+    if not found:
+        raise unknown_name("models", pattern[:_SHOWN], (*COMPILED, *MODELS), "compiled model to rank")
+    return found
 
 
-def _induction() -> Program:
-    one = _task("classics/repeated-sequence")
-    return induction(one, range(one.vocabulary), range(one.vocabulary))
+def handed_out(pattern: str = "*", *, rotated: bool = True, seed: int = 0) -> Iterator[tuple[str, Compiled]]:
+    """Yield the id and the model of all that match a pattern, by name, then by id.
 
+    An id is the name and a number, such as `identity-2`. The seed decides which variant has which number, the order of
+    the heads in each layer, the basis and the noise.
 
-def _recall() -> Program:
-    one = _task("classics/associative-recall")
-    keys = range(1, one.vocabulary + 1)
-    return induction(one, keys, range(keys.stop, keys.stop + one.vocabulary))
-
-
-_MODELS: dict[str, Callable[[], Program]] = {
-    "identity": lambda: next_token(_task("anchor/identity")),
-    "two-distances": lambda: address(_task("anchor/two-distances")),
-    "reading-comprehension": _reading,
-    "induction": _induction,
-    "recall": _recall,
-    "composite": lambda: addition(_task("anchor/composite")),
-    "synonym": lambda: addition(_task("anchor/synonym")),
-    "multi-anchor": lambda: addition(_task("anchor/multi-anchor")),
-    "retrieval": lambda: chains(_task("retrieval/tokens", symbols=24, implicit_curriculum=False)),
-}
-
-COMPILED = tuple(_MODELS)
-"""The names of the compiled models."""
+    Errors: as `chosen`.
+    """
+    found = chosen(pattern)
+    for name in COMPILED:
+        variants = generator(seed, "variants", name).permutation(SELECTIVE).tolist()
+        for number, variant in enumerate(variants, start=1):
+            if f"{name}/{variant}" in found:
+                made = compiled(name, variant, rotated=rotated, seed=seed, sharpness=SOFT)
+                yield f"{name}-{number}", reordered(made, torch_generator(seed, "heads", name, variant))

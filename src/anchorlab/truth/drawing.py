@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Scatter, ScatterFigure, Table, grid, numbers
-from anchorlab.papers.truth.methods.ranking import METHODS, OF_HEADS, Ranked, shares
-from anchorlab.papers.truth.methods.scored import ALL, ON_HEADS, Seen
 from anchorlab.studies.interval import bootstrap
-from anchorlab.theory.compiled import SELECTIVE
+from anchorlab.truth.ranked import METHODS, OF_HEADS, Ranked, shares
+from anchorlab.truth.seen import ALL, ON_HEADS, Seen
+from anchorlab.truth.variants import SELECTIVE
 
 SKILL = "Skill: the area under the ROC curve against the nearest minimal circuit, 0 as by chance and 1 if all is right."
 

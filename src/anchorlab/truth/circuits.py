@@ -3,7 +3,7 @@
 from itertools import product
 
 from anchorlab.spec import Spec
-from anchorlab.theory.compiled.program import Head, Program
+from anchorlab.theory.compiled import Head, Program
 
 
 class Unit(Spec):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anchorlab.lens import Intervention, look
-from anchorlab.theory.compiled import COMPILED, VARIANTS, Truth, compiled, reordered
+from anchorlab.truth import COMPILED, VARIANTS, Truth, compiled, reordered
 
 
 def removal(unit: str, rule: str) -> Intervention:
