@@ -92,7 +92,7 @@ HOMES = (
     *("tasks", "models", "training", "trained", "runs", "engine", "lens", "language", "theory"),
     *("findings", "viewer", "studies", "truth", "report", "errors"),
 )
-WITHIN = ("lens.circuits", "language.asking", "language.endpoint")
+WITHIN = ("lens.circuits", "language.asking", "language.endpoint", "theory.compiled")
 """Packages within others with names of their own."""
 
 
@@ -110,7 +110,6 @@ def test_every_name_has_one_home():
 
 PLACES = {f"anchorlab{home}" for home in ("", ".interop", ".spec", *(f".{one}" for one in (*HOMES, *WITHIN)))}
 PLACES.add("anchorlab.language.harness.inspect_tasks")  # it needs inspect-ai
-PLACES.add("anchorlab.theory.compiled")  # handed on by `theory`, its function would hide the folder
 
 
 def documents():

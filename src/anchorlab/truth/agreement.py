@@ -42,22 +42,31 @@ def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int 
 
     values = scores.of(truth.units).abs().double()
     sets = [torch.tensor([[unit in one for unit in truth.units] for one in own]) for own in truth.minimal(share)]
-    size = torch.tensor([int(own[0].sum()) for own in sets])
-    chance = nearest_area_by_chance(sets, torch_generator(seed, "rankings"))
     return polars.DataFrame(
         {
             "method": [scores.method] * len(values),
             "member": range(len(values)),
-            "area": nearest_area(values, sets).tolist(),
-            "area_by_chance": chance.tolist(),
-            "correlation": rank_correlation(values, truth.shapley.abs().round(decimals=9)).tolist(),
-            "size": size.tolist(),
-            "recovered": recovered_at(values, truth.loss, size).tolist(),
+            **measures(values, sets, truth, seed),
             "forward": [scores.passes.forward] * len(values),
             "backward": [scores.passes.backward] * len(values),
         },
         schema_overrides={"member": polars.Int64},
     )
+
+
+def measures(
+    values: Float[Tensor, "member unit"], sets: Sequence[Bool[Tensor, "_ unit"]], truth: Landscape, seed: int = 0
+) -> dict[str, list[float]]:
+    """Return the columns `area` to `recovered` of `agreement`, given the sizes of scores and the minimal sets."""
+    size = torch.stack([own.sum(dim=1).min() for own in sets])
+    shapley = truth.shapley.abs().round(decimals=9)  # equal units differ by rounding
+    return {
+        "area": nearest_area(values, sets).tolist(),
+        "area_by_chance": nearest_area_by_chance(sets, torch_generator(seed, "rankings")).tolist(),
+        "correlation": rank_correlation(values, shapley).tolist(),
+        "size": size.tolist(),
+        "recovered": recovered_at(values, truth.loss, size).tolist(),
+    }
 
 
 def area_under_curve(

@@ -11,10 +11,9 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.plain import parse_json, read_data
-from anchorlab.rng import torch_generator
 from anchorlab.spec import unknown_name
 from anchorlab.studies.interval import bootstrap
-from anchorlab.truth.agreement import nearest_area, nearest_area_by_chance, rank_correlation, recovered_at
+from anchorlab.truth.agreement import measures
 from anchorlab.truth.known import Known
 
 if TYPE_CHECKING:
@@ -122,23 +121,13 @@ def score_rankings(rankings: Rankings, known: Mapping[str, Known]) -> "polars.Da
     """
     import polars
 
-    return polars.DataFrame([_row(model, rankings.scores[model], one) for model, one in known.items()])
-
-
-def _row(model: str, scores: Mapping[str, float], known: Known) -> dict[str, object]:
-    truth, units = known.landscape, known.units
-    values = torch.tensor([[scores[unit] for unit in units]], dtype=torch.float64).abs()
-    sets = [torch.tensor([[unit in one for unit in units] for one in known.truth.minimal])]
-    size = sets[0].sum(dim=1).min().reshape(1)
-    shapley = truth.shapley.abs().round(decimals=9)  # equal units differ by rounding
-    return {
-        "model": model,
-        "area": nearest_area(values, sets).item(),
-        "area_by_chance": nearest_area_by_chance(sets, torch_generator(0, "rankings")).item(),
-        "correlation": rank_correlation(values, shapley).item(),
-        "size": int(size),
-        "recovered": recovered_at(values, truth.loss, size).item(),
-    }
+    rows = []
+    for model, one in known.items():
+        values = torch.tensor([[rankings.scores[model][unit] for unit in one.units]], dtype=torch.float64).abs()
+        sets = [torch.tensor([[unit in some for unit in one.units] for some in one.truth.minimal])]
+        columns = measures(values, sets, one.landscape)
+        rows.append({"model": model} | {name: column[0] for name, column in columns.items()})
+    return polars.DataFrame(rows)
 
 
 def means(scored: "polars.DataFrame") -> dict[str, tuple[float, float | None, float | None]]:
