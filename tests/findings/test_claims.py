@@ -23,6 +23,7 @@ from anchorlab.findings import (
     ledger,
     within,
 )
+from anchorlab.findings.interval import units_needed
 from anchorlab.findings.provenance import hardware, seeds_text, versions
 from anchorlab.runs import Run
 
@@ -83,7 +84,7 @@ def test_what_has_no_value_is_not_measured(value):
         (within(0.4, 0.6), (0.3, 0.7), True),  # the band lies within the interval
         (within(0.4, 0.6), (0.45, 0.55), False),
         ((None, None), (-9.0, 9.0), False),
-        (at_least(0.5), None, False),
+        (at_least(0.5), None, True),  # units that differ, and no interval
     ],
 )
 def test_an_interval_that_leaves_the_band_decides_nothing(band, interval, undecided):
@@ -111,16 +112,38 @@ def test_scopes_intervals_and_controls_in_words():
     assert one.judge(0.999, "quick", interval=(0.94999, 1.0)).verdict == "undecided"
 
 
-def test_one_trial_does_not_reproduce_what_is_said_of_all():
-    every = Claim("a/b/c", "It is always high", "Fig 1", "always", "its height", at_least(0.5), always=True)
+def test_one_unit_and_few_equal_ones_decide_nothing():
+    plain, theorem = claim(at_least(0.5)), replace(claim(at_least(0.5)), theory=True)
+    for value in (0.1, 0.9):
+        for setting in ({}, {"paper_setting": True}, {"own": True}):
+            alone = plain.judge(value, "paper", units=(value,), **setting)
+            assert (alone.verdict, alone.interval_text) == ("undecided", "one value")
+            few = plain.judge(value, "paper", units=(value,) * 13, **setting)
+            assert (few.verdict, few.interval_text) == ("undecided", "13 equal values, needs 14")
+            enough = plain.judge(value, "paper", units=(value,) * 14, **setting)
+            assert enough.verdict != "undecided" and enough.interval_text == "14 equal values"
+        for exact in (claim(at_least(0.5), exact=True), theorem):
+            assert exact.judge(value, "quick", units=(value,)).verdict not in ("undecided", "not measured")
+            assert exact.judge(value, "quick", units=(value,) * 2).verdict == "undecided"
+        assert claim(at_least(0.5), exact=True).judge(value, "smoke", units=(value,)).verdict == "undecided"
 
-    def verdict(value, units, of=every, **setting):
-        return of.judge(value, "paper", units=units, **setting).verdict
 
-    assert verdict(0.9, (0.9,), paper_setting=True) == "agrees at small scale"
-    assert verdict(0.1, (0.1,), paper_setting=True) == "contradicted"  # one exception is enough
-    assert verdict(0.9, (0.9, 0.9), paper_setting=True) == "reproduced"
-    assert verdict(0.9, (0.9,), claim(at_least(0.5)), paper_setting=True) == "reproduced"
+@pytest.mark.parametrize(
+    ("band", "needed"),
+    [  # 0.8^13 = 0.055, 0.8^14 = 0.044; 0.9^28 = 0.052, 0.9^29 = 0.047; 0.95^58 = 0.051, 0.95^59 = 0.048
+        (at_least(0.8), 14), (within(0.8, 1.0), 14), (at_least(0.9), 29), (at_most(0.2), 14), (within(0.0, 0.05), 59),
+        (within(1.0, 1.0), None), (at_most(0.0), None), (within(0.3, 0.7), None), (at_least(-1.0), None),
+    ],
+)  # fmt: skip
+def test_how_many_units_show_a_share_if_all_pass(band, needed):
+    assert units_needed(band) == needed
+
+
+def test_a_share_says_how_many_units_it_needs():
+    few = claim(at_least(0.8)).judge(1, "paper", units=(1, 1, 1), interval=(0.05 ** (1 / 3), 1), paper_setting=True)
+    assert (few.verdict, few.interval_text) == ("undecided", "95 % bounds 0.368 and 1, needs 14")
+    failed = claim(at_least(0.8)).judge(0, "quick", units=(0, 0), interval=(0, 1 - 0.05**0.5))
+    assert (failed.verdict, failed.interval_text) == ("differs at small scale", "95 % bounds 0 and 0.776")
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -167,8 +190,9 @@ def test_evidence_with_a_value_scope_and_more_units_comes_before_larger_settings
     (entry,) = ledger(findings(result.profile, result) for result in (unmeasured, other, part))
     assert [each.result.profile for each in entry.evidence] == ["paper-start", "scaled", "paper"]
     one = claim(at_least(0.5))
-    quick, scaled = one.judge(0.7, "quick", units=(0.6, 0.8)), one.judge(0.9, "scaled", units=(0.9,))
-    paper = one.judge(0.6, "paper", paper_setting=True, units=(0.6,))
+    quick = one.judge(0.7, "quick", units=(0.6, 0.8), interval=(0.6, 0.8))
+    scaled = one.judge(0.9, "scaled", units=(0.9,))
+    paper = one.judge(0.6, "paper", paper_setting=True, units=(0.6,), interval=(0.55, 0.65))
 
     def profiles(*results):
         (entry,) = ledger(findings(result.profile, result) for result in results)
@@ -180,7 +204,8 @@ def test_evidence_with_a_value_scope_and_more_units_comes_before_larger_settings
 
 def test_profiles_or_checks_of_a_theorem_that_disagree_leave_a_claim_undecided():
     one = claim(at_least(0.5))
-    quick, scaled = one.judge(0.7, "quick", units=(0.6, 0.8)), one.judge(0.1, "scaled", units=(0.1,))
+    quick = one.judge(0.7, "quick", units=(0.6, 0.8), interval=(0.6, 0.8))
+    scaled = one.judge(0.1, "scaled", units=(0.1,), interval=(0.0, 0.2))
     smoke, other, paper = (
         one.judge(0.1, "smoke"), one.judge(0.1, "quick@gpt2"), one.judge(0.1, "paper", paper_setting=True),
     )  # fmt: skip
@@ -190,6 +215,7 @@ def test_profiles_or_checks_of_a_theorem_that_disagree_leave_a_claim_undecided()
         return entry.strongest.verdict
 
     assert strongest(quick, scaled) == strongest(scaled, quick) == "undecided"
+    assert strongest(quick, replace(scaled, interval=None)) == "agrees at small scale"  # one value says nothing
     assert strongest(quick, smoke) == strongest(quick, other) == "agrees at small scale"  # neither is a profile of ours
     assert strongest(quick, scaled, paper) == "contradicted"
     assert strongest(quick, one.judge(None, "scaled")) == "agrees at small scale"

@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from statistics import stdev
 from types import MappingProxyType
 
+import pytest
 from torch import Tensor
 
 from anchorlab.runs import metrics_frame
@@ -109,12 +111,22 @@ def values_of(study, seen, profile="quick") -> dict[str, float | None]:
     return {name: one.value for name, one in results_of(study, seen, profile).items()}
 
 
+STUDENT = {2: 12.706, 3: 4.303, 5: 2.776}
+"""The printed quantiles of Student's t at 97.5 %, by the number of units."""
+
+
+def student(value: float, *units: float) -> tuple[float, float]:
+    """The 95 % interval of a value from what each unit gives alone."""
+    half = STUDENT[len(units)] * stdev(units) / len(units) ** 0.5
+    return pytest.approx((value - half, value + half), rel=1e-3)
+
+
 def verdicts_of(study, seen, profile="quick") -> dict[str, str]:
-    """The verdict of every claim of a study on its value alone, whatever the interval, by the measure's name.
+    """The verdict of every claim of a study on its value alone, whatever its units, by the measure's name.
 
     A precondition is judged as the claims are: whether its value is in its band.
     """
-    alone = {"interval": None}
+    alone = {"interval": None, "units": ()}
     return {
         name: replace(one, **alone, **({"scope": "other"} if one.claim.precondition else {})).verdict
         for name, one in results_of(study, seen, profile).items()

@@ -64,8 +64,8 @@ def test_what_a_measure_may_return(measured, value, spread, detail):
     assert (result.value, result.spread, result.detail) == (value, spread, detail)
 
 
-@pytest.mark.parametrize(("passed", "edge"), [(5, 0.025 ** (1 / 5)), (0, 1 - 0.025 ** (1 / 5))])
-def test_the_interval_of_a_share_is_over_its_units(passed, edge):
+@pytest.mark.parametrize(("passed", "edge"), [(5, 0.05 ** (1 / 5)), (0, 1 - 0.05 ** (1 / 5))])
+def test_the_bounds_of_a_share_are_over_its_units(passed, edge):
     """Clopper and Pearson's closed forms for all units and for none."""
     low, high = over(torch.arange(5) < passed).interval
     assert (low, high) == pytest.approx((edge, 1.0) if passed else (0.0, edge))
@@ -73,14 +73,16 @@ def test_the_interval_of_a_share_is_over_its_units(passed, edge):
 
 def test_verdicts_of_measures_and_of_smoke_profiles():
     made = is_high.claim("a/b", "")
-    assert judge(made, 0.5, "quick").verdict == "agrees at small scale"
-    assert judge(made, 0.4, "quick").verdict == "differs at small scale"
-    assert judge(made, 0.4, "paper", paper_setting=True).verdict == "contradicted"
+    low = torch.tensor([0.39, 0.4, 0.41])
+    assert judge(made, low + 0.2, "quick").verdict == "agrees at small scale"
+    assert judge(made, low, "quick").verdict == "differs at small scale"
+    assert judge(made, low, "paper", paper_setting=True).verdict == "contradicted"
+    assert judge(made, 0.4, "quick").verdict == judge(made, low.mean(), "quick").verdict == "undecided"  # one value
     assert judge(made, math.nan, "quick").verdict == "not measured"
     assert judge(_exactly_one.claim("a/b", ""), 0.9, "quick").verdict == "contradicted"
     exact = _exactly_one.claim("a/b", "")
     assert judge(exact, 0.9, "smoke").scope == "other"
-    assert judge(exact, 0.9, "smoke").verdict == "differs at small scale"
+    assert judge(exact, 0.9, "smoke").verdict == "undecided"
     made = is_high.claim("a/b", "")
     assert judge(made, torch.tensor([True, True, False, True]), "quick").value == 0.75
     assert judge(made, torch.tensor([1, 2]), "quick").value == 1.5

@@ -1,6 +1,5 @@
 """Intervals over units and over conditions that share their seeds, and ceilings of curves, against closed forms."""
 
-from itertools import product
 from math import inf, log, nan
 
 import numpy as np
@@ -10,74 +9,82 @@ from scipy import stats
 from torch import tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.studies import interval
+from anchorlab.findings.interval import FEW, interval_again, share
 from anchorlab.studies.ideal import ideal_scores
-from anchorlab.studies.interval import binomial, bootstrap
+from anchorlab.studies.interval import bootstrap, interval
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
 from anchorlab.tasks import task
 
 
-def test_the_interval_of_a_mean_is_about_students_and_covers_it_as_often_as_it_says():
+@pytest.mark.parametrize("count", range(2, 13))
+def test_over_two_to_twelve_normal_values_the_interval_covers_the_mean_as_often_as_it_says(count):
+    random, trials = np.random.default_rng(count), 2000 if count < FEW else 300
+    found = [interval(torch.from_numpy(random.normal(3.0, 2.0, size=count))) for _ in range(trials)]
+    covered = np.mean([low <= 3.0 <= high for low, high in found])
+    assert covered == pytest.approx(0.95, abs=3 * (0.95 * 0.05 / trials) ** 0.5 + (0.015 if count >= FEW else 0))
+
+
+def test_the_interval_of_three_values_is_students_by_its_printed_quantile():
+    low, high = interval(tensor([1.0, 2.0, 6.0]))  # mean 3, standard deviation 7^0.5, t of two degrees of freedom
+    half = 4.303 * 7**0.5 / 3**0.5
+    assert (low, high) == pytest.approx((3 - half, 3 + half), abs=1e-3)
+
+
+def test_the_bootstrap_of_a_mean_is_about_students():
     values = np.random.default_rng(3).normal(5.0, 2.0, size=12)
-    low, high = bootstrap(torch.from_numpy(values))
+    low, high = interval(torch.from_numpy(values))
     expected = stats.t.interval(0.95, 11, values.mean(), stats.sem(values))
     assert (low, high) == pytest.approx(expected, abs=0.05 * (expected[1] - expected[0]))
     plain = 2 * 1.96 * values.std() / np.sqrt(12)  # the width of the percentiles at 95 %
     assert high - low > 1.1 * plain
-    # eight draws from a skewed law, 400 times: the plain percentile interval covers the mean in 86 % of them
-    random = np.random.default_rng(0)
-    found = [bootstrap(torch.from_numpy(random.exponential(size=8))) for _ in range(400)]
-    assert 0.89 <= np.mean([low <= 1.0 <= high for low, high in found]) <= 0.97
+    assert interval(torch.from_numpy(values)) == (low, high)  # the same units, the same interval
 
 
-def test_three_units_give_their_range_equal_ones_no_width_and_one_none():
-    assert bootstrap(torch.tensor([1.0, 2.0, 6.0])) == (1.0, 6.0)
-    assert bootstrap(torch.tensor([0.5, 0.5, 0.5])) == (0.5, 0.5)
-    assert bootstrap(torch.tensor([0.5])) is None
-    assert bootstrap(torch.tensor([])) is None
-    values = torch.rand(7)
-    assert bootstrap(values) == bootstrap(values)
-    assert bootstrap(values) != bootstrap(values + 1)
-    assert binomial(0, 0) is None
+def test_equal_units_one_unit_and_values_that_are_not_finite_have_no_interval():
+    for units in ([0.5, 0.5, 0.5], [1.0, 1.0 + 1e-7], [0.5], [], [1.0, nan], [1.0, inf, 2.0], [0.0, 0.0]):
+        assert interval(tensor(units)) is None
+    assert share(0, 0) is None
 
 
 def test_what_is_taken_of_the_units():
-    values = torch.tensor([1.0, 2.0, 3.0, 4.0, 50.0] * 4)
-    low, high = bootstrap(values, torch.median)
+    values = tensor([1.0, 2.0, 3.0, 4.0, 50.0] * 4)
+    low, high = interval(values, torch.median)
     assert 1.0 <= low < 3.0 < high <= 50.0
-    assert bootstrap(values)[1] > high or high == 4.0  # the mean follows the outliers, the median does not
+    assert interval(values)[1] > high or high == 4.0  # the mean follows the outliers, the median does not
+    assert interval(values, torch.mean) == pytest.approx(interval(values))
+    # below ten units: the value, here twice the mean, and the spread of what each unit gives alone
+    low, high = interval(values[:5], lambda one: 2 * one.mean())
+    assert (low, high) == pytest.approx(tuple(2 * end for end in interval(values[:5])))
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 6])
-def test_a_mean_that_is_taken_has_the_interval_of_the_mean(count):
-    """With few units each resample is taken once; with six all are."""
-    values, taken = torch.tensor([4.0, 0.5, 2.0, 9.0, 7.5, 1.0])[:count], []
-    found = bootstrap(values, lambda one: taken.append(tuple(one.tolist())) or one.mean())
-    assert found == pytest.approx(bootstrap(values))
-    assert len(set(taken)) == len(taken) <= count**count if count < 6 else len(taken) == 10_000
+@pytest.mark.parametrize(
+    ("units", "kept", "spread", "expected"),
+    [
+        ((1, 2, 6), (1, 6), None, interval(tensor([1.0, 2.0, 6.0]))),  # the range that was kept of three
+        ((1, 0, 1, 1), (0.25, 1), None, share(3, 4)),
+        ((1, 1, 1), (1, 1), "3 of 3 seeds", share(3, 3)),
+        ((1, 1, 1), (1, 1), "1 to 1 over 3 seeds", None),  # equal accuracies are no share
+        ((0.5,) * 12, (0.5, 0.5), None, None),
+        (tuple(range(12)), (4, 7), None, (4, 7)),  # a bootstrap interval
+        ((2.0,), (2, 2), None, None),
+        ((), (2, 3), None, (2, 3)),  # of a fit
+    ],
+)
+def test_kept_values_are_judged_by_the_rule_of_today(units, kept, spread, expected):
+    value = float(np.mean(units)) if units else 2.5
+    assert interval_again(value, units, kept, spread) == (None if expected is None else pytest.approx(expected))
 
 
 @pytest.mark.parametrize(
     ("passed", "count", "expected"),
-    [  # Clopper and Pearson's closed forms: 0.025^(1/n) for all, and its mirror image for none
-        (5, 5, (0.025 ** (1 / 5), 1.0)),
-        (0, 4, (0.0, 1 - 0.025 ** (1 / 4))),
-        (3, 10, (0.0667, 0.6525)),  # from their table
+    [  # Clopper and Pearson's closed forms, each bound at 95 %: 0.05^(1/n) for all, and its mirror image for none
+        (5, 5, (0.05 ** (1 / 5), 1.0)),
+        (0, 4, (0.0, 1 - 0.05 ** (1 / 4))),
+        (3, 10, (0.0873, 0.6066)),  # from their table of 90 %
     ],
 )
-def test_the_interval_of_a_share(passed, count, expected):
-    assert binomial(passed, count) == pytest.approx(expected, abs=1e-4)
-
-
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_over_two_to_four_units_it_is_their_range(count):
-    """Whose chance to hold the median of a continuous law is 1 - 2^(1 - n): all values on one side, or not."""
-    random = np.random.default_rng(5)
-    draws = [torch.from_numpy(random.normal(size=count)) for _ in range(300)]
-    found = [bootstrap(values) for values in draws]
-    assert all(one == pytest.approx((float(v.min()), float(v.max()))) for one, v in zip(found, draws, strict=True))
-    share = 1 - 2 ** (1 - count)
-    assert np.mean([low <= 0 <= high for low, high in found]) == pytest.approx(share, abs=4 * (0.25 / 300) ** 0.5)
+def test_the_bounds_of_a_share(passed, count, expected):
+    assert share(passed, count) == pytest.approx(expected, abs=1e-4)
 
 
 def test_the_level_makes_up_for_few_units(monkeypatch):
@@ -85,14 +92,14 @@ def test_the_level_makes_up_for_few_units(monkeypatch):
 
     The ends are set against the exact law of the resampled mean, the eightfold convolution of the units' law.
     """
-    monkeypatch.setattr(interval, "RESAMPLES", 1_000_000)
+    monkeypatch.setattr("anchorlab.studies.interval.RESAMPLES", 1_000_000)
     units = np.array([3, 10, 24, 31, 55, 58, 76, 97])
     one, law = np.bincount(units) / 8, np.ones(1)
     for _ in range(8):
         law = np.convolve(law, one)
     below = law.cumsum()
     tail = stats.norm.cdf(-2.365 * (8 / 7) ** 0.5)
-    low, high = bootstrap(torch.from_numpy(units))
+    low, high = bootstrap(torch.from_numpy(units))  # with fewer units than `interval` resamples
     assert below[round(8 * low)] == pytest.approx(tail, rel=0.1)
     assert 1 - below[round(8 * high) - 1] == pytest.approx(tail, rel=0.1)
 
@@ -102,16 +109,18 @@ def ratio(rows):
     return rows[:, 1].mean() / rows[:, 0].mean()
 
 
-def test_seeds_are_drawn_whole_in_all_ways():
+def test_seeds_are_drawn_whole():
     # each seed's second value is twice its first: any draw of whole seeds has the ratio 2, one of runs has not
     found = over_shared(tensor([[1.0, 2.0], [10.0, 20.0], [100.0, 200.0]]), ratio)
-    assert found.value == 2 and found.units == (2, 2, 2) and found.interval == (2, 2)
+    assert found.value == 2 and found.units == (2, 2, 2) and found.interval is None
     rows = tensor([[1.0, 3.0], [2.0, 3.0], [3.0, 3.0]])
-    every = sorted(float(ratio(rows[list(draw)])) for draw in product(range(3), repeat=3))
     found = over_shared(rows, ratio)
     assert found.units == pytest.approx((3.0, 1.5, 1.0))  # whose mean is not the value
     assert found.value == pytest.approx(1.5)
-    assert found.interval == pytest.approx((every[0], every[-1]))
+    half = 4.303 * (13 / 12) ** 0.5 / 3**0.5  # the units' variance is 13/12
+    assert found.interval == pytest.approx((1.5 - half, 1.5 + half), abs=1e-3)
+    many = over_shared(rows.repeat(4, 1), ratio)
+    assert 1.1 < many.interval[0] < 1.5 < many.interval[1] <= 2.0
     found = mean_of_known(tensor([[1.0, 0.0], [nan, 1.0], [nan, nan]]))
     assert found.units == (0.5, 1.0)
     assert found.value == 0.75  # and not two of three
@@ -123,11 +132,9 @@ def test_one_seed_is_one_value_and_values_that_are_not_finite_give_no_interval()
     assert over_shared(torch.empty(0, 2), ratio).value is None
     without = over_shared(tensor([[0.0, 1.0], [1.0, 1.0]]), ratio)
     assert (without.value, without.units, without.interval) == (2, (1,), None)
-    # Each seed alone is finite, but not every draw.
-    found = over_shared(
-        tensor([1.0, 2.0]), lambda rows: rows.mean() if len(set(rows.tolist())) > 1 or len(rows) == 1 else inf
-    )
-    assert found.units == (1, 2) and found.interval is None
+    # from ten seeds on, each seed alone is finite, but not every draw
+    found = over_shared(torch.arange(10.0), lambda rows: rows.mean() if len(rows.unique()) in (1, 10) else inf)
+    assert len(found.units) == 10 and found.interval is None
 
 
 def test_ceilings_of_associative_memory_and_least_squares():

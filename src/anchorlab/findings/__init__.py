@@ -6,7 +6,6 @@ from anchorlab.findings.claims import (
     SYMBOLS,
     UNTRAINED,
     VERDICTS,
-    Band,
     Claim,
     ClaimResult,
     Control,
@@ -43,5 +42,6 @@ from anchorlab.findings.figures import (
     numbers,
 )
 from anchorlab.findings.findings import Findings
+from anchorlab.findings.interval import Band
 from anchorlab.findings.ledger import SCOPES, Counts, Evidence, LedgerEntry, counts, counts_apart, ledger
 from anchorlab.findings.provenance import Provenance, provenance

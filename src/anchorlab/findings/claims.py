@@ -7,13 +7,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from anchorlab.errors import SpecError
+from anchorlab.findings.interval import ENOUGH, ROUNDING, Band, Interval, all_equal, units_needed
 from anchorlab.findings.limits import Text
 from anchorlab.spec import JSON_CONFIG
-
-Band = tuple[float | None, float | None]
-"""The lowest and the highest value that accept a claim, both included; None leaves that side open."""
-
-_ROUNDING = 1e-6  # relative; float32 has 6e-8 in each operation
 
 Scope = Literal["paper", "exact", "theory", "other", "own", "precondition"]
 """How a value was obtained: in the paper's own setting (`paper`), by an exact computation (`exact`), by a numerical
@@ -89,7 +85,7 @@ def accepts(band: Band, value: float | None) -> bool:
     return value is not None and isfinite(value) and low <= value <= high
 
 
-def splits(band: Band, interval: tuple[float, float] | None) -> bool:
+def splits(band: Band, interval: Interval | None) -> bool:
     """Return whether an interval lies partly inside and partly outside a band, so that its value decides nothing."""
     if interval is None:
         return False
@@ -104,9 +100,7 @@ def _edges(band: Band) -> tuple[float, float]:
     For example, the mean of accuracies of 1 may be 1.0000001.
     """
     low, high = (-inf if band[0] is None else band[0]), (inf if band[1] is None else band[1])
-    return low - _ROUNDING * abs(low) if isfinite(low) else low, high + _ROUNDING * abs(high) if isfinite(
-        high
-    ) else high
+    return low - ROUNDING * abs(low) if isfinite(low) else low, high + ROUNDING * abs(high) if isfinite(high) else high
 
 
 def check_band(band: Band, at: str = "band") -> None:
@@ -175,7 +169,7 @@ class Claim:
         untrained: "Control | None" = None,
         own: bool = False,
         units: tuple[float, ...] = (),
-        interval: tuple[float, float] | None = None,
+        interval: Interval | None = None,
     ) -> "ClaimResult":
         """Return the result of the claim for a value measured under a profile.
 
@@ -239,8 +233,9 @@ class ClaimResult:
         untrained: the control of untrained members; None if no training decides the claim, or if it was not computed
         other_task: the control of members trained on another task; None if there are none, or if the claim reads no
             weights
-        units: one value for each independent unit, such as a seed; empty if none were kept
-        interval: the ends of the value's 95 % interval over units; None for a single unit, or if nothing is random
+        units: one value for each independent unit, such as a seed; empty if nothing is random
+        interval: the ends of the value's 95 % interval over units; None for a single unit, for equal units, or if
+            nothing is random
         disputed: whether two profiles of the study, both in settings or at sizes of ours, give opposite verdicts
     """
 
@@ -252,7 +247,7 @@ class ClaimResult:
     scope: Scope = "other"
     untrained: Control | None = None
     units: Annotated[tuple[float, ...], Field(max_length=1_000_000)] = ()
-    interval: tuple[float, float] | None = None
+    interval: Interval | None = None
     disputed: bool = False
     other_task: Control | None = None
 
@@ -267,12 +262,37 @@ class ClaimResult:
         return accepts(self.claim.band, self.value)
 
     @property
-    def interval_text(self) -> str:
-        """The interval as text, in three significant digits; `one value` for a single value without an interval."""
+    def is_share(self) -> bool:
+        """Whether the value is a share of units, whose interval is two bounds that hold with 95 % each."""
+        return self.interval is not None and bool(self.units) and set(self.units) <= {0, 1}
+
+    @property
+    def decides(self) -> bool:
+        """Whether the units suffice for a verdict.
+
+        The interval must lie wholly inside or outside the band. Equal units decide from `ENOUGH` on. One unit decides
+        only in the scopes `exact` and `theory`, where nothing need be random; so does a value without units.
+        """
         if self.interval is not None:
-            return f"95 % interval {self.interval[0]:.3g} to {self.interval[1]:.3g}"
-        alone = len(self.units) == 1 and self.spread is None and not self.claim.exact
-        return "one value" if alone else ""
+            return not splits(self.claim.band, self.interval)
+        if not self.units or (len(self.units) == 1 and self.scope in ("exact", "theory")):
+            return True
+        return len(self.units) >= ENOUGH and all_equal(self.units)
+
+    @property
+    def interval_text(self) -> str:
+        """The interval as text, in three significant digits, or why there is none, and how many units would decide."""
+        needed = None
+        if self.interval is None and len(self.units) > 1 and all_equal(self.units):
+            text, needed = f"{len(self.units)} equal values", ENOUGH
+        elif self.interval is None:
+            return "one value" if len(self.units) == 1 and self.scope not in ("exact", "theory") else ""
+        elif self.is_share:
+            text = f"95 % bounds {self.interval[0]:.3g} and {self.interval[1]:.3g}"
+            needed = units_needed(self.claim.band) if self.agrees and len(set(self.units)) == 1 else None
+        else:
+            text = f"95 % interval {self.interval[0]:.3g} to {self.interval[1]:.3g}"
+        return f"{text}, needs {needed}" if needed and not self.decides else text
 
     @property
     def holds_untrained(self) -> bool:
@@ -315,7 +335,7 @@ class ClaimResult:
         """Whether the value supports the claim; `not measured` without a finite value.
 
         - `met`, `not met`: a precondition, by whether the value is in the band, regardless of its interval.
-        - `undecided`: the value's interval lies partly inside and partly outside the band, or the result is `disputed`.
+        - `undecided`: the units do not suffice (`decides`), or the result is `disputed`.
         - `supported`, `not supported`: the study's own hypothesis, inside and outside the band.
         - `reproduced`, `contradicted`: in the paper's own setting, or by an exact computation.
         - `agrees at our sizes`, `differs at our sizes`: a numerical check of a theorem that names no sizes.
@@ -326,7 +346,7 @@ class ClaimResult:
             return "not measured"
         if self.scope == "precondition":
             return "met" if self.agrees else "not met"
-        if self.disputed or splits(self.claim.band, self.interval):
+        if self.disputed or not self.decides:
             return "undecided"
         accepted = self.agrees
         if self.scope == "own":

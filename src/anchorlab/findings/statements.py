@@ -8,6 +8,7 @@ from pydantic.dataclasses import dataclass
 from anchorlab.errors import SpecError
 from anchorlab.findings.claims import Claim, ClaimResult, base_profile
 from anchorlab.findings.findings import Findings
+from anchorlab.findings.interval import interval_again
 from anchorlab.findings.limits import Text
 from anchorlab.spec import JSON_CONFIG, unknown_name
 
@@ -66,8 +67,9 @@ class Statements:
                 problem = "has no value" if old is None else f"was measured as {old.claim.measured_as!r}"
                 raise SpecError(claim.id, f"{problem} under {findings.profile}", f"run {self.study} again")
             values = old.value, findings.profile, old.spread, old.detail
+            interval = interval_again(old.value, old.units, old.interval, old.spread) if old.value is not None else None
             setting, own = self._is_papers_setting(findings.profile, one.name), one.own or self.own
-            result = claim.judge(*values, setting, old.untrained, own, old.units, old.interval)
+            result = claim.judge(*values, setting, old.untrained, own, old.units, interval)
             results.append(replace(result, other_task=old.other_task))
         return replace(findings, claims=where_met(self.claims, results))
 

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import Band, Claim, ClaimResult, Control, check_band
-from anchorlab.studies.interval import Interval, Statistic, binomial, bootstrap
+from anchorlab.findings.interval import Interval, share
+from anchorlab.studies.interval import Statistic, interval
 from anchorlab.theory import PowerLaw
 
 Seen = TypeVar("Seen")
@@ -184,8 +185,8 @@ def over(
     """Return a measurement of several values: their mean, or the result of `taken`, with spread and interval.
 
     Args:
-        values: any shape, one for each independent unit; empty for not measured. The mean of truth values is a share,
-            with the exact interval of a share.
+        values: any shape, one for each independent unit; empty for not measured. The mean of truth values, or of
+            numbers that are 0 and 1, is a share, with exact bounds.
         of: the name of the units, in the plural
         taken: reduces the values to one number, such as `torch.min`; by default their mean
         detail: other details in words
@@ -196,11 +197,12 @@ def over(
     value = float(flat.mean() if taken is None else taken(flat))
     if not flat.isfinite().all():
         return Measurement(value, spread(flat, of), detail)
-    if values.dtype == torch.bool and taken is None:
-        passed = int(values.sum())
-        within = binomial(passed, len(flat))
-        return Measurement(value, f"{passed} of {len(flat)} {of}", detail, tuple(flat.tolist()), within)
-    return Measurement(value, spread(flat, of), detail, tuple(flat.tolist()), bootstrap(flat, taken))
+    units = tuple(flat.tolist())
+    if taken is None and (values.dtype == torch.bool or set(units) == {0, 1}):
+        return Measurement(
+            value, f"{int(flat.sum())} of {len(flat)} {of}", detail, units, share(int(flat.sum()), len(flat))
+        )
+    return Measurement(value, spread(flat, of), detail, units, interval(flat, taken))
 
 
 def spread(values: Shaped[Tensor, "*unit"], of: str = "seeds") -> str:

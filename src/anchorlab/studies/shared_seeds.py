@@ -7,7 +7,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from anchorlab.studies.claim import Measurement, over, spread
-from anchorlab.studies.interval import Statistic, bootstrap
+from anchorlab.studies.interval import Statistic, interval
 
 
 def over_shared(
@@ -15,9 +15,8 @@ def over_shared(
 ) -> Measurement:
     """Measure `taken` over several seeds, such as a ratio of the means of two conditions.
 
-    Its units are `taken` of each seed alone, leaving out values that are not finite. Its interval resamples whole
-    seeds, so that a seed's values in all conditions stay together; there is no interval if a resampled value is not
-    finite.
+    Its units are `taken` of each seed alone, leaving out values that are not finite. A seed's values in all conditions
+    stay together in its interval, which is as in `anchorlab.studies.interval`.
 
     Args:
         rows: the values of each seed, or other unit, in each condition; empty for not measured
@@ -31,10 +30,8 @@ def over_shared(
     value = float(taken(values))
     units = [float(taken(values[[seed]])) for seed in range(len(values))]
     units = [unit for unit in units if isfinite(unit)]
-    interval = bootstrap(values, taken) if isfinite(value) else None
-    if interval is not None and not all(map(isfinite, interval)):
-        interval = None
-    return Measurement(value, spread(torch.tensor(units), of) if units else None, detail, tuple(units), interval)
+    within = interval(values, taken) if isfinite(value) else None
+    return Measurement(value, spread(torch.tensor(units), of) if units else None, detail, tuple(units), within)
 
 
 def mean_of_known(values: Float[Tensor, "seed *condition"], of: str = "seeds", detail: str = "") -> Measurement:

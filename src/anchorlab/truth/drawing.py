@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Scatter, ScatterFigure, Table, grid, numbers
-from anchorlab.studies.interval import bootstrap
+from anchorlab.studies.interval import interval
 from anchorlab.truth.ranked import METHODS, OF_HEADS, Ranked, shares
 from anchorlab.truth.seen import ALL, ON_HEADS, Seen
 from anchorlab.truth.variants import SELECTIVE
@@ -92,8 +92,8 @@ def method_table(seen: Seen) -> Table:
 
 def _with_interval(values: Float[Tensor, "unit"]) -> tuple[float | None, float | None, float | None]:
     own = values[values.isfinite()]
-    interval = bootstrap(own) or (None, None)
-    return (float(own.mean()), *interval) if len(own) else (None, None, None)
+    ends = interval(own) or (None, None)
+    return (float(own.mean()), *ends) if len(own) else (None, None, None)
 
 
 def truth_table(seen: Seen) -> Table:

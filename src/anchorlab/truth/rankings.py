@@ -12,7 +12,7 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.plain import parse_json, read_data
 from anchorlab.spec import unknown_name
-from anchorlab.studies.interval import bootstrap
+from anchorlab.studies.interval import interval
 from anchorlab.truth.agreement import measures
 from anchorlab.truth.known import Known
 
@@ -131,7 +131,7 @@ def score_rankings(rankings: Rankings, known: Mapping[str, Known]) -> "polars.Da
 
 
 def means(scored: "polars.DataFrame") -> dict[str, tuple[float, float | None, float | None]]:
-    """Return the mean of each measure over models, and the ends of its 95 % bootstrap interval.
+    """Return the mean of each measure over models, and the ends of its 95 % interval.
 
     Models without a value are left out, such as the correlation of a ranking with equal scores for all units. Below two
     models there is no interval.
@@ -139,6 +139,6 @@ def means(scored: "polars.DataFrame") -> dict[str, tuple[float, float | None, fl
     found = {}
     for name in MEASURES:
         values = torch.tensor([value for value in scored[name] if value == value], dtype=torch.float64)
-        low, high = bootstrap(values) or (None, None)
+        low, high = interval(values) or (None, None)
         found[name] = (values.mean().item(), low, high)
     return found

@@ -9,7 +9,7 @@ from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.identity import Curve
 from anchorlab.papers.anchor.learners import QUICK, STUDY, Learners, Seen, experiments, needed
 from anchorlab.papers.anchor.settings import paper_recipe
-from tests.papers.hand_made_runs import judged, results_of, run_ending, seen_by_hand, values_of, verdicts_of
+from tests.papers.hand_made_runs import judged, results_of, run_ending, seen_by_hand, student, values_of, verdicts_of
 
 SIZES = (200, 600, 1000)
 FITTED = [[1.0, 1.0]] * 3
@@ -76,7 +76,7 @@ def test_a_seed_is_one_unit_and_the_ratio_is_of_the_seeds_that_both_have():
     )
     assert found["lstm-needs-more"].value == pytest.approx(1000 / 600)
     assert found["lstm-needs-more"].units == pytest.approx((1000 / 600, 600 / 600))  # of the seeds that both have
-    assert found["lstm-needs-more"].interval == pytest.approx((1, 1000 / 600))
+    assert found["lstm-needs-more"].interval == student(1000 / 600, 1000 / 600, 1)
     # eight more seeds of the transformer, which fail at 600, would make it need 1000, and the ratio 1
     alone = made([[0.1] * 10, [0.92, 1.0, *[0.1] * 8], [1.0] * 10], [[1.0] * 10] * 3)
     found = results_of(STUDY, three(decoder=alone))["lstm-needs-more"]

@@ -59,7 +59,7 @@ def test_values_of_losses_made_by_hand(having, lacking, values):
 )
 def test_what_fails_without_the_curriculum_is_judged_where_it_is_learned_with_it(learned, without, verdicts):
     """And counts as a question of ours: the study of depth judges the paper's sentence."""
-    seen = losses(tensor([[0.01, 0.02], [0.05, learned]]), torch.full((2, 2), without))
+    seen = losses(tensor([[0.01, 0.02] * 7, [0.05, learned] * 7]), torch.full((2, 14), without))
     assert tuple(one.verdict for one in STUDY.judge(seen, "quick")) == verdicts
 
 

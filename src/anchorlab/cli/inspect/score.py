@@ -37,7 +37,7 @@ def score(file: Path, /, *, truth: Path | None = None, json: shared.Json = False
 
     def shown() -> Iterator[str | Rows]:
         yield Rows(_COLUMNS, [[_rounded(cell) for cell in row] for row in scored.drop("size").rows()], rankings.method)
-        yield f"means of {counted(len(known), 'model')}, with 95% bootstrap intervals over models:"
+        yield f"means of {counted(len(known), 'model')}, with 95% intervals over models:"
         for name, (value, low, high) in mean.items():
             interval = "" if low is None or high is None else f" [{_rounded(low)}, {_rounded(high)}]"
             yield f"  {name.replace('_', ' '):15} {number(_rounded(value))}{interval}"

@@ -12,7 +12,7 @@ from anchorlab.papers.anchor.composite.outputs import read_outputs as read
 from anchorlab.papers.anchor.composite.study import FIGURE_6, PAPER, QUICK, STUDY, Seen, experiments
 from anchorlab.tasks import Batch, task
 from tests.papers.hand_made_outputs import hand_made_ensemble
-from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, student, values_of, verdicts_of
 
 ADDS = {1: 5, 2: 1, 3: -2, 4: -8}
 
@@ -248,7 +248,7 @@ def test_a_seed_is_one_unit_of_all_depths():
     assert found["data-first"].units == (1.0, 0.0)
     assert found["data-first"].value == 0.5  # and not two of three runs
     assert found["much-earlier"].units == (4.0, 0.75)  # the lower middle of 4 and 8, and 150 / 200
-    assert found["much-earlier"].interval == (0.75, 4.0)
+    assert found["much-earlier"].interval == student(4.0, 4.0, 0.75)
 
 
 def test_outputs_are_judged_only_at_depths_that_learned_and_one_depth_not_against_itself():

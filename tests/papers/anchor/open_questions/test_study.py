@@ -275,7 +275,7 @@ def test_a_seed_is_one_unit_of_several_conditions_and_either_layer_may_be_first(
     assert found["rate-most-sensitive"].units == pytest.approx((0.4 - 0.3, 0.7 - 0.4))
     assert found["spikes-help"].units == (1.0, 0.0)  # of two seeds, and not of ten spikes
     assert (found["layer-order"].units.count(1.0), found["layer-order"].units.count(0.0)) == (9, 1)
-    assert found["layer-order"].interval == pytest.approx((0.555, 0.997), abs=1e-3)  # exact binomial: 9 of 10
+    assert found["layer-order"].interval == pytest.approx((0.606, 0.995), abs=1e-3)  # exact binomial: 9 of 10
     assert values_of(STUDY, seen(layers=halfway([9.0, 9.0], [3.0, 3.0])))["layer-order"] == 1
     assert values_of(STUDY, seen(layers=halfway([9.0, 3.0], [3.0, 9.0])))["layer-order"] == 0.5
 
@@ -310,7 +310,7 @@ def test_smaller_weights_are_judged_over_the_whole_curve_on_seeds_that_fit_at_bo
     assert found.units == pytest.approx((0.3, 0.2))
     hump = scales((0.1, 0.2), (0.8, 0.8), (0.6, 0.6), (0.3, 0.3))
     found = results_of(STUDY, hump)["small-weights-generalise"]
-    assert found.value == pytest.approx(-0.45) and found.verdict == "differs at small scale"
+    assert found.value == pytest.approx(-0.45) and not found.agrees
     train = ((1.0, 0.5), (1.0, 1.0), (1.0, 1.0), (0.5, 1.0))
     found = scales((0.9, 0.0), (0.9, 0.9), (0.6, 0.6), (0.0, 0.7), train=train)
     assert values_of(STUDY, found)["small-weights-generalise"] == pytest.approx(0.2)  # the second seed's, not 0.3

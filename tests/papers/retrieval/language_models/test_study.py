@@ -101,7 +101,7 @@ def test_the_value_one_step_too_early_is_an_error_of_its_own_in_every_question()
     assert study.short_equations(answered(one_step_early)).value == pytest.approx(0.5)  # D = 1 of 1 and 2
     _, found = analysed(answered(one_step_early))
     assert len(found["kingdoms"].units) == 24
-    assert found["kingdoms"].interval == pytest.approx((0.0, 1 - 0.025 ** (1 / 24)))  # exact binomial: none of 24
+    assert found["kingdoms"].interval == pytest.approx((0.0, 1 - 0.05 ** (1 / 24)))  # exact binomial: none of 24
     assert sum(found["short-equations"].units) == len(found["short-equations"].units) / 2
 
 
