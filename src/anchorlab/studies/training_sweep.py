@@ -70,7 +70,7 @@ def sweep_study(
         return Analysis(None, figures=_figures(title, vary, scores, metric), tables=[_table(vary, scores, metric)])
 
     name = _name(vary, metric, experiments) if name is None else name
-    note = f"{len(experiments)} settings, {len(base.members)} seeds each; nothing else differs between them."
+    note = f"{len(experiments)} settings; nothing else differs between them."
     profiles = {"quick": Profile(None, note)}
     return Study(name, title, claims=(), analyse=analyse, profiles=profiles, experiments=lambda setting: experiments)
 
