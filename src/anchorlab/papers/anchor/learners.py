@@ -291,11 +291,7 @@ STUDY = Study(
     profiles={
         "quick": Profile(QUICK, "The decoder's runs are those of the identity study."),
         "paper": Profile(
-            PAPER,
-            "The setting of appendix A and the authors' code, the same recipe for all three. The train sizes are "
-            "those of the results that the paper's code was published with: 200 to 800 by 50, and 1000 to 2600 by "
-            f"200. {_OF_LOGS}",
-            paper=True,
+            PAPER, f"Setting and train sizes as in the identity study, one recipe for all. {_OF_LOGS}", paper=True
         ),
         "paper-text": Profile(
             PAPER_TEXT,
