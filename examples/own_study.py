@@ -48,7 +48,7 @@ STUDY = al.Study(
     "own/weight-decay",
     __doc__,
     claims=[helps],
-    profiles={"quick": al.Profile(400, "Quick profile: 400 steps, 5 seeds.")},
+    profiles={"quick": al.Profile(400)},
     trains=experiments,
     reads=Seen,
     draws=[draws.against("Test accuracy against weight decay", Seen.accuracy, "weight decay", "test accuracy")],

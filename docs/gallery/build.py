@@ -274,7 +274,7 @@ def settings_text(chosen: Study, profile: str) -> str:
     head = ("setting", *profiles)
     other = [row for row in rows if len(set(row[1:])) > 1]
     same = [row for row in rows if len(set(row[1:])) == 1]
-    notes = "".join(f"- {chosen.profile(name).note}\n" for name in profiles)
+    notes = "".join(f"- {chosen.note_of(name)}\n" for name in profiles)
     if not fields:  # a study that trains nothing
         return notes
     summary = "All settings" if len(profiles) == 1 else "What is the same in both"

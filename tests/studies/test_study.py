@@ -71,7 +71,11 @@ def test_a_study_trains_analyses_and_keeps(tmp_path):
     whole = sum(one.member_steps * work_per_step(one) for one in experiments((3, 1)))
     findings = studies.run_study(TINY, "quick", store, workers=1, report=told.append)
     assert (findings.study, findings.title, findings.profile) == ("a/b", "A study", "quick")
-    assert findings.summary == "It trains two models and reads their losses. A note."
+    assert findings.summary == (
+        "It trains two models and reads their losses. Quick profile: a decoder of 1 layer of 1 head, width 4 (2.02 k "
+        "parameters); 10 training sequences; 2 steps in batches of 5; AdamW at 1e-3, weight decay 0.01; 1 seed each. "
+        "A note."
+    )
     assert (findings.provenance.profile, findings.provenance.seeds) == ("quick", "1, 3")
     assert findings.claims[0].verdict == "agrees at small scale"
     assert len(store.runs()) == 4  # two trained, and two untrained beside them
@@ -281,7 +285,7 @@ def test_registered_studies_keep_their_contract(name):
         assert measure.measured_as and "{" not in measure.measured_as, measure.name
     addresses = {}
     for profile in found.profiles:
-        assert found.profile(profile).note
+        assert found.note_of(profile)
         addresses[profile] = [experiment.cell.address for experiment in found.experiments_of(profile)]
         assert len(set(addresses[profile])) == len(addresses[profile])
     assert not set.intersection(*map(set, addresses.values()))

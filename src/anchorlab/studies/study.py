@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import cleandoc
@@ -17,6 +18,7 @@ from anchorlab.findings.view import AttentionView
 from anchorlab.spec import unknown_name
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.draws import Draw, Drawn
+from anchorlab.studies.in_words import in_words
 from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.profile_names import of_model, part_of, parts, profile_name, reseeded, with_number_of_seeds
 from anchorlab.studies.readings import Reading
@@ -36,7 +38,10 @@ PAPERS = {
 }
 """The short name of each family's paper, the beginning of its claims' sources."""
 
-SMOKE_NOTE = "Smoke profile: the smallest setting that exercises the code."
+PAPER = "paper"
+"""The profile with which the notes of others compare theirs."""
+
+SMOKE_NOTE = "The smallest setting that exercises the code."
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,13 @@ class Profile(Generic[Setting]):
 
     Args:
         setting: the sizes that differ between profiles, a frozen value
-        note: how the setting differs from the paper's, in words; shown in every report
+        note: what the paper leaves open and what is ours; shown in every report after what the experiments say of
+            themselves, as `Study.note_of` has it
         paper: whether this is the paper's own setting, for all claims, or the names of the claims for which it is
     """
 
     setting: Setting
-    note: str
+    note: str = ""
     paper: bool | tuple[str, ...] = False
 
     def is_papers_setting(self, claim: str) -> bool:
@@ -241,6 +247,24 @@ class Study(Generic[Setting]):
         note = f"Profile {base}, of the model {model}{at} in place of its own."
         return Profile(of_model(found.setting, model, revision), note)
 
+    def note_of(self, profile: str) -> str:
+        """Return the setting of a profile in words: its experiments, those of the paper's profile, and its own note.
+
+        Of the paper's profile only what differs is said; a study that trains nothing has its note alone.
+        Errors: `SpecError` for an unknown profile.
+        """
+        chosen, base = self.profile(profile), part_of(parts(profile)[0])[0]
+        own = list(self.labelled(chosen.setting).values()) if parts(profile)[1] is None else []
+        if not own:
+            return chosen.note
+        said = f"{base.capitalize()} profile: {in_words(own)}."
+        if not chosen.paper and base not in (PAPER, SMOKE) and PAPER in self.profiles:
+            with suppress(SpecError):  # the paper's setting may not take what `vary` changes
+                theirs = list(self.labelled(self.profiles[PAPER].setting).values())
+                differs = in_words(theirs, beside=own) if theirs else ""
+                said += f" In the paper profile: {differs}." if differs else ""
+        return f"{said} {chosen.note}".strip()
+
     def profile_of(self, profile: str, model: str | None = None, revision: str | None = None) -> str:
         """Return the name, for `profile` and `run_study`, of a profile with another model or revision.
 
@@ -350,7 +374,7 @@ class Study(Generic[Setting]):
         return Findings(
             study=self.name,
             title=self.title,
-            summary=self._summary_of(chosen),
+            summary=self._summary_of(profile),
             profile=profile,
             provenance=source if analysis.seeds is None else replace(source, seeds=analysis.seeds),
             claims=claims,
@@ -392,9 +416,8 @@ class Study(Generic[Setting]):
 
         Errors: `SpecError` that names a claim whose value is missing or was measured differently.
         """
-        chosen = self.profile(findings.profile)
         judged = self.statements.judge_again(findings)
-        return replace(judged, title=self.title, summary=self._summary_of(chosen))
+        return replace(judged, title=self.title, summary=self._summary_of(findings.profile))
 
     def judge(self, seen: Any, profile: str, untrained: Any = None) -> tuple[ClaimResult, ...]:
         """Judge the claims on what a study saw; claims whose precondition is not met have no value.
@@ -413,8 +436,8 @@ class Study(Generic[Setting]):
             results.append(result)
         return where_met(self.statements.claims, results)
 
-    def _summary_of(self, profile: Profile[Setting]) -> str:
-        return f"{self.summary} {profile.note}".strip()
+    def _summary_of(self, profile: str) -> str:
+        return f"{self.summary} {self.note_of(profile)}".strip()
 
 
 def _listed(drawn: Drawn | Sequence[Drawn] | None) -> Sequence[Drawn]:

@@ -17,6 +17,7 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid, line
 from anchorlab.models import ModelSpec
 from anchorlab.spec import unknown_name
+from anchorlab.studies.in_words import joined
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, mean_and_range
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.study import Analysis, Profile, Study
@@ -63,14 +64,14 @@ def sweep_study(
     if metric not in base.metrics:
         raise unknown_name("metric", metric, base.metrics, "metric")
     experiments = [_at_point(base, dict(zip(vary, point, strict=True))) for point in product(*vary.values())]
-    title = f"{chosen.name or chosen.family}: {metric} against {_listed([*map(quantity, vary)])}"
+    title = f"{chosen.name or chosen.family}: {metric} against {joined([*map(quantity, vary)])}"
 
     def analyse(runs: Sequence[TrainedRun], setting: object) -> Analysis:
         scores = {split: torch.stack([at_end(run, split, metric) for run in runs]) for split in base.splits}
         return Analysis(None, figures=_figures(title, vary, scores, metric), tables=[_table(vary, scores, metric)])
 
     name = _name(vary, metric, experiments) if name is None else name
-    note = f"{len(experiments)} settings, {len(base.members)} seeds each; nothing else differs between them."
+    note = f"{len(experiments)} settings; nothing else differs between them."
     profiles = {"quick": Profile(None, note)}
     return Study(name, title, claims=(), analyse=analyse, profiles=profiles, experiments=lambda setting: experiments)
 
@@ -142,11 +143,6 @@ def _curves(title: str, path: str, x: Sequence[float], scores: Mapping[str, Tens
         log_x=min(x) > 0 and max(x) / min(x) >= _LOG_FROM,
         y_range=ACCURACY if metric == "accuracy" else (None, None),
     )
-
-
-def _listed(words: Sequence[str]) -> str:
-    """Return words as a list: `layers, heads and width`."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _words(paths: Sequence[str], point: Sequence[Value]) -> list[str]:

@@ -273,10 +273,8 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: 13 populations of eight members on eight tasks: decoders of two layers of four heads, and "
-            "on some tasks of three layers of two heads, or of two layers of two or three; feed-forward layers, width "
-            "32, 1000 steps of batch 64 on new sequences. 27 compiled models, rotated, heads in random order, with "
-            "soft attention. Methods see 24 pairs of sequences, landscapes 80 sequences.",
+            "13 populations of eight members on eight tasks, and 27 compiled models, rotated, heads in random order, "
+            "with soft attention. Methods see 24 pairs of sequences, landscapes 80 sequences.",
         )
     },
     smoke=replace(

@@ -72,7 +72,7 @@ PAPER_PROFILES = [
 @pytest.mark.parametrize(("name", "profile"), PAPER_PROFILES)
 def test_the_papers_profiles_say_which_batches_they_take_and_why(name, profile):
     """Where a batch is not that of appendix A, the note names its source and what appendix A has."""
-    note = study(name).profile(profile).note
+    note = study(name).note_of(profile)
     batches = {(one.model.kind, one.recipe.batch) for one in study(name).experiments_of(profile)}
     for kind, batch in batches:
         assert re.search(rf"[Bb]atch{WITHIN}\b{batch}\b", note), batch

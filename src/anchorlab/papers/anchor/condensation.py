@@ -307,17 +307,12 @@ STUDY = Study(
         _table,
     ),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: four layers of 12 heads of width 16, stream 64 wide, at PyTorch's initialisation, and of "
-            "2, 4 and 12 heads at three rates γ, five seeds each; 2000 sequences, 600 steps of batch 50 with learning "
-            "rate 2e-3 and weight decay 0.3. The paper's model of 12 heads is 400 wide.",
-        ),
+        "quick": Profile(QUICK, "12 heads at PyTorch's initialisation; 2, 4 and 12 heads at every rate γ."),
         "paper": Profile(
             PAPER,
-            "Paper profile: four layers, width 400, heads of width 64, 4000 epochs on 2000 sequences. The paper shows "
-            "one model of 12 heads and names neither its initialisation nor its number of sequences; PyTorch's "
-            f"initialisation, the other numbers of heads, the rates γ and five seeds are our choice. {BATCH_NOTE}",
+            "The paper shows one model of 12 heads and names neither its initialisation nor its number of sequences; "
+            "PyTorch's initialisation, the other numbers of heads, the rates γ and five seeds are our choice. "
+            f"{BATCH_NOTE}",
         ),
     },
     smoke=replace(

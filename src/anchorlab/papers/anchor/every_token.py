@@ -345,16 +345,15 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: one head, width 64, four seeds. Identity: two layers, 1200 steps of batch 50 with learning "
-            "rate 6e-3 and weight decay 0.3 at every size. Composite: four layers, 8000 sequences, 3000 steps of batch "
-            "100 with learning rate 2e-3 and weight decay 0.03. Both losses are trained for as many steps.",
+            "The larger models, batches and numbers of steps are for the composite function, on 8000 sequences. Both "
+            "losses are trained for as many steps.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the models, data and schedule of anchor functions, appendix A, as in the studies of its "
-            "identity and composite function, with five seeds. The setting of the source itself is not known to us, "
-            f"so that outside a band nothing is contradicted. Identity: {BATCH_NOTE[0].lower()}{BATCH_NOTE[1:]} "
-            "Composite: batches of 100, as appendix A says, and the 8000 sequences of the authors' code.",
+            "Anchor functions, appendix A, as in the studies of its identity and composite function. The setting of "
+            "the source itself is not known to us, so that outside a band nothing is contradicted. Composite "
+            "function: batches of 100, as appendix A says, and the 8000 sequences of the authors' code. Identity: "
+            f"{BATCH_NOTE[0].lower()}{BATCH_NOTE[1:]}",
         ),
     },
     smoke=Tasks(

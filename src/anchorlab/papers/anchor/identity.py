@@ -340,25 +340,18 @@ STUDY = Study(
     reads=Seen,
     draws=(_against_size, _along_training, _maps, _by_size, _heads, _view),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: two layers of one head, width 64 (0.1 M parameters), 600 steps of batch 50 at every size "
-            "with learning rate 6e-3 and weight decay 0.3. The paper trains four layers of four heads, width 400 "
-            "(5.65 M parameters), for 4000 epochs at up to 2e-4. The same models serve both figures.",
-        ),
+        "quick": Profile(QUICK, "The same models serve both figures."),
         "paper": Profile(
             PAPER,
-            "Paper profile: the setting of appendix A and the authors' code. The 22 train sizes are those of the "
-            "results that the paper's code was published with: 200 to 800 by 50, and 1000 to 2600 by 200. The paper "
-            "does not say on how many sequences the two-layer model was trained; here it is 1000. Nor does it give "
-            f"AdamW's weight decay; PyTorch's 0.01 is used. {BATCH_NOTE} The published curves come from these logs.",
+            "The setting of appendix A and the authors' code. The train sizes are those of the results that the "
+            "paper's code was published with: 200 to 800 by 50, and 1000 to 2600 by 200. The paper does not say on "
+            "how many sequences the two-layer model was trained; here it is 1000. The published curves come from the "
+            f"authors' logs. {BATCH_NOTE}",
             paper=("enough-data", "little-data", "fits"),
         ),
         "paper-600": Profile(
             Sizes(_FULL, (FEWEST, ENOUGH), two_layers=None),
-            f"The paper's setting at {FEWEST} and {ENOUGH} training sequences alone, the sizes of Figure 4 that its "
-            "claims are about: four layers of four heads, 4000 epochs, ten seeds. Nothing is said of heads. "
-            f"{BATCH_NOTE}",
+            f"The train sizes of Figure 4 that its claims are about. Nothing is said of heads. {BATCH_NOTE}",
             paper=("enough-data", "little-data", "fits"),
         ),
     },

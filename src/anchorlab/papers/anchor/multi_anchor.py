@@ -186,16 +186,11 @@ STUDY = Study(
         ),
     ),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: the 20000 sequences of the authors' code, three layers of one head, width 64, 2500 steps "
-            "of batch 100 (about 12.5 epochs), learning rate 2e-3, weight decay 1.",
-        ),
+        "quick": Profile(QUICK),
         "paper": Profile(
             PAPER,
-            f"Paper profile: the 20000 sequences of the authors' code, 1000 epochs. {BATCH_NOTE_TEXT} The code gives "
-            "50 to 100, and 1000 to 4000 epochs; the paper names no number of sequences, epochs or seeds for this "
-            "task, and five seeds are used.",
+            "The paper names no number of sequences, epochs or seeds for this task. The authors' code has as many "
+            f"sequences, batches of 50 to 100, and 1000 to 4000 epochs. {BATCH_NOTE_TEXT}",
             paper=True,
         ),
     },

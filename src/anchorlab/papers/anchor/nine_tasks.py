@@ -179,22 +179,19 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: narrow transformers of two to four layers, width 64, trained for 600 to 6000 steps; each "
-            "task in the setting of its own study, with the largest training set there, and one seed for "
+            "Each task in the setting of its own study, with the largest training set there, and one seed for "
             "classification, composite, working memory and multi-anchor, whose runs are long and whose own studies "
-            "have more, else three to ten; reading comprehension has one head in each layer, where its own study "
-            "has four, and three seeds. The paper trains four layers of four heads, width 400 (5.65 M parameters), for "
-            "up to 4000 epochs.",
+            "have more; reading comprehension has one head in each layer, where its own study has four, and three "
+            "seeds.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: four layers of four heads, width 400; train sizes, batches and epochs of section 4 and "
-            "appendix A. Of tasks that the paper trains on several sizes (identity, synonym, recitation) one is "
-            "taken: 2000, 10000 and 7000. The numbers of sequences of composite, working memory and multi-anchor are "
-            "those of the authors' code. Batches: 50 for reading comprehension and classification, as sections 4.2 "
-            "and 4.3 say, and for identity and statistical output, as in the authors' code of the identity task; 100 "
-            "for the others, as appendix A says. The paper names no seeds (five here) and no weight decay (PyTorch's "
-            "0.01).",
+            "Train sizes, batches and epochs of section 4 and appendix A. Of tasks that the paper trains on several "
+            "sizes (identity, synonym, recitation) one is taken: 2000, 10000 and 7000. The numbers of sequences of "
+            "composite, working memory and multi-anchor are those of the authors' code. Batches: 50 for reading "
+            "comprehension and classification, as sections 4.2 and 4.3 say, and for identity and statistical output, "
+            "as in the authors' code of the identity task; 100 for the others, as appendix A says. The paper names "
+            "neither seeds nor weight decay; PyTorch's is used.",
             paper=True,
         ),
     },

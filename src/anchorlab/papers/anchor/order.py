@@ -261,17 +261,11 @@ STUDY = Study(
         ),
     ),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: two layers of one head, width 64 (0.1 M parameters), the paper's 30000 sequences, 6000 "
-            "steps of batch 100 (20 epochs) with learning rate 6e-3 and weight decay 0.3. The paper trains four layers "
-            "of four heads, width 400 (5.65 M parameters), for 4000 epochs of batch 50 at up to 2e-4.",
-        ),
+        "quick": Profile(QUICK),
         "paper": Profile(
             PAPER,
-            "Paper profile: the setting of section 4.3 and appendix A. Batches of 50, as section 4.3 says of this "
-            "task; appendix A says 100 of all. The paper names no seeds (five here), no setting of t-SNE and no "
-            "weight decay (PyTorch's 0.01).",
+            "The setting of section 4.3 and appendix A. Batches of 50, as section 4.3 says of this task; appendix A "
+            "says 100 of all. The paper names no seeds, no setting of t-SNE and no weight decay (PyTorch's).",
             paper=True,
         ),
     },

@@ -231,22 +231,12 @@ STUDY = Study(
         _cell_by_cell,
     ),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: one head, width 64, 2, 3 layers, 3 rates γ, 2 seeds each; 8000 sequences, 2200 steps of "
-            "batch 100 with learning rate 2e-3 and weight decay 0.03.",
-        ),
-        "scaled": Profile(
-            SCALED,
-            "Scaled profile: two layers of one head, width 128, γ of 0.5 and 0.8, two seeds; 4000 steps of batch 100 "
-            "with learning rate 1e-3 and weight decay 0.01 on sequences that never repeat, of which the source has so "
-            "many that each is seen 210 times in 92400 steps.",
-        ),
+        "quick": Profile(QUICK),
+        "scaled": Profile(SCALED, "The source has so many sequences that each is seen 210 times in 92,400 steps."),
         "paper": Profile(
             PAPER,
-            "Paper profile: four heads, width 400, 2 to 7 layers, γ of 0.3, 0.5, 0.6 and 0.8; 900000 sequences in "
-            "batches of 2048 for 210 epochs, at 1e-5 to 2e-4 and back, weight decay 0.01, as the source prints them. "
-            "Ten epochs of warm-up before 200 of cosine, clipping at 1 and three seeds are ours.",
+            "As the source prints it. Ten epochs of warm-up before 200 of cosine, clipping at 1 and three seeds are "
+            "ours.",
         ),
     },
     smoke=replace(QUICK.shortened(steps=4, size=200), depths=(1, 2), gammas=(0.5, 0.8)),

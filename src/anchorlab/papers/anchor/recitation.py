@@ -229,16 +229,13 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: four layers of one head, width 64 (0.2 M parameters), 800 steps of batch 100 at every size "
-            "with learning rate 2e-3 and weight decay 0.3, four seeds; measured at 200 steps and at the end of the "
-            "same runs. The paper trains four layers of four heads, width 400 (5.65 M parameters), and measures at 400 "
-            "and 4000 epochs, so that its larger samples are also trained for more steps.",
+            "Measured at 200 steps and at the end of the same runs. The paper measures at 400 and 4000 epochs, so "
+            "that its larger samples are also trained for more steps.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the setting of appendix A and the authors' code, measured at 400 and 4000 epochs of the "
-            "same runs. The paper lists neither its train sizes nor its seeds: 500 to 7000 by 500 and five seeds. Nor "
-            f"does it give AdamW's weight decay; PyTorch's 0.01 is used. {BATCH_NOTE_TEXT}",
+            "The setting of appendix A and the authors' code, measured at 400 and 4000 epochs of the same runs. The "
+            f"paper lists neither its train sizes nor its seeds. {BATCH_NOTE_TEXT}",
             paper=True,
         ),
     },

@@ -16,11 +16,14 @@ ITEMS = range(20, 101)
 BATCH_OF_TEXT = {"decoder": 100, "lstm": 10, "fnn": 10}
 """The batches that appendix A of the paper gives for every task, by the kind of the learner."""
 
-BATCH_NOTE = "Batches of 50, as in the authors' code and logs of the identity task; appendix A says 100."
-"""What a profile with batches of 50 says of them."""
+BATCH_NOTE = (
+    "Batches of 50, as in the authors' code and logs of the identity task; appendix A says 100. The paper gives no "
+    "weight decay; PyTorch's is used."
+)
+"""What a profile with batches of 50 says of them, and of the weight decay."""
 
-BATCH_NOTE_TEXT = "Batches of 100, as appendix A says."
-"""What a profile with the batches of appendix A says of them."""
+BATCH_NOTE_TEXT = "Batches of 100, as appendix A says. The paper gives no weight decay; PyTorch's is used."
+"""What a profile with the batches of appendix A says of them, and of the weight decay."""
 
 SomeSetting = TypeVar("SomeSetting", bound="Setting")  # the tests' run-time check cannot read typing.Self
 

@@ -204,16 +204,9 @@ STUDY = Study(
     reads=Seen,
     draws=(_along_training, _table),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: the paper's 9000 labelled rows, two layers of one head, width 64, 1200 steps of batch 50 "
-            "(6.67 epochs), learning rate 6e-3, weight decay 0.3.",
-        ),
+        "quick": Profile(QUICK),
         "paper": Profile(
-            PAPER,
-            "Paper profile: 9000 rows, 4000 epochs, four layers of four heads, width 400. The paper gives no number of "
-            f"seeds; five are used. {BATCH_NOTE}",
-            paper=True,
+            PAPER, f"The paper's 9000 labelled rows; it gives no number of seeds. {BATCH_NOTE}", paper=True
         ),
     },
     smoke=replace(QUICK.shortened(steps=4, size=200), model=quick_model(width=16)),

@@ -255,38 +255,29 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: the paper's structures; where its stream is 400 wide here it is 64, where its sizes are "
-            "the vocabulary's 201 so are these. 600 steps of batch 50 on 2000 sequences with learning rate 2e-3 and "
-            "weight decay 0.3, five seeds.",
+            "The paper's structures; where its stream is 400 wide here it is 64, where its sizes are the "
+            "vocabulary's 201 so are these.",
         ),
-        "scaled": Profile(
-            SCALED,
-            "Scaled profile: the six structures that a claim is about, at full size and with the data, batch and "
-            "learning rates of the paper profile; its schedule takes 1600 epochs in place of 4000; one seed.",
-        ),
+        "scaled": Profile(SCALED, "The six structures that a claim is about; the paper's schedule is shortened."),
         "paper": Profile(
             PAPER,
-            "Paper profile: stream 400 and heads 64 wide in the first three and the last two structures, 201 in the "
-            "others; 4000 epochs, five seeds. The 1000 training sequences are those of the authors' code; the paper "
-            f"gives no number here. {BATCH_NOTE}",
+            "Stream 400 and heads 64 wide in the first three and the last two structures, 201 in the others. The "
+            f"number of training sequences is that of the authors' code; the paper gives none here. {BATCH_NOTE}",
             paper=True,
         ),
         "paper-claimed": Profile(
             PAPER_CLAIMED,
-            "Profile of the paper's structures that a claim is about, six of fifteen; their setting and seeds are "
-            f"those of the paper profile, 4000 epochs on the 1000 sequences of the authors' code. {BATCH_NOTE}",
+            "The six of the paper's fifteen structures that a claim is about, in the setting of the paper profile. "
+            f"{BATCH_NOTE}",
             paper=True,
         ),
         "paper-none": Profile(
             PAPER_NONE,
-            "Profile of the paper's structure without any component alone: its setting and five seeds are those of the "
-            f"paper profile, 4000 epochs on the 1000 sequences of the authors' code. {BATCH_NOTE}",
+            f"The structure without any component alone, in the setting of the paper profile. {BATCH_NOTE}",
             paper=("none",),
         ),
         "subsets": Profile(
-            SUBSETS,
-            "Subsets profile: two layers under every one of the 64 subsets of the six components, three seeds each, in "
-            "the quick profile's recipe.",
+            SUBSETS, "Every one of the 64 subsets of the six components, in the quick profile's recipe."
         ),
     },
     smoke={name: QUICK[name].shortened(steps=2) for name in CLAIMED},

@@ -280,24 +280,16 @@ STUDY = Study(
         _timing,
     ),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: four layers of one head, width 64 (0.2 M parameters), 450, 900 and 1500 steps of batch 100 "
-            "at 1000, 4000 and 10000 sequences with learning rate 2e-3 and weight decay 0.3, four seeds; without "
-            "synonyms at 4000 and 10000 alone. The paper trains four layers of four heads, width 400 (5.65 M "
-            "parameters), for 4000 epochs at up to 2e-4.",
-        ),
+        "quick": Profile(QUICK, "Without synonyms at 4000 and 10,000 sequences alone."),
         "scaled": Profile(
             SCALED,
-            "Scaled profile: the paper's model, four layers of four heads, width 400, on 1000, 4000 and 6000 sequences "
-            "in batches of 100; without synonyms on 6000 alone. Its schedule, 2e-5 to 2e-4 and back, takes 30 epochs "
-            "in place of 4000, and 60 with 1000 sequences; two seeds.",
+            "The paper's model; without synonyms at 6000 sequences alone. Its schedule is shortened, to 60 epochs at "
+            "1000 sequences and to 30 at more.",
         ),
         "paper": Profile(
             Sizes(_PAPER, plain=_PAPER),
-            "Paper profile: the setting of appendix A and the authors' code, 4000 epochs. The paper shows totals from "
-            "1000 to 20000 and does not list them; nine are used here. It names no seeds (five here) and no weight "
-            f"decay (PyTorch's 0.01). {BATCH_NOTE_TEXT}",
+            "The setting of appendix A and the authors' code. The paper shows totals from 1000 to 20000 and does not "
+            f"list them, and names no seeds. {BATCH_NOTE_TEXT}",
             paper=True,
         ),
     },

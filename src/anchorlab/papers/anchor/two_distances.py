@@ -190,20 +190,11 @@ STUDY = Study(
     reads=Heads,
     draws=(_maps, _table),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: two layers of two heads, width 64, on 2000 sequences, 1200 steps of batch 50 with learning "
-            "rate 6e-3 and weight decay 0.3, five seeds. The paper's model has the same heads and is 400 wide.",
-        ),
-        "scaled": Profile(
-            SCALED,
-            "Scaled profile: the paper's model, two layers of two heads, width 400, on 2000 sequences in batches of "
-            "50. Its schedule, 2e-5 to 2e-4 and back, takes 400 epochs in place of 4000; two seeds.",
-        ),
+        "quick": Profile(QUICK),
+        "scaled": Profile(SCALED, "The paper's model; its schedule is shortened."),
         "paper": Profile(
             PAPER,
-            "Paper profile: two layers of two heads, width 400, 2000 sequences, 4000 epochs. The paper names neither "
-            f"the seeds (five here) nor the number of training sequences of this figure. {BATCH_NOTE}",
+            f"The paper names neither the seeds nor the number of training sequences of this figure. {BATCH_NOTE}",
         ),
     },
     smoke=QUICK.shortened(steps=2, size=200),

@@ -268,23 +268,13 @@ STUDY = Study(
         ),
     ),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: three layers of two heads, width 64 (0.1 M parameters), on the 40000 sequences of the "
-            "authors' code in batches of 100, but for 1800 steps (4.5 epochs) with learning rate 2e-3 and weight "
-            "decay 0.1; four seeds. The paper trains four layers of four heads, width 400 (5.65 M parameters), for "
-            "hundreds of epochs.",
-        ),
-        "scaled": Profile(
-            SCALED,
-            "Scaled profile: the paper's model, the 40000 sequences of the authors' code, batches of 100. The "
-            "schedule, 2e-5 to 2e-4 and back, takes 12 epochs (4800 steps); one seed.",
-        ),
+        "quick": Profile(QUICK),
+        "scaled": Profile(SCALED, "The paper's model; its schedule is shortened."),
         "paper": Profile(
             PAPER,
-            "Paper profile: the model and schedule of appendix A, and the 40000 sequences of the authors' code, for "
-            "the 300 epochs that the paper's figure shows, so that the learning rate is still rising at the end. The "
-            f"paper names no seeds (five here) and no weight decay (PyTorch's 0.01). {BATCH_NOTE_TEXT}",
+            "The model and schedule of appendix A, and the number of sequences of the authors' code, for the 300 "
+            "epochs that the paper's figure shows, so that the learning rate is still rising at the end. The paper "
+            f"names no seeds. {BATCH_NOTE_TEXT}",
             paper=True,
         ),
     },

@@ -317,19 +317,15 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: 2, 3 and 4 pairs of 8 keys and 8 values, no blanks between queries. A decoder of two "
-            "layers of one head without feed-forward layers, and an LSTM of one layer; widths 16 to 128, at most 2000 "
-            "steps of batch 64 on new sequences, AdamW without weight decay; attention at the better of 1e-3 and 3e-3 "
-            "for each seed, the LSTM at 1e-2; a member stops at a test accuracy of 0.99. The source has 4 to 64 pairs "
-            "of 4096 keys and values in 64 to 512 positions, and no LSTM: its models with a state of fixed size are "
-            "gated convolutions and RWKV.",
+            "2, 3 and 4 pairs of 8 keys and 8 values, no blanks between queries; attention at the better of 1e-3 and "
+            "3e-3 for each seed, the LSTM at 1e-2. The source has 4 to 64 pairs of 4096 keys and values in 64 to 512 "
+            "positions, and no LSTM: its models with a state of fixed size are gated convolutions and RWKV.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the source's lengths, pairs, widths and batches, 100,000 sequences, at most 64 epochs of "
-            "AdamW with PyTorch's weight decay; of four learning rates the best counts. The source's attention has a "
-            "dropout of 0.1, and its models with a state of fixed size are other ones, so that outside a band nothing "
-            "is contradicted.",
+            "The source's lengths, pairs, widths and batches, and PyTorch's weight decay; of four learning rates the "
+            "best counts. The source's attention has a dropout of 0.1, and its models with a state of fixed size are "
+            "other ones, so that outside a band nothing is contradicted.",
         ),
     },
     smoke=replace(

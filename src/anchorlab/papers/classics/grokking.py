@@ -218,17 +218,14 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: sums modulo 41, 60 % of all pairs in training (75 % with more data), one layer of four "
-            "heads without layer norms, width 64, 6000 steps of batch 256, AdamW with learning rate 3e-3 and weight "
-            "decay 1. Measured on 500 pairs of each split. The source divides modulo 97, or multiplies permutations, "
-            "with two layers of width 128 for 100,000 steps and more.",
+            "Sums modulo 41, 60 % of all pairs in training (75 % with more data). Measured on 500 pairs of each "
+            "split. The source divides modulo 97, or multiplies permutations, for 100,000 steps and more.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: division modulo 97 with half of all pairs, two layers of four heads, width 128, 100,000 "
-            "steps of batch 512, AdamW with learning rate 1e-3 and weight decay 1 (appendix A.1.2). The source does "
-            "not say where its norms are, draws other curves on other operations, and trains up to a million steps, so "
-            "that outside a band nothing is contradicted.",
+            "Division modulo 97 with half of all pairs (appendix A.1.2). The source does not say where its norms "
+            "are, draws other curves on other operations, and trains up to a million steps, so that outside a band "
+            "nothing is contradicted.",
         ),
     },
     smoke=replace(QUICK, recipe=QUICK.recipe.replace(duration=12, evaluation=Evaluation(every=4, size=100)), seeds=2),

@@ -308,17 +308,14 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: two coordinates and six pairs, three layers of two heads, width 32, initial scale 0.2, "
-            "3000 steps of 64 fresh sequences, Adam with learning rate 5e-3; noise of standard deviation 0.5. Garg et "
-            "al. have 20 coordinates and 41 pairs, twelve layers of eight heads, width 256, and 500,000 steps.",
+            "Two coordinates and six pairs, where Garg et al. have 20 and 41; initial scale 0.2; noise of standard "
+            "deviation 0.5.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: 20 coordinates and 41 pairs, twelve layers of eight heads, width 256, 500,000 steps of "
-            "batch 64, Adam with learning rate 1e-4 (Garg et al., appendix A). The source begins with five "
-            "coordinates and 11 pairs and adds to both along training, which is not done here; it draws w with "
-            "variance 1 and divides errors by d, which is the same. The noise, of the same variance as the values, is "
-            "ours.",
+            "20 coordinates and 41 pairs (Garg et al., appendix A). The source begins with five coordinates and 11 "
+            "pairs and adds to both along training, which is not done here; it draws w with variance 1 and divides "
+            "errors by d, which is the same. The noise, of the same variance as the values, is ours.",
         ),
     },
     smoke=replace(

@@ -303,15 +303,13 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             one_head.QUICK,
-            "Quick profile: D = 3, N = 4, K = 8, six layers of one head, width 64, no feed-forward layers, 1400 steps "
-            "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
-            "eight neighbours nearly orthogonal. The paper has K = 4, twelve layers of width 128 with feed-forward "
-            "layers, and 24,000 steps of 128 out of 262 k sequences at 1e-3.",
+            "D = 3, N = 4 and K = 8, where the paper has K = 4; initial scale 0.15; position vectors of eight "
+            "neighbours nearly orthogonal.",
         ),
         "scaled": Profile(one_head.SCALED, one_head.SCALED_NOTE),
         "paper": Profile(
             PAPER,
-            f"Paper profile: section 8.1. {OUR_CHOICES} The loss is measured every 800 steps, on 1024 fresh sequences.",
+            f"Section 8.1. {OUR_CHOICES} The loss is measured every 800 steps, on 1024 fresh sequences.",
             paper=True,
         ),
     },

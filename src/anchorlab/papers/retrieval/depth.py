@@ -261,15 +261,13 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: D = 3, N = 4, K = 8, width 64, one head in each layer, no feed-forward layers, 1000 steps "
-            "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
-            "eight neighbours nearly orthogonal. The paper has D = 5 (3 without the curriculum), K = 4, width 128 with "
-            "eight heads and feed-forward layers, and 10,000 steps of 512 out of 2^20 sequences at 1e-3.",
+            "D = 3, where the paper has D = 5, and 3 without the curriculum; N = 4 and K = 8, where the paper has K "
+            "= 4; initial scale 0.15; position vectors of eight neighbours nearly orthogonal.",
         ),
         "paper": Profile(
             PAPER,
-            f"Paper profile: section 7.1. {OUR_CHOICES} The final loss is measured once at the end on 4096 sequences, "
-            "where the paper averages over the last 100 steps.",
+            f"Section 7.1. {OUR_CHOICES} The final loss is measured once at the end on 4096 sequences, where the "
+            "paper averages over the last 100 steps.",
             paper=True,
         ),
     },

@@ -211,16 +211,11 @@ STUDY = Study(
     reads=Seen,
     draws=(_figure, _table),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: N = 4, K = 8, width 64, one head in each layer, no feed-forward layers, 1000 steps "
-            "of 64 fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
-            "eight neighbours nearly orthogonal: the quick setting of `retrieval/depth`.",
-        ),
+        "quick": Profile(QUICK, "The quick setting of `retrieval/depth`."),
         "paper": Profile(
             PAPER,
-            "Paper profile: the models and the training of section 7.1, on chains of 1 to 10 steps, as many as the "
-            f"equations of Figure 2 have; the paper trains them on 5 steps alone. {OUR_CHOICES}",
+            "The models and the training of section 7.1, on chains of 1 to 10 steps, as many as the equations of "
+            f"Figure 2 have; the paper trains them on 5 steps alone. {OUR_CHOICES}",
             paper=True,
         ),
     },

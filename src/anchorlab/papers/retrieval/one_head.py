@@ -28,8 +28,8 @@ SCALED = quick(3, 12, 1400, seeds=2, checkpoints=20, label="twelve layers")
 """The same with the paper's twelve layers, in which half of the heads can be idle."""
 
 SCALED_NOTE = (
-    "Scaled profile: twelve layers, as in section 8.1, and two seeds; all else as in the quick profile, where at "
-    "most two of six heads can be idle beside the paper's four."
+    "Twelve layers as in section 8.1, all else as in the quick profile, where at most two of six heads can be idle "
+    "beside the paper's four."
 )
 
 SMOKE = smoke(2, label="two layers")

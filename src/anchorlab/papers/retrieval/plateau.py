@@ -221,14 +221,10 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: N = 4, K = 8, one head in each layer, width 64, no feed-forward layers, batches of 64 "
-            "fresh sequences at 3e-3 after a warm-up, weight decay 0.1, initial scale 0.15, position vectors of "
-            "eight neighbours nearly orthogonal; two steps with four layers and 800 batches, three with six layers and "
-            "1400.",
+            "The base is the quick setting of `retrieval/depth`: two steps with four layers and 800 batches, three "
+            "with six layers and 1400.",
         ),
-        "paper": Profile(
-            PAPER, "Paper profile: section 7.1 with eight layers, two and three steps, without the search."
-        ),
+        "paper": Profile(PAPER, "Section 7.1 with eight layers, two and three steps, without the search."),
     },
     smoke=SMOKE,
     chosen_on=SEARCHED,

@@ -315,9 +315,9 @@ def _falls(seen: Seen) -> Table:
 
 
 _SHARED = (
-    "n = 3, α = 0.03, d = 12 and 8, 20 runs, embeddings uniform on the sphere and the matrix from N(0, 1/d): all as in "
-    "the paper, which does not give the learning rate and the number of steps. The spread over runs is that of 600 "
-    "more of each width."
+    "n = 3, α = 0.03, embeddings uniform on the sphere and the matrix from N(0, 1/d): all as in the paper, as are the "
+    "widths and 20 runs; it does not give the learning rate and the number of steps. The spread over runs is that of "
+    "600 more of each width."
 )
 
 STUDY = Study(
@@ -328,12 +328,9 @@ STUDY = Study(
     reads=Seen,
     draws=(_panels, _singular_values, _ends, _falls),
     profiles={
-        "quick": Profile(QUICK, f"Quick profile: {_SHARED} Here 20 and 1500."),
+        "quick": Profile(QUICK, _SHARED),
         "paper": Profile(
-            PAPER,
-            f"Paper profile: {_SHARED} Here 3 and 10,000, nearer to the gradient flow over the same time as in the "
-            "quick profile.",
-            paper=True,
+            PAPER, f"{_SHARED} Nearer to the gradient flow over the same time than the quick profile.", paper=True
         ),
     },
     smoke=replace(QUICK, steps=12, runs=3, drawn=12),

@@ -235,5 +235,4 @@ STUDY = noisy_study(
         _maps,
         _table,
     ),
-    tuned=True,
 )

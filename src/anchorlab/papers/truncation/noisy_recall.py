@@ -157,35 +157,24 @@ def noisy_study(
     trains: Callable[[Setting], Mapping[Any, Experiment]],
     reads: type[Reading],
     draws: Sequence[Draw],
-    tuned: bool = False,
     other_task: Callable[[Experiment], Task | None] = no_other_task,
     keeps: Callable[[TrainedRun, Setting], object] | None = None,
 ) -> Study[Setting]:
-    """Return a study of noisy recall with its profiles; with `tuned`, their notes include the steps of fine-tuning.
-
-    The other arguments are passed to `Study`.
-    """
-
-    def profile(setting: Setting, note: str, paper: bool = False) -> Profile[Setting]:
-        steps = f"{setting.recipe.duration} steps."
-        tuning = f"{setting.tuning} steps without noise, and {setting.tuning} of fine-tuning with it."
-        return Profile(setting, f"{note} {steps} {tuning} {SCORES}" if tuned else f"{note} {steps} {SCORES}", paper)
-
+    """Return a study of noisy recall with its profiles; the arguments are passed to `Study`."""
     profiles = {
-        "quick": profile(
+        "quick": Profile(
             QUICK,
-            "Quick profile: width 128, 256 hidden units, T = 64, batch 64, learning rate 0.03 with a cosine down to "
-            "0.001, the ends of the range of appendix A.5; from the authors' public code: value maps of two factors, "
-            "'!' for noise, and the loss after every second and later trigger, the last dozen of them. The paper's "
-            "text has width 256, T = 256, batch 512, 2000 steps, one value matrix, a noise token of its own, and takes "
-            "the loss at the last position alone.",
+            "T = 64, where the paper has 256; the ends of the range of learning rates of appendix A.5; from the "
+            "authors' public code: value maps of two factors, '!' for noise, and the loss after every second and "
+            "later trigger, the last dozen of them. The paper's text has one value matrix, a noise token of its own, "
+            f"and takes the loss at the last position alone. {SCORES}",
         ),
-        "paper": profile(
+        "paper": Profile(
             PAPER,
-            "Paper profile: the text of section 4 and appendix A.5, with the upper learning rate of its range (0.03) "
-            "and one value matrix per layer. Not in the text: momentum 0.9, weight decay 1e-4 and 1024 hidden units, "
-            "from the authors' public code; the trigger, which is the most frequent character; five seeds, 1024 "
-            "sequences for each measurement, and the fractions ρ.",
+            "The text of section 4 and appendix A.5, with the upper learning rate of its range and one value matrix "
+            "per layer. Not in the text: momentum, weight decay and 1024 hidden units, from the authors' public "
+            "code; the trigger, which is the most frequent character; five seeds, 1024 sequences for each "
+            f"measurement, and the fractions ρ. {SCORES}",
             paper=True,
         ),
     }

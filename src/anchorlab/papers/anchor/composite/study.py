@@ -289,30 +289,17 @@ STUDY = Study(
         lambda seen: depth_table(seen.depths),
     ),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: one head, width 64, 4 and 10 layers (0.2 to 0.5 M parameters), 8000 sequences, 2500 "
-            "steps of batch 100 at either depth with learning rate 1e-3 and weight decay 0.01, three seeds. The paper "
-            "trains 4 to 10 layers of 4 to 7 heads, width 400, for 4000 epochs (320,000 steps); the authors' code for "
-            "up to 8000.",
-        ),
-        "scaled": Profile(
-            SCALED,
-            "Scaled profile: the smallest and the largest model of the paper, 4 layers of 4 heads and 10 of 7, width "
-            "400, on the 8000 sequences of the authors' code in batches of 100. Its schedule, 2e-5 to 2e-4 and back, "
-            "takes 40 epochs in place of 4000; one seed.",
-        ),
+        "quick": Profile(QUICK),
+        "scaled": Profile(SCALED, "The paper's smallest and largest model; its schedule is shortened."),
         "paper": Profile(
             PAPER,
-            "Paper profile: 4, 6, 8 and 10 layers of 4, 5, 6 and 7 heads, as in Figure 7a, in the setting of appendix "
-            "A and the authors' code: 8000 sequences (the code), 4000 epochs, five seeds. The code gives 4000 to 8000 "
-            f"epochs, appendix A 4000. The paper gives no weight decay; PyTorch's 0.01 is used. {BATCH_NOTE_TEXT}",
+            "The models of Figure 7a in the setting of appendix A, which gives 4000 epochs; the authors' code gives "
+            f"4000 to 8000 epochs, and 8000 sequences. {BATCH_NOTE_TEXT}",
             paper=_OUTSIDE_FIGURE_6,
         ),
         "paper-figure-6": Profile(
             FIGURE_6,
-            "Profile of the model that Figure 6 prints: 10 layers, 20000 sequences, learning rate 1e-4, and -5 in "
-            f"place of -8 for the anchor 4; one seed. {BATCH_NOTE_TEXT}",
+            f"The model that Figure 6 prints, with its -5 in place of -8 for the anchor 4. {BATCH_NOTE_TEXT}",
             paper=IN_FIGURE_6,
         ),
     },

@@ -306,15 +306,11 @@ STUDY = Study(
         _stages,
     ),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: two layers of one head, width 64, 600 steps of batch 50 on 2000 sequences, ten seeds: runs "
-            "of the identity study. The paper's model is 400 wide and trained for 4000 epochs at up to 2e-4.",
-        ),
+        "quick": Profile(QUICK, "Runs of the identity study."),
         "paper": Profile(
             PAPER,
-            "Paper profile: two layers of one head, width 400, 4000 epochs. The paper shows one model and does not say "
-            f"how many sequences it was trained on: five seeds and 2000 here. {BATCH_NOTE}",
+            "The paper shows one model and does not say how many sequences it was trained on; sequences and seeds "
+            f"are our choice. {BATCH_NOTE}",
         ),
     },
     smoke=replace(QUICK.shortened(steps=2, size=100), model=quick_model(width=16)),

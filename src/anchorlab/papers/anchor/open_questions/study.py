@@ -264,15 +264,15 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: the base setting is two layers of one head, width 64, 600 steps of batch 50 on 450 "
-            "sequences with learning rate 3e-3 and weight decay 0.3. Loss spikes: 1200 steps at constant learning "
-            "rates, no clipping. Learning times, and order of layers: the base setting on 1000 sequences.",
+            "The base setting is two layers of one head, width 64, 600 steps of batch 50 on 450 sequences with "
+            "learning rate 3e-3 and weight decay 0.3. Loss spikes: 1200 steps at constant learning rates, no "
+            "clipping. Learning times, and order of layers: the base setting on 1000 sequences.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the base setting is that of appendix A and the authors' code, four layers of four heads, "
-            "width 400, on 400 sequences; layers are looked at in the two-layer model. Table 1 names no setting, so "
-            f"that none is the paper's own. {BATCH_NOTE}",
+            "The base setting is that of appendix A and the authors' code, four layers of four heads, width 400, on "
+            "400 sequences; layers are looked at in the two-layer model. Table 1 names no setting, so that none is "
+            f"the paper's own. {BATCH_NOTE}",
         ),
     },
     smoke=SMOKE,

@@ -276,18 +276,13 @@ STUDY = Study(
         _answers,
     ),
     profiles={
-        "quick": Profile(
-            QUICK,
-            "Quick profile: two layers of four heads, width 64 (0.1 M parameters), the paper's 1000 sequences, 1500 "
-            "steps of batch 50 (75 epochs) with learning rate 6e-3 and weight decay 0.3, four seeds. The paper trains "
-            "four layers of four heads, width 400 (5.65 M parameters), for 1000 epochs of batch 50 at up to 2e-4.",
-        ),
+        "quick": Profile(QUICK),
         "paper": Profile(
             PAPER,
-            "Paper profile: the setting of section 4.2 and appendix A, with four layers of four heads. Batches of 50, "
-            "as section 4.2 says of this task; appendix A says 100 of all, and so do the authors' logs. The paper "
-            "names no seeds (five here) and no weight decay (PyTorch's 0.01), and explains no heads of this model: "
-            "what it says of two layers on the identity task is measured on layer 0 and the later ones.",
+            "The setting of section 4.2 and appendix A. Batches of 50, as section 4.2 says of this task; appendix A "
+            "says 100 of all, and so do the authors' logs. The paper names neither seeds nor weight decay "
+            "(PyTorch's), and explains no heads of this model: what it says of two layers on the identity task is "
+            "measured on layer 0 and the later ones.",
             paper=("learned", "fits"),
         ),
     },

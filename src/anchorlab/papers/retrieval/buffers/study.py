@@ -251,18 +251,15 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile: three chains of two steps among 30 symbols, with the source's separation of the pairs, "
-            "three layers of one head, width 128, head width 32, neither feed-forward layers nor norms, GPT-2's "
-            "initial weights, 4000 steps of 64 new sequences with AdamW at 2e-3 after a warm-up, weight decay 0.1; "
-            "and the models of retrieval/circuits under its quick profile, with that study's seeds. The source has 81 "
-            "symbols, width 400, head width 64, feed-forward layers and layer norms.",
+            "Three chains of two steps among 30 symbols, with the source's separation of the pairs and GPT-2's "
+            "initial weights; and the models of retrieval/circuits under its quick profile, with that study's seeds. "
+            "The source has 81 symbols.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the source's symbols and model, with three layers of one head, width 400, feed-forward "
-            "layers and norms after the sums. Its training was not checked: 100,000 steps of 100 new sequences at 1e-4 "
-            "and GPT-2's initial weights are our choice, so that outside a band nothing is contradicted. The "
-            "other models are those of retrieval/circuits under its paper profile.",
+            "The source's symbols and model, with norms after the sums. Its training was not checked: its length, "
+            "batches and learning rate and GPT-2's initial weights are our choice, so that outside a band nothing is "
+            "contradicted. The other models are those of retrieval/circuits under its paper profile.",
         ),
     },
     smoke=SMOKE,

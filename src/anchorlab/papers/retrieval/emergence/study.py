@@ -327,19 +327,17 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             one_head.QUICK,
-            "Quick profile: the models of the study of circuits, D = 3, six layers of one head, with a checkpoint "
-            "every 20 of 1400 steps; training and validation loss with four of them on a fixed sample of 14,336 "
-            "sequences, seen as often as the paper's. The paper has one model of 24 layers, width 512 and head size "
-            "16, D = 4, K = 4, 6400 steps of 256 out of 262 k sequences, with a checkpoint every 80.",
+            "The models of the study of circuits, D = 3, with a checkpoint every 20 steps; training and validation "
+            "loss with four of them on a fixed sample, seen as often as the paper's. The paper has one model, head "
+            "size 16, D = 4, K = 4, with a checkpoint every 80 steps.",
         ),
         "scaled": Profile(
-            one_head.SCALED,
-            f"{one_head.SCALED_NOTE} Training and validation loss with both on a fixed sample of 14,336 sequences.",
+            one_head.SCALED, f"{one_head.SCALED_NOTE} Training and validation loss with both on a fixed sample."
         ),
         "paper": Profile(
             PAPER,
-            f"Paper profile: section 9.1, five seeds in place of one. {OUR_CHOICES} Losses are measured every 80 "
-            "steps, on 1024 training and 1024 fresh sequences.",
+            f"Section 9.1, five seeds in place of one. {OUR_CHOICES} Losses are measured every 80 steps, on 1024 "
+            "training and 1024 fresh sequences.",
             paper=True,
         ),
     },

@@ -331,15 +331,14 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "Quick profile, which is the theorem's own setting: n = 2, orthonormal embeddings, start from zero; three "
-            "alphas of its range. The paper trains nothing here; gradient descent runs for 2048 steps at learning "
-            "rates of 2, 1 and 0.5.",
+            "The theorem's own setting: n = 2, orthonormal embeddings, start from zero; three alphas of its range. "
+            "The paper trains nothing here.",
         ),
         "paper": Profile(
             PAPER,
-            "Paper profile: the theorem's setting as in the quick profile, with gradient descent for 16,384 steps and "
-            "two alphas more, one of them below the theorem's range, where the paper remarks that it holds as well; "
-            "claims are judged inside the range. The paper trains nothing here: learning rates and steps are ours.",
+            "As the quick profile, with two alphas more, one of them below the theorem's range, where the paper "
+            "remarks that it holds as well; claims are judged inside the range. The paper trains nothing here: "
+            "learning rates and steps are ours.",
         ),
     },
     smoke=replace(QUICK, alphas=(0.3,), doublings=3),
