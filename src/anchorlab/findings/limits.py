@@ -15,7 +15,7 @@ PARTS = Field(max_length=100)
 """The limit on lists of figures, tables and views."""
 
 MANY = Field(max_length=1000)
-"""The limit on lists of which each entry is drawn or labelled, such as curves, ticks and arrows."""
+"""The limit on lists with a drawn or labelled entry each, such as curves, ticks and arrows."""
 
 MOST_PANELS = 400
 FEW = Field(max_length=MOST_PANELS)

@@ -44,7 +44,7 @@ def slots(spec: Optimiser) -> tuple[str, ...]:
 
 
 def excess(norm: Float[Tensor, "..."], limit: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return what clipping divides a gradient by; the margin is that of `torch.nn.utils.clip_grad_norm_`."""
+    """Return what clipping divides a gradient by; `torch.nn.utils.clip_grad_norm_` adds the same 1e-6."""
     return ((norm + 1e-6) / limit).clamp(min=1.0)
 
 

@@ -234,7 +234,7 @@ class Recipe(Spec):
 
 
 def default_recipe(task: Task, duration: int = 2000) -> Recipe:
-    """Return a recipe of `duration` steps with which small models learn the task.
+    """Return a recipe of `duration` steps that lets small models learn the task.
 
     Trains on a fixed sample if the task separates its splits, else on a stream.
     """

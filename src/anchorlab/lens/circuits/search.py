@@ -44,8 +44,8 @@ def find_circuit(
 
     1. Each head alone: try its `hypotheses`, the simplest first, until the attention map of one keeps the loss below
        the threshold.
-    2. All heads together, in the order of their loss alone: give each head the simplest hypothesis with which the loss
-       stays within an allowance. The allowance grows from head to head, up to half of the way from the model's loss to
+    2. All heads together, in the order of their loss alone: give each head the simplest hypothesis that keeps the loss
+       within an allowance. The allowance grows from head to head, up to half of the way from the model's loss to
        the threshold; heads that remain unexplained may use all of it.
     3. Rules by role: replace rules for every position by rules for roles if the loss stays below the threshold.
     4. Pruning: give every head the rest with the lowest loss. Then cut the cheapest path, one at a time, while the loss
@@ -70,7 +70,7 @@ def find_circuit(
         rise: how far the loss may rise above the model's; an alternative to `threshold`.
         split: the split to draw sequences from; None: the last.
         sequences: the number of sequences to draw for the search, and again for the measurement.
-        seed: the seed from which both sets are drawn.
+        seed: the seed of both sets of sequences.
         progress: called with the phase, the steps done and their total; None and False as in `effects`.
     """
     ensemble, task = as_ensemble(model), own_task(model, task)

@@ -48,7 +48,7 @@ def next_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScores
 
 
 def first_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScores:
-    """Score how much a head attends to the first token, whatever it is: the mean of P[q, 0] over q > 0.
+    """Score how much a head attends to the first token of a sequence: the mean of P[q, 0] over q > 0.
 
     Idle heads of language models attend to the first token, with or without a beginning-of-text token. So if the source
     is always the first token, a broadcasting head cannot be told from an idle head.

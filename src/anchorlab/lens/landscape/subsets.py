@@ -72,7 +72,7 @@ def gains(values: Float[Tensor, "*lead subset"], unit: int) -> Float[Tensor, "*l
 def most_disjoint(sets: Bool[Tensor, "*lead subset"]) -> Int[Tensor, "*lead"]:
     """Return the largest number of the sets that have no unit in common pairwise, without the empty set.
 
-    Unions of k disjoint sets follow from those of k - 1 by subset convolution.
+    Unions of k disjoint sets follow from unions of k - 1 by subset convolution.
     Source: Björklund et al., Fourier meets Möbius: fast subset convolution (2007).
     """
     sets = sets.clone()

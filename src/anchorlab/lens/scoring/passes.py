@@ -139,7 +139,7 @@ class _Streams:
         self.left = removed.shape[1]
 
     def fork(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the streams that a layer reads, and those of the later receivers."""
+        """Return the streams that a layer reads, and the streams of the later receivers."""
         count = 3 * layer.heads if isinstance(layer, Attention | MergedAttention) else 1
         self.left = len(x) - count
         return x[:count] if count > 1 else x[0], x[count:]

@@ -94,7 +94,7 @@ def probe(
     Args:
         model: as in `look`. A run supplies its own untrained members.
         labels: integers, `[batch]`, or `[batch position]` (`[batch scored]` with `positions`); labels below 0
-            and those of padding are left out.
+            and labels of padding are left out.
         site: one or several names or patterns, of sites with equally many positions. All axes except `batch` and
             `position` count as the width of the value.
         where: an index for each of some further axes: `{"head": 1}` reads one head.
@@ -246,7 +246,7 @@ def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch 
 def _without_padding(
     labels: Int[Tensor, "batch *position"], lengths: Int[Tensor, "batch"], count: int, where: Mapping[str, int]
 ) -> Int[Tensor, "batch *position"]:
-    remedy = "give positions, such as those of the last tokens, (texts.lengths - 1).unsqueeze(1)"
+    remedy = "give positions, such as the last tokens: (texts.lengths - 1).unsqueeze(1)"
     for axis in where:
         if axis in PLACES:
             raise SpecError(f"where.{axis}", "is not the same place in sequences of different lengths", remedy)

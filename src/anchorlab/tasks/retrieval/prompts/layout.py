@@ -121,7 +121,7 @@ class Layout:
         return placed, starts
 
     def heads(self, depth: int) -> tuple[int, ...]:
-        """Return the hops with which a question of this depth begins; its words are the keys of their premises."""
+        """Return the hops where a question of this depth begins; its words are the keys of these hops' premises."""
         return tuple(hop for hop, level in enumerate(self.formulation.levels) if level == depth)
 
     def question(self, depth: int, hops: Sequence[Int[np.ndarray, "batch"]]) -> Int[np.ndarray, "batch position"]:
