@@ -1,4 +1,4 @@
-"""The one door to files of other people: they are data of bounded size and nesting, and never code.
+"""Open files from other people: as data of bounded size and nesting, never as code.
 
 A store or a file from somebody else may be a link to a file elsewhere, a pipe without a writer, a device without an
 end, or JSON nested too deeply for Python. Every reader of such a file opens it by `open_data` or `read_data`, or lets

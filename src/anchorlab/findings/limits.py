@@ -1,7 +1,7 @@
 """Types of the fields of findings: printable texts, finite or drawable numbers, and lists of bounded length.
 
-Findings may come from a stranger's store. What these types accept can be drawn and printed in bounded time and memory.
-Each limit is at least ten times what our own findings need.
+Findings may come from another person's store. All accepted values can be drawn and printed in bounded time and
+memory. Each limit is at least ten times what our own findings need.
 """
 
 from math import copysign, inf

@@ -49,10 +49,10 @@ def prune_(
 ) -> int:
     """Remove runs that no findings need, after listing them and asking; without a kind, only count them.
 
-    The kinds: `orphans` are behind no findings in the store, such as runs of `anchorlab train`; `superseded` are behind
-    only earlier findings of a study, or have an outdated format; `unfinished` could be continued, but no process is
-    writing them; `damaged` have an unreadable specification. Runs in use are never removed, nor is a run that was
-    the start of a needed or unfinished run.
+    The kinds: `orphans` belong to no findings in the store, such as runs of `anchorlab train`; `superseded` belong only
+    to earlier findings of a study, or have an outdated format; `unfinished` could be continued, but no process is
+    writing them; `damaged` have an unreadable specification. A run in use is never removed, nor is the start of a
+    needed or unfinished run.
 
     Parameters
     ----------
