@@ -78,6 +78,7 @@ def _seconds_of_evaluation(experiment: Experiment) -> float:
     known = [name for name, _ in (*template.named_parameters(), *template.named_buffers())]
     first = [0, *(first_changed_block(template, known, edits) for edits in evaluation.edits.values())]
     rows = min(ROWS, evaluation.size)
+    # unedited weights take a whole pass; an edit repeats only the blocks from the first that it changes
     passes = [forward_operations(experiment.model, experiment.task, rows, False, block) for block in first]
     return len(experiment.splits) * evaluation.size / rows * sum(_seconds(one, experiment) for one in passes)
 

@@ -128,6 +128,7 @@ def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Cand
     found: dict[Head, tuple[float, list[Explanation]]] = {}
     for done, (head, pattern) in enumerate(search.patterns.items()):
         progress("each head alone", done, len(search.patterns))
+        # drop hypotheses from the simplest on until one suffices alone; what fails alone is not tried with other heads
         possible, cost = hypotheses(pattern, search.roles, search.tokens), inf
         while possible and cost > allowed:
             if (cost := search.worst_loss({head: possible[0]}, allowed)) > allowed:
@@ -139,6 +140,8 @@ def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Cand
 def _joined(search: AttentionLosses, candidates: _Candidates, own: float, allowed: float, progress: Progress) -> _Found:
     """Explain all heads together within half of the allowed rise of the loss, then the remaining heads within all."""
     found: _Found = dict.fromkeys(search.patterns)
+    # the allowance grows linearly to half of the rise, so that early heads leave some of it to later heads; the second
+    # round lets the heads that are still unexplained use the whole rise
     half = own + (allowed - own) / 2
     growing = [own + (half - own) * (done + 1) / len(candidates) for done in range(len(candidates))]
     for allowances in (growing, [allowed] * len(candidates)):

@@ -197,7 +197,10 @@ class SubsetPasses:
         feed_forward = torch.arange(1 + block.feed_forward)
         for chosen in row_ranges(range(2 ** len(block.heads)), max(1, most // len(feed_forward))):
             heads = torch.arange(chosen.start, chosen.stop)
+            # the numbers of the subsets of this block's units, `[feed_forward heads]`: bits of the heads, then one bit
+            # for the feed-forward layer, moved up by the number of units below
             own = (heads + (feed_forward << len(block.heads)).unsqueeze(-1)) << shift
+            # as many subsets below at a time as fit: each has a stream, and meets every subset of this block's units
             for some in row_ranges(range(len(below)), max(1, most // own.numel())):
                 part = slice(some.start, some.stop)
                 with evaluating(self.module):
@@ -216,6 +219,7 @@ class SubsetPasses:
         `heads` are subsets of the heads that are units. A feed-forward layer that is a unit is replaced, then kept.
         """
         others = {site: self._other(site, rows, last) for site in block.sites}
+        # the unit that each head belongs to at each position: a head split by roles is a unit for each role
         cells = gather_positions(rows.cells, rows.positions) if last and rows.cells is not None else rows.cells
         owners = block.owners(cells).to(streams.device)
         units_kept = torch.ones(len(heads), len(block.heads) + 1, dtype=torch.bool)  # the last: heads without a unit
@@ -232,6 +236,8 @@ class SubsetPasses:
             after: Tensor = self.module(rows.inputs, positions, tap, (block.layer, stream), leaving)
             return after
 
+        # nested maps share work: attention before the taps depends on the stream alone and is computed once per stream;
+        # only what follows a replaced value is computed for every subset
         by_stream = vmap(run, (None, None, 0))
         by_heads = vmap(by_stream, (None, 0, None))
         by_feed_forward = vmap(by_heads, (0, None, None))

@@ -182,6 +182,7 @@ class _Reading:
         spread = rows.square().mean(dim=1, keepdim=True).sqrt()
         rows = rows / torch.where(spread > 0, spread, 1)
         parts = [folds == fold for fold in range(self.count)]
+        # the scatter of all other folds is the total minus the fold's own, so each row is multiplied only once
         scatters = torch.stack([rows[:, part].mT @ rows[:, part] for part in parts], dim=1)
         others = scatters.sum(dim=1, keepdim=True) - scatters  # of all rows outside the fold
         accuracies = []
@@ -190,12 +191,14 @@ class _Reading:
             counts = torch.stack([classes[~part].sum(dim=0) for part in parts])
             sums = torch.stack([classes[~part].mT @ rows[:, ~part] for part in parts], dim=1)
             means = sums / counts.clamp(min=1).unsqueeze(-1)  # of each class outside each fold
+            # scatter within classes = scatter about 0 minus scatter of the class means, then shrunk to the identity
             between = means.mT @ (counts.unsqueeze(-1) * means)
             within = (others - between) / counts.sum(dim=-1).reshape(-1, 1, 1)
             identity = torch.eye(rows.shape[-1], dtype=rows.dtype, device=rows.device)
             covariance = (1 - self.shrinkage) * within + self.shrinkage * identity
             directions = torch.cholesky_solve(means.mT, self._factor(covariance))
             shares = counts / counts.sum(dim=-1, keepdim=True)  # 0 for a class that is in the fold alone
+            # Fisher's discriminant: the score of a class is x·Σ⁻¹μ - μ·Σ⁻¹μ / 2 + log of its share
             offsets = shares.log() - (means.mT * directions).sum(dim=-2) / 2
             right = torch.zeros(len(rows), dtype=torch.float64)
             for fold, part in enumerate(parts):
