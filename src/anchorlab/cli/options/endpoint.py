@@ -23,8 +23,8 @@ class PretrainedOptions:
     ----------
     model
         Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
-        file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask take
-        `http://HOST:PORT/v1#NAME` too.
+        file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask
+        questions also take `http://HOST:PORT/v1#NAME`.
     endpoint
         OpenAI-compatible server, such as `http://127.0.0.1:8000/v1`; `--model` is then the model's name there.
     tokenizer
