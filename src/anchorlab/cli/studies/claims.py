@@ -168,7 +168,7 @@ def _print_counts(results: "Sequence[ClaimResult]") -> None:
         print_text(f"{counted.also_other_task} also hold for another task")
     if apart:
         each = ", ".join(f"{number} {verdict}" for verdict, number in apart.items())
-        print_text(f"counted apart, of other works and questions of one's own: {each}")
+        print_text(f"counted apart, claims of other works and your own or our questions: {each}")
 
 
 def _judged_again(findings: "Findings") -> "Findings":
