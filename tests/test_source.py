@@ -1,4 +1,4 @@
-"""What holds for the whole source: floors, one home for every public name, and axes of tensors."""
+"""What holds for the whole source: layers, one home for every public name, and axes of tensors."""
 
 import ast
 import re

@@ -84,7 +84,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _hint(name: str) -> str:
-    """Return where a name is that has no place on the face, such as `; write al.tasks.CompositeAnchor`."""
+    """Return where a name is that `al` itself lacks, such as `; write al.tasks.CompositeAnchor`."""
     if name.startswith("_"):  # IPython and inspect look for such names
         return ""
     packages = (*_NAMES, "theory", "truth")

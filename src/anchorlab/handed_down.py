@@ -1,4 +1,4 @@
-"""Functions of higher floors that lower floors call; `anchorlab/__init__`, above all floors, hands them down."""
+"""Functions of higher layers that lower layers call; `anchorlab/__init__`, above all layers, hands them down."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class HandedDown:
-    """Functions that lower floors may not import.
+    """Functions that lower layers may not import.
 
     Fields
         plot: draws a value as a figure, with the choices of its class
@@ -28,7 +28,7 @@ _handed: list[HandedDown] = []
 
 
 def hand_down(given: HandedDown) -> None:
-    """Provide functions to all floors, replacing those handed down before."""
+    """Provide functions to all layers, replacing those handed down before."""
     _handed[:] = [given]
 
 

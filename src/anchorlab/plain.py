@@ -1,7 +1,7 @@
-"""The one door to files of other people: they are data of bounded size and nesting, and never code.
+"""Open files from other people: as data of bounded size and nesting, never as code.
 
-A store or a file from somebody else may be a link to a file elsewhere, a pipe that nobody writes, a device without an
-end, or JSON nested too deeply for Python. Whatever reads such a file opens it by `open_data` or `read_data`, or has
+A store or a file from somebody else may be a link to a file elsewhere, a pipe without a writer, a device without an
+end, or JSON nested too deeply for Python. Every reader of such a file opens it by `open_data` or `read_data`, or lets
 them check it before a library opens it, and parses JSON by `parse_json`.
 """
 
@@ -67,7 +67,7 @@ def parse_json(content: bytes | str, *, once: bool = False) -> Any:
 
 
 def _named_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Errors: `ValueError` for a name that it has twice, of which JSON keeps the last."""
+    """Return an object of JSON. Errors: `ValueError` for a name that occurs twice; `json` would keep the last."""
     found = dict(fields)
     if len(found) < len(fields):
         (name, _), *_ = Counter(name for name, _ in fields).most_common(1)

@@ -151,7 +151,7 @@ class _Long:
 def _signature(spec: type[Spec]) -> Signature:
     """Return the signature that `help` shows: required fields first, and the class's own before inherited ones.
 
-    Types are left out because they bury the names, and tags such as `kind` because nobody sets them.
+    Types are left out because they bury the names, and tags such as `kind` because users never set them.
     """
     own, found = vars(spec).get("__annotations__", {}), []
     fields = spec.model_fields.items()

@@ -51,7 +51,7 @@ def test_runs_are_removed_with_yes(anchorlab, runs):
 def test_without_a_terminal_nobody_can_be_asked(anchorlab, runs, json_too):
     said = anchorlab("runs", "prune", "orphans", *json_too)
     assert said.code == 2 and left(anchorlab) == set(runs)
-    assert said.err.startswith("anchorlab: yes: nobody can be asked whether to remove 2 runs, ")
+    assert said.err.startswith("anchorlab: yes: cannot ask whether to remove 2 runs, ")
 
 
 @pytest.mark.parametrize(("answer", "removed"), [("y", True), ("", False), ("no", False)])
@@ -173,7 +173,7 @@ def test_without_a_terminal_a_run_is_removed_only_with_yes(anchorlab, address, m
         monkeypatch.setattr(f"sys.{stream}.isatty", lambda here=stream: here == terminal)
     said = anchorlab("runs", "remove", address[:6])
     assert (said.code, said.out) == (2, "")
-    assert said.err == f"anchorlab: yes: nobody can be asked whether to remove {address}; add --yes to remove it\n"
+    assert said.err == f"anchorlab: yes: cannot ask whether to remove {address}; add --yes to remove it\n"
     assert [run["run"] for run in json.loads(anchorlab("runs", "--json").out)] == [address]
     assert anchorlab("runs", "remove", address, "--yes").out == f"removed {address}\n"
 

@@ -93,6 +93,8 @@ def test_every_command_says_what_it_does_and_imports_modules_of_users(anchorlab)
         assert max(map(len, said.out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize(("words", "said"), [("runs prune", "`superseded` are behind"), ("study", "with exit code 1.")])
+@pytest.mark.parametrize(
+    ("words", "said"), [("runs prune", "`superseded` belong only to"), ("study", "exit code is then 1.")]
+)
 def test_help_of_a_command_has_its_whole_text(anchorlab, words, said):
     assert said in " ".join(anchorlab(*words.split(), "--help").out.split())

@@ -94,7 +94,7 @@ def test_changes_to_registered_studies_leave_their_findings_apart(tmp_path):
 @pytest.mark.parametrize(
     ("words", "text", "message"),
     [
-        (["anchor/identity"], BASE, r"mine\.toml: study: names a study beside --vary; leave it out, or run anchorlab"),
+        (["anchor/identity"], BASE, r"mine\.toml: study: is given besides --vary; leave it out, or run anchorlab"),
         (["anchor/*"], "seeds = 2", r"^vary: .*mine\.toml changes one study; \d+ are named; name one"),
         (["BASE.toml"], "seeds = 2", r"^vary: .*BASE\.toml varies a study itself; name the study that it varies"),
         (["anchor/identity"], "[model]\nhaeds = 3", r"mine\.toml: model\.haeds: unknown field 'haeds'"),

@@ -1,4 +1,4 @@
-"""What every task owes to the floors above, checked on every registered task and on variants."""
+"""What every task owes to the layers above, checked on every registered task and on variants."""
 
 import json
 from itertools import combinations

@@ -52,11 +52,11 @@ commands = {
     "report": ("studies", "Write one HTML page with all findings in the store."),
     "browse": ("studies", "Write one page over the store: runs, curves, claims."),
 }
-"""The room of each command, a folder with a module of its name, and its help."""
+"""The folder of each command, which has a module of its name, and its help."""
 
-for order, (name, (room, text)) in enumerate(commands.items()):
+for order, (name, (folder, text)) in enumerate(commands.items()):
     module = name.replace("-", "_")
-    app.command(f"anchorlab.cli.{room}.{module}:{module}", name=name, help=text, sort_key=order)
+    app.command(f"anchorlab.cli.{folder}.{module}:{module}", name=name, help=text, sort_key=order)
 runs = App(name="runs", help="List, compare, check or remove the runs of the store.", sort_key=len(commands))
 for name, (module, text) in {
     "list": ("list", "List the runs, as `anchorlab runs` does."),
@@ -81,9 +81,9 @@ def launch(
             name="--import",
             negative="",
             show_default=False,
-            group=Group("Modules of yours", sort_key=len(commands)),
-            help="Python module that registers tasks or models of yours, such as `my_module`, from the current folder"
-            " or anywhere that Python looks; may be given several times.",
+            group=Group("Your modules", sort_key=len(commands)),
+            help="Python module that registers your tasks or models, such as `my_module`, in the current folder or on"
+            " Python's path; may be given several times.",
         ),
     ] = (),
 ) -> object:

@@ -1,7 +1,7 @@
 """Types of the fields of findings: printable texts, finite or drawable numbers, and lists of bounded length.
 
-Findings may come from a stranger's store. What these types accept can be drawn and printed in bounded time and memory.
-Each limit is at least ten times what our own findings need.
+Findings may come from another person's store. All accepted values can be drawn and printed in bounded time and
+memory. Each limit is at least ten times what our own findings need.
 """
 
 from math import copysign, inf
@@ -15,7 +15,7 @@ PARTS = Field(max_length=100)
 """The limit on lists of figures, tables and views."""
 
 MANY = Field(max_length=1000)
-"""The limit on lists of which each entry is drawn or labelled, such as curves, ticks and arrows."""
+"""The limit on lists with a drawn or labelled entry each, such as curves, ticks and arrows."""
 
 MOST_PANELS = 400
 FEW = Field(max_length=MOST_PANELS)

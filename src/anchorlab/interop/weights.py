@@ -20,7 +20,7 @@ from anchorlab.training.ensemble import Ensemble
 
 
 def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> dict[str, Float[Tensor, "..."]]:
-    """Return one member's weights in TransformerLens's layout, that of its `HookedTransformer`, without the library.
+    """Return one member's weights in the layout of TransformerLens's `HookedTransformer`, without the library.
 
     Parts that the model lacks are filled in: biases with zeros, output maps with the identity, missing feed-forward
     neurons with zeros. A merged key-query matrix becomes the query map, with the identity as the key map. A linear

@@ -24,7 +24,7 @@ class Architecture:
         further: paths of further weights below a layer; the keys are our names below the block
         stored_as_inputs: whether maps are stored `[input output]`, as here, rather than `[output input]`
         gain_offset: the constant in a norm's gain, `gain_offset + w`
-        float32_softmax: whether attention weights are computed in float32 whatever the precision
+        float32_softmax: whether attention weights are computed in float32 at any precision
         is_parallel: tells from the configuration whether attention and feed-forward both read the stream that enters
             the block
         refused: names of settings that change the computation invisibly to every site; models with such a setting are

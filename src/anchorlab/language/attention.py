@@ -43,7 +43,7 @@ class Pass:
         tap: called at every site
         batch: the number of sequences
         rotary: whether queries and keys reach the attention rotated
-        float32_softmax: whether attention weights are computed in float32 whatever the precision
+        float32_softmax: whether attention weights are computed in float32 at any precision
         entering: the first block to run and the stream that enters it; None: all blocks run
         middles: by block, the stream between attention and feed-forward layer, if the tap changed it
         added: by block, the output of the feed-forward layer, kept if the tap changed the stream in `middles`

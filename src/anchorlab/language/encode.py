@@ -118,8 +118,9 @@ def tokenise_prompts(
 ) -> TokenisedPrompts:
     """Return prompts as token ids, with the tokens of their answers and candidates that are scored.
 
-    An answer that is the beginning of a candidate is not scored: its probability would be that of both. A candidate is
-    left out if it is the beginning of the answer, begins like an earlier candidate, or begins with a mere space.
+    An answer that is the beginning of a candidate is not scored: its probability would include the candidate's. A
+    candidate is left out if it is the beginning of the answer, begins like an earlier candidate, or begins with a mere
+    space.
 
     Errors: `SpecError` as `tokenise`, and for a word that the tokenizer does not know.
     """
@@ -158,7 +159,7 @@ class WordTokens:
     """Words inside a sentence, each by its first token.
 
     Fields
-        ids: the first token of each word; -1 for a mere space, with which other words begin, too
+        ids: the first token of each word; -1 for a mere space, since other words begin with it, too
         notes: one line for each word of more than one token
     """
 

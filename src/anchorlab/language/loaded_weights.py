@@ -46,6 +46,6 @@ def left_in_gguf(path: Path, model: "PreTrainedModel") -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return the first names; they are a stranger's text."""
+    """Return the first names, made printable: they come from files of other people."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(f"{printable(name):.80}" for name in names[:_NAMED]) + more

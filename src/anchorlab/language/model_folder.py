@@ -9,7 +9,7 @@ from stat import S_ISBLK, S_ISCHR, S_ISFIFO
 from anchorlab.errors import SpecError
 from anchorlab.printable import printable
 
-_TEMPLATES = "additional_chat_templates"  # the only subfolder from which transformers reads files
+_TEMPLATES = "additional_chat_templates"  # the only subfolder where transformers reads files
 
 
 def check_files(folder: Path, field: str) -> None:

@@ -18,8 +18,8 @@ class ScoredWords(NamedTuple):
         following: the answer's tokens before its last scored one; without an answer, what the candidates share
         shared: the number of these that all words share, which are not scored
         answer: the answer's last scored token; -1 without one, and if no token tells it from a candidate
-        candidates: for each scored candidate, the number of tokens of `following` that it begins with, and the token
-            with which it leaves them
+        candidates: for each scored candidate, the number of tokens of `following` that it begins with, and its first
+            token that differs from them
         notes: one line for each word of several tokens, and for each word that is not scored
     """
 
@@ -83,7 +83,7 @@ def _shared(words: Sequence[Ids], read: Callable[[Ids], str]) -> int:
 
 
 def _first_told(path: Ids, others: Sequence[Ids], shared: int, read: Callable[[Ids], str]) -> int | None:
-    """Return the place of the first token of `path`, no mere space, with which no other word goes on the same way."""
+    """Return the place of the first token of `path`, but a mere space, that sets it apart from all other words."""
     for at in range(shared, len(path)):
         if read(path[at : at + 1]) and all(_alike(path, other) <= at for other in others):
             return at

@@ -27,6 +27,6 @@ def open_tokenizer(name: str) -> "PreTrainedTokenizerBase":
     check_files(Path(source), "tokenizer")
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=True)
-    except Exception:  # noqa: BLE001 - a stranger's files meet errors of several libraries, of one remedy
+    except Exception:  # noqa: BLE001 - damaged files raise errors of several libraries, with one remedy
         problem = f"there is no tokenizer {name} on this machine"
         raise SpecError("tokenizer", problem, "give a folder or a name in the hub's cache") from None

@@ -208,10 +208,12 @@ class MergedAttention(_WithSites):
         untapped = tap is identity_tap
         after = [self.W_V] if self.W_O is None else [self.W_V, self.W_O]  # the maps to apply after mixing
         if untapped and embedded is not None and embedded.pays and positions is None:
+            # fewer rows in the tables than positions: map the tables once, and look the results up
             q, v = embedded.through(self.W_KQ), embedded.through(*after)
             after = []
         else:
             q, v = gather_positions(x, positions) @ self.W_KQ, x
+            # at a few scored positions, mix x itself and map the mixture later, since it has fewer rows; else map x now
             if positions is None or not untapped:
                 v = v @ after.pop(0)
         z = attend(q.unsqueeze(2), x.unsqueeze(2), v.unsqueeze(2), self.scale, mask, self.name, tap).squeeze(2)

@@ -1,4 +1,4 @@
-"""Control the precision with which PyTorch computes on a GPU in training."""
+"""Control the precision of PyTorch's computations on a GPU in training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -117,5 +117,5 @@ def _needed(positions: Tensor, length: int) -> int:
         return length  # reading a number from a GPU would wait for it, and cannot be captured in a graph
     try:
         return min(length, int(positions.max()) + 1)
-    except RuntimeError:  # mapped over members, each of which has its own positions
+    except RuntimeError:  # mapped over members; each has its own positions
         return length

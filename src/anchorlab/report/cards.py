@@ -1,4 +1,4 @@
-"""Make cards: the HTML with which a notebook shows tasks, runs and other values, in the style of our pages."""
+"""Make cards: the HTML that a notebook shows for tasks, runs and other values, in the style of our pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

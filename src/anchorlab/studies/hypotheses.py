@@ -24,7 +24,7 @@ from anchorlab.training import TrainedRun
 class Hypothesis(Spec):
     """A statement about a metric at the end of training, averaged over the members of some runs.
 
-    A seed is one unit of its interval, whatever the number of runs in which it occurs.
+    A seed is one unit of its interval, even if it occurs in several runs.
     `runs` selects experiments by their labels, with `*` for any text. Exactly one of `at_least`, `at_most` and `within`
     gives the values that support the statement.
     """

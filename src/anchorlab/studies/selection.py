@@ -165,7 +165,7 @@ def _changed(chosen: Sequence[Chosen], path: Path) -> Chosen:
     """Return the one selected study with the changes of a file."""
     read = read_study(path, "vary")
     if read.study is not None:
-        raise SpecError(f"{path}: study", "names a study beside --vary", f"leave it out, or run anchorlab study {path}")
+        raise SpecError(f"{path}: study", "is given besides --vary", f"leave it out, or run anchorlab study {path}")
     if len(chosen) != 1:
         raise SpecError("vary", f"{path} changes one study; {len(chosen)} are named", "name one")
     (base,) = chosen

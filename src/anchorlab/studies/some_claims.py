@@ -26,7 +26,7 @@ class NotTrainedError(Exception):
 
 
 class _Runs(Mapping[Any, TrainedRun]):
-    """The runs of a study, of which some are at hand; the labels that are asked for are noted."""
+    """The runs of a study as far as they are known; it notes the labels that are asked for."""
 
     def __init__(self, labels: Sequence[Any], known: Mapping[Any, TrainedRun]) -> None:
         self._labels, self._known = labels, known

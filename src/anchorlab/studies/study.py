@@ -156,7 +156,7 @@ class Study(Generic[Setting]):
         if not (self.doc or "").strip():
             raise SpecError("study.doc", "has no title", "begin the module with a docstring and pass __doc__")
         if (self.reads is None) == (self.analyse is None):
-            problem = "is missing" if self.reads is None else "stands beside analyse"
+            problem = "is missing" if self.reads is None else "is given besides analyse"
             raise SpecError("study.reads", problem, "give reads and draws, or analyse alone")
         if strange := [one for one in self.claims if not isinstance(one, Measure)]:
             raise SpecError("study.claims", f"{strange[0]!r:.60} is not a claim", "put @claim above the function")

@@ -34,6 +34,7 @@ class AliasTable:
         states, outcomes = weights.shape
         bits = max(1, (outcomes - 1).bit_length())
         columns = 1 << bits
+        # scale the probabilities so that the mean column has 1; columns beyond the outcomes start empty and borrow all
         share = np.zeros((states, columns))
         share[:, :outcomes] = weights / weights.sum(axis=1, keepdims=True) * columns
         alias = np.tile(np.arange(columns), (states, 1))
@@ -48,10 +49,13 @@ class AliasTable:
 
     def draw(self, generator: Generator, states: Int[np.ndarray, "batch"]) -> Int[np.ndarray, "batch"]:
         """Return one outcome for each entry of `states`, drawn independently from that state's distribution."""
+        # the top bits of one random word are a uniform column, and the remaining bits are independent of them
         words = generator.integers(0, 2**64, size=states.shape[0], dtype=np.uint64)
         outcome: np.ndarray = np.right_shift(words, np.uint64(64 - self.column_bits)).view(np.int64)
+        # the tables of all states lie one after another, with 2^column_bits cells for each state
         cell = np.left_shift(states, self.column_bits)
         cell += outcome
+        # compare the remaining bits with the threshold; above it, the cell gives its alias instead of its own column
         words &= np.uint64((1 << (64 - self.column_bits)) - 1)
         swap = words >= self.threshold.take(cell, mode="clip")
         np.copyto(outcome, self.alias.take(cell, mode="clip"), where=swap)
@@ -64,6 +68,8 @@ def _pair_up(share: np.ndarray, keep: np.ndarray, alias: np.ndarray) -> None:
     poor = [column for column, value in enumerate(remaining) if value < 1.0]
     rich = [column for column, value in enumerate(remaining) if value >= 1.0]
     while poor and rich:
+        # a poor column keeps its own share and is filled up to 1 by one rich column, its alias; so each column
+        # has at most two outcomes. The rich column pays for it, and may become poor itself
         low, high = poor.pop(), rich[-1]
         keep[low], alias[low] = remaining[low], high
         remaining[high] -= 1.0 - remaining[low]

@@ -43,6 +43,7 @@ class Memories:
         count = self.inputs.shape[1]
         law = np.vstack([(1 - alpha) * np.eye(count), np.full(count, alpha)])
         inputs, outputs = self.inputs @ self.inputs.swapaxes(1, 2), self.outputs @ self.outputs.swapaxes(1, 2)
+        # W moves only within the span of u_j e_iᵀ: track its coefficients A, since the scores change by (U Uᵀ) A (E Eᵀ)
         start, moved = self.scores, np.zeros((len(self.weights), count + 1, count))
         for _ in range(steps):
             moved += rate / count * (law - _probabilities(start + outputs @ moved @ inputs))

@@ -70,6 +70,7 @@ def memory_flow(inputs: int, alpha: float, time: Curve) -> MemoryFlow:
 
     def change(_: float, state: Float[np.ndarray, "2"]) -> Float[np.ndarray, "2"]:
         wrong, noise = np.exp(state)
+        # probabilities from the two margins: one right output, n - 1 equal wrong ones, and the noise
         right, wrong, noise = np.array([1.0, wrong, noise]) / (1 + (inputs - 1) * wrong + noise)
         missing = 1 - alpha - right
         return np.array([-wrong - missing, alpha - noise - missing])

@@ -78,12 +78,15 @@ def with_more_noise(law: UniformRecall, sample: Sequences, share: float, random:
 def key_query_gradient(law: UniformRecall, sample: Sequences, weights: FirstStep) -> Float[np.ndarray, "token"]:
     """Return W_E(k)ᵀ (-grad_KQ) W_E(q) for every token k, averaged over the target z_{T+1} given y."""
     shares = sample.counts(law.tokens) / law.length
+    # attention is uniform, so what it adds to the logits is the mean of G over the tokens of the sequence
     attended = shares @ weights.value.T
     logits = attended + weights.feedforward
     likely = np.exp(logits - logits.max(axis=1, keepdims=True))
+    # the error 1{z_{T+1} = j} - p_j, averaged over the target given y: noise with probability alpha, else y
     error = -likely / likely.sum(axis=1, keepdims=True)
     error[:, law.noise_token] += law.alpha
     error[np.arange(len(error)), sample.outputs] += 1 - law.alpha
+    # what more attention to k would gain, minus the gain of attention as it is: the derivative of a softmax
     pull = error @ weights.value - (error * attended).sum(axis=1, keepdims=True)
     return np.asarray((shares * pull).mean(axis=0))
 

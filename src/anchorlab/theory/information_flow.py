@@ -77,6 +77,7 @@ def held_by_layer(steps: int, causal: bool = False) -> Bool[np.ndarray, "layer p
     Positions are s_0 .. s_2D; pieces are e_-1, which is the query's own position, and e_0 .. e_2D. Like
     `depth_by_sets`, this uses only assumptions 1 and 2.
     """
+    # a set of pieces as the bits of one integer: bit 0 is e_-1, and sharing a piece is a bitwise and
     held = [1 << i | 1 << (i + 1) for i in range(2 * _checked(steps) + 1)]  # bit i + 1 is e_i
     goal, layers = 1 << (2 * steps + 1), [held]
     while not layers[-1][0] & goal:
@@ -147,6 +148,7 @@ def _next_runs(
     low: Int[np.ndarray, "place"], high: Int[np.ndarray, "place"], depth: int, flow: Flow
 ) -> tuple[Int[np.ndarray, "place"], Int[np.ndarray, "place"]]:
     place = np.arange(len(low))
+    # lower ends ascend with the position, so a binary search finds the last run that begins within this one
     furthest = np.searchsorted(low, high, side="right") - 1  # the last position whose run overlaps this run
     right = np.maximum.accumulate(high)[furthest]
     if not flow.causal:

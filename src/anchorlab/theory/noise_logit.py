@@ -35,7 +35,7 @@ def noise_logits(tokens: int, alpha: float, rate: float, steps: int) -> Float[np
 
 
 def largest_rate(gap: Float[np.ndarray, "gap"], alpha: float) -> Float[np.ndarray, "gap"]:
-    """Return for each gap g < 0 the largest learning rate with which a step does not overshoot the target."""
+    """Return for each gap g < 0 the largest learning rate whose step does not overshoot the target."""
     odds = (1 - check_alpha(alpha)) / alpha
     return np.asarray(gap / (np.exp(gap) / (odds + np.exp(gap)) - alpha))
 

@@ -108,10 +108,13 @@ def value_moments(law: UniformRecall, entry: Entry) -> Moments:
     else:
         chance, given = (1 - law.alpha) / law.tokens, law.given(output == "trigger")
     every = law.moments
+    # the contribution is (p - 1{y = j}) n_k / T with p = 1/(N+1): its mean is a part over all sequences minus a part
+    # over sequences with target j, and in its square (p - 1{y = j})² = p² + (1 - 2 p) 1{y = j}
     own = OTHER_KIND if kind == OUTPUT_KIND else kind  # over all y, all tokens of [N] except q are alike
     mean = every.mean[own] * plain - chance * given.mean[kind]
     square = every.square[own] * plain**2 + (1 - 2 * plain) * chance * given.square[kind]
     mean, square = mean / law.length, square / law.length**2
+    # the largest deviation on either side: below the mean with target j and most tokens k, above it without target j
     most = law.most(own, True) / law.length
     most_given = law.most(kind, output != "other") / law.length
     reach = max(mean + (1 - plain) * most_given, plain * most - mean)

@@ -47,7 +47,9 @@ def draw_margins(
     weighed = np.zeros((1 + len(shares), draws * outputs))  # rows: weights 1 (feed-forward), then overlaps by test
     done = 0
     for block in law.blocks(random, draws * samples):
+        # a cell per training set and output: the logit of an output sums the weights of the sequences with this target
         cells = np.arange(done, done + block.targets.size) // samples * outputs + block.targets
+        # only the training sets that this block touches; a set may continue in the next block
         first, end = int(cells[0]) // outputs * outputs, (int(cells[-1]) // outputs + 1) * outputs
         weights = np.concatenate([np.ones((1, cells.size)), overlaps(block, shares)])
         for row, weight in zip(weighed, weights, strict=True):
@@ -109,9 +111,11 @@ def attention_spread(law: UniformRecall, samples: int, shares: Float[np.ndarray,
     own[OTHER_KIND] = others.sum()
     kinds = [NOISE_KIND, TRIGGER_KIND, OTHER_KIND]
     product = found.product[np.ix_(kinds, kinds)].copy()
+    # E s² = Σ r_k r_l E n_k n_l / T². Noise and trigger are one token each, so their own products are squares
     product[[0, 1], [0, 1]] = found.square[[NOISE_KIND, TRIGGER_KIND]]
     mean = own[kinds] @ found.mean[kinds] / law.length
     square = own[kinds] @ product @ own[kinds]
+    # the kind `other` covers many tokens: the sum above treats k = l as two different tokens; correct these terms
     square += (others**2).sum() * (found.square[OTHER_KIND] - found.product[OTHER_KIND, OTHER_KIND])
     square /= law.length**2
     variance = law.alpha * square - (law.alpha * mean) ** 2

@@ -74,6 +74,7 @@ def gradient_flow(alpha: float, time: Curve, law: Law = "derived") -> Margins:
 
     def change(_: float, state: Float[np.ndarray, "2"]) -> Float[np.ndarray, "2"]:
         wrong, noise = np.exp(state) / (1 + np.exp(state).sum())
+        # 1 - α - P(right) + P(wrong) = 2 P(wrong) + P(noise) - α, as the three probabilities add up to 1
         d_beta_1, d_beta_2 = 2 * wrong + noise - alpha, speed * (noise - alpha)
         return np.array([-2 * d_beta_1, -d_beta_1 - 3 * d_beta_2])
 

@@ -40,6 +40,7 @@ class Sequences:
     def counts(self, tokens: int) -> Float[np.ndarray, "sample token"]:
         """Return how often each token occurs in each sequence; `tokens` is N, and the noise token comes last."""
         samples = self.targets.size
+        # one bin per sequence and token: shift the tokens of each sequence to its own range, and count all at once
         cells = self.tokens + np.arange(samples, dtype=np.int64) * (tokens + 1)
         counted = np.bincount(cells.reshape(-1), minlength=samples * (tokens + 1))
         return counted.reshape(samples, tokens + 1).astype(np.float64)
@@ -119,6 +120,8 @@ class UniformRecall:
     @cached_property
     def moments(self) -> CountMoments:
         """Exact moments over all y; NaN for `OUTPUT_KIND`, which has no meaning here."""
+        # y is the trigger with probability 1 / N, and else one of N - 1 tokens. A fixed other token is this y in one of
+        # these cases (`OUTPUT_KIND`), and not in N - 2 (`OTHER_KIND`)
         looped, plain, others = self.given(True), self.given(False), self.tokens - 2
         mean, square, product = np.full(4, np.nan), np.full(4, np.nan), np.full((4, 4), np.nan)
         for kind in (NOISE_KIND, TRIGGER_KIND):
@@ -157,6 +160,7 @@ def _moments_given(law: UniformRecall, output_is_trigger: bool) -> CountMoments:
 
     The Markov chain is lumped into five states: noise, trigger, output, one tagged other token, and all other tokens.
     """
+    # the transition of the lumped chain: uniform on [N] after every token but the trigger, which leads to y or to noise
     own = 0 if output_is_trigger else 1  # y has its own state
     rest = law.tokens - 2 - own
     uniform = np.array([0, 1, own, 1, rest]) / law.tokens
@@ -165,11 +169,13 @@ def _moments_given(law: UniformRecall, output_is_trigger: bool) -> CountMoments:
     transition[TRIGGER_KIND, NOISE_KIND] = law.alpha
     transition[TRIGGER_KIND, OUTPUT_KIND if own else TRIGGER_KIND] = 1 - law.alpha
     arriving, every = transition.T.copy(), np.arange(5)
+    # by the last state z_t = a: its probability, E n_k 1{z_t = a} as `[a k]`, and E n_k n_l 1{z_t = a} as `[a k l]`
     chance, first, second = uniform, np.diag(uniform), np.zeros((5, 5, 5))
     second[every, every, every] = uniform
     for _ in range(law.length - 2):
         chance, first = arriving @ chance, arriving @ first
         second = (arriving @ second.reshape(5, 25)).reshape(5, 5, 5)
+        # the new token a raises n_a by 1, so n_k n_l grows by n_l if k = a, by n_k if l = a, and by 1 if both
         second[every, every, :] += first
         second[every, :, every] += first
         second[every, every, every] += chance
@@ -181,6 +187,7 @@ def _moments_given(law: UniformRecall, output_is_trigger: bool) -> CountMoments:
     mean[TRIGGER_KIND] += 1
     product = pair[:4, :4].copy()
     np.fill_diagonal(product, np.nan)
+    # two different other tokens: the tagged one and all the rest together, divided by how many the rest are
     product[OTHER_KIND, OTHER_KIND] = pair[OTHER_KIND, 4] / rest
     square, mean = np.diag(pair)[:4].copy(), mean[:4].copy()
     if output_is_trigger:

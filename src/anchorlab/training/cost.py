@@ -33,7 +33,7 @@ BYTES_PER_SECOND = 2e10
 _MOST_MAPPED_WORK = 2e7  # operations of one member's step; above, products take longer than the calls to them
 _SECONDS_PER_STEP = 1e-4  # of a member's step, however few its operations
 _MAPPED_STEP = 1e-3  # the same, of a mapped step of all members
-_MAPPED_CALL = 3.0  # a mapped call for all members takes so many times as long as a call for one
+_MAPPED_CALL = 3.0  # a mapped call for all members, relative to a call for one
 _BACKWARD = 2.0  # the backward pass computes twice what the forward pass does
 
 
@@ -51,7 +51,7 @@ def estimated_seconds(experiment: Experiment) -> float:
 
     A step and an evaluation take the time of their calls, of their products, and of the bytes that they move, at the
     speeds `SECONDS_PER_CALL`, `PRODUCTS_PER_SECOND` and `BYTES_PER_SECOND`. These were measured on one core (AMD EPYC
-    with AVX-512, torch 2.13.0) in 19 trainings in the papers' settings (`benchmarks/costs.py`), of which the estimates
+    with AVX-512, torch 2.13.0) in 19 trainings in the papers' settings (`benchmarks/costs.py`). The estimates
     are 0.76 to 1.36 times the measured times. Cores that reach 100 GFLOP/s took 1.5 to 3.5 times as long. Drawing
     sequences, and keeping checkpoints and states, take a few percent at most, and are not counted.
     """
@@ -78,6 +78,7 @@ def _seconds_of_evaluation(experiment: Experiment) -> float:
     known = [name for name, _ in (*template.named_parameters(), *template.named_buffers())]
     first = [0, *(first_changed_block(template, known, edits) for edits in evaluation.edits.values())]
     rows = min(ROWS, evaluation.size)
+    # unedited weights take a whole pass; an edit repeats only the blocks from the first that it changes
     passes = [forward_operations(experiment.model, experiment.task, rows, False, block) for block in first]
     return len(experiment.splits) * evaluation.size / rows * sum(_seconds(one, experiment) for one in passes)
 

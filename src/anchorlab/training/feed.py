@@ -55,6 +55,7 @@ class FixedSampleFeed:
         self.sizes = members.data_size or (recipe.data.size,) * len(members)
         self.batch = recipe.batch
         seeds = [members.stream("data", index) for index in range(len(members))]
+        # members with the same data seed and size share one sample, for example if `hold` fixes the data
         wanted = list(zip(seeds, self.sizes, strict=True))
         samples = {one: index for index, one in enumerate(dict.fromkeys(wanted))}
         first: list[Batch] = []
@@ -74,6 +75,7 @@ class FixedSampleFeed:
 
     def at(self, step: int) -> MemberBatches:
         """Return the batches of an optimiser step, counted from 0."""
+        # usually all members read the same slice of their own orders, and one slice of the table suffices
         places = [self._place(member, step) for member in range(len(self.sizes))]
         if all(place == places[0] for place in places):
             index = self._order[:, places[0]]
@@ -84,6 +86,7 @@ class FixedSampleFeed:
     def _place(self, member: int, step: int) -> slice:
         """Return the slice of a member's order that a step reads, after drawing a new order if an epoch begins."""
         size = self.sizes[member]
+        # an epoch has ceil(size / batch) steps, so members with samples of different sizes begin epochs at other steps
         epoch, place = divmod(step, -(-size // self.batch))
         if self._epochs[member] != epoch:
             generator = torch_generator(self._order_seeds[member], "order", epoch)

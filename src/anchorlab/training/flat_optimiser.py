@@ -89,8 +89,10 @@ class FlatOptimiser(RowOptimiser):
     def _update(self, gradient: Tensor, factor: Tensor, step: Tensor, active: Tensor) -> None:
         spec, weights = self.spec, self.flat.values
         learns, rates, moved = active.unsqueeze(1), self._learning * factor, weights
+        # the norm of a row is the norm over all weights of a member; the gaps between weights are zero and add nothing
         if self._limits is not None:
             gradient.div_(excess(torch.linalg.vector_norm(gradient, dim=1, keepdim=True), self._limits))
+        # AdamW: decoupled decay shrinks the weights before the update; otherwise the decay is part of the gradient
         if spec.kind == "adamw":
             moved = torch.addcmul(weights, weights, (rates * self._decay).to(weights.dtype), value=-1)
         else:
@@ -100,9 +102,13 @@ class FlatOptimiser(RowOptimiser):
                 gradient = torch.where(learns, gradient + spec.momentum * momentum, momentum, out=momentum)
         else:
             (first, second), (beta, other), number = self.rows.state.values(), spec.betas, step + 1
+            # moving means of the gradient and of its square; resting members keep their old means
             torch.where(learns, first.lerp(gradient, 1 - beta), first, out=first)
             torch.where(learns, (second * other).addcmul_(gradient, gradient, value=1 - other), second, out=second)
+            # Adam's direction with both bias corrections: 1 - β₂^t under the root, and 1 - β₁^t in the rate, where it
+            # is one number per member instead of one per weight
             gradient = first / (second.sqrt() * (1 - other**number).rsqrt()).add_(spec.epsilon)
             rates = rates / (1 - beta**number)
+        # all rows are computed, and only the active ones are written: a graph cannot choose rows
         moved = torch.addcmul(moved, gradient, rates.to(weights.dtype), value=-1)
         torch.where(learns, moved, weights, out=weights)

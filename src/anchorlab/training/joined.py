@@ -102,6 +102,8 @@ def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Group]:
     """Yield groups of at most `most` members of experiments that can be joined."""
     smallest, filling = min(len(one.members) for one in experiments), list[Group]()
     for one in experiments:
+        # first fit: put each experiment into the first open group with space. This depends on the request alone, so
+        # places do not change when the command runs again
         group = next((group for group in filling if group.size + len(one.members) <= most), None)
         if group is None:
             group = Group([], mapped=True)
@@ -125,6 +127,7 @@ def common(experiment: Experiment) -> str | None:
     if not isinstance(experiment.template, Model):
         return None
     spec = experiment.cell.spec
+    # blank the numbers that may differ between members, and compare everything else as text
     optimiser = {**spec["recipe"]["optimiser"], "learning_rate": None, "weight_decay": None}
     rest = {**spec["recipe"], "optimiser": optimiser, "clip": None}
     return json.dumps([spec["task"], spec["model"], rest, experiment.members.hold, list(_numbers(experiment))])
@@ -136,8 +139,11 @@ def join(experiments: Sequence[Experiment], places: Sequence[Places]) -> Experim
     The experiments must belong to one group of `groups`.
     """
     first, others = experiments[0], len(experiments) - 1
+    # gather each per-member number of all experiments into one list, experiment after experiment
     columns = [_numbers(one) for one in experiments]
     together = {name: tuple(value for each in columns for value in each[name]) for name in columns[0]}
+    # spread these lists over the places of the pass: a free place repeats the first member, so that the pass has its
+    # fixed size, and with it the same bytes, even if other runs are finished already
     index = _sources(_taken(experiments, places), places[0].of)
     together = {name: tuple(values[source] for source in index) for name, values in together.items()}
     gamma = {name.removeprefix(_GAMMA): together.pop(name) for name in list(together) if name.startswith(_GAMMA)}
@@ -206,6 +212,8 @@ class JoinedKeeper:
         states = [state for state in self.states if state is not None]
         if not states:
             return None
+        # stack the members of all states in the order of the experiments, then copy each to its place; free places
+        # hold copies of the first member, which are not trained
         index = torch.tensor(_sources(self.shares, self.size))
         tensors = {name: torch.cat([state.tensors[name] for state in states])[index] for name in states[0].tensors}
         rows = (

@@ -124,7 +124,7 @@ class Members(Spec):
         return len(self.seeds)
 
     def stream(self, name: Literal["data", "initialisation", "order"], member: int) -> int:
-        """Return the seed from which one of a member's streams is drawn: the held one, or the member's own."""
+        """Return the seed of one of a member's streams: the held one, or the member's own."""
         return self.hold.get(name, self.seeds[member])
 
     def take(self, members: range) -> "Members":

@@ -31,7 +31,7 @@ class Operations(NamedTuple):
     bytes: float
 
     def times(self, factor: float) -> "Operations":
-        """Return so many times these operations."""
+        """Return these operations times a factor."""
         return Operations(*(factor * one for one in self))
 
     def minus(self, other: "Operations") -> "Operations":
@@ -42,7 +42,7 @@ class Operations(NamedTuple):
 def forward_operations(
     model: ModelSpec, task: Task, sequences: int, training: bool = True, first_block: int = 0
 ) -> Operations:
-    """Return what a forward pass over so many sequences computes, from `first_block` on.
+    """Return what a forward pass over some sequences computes, from `first_block` on.
 
     Args:
         model, task: the architecture and the sequences
@@ -63,7 +63,7 @@ _FEW = 2  # sequences: with 1, some operations are left out
 
 
 def _line(at_few: float, at_more: float, sequences: int) -> float:
-    """Return the value at so many sequences on the line through the values at `_FEW` and at twice as many."""
+    """Return the value at `sequences` on the line through the values at `_FEW` and at twice as many."""
     return at_few + (at_more - at_few) * (sequences - _FEW) / _FEW
 
 
@@ -93,7 +93,7 @@ def _counts(model: ModelSpec, task: Task, training: bool, first_block: int = 0) 
 
 
 def _any(value: Tensor) -> Tensor:
-    """Return a weight's stand-in, whose values do not matter; those of whole numbers can be places, and are 0."""
+    """Return a stand-in for a weight, with values that do not matter; whole numbers can be indices, and are 0."""
     make = torch.empty if value.is_floating_point() else torch.zeros
     return make(value.shape, dtype=value.dtype)
 
@@ -110,7 +110,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Count the operations called, those of matrix products by torch's formulas, and the bytes read and written.
+    """Count the calls, the multiplications in matrix products by torch's formulas, and the bytes read and written.
 
     Torch's own `FlopCounterMode` counts the same products and imports its compiler, which takes longer than a small
     training.

@@ -44,7 +44,7 @@ def slots(spec: Optimiser) -> tuple[str, ...]:
 
 
 def excess(norm: Float[Tensor, "..."], limit: float | Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return what clipping divides a gradient by; the margin is that of `torch.nn.utils.clip_grad_norm_`."""
+    """Return what clipping divides a gradient by; `torch.nn.utils.clip_grad_norm_` adds the same 1e-6."""
     return ((norm + 1e-6) / limit).clamp(min=1.0)
 
 
@@ -68,6 +68,7 @@ class StackedOptimiser:
             rule, (first, second) = adamw if spec.kind == "adamw" else adam, spec.betas
             self._update = partial(rule, beta1=first, beta2=second, eps=spec.epsilon, amsgrad=False)
             last = [[], self._steps.unbind()]  # one step tensor per weight, all filled together
+        # views of each member's slice of every stack, made once: the fused kernels then write into the stacks in place
         stacks = [[*weights.values()], *([self.state[f"{slot}.{name}"] for name in weights] for slot in slots(spec))]
         self._arguments = [[[w[member] for w in stack] for stack in stacks] + last for member in range(len(members))]
 
@@ -84,6 +85,7 @@ class StackedOptimiser:
         weights, *state = self._arguments[member]
         grads, scale = [gradient.contiguous() for gradient in gradients], None  # on a CPU the kernels ignore strides
         if self.rates.clip is not None:
+            # the norm over all weights of this member; the fused kernel divides by `scale` while it reads the gradient
             norm = torch.linalg.vector_norm(grads[0]) if len(grads) == 1 else get_total_norm(grads)
             scale = excess(norm, self.rates.clip[member])
             if norm.dtype != torch.float32:  # the kernels divide by a scale in float32

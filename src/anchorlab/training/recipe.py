@@ -143,7 +143,7 @@ class Times(Spec):
 
 
 class Evaluation(Times):
-    """When to measure the members, on how many sequences of which splits, and under which weight edits.
+    """When to measure the members: on which splits, on how many sequences, and under which weight edits.
 
     By default about twenty times along the training; `every=None` measures at the end alone. `size` sequences of each
     split are measured; `splits` None means all splits of the task. `edits` maps a name to a list of weight edits; they
@@ -234,7 +234,7 @@ class Recipe(Spec):
 
 
 def default_recipe(task: Task, duration: int = 2000) -> Recipe:
-    """Return a recipe of `duration` steps with which small models learn the task.
+    """Return a recipe of `duration` steps that lets small models learn the task.
 
     Trains on a fixed sample if the task separates its splits, else on a stream.
     """

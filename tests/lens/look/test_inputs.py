@@ -228,11 +228,11 @@ FULL = Padded(CLEAN, torch.full((5,), 6))
 SWAP = Intervention(site="blocks.0.attn.hook_z", rule="patch")
 UNEVEN = [
     ("post", lambda model: patch(model, FULL, padded(CORRUPTED), *ANSWERS),
-     r"corrupted\.lengths: differ from those of their partners"),
+     r"corrupted\.lengths: differ from the partners' lengths"),
     ("post", lambda model: patch(model, padded(CLEAN), Padded(CORRUPTED, FULL.lengths), *ANSWERS),
-     r"corrupted\.lengths: differ from those of their partners"),
+     r"corrupted\.lengths: differ from the partners' lengths"),
     ("post", lambda model: look(model, padded(CLEAN), [], SWAP, patch_inputs=Padded(CLEAN, LENGTHS.flip(0))),
-     r"patch_inputs\.lengths: differ from those of their partners"),
+     r"patch_inputs\.lengths: differ from the partners' lengths"),
     ("no-mask", lambda model: look(model, padded(CLEAN), "blocks.0.attn.hook_pattern"),
      r"inputs: have different lengths, .* padding behind it; give sequences of one"),
     ("no-mask", lambda model: patch(model, padded(CLEAN), padded(CORRUPTED), *ANSWERS),

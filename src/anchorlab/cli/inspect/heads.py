@@ -10,7 +10,7 @@ from anchorlab.cli.terminal.output import Rows
 if TYPE_CHECKING:
     import polars
 
-# each has no column beside the detector that takes the best of several offsets
+# no column of its own: each key is one offset of the detector at its right, which shows the best offset
 _SPECIAL_CASES = {
     "previous_token": "shift",
     "self_attending": "shift",
@@ -27,8 +27,8 @@ def heads_table(
     """Return the `detect` table of one member to print; heads with the same index in different members are unrelated.
 
     Heads are in the model's order, or sorted by the scores of the detector `by`; at most `most` are shown, by default
-    all. Detectors in `hidden` have no column, unless heads are sorted by them. Broadcast has one column, with the score
-    of the best offset from the anchor (`@1`) or, if it is higher, that of the keys (`@key`).
+    all. Detectors in `hidden` have no column, unless heads are sorted by them. Broadcast has one column with the
+    higher of two scores: the best offset from the anchor (`@1`) or the keys (`@key`).
     """
     import polars as pl
 

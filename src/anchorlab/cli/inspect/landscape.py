@@ -36,7 +36,7 @@ def landscape(
     ----------
     units
         `heads`, the default; `all` for heads and feed-forward layers; `roles` for every head at the positions of every
-        role; or names of some, such as `0.0 0.1@anchor-1 1.mlp`.
+        role; or the names of some units, such as `0.0 0.1@anchor-1 1.mlp`.
     replace
         What replaces all other units: their mean over sequences, another sequence's value, or zero.
     share

@@ -22,7 +22,7 @@ def check_sequences(count: int, option: str = "sequences", noun: str = "") -> No
 
 
 class Measured:
-    """A run that a command measures; the time from here to its figure is that of the measurement.
+    """A run that a command measures; the time of the measurement runs from here to its figure.
 
     Errors: as `shared.found_run`; `SpecError` for a member that the run does not have.
     """

@@ -21,7 +21,7 @@ def score(file: Path, /, *, truth: Path | None = None, json: shared.Json = False
     file
         The rankings.
     truth
-        Folder `truth` of the export; by default all models of seed 0, measured anew in about half a minute.
+        Folder `truth` of the export; by default all models of seed 0 are measured, in about half a minute.
     """
     from anchorlab.truth import known_models, means, read_rankings, score_rankings, units_to_rank
 

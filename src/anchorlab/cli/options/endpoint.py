@@ -23,8 +23,8 @@ class PretrainedOptions:
     ----------
     model
         Pretrained model to measure in place of the profile's: a name on Hugging Face's hub, a local folder, a `.gguf`
-        file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask take
-        `http://HOST:PORT/v1#NAME` too.
+        file, `smollm2` or `gemma3`; with `--endpoint`, a model's name at the server. Studies that only ask
+        questions also take `http://HOST:PORT/v1#NAME`.
     endpoint
         OpenAI-compatible server, such as `http://127.0.0.1:8000/v1`; `--model` is then the model's name there.
     tokenizer
@@ -32,15 +32,15 @@ class PretrainedOptions:
     key_variable
         Environment variable with the server's key; by default OPENAI_API_KEY.
     requests_a_minute
-        Most requests per minute; by default unlimited.
+        Maximum number of requests per minute; by default unlimited.
     concurrent
         Number of requests at once; by default 8.
     timeout
         Seconds to wait for one answer; by default 120.
     answers_as
-        Name under which the server's answers come back, if it differs from the model's.
+        Name of the model in the server's answers, if it differs from `--model`.
     continues
-        The server continues a given beginning of an answer, even if it does not report this ability (SGLang).
+        Assume that the server continues a given beginning of an answer, even if it does not report this (SGLang).
     extra
         Further fields of every request as JSON, such as `{"top_p": 0.9}`.
     """

@@ -54,7 +54,7 @@ RunName = Annotated[str, Parameter(completer=complete.runs)]
 StoredRun = Annotated[RunName, Parameter(help="First digits of the run's address, as `anchorlab runs` lists it.")]
 AnyRun = Annotated[
     RunName,
-    Parameter(help="First digits of the run's address, as `anchorlab runs` lists it; or `zoo:NAME`, one of the zoo."),
+    Parameter(help="First digits of the run's address, as `anchorlab runs` lists it; or a run of the zoo, `zoo:NAME`."),
 ]
 Where = Annotated[
     list[str] | None,
@@ -72,7 +72,7 @@ Download = Annotated[Flag, Parameter(help="Fetch the model from the hub if it is
 
 Workers = Annotated[
     int | None,
-    Parameter(help="Number of CPU processes that share the members; by default as many as suit the work."),
+    Parameter(help="Number of CPU processes that share the members; by default chosen by the amount of work."),
 ]
 Device = Annotated[str, Parameter(help="`cpu` or `cuda`.")]
 DryRun = Annotated[
@@ -123,7 +123,8 @@ class PlaceOptions:
         `local` trains on this machine; `ray` on a Ray cluster, and `slurm` by jobs of Slurm, whose nodes share the
         store.
     address
-        Ray cluster, such as `10.0.0.1:6379`; by default $RAY_ADDRESS, or the one on this machine, or a new one.
+        Ray cluster, such as `10.0.0.1:6379`; by default $RAY_ADDRESS, else the cluster on this machine, else a
+        new one.
     slurm
         Option of the jobs, such as `--slurm.partition gpu`, `--slurm.time 60` in minutes, or `--slurm.mem 8G`.
     """

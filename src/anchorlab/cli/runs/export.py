@@ -28,7 +28,7 @@ def export_(
     Parameters
     ----------
     out
-        File to write, which is replaced; for `tensorboard` a new folder, with one of events for each member.
+        File to write or to replace; for `tensorboard` a new folder, with a folder of event files for each member.
     to
         `csv` or `parquet`: one row for each member, step and metric; `tensorboard`.
     """

@@ -29,9 +29,9 @@ def list_(
 ) -> None:
     """List the runs in the store, the newest first, with their sizes and the total.
 
-    Fields are those of the specification (`model.layers`, or `layers` if only one path ends this way), `run`, `label`,
-    `trained`, `members`, `state`, `when`, `MB`, `studies`, versions such as `environment.torch`, and final metrics such
-    as `metrics.test.accuracy`.
+    Fields are the paths of the specification (`model.layers`, or `layers` if only one path ends this way), `run`,
+    `label`, `trained`, `members`, `state`, `when`, `MB`, `studies`, versions such as `environment.torch`, and final
+    metrics such as `metrics.test.accuracy`.
 
     Parameters
     ----------

@@ -49,10 +49,10 @@ def prune_(
 ) -> int:
     """Remove runs that no findings need, after listing them and asking; without a kind, only count them.
 
-    The kinds: `orphans` are behind no findings in the store, such as runs of `anchorlab train`; `superseded` are behind
-    only earlier findings of a study, or have an outdated format; `unfinished` could be continued, but no process is
-    writing them; `damaged` have an unreadable specification. Runs in use are never removed, nor are runs from which a
-    needed or unfinished run started.
+    The kinds: `orphans` belong to no findings in the store, such as runs of `anchorlab train`; `superseded` belong only
+    to earlier findings of a study, or have an outdated format; `unfinished` could be continued, but no process is
+    writing them; `damaged` have an unreadable specification. A run in use is never removed, nor is the start of a
+    needed or unfinished run.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def _agreed(what: str, details: str, pronoun: str, quiet: bool = False) -> bool:
     Errors: `SpecError` without a terminal to ask on.
     """
     if quiet or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise SpecError("yes", f"nobody can be asked whether to remove {what}", f"add --yes to remove {pronoun}")
+        raise SpecError("yes", f"cannot ask whether to remove {what}", f"add --yes to remove {pronoun}")
     try:
         agreed = input(printable(f"remove {what}{details}? [y/N] ", lines=True)).strip().lower() in ("y", "yes")
     except EOFError:
@@ -133,7 +133,7 @@ def _age(text: str) -> float:
 
 
 def _uses(store: "Store") -> "tuple[list[Use], list[str]]":
-    """Return the runs behind the findings of a store, and the studies of which they are not known."""
+    """Return the runs behind the findings of a store, and the studies whose runs are unknown."""
     from anchorlab.runs import Use, uses
     from anchorlab.runs.references import FILE, study_files
 

@@ -75,7 +75,7 @@ def claims(
     computation. A theorem that names no sizes `agrees at our sizes` or `differs at our sizes`; anywhere else a claim
     `agrees at small scale` or `differs at small scale`.
 
-    For a study that has not been run in this store the published results are shown; the counts cover only this store.
+    If a study has not been run in this store, its published results are shown; the counts cover only this store.
 
     Next to our value is the value of the same measure on untrained members. If they pass too, the claim `also holds
     untrained`. Studies of heads and mechanisms also measure members trained on another task; if these pass, the claim
@@ -168,7 +168,7 @@ def _print_counts(results: "Sequence[ClaimResult]") -> None:
         print_text(f"{counted.also_other_task} also hold for another task")
     if apart:
         each = ", ".join(f"{number} {verdict}" for verdict, number in apart.items())
-        print_text(f"counted apart, of other works and questions of one's own: {each}")
+        print_text(f"counted apart, claims of other works and your own or our questions: {each}")
 
 
 def _judged_again(findings: "Findings") -> "Findings":

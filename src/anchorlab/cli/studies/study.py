@@ -171,18 +171,18 @@ def study(
 
     Studies of pretrained models train nothing; they measure the model named by their profile, or by `--model`.
 
-    Given seeds, a built-in study is judged on these alone; the setting stays what it is. Given other fields, a study is
-    trained and judged with these, under a name that shows the change, such as `anchor/identity-heads-3`; several
-    values, `--model.heads 2,3`, make several such studies. With changed fields its claims are hypotheses, supported or
-    not supported.
+    With `--seeds`, a built-in study is judged on these seeds alone, in the same setting. With other fields, a study is
+    trained and judged under a name that shows the change, such as `anchor/identity-heads-3`; several values,
+    `--model.heads 2,3`, make several such studies. The claims of a study with changed fields are hypotheses, supported
+    or not supported.
 
     Each study gets its own page. If one of several fails, the others still run; the error is printed at the end, with
-    exit code 2. If pieces of a training fail, the other pieces are still trained, with exit code 1.
+    exit code 2. If a chunk of a run fails, all others are still trained; the exit code is then 1.
 
     Parameters
     ----------
     name
-        Name from `anchorlab studies`; a pattern such as `'anchor/*'` for several; a Python file with a study of yours;
+        Name from `anchorlab studies`; a pattern such as `'anchor/*'` for several; a Python file with your study;
         or a TOML file that varies a study.
     names
         Further names, patterns or files.
@@ -190,17 +190,17 @@ def study(
         `quick` shows the phenomenon on two cores in minutes; `scaled` is nearer to the paper and takes hours; `paper`
         is the paper's own setting. By default the TOML file's, or `quick`.
     report
-        HTML file for one page of all these studies; each study's own page is in the store.
+        HTML file for one page with all these studies; each study's own page is in the store.
     json
         Print the claims as JSON: an object for one study, a list for several or a pattern.
     claim
-        Names of claims to measure alone, such as `loss-first`: only what they read is trained. Their values are printed
-        and not kept.
+        Names of the only claims to measure, such as `loss-first`. Only the runs that they read are trained. Their
+        values are printed and not kept.
     only
-        Labels of experiments to train, such as `"low frequency"`, with neither claims nor a report; `--dry-run` lists
+        Labels of the only experiments to train, such as `"low frequency"`, without claims and report; `--dry-run` lists
         the labels.
     parts
-        Folders of runs that are only read: what was trained there, seed by seed, is not trained again.
+        Further folders of runs, which are only read: seeds that were trained there are not trained again.
     """
     from anchorlab.runs import Store
     from anchorlab.studies.registry import is_pattern

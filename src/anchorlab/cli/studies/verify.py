@@ -47,11 +47,11 @@ def verify(
     the paper's own setting is estimated; studies with the most open claims per hour come first, and shared runs are
     trained once. The table at the end has our published value next to the value on this machine.
 
-    At the end of the budget training stops and keeps its state; the same command resumes from there.
+    At the end of the budget training stops and saves its state; the same command resumes from there.
 
     With `--part`, the given seeds are trained one by one, and each is kept in a folder as a part: its metrics, where it
-    was trained, and what the claims read of its weights. Parts of many people and days make one result. A line names
-    the studies of a pattern that have no parts.
+    was trained, and what the claims read from its weights. Parts from several people and days make one result. A line
+    names the studies of a pattern that have no parts.
 
     Parameters
     ----------
@@ -60,10 +60,10 @@ def verify(
     budget
         Time to spend: `90s`, `10m`, `8h`, `1h30m`.
     seeds
-        Seeds to train, such as `1000:1002` or `1003`: fewer cost less and give wider intervals; by default all of each
-        study.
+        Seeds to train, such as `1000:1002` or `1003`: fewer seeds cost less and give wider intervals; by default all
+        seeds of each study.
     part
-        Folder for parts; such as `docs/gallery/paper-models` in a clone. No claim is judged.
+        Folder for parts, such as `docs/gallery/paper-models` in a clone. No claim is judged.
     only
         Labels of the experiments to make parts of, such as `"low frequency"`; by default all.
     dry_run

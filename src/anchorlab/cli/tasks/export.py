@@ -34,8 +34,8 @@ def export(
 ) -> None:
     """Export a task as data: one file per split, a data card, and the specification that generates it again.
 
-    `compiled:NAME` exports compiled models instead, for others to rank their units: models with pairs of sequences, and
-    the truth in a folder of its own, by which `anchorlab score` scores the rankings.
+    `compiled:NAME` exports compiled models instead, so that other methods can rank their units. It writes the models
+    with pairs of sequences, and the truth in a separate folder, which `anchorlab score` compares with the rankings.
 
     Parameters
     ----------

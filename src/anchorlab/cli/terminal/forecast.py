@@ -97,7 +97,7 @@ def _state(cell: "ForecastCell") -> str:
 
 
 def _summary(found: "Forecast", device: str, of_studies: bool) -> Iterator[str]:
-    """Yield what is left and what it takes, line by line."""
+    """Yield lines about the remaining work: how much there is, and the time and disk that it takes."""
     left = [cell for cell in found.left if cell.experiment.trained]
     controls = len(found.left) - len(left)
     members = sum(len(cell.experiment.members) for cell in left)

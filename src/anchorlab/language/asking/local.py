@@ -99,7 +99,7 @@ class LocalSpeaker:
 
     @torch.no_grad()
     def _say(self, requests: Sequence[Request], ids: Int[Tensor, "batch position"]) -> list[Said]:
-        """Return the model's replies to requests of one length, of which `ids` are the token ids."""
+        """Return the model's replies to requests of one length, given as token ids."""
         running = self.model.hugging_face
         device, ends = device_of(self.model), _ends(running)
         draws = [torch_generator(request.seed, "said") for request in requests]

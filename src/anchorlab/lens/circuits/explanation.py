@@ -142,6 +142,7 @@ def attention_map(
     batch = len(next(iter(roles.values())))
     cells = torch.zeros(batch, length, length)
     for rule in explanation.rules:
+        # count the rules that give each key to each query; dividing by the total shares the attention among them
         cells += rule_cells(rule, roles, length, tokens, causal)
     total = cells.sum(dim=-1, keepdim=True)
     return torch.where(total > 0, cells / total.clamp(min=1), rest_map(explanation.rest, length, causal))
@@ -163,6 +164,7 @@ def _role(name: str, roles: Roles, field: str) -> Int[Tensor, "batch instance"]:
 def _holds(places: Int[Tensor, "batch instance"], length: int) -> Bool[Tensor, "batch position one"]:
     """Return whether each position is among the places of its sequence."""
     cells = torch.zeros(len(places), length + 1, dtype=torch.bool)
+    # missing places go to an extra column, which is dropped
     return cells.scatter(1, places.where(places >= 0, length), True)[:, :-1].unsqueeze(-1)
 
 

@@ -70,10 +70,12 @@ class ResumedPasses:
         `names` has a key for each block that identifies its changes; `changes` returns the changes of a block's
         attention, and is called only for blocks that run.
         """
+        # streams are stored by the changes of all blocks below them; begin at the highest block with a stored stream
         known = [block for block in range(1, len(names)) if tuple(names[:block]) in self._streams]
         begin = max(known, default=0)
         entering = None
         if begin:
+            # take the stream out and store it again: this makes it the most recently used
             entering = begin, self._streams.pop(tuple(names[:begin]))
             self._keep(tuple(names[:begin]), entering[1])
         new = range(begin, len(names))
@@ -173,10 +175,13 @@ class AttentionLosses:
         if not (live and one.rules):
             replacement = attention_map(one, self.roles, self.length, self.causal, self.tokens)
             return [_change(head, "replace", replacement)]
+        # live: queries with a rule keep the pattern that the model computes (times 1, plus 0), and all other queries
+        # get the rest (times 0, plus the rest)
         queries, rest = self._queries(one.rules), rest_map(one.rest, self.length, self.causal)
         changes = [_change(head, "scale", queries.expand(-1, -1, self.length))]
         changes += [_change(head, "add", (1 - queries) * rest)]
         if one.cut:
+            # hide the keys of cut rules before the softmax, so that the query's other keys share the attention
             cut = self._cells(one.cut) & ~self._cells(one.rules)
             changes += [_change(head, "add", _HIDDEN * cut, "hook_attn_scores")]
         return changes

@@ -44,8 +44,8 @@ def find_circuit(
 
     1. Each head alone: try its `hypotheses`, the simplest first, until the attention map of one keeps the loss below
        the threshold.
-    2. All heads together, in the order of their loss alone: give each head the simplest hypothesis with which the loss
-       stays within an allowance. The allowance grows from head to head, up to half of the way from the model's loss to
+    2. All heads together, in the order of their loss alone: give each head the simplest hypothesis that keeps the loss
+       within an allowance. The allowance grows from head to head, up to half of the way from the model's loss to
        the threshold; heads that remain unexplained may use all of it.
     3. Rules by role: replace rules for every position by rules for roles if the loss stays below the threshold.
     4. Pruning: give every head the rest with the lowest loss. Then cut the cheapest path, one at a time, while the loss
@@ -70,7 +70,7 @@ def find_circuit(
         rise: how far the loss may rise above the model's; an alternative to `threshold`.
         split: the split to draw sequences from; None: the last.
         sequences: the number of sequences to draw for the search, and again for the measurement.
-        seed: the seed from which both sets are drawn.
+        seed: the seed of both sets of sequences.
         progress: called with the phase, the steps done and their total; None and False as in `effects`.
     """
     ensemble, task = as_ensemble(model), own_task(model, task)
@@ -128,6 +128,7 @@ def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Cand
     found: dict[Head, tuple[float, list[Explanation]]] = {}
     for done, (head, pattern) in enumerate(search.patterns.items()):
         progress("each head alone", done, len(search.patterns))
+        # drop hypotheses from the simplest on until one suffices alone; what fails alone is not tried with other heads
         possible, cost = hypotheses(pattern, search.roles, search.tokens), inf
         while possible and cost > allowed:
             if (cost := search.worst_loss({head: possible[0]}, allowed)) > allowed:
@@ -139,6 +140,8 @@ def _alone(search: AttentionLosses, allowed: float, progress: Progress) -> _Cand
 def _joined(search: AttentionLosses, candidates: _Candidates, own: float, allowed: float, progress: Progress) -> _Found:
     """Explain all heads together within half of the allowed rise of the loss, then the remaining heads within all."""
     found: _Found = dict.fromkeys(search.patterns)
+    # the allowance grows linearly to half of the rise, so that early heads leave some of it to later heads; the second
+    # round lets the heads that are still unexplained use the whole rise
     half = own + (allowed - own) / 2
     growing = [own + (half - own) * (done + 1) / len(candidates) for done in range(len(candidates))]
     for allowances in (growing, [allowed] * len(candidates)):

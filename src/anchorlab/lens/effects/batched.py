@@ -91,6 +91,8 @@ class MappedPasses:
         def run(index: Tensor) -> Tensor:
             def change(value: Tensor) -> Tensor:
                 axes, named = self.access.axes(group.site, value), group.named.items()
+                # `vmap` has no branches: apply every intervention to the one value of this site, and pick by index. The
+                # computation before the site does not depend on the index, so it runs once
                 changed = [intervene(each, value, axes, moment, borrowed.get(at), at) for at, each in named]
                 return torch.stack(changed)[index.reshape(1)].squeeze(0)
 
@@ -111,6 +113,7 @@ class MappedPasses:
             return value
 
         inputs = fitting(self.subject.inputs[:1], self.weights)
+        # see the site's axes with all positions and with one: an axis that shrinks is missing its other places
         for narrow in (False, True):
             first = torch.zeros(1, dtype=torch.int64, device=inputs.device)
             replay(self.access.module, inputs, first, {site: see}, narrow=narrow)

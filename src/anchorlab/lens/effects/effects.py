@@ -111,8 +111,8 @@ def effects(
 
         effects(ensemble, inputs, targets, Intervention(site="blocks.*.attn.hook_z", rule="zero"), over=("head",))
 
-    An intervention that changes nothing is no error here; its change is 0. So is that of a position which a shorter
-    sequence does not have. An intervention on a submodule's value that the module does not read is an error.
+    An intervention that changes nothing is no error here; its change is 0. A position that a shorter sequence lacks
+    also has a change of 0. An intervention on a submodule's value that the module does not read is an error.
 
     Args:
         targets: `[batch scored ...]`, the targets that the metrics compare the outputs with.

@@ -48,7 +48,7 @@ def next_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScores
 
 
 def first_token(pattern: AttentionPattern, lengths: Lengths = None) -> HeadScores:
-    """Score how much a head attends to the first token, whatever it is: the mean of P[q, 0] over q > 0.
+    """Score how much a head attends to the first token of a sequence: the mean of P[q, 0] over q > 0.
 
     Idle heads of language models attend to the first token, with or without a beginning-of-text token. So if the source
     is always the first token, a broadcasting head cannot be told from an idle head.
@@ -103,6 +103,7 @@ def best_source(
     first = 1 if besides_first else 0
     later = torch.ones(length, length, dtype=pattern.dtype, device=pattern.device).tril(-1)[:, first : length // 2 + 1]
     given = torch.einsum("...qs,qs->...s", pattern[..., first : length // 2 + 1], later)
+    # divide by the attention that the later queries can give: all of it, or all except what goes to the first token
     may = 1 - pattern[..., 0] if besides_first else torch.ones_like(pattern[..., 0])
     share = given / torch.einsum("...q,qs->...s", may, later).clamp(min=torch.finfo(pattern.dtype).tiny)
     best = share.max(dim=-1)
@@ -181,6 +182,7 @@ def anchor_attending(
     keys = keys.scatter(1, torch.where(present, positions, length), 1.0)[:, :length]
     place = torch.arange(length, device=pattern.device)
     least = {"from": first, "after": first + 1, "last": limits - 1, "all": torch.zeros_like(first)}[queries]
+    # the mean over the queries that count, and the sum over anchors, as one weight per cell: `[batch query key]`
     rows = ((place >= least.unsqueeze(-1)) & (place < limits.unsqueeze(-1))).to(pattern.dtype)
     counts = rows.sum(dim=-1, keepdim=True)
     if not bool(counts.any()):
@@ -241,6 +243,7 @@ def recurrence(
     if tokens.shape != shape:
         raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"the pattern needs {shape}")
     tokens, inside = tokens.to(pattern.device), _inside(pattern, lengths)
+    # mark earlier copies of each query's token; what followed them is one place to the right
     earlier = (tokens.unsqueeze(-1) == tokens.unsqueeze(-2)).tril(-1) & inside.unsqueeze(-1)
     counts = earlier.any(dim=-1).sum(dim=-1).to(pattern.dtype)
     keys = earlier if wanted == "copies" else earlier.roll(1, dims=-1)
@@ -280,6 +283,7 @@ def _columns(
         sums, counts = pattern.gather(-2, last).squeeze(-2), torch.ones_like(limits).unsqueeze(-1)
     else:
         least = {"from": place, "after": place + 1, "all": torch.zeros_like(place)}[queries].unsqueeze(-1)
+        # for every key at once: the summed attention of the queries that count for it, and how many these are
         sums = torch.einsum("...bhqk,kq->...bhk", pattern, (place >= least).to(pattern.dtype))
         counts = limits.unsqueeze(-1) - least.T
     each = sums / counts.clamp(min=1).unsqueeze(1)

@@ -140,7 +140,7 @@ class Landscape(Drawable):
         return most_disjoint(sets) * ~sets[:, 0]
 
     def backups(self, share: float = SHARE) -> Bool[Tensor, "member unit backup"]:
-        """Return which units are backups of which: in some minimal sufficient set, one can take the other's place.
+        """Return for each pair of units whether the second can take the first one's place in a minimal sufficient set.
 
         Unit u is a backup of v if a minimal sufficient set holds v and not u, and still suffices with u in place of v.
         Removing v alone may then cost nothing, though v does work.

@@ -53,14 +53,14 @@ def landscape(
         found.minimal(0.1)  # for each member, all smallest sets that suffice
 
     All units outside of the subset are replaced; what is no unit stays as it is. So subset 0 has all units replaced,
-    and the last is the model itself. The replacement of a head takes the place of its mixed values (`hook_z`), and that
-    of a feed-forward layer the place of its output (`hook_mlp_out`), as in an `Intervention`.
+    and the last is the model itself. A head's replacement is a value at `hook_z`, its mixed values; a feed-forward
+    layer's is a value at `hook_mlp_out`, its output. Both are the sites of an `Intervention`.
 
     A head may be several units, one for each role of positions: `0.1@anchor-1` is head 0.1 at the positions of the role
     `anchor 1` in each sequence (`Task.roles`), and `0.1@other` at positions without a role, so that the units of a head
-    together are the head. A position with several roles has the first. Its replacement is that of the head at the same
-    position, not at the same role's: values of one role have in common what a head does for the role, such as bringing
-    the anchor to every key, and the mean of them would leave just that in place.
+    together are the head. A position with several roles has the first. It is replaced by the head's value at the same
+    position, not by its value at the same role: values of one role have in common what a head does for the role, such
+    as bringing the anchor to every key, and their mean would keep just that.
 
     Nothing is searched or approximated: 2^n subsets of n units are computed. What precedes the first unit is computed
     once, a block once for every subset of the units below it.
@@ -74,7 +74,7 @@ def landscape(
         task: gives the sequences and the loss; a task or its name. A run knows its own.
         split: the split to draw sequences from; None: the last.
         sequences: the number of sequences.
-        seed: the seed from which sequences and resampling are drawn.
+        seed: the seed of the sequences and of resampling.
         progress: as in `effects`, by subsets times sequences.
     """
     if replace not in get_args(Replacement):
@@ -197,7 +197,10 @@ class SubsetPasses:
         feed_forward = torch.arange(1 + block.feed_forward)
         for chosen in row_ranges(range(2 ** len(block.heads)), max(1, most // len(feed_forward))):
             heads = torch.arange(chosen.start, chosen.stop)
+            # the numbers of the subsets of this block's units, `[feed_forward heads]`: bits of the heads, then one bit
+            # for the feed-forward layer, moved up by the number of units below
             own = (heads + (feed_forward << len(block.heads)).unsqueeze(-1)) << shift
+            # as many subsets below at a time as fit: each has a stream, and meets every subset of this block's units
             for some in row_ranges(range(len(below)), max(1, most // own.numel())):
                 part = slice(some.start, some.stop)
                 with evaluating(self.module):
@@ -216,6 +219,7 @@ class SubsetPasses:
         `heads` are subsets of the heads that are units. A feed-forward layer that is a unit is replaced, then kept.
         """
         others = {site: self._other(site, rows, last) for site in block.sites}
+        # the unit that each head belongs to at each position: a head split by roles is a unit for each role
         cells = gather_positions(rows.cells, rows.positions) if last and rows.cells is not None else rows.cells
         owners = block.owners(cells).to(streams.device)
         units_kept = torch.ones(len(heads), len(block.heads) + 1, dtype=torch.bool)  # the last: heads without a unit
@@ -232,6 +236,8 @@ class SubsetPasses:
             after: Tensor = self.module(rows.inputs, positions, tap, (block.layer, stream), leaving)
             return after
 
+        # nested maps share work: attention before the taps depends on the stream alone and is computed once per stream;
+        # only what follows a replaced value is computed for every subset
         by_stream = vmap(run, (None, None, 0))
         by_heads = vmap(by_stream, (None, 0, None))
         by_feed_forward = vmap(by_heads, (0, None, None))

@@ -41,6 +41,7 @@ def shapley_values(values: Float[Tensor, "*lead subset"]) -> Float[Tensor, "*lea
     units = unit_count(values)
     found = values.new_zeros(*values.shape[:-1], units)
     if units:
+        # a set of this size precedes the unit in a share 1 / (n C(n - 1, size)) of all orders
         weights = torch.tensor([1 / (units * comb(units - 1, size)) for size in range(units)], dtype=values.dtype)
         weight = weights[sizes(units - 1)].to(values.device)
         for unit in range(units):
@@ -72,7 +73,7 @@ def gains(values: Float[Tensor, "*lead subset"], unit: int) -> Float[Tensor, "*l
 def most_disjoint(sets: Bool[Tensor, "*lead subset"]) -> Int[Tensor, "*lead"]:
     """Return the largest number of the sets that have no unit in common pairwise, without the empty set.
 
-    Unions of k disjoint sets follow from those of k - 1 by subset convolution.
+    Unions of k disjoint sets follow from unions of k - 1 by subset convolution.
     Source: Björklund et al., Fourier meets Möbius: fast subset convolution (2007).
     """
     sets = sets.clone()
@@ -92,6 +93,7 @@ def exchangeable(
     holds, numbers = membership(units).to(sets.device), torch.arange(2**units, device=sets.device)
     found = torch.zeros(*sets.shape[:-1], units, units, dtype=torch.bool, device=sets.device)
     for unit, other in permutations(range(units), 2):
+        # flipping both bits of a set that holds `unit` and not `other` exchanges the two
         exchanged = enough[..., numbers ^ (1 << unit) ^ (1 << other)]
         found[..., unit, other] = (sets & holds[unit] & ~holds[other] & exchanged).any(dim=-1)
     return found
@@ -105,9 +107,12 @@ def _halves(table: Tensor, unit: int) -> tuple[Tensor, Tensor]:
 
 def _disjoint_unions(left: Tensor, right: Tensor) -> Tensor:
     units = unit_count(left)
+    # count pairs by the size of both sets: two sets are disjoint exactly if their sizes add up to the size of their
+    # union. `one` and `two` hold, for each size and each set, the number of its subsets in `left` and `right`
     ranks = sizes(units).to(left.device) == torch.arange(units + 1, device=left.device).unsqueeze(-1)
     one, two = (_sums((sets.unsqueeze(-2) & ranks).long(), 1) for sets in (left, right))
     products = torch.zeros_like(one)
+    # multiply as polynomials in the size: pairs within each set, by the sum of their sizes
     for rank in range(units + 1):
         products[..., rank:, :] += one[..., : units + 1 - rank, :] * two[..., [rank], :]
     counts = _sums(products, -1)  # pairs of disjoint sets with this union, at the rank of its size
@@ -117,6 +122,7 @@ def _disjoint_unions(left: Tensor, right: Tensor) -> Tensor:
 def _sums(table: Tensor, sign: int) -> Tensor:
     """Return the sums over all subsets of each subset (zeta transform); with sign -1, the inverse (Möbius)."""
     found = table.clone()
+    # one unit at a time: the sets with the unit take over the sums of the sets without it
     for unit in range(unit_count(table)):
         without, with_unit = _halves(found, unit)
         with_unit += sign * without

@@ -53,6 +53,7 @@ def role_map(task: Task, batch: Batch) -> RoleMap:
     if OTHER in roles:
         raise SpecError("task.roles", f"{OTHER!r} has a meaning of its own", "call the role something else")
     cells = torch.full(batch.inputs.shape[:2], len(roles))
+    # in reverse, so that the first role of a position is written last and stays
     for index, places in reversed([*enumerate(roles.values())]):
         row, instance = (places >= 0).nonzero(as_tuple=True)
         cells[row, places[row, instance].to(cells.device)] = index

@@ -143,7 +143,7 @@ def common_lengths(
 ) -> Int[Tensor, "batch"] | None:
     """Return how many tokens are their own in sequences and in their partners; None if all are.
 
-    `given` has, by field, what was given and the sequences in it. Values without lengths have those of the others.
+    `given` has, by field, what was given and the sequences in it. Values without lengths take the others' lengths.
     """
     weights = ensemble.member_weights(0)
 
@@ -157,7 +157,7 @@ def common_lengths(
         if lengths is None or found is None:
             continue
         if common is not None and not torch.equal(lengths, common):
-            raise SpecError(f"{field}.lengths", "differ from those of their partners", "give texts of the same length")
+            raise SpecError(f"{field}.lengths", "differ from the partners' lengths", "give texts of the same length")
         if bool((lengths < found.shape[1]).any()) and common is None:
             check_unread(lengths, found, run, field)
         common, width = lengths, found.shape[1]

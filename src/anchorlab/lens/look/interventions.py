@@ -121,7 +121,7 @@ class Intervention(Spec):
 
     `mean`, `resample` and `patch` take values from a pass without interventions. For `mean` and `resample` each
     sequence contributes the values at its own places of `at`. Where shorter sequences are padded, only those with a
-    token at a place contribute there, and the last place is that of each sequence's own tokens.
+    token at a place contribute there, and the last place is each sequence's own last token.
 
     The operand is a number, or an `Operand` whose axes are among the site's axes and `member`. It has one entry per
     selected index along each of its axes (size 1 for a single index), and is repeated along the site's other axes.

@@ -57,7 +57,7 @@ def own_places(lengths: Int[Tensor, "batch"], width: int) -> Bool[Tensor, "batch
 def last_places(
     sequences: Shaped[Tensor, "batch position *feature"], lengths: Int[Tensor, "batch"] | None
 ) -> Int[Tensor, "*batch 1"]:
-    """Return the last position, `[1]`, or that of each sequence's own tokens, `[batch 1]`."""
+    """Return the last position, `[1]`, or the position of each sequence's own last token, `[batch 1]`."""
     return torch.tensor([sequences.shape[1] - 1]) if lengths is None else lengths.unsqueeze(1) - 1
 
 

@@ -35,6 +35,7 @@ def borrower(
     means = [name for name, each in interventions.items() if each.rule == "mean"]
     sources: dict[tuple[str, int | None], tuple[list[str], Tensor, Tensor]] = {}
     for name, each in interventions.items():
+        # interventions with the same source share a pass: the same permutation for `resample`, the inputs for `patch`
         key = (each.rule, each.seed)
         if each.rule == "resample":
             others = _derangement(batch, each.seed, name, lengths, inputs.shape[1])
@@ -67,6 +68,7 @@ def borrower(
     for rows in row_ranges(range(batch), batch_size) if means else ():
         here = everyone[rows.start : rows.stop]
         for name, value in taken(means, inputs, here).items():
+            # sum in float64, and only over tokens that are not padding; each place has its own count
             own = _own(places.get(name), here, lengths, value)
             total = value.where(own, 0).sum(dim=0, keepdim=True, dtype=torch.float64)
             sums[name] = sums[name] + total if name in sums else total
@@ -75,6 +77,7 @@ def borrower(
     def resampled(names: Sequence[str], donors: Int[Tensor, "batch position"], rows: range) -> dict[str, Tensor]:
         """Return the values of the next sequence that has a token of its own at each place."""
         here = donors[rows.start : rows.stop]
+        # run each donor once, even if it gives values at several places of several sequences
         needed, at = torch.unique(here, return_inverse=True)
         values = taken(names, inputs, needed)
         for name, value in values.items():
@@ -89,6 +92,7 @@ def borrower(
                 problem = f"a single sequence has a token at place {int(chosen[alone.any(dim=0)][0])}, and so no other"
                 remedy = "select places that two sequences have, or give sequences of one length"
                 raise SpecError(f"{name}.rule", f"{problem} to take a value from", remedy)
+            # take for each row and place the value of its donor, along the axis of places of this site
             index = at[:, chosen].reshape(len(rows), *(1,) * (dim - 1), -1, *(1,) * (value.ndim - dim - 1))
             values[name] = value.gather(0, index.expand(-1, *value.shape[1:]).to(value.device))
         return values

@@ -118,11 +118,13 @@ def split_pass(
         stream: enters block 0.
         changes: used in place of `others` minus the present output, for the derivative along another direction.
     """
+    # begin with one stream per receiver: queries, keys and values of all heads, feed-forward layers, and the logits
     streams = _Streams(removed, others, changes)
     x = streams.received(stream.unsqueeze(0))
     place = torch.arange(stream.shape[1], device=stream.device)
     mask = causal_mask(place, place, stream.dtype)
     for block in blocks(model):
+        # `fork` hands a layer the streams of its own receivers; the taps then add its output to the later streams
         x = block(x, None, mask, partial(streams.tap, block), fork=streams.fork)
     return model.predictions(gather_positions(x[0], positions), identity_tap), torch.cat(streams.outputs)
 
@@ -139,7 +141,7 @@ class _Streams:
         self.left = removed.shape[1]
 
     def fork(self, layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the streams that a layer reads, and those of the later receivers."""
+        """Return the streams that a layer reads, and the streams of the later receivers."""
         count = 3 * layer.heads if isinstance(layer, Attention | MergedAttention) else 1
         self.left = len(x) - count
         return x[:count] if count > 1 else x[0], x[count:]
@@ -156,6 +158,7 @@ class _Streams:
         begin = sum(map(len, self.outputs))
         self.outputs.append(outputs)
         units = slice(begin, begin + len(outputs))
+        # with `changes`, the derivative is taken along a fixed direction: the detached output cancels the present value
         others = self.others[units] if self.changes is None else outputs.detach() + self.changes[units]
         share = self.removed[units, -self.left :]
         # Two products rather than a difference: a removed edge then leaves no trace of rounding.

@@ -76,6 +76,7 @@ def prune_edges(
     passes = 2  # of the corrupted sequences, and of the whole model
     with counted("pruning", progress) as tell:
         for at, edge in reversed([*enumerate(edges)]):
+            # try the edge in all members at once; each member accepts or refuses it by its own metric
             tried = removed.clone()
             tried[:, senders[at], readers[at]] = 1
             if edge.receiver == LOGITS or is_read(edge.receiver):

@@ -79,6 +79,7 @@ def _scores_of(part: Part, times: Times, steps: int) -> Float[Tensor, "member un
     factors: Values = {}
     total = torch.zeros(())
     for entering in part.steps(steps):
+        # sum the gradients over all steps; the factors come from the first step alone
         gradients, present = mapped(ensemble, partial(_gradients, part), [entering])
         if not factors:  # the first step is the plain run
             factors = present if others is None else {site: others[site] - value for site, value in present.items()}

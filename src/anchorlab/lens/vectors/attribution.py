@@ -181,6 +181,7 @@ class _Parts:
         self.names = [*embeddings, "bias"]
         first = torch.stack([self._seen(site) for site in embeddings])
         self.values: Float[Tensor, "component batch scored width"] = torch.cat([first, torch.zeros_like(first[:1])])
+        # in the model's order: each layer adds its outputs as new summands, and each norm on the stream acts on all
         for block in template.blocks:
             self._attend(block)
             if block.ln1 is not None and not block.norm_first:
@@ -209,6 +210,7 @@ class _Parts:
         z = self._seen(f"{block.attn.name}.hook_z")  # [batch scored head head_width]
         heads, head_width = z.shape[-2:]
         written = self.weights.get(f"{block.attn.name}.W_O", torch.eye(heads * head_width, dtype=z.dtype))
+        # the output map is a sum over heads: each head has its own rows of W_O
         each = torch.einsum("b s h i, h i w -> h b s w", z, written.view(heads, head_width, -1))
         self._join([f"{block.attn.name}.head.{head}" for head in range(heads)], each, added=block.residual)
         self.values[-1] += self.weights.get(f"{block.attn.name}.b_O", 0.0)
@@ -220,6 +222,8 @@ class _Parts:
         self.names = [*self.names[:-1], *names, "bias"]
 
     def _normalise(self, norm: StackedNorm, stream_site: str) -> None:
+        # freeze the scale at the whole stream's; the rest of the norm is linear, so it acts on each summand by itself.
+        # The shift of the norm belongs to no component and joins the biases
         stream = self._seen(stream_site)
         if norm.centred:
             stream, self.values = _centred(stream), _centred(self.values)

@@ -94,7 +94,7 @@ def probe(
     Args:
         model: as in `look`. A run supplies its own untrained members.
         labels: integers, `[batch]`, or `[batch position]` (`[batch scored]` with `positions`); labels below 0
-            and those of padding are left out.
+            and labels of padding are left out.
         site: one or several names or patterns, of sites with equally many positions. All axes except `batch` and
             `position` count as the width of the value.
         where: an index for each of some further axes: `{"head": 1}` reads one head.
@@ -182,6 +182,7 @@ class _Reading:
         spread = rows.square().mean(dim=1, keepdim=True).sqrt()
         rows = rows / torch.where(spread > 0, spread, 1)
         parts = [folds == fold for fold in range(self.count)]
+        # the scatter of all other folds is the total minus the fold's own, so each row is multiplied only once
         scatters = torch.stack([rows[:, part].mT @ rows[:, part] for part in parts], dim=1)
         others = scatters.sum(dim=1, keepdim=True) - scatters  # of all rows outside the fold
         accuracies = []
@@ -190,12 +191,14 @@ class _Reading:
             counts = torch.stack([classes[~part].sum(dim=0) for part in parts])
             sums = torch.stack([classes[~part].mT @ rows[:, ~part] for part in parts], dim=1)
             means = sums / counts.clamp(min=1).unsqueeze(-1)  # of each class outside each fold
+            # scatter within classes = scatter about 0 minus scatter of the class means, then shrunk to the identity
             between = means.mT @ (counts.unsqueeze(-1) * means)
             within = (others - between) / counts.sum(dim=-1).reshape(-1, 1, 1)
             identity = torch.eye(rows.shape[-1], dtype=rows.dtype, device=rows.device)
             covariance = (1 - self.shrinkage) * within + self.shrinkage * identity
             directions = torch.cholesky_solve(means.mT, self._factor(covariance))
             shares = counts / counts.sum(dim=-1, keepdim=True)  # 0 for a class that is in the fold alone
+            # Fisher's discriminant: the score of a class is x·Σ⁻¹μ - μ·Σ⁻¹μ / 2 + log of its share
             offsets = shares.log() - (means.mT * directions).sum(dim=-2) / 2
             right = torch.zeros(len(rows), dtype=torch.float64)
             for fold, part in enumerate(parts):
@@ -246,7 +249,7 @@ def _checked_labels(labels: Tensor, shape: Sequence[int]) -> Int[Tensor, "batch 
 def _without_padding(
     labels: Int[Tensor, "batch *position"], lengths: Int[Tensor, "batch"], count: int, where: Mapping[str, int]
 ) -> Int[Tensor, "batch *position"]:
-    remedy = "give positions, such as those of the last tokens, (texts.lengths - 1).unsqueeze(1)"
+    remedy = "give positions, such as the last tokens: (texts.lengths - 1).unsqueeze(1)"
     for axis in where:
         if axis in PLACES:
             raise SpecError(f"where.{axis}", "is not the same place in sequences of different lengths", remedy)

@@ -56,6 +56,7 @@ def principal_components(vectors: Vectors, components: int = 2) -> PrincipalComp
     _, singular, axes = torch.linalg.svd(centred, full_matrices=False)
     directions = axes[:, :components]
     found = centred @ directions.mT
+    # a direction and its negative fit equally well: fix the sign by the row with the largest coordinate
     farthest = found.gather(1, found.abs().argmax(dim=1, keepdim=True))
     signs = torch.where(farthest < 0, -1.0, 1.0).to(found)
     variance = singular.square()

@@ -37,6 +37,7 @@ class HeadCircuits:
     @cached_property
     def singular_values(self) -> Float[Tensor, "member layer head rank"]:
         """The `rank` largest singular values in descending order, computed from the factors; all others are 0."""
+        # left = Q R and rightᵀ = Q' R' give left right = Q (R R'ᵀ) Q'ᵀ, whose singular values are the small core's
         core = torch.linalg.qr(self.left).R @ torch.linalg.qr(self.right.mT).R.mT
         values: Tensor = torch.linalg.svdvals(core)
         return values

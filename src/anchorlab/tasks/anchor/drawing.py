@@ -72,6 +72,7 @@ class Drawing:
     def keys(self, random: Generator, chosen: Int[np.ndarray, "row"]) -> Int[np.ndarray, "row slot"]:
         """Draw a key for each slot of each row, uniformly from the allowed keys; -1 if the rule has no such slot."""
         kind = self.kind[chosen]
+        # uniform within the list of each slot; the lists lie one after another in `allowed`
         index = (random.random(kind.shape) * self.count[kind]).astype(np.int64)
         keys: np.ndarray = self.allowed[self.start[kind] + index]
         return keys
@@ -85,6 +86,8 @@ def drawings(layout: Layout, separation: Separation, group: Int[np.ndarray, "fra
     """
     frames, items = layout.frames, np.arange(layout.vocabulary.items[0], layout.vocabulary.items[1] + 1)
     exists = frames.key_positions >= 0
+    # ask the separation about every item in every slot of every frame: each frame is repeated once per item, with this
+    # item in all of its slots; the answer is `[frame slot item]`
     rows = np.repeat(np.arange(len(frames)), len(items))
     with_items = frames.select(rows)
     keys = np.where(exists[rows], np.tile(items, len(frames))[:, None], -1)
@@ -121,6 +124,7 @@ def _drawing(
     if not len(chosen):
         return None
     packed = np.packbits(allowed[chosen].reshape(-1, len(items)), axis=1)  # packed bytes sort faster than bools
+    # many slots allow the same keys: keep each list of allowed keys once, and its index for every slot
     _, one, kind = np.unique(packed.view(f"V{packed.shape[1]}").ravel(), return_index=True, return_inverse=True)
     masks = allowed[chosen].reshape(-1, len(items))[one]
     kind = np.where(exists[chosen], kind.reshape(len(chosen), -1), len(masks))

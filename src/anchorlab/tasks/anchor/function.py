@@ -46,7 +46,7 @@ class AnchorFunction(Task):
         text, which is named `rule`
     exceptions: operations of particular pairs of anchors, which `pair(A, B, x)` applies in place of the anchors' own
     rivals: other rules over the same patterns that might explain a model's answers; agreement with each is measured
-    vocabulary: the token ids, and which of them are items and anchors; its anchors are by default those of `operations`
+    vocabulary: the token ids, and which of them are items and anchors; by default the anchors of `operations`
     placement: the length of sequences, and the anchors that the slots of a pattern may hold
     separation: the assignment of sequences to training and test
     scoring: the positions at which the answer is scored

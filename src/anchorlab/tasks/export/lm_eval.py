@@ -19,7 +19,7 @@ LM_EVAL = "lm-eval"
 
 _WORKED, _ASKED = "train", "test"
 _LOADER = "questions.py"
-_LOAD = '''"""The questions beside this file, for lm-evaluation-harness."""
+_LOAD = '''"""The questions in this folder, for lm-evaluation-harness."""
 
 import json
 from pathlib import Path

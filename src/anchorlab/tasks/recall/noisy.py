@@ -162,6 +162,7 @@ class NoisyRecall(Task):
         """Return the long-run share of triggers, averaged over y; if triggers are drawn, for the most frequent ones."""
         often = np.argsort(-self._trigger_weights, kind="stable")[: self.drawn]
         triggers = often.tolist() if self.drawn else list(self.triggers)
+        # the chain averaged over y: a trigger is followed by noise with probability alpha, else by a uniform token
         transition = self.chain.transition.copy()
         transition[triggers] = 0.0
         transition[triggers, : self._plain_chain.states] = (1 - self.alpha) / self._plain_chain.states
@@ -212,12 +213,14 @@ class NoisyRecall(Task):
         """Draw `rows` sequences z_1 .. z_{T+1} from left to right."""
         triggers = self._draw_triggers(random, rows)
         every = np.arange(rows)
+        # a table per sequence from token to output, -1 for tokens that are no trigger: one lookup tests and answers
         outputs = np.full((rows, self.chain.states), -1, dtype=np.int16)
         outputs[every[:, None], triggers] = random.integers(self._plain_chain.states, size=triggers.shape)
         flat_outputs, seen = outputs.reshape(-1), np.zeros(outputs.size, dtype=bool)
         repeated = np.zeros((rows, self.length), dtype=bool)
         offset = every * self.chain.states
         final = triggers[every, random.integers(triggers.shape[1], size=rows)]
+        # position first, so that each step writes one block of memory; transposed at the end
         tokens = np.empty((self.length + 1, rows), dtype=np.int16)
         state = self.chain.initial_table.draw(random, np.zeros(rows, dtype=np.int64))
         for position in range(self.length):
@@ -230,6 +233,7 @@ class NoisyRecall(Task):
             if self.scored == "after_trigger":
                 repeated[at, position] = seen[place[at]]
                 seen[place[at]] = True
+            # draw the next token of every row from the chain, then replace it in the rows with a trigger here
             state = self.chain.transition_table.draw(random, state)
             state[at] = np.where(random.random(at.size) < alpha, self.noise_token, output[at])
         tokens[-1] = state

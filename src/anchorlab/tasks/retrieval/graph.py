@@ -101,6 +101,7 @@ class StepGraph:
         for step, parents in enumerate(self.step_parents):
             records = []
             for combination in product(range(self.chains), repeat=len(parents)):
+                # parents of one chain lead to this chain's next value, and mixed parents to a symbol of their own
                 own = len(set(combination)) == 1
                 value = (self.roots + step) * self.chains + combination[0] if own else mixed
                 mixed += not own
@@ -144,6 +145,7 @@ class StepGraph:
         places, known = [], torch.ones(values[0].shape, dtype=torch.bool)
         for table in self.tables:
             wanted = torch.stack([values[parent] for parent in table.parents], dim=-1)
+            # compare the parents of every record with the values that each query has reached: `[batch query record]`
             matches = (self._read(table, symbols)[:, None, :, :-1] == wanted[:, :, None]).all(dim=-1)
             known &= matches.sum(dim=-1) == 1
             record = matches.to(torch.uint8).argmax(dim=-1)
@@ -164,6 +166,7 @@ class StepGraph:
             for column, parent in enumerate(table.parents):
                 of_chain = records[:, :, column, None] == values[parent][:, None]  # [batch record chain]
                 legal &= of_chain.any(dim=2).all(dim=1)
+                # number each record's combination of chains; all combinations occur if the numbers all differ
                 code = code * self.chains + of_chain.to(torch.uint8).argmax(dim=2)
             legal &= _distinct(code) == len(table.ids)
         return legal

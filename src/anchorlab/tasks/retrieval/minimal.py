@@ -165,10 +165,12 @@ class MinimalRetrieval(Task):
             order[:, step, : of_step.shape[1]] = of_step
         # Symbols are drawn chain by chain, [chain value], but numbered value by value.
         drawn = np.concatenate([np.arange(N * V).reshape(N, V).T.ravel(), np.arange(N * V, self._graph.symbols)])
+        # look symbols up by one flat index: the number of the sequence times its symbols, plus the symbol
         first = np.arange(len(symbols))[:, None] * self._graph.symbols
         flat = symbols.reshape(-1, K)
         inputs[..., :K] = flat[drawn[self._graph.lay_out(orders[1:], orders[0])] + first]
         inputs[..., K:] = self.position_vectors
+        # the answers of a query are the values after its chain's last root, which lie one after another in a chain
         last_root = orders[0] * V + self.roots - 1 + first
         targets[:] = flat[last_root[:, :, None] + np.array(self.asked)].reshape(targets.shape)
 
@@ -269,6 +271,7 @@ def conditional_retrieval(
 def _numbered(symbols: Float[Tensor, "batch position feature"]) -> Int[Tensor, "batch position"]:
     """Number the symbols of each sequence so that two numbers are equal if and only if the symbols are."""
     vectors = symbols.numpy()
+    # sort the vectors of each sequence, give equal neighbours the same rank, and send the ranks back to the positions
     order = np.lexsort(np.moveaxis(vectors, 2, 0), axis=1)
     ordered = np.take_along_axis(vectors, order[..., None], axis=1)
     rank = np.zeros(order.shape, dtype=np.int64)

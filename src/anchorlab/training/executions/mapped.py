@@ -49,6 +49,7 @@ class MappedGradients:
 
     def __call__(self, batches: MemberBatches) -> dict[str, Float[Tensor, "member ..."]]:
         """Return the gradient of each trainable weight, by name."""
+        # all arguments have a member axis, except positions that all members share and weights that are absent
         axes = (0, 0, 0, 0, None if batches.shared_positions else 0, None if batches.weights is None else 0)
         gradient: Callable[..., dict[str, Tensor]] = torch.func.vmap(
             self._gradient, in_dims=axes, chunk_size=self.at_once
@@ -185,6 +186,8 @@ class MappedExecution:
         """Return the graph for batches of these shapes, captured on first use, or None if that failed."""
         graphs = self.graphs
         assert graphs is not None
+        # a graph repeats kernels on fixed addresses, so each batch shape needs its own graph and its own tensors, into
+        # which batches are copied; the last batch of an epoch may be shorter
         key = tuple(value.shape for value in _tensors(batches))
         if key in self._captured:
             return self._captured[key]

@@ -56,6 +56,8 @@ class MemberExecution:
 
 def member_module(ensemble: Ensemble, member: int) -> nn.Module:
     """Return a module for one member, whose parameters and buffers are views of the ensemble's stacked weights."""
+    # put views of the stacked weights in place of the template's, under every name of a tied weight: an update of the
+    # stack is then an update of the module, without a copy
     module = copy.deepcopy(ensemble.template)
     names, buffers = _names(module), dict(module.named_buffers())
     for name, value in ensemble.member_weights(member).items():

@@ -103,25 +103,33 @@ class Layout:
         `order` holds the number of the premise at each place.
         """
         rows = len(order)
+        # one copy of all premises per sequence, in the order of their numbers: `[batch premise column]`
         lines = np.repeat(self._lines[None], rows, axis=0)
+        # the values index each premise's own pool: look up the token of each value, step by step
         tokens = [
             np.take_along_axis(np.broadcast_to(pool, (rows, *pool.shape)), value[:, :, None], axis=2)[:, :, 0]
             for pool, value in zip(self.pools, values, strict=True)
         ]
+        # fill the one slot that `_lines` left open, which is at another column in each step's template
         lines[:, np.arange(self.premises), self.value_columns] = np.concatenate(tokens, axis=1)
+        # premises have different lengths, so the place of a premise depends on the lengths before it in this order:
+        # an exclusive sum gives the position of the first token at each place
         lengths = self.lengths[order]
         first = np.cumsum(lengths, axis=1) - lengths
+        # move all tokens that are not padding to their positions at once: the premise at `place` begins at `first`,
+        # and its tokens follow column by column
         columns = np.arange(lines.shape[2])
         kept = columns < lengths[:, :, None]
         placed = np.empty((rows, self.length), dtype=np.int64)
         row, place, column = np.nonzero(kept)
         placed[row, first[row, place] + column] = np.take_along_axis(lines, order[:, :, None], axis=1)[kept]
+        # invert the order: `first` is indexed by place, and callers ask by the number of the premise
         starts = np.empty_like(first)
         np.put_along_axis(starts, order, first, axis=1)
         return placed, starts
 
     def heads(self, depth: int) -> tuple[int, ...]:
-        """Return the hops with which a question of this depth begins; its words are the keys of their premises."""
+        """Return the hops where a question of this depth begins; its words are the keys of these hops' premises."""
         return tuple(hop for hop, level in enumerate(self.formulation.levels) if level == depth)
 
     def question(self, depth: int, hops: Sequence[Int[np.ndarray, "batch"]]) -> Int[np.ndarray, "batch position"]:
@@ -157,6 +165,7 @@ class Layout:
         ordered: for each step, whether its premises must be in the order of their keys
         depths: the depths at which the question may begin
         """
+        # in turn: every line is a possible premise, each key occurs once, and steps are not mixed unless allowed
         *lines, question = text.split("\n")
         found = [self._legal.get(f"{line}\n") for line in lines]
         known = [one for one in found if one is not None]
@@ -171,6 +180,7 @@ class Layout:
         for step, place, index in known:
             values[step][0, place] = index
             used[step, self._steps[step].pool_indices[place], index] += 1
+        # ordered steps list their keys in order; no pool gives one value twice; the values allow the question
         in_order = all(
             [place for own, place, _ in known if own == step] == list(range(len(self._steps[step].keys)))
             for step, must in enumerate(ordered)
@@ -201,6 +211,8 @@ def order_premises(
     if layout.mixed:
         return np.argsort(random, axis=1)
     sizes = np.diff(layout.offsets)
+    # the sort key is the number of the step plus a fraction below 1, so premises of different steps never mix; the
+    # fraction is random in shuffled steps, and the rank of the key in the others
     step = np.repeat(np.arange(len(sizes)), sizes)
     listed = np.concatenate([np.arange(size) / size for size in sizes])
     return np.argsort(step + np.where(np.repeat(shuffled, sizes), random, listed), axis=1, kind="stable")
