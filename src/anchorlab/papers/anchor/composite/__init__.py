@@ -1,5 +1,5 @@
 """The composite anchor function: learned operations, mapping sequences and depth."""
 
-from anchorlab.papers.anchor.composite.study import STUDY
+from anchorlab.papers.anchor.composite.composite import STUDY
 
 __all__ = ["STUDY"]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anchorlab.lens import Emergence, emergence, first_crossing, look
 from anchorlab.papers.anchor.identity import PATTERNS, Heads, read_heads
-from anchorlab.papers.anchor.open_questions.settings import BASE, COMPARED, MANY, TOGETHER, Choices, Label, Value
+from anchorlab.papers.anchor.open_questions.choices import BASE, COMPARED, MANY, TOGETHER, Choices, Label, Value
 from anchorlab.studies.kit import along, at_end
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, TrainedRun

@@ -1,5 +1,5 @@
 """Reading comprehension: the question's anchor is looked up in the text."""
 
-from anchorlab.papers.anchor.reading_comprehension.study import STUDY
+from anchorlab.papers.anchor.reading_comprehension.reading_comprehension import STUDY
 
 __all__ = ["STUDY"]

@@ -13,7 +13,7 @@ from anchorlab.engine import Status
 from anchorlab.errors import SpecError
 from anchorlab.language import pretrained
 from anchorlab.language.checkpoints import Fault, StoredWeights, checkpoint_folder, faults, read_weights
-from anchorlab.papers.language.along_training.measures import Measuring, measure
+from anchorlab.papers.language.along_training.measuring import Measuring, measure
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, check_weights, described
 from anchorlab.papers.pretrained.tiny import train_tiny
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, parse_json, read_data

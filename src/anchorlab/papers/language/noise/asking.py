@@ -27,7 +27,7 @@ from anchorlab.language.prompts import (
 from anchorlab.language.truncations import TruncationSearch, search_truncations
 from anchorlab.models import Truncate
 from anchorlab.papers.language.laser import Laser, ask_both, input_matrices
-from anchorlab.papers.language.noise.figures import CHAT_REQUEST, MADRID, SENTENCE
+from anchorlab.papers.language.noise.comparisons import CHAT_REQUEST, MADRID, SENTENCE
 from anchorlab.papers.language.precision import BITS, Bits, requantised
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
 from anchorlab.studies.observation_context import ObservationContext

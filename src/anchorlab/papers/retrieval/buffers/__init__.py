@@ -1,5 +1,5 @@
 """Buffers: does each step of a chain keep a subspace of its own?"""
 
-from anchorlab.papers.retrieval.buffers.study import STUDY
+from anchorlab.papers.retrieval.buffers.buffers import STUDY
 
 __all__ = ["STUDY"]

@@ -1,5 +1,5 @@
 """Retrieval: the emergence of attention heads during training."""
 
-from anchorlab.papers.retrieval.emergence.study import STUDY
+from anchorlab.papers.retrieval.emergence.emergence import STUDY
 
 __all__ = ["STUDY"]

@@ -1,5 +1,5 @@
 """Retrieval prompts: language models follow chains of premises in words."""
 
-from anchorlab.papers.retrieval.language_models.study import STUDY
+from anchorlab.papers.retrieval.language_models.language_models import STUDY
 
 __all__ = ["STUDY"]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from anchorlab.findings import Line, LineFigure, Reference, Table, line
-from anchorlab.papers.truncation.attention_gradient.measures import ALPHA, LEARNING_RATE, POWERS, Gradient
+from anchorlab.papers.truncation.attention_gradient.projections import ALPHA, LEARNING_RATE, POWERS, Gradient
 from anchorlab.theory import PowerLaw
 
 LABELS = {"noise": "noise token", "trigger": "trigger", "other": "every other token"}

@@ -13,14 +13,13 @@ from anchorlab.language.truncation_controls import TruncationControls
 from anchorlab.language.truncations import search_truncations
 from anchorlab.models import Truncate
 from anchorlab.papers.language.laser import Laser, ask_both
-from anchorlab.papers.language.truncation_search import asking
-from anchorlab.papers.language.truncation_search import study as truncation_search
-from anchorlab.papers.language.truncation_search.study import Observed, Seen, Setting
+from anchorlab.papers.language.truncation_search import asking, truncation_search
+from anchorlab.papers.language.truncation_search.truncation_search import Observed, Seen, Setting
 from anchorlab.studies import ObservationContext
 from tests.language.spoken import DIVIDED, LAYERS, LOUD, PROMPTS, divided, spoken, token
 from tests.papers.hand_made_runs import values_of
-from tests.papers.language.noise.test_study import PROMPTS as HALF
-from tests.papers.language.noise.test_study import answers
+from tests.papers.language.noise.test_noise import PROMPTS as HALF
+from tests.papers.language.noise.test_noise import answers
 
 
 def controls(gain: float, others: float, random: float, perplexity: float, the: float = 0.1) -> TruncationControls:

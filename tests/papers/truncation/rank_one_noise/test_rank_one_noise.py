@@ -6,9 +6,8 @@ from math import log
 import numpy as np
 import pytest
 
-from anchorlab.papers.truncation.rank_one_noise import measures
-from anchorlab.papers.truncation.rank_one_noise import study as rank_one_noise
-from anchorlab.papers.truncation.rank_one_noise.study import QUICK, STUDY, Seen, experiments
+from anchorlab.papers.truncation.rank_one_noise import rank_one_noise, theorem_2
+from anchorlab.papers.truncation.rank_one_noise.rank_one_noise import QUICK, STUDY, Seen, experiments
 from anchorlab.studies.claim import judge
 from anchorlab.theory import PowerLaw, gradient_flow
 from anchorlab.theory.rank_one_flow import Margins
@@ -16,17 +15,17 @@ from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, ve
 
 ALPHA = 0.3
 SHORT = replace(QUICK, alphas=(ALPHA,), doublings=3)
-TIMES = np.outer(measures.RATES, 2.0 ** np.arange(8)) / 4
+TIMES = np.outer(theorem_2.RATES, 2.0 ** np.arange(8)) / 4
 
 
 def made_up(power, law="derived", offsets=None, slope=-0.5):
     """A descent that lies 0.01 x rate^power off the flow in a, or by so much at each rate, at every time."""
     flows = [gradient_flow(ALPHA, times, law) for times in TIMES]
-    offsets = [0.01 * rate**power for rate in measures.RATES] if offsets is None else offsets
+    offsets = [0.01 * rate**power for rate in theorem_2.RATES] if offsets is None else offsets
     a = np.stack([flow.a + offset for flow, offset in zip(flows, offsets, strict=True)])
     b = np.stack([flow.b for flow in flows])
     right = 1 / (1 + np.exp(a) + np.exp(b))
-    return measures.Descent(ALPHA, TIMES, right, np.exp(b) * right, 0.5 * TIMES**slope)
+    return theorem_2.Descent(ALPHA, TIMES, right, np.exp(b) * right, 0.5 * TIMES**slope)
 
 
 def measured(name, *descents):
@@ -53,22 +52,22 @@ def test_margins_and_descents_are_read_from_probabilities_of_clean_sequences():
 
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_the_order_is_the_power_of_the_rate(power):
-    assert measures.orders(made_up(power)) == pytest.approx([power, power], abs=1e-6)
+    assert theorem_2.orders(made_up(power)) == pytest.approx([power, power], abs=1e-6)
 
 
 def test_errors_slopes_and_the_flow_itself():
-    assert measures.at_zero_step(made_up(1.0), "derived") == pytest.approx(0.0, abs=1e-9)
-    assert measures.at_zero_step(made_up(0.0), "derived") == pytest.approx(0.01)
+    assert theorem_2.at_zero_step(made_up(1.0), "derived") == pytest.approx(0.0, abs=1e-9)
+    assert theorem_2.at_zero_step(made_up(0.0), "derived") == pytest.approx(0.01)
     apart = gradient_flow(ALPHA, TIMES[1][:-1]), gradient_flow(ALPHA, TIMES[1][:-1], "printed")
     most = max(np.abs(apart[0].a - apart[1].a).max(), np.abs(apart[0].b - apart[1].b).max())
-    assert measures.at_zero_step(made_up(1.0), "printed") == pytest.approx(most, abs=1e-9)
-    assert measures.at_zero_step(made_up(1.0, "printed"), "printed") == pytest.approx(0.0, abs=1e-9)
-    found = measures.descent_power(made_up(1.0))
+    assert theorem_2.at_zero_step(made_up(1.0), "printed") == pytest.approx(most, abs=1e-9)
+    assert theorem_2.at_zero_step(made_up(1.0, "printed"), "printed") == pytest.approx(0.0, abs=1e-9)
+    found = theorem_2.descent_power(made_up(1.0))
     assert found is not None
     assert found.slope == pytest.approx(-0.5)
     short = made_up(1.0)
-    assert measures.descent_power(measures.Descent(ALPHA, short.time[:, :4], *(short.right[:, :4],) * 3)) is None
-    assert measures.flow_power(ALPHA).slope == pytest.approx(-0.5, abs=1e-4)
+    assert theorem_2.descent_power(theorem_2.Descent(ALPHA, short.time[:, :4], *(short.right[:, :4],) * 3)) is None
+    assert theorem_2.flow_power(ALPHA).slope == pytest.approx(-0.5, abs=1e-4)
     # what the flow goes to, from its closed forms: noise at rank 1 as (3 (1 - alpha) t)^(-1/2)
     values = values_of(STUDY, seen_by_hand(Seen, descents=[made_up(1.0)]))
     assert values["rank-one-forgets"] == pytest.approx((3 * 0.7 * 1e6) ** -0.5, rel=2e-3)
@@ -90,10 +89,10 @@ class TestDescent:
         one = made_up(1.0)
         odds = 0.6 * one.time**-0.5
         near = replace(one, rank_one_noise=odds / (1 + odds))
-        assert measures.descent_power(near).slope == pytest.approx(-0.5, abs=0.01)
+        assert theorem_2.descent_power(near).slope == pytest.approx(-0.5, abs=0.01)
         assert abs(np.diff(np.log(near.rank_one_noise[0, -2:]))[0] / log(2) + 0.5) > 0.01
         whole = made_up(1.0)
-        short = measures.Descent(
+        short = theorem_2.Descent(
             ALPHA, *(one[:, :4] for one in (TIMES, whole.right, whole.noise, whole.rank_one_noise))
         )
         assert measured("descent-slope", short) == (None, "not measured", "")
@@ -144,21 +143,21 @@ class TestFlow:
         made = {
             key: Margins(self.TIME, np.array(a, dtype=float), np.array(b, dtype=float)) for key, (a, b) in flows.items()
         }
-        monkeypatch.setattr(measures, "late_flow", lambda alpha, law="derived": made[alpha, law])
+        monkeypatch.setattr(theorem_2, "late_flow", lambda alpha, law="derived": made[alpha, law])
         return measured(name, *(replace(made_up(1.0), alpha=alpha) for alpha in self.ALPHAS))
 
     def test_an_alpha_outside_the_range_is_told_and_not_judged(self, monkeypatch):
         """0.03 is outside the lemma's (0.2, 0.4); its constant is -log 0.97 x 3.94."""
         ends = {0.03: -log(0.97 * 3.94) + 9.0, 0.25: -log(0.75 * 3.5) + 0.005}
         made = {alpha: Margins(self.TIME, np.array([0, end - log(1e6)]), np.zeros(2)) for alpha, end in ends.items()}
-        monkeypatch.setattr(measures, "late_flow", lambda alpha, law="derived": made[alpha])
+        monkeypatch.setattr(theorem_2, "late_flow", lambda alpha, law="derived": made[alpha])
         descents = [replace(made_up(1.0), alpha=alpha) for alpha in ends]
         value, verdict, detail = measured("a-constant", *descents)
         assert (value, verdict) == (pytest.approx(0.005), "reproduced")
         assert detail == "0.005 at alpha = 0.25; outside the range 9 at alpha = 0.03"
         for name in ("b-limit", "rank-one-forgets"):
             kept = {0.25: made[0.25]}
-            monkeypatch.setattr(measures, "late_flow", lambda alpha, law="derived", kept=kept: kept[alpha])
+            monkeypatch.setattr(theorem_2, "late_flow", lambda alpha, law="derived", kept=kept: kept[alpha])
             assert measured(name, *descents)[0] is not None  # 0.03 is not even read
 
     def test_noise_at_rank_one_and_the_limit_of_b(self, monkeypatch):
@@ -186,7 +185,7 @@ class TestFlow:
     def test_the_power_of_noise(self, monkeypatch, slope, verdict):
         laws = {0.25: -0.505, 0.35: slope}
         made = {alpha: PowerLaw(power, power - 0.01, power + 0.01, 1.0) for alpha, power in laws.items()}
-        monkeypatch.setattr(measures, "flow_power", made.__getitem__)
+        monkeypatch.setattr(theorem_2, "flow_power", made.__getitem__)
         found = measured("flow-slope", *(replace(made_up(1.0), alpha=alpha) for alpha in self.ALPHAS))
         assert found == (slope, verdict, f"-0.5050 at alpha = 0.25, {slope:.4f} at alpha = 0.35")
         below = dict.fromkeys((0.01, 0.05, 0.1, 0.2), laws[0.25]) | {0.15: slope}
@@ -198,8 +197,8 @@ def runs():
     """A training of three rates, whose probabilities differ by split, metric, edit and rate."""
     experiment = experiments(SHORT)[ALPHA]
     steps = [2**doubling for doubling in range(SHORT.doublings + 1)]
-    keys = {("clean", "right"): 0.6, ("clean", "noise"): 0.3, ("clean", "noise", measures.RANK_ONE): 0.1}
-    keys |= {("clean", "right", measures.RANK_ONE): 0.8, ("train", "right"): 0.7, ("train", "noise"): 0.2}
+    keys = {("clean", "right"): 0.6, ("clean", "noise"): 0.3, ("clean", "noise", theorem_2.RANK_ONE): 0.1}
+    keys |= {("clean", "right", theorem_2.RANK_ONE): 0.8, ("train", "right"): 0.7, ("train", "noise"): 0.2}
     apart = np.arange(3)[:, None] / 100 + np.arange(len(steps)) / 1000  # by rate and step
     return [HandMadeRun(experiment, steps, {key: (base + apart).tolist() for key, base in keys.items()})]
 

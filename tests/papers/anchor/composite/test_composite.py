@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from anchorlab.papers.anchor.composite import depths as of
+from anchorlab.papers.anchor.composite.composite import FIGURE_6, PAPER, QUICK, STUDY, Seen, experiments
 from anchorlab.papers.anchor.composite.outputs import added_by
 from anchorlab.papers.anchor.composite.outputs import read_outputs as read
-from anchorlab.papers.anchor.composite.study import FIGURE_6, PAPER, QUICK, STUDY, Seen, experiments
 from anchorlab.tasks import Batch, task
 from tests.papers.hand_made_outputs import hand_made_ensemble
 from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of

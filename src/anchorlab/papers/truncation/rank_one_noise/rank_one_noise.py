@@ -16,7 +16,7 @@ from anchorlab.findings import Line, LineFigure, Reference, Table, at_most, with
 from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
-from anchorlab.papers.truncation.rank_one_noise import measures
+from anchorlab.papers.truncation.rank_one_noise import theorem_2
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, reading
 from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.tasks import task
@@ -49,21 +49,21 @@ def experiments(setting: Setting) -> dict[float, Experiment]:
     moments = tuple(2**doubling for doubling in range(setting.doublings + 1))
     recipe = Recipe(
         data=FixedSample(size=2),
-        optimiser=SGD(learning_rate=measures.RATES[0]),
+        optimiser=SGD(learning_rate=theorem_2.RATES[0]),
         batch=2,
         duration=moments[-1],
         precision="float64",
         evaluation=Evaluation(
-            at=moments, size=2, splits=("clean",), edits={measures.RANK_ONE: (Truncate(weight="memory.W_F", rank=1),)}
+            at=moments, size=2, splits=("clean",), edits={theorem_2.RANK_ONE: (Truncate(weight="memory.W_F", rank=1),)}
         ),
     )
-    zero = (0,) * len(measures.RATES)
+    zero = (0,) * len(theorem_2.RATES)
     return {
         alpha: Experiment(
             task("associative/noisy", inputs=2, alpha=alpha),
             AssociativeSpec(width=3, embeddings="orthonormal"),
             recipe,
-            Members(seeds=fresh(1) * len(measures.RATES), learning_rate=measures.RATES, initialisation_scale=zero),
+            Members(seeds=fresh(1) * len(theorem_2.RATES), learning_rate=theorem_2.RATES, initialisation_scale=zero),
             f"alpha = {alpha:g}",
         )
         for alpha in setting.alphas
@@ -74,17 +74,17 @@ class Seen(Reading):
     """Gradient descent at each alpha; the flow follows from the alphas alone."""
 
     @reading
-    def descents(self) -> Sequence[measures.Descent]:
+    def descents(self) -> Sequence[theorem_2.Descent]:
         """All descents."""
-        return [measures.read_descent(run) for run in self.runs.values()]
+        return [theorem_2.read_descent(run) for run in self.runs.values()]
 
     @reading
-    def inside(self) -> Sequence[measures.Descent]:
+    def inside(self) -> Sequence[theorem_2.Descent]:
         """The descents at the alphas of Theorem 2 and Lemma E.3, the ones that claims judge."""
         return [one for one in self.descents if RANGE[0] < one.alpha < RANGE[1]]
 
     @reading
-    def shown(self) -> measures.Descent:
+    def shown(self) -> theorem_2.Descent:
         """The descent that is drawn."""
         return next((one for one in self.descents if one.alpha == _SHOWN), self.descents[0])
 
@@ -103,7 +103,7 @@ def rank_one_forgets(seen: Seen) -> float:
 
     Probability of noise at rank 1 in the flow at t = 1e6, largest over alphas in (0.2, 0.4).
     """
-    return max(float(measures.late_flow(one.alpha).rank_one_noise[-1]) for one in seen.inside)
+    return max(float(theorem_2.late_flow(one.alpha).rank_one_noise[-1]) for one in seen.inside)
 
 
 @claim("Theorem 2", "-1/2", within(-0.51, -0.49), exact=True)
@@ -113,7 +113,7 @@ def flow_slope(seen: Seen) -> Measurement:
     Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
     with a correction t^(-1/2); the value farthest from -1/2 over alphas in (0.2, 0.4).
     """
-    return _farthest({one.alpha: measures.flow_power(one.alpha) for one in seen.inside})
+    return _farthest({one.alpha: theorem_2.flow_power(one.alpha) for one in seen.inside})
 
 
 @claim("Remark 1", "any alpha in (0, 0.4) has the same result", within(-0.51, -0.49), exact=True)
@@ -123,7 +123,7 @@ def flow_slope_below(seen: Seen) -> Measurement:
     Slope of the rank-1 probability of noise against t on logarithmic axes, in the flow for t from 1e4 to 1e6, fitted
     with the same correction; the value farthest from -1/2 over alpha = 0.01, 0.05, 0.1, 0.15 and 0.2.
     """
-    return _farthest({alpha: measures.flow_power(alpha) for alpha in _BELOW})
+    return _farthest({alpha: theorem_2.flow_power(alpha) for alpha in _BELOW})
 
 
 @claim("Theorem 2", "-1/2", within(-0.51, -0.49), theory=True)
@@ -133,7 +133,7 @@ def descent_slope(seen: Seen) -> Measurement:
     Slope of the rank-1 probability of noise against t on logarithmic axes, for the trained matrix cut to rank 1, over
     the last factor 16 of time, largest learning rate; the value farthest from -1/2 over alphas in (0.2, 0.4).
     """
-    return _farthest({one.alpha: law for one in seen.inside if (law := measures.descent_power(one)) is not None})
+    return _farthest({one.alpha: law for one in seen.inside if (law := theorem_2.descent_power(one)) is not None})
 
 
 def _farthest(laws: Mapping[float, PowerLaw]) -> Measurement:
@@ -151,7 +151,7 @@ def b_limit(seen: Seen) -> float:
 
     Distance of the flow's b at t = 1e6 from log alpha / (1 - alpha), largest over alphas in (0.2, 0.4).
     """
-    return max(abs(float(measures.late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in seen.inside)
+    return max(abs(float(theorem_2.late_flow(one.alpha).b[-1]) - limit_of_b(one.alpha)) for one in seen.inside)
 
 
 @claim("Lemma E.3", "-log (1 - alpha)(4 - 2 alpha)", at_most(0.01), exact=True)
@@ -175,9 +175,9 @@ def equation_nine(seen: Seen) -> Measurement:
     laws: tuple[Law, Law] = ("printed", "derived")
     apart = {}
     for one in seen.descents:
-        printed, derived = (gradient_flow(one.alpha, measures.FLOW_TIMES, law) for law in laws)
+        printed, derived = (gradient_flow(one.alpha, theorem_2.FLOW_TIMES, law) for law in laws)
         apart[one.alpha] = float(max(np.abs(printed.a - derived.a).max(), np.abs(printed.b - derived.b).max()))
-    descent = max(measures.at_zero_step(one, "derived") for one in seen.descents)
+    descent = max(theorem_2.at_zero_step(one, "derived") for one in seen.descents)
     detail = f"{_each(apart, '.3g')}; gradient descent lies {descent:.2g} from the derived flow"
     return Measurement(max(apart[one.alpha] for one in seen.inside), detail=detail)
 
@@ -189,13 +189,13 @@ def descent_follows(seen: Seen) -> Measurement:
     log2 of the ratio of the largest distances in a or b from the derived flow at learning rates 1 and 0.5; the value
     farthest from 1 over alphas in (0.2, 0.4).
     """
-    larger, smaller = max(map(measures.orders, seen.inside), key=lambda each: abs(each[-1] - 1))
+    larger, smaller = max(map(theorem_2.orders, seen.inside), key=lambda each: abs(each[-1] - 1))
     return Measurement(smaller, detail=f"{larger:.3g} at twice these rates")
 
 
 def _late_offset(alpha: float, law: Law) -> float:
     """Return a + log t at the end of the late window."""
-    return float(measures.late_flow(alpha, law).a[-1]) + math.log(measures.LATE[-1])
+    return float(theorem_2.late_flow(alpha, law).a[-1]) + math.log(theorem_2.LATE[-1])
 
 
 def _over_time(
@@ -221,15 +221,15 @@ def _over_time(
 
 def _noise_figure(seen: Seen) -> LineFigure:
     one = seen.shown
-    flow, late = gradient_flow(one.alpha, measures.FLOW_TIMES), measures.FLOW_TIMES[measures.FLOW_TIMES > 1]
+    flow, late = gradient_flow(one.alpha, theorem_2.FLOW_TIMES), theorem_2.FLOW_TIMES[theorem_2.FLOW_TIMES > 1]
     return _over_time(
         f"Probability of noise, full matrix and rank 1, α = {one.alpha:g}",
         "The derived flow from zero, and gradient descent on the matrix at a learning rate of 2, cut to rank 1 beside "
         "training. In the long run the rank-1 matrix has C / √t with C = (3 (1 - α))^(-1/2).",
         "probability",
         {
-            "full matrix, flow": (measures.FLOW_TIMES, flow.noise),
-            "rank 1, flow": (measures.FLOW_TIMES, flow.rank_one_noise),
+            "full matrix, flow": (theorem_2.FLOW_TIMES, flow.noise),
+            "rank 1, flow": (theorem_2.FLOW_TIMES, flow.rank_one_noise),
             "full matrix, descent": (one.time[0], one.noise[0]),
             "rank 1, descent": (one.time[0], one.rank_one_noise[0]),
             "C / √t": (late, rank_one_coefficient(one.alpha) / np.sqrt(late)),
@@ -242,13 +242,13 @@ def _noise_figure(seen: Seen) -> LineFigure:
 def _margin_figures(seen: Seen) -> tuple[LineFigure, LineFigure]:
     one = seen.shown
     time, (a, b) = one.time[0], one.margins[:, 0]
-    flows = {label: gradient_flow(one.alpha, measures.FLOW_TIMES, law) for law, label in measures.LAWS.items()}
+    flows = {label: gradient_flow(one.alpha, theorem_2.FLOW_TIMES, law) for law, label in theorem_2.LAWS.items()}
     first = _over_time(
         f"a + log t, α = {one.alpha:g}",
         "a = log P(wrong) / P(right). Gradient descent at a learning rate of 2 follows the derived flow; equation (9) "
         "as printed goes elsewhere, and the limit of Lemma E.3 is that of neither.",
         "a + log t",
-        {label: (measures.FLOW_TIMES, flow.a + np.log(measures.FLOW_TIMES)) for label, flow in flows.items()}
+        {label: (theorem_2.FLOW_TIMES, flow.a + np.log(theorem_2.FLOW_TIMES)) for label, flow in flows.items()}
         | {"descent": (time, a + np.log(time))},
         [
             Reference("-log 3(1 - α)", a_offset(one.alpha)),
@@ -260,7 +260,7 @@ def _margin_figures(seen: Seen) -> tuple[LineFigure, LineFigure]:
         f"b, α = {one.alpha:g}",
         "b = log P(noise) / P(right), of the same; its limit is the same under both equations.",
         "b",
-        {label: (measures.FLOW_TIMES, flow.b) for label, flow in flows.items()} | {"descent": (time, b)},
+        {label: (theorem_2.FLOW_TIMES, flow.b) for label, flow in flows.items()} | {"descent": (time, b)},
         [Reference("log α / (1 - α)", limit_of_b(one.alpha))],
     )
     return first, second
@@ -268,7 +268,7 @@ def _margin_figures(seen: Seen) -> tuple[LineFigure, LineFigure]:
 
 def _error_figure(seen: Seen) -> LineFigure:
     one = seen.shown
-    errors = {label: np.abs(one.error(law)).max(axis=0) for law, label in measures.LAWS.items()}
+    errors = {label: np.abs(one.error(law)).max(axis=0) for law, label in theorem_2.LAWS.items()}
     return _over_time(
         f"Distance of gradient descent from the flow, α = {one.alpha:g}",
         "The greater of the distances in a and b at equal times. From the derived flow it halves with the learning "
@@ -277,7 +277,7 @@ def _error_figure(seen: Seen) -> LineFigure:
         {
             f"{label}, η = {rate:g}": (times, distances)
             for label, error in errors.items()
-            for rate, times, distances in zip(measures.RATES, one.time, error, strict=True)
+            for rate, times, distances in zip(theorem_2.RATES, one.time, error, strict=True)
         },
         log_y=True,
     )
@@ -294,7 +294,7 @@ def _margin_table(seen: Seen) -> Table:
                 one.alpha,
                 float(one.margins[1, 0, -1]),
                 limit_of_b(one.alpha),
-                *(value for law in measures.LAWS for value in (_late_offset(one.alpha, law), a_offset(one.alpha, law))),
+                *(value for law in theorem_2.LAWS for value in (_late_offset(one.alpha, law), a_offset(one.alpha, law))),
                 lemma_a_offset(one.alpha),
             )
             for one in seen.descents
@@ -305,12 +305,12 @@ def _margin_table(seen: Seen) -> Table:
 def _noise_table(seen: Seen) -> Table:
     rows: list[tuple[float | None, ...]] = []
     for one in seen.descents:
-        descent, times = measures.descent_power(one), one.time[0]
+        descent, times = theorem_2.descent_power(one), one.time[0]
         flow = np.broadcast_to(gradient_flow(one.alpha, times).rank_one_noise, one.time.shape)
-        alike = measures.descent_power(replace(one, rank_one_noise=flow))
+        alike = theorem_2.descent_power(replace(one, rank_one_noise=flow))
         ends = float(one.noise[0, -1]), float(one.rank_one_noise[0, -1])
         slopes = [None if law is None else law.slope for law in (descent, alike)]
-        rows.append((one.alpha, *ends, measures.flow_power(one.alpha).slope, *slopes))
+        rows.append((one.alpha, *ends, theorem_2.flow_power(one.alpha).slope, *slopes))
     return Table(
         title="Noise under the full matrix and under rank 1",
         caption="Probability of noise at the end of gradient descent, and the slopes at rank 1, fitted together with "

@@ -5,16 +5,15 @@ from math import log
 import numpy as np
 import pytest
 
-from anchorlab.papers.truncation.attention_gradient import measures as attention_gradient_measures
-from anchorlab.papers.truncation.attention_gradient import study as attention_gradient
-from anchorlab.papers.truncation.attention_gradient.measures import Gradient, measure, measure_with_noise
-from anchorlab.papers.truncation.attention_gradient.study import (
+from anchorlab.papers.truncation.attention_gradient import attention_gradient, projections
+from anchorlab.papers.truncation.attention_gradient.attention_gradient import (
     STUDY,
     Seen,
     attention_stays_uniform,
     noise_avoided,
     noise_leading,
 )
+from anchorlab.papers.truncation.attention_gradient.projections import Gradient, measure, measure_with_noise
 from anchorlab.rng import generator
 from anchorlab.studies.claim import judge
 from anchorlab.theory import LeadingOrder, uniform_recall
@@ -89,7 +88,7 @@ def test_tokens_of_one_order_are_attended_to_uniformly_and_alike_far_above_n_squ
     uniform = next(one for one in STUDY.claims if one.name == "uniform")
     for share, verdict in ((1.9, "reproduced"), (2.1, "contradicted"), (0.49, "contradicted")):
         orders = LeadingOrder(noise=-1.0, trigger=share, other=1.0)
-        monkeypatch.setattr(attention_gradient_measures, "leading_order", lambda law, rate, orders=orders: orders)
+        monkeypatch.setattr(projections, "leading_order", lambda law, rate, orders=orders: orders)
         found = judge(STUDY.claim(uniform), uniform(seen), "quick")
         assert (found.value, found.verdict, found.detail) == (share, verdict, "3 drawn")
     # the trigger's part that falls as 1 / (N T) is as large as the other at T = N² / (α (1 - α)) = 4 N²

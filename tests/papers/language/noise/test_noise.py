@@ -14,11 +14,10 @@ from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, 
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Quantise, Truncate
 from anchorlab.papers.language import laser as of
-from anchorlab.papers.language.noise import asking
-from anchorlab.papers.language.noise import study as noise
+from anchorlab.papers.language.noise import asking, noise
 from anchorlab.papers.language.noise.asking import BARE, BEGUN, CHAT, in_conditions
-from anchorlab.papers.language.noise.figures import SENTENCE, condition_table
-from anchorlab.papers.language.noise.study import Seen, Setting
+from anchorlab.papers.language.noise.comparisons import SENTENCE, condition_table
+from anchorlab.papers.language.noise.noise import Seen, Setting
 from anchorlab.papers.language.precision import precision_table, requantised
 from anchorlab.studies.claim import Measurement
 from anchorlab.studies.shared_seeds import over_shared

@@ -12,7 +12,7 @@ from anchorlab.lens import Emergence
 from anchorlab.papers.anchor.identity import read_heads
 from anchorlab.papers.anchor.open_questions import measures
 from anchorlab.papers.anchor.open_questions import measures as of
-from anchorlab.papers.anchor.open_questions.settings import (
+from anchorlab.papers.anchor.open_questions.choices import (
     BASE,
     BATCH,
     DECAY,
@@ -32,7 +32,7 @@ from anchorlab.papers.anchor.open_questions.settings import (
     Value,
     experiments,
 )
-from anchorlab.papers.anchor.open_questions.study import STUDY, Seen
+from anchorlab.papers.anchor.open_questions.open_questions import STUDY, Seen
 from tests.papers.hand_made_models import two_layers
 from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, run_ending, seen_by_hand, values_of, verdicts_of
 

@@ -16,7 +16,7 @@ import torch
 
 from anchorlab.findings import at_least, at_most, within
 from anchorlab.papers.truncation.attention_gradient import figures as draw
-from anchorlab.papers.truncation.attention_gradient.measures import (
+from anchorlab.papers.truncation.attention_gradient.projections import (
     ALPHA,
     LEARNING_RATE,
     POWERS,

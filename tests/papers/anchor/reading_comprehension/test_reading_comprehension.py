@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.reading_comprehension import measures
-from anchorlab.papers.anchor.reading_comprehension.study import QUICK, STUDY, experiments
+from anchorlab.papers.anchor.reading_comprehension import answering
+from anchorlab.papers.anchor.reading_comprehension.reading_comprehension import QUICK, STUDY, experiments
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
 from tests.papers.hand_made_models import blank
@@ -17,7 +17,7 @@ LENGTH, ANCHORS, ITEMS = 9, range(1, 9), range(20, 101)
 OWN, BEFORE, ITEM, ANSWER = 9, 17, 25, 106  # where the stream's coordinates begin, after one for each position
 WIDTH, HEAD = 187, 81
 SHARP = 60.0  # exp(-60) is nothing
-BATCH = task("anchor/reading-comprehension").sample("test", measures.LOOKED_AT, seed=0)
+BATCH = task("anchor/reading-comprehension").sample("test", answering.LOOKED_AT, seed=0)
 TEXT, QUESTION = BATCH.inputs[:, 1:8:2], BATCH.inputs[:, 8]
 ASKED = (BATCH.inputs[:, 0:8:2] == QUESTION.unsqueeze(1)).int().argmax(dim=1)  # the pair of the text, from 0
 
@@ -70,7 +70,7 @@ def run(test: list[float], train: list[float], *members: tuple[int, str]) -> Han
     return run_ending(experiment, test, train, {0: before, 25: before, 1500: circuit(*members)})
 
 
-def see(made: HandMadeRun) -> measures.Seen:
+def see(made: HandMadeRun) -> answering.Seen:
     return STUDY.see([made], QUICK)
 
 
@@ -150,7 +150,7 @@ def test_what_is_answered_without_some_attention():
     first_or_last = pytest.approx([FIRST + LAST_OF_THREE, 1 - FIRST - LAST_OF_THREE, 0, 0], abs=1e-5)
     # of the items that it is left with, all equally likely, it names the smallest
     smallest_left = pytest.approx([SMALLEST_LEFT, 1 - SMALLEST_LEFT, 0, 0], abs=1e-5)
-    cuts = measures.WHOLE, measures.FUSED, measures.OTHER_FUSED, measures.READ, measures.OTHER_READ, measures.MATCHED
+    cuts = answering.WHOLE, answering.FUSED, answering.OTHER_FUSED, answering.READ, answering.OTHER_READ, answering.MATCHED
     assert matching == dict(zip(cuts, (right, smallest, right, other, right, right), strict=True))
     assert fixed == dict(zip(cuts, (first, first, first, other, first_or_last, first), strict=True))
     assert any_item == dict(zip(cuts, (smallest, other, smallest_left, other, smallest_left, smallest), strict=True))
@@ -163,13 +163,13 @@ def test_what_is_answered_without_some_attention():
 def test_the_reading_head_is_found_in_all_later_layers_and_an_only_head_has_no_others():
     to_item = torch.tensor([[[0.1, 0.3, 0.2], [0.2, 0.1, 0.9]], [[0.1, 0.8, 0.2], [0.7, 0.1, 0]]])
     shifts = torch.ones(2, 3, dtype=torch.int64)
-    deep = measures.Heads(torch.rand(2, 3), shifts, to_item, torch.rand(2, 2, 3), torch.ones(2, 2, 3).long())
+    deep = answering.Heads(torch.rand(2, 3), shifts, to_item, torch.rand(2, 2, 3), torch.ones(2, 2, 3).long())
     assert [one.tolist() for one in deep.reading] == [[1, 0], [2, 1]]
     seen = see(run([1.0], [1.0], PAPERS))
-    heads = measures.Heads(**{name: values[..., 1:] for name, values in vars(seen.heads).items()})
+    heads = answering.Heads(**{name: values[..., 1:] for name, values in vars(seen.heads).items()})
     answers = replace(seen.answers, without_head=seen.answers.without_head[:, :, 1:])
     values = values_of(
-        STUDY, seen_by_hand(measures.Seen, train=seen.train, test=seen.test, heads=heads, answers=answers)
+        STUDY, seen_by_hand(answering.Seen, train=seen.train, test=seen.test, heads=heads, answers=answers)
     )
     assert values["shifting-head"] is None and values["shift-by-one"] == 1
 
@@ -177,10 +177,10 @@ def test_the_reading_head_is_found_in_all_later_layers_and_an_only_head_has_no_o
 def test_answers_are_sorted_by_what_they_name_and_places_are_those_of_the_question():
     # By hand: 40 is asked for; 20 and 100 are the outermost items; 19 and 101 are none.
     answers = torch.tensor([40, 50, 20, 100, 19, 101, 3])
-    assert measures.kinds(answers, torch.tensor([40, 30, 50, 60]).expand(7, 4)).tolist() == [0, 1, 2, 2, 3, 3, 3]
-    assert measures.kinds(torch.tensor([40]), torch.tensor([[40, 40, 50, 60]])).tolist() == [0]
-    assert len(measures.KINDS) == 4
-    at = measures.places(BATCH)
+    assert answering.kinds(answers, torch.tensor([40, 30, 50, 60]).expand(7, 4)).tolist() == [0, 1, 2, 2, 3, 3, 3]
+    assert answering.kinds(torch.tensor([40]), torch.tensor([[40, 40, 50, 60]])).tolist() == [0]
+    assert len(answering.KINDS) == 4
+    at = answering.places(BATCH)
     tokens = BATCH.inputs
     assert torch.equal(tokens.gather(1, at.anchor.unsqueeze(1))[:, 0], QUESTION)
     assert torch.equal(at.items[:, 0], BATCH.answers[:, 0]) and torch.equal(at.item, at.anchor + 1)
@@ -201,7 +201,7 @@ def test_what_is_drawn_and_listed():
     assert (first.title, second.title) == ("layer 0, head 1", "layer 1, head 0")  # of the second seed, the best
     assert maps.seeds == "1001"
     assert first.values[3][2] == pytest.approx(1) and second.values[8][3] == pytest.approx(1)  # the second pair
-    assert [line.label for line in errors.lines] == list(measures.KINDS)
+    assert [line.label for line in errors.lines] == list(answering.KINDS)
     right, other, *none = (line.mean for line in errors.lines)
     assert all(line.x == (25, 1500) for line in errors.lines)
     assert right == pytest.approx([FIRST, (1 + FIRST) / 2]) and other == pytest.approx([1 - FIRST, (1 - FIRST) / 2])

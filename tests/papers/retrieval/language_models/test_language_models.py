@@ -15,7 +15,7 @@ from anchorlab.language.endpoint import Access, Endpoint, address_of
 from anchorlab.papers.pretrained.opening import open_speaker
 from anchorlab.papers.pretrained.tiny import tiny_model
 from anchorlab.papers.retrieval.language_models import answers as prompt_answers
-from anchorlab.papers.retrieval.language_models import study
+from anchorlab.papers.retrieval.language_models import language_models as study
 from anchorlab.papers.retrieval.language_models.answers import ERRORS, PromptSetting, answer, error_of, manner_for, put
 from anchorlab.papers.retrieval.language_models.conditions import Compared, conditions_of, conditions_table
 from anchorlab.runs import Store

@@ -11,8 +11,9 @@ from anchorlab.lens.circuits import AttentionLosses
 from anchorlab.models import VectorSpec
 from anchorlab.papers.retrieval import one_head
 from anchorlab.papers.retrieval.chain_order import in_order, retrieving_two
-from anchorlab.papers.retrieval.emergence import measures as emergence_measures
-from anchorlab.papers.retrieval.emergence.measures import (
+from anchorlab.papers.retrieval.emergence import emerging
+from anchorlab.papers.retrieval.emergence.emergence import STUDY, Seen
+from anchorlab.papers.retrieval.emergence.emerging import (
     Growth,
     behind,
     distance,
@@ -23,7 +24,6 @@ from anchorlab.papers.retrieval.emergence.measures import (
     rise_replaced,
     slower,
 )
-from anchorlab.papers.retrieval.emergence.study import STUDY, Seen
 from anchorlab.papers.retrieval.one_head import Solution
 from anchorlab.papers.retrieval.settings import smoke
 from anchorlab.tasks import task
@@ -331,7 +331,7 @@ def test_growths_are_read_member_by_member(monkeypatch):
     both = {("train", "loss"): [[1.0, 0.6, 0.5], never], ("test", "loss"): [[1.0, 0.65, 0.6], never]}
     sampled = HandMadeRun(smoke(2), (0, 3, 6), both)
     found = [Solution(1, 1, circuit(FIRSTS, layers=2))]
-    monkeypatch.setattr(emergence_measures, "solutions", lambda run, rise: found if rise == 0.02 else [])
+    monkeypatch.setattr(emerging, "solutions", lambda run, rise: found if rise == 0.02 else [])
     seen = seen_by_hand(Seen, runs={"models": uniform_run(values, (3, 6)), "sampled": sampled})
     (one,) = seen.models
     assert (seen.end, seen.symbols, one.steps, one.solution) == (6.0, [1, 2], (3, 6), found[0])
@@ -349,7 +349,7 @@ def test_figures_and_table(monkeypatch):
     empty = circuit()
     needless = replace(GOOD, solution=Solution(2, 7, empty), needs={}, attention={}, retrieved={1: 20.0, 2: 30.0})
     models = [GOOD, replace(HALF, solution=Solution(1, 5, empty)), needless]
-    monkeypatch.setattr(emergence_measures, "growths", lambda run, rise: models)
+    monkeypatch.setattr(emerging, "growths", lambda run, rise: models)
     monkeypatch.setattr(one_head, "view_circuits", lambda run, models: titled(f"{len(models)} models"))
     values = {("test", f"partial_{symbol}"): [[1, 1, 0.1 * symbol]] * 2 for symbol in (1, 2)}
     values["test", "loss"] = [[1, 0.9, 0.8]] * 2

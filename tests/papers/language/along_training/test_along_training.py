@@ -17,11 +17,10 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from anchorlab.errors import SpecError
 from anchorlab.language.prompts import facts
-from anchorlab.papers.language.along_training import checkpoints
-from anchorlab.papers.language.along_training import study as along_training
+from anchorlab.papers.language.along_training import along_training, checkpoints
+from anchorlab.papers.language.along_training.along_training import Seen
 from anchorlab.papers.language.along_training.checkpoints import Setting, observe
-from anchorlab.papers.language.along_training.measures import Measuring
-from anchorlab.papers.language.along_training.study import Seen
+from anchorlab.papers.language.along_training.measuring import Measuring
 from anchorlab.papers.pretrained.tiny import train_tiny
 from anchorlab.runs import Store
 from anchorlab.studies import ObservationContext, Profile, run_study, study

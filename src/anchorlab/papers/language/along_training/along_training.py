@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from anchorlab.findings import at_least, at_most, within
 from anchorlab.language.checkpoints import PYTHIA_STEPS
 from anchorlab.papers.language.along_training.checkpoints import Checkpoint, Setting, observe
-from anchorlab.papers.language.along_training.figures import figures, tables
-from anchorlab.papers.language.along_training.measures import Measuring
+from anchorlab.papers.language.along_training.curves import figures, tables
+from anchorlab.papers.language.along_training.measuring import Measuring
 from anchorlab.papers.pretrained.opening import TINY
 from anchorlab.studies.claim import Measurement, claim, measures_in
 from anchorlab.studies.study import Analysis, Profile, Study

@@ -17,9 +17,9 @@ import torch
 from anchorlab.findings import at_least
 from anchorlab.language.asking import Asked, LocalSpeaker, Manner, accuracy, results
 from anchorlab.papers.pretrained.opening import described_speaker, open_speaker, untrained_speaker
+from anchorlab.papers.retrieval.language_models.accuracies import figures, tables
 from anchorlab.papers.retrieval.language_models.answers import LIKELIEST, SMOKE, STEPS, Answered, PromptSetting, answer
 from anchorlab.papers.retrieval.language_models.conditions import Conditions, compare, conditions_table
-from anchorlab.papers.retrieval.language_models.figures import figures, tables
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.study import Analysis, Profile, Study

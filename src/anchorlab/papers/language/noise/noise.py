@@ -28,7 +28,7 @@ from anchorlab.papers.language.laser import (
     the_with_and_without,
 )
 from anchorlab.papers.language.noise.asking import Observed, Seen, Setting, observe
-from anchorlab.papers.language.noise.figures import (
+from anchorlab.papers.language.noise.comparisons import (
     along_rho,
     clouds,
     comparison_table,

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from anchorlab.papers.truncation.one_step import study as one_step
-from anchorlab.papers.truncation.one_step.study import STUDY, Seen
+from anchorlab.papers.truncation.one_step import one_step
+from anchorlab.papers.truncation.one_step.one_step import STUDY, Seen
 from anchorlab.rng import generator
 from anchorlab.runs import Store
 from anchorlab.studies import run_study

@@ -14,13 +14,7 @@ from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
 from anchorlab.papers.anchor.open_questions import figures, measures
-from anchorlab.papers.anchor.open_questions.measures import (
-    LEARNED,
-    PEAK,  # noqa: F401 - docstrings of claims name it
-    WINDOW,  # noqa: F401 - docstrings of claims name it
-    effect,
-)
-from anchorlab.papers.anchor.open_questions.settings import (
+from anchorlab.papers.anchor.open_questions.choices import (
     BATCH,
     COMPARED,
     DECAY,
@@ -41,6 +35,12 @@ from anchorlab.papers.anchor.open_questions.settings import (
     WIDTH,
     Value,
     experiments,
+)
+from anchorlab.papers.anchor.open_questions.measures import (
+    LEARNED,
+    PEAK,  # noqa: F401 - docstrings of claims name it
+    WINDOW,  # noqa: F401 - docstrings of claims name it
+    effect,
 )
 from anchorlab.papers.anchor.settings import BATCH_NOTE
 from anchorlab.studies.claim import Measurement, claim, measures_in, over

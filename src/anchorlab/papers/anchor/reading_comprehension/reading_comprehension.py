@@ -15,7 +15,7 @@ from torch import Tensor
 from anchorlab.findings import MapFigure, Table, at_least, within
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.reading_comprehension.measures import (
+from anchorlab.papers.anchor.reading_comprehension.answering import (
     FUSED,
     KINDS,
     LOOKED_AT,

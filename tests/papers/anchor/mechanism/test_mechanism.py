@@ -10,8 +10,8 @@ from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.mechanism import measures as of
 from anchorlab.papers.anchor.mechanism.figures import directions_figure
+from anchorlab.papers.anchor.mechanism.mechanism import QUICK, STUDY, experiments
 from anchorlab.papers.anchor.mechanism.seen import AnchorMaps, LastRow, Mechanism
-from anchorlab.papers.anchor.mechanism.study import QUICK, STUDY, experiments
 from anchorlab.tasks import task
 from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise

@@ -19,7 +19,7 @@ from anchorlab.findings.view import AttentionView
 from anchorlab.models import VectorSpec
 from anchorlab.papers.retrieval import one_head
 from anchorlab.papers.retrieval.chain_order import GUESSING_LINE, in_order, loss_curves, partials_along
-from anchorlab.papers.retrieval.emergence import measures
+from anchorlab.papers.retrieval.emergence import emerging
 from anchorlab.papers.retrieval.settings import OUR_CHOICES, PASSES, on_fixed_sample, paper, paper_recipe
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, precondition, reading
 from anchorlab.studies.kit import along, column_table, curves_against
@@ -68,9 +68,9 @@ class Seen(Reading):
     """The circuits of all models along training."""
 
     @reading
-    def models(self) -> Sequence[measures.Growth]:
+    def models(self) -> Sequence[emerging.Growth]:
         """The circuit of every model, followed through the checkpoints."""
-        return measures.growths(self.first, RISE)
+        return emerging.growths(self.first, RISE)
 
     @reading
     def end(self) -> float:
@@ -80,7 +80,7 @@ class Seen(Reading):
     @reading
     def behind(self) -> Float[Tensor, "falling"]:
         """How far validation lags behind training on a fixed sample."""
-        return measures.behind(*(along(self.last, split, "loss")[1] for split in ("train", "test")))
+        return emerging.behind(*(along(self.last, split, "loss")[1] for split in ("train", "test")))
 
     @reading
     def symbols(self) -> list[int]:
@@ -92,7 +92,7 @@ class Seen(Reading):
         """The step at which each symbol is retrieved, infinite if never."""
         return torch.tensor([[one.retrieved[symbol] for symbol in self.symbols] for one in self.models])
 
-    def retrieving(self, least: int) -> list[measures.Growth]:
+    def retrieving(self, least: int) -> list[emerging.Growth]:
         """Return the models that retrieve at least `least` symbols within the training."""
         counts = self.retrieved.isfinite().sum(dim=1).tolist()
         return [one for one, count in zip(self.models, counts, strict=True) if count >= least]
@@ -138,7 +138,7 @@ def abrupt(seen: Seen) -> Measurement:
     mean over models that retrieve x_1.
     """
     first = seen.symbols[0]
-    return seen.over(torch.tensor([measures.rise(one, first) for one in seen.models if isfinite(one.retrieved[first])]))
+    return seen.over(torch.tensor([emerging.rise(one, first) for one in seen.models if isfinite(one.retrieved[first])]))
 
 
 @claim("Fig 6 left, section 9.2", "450 of 800 epochs of slow learning", at_most(0.5))
@@ -149,7 +149,7 @@ def slow_first(seen: Seen) -> Measurement:
     divided by that from then until the last partial loss is, or the training ends; mean over models that retrieve at
     least two symbols.
     """
-    return seen.over(torch.tensor([measures.pace(one) for one in seen.retrieving(2)]))
+    return seen.over(torch.tensor([emerging.pace(one) for one in seen.retrieving(2)]))
 
 
 @claim("Fig 6 left", "both drawn; no value", at_most(0.05), own=True)
@@ -169,7 +169,7 @@ def drives_loss(seen: Seen) -> Measurement:
     Largest time, as a share of training, between the emergence of the last path that a retrieved symbol needs and the
     fall of its partial loss; mean over models that retrieve a symbol.
     """
-    return seen.over(torch.tensor([measures.distance(one, seen.end) / seen.end for one in seen.retrieving(1)]))
+    return seen.over(torch.tensor([emerging.distance(one, seen.end) / seen.end for one in seen.retrieving(1)]))
 
 
 @claim("section 9.2", "head 22 reuses the induction head, 23 and 24 reuse 14, 21 and 22", within(0.75, 1.0))
@@ -179,7 +179,7 @@ def reuse(seen: Seen) -> Measurement:
     Share of the paths needed for a retrieved symbol that the next one needs as well, mean over symbols, then over
     models that retrieve at least two symbols.
     """
-    shares = [torch.tensor(measures.reused(one)).mean() for one in seen.retrieving(2)]  # NaN if no symbol needs a path
+    shares = [torch.tensor(emerging.reused(one)).mean() for one in seen.retrieving(2)]  # NaN if no symbol needs a path
     return seen.over(torch.stack(shares) if shares else torch.empty(0))
 
 
@@ -191,7 +191,7 @@ def later_slower(seen: Seen) -> Measurement:
     symbol that is not retrieved within the training comes after its end. Judged only for chains of four steps or more,
     since head 24 brings the fourth symbol.
     """
-    return seen.over(torch.tensor([measures.slower(times, seen.end) for times in seen.arrived]), share=True)
+    return seen.over(torch.tensor([emerging.slower(times, seen.end) for times in seen.arrived]), share=True)
 
 
 @precondition("section 9.2", "a validation loss of 0.031", at_most(FOLLOWED), of=("ablated",))
@@ -270,8 +270,8 @@ def _attention(seen: Seen) -> LineFigure:
         "Attention along each path of the first seed (appendix D)",
         one.steps,
         curves,
-        caption=f"Mean over {measures.SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the "
-        f"symbols that need the path. It has emerged at {measures.EMERGED:g}.",
+        caption=f"Mean over {emerging.SEQUENCES} sequences at every checkpoint, layers counted from 0; in brackets the "
+        f"symbols that need the path. It has emerged at {emerging.EMERGED:g}.",
         x_label="step",
         y_label="attention",
         y_range=(0.0, 1.02),
