@@ -47,21 +47,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Step:
-    """A candidate in the order of a plan.
+    """A candidate in the order of a plan."""
 
-    Fields
-        candidate: the study under one profile
-        claims: the ids of the claims that it settles and no earlier step does
-        seconds: estimated time, without the runs that earlier steps train
-        rough: whether the estimate counts operations in place of measuring steps
-        shared: whether an earlier step trains some of its runs
-    """
-
-    candidate: Candidate
-    claims: frozenset[str]
-    seconds: float
-    rough: bool = False
-    shared: bool = False
+    candidate: Candidate  # the study under one profile
+    claims: frozenset[str]  # the ids of the claims that it settles and no earlier step does
+    seconds: float  # estimated time, without the runs that earlier steps train
+    rough: bool = False  # whether the estimate counts operations in place of measuring steps
+    shared: bool = False  # whether an earlier step trains some of its runs
 
 
 @dataclass(frozen=True)

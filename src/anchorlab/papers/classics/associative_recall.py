@@ -54,24 +54,15 @@ class Learner:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a profile trains: both learners on every task at every width.
+    """What a profile trains: both learners on every task at every width."""
 
-    Fields
-        tasks: by rising number of pairs
-        batches: the batch on each task
-        widths: in rising order
-        attention, recurrent: the learners
-        recipe: how both learn, apart from the batch and the learning rate
-        seeds: the number of members at each learning rate
-    """
-
-    tasks: tuple[AssociativeRecall, ...]
-    batches: tuple[int, ...]
-    widths: tuple[int, ...]
+    tasks: tuple[AssociativeRecall, ...]  # by rising number of pairs
+    batches: tuple[int, ...]  # the batch on each task
+    widths: tuple[int, ...]  # in rising order
     attention: Learner
     recurrent: Learner
-    recipe: Recipe
-    seeds: int
+    recipe: Recipe  # how both learn, apart from the batch and the learning rate
+    seeds: int  # the number of members at each learning rate
 
 
 def experiments(setting: Setting) -> dict[tuple[str, int, int], Experiment]:

@@ -32,22 +32,15 @@ LOOKED_AT = 4096  # fresh sequences
 
 @dataclass(frozen=True)
 class Setting:
-    """What a profile trains.
-
-    Fields
-        model: the transformer
-        dimension, examples: coordinates of a point, and pairs in a sequence: more than twice as many
-        noise: the standard deviation of the noise in the second experiment
-        recipe: how it learns
-        seeds: the number of members
-    """
+    """What a profile trains."""
 
     model: VectorSpec
+    # coordinates of a point, and pairs in a sequence: more than twice as many
     dimension: int
     examples: int
-    noise: float
+    noise: float  # the standard deviation of the noise in the second experiment
     recipe: Recipe
-    seeds: int
+    seeds: int  # the number of members
 
     def experiment(self, label: str, noise: float) -> Experiment:
         """Return the experiment that trains on values with this noise."""

@@ -33,17 +33,11 @@ _MOST_COLUMNS = 16  # of the sequence that is drawn, so that each has its label
 
 @dataclass(frozen=True)
 class Followers:
-    """The tokens after the trigger, in noisy sequences in which it was followed by both noise and the right token.
-
-    Args:
-        tokens: the sequences
-        right: 1 at the y of [trigger] + y, else 0
-        noise: 1 at the noise of [trigger] + noise, else 0
-    """
+    """The tokens after the trigger, in noisy sequences in which it was followed by both noise and the right token."""
 
     tokens: Int[Tensor, "batch position"]
-    right: Float[Tensor, "batch position"]
-    noise: Float[Tensor, "batch position"]
+    right: Float[Tensor, "batch position"]  # 1 at the y of [trigger] + y, else 0
+    noise: Float[Tensor, "batch position"]  # 1 at the noise of [trigger] + noise, else 0
 
 
 def followers(task: NoisyRecall, batch: Batch) -> Followers:
@@ -59,16 +53,11 @@ def followers(task: NoisyRecall, batch: Batch) -> Followers:
 
 @dataclass(frozen=True)
 class Attention:
-    """How much the last position attends to all tokens of a kind, mean over sequences.
+    """How much the last position attends to all tokens of a kind, mean over sequences."""
 
-    Args:
-        right: attention to all [trigger] + y
-        noise: attention to all [trigger] + noise
-        ratio: attention to one noise token over that to one right token, from their means over all sequences
-    """
-
-    right: Float[Tensor, "member"]
-    noise: Float[Tensor, "member"]
+    right: Float[Tensor, "member"]  # attention to all [trigger] + y
+    noise: Float[Tensor, "member"]  # attention to all [trigger] + noise
+    # attention to one noise token over that to one right token, from their means over all sequences
     ratio: Float[Tensor, "member"]
 
     @property

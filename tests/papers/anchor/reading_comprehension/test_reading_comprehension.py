@@ -150,7 +150,8 @@ def test_what_is_answered_without_some_attention():
     first_or_last = pytest.approx([FIRST + LAST_OF_THREE, 1 - FIRST - LAST_OF_THREE, 0, 0], abs=1e-5)
     # of the items that it is left with, all equally likely, it names the smallest
     smallest_left = pytest.approx([SMALLEST_LEFT, 1 - SMALLEST_LEFT, 0, 0], abs=1e-5)
-    cuts = answering.WHOLE, answering.FUSED, answering.OTHER_FUSED, answering.READ, answering.OTHER_READ, answering.MATCHED
+    cuts = (answering.WHOLE, answering.FUSED, answering.OTHER_FUSED, answering.READ, answering.OTHER_READ)
+    cuts += (answering.MATCHED,)
     assert matching == dict(zip(cuts, (right, smallest, right, other, right, right), strict=True))
     assert fixed == dict(zip(cuts, (first, first, first, other, first_or_last, first), strict=True))
     assert any_item == dict(zip(cuts, (smallest, other, smallest_left, other, smallest_left, smallest), strict=True))

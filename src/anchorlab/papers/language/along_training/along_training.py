@@ -23,15 +23,10 @@ from anchorlab.studies.study import Analysis, Profile, Study
 
 @dataclass(frozen=True)
 class Seen:
-    """The measurements at the steps whose checkpoints are usable.
+    """The measurements at the steps whose checkpoints are usable."""
 
-    Fields
-        steps: the training steps, in increasing order
-        numbers: by name, the value at each step
-    """
-
-    steps: tuple[int, ...]
-    numbers: Mapping[str, tuple[float, ...]]
+    steps: tuple[int, ...]  # the training steps, in increasing order
+    numbers: Mapping[str, tuple[float, ...]]  # by name, the value at each step
 
     @staticmethod
     def of(checkpoints: Sequence[Checkpoint]) -> "Seen":

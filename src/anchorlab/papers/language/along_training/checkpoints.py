@@ -28,16 +28,12 @@ SOME_STEPS = (0, *(2**power for power in range(10)), 1000, 2000, 4000, 8000, 14_
 
 @dataclass(frozen=True)
 class Setting(ModelSetting):
-    """The checkpoints, and the measurements at each.
-
-    Fields
-        steps: the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
-        measuring: the numbers of texts and prompts, and the truncations
-    """
+    """The checkpoints, and the measurements at each."""
 
     model: str = "EleutherAI/pythia-160m"
+    # the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
     steps: tuple[int, ...] = SOME_STEPS
-    measuring: Measuring = ALL
+    measuring: Measuring = ALL  # the numbers of texts and prompts, and the truncations
 
 
 @dataclass(frozen=True)

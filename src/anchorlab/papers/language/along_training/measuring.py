@@ -19,21 +19,18 @@ from anchorlab.papers.language.laser import ask_both, mean
 
 @dataclass(frozen=True)
 class Measuring:
-    """How much is measured at each checkpoint, and under which truncations.
+    """How much is measured at each checkpoint, and under which truncations."""
 
-    Fields
-        objects, facts: the number of sentences about indirect objects, and of facts
-        texts, length: pieces of English, and their tokens
-        half, sequences: random tokens before they are repeated, and the number of such sequences
-        objects_cut, facts_cut: the depth of the layer whose W_in is cut, 1 the last, and the fraction of the rank kept
-    """
-
+    # the number of sentences about indirect objects, and of facts
     objects: int = 100
     facts: int = 149
+    # pieces of English, and their tokens
     texts: int = 8
     length: int = 64
+    # random tokens before they are repeated, and the number of such sequences
     half: int = 32
     sequences: int = 8
+    # the depth of the layer whose W_in is cut, 1 the last, and the fraction of the rank kept
     objects_cut: tuple[float, float] = (11 / 16, 0.008)
     facts_cut: tuple[float, float] = (16 / 16, 0.0125)
 

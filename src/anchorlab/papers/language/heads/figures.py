@@ -36,16 +36,10 @@ _FREQUENT = 6  # tokens in the list of sources
 
 @dataclass(frozen=True)
 class Example:
-    """Attention patterns on one text.
+    """Attention patterns on one text."""
 
-    Fields
-        text: a description of the text
-        patterns: `[query key]`, by the head's role
-        tokens: the tokens of the text
-    """
-
-    text: str
-    patterns: Mapping[str, Float[Tensor, "query key"]]
+    text: str  # a description of the text
+    patterns: Mapping[str, Float[Tensor, "query key"]]  # by the head's role
     tokens: tuple[str, ...]
 
 

@@ -19,19 +19,15 @@ from anchorlab.studies.shared_seeds import over_shared
 
 @dataclass(frozen=True)
 class Seen:
-    """The data that the claims read.
+    """The data that the claims read."""
 
-    Fields
-        english, repeated: the scores of all heads on English and on repeated random tokens
-        losses: loss on each piece of English, per token
-        losses_without: the same without a group of consecutive layers, by its first layer
-        without: predictions without the heads that shift on English; None if no head does, or for an untrained model
-    """
-
+    # the scores of all heads on English and on repeated random tokens
     english: ScoredHeads
     repeated: ScoredHeads
-    losses: Float[Tensor, "text"]
+    losses: Float[Tensor, "text"]  # loss on each piece of English, per token
+    # the same without a group of consecutive layers, by its first layer
     losses_without: dict[int, Float[Tensor, "text"]]
+    # predictions without the heads that shift on English; None if no head does, or for an untrained model
     without: WithoutHeads | None = None
 
 

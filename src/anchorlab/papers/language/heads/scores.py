@@ -28,25 +28,18 @@ Pattern = Float[Tensor, "batch head query key"]
 
 @dataclass(frozen=True)
 class ScoredHeads:
-    """The scores of all heads on some texts.
+    """The scores of all heads on some texts."""
 
-    Fields
-        scores: by detector, as in the lens; `broadcast` is from the best source except the first token, `any source`
-            from the best of all
-        by_text: the scores of each text, of which `scores` are the means; `shift` is by `distance`
-        chance: by detector, the score of a head that attends at random
-        distance: the distance that each head shifts by, if it does
-        sources: the token that each head broadcasts from in each text, if it does
-        from_first: whether the best source of all is the text's first token
-        similarity: the mean cosine between the patterns of two heads of a layer, in each text
-    """
-
+    # by detector, as in the lens; `broadcast` is from the best source except the first token, `any source` from the
+    # best of all
     scores: dict[str, Float[Tensor, "layer head"]]
+    # the scores of each text, of which `scores` are the means; `shift` is by `distance`
     by_text: dict[str, Float[Tensor, "text layer head"]]
-    chance: dict[str, float]
-    distance: Int[Tensor, "layer head"]
-    sources: Int[Tensor, "layer text head"]
-    from_first: Bool[Tensor, "text layer head"]
+    chance: dict[str, float]  # by detector, the score of a head that attends at random
+    distance: Int[Tensor, "layer head"]  # the distance that each head shifts by, if it does
+    sources: Int[Tensor, "layer text head"]  # the token that each head broadcasts from in each text, if it does
+    from_first: Bool[Tensor, "text layer head"]  # whether the best source of all is the text's first token
+    # the mean cosine between the patterns of two heads of a layer, in each text
     similarity: Float[Tensor, "text layer"]
 
     def fires(self, detector: str) -> Bool[Tensor, "layer head"]:

@@ -43,27 +43,17 @@ from anchorlab.viewer import AttentionView, read_texts
 
 @dataclass(frozen=True)
 class Setting(ModelSetting):
-    """The texts, and the heads and layers to remove.
+    """The texts, and the heads and layers to remove."""
 
-    Fields
-        length: tokens in a piece of English
-        texts: the number of pieces at most; each is preceded by the token that begins a text, if the model has one
-        half: random tokens before they are repeated
-        sequences: sequences of repeated random tokens
-        removal_texts: the number of pieces, and of sequences, that are predicted without heads or layers
-        draws: the number of random draws of other heads
-        layers: the number of consecutive layers to remove
-        seed: the seed of the random tokens and the other heads
-    """
-
-    length: int = 64
+    length: int = 64  # tokens in a piece of English
+    # the number of pieces at most; each is preceded by the token that begins a text, if the model has one
     texts: int = 40
-    half: int = 32
-    sequences: int = 16
-    removal_texts: int = 10
-    draws: int = 50
-    layers: int = 3
-    seed: int = 1000
+    half: int = 32  # random tokens before they are repeated
+    sequences: int = 16  # sequences of repeated random tokens
+    removal_texts: int = 10  # the number of pieces, and of sequences, that are predicted without heads or layers
+    draws: int = 50  # the number of random draws of other heads
+    layers: int = 3  # the number of consecutive layers to remove
+    seed: int = 1000  # the seed of the random tokens and the other heads
 
 
 @dataclass(frozen=True)

@@ -41,27 +41,16 @@ SEQUENCES = 32
 
 @dataclass(frozen=True)
 class Growth:
-    """The circuit of one model along training.
-
-    Args:
-        solution: the model and its circuit
-        steps: the steps of the checkpoints
-        needs: the symbols that need each path, counted from 1
-        attention: the mean attention along each path, `[checkpoint]`
-        retrieved: the step at which each symbol is retrieved, infinite if never
-        evaluated: the steps at which the loss was measured
-        loss: the loss on fresh sequences, over all symbols
-        replaced: how much the loss rises when all attention is replaced, from `rise_replaced`
-    """
+    """The circuit of one model along training."""
 
     solution: Solution
     steps: tuple[int, ...]
-    needs: Mapping[CircuitPath, frozenset[int]]
-    attention: Mapping[CircuitPath, Float[Tensor, "checkpoint"]]
-    retrieved: Mapping[int, float]
-    evaluated: tuple[int, ...]
-    loss: Float[Tensor, "evaluation"]
-    replaced: float
+    needs: Mapping[CircuitPath, frozenset[int]]  # the symbols that need each path, counted from 1
+    attention: Mapping[CircuitPath, Float[Tensor, "checkpoint"]]  # the mean attention along each path
+    retrieved: Mapping[int, float]  # the step at which each symbol is retrieved, infinite if never
+    evaluated: tuple[int, ...]  # the steps at which the loss was measured
+    loss: Float[Tensor, "evaluation"]  # the loss on fresh sequences, over all symbols
+    replaced: float  # how much the loss rises when all attention is replaced, from `rise_replaced`
 
     def crossing(self, path: CircuitPath, level: float = EMERGED) -> float:
         """Return the step at which the attention along a path first reaches a level; infinite if it never does."""

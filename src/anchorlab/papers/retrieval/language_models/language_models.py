@@ -30,18 +30,13 @@ _CONTROLS = 20  # an untrained model is asked this many times fewer questions
 
 @dataclass(frozen=True)
 class Observed:
-    """The answers of all models.
+    """The answers of all models."""
 
-    Fields
-        answers: the answers of each model, by its name; claims are about the first
-        untrained: answers of the first model's architecture with random weights; None for a model on a server
-        models: the models in words
-        conditions: results of the first model in other prompt styles; empty for a model on a server
-    """
-
-    answers: dict[str, Answered]
+    answers: dict[str, Answered]  # the answers of each model, by its name; claims are about the first
+    # answers of the first model's architecture with random weights; None for a model on a server
     untrained: Answered | None
-    models: str
+    models: str  # the models in words
+    # results of the first model in other prompt styles; empty for a model on a server
     conditions: Conditions = field(default_factory=dict)
 
     @property

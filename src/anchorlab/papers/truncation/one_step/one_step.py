@@ -26,25 +26,15 @@ DELTA_LEMMAS, DELTA_THEOREM = table_2.DELTA, margin_scans.DELTA
 
 @dataclass(frozen=True)
 class Setting:
-    """The samples to draw.
+    """The samples to draw."""
 
-    Args:
-        table: the law for the check of Table 2
-        batches: the number of batches for the table
-        batch: the number of sequences in each batch
-        draws: the number of training sets at each point of a scan
-        scans: the scans of the margins, by name
-        needed: laws, by N, for which the samples needed are sought
-        needed_samples: the numbers of samples among which they are sought
-    """
-
-    table: UniformRecall
-    batches: int
-    batch: int
-    draws: int
-    scans: Mapping[str, Scan]
-    needed: tuple[UniformRecall, ...]
-    needed_samples: tuple[int, ...]
+    table: UniformRecall  # the law for the check of Table 2
+    batches: int  # the number of batches for the table
+    batch: int  # the number of sequences in each batch
+    draws: int  # the number of training sets at each point of a scan
+    scans: Mapping[str, Scan]  # the scans of the margins, by name
+    needed: tuple[UniformRecall, ...]  # laws, by N, for which the samples needed are sought
+    needed_samples: tuple[int, ...]  # the numbers of samples among which they are sought
 
 
 def _law(tokens: int, length: int) -> UniformRecall:

@@ -294,7 +294,11 @@ def _margin_table(seen: Seen) -> Table:
                 one.alpha,
                 float(one.margins[1, 0, -1]),
                 limit_of_b(one.alpha),
-                *(value for law in theorem_2.LAWS for value in (_late_offset(one.alpha, law), a_offset(one.alpha, law))),
+                *(
+                    value
+                    for law in theorem_2.LAWS
+                    for value in (_late_offset(one.alpha, law), a_offset(one.alpha, law))
+                ),
                 lemma_a_offset(one.alpha),
             )
             for one in seen.descents

@@ -30,21 +30,13 @@ LAWS: Mapping[Law, str] = {"derived": "flow, derived", "printed": "equation (9) 
 
 @dataclass(frozen=True)
 class Descent:
-    """Probabilities along gradient descent, at each learning rate.
+    """Probabilities along gradient descent, at each learning rate."""
 
-    Args:
-        alpha: the noise
-        time: in the paper's units
-        right: probability of the right output, full matrix
-        noise: probability of noise, full matrix
-        rank_one_noise: probability of noise, rank 1
-    """
-
-    alpha: float
-    time: Float[np.ndarray, "rate time"]
-    right: Float[np.ndarray, "rate time"]
-    noise: Float[np.ndarray, "rate time"]
-    rank_one_noise: Float[np.ndarray, "rate time"]
+    alpha: float  # the noise
+    time: Float[np.ndarray, "rate time"]  # in the paper's units
+    right: Float[np.ndarray, "rate time"]  # probability of the right output, full matrix
+    noise: Float[np.ndarray, "rate time"]  # probability of noise, full matrix
+    rank_one_noise: Float[np.ndarray, "rate time"]  # probability of noise, rank 1
 
     @property
     def margins(self) -> Float[np.ndarray, "margin rate time"]:
