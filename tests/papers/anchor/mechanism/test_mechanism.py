@@ -8,10 +8,23 @@ import torch
 
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.mechanism import measures as of
-from anchorlab.papers.anchor.mechanism.figures import directions_figure
-from anchorlab.papers.anchor.mechanism.mechanism import QUICK, STUDY, experiments
-from anchorlab.papers.anchor.mechanism.seen import AnchorMaps, LastRow, Mechanism
+from anchorlab.papers.anchor.mechanism.broadcast import AnchorMaps, SecondAttention, directions_figure, read_directions
+from anchorlab.papers.anchor.mechanism.feed_forward import (
+    ADDED,
+    INPUTS,
+    STAGES,
+    STREAM,
+    SUM,
+    Stages,
+    feed_forward_stages,
+    follow_stages,
+    share_of_first,
+    spread_and_distance,
+)
+from anchorlab.papers.anchor.mechanism.mechanism import QUICK, STUDY, Mechanism, experiments
+from anchorlab.papers.anchor.mechanism.outputs import LastRow, Projection, project_others, share_greater
+from anchorlab.papers.anchor.mechanism.rows import MIDDLE, key_positions, split_similarity
+from anchorlab.papers.anchor.mechanism.shift import FirstAttention, first_attention
 from anchorlab.tasks import task
 from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise
@@ -45,8 +58,8 @@ def test_the_stages_are_what_the_model_itself_computes(ensemble, batch):
     sites = ["ln1.hook_normalized", "mlp.hook_pre", "mlp.hook_post", "hook_mlp_out", "hook_resid_post"]
     names = [f"blocks.0.{site}" for site in (*sites, "ln2.hook_normalized")]
     record = look(ensemble, batch.inputs, record=names)
-    stages = of.feed_forward_stages(ensemble.weights, 0, record[names[0]])
-    assert len(stages) == len(of.STAGES) == 6
+    stages = feed_forward_stages(ensemble.weights, 0, record[names[0]])
+    assert len(stages) == len(STAGES) == 6
     for name, stage in zip(names, stages, strict=True):
         torch.testing.assert_close(stage, record[name], rtol=1e-5, atol=1e-5)
 
@@ -64,7 +77,7 @@ def of_positions(ensemble):
 
 
 def test_a_head_of_positions_alone_is_found_to_be_one(ensemble, batch):
-    found = of.first_attention(of_positions(ensemble), batch)
+    found = first_attention(of_positions(ensemble), batch)
     assert found.matched.tolist() == [1.0, 1.0]
     assert found.positions_apart.tolist() == pytest.approx([0.0, 0.0], abs=1e-5)
     assert found.shifted_agrees.tolist() == [1.0, 1.0]
@@ -75,7 +88,7 @@ def test_a_head_of_positions_alone_is_found_to_be_one(ensemble, batch):
 
 def test_a_head_of_tokens_alone_is_found_to_be_one(ensemble, batch):
     ensemble.weights["pos_embed.W_pos"][:] = 0
-    found = of.first_attention(ensemble, batch)
+    found = first_attention(ensemble, batch)
     assert found.tokens_apart.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
     assert (found.positions_apart > 0.01).all()
 
@@ -86,12 +99,12 @@ def test_similarities_spreads_and_distances_are_split_by_the_key():
     # the key one has 1 and three -1.
     rows = torch.tensor([[[1.0, 0], [2, 0], [0, 3], [0, 1]], [[-1, 0], [1, 0], [1, 0], [5, 0]]])[None]
     similarity = torch.nn.functional.cosine_similarity(rows.unsqueeze(3), rows.unsqueeze(2), dim=-1)
-    others, key = of.split_similarity(similarity, torch.tensor([2, 0]))
+    others, key = split_similarity(similarity, torch.tensor([2, 0]))
     assert others.tolist() == [pytest.approx(4 / 6)]
     assert key.tolist() == [pytest.approx(-2 / 6)]
     # The others at 1 and -1, their centre at 0; the key 3 away.
     rows = torch.tensor([[[1.0, 0], [0, 3], [-1, 0]]])[None]
-    spread, distance = of.spread_and_distance(rows, torch.tensor([1]))
+    spread, distance = spread_and_distance(rows, torch.tensor([1]))
     assert spread.tolist() == [pytest.approx(1.0)]
     assert distance.tolist() == [pytest.approx(3.0)]
 
@@ -102,7 +115,7 @@ def test_the_matrices_of_equation_8_show_every_statement_and_others_do_not():
     queries = alpha.repeat(1, 2, 9, 1)
     at = torch.tensor([5, 3])
     queries[0, torch.arange(2), at] = beta
-    found = of.read_directions(queries, -queries, at)
+    found = read_directions(queries, -queries, at)
     assert found.queries.tolist() == found.keys.tolist() == [pytest.approx(1.0)]
     assert found.opposite.tolist() == [pytest.approx(-1.0)]
     assert found.same_side.tolist() == [1.0]
@@ -112,20 +125,20 @@ def test_the_matrices_of_equation_8_show_every_statement_and_others_do_not():
     queries = torch.ones(1, 1, 9, 2)
     keys = torch.ones(1, 1, 9, 2)
     keys[0, 0, 0] = 5  # every row's greatest score is the first column's
-    assert of.read_directions(queries, keys, torch.tensor([4])).to_key.tolist() == [0.0]
+    assert read_directions(queries, keys, torch.tensor([4])).to_key.tolist() == [0.0]
     queries = torch.ones(1, 1, 9, 2)
     queries[0, 0, 4] = -20  # all nine together are on its side
-    assert of.read_directions(queries, queries, torch.tensor([4])).same_side.tolist() == [0.0]
+    assert read_directions(queries, queries, torch.tensor([4])).same_side.tolist() == [0.0]
 
 
 def test_an_even_projection_makes_no_choice(ensemble, batch):
     ensemble.weights["unembed.W_U"][:] = 0
     ensemble.weights["unembed.b_U"][:] = 0
-    found = of.project_others(ensemble, batch)
+    found = project_others(ensemble, batch)
     assert found.favour.tolist() == pytest.approx([0.5, 0.5])
     assert found.evenness.tolist() == pytest.approx([1.0, 1.0], rel=1e-5)
     ensemble.weights["unembed.b_U"][:, 30] = 10  # one item takes e^10 times as much as every other token
-    found = of.project_others(ensemble, batch)
+    found = project_others(ensemble, batch)
     assert found.favour.tolist() == pytest.approx([(1 + 80 / 2) / 81] * 2)  # one item above all, and equal ones half
     assert (found.evenness < 0.02).all()
     assert found.probabilities.argmax(dim=-1).tolist() == [30, 30]
@@ -133,11 +146,11 @@ def test_an_even_projection_makes_no_choice(ensemble, batch):
 
 def test_the_stages_follow_each_input(ensemble, batch):
     sites = {
-        of.STREAM: "blocks.0.hook_resid_pre", of.ADDED: "blocks.0.hook_attn_out", of.SUM: "blocks.0.hook_resid_mid",
+        STREAM: "blocks.0.hook_resid_pre", ADDED: "blocks.0.hook_attn_out", SUM: "blocks.0.hook_resid_mid",
     }  # fmt: skip
     record = look(ensemble, batch.inputs, record=list(sites.values()))
-    found = of.follow_stages(ensemble, batch)
-    place = of.key_positions(batch) == of.MIDDLE
+    found = follow_stages(ensemble, batch)
+    place = key_positions(batch) == MIDDLE
     assert place.any()
     for name, site in sites.items():
         rows = record[site]
@@ -150,20 +163,23 @@ def test_norms_are_those_of_the_second_linear_map(ensemble, batch):
     ensemble.weights["blocks.0.mlp.W_in"][:] = torch.eye(16, 48)
     ensemble.weights["blocks.0.mlp.W_out"][:] = 2 * torch.eye(48, 16)
     record = look(ensemble, batch.inputs, record=["blocks.0.hook_resid_pre", "blocks.0.hook_attn_out"])
-    found = of.follow_stages(ensemble, batch)
-    for name, site in ((of.STREAM, "blocks.0.hook_resid_pre"), (of.ADDED, "blocks.0.hook_attn_out")):
+    found = follow_stages(ensemble, batch)
+    for name, site in (
+        (STREAM, "blocks.0.hook_resid_pre"),
+        (ADDED, "blocks.0.hook_attn_out"),
+    ):
         norms = 2 * record[site].clamp(min=0).norm(dim=-1)  # [member batch position]
         torch.testing.assert_close(found[name].norm, norms.mean(dim=(1, 2)))
-        torch.testing.assert_close(found[name].norms, norms[:, of.key_positions(batch) == of.MIDDLE].mean(dim=1))
+        torch.testing.assert_close(found[name].norms, norms[:, key_positions(batch) == MIDDLE].mean(dim=1))
 
 
 def test_the_share_of_the_part_that_changes_more_and_of_pairs_with_a_greater_value():
     # Without the first part 0.8 falls by 0.6, without the second by 0.2; then none changes anything; then only one.
     whole, without_first, without_second = torch.tensor([[0.8, 0.5, 0.5, 0.5], [0.2, 0.5, 0.9, 0.5], [1, 0.5, 0.5, 0]])
-    found = of.share_of_first(whole, without_first, without_second)
+    found = share_of_first(whole, without_first, without_second)
     assert found.tolist() == pytest.approx([0.75, 0.5, 1.0, 0.0])
     left, right = torch.tensor([[0.3, 0.5], [0.1, 0.1]]), torch.tensor([[0.1, 0.3, 0.4, 0.6], [0.1, 0.1, 0.2, 0.0]])
-    assert of.share_greater(left, right).tolist() == pytest.approx([(1.5 + 3) / 8, (2 + 2) / 8])
+    assert share_greater(left, right).tolist() == pytest.approx([(1.5 + 3) / 8, (2 + 2) / 8])
 
 
 def seen(**changes):
@@ -206,15 +222,15 @@ def seen(**changes):
 
     def stage(others, key, norm=nine, spread=nine, distance=nine):
         directions = along(*others), along(nine, key)
-        return of.Stages(none, *directions, places, one(norm), rows, one(spread), one(distance))
+        return Stages(none, *directions, places, one(norm), rows, one(spread), one(distance))
 
     alone = zip(*(values[name] for name in ("others_alone", "key_alone", "norm")), strict=True)
     (of_stream, stream_key, stream_norm), (of_added, added_key, added_norm) = alone
     sizes, sums = zip(*(values[name] for name in SIZES), strict=True)
     stages = {
-        of.STREAM: stage((nine, of_stream), stream_key, stream_norm, *sizes),
-        of.ADDED: stage((nine, of_added), added_key, added_norm),
-        of.SUM: stage(values["others"], values["key"], nine, *sums),
+        STREAM: stage((nine, of_stream), stream_key, stream_norm, *sizes),
+        ADDED: stage((nine, of_added), added_key, added_norm),
+        SUM: stage(values["others"], values["key"], nine, *sums),
     }
 
     def part(kind, *names, **others):
@@ -225,11 +241,11 @@ def seen(**changes):
     return seen_by_hand(
         Mechanism,
         accuracy=one(values["accuracy"]),
-        first_attention=part(of.FirstAttention, *first, queries_to_keys=torch.full((2, 9, 9), 9.0)),
+        first_attention=part(FirstAttention, *first, queries_to_keys=torch.full((2, 9, 9), 9.0)),
         stages=stages,
-        second_attention=part(of.SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
+        second_attention=part(SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
         by_anchor=part(AnchorMaps, "explained", "own_apart", "other_apart", positions=torch.arange(2), maps=maps),
-        projection=part(of.Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
+        projection=part(Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
         replaced_row=part(LastRow, "made", "without_key"),
     )
 
@@ -279,9 +295,9 @@ def test_queries_and_keys_lie_in_the_plane_of_their_main_components():
     """The first position's at 3 and -3 along one direction, the key's at 1 and -1 along another, of five."""
     queries, keys = torch.full((2, 9, 5), 7.0), torch.full((2, 9, 5), -7.0)  # rows of other positions are not drawn
     for rows, sign in ((queries, 1.0), (keys, -1.0)):
-        rows[:, [0, of.MIDDLE]] = 0
+        rows[:, [0, MIDDLE]] = 0
         rows[:, 0, 1] = 3 * sign
-        rows[:, of.MIDDLE, 4] = sign
+        rows[:, MIDDLE, 4] = sign
     figure = directions_figure(1000, queries, keys)
     (points,) = figure.scatters
     assert figure.value_names == ("Q, first position", "Q, key", "K, first position", "K, key")
@@ -312,9 +328,9 @@ def test_a_run_made_by_hand_is_read_at_its_end(ensemble):
     assert made.figures[4].value_names == ("no", "yes")
     assert [one.title for one in made.figures[6].maps[0]] == ["scores", "pattern"]
     assert "(Fig 26)" in made.figures[7].title and len(made.figures[7].scatters[0].x) % 4 == 0
-    torch.testing.assert_close(torch.tensor(made.figures[3].lines[1].mean), found.stages[of.ADDED].norms.mean(dim=0))
+    torch.testing.assert_close(torch.tensor(made.figures[3].lines[1].mean), found.stages[ADDED].norms.mean(dim=0))
     assert [row[:2] for row in stages.rows] == [
-        (name, pairs) for name in of.INPUTS for pairs in ("others", "key and others")
+        (name, pairs) for name in INPUTS for pairs in ("others", "key and others")
     ]
     whole, tokens, positions, cosines = made.figures[0].maps[0]
     assert whole.values[5][4] == positions.values[5][4] == pytest.approx(1.0)  # layer 0 shifts by one

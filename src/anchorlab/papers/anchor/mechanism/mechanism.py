@@ -6,23 +6,30 @@ before the first attention, Xpr what the attention adds to it.
 Source: anchor functions, section 5.1 and appendix B, Figures 20 to 27.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
+from typing import TypeVar
 
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import Table, at_least, at_most, within
+from anchorlab.findings import at_least, at_most, within
 from anchorlab.papers.anchor import identity
-from anchorlab.papers.anchor.mechanism.figures import figures
-from anchorlab.papers.anchor.mechanism.measures import ADDED, LOOKED_AT, STAGES, STREAM, SUM, share_of_first
-from anchorlab.papers.anchor.mechanism.seen import Mechanism
+from anchorlab.papers.anchor.mechanism import broadcast, feed_forward, outputs, rows, shift
+from anchorlab.papers.anchor.mechanism.feed_forward import ADDED, STREAM, SUM, share_of_first
+from anchorlab.papers.anchor.mechanism.rows import LOOKED_AT
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.draws import by_seed
 from anchorlab.studies.quick import quick_model
+from anchorlab.studies.readings import Reading, first_at_end, of_first, reading, sampled
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.study import Profile, Study
-from anchorlab.training import Experiment
+from anchorlab.tasks import Batch
+from anchorlab.training import Ensemble, Experiment
+
+Value = TypeVar("Value")
 
 FIG_21, FIG_23, FIG_24 = "appendix B.2, Fig 21", "appendix B.3, Fig 23", "appendix B.3, Fig 24"
 FIG_26, FIG_27, EQUATION_8 = "appendix B.4, Fig 26", "appendix B.5, Fig 27", "appendix B.4, below equation (8)"
@@ -35,6 +42,25 @@ PAPER = Setting(identity.FIGURE_13, paper_recipe(2000), seeds=5)
 def experiments(setting: Setting) -> dict[str, Experiment]:
     """Return the only experiment: two layers with one head each."""
     return {"two layers": identity.experiment(setting)}
+
+
+def _on_tests(measure: Callable[[Ensemble, Batch], Value]) -> cached_property[Value]:
+    return reading(lambda seen: measure(seen.ensemble, seen.batch))
+
+
+class Mechanism(Reading):
+    """Measurements of all parts of the model at the end of training, with its test accuracy."""
+
+    accuracy = first_at_end("test", "accuracy")
+    batch = sampled("test", LOOKED_AT)
+    ensemble = of_first(lambda run: run.ensemble())
+    first_attention = _on_tests(shift.first_attention)
+    stages = _on_tests(feed_forward.follow_stages)  # by input to the feed-forward network
+    second_attention = _on_tests(broadcast.second_attention)
+    by_anchor = _on_tests(broadcast.anchor_maps)
+    projection = _on_tests(outputs.project_others)
+    replaced_row = _on_tests(outputs.last_row)
+    shown = reading(lambda seen: rows.show(seen.first, seen.ensemble, seen.batch))
 
 
 @precondition("appendix B.2", "implied", within(0.95, 1.0))
@@ -276,20 +302,6 @@ def answer_from_key(seen: Mechanism) -> Float[Tensor, "seed"]:
     return seen.replaced_row.made - seen.replaced_row.without_key
 
 
-def _stages(seen: Mechanism) -> Table:
-    return Table(
-        title="Cosine between positions, stage by stage",
-        caption="Means over test sequences and seeds: among the positions that do not hold the key, and between these "
-        "and the key's.",
-        columns=("input", "pairs", *STAGES),
-        rows=tuple(
-            (name, pairs, *values.mean(dim=0).tolist())
-            for name, found in seen.stages.items()
-            for pairs, values in (("others", found.others), ("key and others", found.key))
-        ),
-    )
-
-
 STUDY = Study(
     "anchor/mechanism",
     __doc__,
@@ -297,13 +309,21 @@ STUDY = Study(
     trains=experiments,
     reads=Mechanism,
     draws=(
-        figures,
+        lambda seen: shift.shift_maps(seen.shown, seen.first_attention),
+        lambda seen: feed_forward.stage_maps(seen.shown.seed, seen.stages[ADDED], ADDED, 22),
+        lambda seen: feed_forward.stage_maps(seen.shown.seed, seen.stages[SUM], SUM, 23),
+        lambda seen: feed_forward.norm_curves(seen.stages),
+        lambda seen: feed_forward.output_points(seen.shown.seed, seen.stages, seen.batch),
+        lambda seen: broadcast.anchor_figure(seen.shown.seed, seen.by_anchor),
+        lambda seen: broadcast.score_maps(seen.shown),
+        lambda seen: broadcast.directions(seen.shown, seen.batch),
+        lambda seen: outputs.projected(seen.projection),
         by_seed(
             "Every number, seed by seed",
             f"On {LOOKED_AT} test sequences; columns are named as the claims are.",
             lambda seen: {measure.name: measure(seen) for measure in measures_in(__name__)},
         ),
-        _stages,
+        lambda seen: feed_forward.stage_table(seen.stages),
     ),
     profiles={
         "quick": Profile(

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.mechanism.seen import anchor_maps, last_row, read_anchor_maps, sum_by_hand
+from anchorlab.papers.anchor.mechanism.broadcast import anchor_maps, read_anchor_maps
+from anchorlab.papers.anchor.mechanism.outputs import last_row, sum_by_hand
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import Ensemble
 from tests.papers.hand_made_models import blank, two_layers
