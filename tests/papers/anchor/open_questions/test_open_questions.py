@@ -10,8 +10,7 @@ from torch import tensor
 
 from anchorlab.lens import Emergence
 from anchorlab.papers.anchor.identity import read_heads
-from anchorlab.papers.anchor.open_questions import measures
-from anchorlab.papers.anchor.open_questions import measures as of
+from anchorlab.papers.anchor.open_questions import layers
 from anchorlab.papers.anchor.open_questions.choices import (
     BASE,
     BATCH,
@@ -32,7 +31,10 @@ from anchorlab.papers.anchor.open_questions.choices import (
     Value,
     experiments,
 )
+from anchorlab.papers.anchor.open_questions.layers import Layers, layers_along
 from anchorlab.papers.anchor.open_questions.open_questions import STUDY, Seen
+from anchorlab.papers.anchor.open_questions.outcomes import Outcome, effect, outcomes, timed
+from anchorlab.papers.anchor.open_questions.spikes import Spike, spikes
 from tests.papers.hand_made_models import two_layers
 from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, run_ending, seen_by_hand, values_of, verdicts_of
 
@@ -120,7 +122,7 @@ def choice_runs():
 
 
 def test_outcomes_and_times_are_those_of_their_own_runs_and_members():
-    found = of.outcomes(choice_runs(), WIDER)
+    found = outcomes(choice_runs(), WIDER)
     assert list(found) == list(WIDER.amounts)
     for choice, values in found.items():
         for one in values:
@@ -131,7 +133,7 @@ def test_outcomes_and_times_are_those_of_their_own_runs_and_members():
     fast = found[RATE][-1]  # 0.95 and 1 at step 2, 0 at step 1
     assert fast.times.tolist() == pytest.approx([1 + 0.9 / 0.95, 1 + 0.9])
     assert all(isnan(time) for time in found[HEADS][0].times.tolist()) and found[HEADS][0].until.tolist() == [2, 2]
-    found = of.timed(many_runs(), WIDER)
+    found = timed(many_runs(), WIDER)
     assert {(one.choice, one.amount): outcome.test.tolist() for one, outcome in found.items()} == {
         key: pytest.approx(list(values)) for key, values in ON_MANY.items()
     }
@@ -155,10 +157,10 @@ def many_runs():
 def test_an_effect_is_that_of_values_chosen_by_the_other_seeds_and_zero_on_average():
     # The second value is the best without any seed; the third is the worst without the first seed, else the first.
     accuracy = tensor([[0.1, 0.3, 0.2], [0.0, 0.9, 0.8], [0.5, 0.2, 0.1]])
-    assert of.effect(accuracy).tolist() == pytest.approx([0.0 - 0.5, 0.9 - 0.3, 0.8 - 0.2])
-    assert of.effect(tensor([[0.1], [0.9]])).tolist() == []
+    assert effect(accuracy).tolist() == pytest.approx([0.0 - 0.5, 0.9 - 0.3, 0.8 - 0.2])
+    assert effect(tensor([[0.1], [0.9]])).tolist() == []
     # Three seeds at three values, each 0 or 1 as a coin falls: all 512 outcomes.
-    each = [of.effect(tensor(one).float().view(3, 3)).mean().item() for one in product((0, 1), repeat=9)]
+    each = [effect(tensor(one).float().view(3, 3)).mean().item() for one in product((0, 1), repeat=9)]
     assert sum(each) / len(each) == pytest.approx(0, abs=1e-6)
 
 
@@ -174,16 +176,16 @@ def test_spikes_of_losses_made_by_hand():
     first = [4.0, 2.0, 1.0, 1.0, 1.0, 1.1, 5.0, 20.0, 2.0, 1.0, 1.0, 1.0]
     up = [.00, .10, .20, .30, .40, .45, .20, .10, .50, .70, .70, .70]  # fmt: skip
     second = [1.0, 1.0, 1.0, 1.0, 1.0, 9.9, 1.0, 1.0, 1.0, 1.0, 10.0, 3.0]  # nine times is none, and one does not end
-    found = of.spikes(constant_run([first, second], [up, up]))
+    found = spikes(constant_run([first, second], [up, up]))
     # Before: step 40. After: step 90, the first at which the loss is 1 again. 50 steps earlier is before the start.
-    assert found == [of.Spike(0, 40, 90, 1.0, 20.0, (0.4, 0.7), 0.4, seed=1000)]
+    assert found == [Spike(0, 40, 90, 1.0, 20.0, (0.4, 0.7), 0.4, seed=1000)]
     assert found[0].gain == pytest.approx(0.7 - 0.4 - 0.4)
     later = [[3.0, 3.0, *one] for one in (first, second)]
-    (moved,) = of.spikes(constant_run(later, [[0.0, 0.3, *up]] * 2))
+    (moved,) = spikes(constant_run(later, [[0.0, 0.3, *up]] * 2))
     assert (moved.before, moved.after, moved.drift) == (60, 110, pytest.approx(0.4 - 0.3))  # from step 10
     falling = [2.0**-at for at in range(12)]
     diverged = [*falling[:8], nan, nan, nan, nan]
-    assert not of.spikes(constant_run([falling, diverged], [falling, falling]))
+    assert not spikes(constant_run([falling, diverged], [falling, falling]))
 
 
 def order_run(members=3):
@@ -197,7 +199,7 @@ def order_run(members=3):
 
 
 def test_layers_rise_in_the_order_in_which_they_were_made_if_both_do_their_part(monkeypatch):
-    found = of.layers_along(order_run())
+    found = layers_along(order_run())
     assert found.attention.steps == (0, 10, 20)
     torch.testing.assert_close(found.attention.values["shift"][0], tensor([0.0, 1.0, 1.0]).double())
     torch.testing.assert_close(found.attention.values["broadcast"][0], tensor([0.0, 0.0, 1.0]).double())
@@ -206,23 +208,23 @@ def test_layers_rise_in_the_order_in_which_they_were_made_if_both_do_their_part(
     assert found.halfway["broadcast"].tolist() == pytest.approx([15, 5])
     run = order_run()
     run._ensembles[20] = two_layers((1, 0), (1, 1), (1, 1))
-    assert of.layers_along(run).halfway["shift"].tolist() == pytest.approx([5])
+    assert layers_along(run).halfway["shift"].tolist() == pytest.approx([5])
     monkeypatch.setattr(
-        measures, "read_heads", lambda record, batch: replace(read_heads(record, batch), shift_by=tensor([2, 1, 1]))
+        layers, "read_heads", lambda record, batch: replace(read_heads(record, batch), shift_by=tensor([2, 1, 1]))
     )
-    assert of.layers_along(order_run()).halfway["shift"].tolist() == pytest.approx([5])
+    assert layers_along(order_run()).halfway["shift"].tolist() == pytest.approx([5])
 
 
 def outcome(amount, test, times=(nan, nan), base=False, train=(1.0, 1.0)):
-    return of.Outcome(Value("", amount), base, 100, tensor(test), tensor(train), tensor(times))
+    return Outcome(Value("", amount), base, 100, tensor(test), tensor(train), tensor(times))
 
 
 def spike(gain, seed=0):
-    return of.Spike(0, 10, 20, 1.0, 20.0, (0.5, 0.6 + gain), 0.1, seed)
+    return Spike(0, 10, 20, 1.0, 20.0, (0.5, 0.6 + gain), 0.1, seed)
 
 
 def halfway(shift, broadcast):
-    return of.Layers(Emergence((), {}), {"shift": tensor(shift), "broadcast": tensor(broadcast)})
+    return Layers(Emergence((), {}), {"shift": tensor(shift), "broadcast": tensor(broadcast)})
 
 
 def seen(**changes):

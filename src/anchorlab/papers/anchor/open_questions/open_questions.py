@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
-from anchorlab.papers.anchor.open_questions import figures, measures
+from anchorlab.papers.anchor.open_questions import layers, outcomes, spikes
 from anchorlab.papers.anchor.open_questions.choices import (
     BATCH,
     COMPARED,
@@ -36,12 +36,8 @@ from anchorlab.papers.anchor.open_questions.choices import (
     Value,
     experiments,
 )
-from anchorlab.papers.anchor.open_questions.measures import (
-    LEARNED,
-    PEAK,  # noqa: F401 - docstrings of claims name it
-    WINDOW,  # noqa: F401 - docstrings of claims name it
-    effect,
-)
+from anchorlab.papers.anchor.open_questions.outcomes import LEARNED, effect
+from anchorlab.papers.anchor.open_questions.spikes import PEAK, WINDOW  # noqa: F401 - docstrings of claims name them
 from anchorlab.papers.anchor.settings import BATCH_NOTE
 from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.readings import Reading, reading
@@ -62,11 +58,11 @@ NOT_ASKED = "not asked, the learning rate alone; no value"
 class Seen(Reading):
     """Outcomes of each choice, also on many sequences, loss spikes at constant rates, and the layers along training."""
 
-    choices = reading(lambda seen: measures.outcomes(seen.runs, seen.setting))  # the outcomes of each choice
+    choices = reading(lambda seen: outcomes.outcomes(seen.runs, seen.setting))  # the outcomes of each choice
     # the outcomes on many sequences of the values whose learning times are compared
-    many = reading(lambda seen: measures.timed(seen.runs, seen.setting))
-    spikes = reading(lambda seen: measures.spikes(seen.runs[SPIKES]))  # the loss spikes at constant learning rates
-    layers = reading(lambda seen: measures.layers_along(seen.runs[ORDER]))  # both layers along training
+    many = reading(lambda seen: outcomes.timed(seen.runs, seen.setting))
+    spikes = reading(lambda seen: spikes.spikes(seen.runs[SPIKES]))  # the loss spikes at constant learning rates
+    layers = reading(lambda seen: layers.layers_along(seen.runs[ORDER]))  # both layers along training
 
     def near(self, choice: str) -> Float[Tensor, "value seed"]:
         """Return the test accuracies at the base's value and at those within a factor of about three of it."""
@@ -253,13 +249,13 @@ STUDY = Study(
     trains=experiments,
     reads=Seen,
     draws=(
-        lambda seen: figures.accuracy_dots(seen.choices),
-        lambda seen: figures.speed_curves([seen.runs[MANY], *(seen.runs[MANY, one] for one in seen.setting.timed)]),
-        lambda seen: figures.spike_curves(seen.runs[SPIKES], seen.setting.rates),
-        lambda seen: figures.layer_curves(seen.layers),
-        lambda seen: figures.value_table(seen.choices),
-        lambda seen: figures.speed_table(seen.many.values()),
-        lambda seen: figures.spike_table(seen.spikes, seen.runs[SPIKES]),
+        lambda seen: outcomes.accuracy_dots(seen.choices),
+        lambda seen: outcomes.speed_curves([seen.runs[MANY], *(seen.runs[MANY, one] for one in seen.setting.timed)]),
+        lambda seen: spikes.spike_curves(seen.runs[SPIKES], seen.setting.rates),
+        lambda seen: layers.layer_curves(seen.layers),
+        lambda seen: outcomes.value_table(seen.choices),
+        lambda seen: outcomes.speed_table(seen.many.values()),
+        lambda seen: spikes.spike_table(seen.spikes, seen.runs[SPIKES]),
     ),
     profiles={
         "quick": Profile(
