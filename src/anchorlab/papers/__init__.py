@@ -1,7 +1,7 @@
 """The studies of the papers and of language models, a folder for each paper.
 
-`family/name` is `STUDY` in `papers/family/name.py`, or in a folder of that name if the study has several files. Its
-title is the first line of that module's docstring.
+`family/name` is `STUDY` in `papers/family/name.py`, or in `papers/family/name/name.py` if the study has several files.
+Its title is the first line of that module's docstring.
 """
 
 from importlib import import_module
@@ -33,4 +33,6 @@ def title_of(name: str) -> str:
 
 
 def _path(name: str) -> list[str]:
-    return name.replace("-", "_").split("/")
+    family, file = name.replace("-", "_").split("/")
+    own = Path(__file__).parent / family / file / f"{file}.py"
+    return [family, file, file] if own.is_file() else [family, file]

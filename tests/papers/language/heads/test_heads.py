@@ -11,13 +11,12 @@ pytest.importorskip("transformers")
 
 from anchorlab.language import pretrained
 from anchorlab.language.sample_text import english_page
-from anchorlab.papers.language.heads import measures as heads
-from anchorlab.papers.language.heads import study as observing
-from anchorlab.papers.language.heads.figures import Example, Examples, examples, figures, shown, tables
-from anchorlab.papers.language.heads.measures import Seen, reached_by_chance
+from anchorlab.papers.language.heads import heads, observing
+from anchorlab.papers.language.heads.examples import Example, Examples, examples, shown
+from anchorlab.papers.language.heads.observing import Seen, Setting, layer_groups, observe, texts
+from anchorlab.papers.language.heads.overview import figures, tables
 from anchorlab.papers.language.heads.removal import Predictions, WithoutHeads
-from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
-from anchorlab.papers.language.heads.study import Setting, layer_groups, observe, texts
+from anchorlab.papers.language.heads.scores import ScoredHeads, reached_by_chance, score_heads
 from anchorlab.papers.pretrained.opening import open_model
 from anchorlab.studies import ObservationContext, study
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from math import comb
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -153,3 +155,33 @@ def _similarity(pattern: Pattern) -> Float[Tensor, "batch"]:
     return (
         (cosines.sum(dim=(1, 2)) - cosines.diagonal(dim1=1, dim2=2).sum(dim=1)) / pairs if pairs else cosines[:, 0, 0]
     )
+
+
+@cache
+def reached_by_chance(layers: int, heads: int, first: int, second: int, share: float) -> int:
+    """Return the distance between two kinds' first layers that a share of all random placements does not exceed.
+
+    In a random placement each kind's heads are any set of that many heads of the model with equal probability,
+    independently of the other kind. The distance is the first layer with a head of the second kind minus that of the
+    first kind.
+
+    Args:
+        layers, heads: the numbers of layers, and of heads in each layer
+        first, second: the number of heads of each kind, at least 1
+        share: the share of placements, such as 0.95
+    """
+    earliest, latest = _first_layers(layers, heads, first), _first_layers(layers, heads, second)
+    total = 0.0
+    for distance in range(1 - layers, layers):
+        total += sum(
+            chance * latest[layer + distance] for layer, chance in enumerate(earliest) if 0 <= layer + distance < layers
+        )
+        if total >= share - 1e-12:  # sums of shares are rounded
+            return distance
+    return layers - 1
+
+
+def _first_layers(layers: int, heads: int, count: int) -> list[float]:
+    """Return, by layer, the probability that the first of `count` random heads is in it."""
+    beyond = [comb(heads * (layers - layer), count) / comb(heads * layers, count) for layer in range(layers + 1)]
+    return [beyond[layer] - beyond[layer + 1] for layer in range(layers)]

@@ -1,23 +1,15 @@
-"""Figures of a language model's heads: maps of scores, counts by layer, example patterns, the cost of removal."""
+"""Figures and tables of all heads of a language model: maps of scores, counts by layer, the cost of removal."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.findings import Figure, Line, LineFigure, Map, MapFigure, Reference, Table, grid
-from anchorlab.language import LanguageModel
-from anchorlab.lens import best_source, look
-from anchorlab.papers.language.heads.measures import Seen
-from anchorlab.papers.language.heads.removal import Head, WithoutHeads
-from anchorlab.papers.language.heads.scores import PATTERNS, ScoredHeads
+from anchorlab.papers.language.heads.examples import Examples, head_name, pattern_maps, source_table
+from anchorlab.papers.language.heads.observing import Seen
+from anchorlab.papers.language.heads.removal import WithoutHeads
+from anchorlab.papers.language.heads.scores import ScoredHeads
 from anchorlab.studies.claim import Measurement, over
-
-SENTENCE = "My name is John. What is my name? Your name is"
-"""The sentence of Figure 17."""
 
 COUNTED = ("shift", "self", "first token", "broadcast", "uniform", "matching", "induction")
 """The detectors of the counts, by which heads are told apart."""
@@ -29,72 +21,14 @@ MEASURES = {
 }
 """What removals are measured by."""
 
-_SHOWN = 16  # tokens of a piece, as many as a map can label
 _LISTED = 8  # heads in the list of the strongest
-_FREQUENT = 6  # tokens in the list of sources
-
-
-@dataclass(frozen=True)
-class Example:
-    """Attention patterns on one text."""
-
-    text: str  # a description of the text
-    patterns: Mapping[str, Float[Tensor, "query key"]]  # by the head's role
-    tokens: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Texts with the patterns of some heads, and the text of every token that some head broadcasts from."""
-
-    texts: Sequence[Example]
-    words: Mapping[int, str]
-
-
-def examples(model: LanguageModel, english: ScoredHeads, pieces: Int[Tensor, "batch position"]) -> Examples:
-    """Return the examples in the figures: the heads with the largest scores on English, on two texts.
-
-    The texts are the paper's sentence and the beginning of the piece of English with the strongest broadcast of the
-    first broadcasting head.
-    """
-    chosen = {name: english.strongest(name) for name in ("shift", "broadcast", "first token")}
-    layer, head = chosen["broadcast"]
-    beginnings = pieces[:, :_SHOWN]
-    site = PATTERNS.replace("*", str(layer))
-    patterns = look(model, beginnings, [site], output=False)[site][0].float()
-    piece = int(best_source(patterns, besides_first=True)[0][:, head].argmax())
-    given = {"the paper's sentence": model.tokenise([SENTENCE]).inputs, "English": beginnings[piece : piece + 1]}
-    used = torch.unique(english.sources)
-    return Examples(
-        [_example(model, text, inputs, chosen) for text, inputs in given.items()],
-        dict(zip(used.tolist(), map(shown, model.words(used)), strict=True)),
-    )
-
-
-def _example(model: LanguageModel, text: str, inputs: Int[Tensor, "1 position"], chosen: Mapping[str, Head]) -> Example:
-    sites = {head: PATTERNS.replace("*", str(head[0])) for head in chosen.values()}
-    record = look(model, inputs, sorted(set(sites.values())), output=False)
-    patterns = {
-        f"{name}: {head_name(head)}": record[sites[head]][0, 0, head[1]].float().cpu() for name, head in chosen.items()
-    }
-    return Example(text, patterns, tuple(map(shown, model.words(inputs[0]))))
-
-
-def shown(token: str) -> str:
-    """Return a token with its spaces and line breaks visible."""
-    return token.replace(" ", "␣").replace("\n", "⏎")
-
-
-def head_name(head: Head) -> str:
-    """Return the name of a head: its layer and its index in the layer, both from 0."""
-    return f"{head[0]}.{head[1]}"
 
 
 def figures(seen: Seen, removed: int, shown_examples: Examples) -> list[Figure]:
     """Return the figures of the study; `removed` is the number of layers in a group."""
     english, repeated = seen.english, seen.repeated
     return [
-        _patterns(shown_examples.texts),
+        pattern_maps(shown_examples.texts),
         _maps("Heads on ordinary English (Fig 28)", english, ("shift", "broadcast", "first token", "self", "uniform")),
         _maps(
             "Heads on random tokens that are repeated once",
@@ -106,20 +40,6 @@ def figures(seen: Seen, removed: int, shown_examples: Examples) -> list[Figure]:
         _without_layers(seen.losses, seen.losses_without, removed),
         *([] if seen.without is None else [_draws(seen.without)]),
     ]
-
-
-def _patterns(texts: Sequence[Example]) -> MapFigure:
-    rows = tuple(
-        tuple(Map(f"{name}, {one.text}", grid(found), one.tokens, one.tokens) for name, found in one.patterns.items())
-        for one in texts
-    )
-    return MapFigure(
-        title="Heads that shift, broadcast and attend to the first token (Fig 17)",
-        caption="Of each kind the head, as layer.head, with the largest score on English. Above, the paper's sentence; "
-        "below, the beginning of a piece of English, that in which the second head broadcasts most.",
-        maps=rows,
-        value_range=(0.0, 1.0),
-    )
 
 
 def _maps(title: str, scored: ScoredHeads, detectors: Sequence[str]) -> MapFigure:
@@ -213,7 +133,7 @@ def tables(seen: Seen, untrained: ScoredHeads, shown_examples: Examples) -> list
     found = [
         _kinds(seen.english, seen.repeated, untrained),
         _strongest(seen.english, seen.repeated),
-        _sources(seen.english, shown_examples),
+        source_table(seen.english, shown_examples.words),
     ]
     return found if seen.without is None else [*found, _removed(seen.without)]
 
@@ -255,23 +175,6 @@ def _strongest(english: ScoredHeads, repeated: ScoredHeads) -> Table:
     )
 
 
-def _sources(english: ScoredHeads, shown_examples: Examples) -> Table:
-    chosen = english.heads("broadcast") or [english.strongest("broadcast")]
-    counted: Counter[int] = Counter()
-    for layer, head in chosen:
-        counted.update(english.sources[layer, :, head].tolist())
-    rows = tuple(
-        (shown_examples.words[token], count / counted.total()) for token, count in counted.most_common(_FREQUENT)
-    )
-    heads = ", ".join(map(head_name, chosen))
-    return Table(
-        title="The tokens from which heads broadcast",
-        caption=f"Share of the pieces of English in which each token is the source of {heads}.",
-        columns=("token", "share"),
-        rows=rows,
-    )
-
-
 def _removed(without: WithoutHeads) -> Table:
     rows = []
     for name, label in MEASURES.items():
@@ -289,16 +192,7 @@ def _removed(without: WithoutHeads) -> Table:
         f"others of the same layers in {len(without.draws)} draws. From and to are the ends of the change's 95 % "
         "interval over texts; the last column counts the draws that change the prediction less, or the other way.",
         columns=(
-            "",
-            "texts",
-            "whole model",
-            "change",
-            "from",
-            "to",
-            "others: mean",
-            "lowest",
-            "highest",
-            "draws below",
+            "", "texts", "whole model", "change", "from", "to", "others: mean", "lowest", "highest", "draws below",
         ),
         rows=tuple(rows),
-    )
+    )  # fmt: skip

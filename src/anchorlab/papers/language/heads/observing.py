@@ -1,21 +1,10 @@
-"""Heads of a language model: which of them shift, broadcast, attend to the first token, match and induce.
-
-Nothing is trained. On pieces of ordinary English, and on random tokens that are repeated once, every head of a
-pretrained model gets a score for each thing that heads do in the small models: shift by some distance, broadcast from
-one position, attend to the first token, to itself or to all tokens alike, to earlier copies of a token (matching) or to
-the tokens after those copies (induction). A head that attends to the first token is not counted as broadcasting: in
-language models a head with nothing to do attends there. Each score is compared with chance and with the same
-architecture with random weights. Then the heads that shift are removed, compared with as many others drawn at random,
-and so is every group of consecutive layers. The heads of one model are not independent, so intervals are over texts.
-
-Source: anchor functions, section 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
-"""
+"""What `language/heads` observes: the texts, the scores of all heads, and predictions without heads or layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.engine import Status
@@ -24,20 +13,17 @@ from anchorlab.language.encode import windows
 from anchorlab.language.repeated import repeated_tokens
 from anchorlab.language.sample_text import english_page
 from anchorlab.language.start import beginning
-from anchorlab.papers.language.heads import measures
-from anchorlab.papers.language.heads.figures import Examples, examples, figures, tables
-from anchorlab.papers.language.heads.measures import Seen, third
+from anchorlab.papers.language.heads.examples import Examples, examples
 from anchorlab.papers.language.heads.removal import (
     RepeatedTexts,
+    WithoutHeads,
     losses,
     losses_without_layers,
     without_heads,
 )
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
-from anchorlab.papers.pretrained.opening import TINY, ModelSetting, described, open_model, untrained_model
-from anchorlab.studies.claim import measures_in
+from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
 from anchorlab.studies.observation_context import ObservationContext
-from anchorlab.studies.study import Analysis, Profile, Study
 from anchorlab.viewer import AttentionView, read_texts
 
 
@@ -54,6 +40,20 @@ class Setting(ModelSetting):
     draws: int = 50  # the number of random draws of other heads
     layers: int = 3  # the number of consecutive layers to remove
     seed: int = 1000  # the seed of the random tokens and the other heads
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The data that the claims read."""
+
+    # the scores of all heads on English and on repeated random tokens
+    english: ScoredHeads
+    repeated: ScoredHeads
+    losses: Float[Tensor, "text"]  # loss on each piece of English, per token
+    # the same without a group of consecutive layers, by its first layer
+    losses_without: dict[int, Float[Tensor, "text"]]
+    # predictions without the heads that shift on English; None if no head does, or for an untrained model
+    without: WithoutHeads | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,11 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
         described(setting, model),
         view_of(model, english[0]),
     )
+
+
+def third(layers: int) -> int:
+    """Return a third of a number of layers, rounded down, at least 1."""
+    return max(layers // 3, 1)
 
 
 def view_of(model: LanguageModel, ids: Int[Tensor, "position"]) -> AttentionView:
@@ -150,41 +155,3 @@ class _Progress:
             self.step(before + texts * inputs.shape[1] - self.done, f"heads of {model.name}")
 
         return score_heads(model, inputs, report)
-
-
-def analyse(observed: Observed, setting: Setting) -> Analysis:
-    """Draw the maps of scores, the patterns of Figure 17, and the loss without layers."""
-    seen = observed.seen
-    return Analysis(
-        seen,
-        figures(seen, setting.layers, observed.examples),
-        tables(seen, observed.untrained.english, observed.examples),
-        views=[observed.view],
-        seeds=str(setting.seed),
-        model=observed.model,
-        untrained=observed.untrained,
-    )
-
-
-OF_LLAMA = ("shift-heads", "broadcast-heads", "shift-shallow", "broadcast-deep", "any-source-deep", "similar-deep")
-
-STUDY = Study(
-    name="language/heads",
-    doc=__doc__,
-    claims=measures_in(measures.__name__),
-    analyse=analyse,
-    profiles={
-        "paper": Profile(
-            Setting("meta-llama/Llama-2-7b-hf"),
-            "The paper's model, Llama 2 with 32 layers of 32 heads; the paper shows one sentence and no numbers.",
-            paper=(*OF_LLAMA, "deep-removable"),
-        ),
-        "quick": Profile(
-            Setting(),
-            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), 30 layers of 9 heads, a fiftieth of the size of the "
-            "paper's Llama 2.",
-        ),
-    },
-    smoke=Setting(TINY, None, 24, 4, 8, 3, 2, 2, 1),
-    observe=observe,
-)

@@ -1,8 +1,15 @@
-"""The claims about heads of a language model, and the data that they read."""
+"""Heads of a language model: which of them shift, broadcast, attend to the first token, match and induce.
 
-from dataclasses import dataclass
-from functools import cache
-from math import comb
+Nothing is trained. On pieces of ordinary English, and on random tokens that are repeated once, every head of a
+pretrained model gets a score for each thing that heads do in the small models: shift by some distance, broadcast from
+one position, attend to the first token, to itself or to all tokens alike, to earlier copies of a token (matching) or to
+the tokens after those copies (induction). A head that attends to the first token is not counted as broadcasting: in
+language models a head with nothing to do attends there. Each score is compared with chance and with the same
+architecture with random weights. Then the heads that shift are removed, compared with as many others drawn at random,
+and so is every group of consecutive layers. The heads of one model are not independent, so intervals are over texts.
+
+Source: anchor functions, section 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
+"""
 
 import numpy as np
 import torch
@@ -11,34 +18,17 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from anchorlab.findings import at_least, at_most
-from anchorlab.papers.language.heads.removal import WithoutHeads
-from anchorlab.papers.language.heads.scores import ScoredHeads
-from anchorlab.studies.claim import Measurement, claim, over
+from anchorlab.papers.language.heads.observing import Observed, Seen, Setting, observe, third
+from anchorlab.papers.language.heads.overview import figures, tables
+from anchorlab.papers.language.heads.scores import ScoredHeads, reached_by_chance
+from anchorlab.papers.pretrained.opening import TINY
+from anchorlab.studies.claim import Measurement, claim, measures_in, over
 from anchorlab.studies.shared_seeds import over_shared
-
-
-@dataclass(frozen=True)
-class Seen:
-    """The data that the claims read."""
-
-    # the scores of all heads on English and on repeated random tokens
-    english: ScoredHeads
-    repeated: ScoredHeads
-    losses: Float[Tensor, "text"]  # loss on each piece of English, per token
-    # the same without a group of consecutive layers, by its first layer
-    losses_without: dict[int, Float[Tensor, "text"]]
-    # predictions without the heads that shift on English; None if no head does, or for an untrained model
-    without: WithoutHeads | None = None
-
+from anchorlab.studies.study import Analysis, Profile, Study
 
 PIECES, SEQUENCES = "pieces", "sequences"
 BEATEN = 0.95
 """The share of random placements of heads that an order of layers must beat."""
-
-
-def third(layers: int) -> int:
-    """Return a third of a number of layers, rounded down, at least 1."""
-    return max(layers // 3, 1)
 
 
 def _rank_correlation(scored: ScoredHeads, detector: str) -> Measurement:
@@ -261,31 +251,39 @@ def shift_matters_for_repetition(seen: Seen) -> Measurement:
     return _exceeded(seen, "repeated", -1, SEQUENCES)
 
 
-@cache
-def reached_by_chance(layers: int, heads: int, first: int, second: int, share: float) -> int:
-    """Return the distance between two kinds' first layers that a share of all random placements does not exceed.
-
-    In a random placement each kind's heads are any set of that many heads of the model with equal probability,
-    independently of the other kind. The distance is the first layer with a head of the second kind minus that of the
-    first kind.
-
-    Args:
-        layers, heads: the numbers of layers, and of heads in each layer
-        first, second: the number of heads of each kind, at least 1
-        share: the share of placements, such as 0.95
-    """
-    earliest, latest = _first_layers(layers, heads, first), _first_layers(layers, heads, second)
-    total = 0.0
-    for distance in range(1 - layers, layers):
-        total += sum(
-            chance * latest[layer + distance] for layer, chance in enumerate(earliest) if 0 <= layer + distance < layers
-        )
-        if total >= share - 1e-12:  # sums of shares are rounded
-            return distance
-    return layers - 1
+def analyse(observed: Observed, setting: Setting) -> Analysis:
+    """Draw the maps of scores, the patterns of Figure 17, and the loss without layers."""
+    seen = observed.seen
+    return Analysis(
+        seen,
+        figures(seen, setting.layers, observed.examples),
+        tables(seen, observed.untrained.english, observed.examples),
+        views=[observed.view],
+        seeds=str(setting.seed),
+        model=observed.model,
+        untrained=observed.untrained,
+    )
 
 
-def _first_layers(layers: int, heads: int, count: int) -> list[float]:
-    """Return, by layer, the probability that the first of `count` random heads is in it."""
-    beyond = [comb(heads * (layers - layer), count) / comb(heads * layers, count) for layer in range(layers + 1)]
-    return [beyond[layer] - beyond[layer + 1] for layer in range(layers)]
+OF_LLAMA = ("shift-heads", "broadcast-heads", "shift-shallow", "broadcast-deep", "any-source-deep", "similar-deep")
+
+STUDY = Study(
+    "language/heads",
+    __doc__,
+    measures_in(__name__),
+    analyse=analyse,
+    profiles={
+        "paper": Profile(
+            Setting("meta-llama/Llama-2-7b-hf"),
+            "The paper's model, Llama 2 with 32 layers of 32 heads; the paper shows one sentence and no numbers.",
+            paper=(*OF_LLAMA, "deep-removable"),
+        ),
+        "quick": Profile(
+            Setting(),
+            "SmolLM2-135M-Instruct, quantised to 4 bits (Q4_1), 30 layers of 9 heads, a fiftieth of the size of the "
+            "paper's Llama 2.",
+        ),
+    },
+    smoke=Setting(TINY, None, 24, 4, 8, 3, 2, 2, 1),
+    observe=observe,
+)
