@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from anchorlab.papers.retrieval.buffers.buffers import SMOKE, STUDY
-from anchorlab.papers.retrieval.buffers.drawing import readable
-from anchorlab.papers.retrieval.buffers.seen import Seen
+from anchorlab.papers.retrieval.buffers.reading import Seen, readable
 from anchorlab.papers.retrieval.buffers.tokens import Buffers
 from anchorlab.papers.retrieval.buffers.vectors import VectorBuffers
 from tests.papers.hand_made_runs import HandMadeRun, ends, run_ending, seen_by_hand, values_of, verdicts_of

@@ -16,8 +16,8 @@ from torch import Tensor
 from anchorlab.findings import at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.retrieval import circuits, one_head
-from anchorlab.papers.retrieval.buffers import drawing
-from anchorlab.papers.retrieval.buffers.seen import SOLVED, Seen
+from anchorlab.papers.retrieval.buffers import reading
+from anchorlab.papers.retrieval.buffers.reading import SOLVED, Seen
 from anchorlab.studies import Measurement, Profile, Study, claim, measures_in, precondition
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known
@@ -246,7 +246,7 @@ STUDY = Study(
     measures_in(__name__),
     trains=experiments,
     reads=Seen,
-    draws=(drawing.readable, drawing.readable_vectors, drawing.moved_figure, drawing.numbers, drawing.vector_numbers),
+    draws=(reading.readable, reading.readable_vectors, reading.moved_figure, reading.numbers, reading.vector_numbers),
     paper="Buffer mechanism",
     profiles={
         "quick": Profile(

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from anchorlab.findings import at_least, at_most, within
-from anchorlab.papers.truncation.attention_gradient import figures as draw
+from anchorlab.papers.truncation.attention_gradient import projections
 from anchorlab.papers.truncation.attention_gradient.projections import (
     ALPHA,
     LEARNING_RATE,
@@ -286,7 +286,7 @@ def attention_stays_uniform(seen: Seen) -> Measurement:
     Largest change of an attention score in the second step, over tokens and N; attention to a token changes by this
     share.
     """
-    rows = torch.stack([one.drawn(token) for one in seen.by_tokens for token in draw.LABELS], dim=1)
+    rows = torch.stack([one.drawn(token) for one in seen.by_tokens for token in projections.LABELS], dim=1)
     return over_shared(rows, lambda rows: rows.mean(dim=0).abs().max(), BATCHES)
 
 
@@ -320,11 +320,11 @@ STUDY = Study(
     measures_in(__name__),
     reads=Seen,
     draws=(
-        lambda seen: draw.against_tokens(seen.by_tokens, seen.setting.ratio),
-        lambda seen: draw.against_ratio(seen.by_ratio),
-        lambda seen: draw.speeds(seen.moves, seen.by_tokens),
-        lambda seen: draw.projections([*seen.by_tokens, *seen.by_ratio, seen.printed]),
-        lambda seen: draw.power_table(seen.powers),
+        lambda seen: projections.against_tokens(seen.by_tokens, seen.setting.ratio),
+        lambda seen: projections.against_ratio(seen.by_ratio),
+        lambda seen: projections.speeds(seen.moves, seen.by_tokens),
+        lambda seen: projections.projection_table([*seen.by_tokens, *seen.by_ratio, seen.printed]),
+        lambda seen: projections.power_table(seen.powers),
     ),
     profiles={
         "quick": Profile(

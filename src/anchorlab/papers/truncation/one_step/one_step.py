@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from anchorlab.findings import at_most, within
-from anchorlab.papers.truncation.one_step import figures as draw
+from anchorlab.papers.truncation.one_step import margins, moments
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, reading
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
 from anchorlab.theory.margin_scans import LOGITS, Scan, Scanned, measure, measure_scan, samples_needed
@@ -291,13 +291,13 @@ STUDY = Study(
     measures_in(__name__),
     reads=Seen,
     draws=(
-        lambda seen: [draw.moments(seen.drawn, means) for means in (True, False)],
-        lambda seen: draw.margins(seen.scanned["samples"]),
-        lambda seen: [draw.spreads(scanned) for scanned in seen.scanned.values()],
-        lambda seen: draw.needed(seen.laws, seen.needed),
-        lambda seen: [draw.moments_table(seen.drawn, means) for means in (True, False)],
-        lambda seen: draw.reach_table(seen.drawn),
-        lambda seen: draw.powers(list(seen.scanned.values())),
+        lambda seen: [moments.moments(seen.drawn, means) for means in (True, False)],
+        lambda seen: margins.margins(seen.scanned["samples"]),
+        lambda seen: [margins.spreads(scanned) for scanned in seen.scanned.values()],
+        lambda seen: margins.needed(seen.laws, seen.needed),
+        lambda seen: [moments.moments_table(seen.drawn, means) for means in (True, False)],
+        lambda seen: moments.reach_table(seen.drawn),
+        lambda seen: margins.powers(list(seen.scanned.values())),
     ),
     profiles={
         "quick": Profile(
