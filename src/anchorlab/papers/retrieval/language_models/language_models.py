@@ -11,6 +11,7 @@ Source: stacked attention heads, section 4, appendix A and Figure 2.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 
@@ -20,7 +21,7 @@ from anchorlab.papers.pretrained.opening import described_speaker, open_speaker,
 from anchorlab.papers.retrieval.language_models.accuracies import figures, tables
 from anchorlab.papers.retrieval.language_models.answers import LIKELIEST, SMOKE, STEPS, Answered, PromptSetting, answer
 from anchorlab.papers.retrieval.language_models.conditions import Conditions, compare, conditions_table
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, claims, measures_in, over
 from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.study import Analysis, Profile, Study
 
@@ -83,40 +84,29 @@ def short_equations(seen: Answered) -> Measurement:
     return _share(asked, [right for own in scored for right in own])
 
 
-@claim("section 4 and Fig 2", "great performance", at_least(0.75))
-def lives_with(seen: Answered) -> Measurement:
-    """Lives-with questions of five steps are answered well.
+class Formulation(NamedTuple):
+    """A formulation of the questions: its name, and what they are, and are about, in words."""
 
-    Share of questions about who lives with whom whose first acceptable answer is right.
+    name: str
+    subject: str
+    about: str
+
+
+_WELL = (
+    Formulation("lives-with", "Lives-with questions of five steps are", "who lives with whom"),
+    Formulation("kingdoms", "Kingdoms questions of five steps are", "fictional kingdoms"),
+    Formulation("functions", "Conditional retrieval with functions is", "values of functions"),
+    Formulation("relatives", "Conditional retrieval with relatives is", "homes of relatives"),
+)
+
+
+@claims("section 4 and Fig 2", "great performance", at_least(0.75), {one.name: one for one in _WELL})
+def answered_well(seen: Answered, of: Formulation) -> Measurement:
+    """{of.subject} answered well.
+
+    Share of questions about {of.about} whose first acceptable answer is right.
     """
-    return _answered(seen, "lives-with")
-
-
-@claim("section 4 and Fig 2", "great performance", at_least(0.75))
-def kingdoms(seen: Answered) -> Measurement:
-    """Kingdoms questions of five steps are answered well.
-
-    Share of questions about fictional kingdoms whose first acceptable answer is right.
-    """
-    return _answered(seen, "kingdoms")
-
-
-@claim("section 4 and Fig 2", "great performance", at_least(0.75))
-def functions(seen: Answered) -> Measurement:
-    """Conditional retrieval with functions is answered well.
-
-    Share of questions about values of functions whose first acceptable answer is right.
-    """
-    return _answered(seen, "functions")
-
-
-@claim("section 4 and Fig 2", "great performance", at_least(0.75))
-def relatives(seen: Answered) -> Measurement:
-    """Conditional retrieval with relatives is answered well.
-
-    Share of questions about homes of relatives whose first acceptable answer is right.
-    """
-    return _answered(seen, "relatives")
+    return _share(seen.formulations[of.name], seen.scored.get(of.name, {}).get(LIKELIEST, ()))
 
 
 @claim("section 4 and Fig 2", "able to solve such tasks without fine-tuning", at_least(1))
@@ -143,10 +133,6 @@ def known_by_likelihood(seen: Answered) -> Measurement:
         return Measurement(None)  # behind a server
     better = [name for name, found in likely.items() if found.beats_guessing]
     return Measurement(len(better) / len(STEPS), detail=", ".join(better) or "none")
-
-
-def _answered(seen: Answered, formulation: str) -> Measurement:
-    return _share(seen.formulations[formulation], seen.scored.get(formulation, {}).get(LIKELIEST, ()))
 
 
 def _share(asked: Sequence[Asked], likeliest: Sequence[bool]) -> Measurement:

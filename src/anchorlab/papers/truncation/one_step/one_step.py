@@ -15,7 +15,7 @@ import torch
 
 from anchorlab.findings import at_most, within
 from anchorlab.papers.truncation.one_step import margins, moments
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, reading
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, claims, measures_in, over, reading
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
 from anchorlab.theory.margin_scans import LOGITS, Scan, Scanned, measure, measure_scan, samples_needed
 from anchorlab.theory.one_step import weighted_geometric_sum
@@ -122,22 +122,19 @@ class Seen(Reading):
         return fit_power_law(tokens, needed) if np.isfinite(needed).all() else None
 
 
-@claim("Lemmas D.1 and D.2", "Lemma D.1, Table 2", at_most(4.0), theory=True)
-def means(seen: Seen) -> float:
-    """The projected gradients have the means that theory derives.
+@claims(
+    "Lemmas D.1 and D.2",
+    "Lemma D.1, Table 2",
+    at_most(4.0),
+    {"means": "mean", "variances": "variance"},
+    theory=True,
+)
+def projected(seen: Seen, moment: str) -> float:
+    """The projected gradients have the {moment}s that theory derives.
 
-    Largest distance of a sampled mean from the exact one, over the 12 entries, in standard errors.
+    Largest distance of a sampled {moment} from the exact one, over the 12 entries, in standard errors.
     """
-    return float(np.abs(seen.drawn.scores(means=True)).max())
-
-
-@claim("Lemmas D.1 and D.2", "Lemma D.1, Table 2", at_most(4.0), theory=True)
-def variances(seen: Seen) -> float:
-    """The projected gradients have the variances that theory derives.
-
-    Largest distance of a sampled variance from the exact one, over the 12 entries, in standard errors.
-    """
-    return float(np.abs(seen.drawn.scores(means=False)).max())
+    return float(np.abs(seen.drawn.scores(means=moment == "mean")).max())
 
 
 @claim("Table 2", "all of them", within(1.0, 1.0), exact=True)
