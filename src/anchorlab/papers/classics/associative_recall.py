@@ -84,14 +84,11 @@ def experiments(setting: Setting) -> dict[tuple[str, int, int], Experiment]:
 
 
 def _best(run: TrainedRun) -> Float[Tensor, "seed"]:
-    """Return each seed's highest final test accuracy over the learning rates."""
     rates = len(set(run.experiment.members.learning_rate or (None,)))
     return at_end(run, "test", "accuracy").reshape(rates, -1).amax(dim=0)
 
 
 def _accuracy(learner: str) -> cached_property[Float[Tensor, "seed pairs width"]]:
-    """Read the accuracies of one of the setting's learners."""
-
     def read(seen: "Seen") -> Float[Tensor, "seed pairs width"]:
         name = getattr(seen.setting, learner).name
         found = torch.stack([value for label, value in seen.best.items() if label[0] == name], dim=-1)

@@ -73,12 +73,10 @@ def baselines(
 
 
 def _of_models(trained: str, asked: str) -> cached_property[Float[Tensor, "member example"]]:
-    """Read the errors of the models trained on one task, on the sequences of a task."""
     return reading(lambda seen: seen.errors(seen.predictions(trained, asked), asked))
 
 
 def _of_baselines(asked: str) -> cached_property[Mapping[str, Float[Tensor, "example"]]]:
-    """Read the errors of the baselines on the sequences of a task."""
     return reading(lambda seen: {name: seen.errors(one, asked) for name, one in seen.estimates[asked].items()})
 
 

@@ -82,7 +82,6 @@ def experiments(setting: Setting) -> dict[int, Experiment]:
 
 
 def _losses(run: TrainedRun) -> dict[str, Float[Tensor, "member"]]:
-    """Return the pure-label loss at the end, by edit."""
     return {edit: at_end(run, "clean", "loss", edit) for edit in CURVES}
 
 
@@ -201,12 +200,10 @@ def alpha_decides(seen: Seen) -> Measurement:
 
 
 def _noise_is_smallest(flow: MemoryFlow, at: int) -> bool:
-    """Return whether the noise's singular value is below the signal's at the given one of `FLOW_TIMES`."""
     return bool(flow.noise_value[at] < flow.signal_value[at])
 
 
 def _quartiles(values: Float[Tensor, "member *rest"]) -> Float[Tensor, "quartile *rest"]:
-    """Return the lower quartile, the median and the upper quartile over members."""
     return values.double().quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64), dim=0)
 
 

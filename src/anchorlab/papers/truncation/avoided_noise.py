@@ -75,8 +75,6 @@ def attention(ensemble: Ensemble, found: Followers) -> Attention:
 
 
 def _along(label: str) -> cached_property[Sequence[Attention]]:
-    """Read the attention at every checkpoint of a run."""
-
     def read(seen: "Seen") -> list[Attention]:
         run = seen.runs[label]
         return [attention(run.ensemble(step), seen.found) for step in run.checkpoints]
@@ -185,7 +183,6 @@ def _table(seen: Seen) -> Table:
 
 
 def _maps(seen: Seen) -> MapFigure:
-    """Draw one sequence through the first member of each run, a row for each checkpoint, as Figure 5 does."""
     found = seen.found
     right, noise = found.right.sum(dim=1), found.noise.sum(dim=1)
     row = int(torch.minimum(right, noise).where(right + noise <= _MOST_COLUMNS, 0).argmax())

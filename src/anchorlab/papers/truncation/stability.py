@@ -61,7 +61,6 @@ class Outcome(NamedTuple):
 
 
 def _outcomes(run: TrainedRun) -> list[Outcome]:
-    """Return the outcome of each member."""
     early = noise_peak(run, "train", FIRST)
     noise, right = at_end(run, "clean", "noise", FULL), at_end(run, "clean", "right", WITHOUT_F2)
     gain = right - at_end(run, "clean", "right", FULL)

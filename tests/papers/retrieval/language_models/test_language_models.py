@@ -182,9 +182,10 @@ def test_a_wrong_format_is_told_from_ignorance():
     found = study.known_by_likelihood(seen)
     assert (found.value, found.detail) == (pytest.approx(2 / 5), "equations, lives-with")
     assert study.known_by_likelihood(replace(seen, scored=dict.fromkeys(known, scored(24)))).value == 1
-    assert study.kingdoms(seen).value == 0
+    (kingdoms,) = (one for one in study.answered_well if one.name == "kingdoms")
+    assert kingdoms(seen).value == 0
     # Wilson's interval of 6 of 24
-    assert study.kingdoms(seen).detail == "guessing 0.25; by likelihood 0.25, 95 % interval 0.12 to 0.45"
+    assert kingdoms(seen).detail == "guessing 0.25; by likelihood 0.25, 95 % interval 0.12 to 0.45"
     table = study.STUDY.analyse(study.Observed({"made": seen}, None, "made"), SETTING).tables[1]
     assert table.title == "As text and by likelihood"
     assert {row[0]: row[-1] for row in table.rows} == {

@@ -169,7 +169,6 @@ def _step(step: int | None) -> Measurement:
 
 
 def _later(one: int | None, other: int | None) -> Measurement:
-    """How many times as late the other step is."""
     if not one or other is None:
         return Measurement(None)
     return Measurement(other / one, detail=f"steps {one} and {other}")

@@ -1,12 +1,11 @@
 """The curves of a language model over its training steps, and the faults of its checkpoints."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from anchorlab.findings import Line, LineFigure, Reference, Table
 from anchorlab.language.checkpoints import Fault
 
-_AXIS = "training step"
-_LEFT_OUT = "The logarithmic axis leaves out step 0."
 _OBJECTS = {
     "object": "objects: right",
     "subject": "objects: subject",
@@ -33,60 +32,30 @@ def figures(steps: Sequence[int], numbers: Mapping[str, Sequence[float]]) -> lis
     """Return the curves; none if no checkpoint was measured."""
     if not steps:
         return []
+    later = [place for place, step in enumerate(steps) if step > 0]
 
-    def curves(shown: Mapping[str, str]) -> tuple[Line, ...]:
-        later = [place for place, step in enumerate(steps) if step > 0]
-        return tuple(
+    def along(title: str, caption: str, y_label: str, shown: Mapping[str, str]) -> LineFigure:
+        lines = tuple(
             Line(label, tuple(float(steps[place]) for place in later), tuple(numbers[name][place] for place in later))
             for label, name in shown.items()
         )
+        left_out = f"{caption} The logarithmic axis leaves out step 0."
+        return LineFigure(f"{title} along training", left_out, "training step", y_label, lines, log_x=True)
 
-    paper = Reference("paper's step 14 000", 14_000, "x")
+    truncated, repeated = "Mean probabilities, with and without the truncation", "random tokens that are repeated once."
+    objects = along("Indirect objects", f"{truncated} of W_in of one layer.", "probability", _OBJECTS)
+    facts = along("Facts", f"{truncated} of W_in of the last layer.", "probability", _FACTS)
+    ranks = along(
+        'Rank of "the" after prepositions', "Mean over prompts; 1 is the likeliest token.", "mean rank", _RANKS
+    )
+    scores = along("Strongest heads", f"Largest score of a head on {repeated}", "score", _SCORES)
+    paper = (Reference("paper's step 14 000", 14_000, "x"),)
     return [
-        LineFigure(
-            "Indirect objects along training",
-            f"Mean probabilities, with and without the truncation of W_in of one layer. {_LEFT_OUT}",
-            _AXIS,
-            "probability",
-            curves(_OBJECTS),
-            log_x=True,
-            references=(paper,),
-        ),
-        LineFigure(
-            "Facts along training",
-            f"Mean probabilities, with and without the truncation of W_in of the last layer. {_LEFT_OUT}",
-            _AXIS,
-            "probability",
-            curves(_FACTS),
-            log_x=True,
-            references=(paper,),
-        ),
-        LineFigure(
-            'Rank of "the" after prepositions along training',
-            f"Mean over prompts; 1 is the likeliest token. {_LEFT_OUT}",
-            _AXIS,
-            "mean rank",
-            curves(_RANKS),
-            log_x=True,
-            log_y=True,
-        ),
-        LineFigure(
-            "Strongest heads along training",
-            f"Largest score of a head on random tokens that are repeated once. {_LEFT_OUT}",
-            _AXIS,
-            "score",
-            curves(_SCORES),
-            log_x=True,
-            y_range=(0, 1),
-        ),
-        LineFigure(
-            "Number of heads along training",
-            f"Heads for which a detector fires, on random tokens that are repeated once. {_LEFT_OUT}",
-            _AXIS,
-            "heads",
-            curves(_COUNTS),
-            log_x=True,
-        ),
+        replace(objects, references=paper),
+        replace(facts, references=paper),
+        replace(ranks, log_y=True),
+        replace(scores, y_range=(0, 1)),
+        along("Number of heads", f"Heads for which a detector fires, on {repeated}", "heads", _COUNTS),
     ]
 
 

@@ -70,7 +70,6 @@ def _exceeded(seen: Seen, measure: str, sign: int, of: str) -> Measurement:
 
 
 def _share_above(rows: Float[Tensor, "text draw"]) -> float:
-    """The share of draws above which the mean over texts lies."""
     return float((rows.mean(dim=0) > 0).float().mean())
 
 

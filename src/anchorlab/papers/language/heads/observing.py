@@ -148,7 +148,6 @@ class _Progress:
         self.context.report(Status(self.total, self.done, label))
 
     def scored(self, model: LanguageModel, inputs: Tensor) -> ScoredHeads:
-        """Score the heads of a model, with progress."""
         before = self.done
 
         def report(texts: int) -> None:

@@ -116,7 +116,6 @@ def _draws(without: WithoutHeads) -> LineFigure:
 
 
 def _with_intervals(label: str, x: Sequence[float], found: Sequence[Measurement]) -> Line:
-    """A line of means, with a band where all have an interval."""
     means = tuple(float(one.value or 0) for one in found)
     ends = [one.interval for one in found if one.interval is not None]
     if len(ends) < len(found):

@@ -121,7 +121,6 @@ def _stacked(layers: Sequence[Tensor]) -> Tensor:
 
 
 def _shifts(pattern: Pattern) -> HeadScores:
-    """The scores of shifts by 1 and more."""
     found = per_sequence.shift_profile(pattern, min(LARGEST_SHIFT, pattern.shape[-1] - 1)).scores
     return HeadScores(found.values[1:], found.weights[1:])
 

@@ -176,7 +176,6 @@ def _maps(
     title: str,
     most: float | None = None,
 ) -> MapFigure:
-    """A map of layers and fractions for each kind of matrix; colours end at `most`."""
     ticks = tuple(f"{fraction:g}" for fraction in search.fractions)
     found = dict(zip(search.weights, values, strict=True))
 

@@ -1,11 +1,11 @@
 """Figures and tables of language models' answers to retrieval prompts, a bar, line or column for each model."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from anchorlab.findings import BarFigure, Bars, Line, LineFigure, Reference, Table
 from anchorlab.language.asking import SCORINGS, Accuracy, Asked, results
-from anchorlab.papers.retrieval.language_models.answers import ERRORS, STEPS, Answered, Scored, error_of
+from anchorlab.papers.retrieval.language_models.answers import ERRORS, STEPS, Answered, error_of
 
 Answers = Mapping[str, Answered]
 """The answers of each model by its name."""
@@ -84,7 +84,6 @@ def _along(asked: Mapping[str, Mapping[int, Sequence[Asked]]], title: str, capti
 
 
 def _means_and_ends(found: Iterable[Accuracy]) -> tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]:
-    """Return the shares, and the lower and upper ends of their intervals."""
     every = list(found)
     return tuple(one.share for one in every), tuple(one.low for one in every), tuple(one.high for one in every)
 
@@ -106,79 +105,80 @@ def _errors(asked: Mapping[int, Sequence[Asked]], whose: str) -> LineFigure:
     )
 
 
+def _by_formulation(
+    answers: Answers,
+    title: str,
+    caption: str,
+    columns: Sequence[str],
+    values: Callable[[Answered, str], Sequence[str | float] | None],
+) -> Table:
+    """A row for each formulation and model with `values`; models are named if there are several."""
+    several = len(answers) > 1
+    rows = [
+        (name, *([model] if several else []), *found)
+        for name in STEPS
+        for model, seen in answers.items()
+        if (found := values(seen, name)) is not None
+    ]
+    return Table(title, caption, ("formulation", *(["model"] if several else []), *columns), tuple(rows))
+
+
 def _formulation_table(answers: Answers) -> Table:
-    rows: list[tuple[str | float, ...]] = []
-    for name in STEPS:
-        for model, seen in answers.items():
-            one, errors = seen.of(name), Counter(map(error_of, seen.formulations[name]))
-            shares = (one.accepted.share, one.first.share, one.accepted.guessing, one.favourite, one.refused, one.tries)
-            taken_apart = (errors[error] / errors.total() for error in ERRORS[1:])
-            rows.append((name, *([model] if len(answers) > 1 else []), *shares, *taken_apart))
-    measured = ("right", "at first", "guessing", "favourite", "refused", "tries", *ERRORS[1:])
-    return Table(
-        title="Answers by formulation",
-        caption=(
-            "The favourite is the most frequent answer's share: 1 for a model that always says the same. The last "
-            "columns are what the first answer is where it is not right, as shares of all questions."
-        ),
-        columns=("formulation", *(["model"] if len(answers) > 1 else []), *measured),
-        rows=tuple(rows),
+    def values(seen: Answered, name: str) -> list[float]:
+        one, errors = seen.of(name), Counter(map(error_of, seen.formulations[name]))
+        shares = (one.accepted.share, one.first.share, one.accepted.guessing, one.favourite, one.refused, one.tries)
+        return [*shares, *(errors[error] / errors.total() for error in ERRORS[1:])]
+
+    return _by_formulation(
+        answers,
+        "Answers by formulation",
+        "The favourite is the most frequent answer's share: 1 for a model that always says the same. The last "
+        "columns are what the first answer is where it is not right, as shares of all questions.",
+        ("right", "at first", "guessing", "favourite", "refused", "tries", *ERRORS[1:]),
+        values,
     )
 
 
 def _ability_table(answers: Answers) -> Table:
     """Compare what a model says with what it finds likely: a wrong format, or ignorance."""
-    several = len(answers) > 1
-    rows: list[tuple[str | float, ...]] = []
-    for name in STEPS:
-        for model, seen in answers.items():
-            if (likely := seen.likely(name)) is None:
-                continue
-            said, own = seen.of(name).accepted, seen.formulations[name]
-            acceptable = sum(one.answer is not None for one in own) / len(own)
-            shares = (said.share, said.low, said.high, acceptable, likely.share, likely.low, likely.high, said.guessing)
-            reading = "able" if said.beats_guessing else "format" if likely.beats_guessing else "ignorance"
-            rows.append((name, *([model] if several else []), *shares, reading))
-    return Table(
-        title="As text and by likelihood",
-        caption=(
-            "Share of questions whose first acceptable answer is right, of those with an acceptable answer, and of "
-            "those whose likeliest acceptable answer is right, with the ends of 95 % intervals over questions. A model "
-            "is able where guessing lies below the interval of its texts; its format fails where guessing lies below "
-            "that by likelihood alone; else it does not know."
-        ),
-        columns=(
-            "formulation", *(["model"] if several else []), "right", "from", "to", "acceptable", "likely", "from", "to",
-            "guessing", "reading",
-        ),
-        rows=tuple(rows),
-    )  # fmt: skip
 
+    def values(seen: Answered, name: str) -> Sequence[str | float] | None:
+        if (likely := seen.likely(name)) is None:
+            return None
+        said, own = seen.of(name).accepted, seen.formulations[name]
+        acceptable = sum(one.answer is not None for one in own) / len(own)
+        reading = "able" if said.beats_guessing else "format" if likely.beats_guessing else "ignorance"
+        shares = (said.share, said.low, said.high, acceptable, likely.share, likely.low, likely.high, said.guessing)
+        return (*shares, reading)
 
-def _shares(right: Scored) -> list[float]:
-    return [sum(right[how]) / len(right[how]) for how in SCORINGS]
+    return _by_formulation(
+        answers,
+        "As text and by likelihood",
+        "Share of questions whose first acceptable answer is right, of those with an acceptable answer, and of "
+        "those whose likeliest acceptable answer is right, with the ends of 95 % intervals over questions. A model "
+        "is able where guessing lies below the interval of its texts; its format fails where guessing lies below "
+        "that by likelihood alone; else it does not know.",
+        ("right", "from", "to", "acceptable", "likely", "from", "to", "guessing", "reading"),
+        values,
+    )
 
 
 def _scoring_table(answers: Answers) -> Table:
-    several = len(answers) > 1
-    return Table(
-        title="Candidates by likelihood",
-        caption=(
-            "Share of questions whose right answer is the most likely candidate: by the log-likelihood of its tokens, "
-            "by its mean, and by either less that without the premises."
-        ),
-        columns=("formulation", *(["model"] if several else []), *SCORINGS, "guessing"),
-        rows=tuple(
-            (
-                name,
-                *([model] if several else []),
-                *_shares(seen.scored[name]),
-                seen.of(name).accepted.guessing,
-            )
-            for name in STEPS
-            for model, seen in answers.items()
-            if seen.scored
-        ),
+    def values(seen: Answered, name: str) -> list[float] | None:
+        right = seen.scored.get(name, {})
+        return (
+            [*(sum(right[how]) / len(right[how]) for how in SCORINGS), seen.of(name).accepted.guessing]
+            if right
+            else None
+        )
+
+    return _by_formulation(
+        answers,
+        "Candidates by likelihood",
+        "Share of questions whose right answer is the most likely candidate: by the log-likelihood of its tokens, "
+        "by its mean, and by either less that without the premises.",
+        (*SCORINGS, "guessing"),
+        values,
     )
 
 

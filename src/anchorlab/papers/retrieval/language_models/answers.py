@@ -66,7 +66,7 @@ class PromptSetting(ModelSetting):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names of the models. Errors: `SpecError` for an empty or repeated name."""
+        """The names of the models."""
         names = tuple(name.strip() for name in self.model.split(","))
         if not all(names) or len(set(names)) < len(names):
             raise SpecError("model", f"{self.model!r} has a name twice or an empty one", "write NAME,NAME")
@@ -156,7 +156,6 @@ def manner_for(speaker: Speaker, manner: Manner) -> Manner:
 
 
 def _report_answers(report: Callable[[Status], None], before: Status, answered: int, of: int) -> None:
-    """Report the progress within a group."""
     report(replace(before, done=before.done + answered))
 
 

@@ -194,7 +194,6 @@ def descent_follows(seen: Seen) -> Measurement:
 
 
 def _late_offset(alpha: float, law: Law) -> float:
-    """Return a + log t at the end of the late window."""
     return float(theorem_2.late_flow(alpha, law).a[-1]) + math.log(theorem_2.LATE[-1])
 
 
