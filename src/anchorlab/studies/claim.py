@@ -171,7 +171,7 @@ def _measure(
     paper: str,
     band: Band,
     case: Mapping[str, Any] | None = None,
-    **kind: bool,
+    **kind: Any,
 ) -> Measure[Any]:
     check_band(band, f"claim.{name}.band")
     if case:
