@@ -28,7 +28,7 @@ from anchorlab.models import (
     fast_float32,
 )
 from anchorlab.papers.retrieval import circuits
-from anchorlab.papers.retrieval.emergence import study as emergence
+from anchorlab.papers.retrieval.emergence import emergence
 from anchorlab.tasks import Task, task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
 from anchorlab.training.trainer import ExecutionName, Session

@@ -42,7 +42,7 @@ SMOKE = (
     # of the extras, these environments have `tsne` alone: what needs another skips
     "tests/language",
     "tests/papers/language",
-    "tests/papers/retrieval/language_models/test_study.py",
+    "tests/papers/retrieval/language_models/test_language_models.py",
 )
 REMEDY = "set PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu to run the tests"
 LEFT_OUT = "not (browser or installed or killed or language or slow or nightly)"

@@ -103,7 +103,7 @@ def does(measure: Measure) -> tuple[object, ...]:
     function = unwrap(measure.function)  # of what checks its types
     code, closed = function.__code__, function.__closure__ or ()
     undocumented = code.replace(co_consts=(None, *code.co_consts[1:]))
-    return body(undocumented), *(repr(cell.cell_contents) for cell in closed)
+    return body(undocumented), repr(measure.case), *(repr(cell.cell_contents) for cell in closed)
 
 
 def twins(measures: tuple[Measure, ...]) -> set[frozenset[str]]:

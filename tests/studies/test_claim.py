@@ -8,7 +8,7 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.findings import at_least, within
-from anchorlab.studies.claim import Measurement, claim, judge, measures_in, over
+from anchorlab.studies.claim import Measurement, claim, claims, judge, measures_in, over
 from anchorlab.theory import PowerLaw
 
 LIMIT, WORDS = 0.25, "mean over seeds"
@@ -32,6 +32,28 @@ def _exactly_one(seen) -> float:
     return float(seen.mean())
 
 
+@claims("Fig {width}", "{width} times", at_least(0.5), {"wide": 12, "narrow": 8}, theory=True)
+def of_width(seen, width: int) -> float:
+    """At d = {width} it holds.
+
+    Width times what was seen, over {LIMIT:g}, for d = {width}.
+    """
+    return width * float(seen.mean())
+
+
+def test_claims_that_differ_in_a_case_share_a_function_and_name_the_case_in_their_words():
+    wide, narrow = (one.claim("own/study", "") for one in of_width)
+    assert (wide.id, wide.statement, wide.source, wide.paper) == (
+        "own/study/wide",
+        "At d = 12 it holds",
+        "Fig 12",
+        "12 times",
+    )
+    assert (narrow.id, narrow.measured_as) == ("own/study/narrow", "width times what was seen, over 0.25, for d = 8")
+    assert wide.theory and not wide.exact
+    assert [one(torch.ones(2)) for one in of_width] == [12.0, 8.0]
+
+
 def test_a_claim_takes_its_words_from_the_function_and_is_called_as_it():
     made = is_high.claim("own/study", "paper")
     assert (made.id, made.statement, made.source) == ("own/study/is-high", "It is high", "paper, Fig 2")
@@ -41,7 +63,7 @@ def test_a_claim_takes_its_words_from_the_function_and_is_called_as_it():
     assert (other.id, other.source, other.exact) == ("own/study/exactly-one", "Theorem 1", True)
     assert other.measured_as == "LSTM's value"  # a name of capitals keeps them
     assert is_high(torch.ones(2)).tolist() == [1.0, 1.0]
-    assert measures_in(__name__) == (is_high, _exactly_one)
+    assert measures_in(__name__) == (is_high, _exactly_one, *of_width)  # in the order of the module
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The studies of the papers and of language models, a folder for each paper.
 
-`family/name` is `STUDY` in `papers/family/name.py`, or in a folder of that name if the study has several files. Its
-title is the first line of that module's docstring. `truth/methods` is of no paper and lies in `anchorlab.truth`.
+`family/name` is `STUDY` in `papers/family/name.py`, or in `papers/family/name/name.py` if the study has several files.
+Its title is the first line of that module's docstring. `truth/methods` is of no paper and lies in `anchorlab.truth`.
 """
 
 from importlib import import_module
@@ -23,16 +23,14 @@ def study_of(name: str) -> "Study[Any]":
 
 def title_of(name: str) -> str:
     """Return the title of a study without importing it."""
-    *folders, file = _path(name)
-    place = Path(__file__).parents[1].joinpath(*folders)
-    found = place / f"{file}.py"
-    if not found.is_file():
-        found = place / file / "__init__.py"
-    with found.open(encoding="utf-8") as lines:
+    with Path(__file__).parents[1].joinpath(*_path(name)).with_suffix(".py").open(encoding="utf-8") as lines:
         return lines.readline().strip().strip('"').removesuffix(".")
 
 
 def _path(name: str) -> list[str]:
     """Return where a study is within `anchorlab`."""
     family, file = name.replace("-", "_").split("/")
-    return [family, file] if family == "truth" else ["papers", family, file]
+    if family == "truth":
+        return [family, file]
+    own = Path(__file__).parent / family / file / f"{file}.py"
+    return ["papers", family, file, file] if own.is_file() else ["papers", family, file]

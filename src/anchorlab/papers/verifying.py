@@ -47,21 +47,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Step:
-    """A candidate in the order of a plan.
+    """A candidate in the order of a plan."""
 
-    Fields
-        candidate: the study under one profile
-        claims: the ids of the claims that it settles and no earlier step does
-        seconds: estimated time, without the runs that earlier steps train
-        rough: whether the estimate counts operations in place of measuring steps
-        shared: whether an earlier step trains some of its runs
-    """
-
-    candidate: Candidate
-    claims: frozenset[str]
-    seconds: float
-    rough: bool = False
-    shared: bool = False
+    candidate: Candidate  # the study under one profile
+    claims: frozenset[str]  # the ids of the claims that it settles and no earlier step does
+    seconds: float  # estimated time, without the runs that earlier steps train
+    rough: bool = False  # whether the estimate counts operations in place of measuring steps
+    shared: bool = False  # whether an earlier step trains some of its runs
 
 
 @dataclass(frozen=True)
@@ -85,8 +77,6 @@ def candidates(names: Iterable[str], seeds: Sequence[int] | None = None) -> list
     Args:
         names: the names of the studies
         seeds: the seeds to train; a profile of fewer takes the first ones; None for each profile's own
-
-    Errors: `SpecError` for an unknown study.
     """
     found = []
     for name in names:
@@ -166,8 +156,6 @@ def make_plan(
         budget: in seconds
         settled: ids of claims that need no run
         store, workers, device, report: as for `anchorlab.engine.forecast`
-
-    Errors: as `forecast`.
     """
     store = Store.of(store)
     processes = max(1, workers or cores()) if device == "cpu" else 1
@@ -234,6 +222,5 @@ def _step(
 
 
 def _published_seconds(one: Candidate) -> float:
-    """Return the time that a study without experiments took when it was published."""
     known = [each for each in published() if (each.study, each.profile) == (one.study.name, one.profile)]
     return known[0].provenance.seconds if known else _UNKNOWN

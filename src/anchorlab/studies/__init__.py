@@ -2,7 +2,7 @@
 
 from anchorlab.findings.kept import kept_findings
 from anchorlab.studies import draws, readings
-from anchorlab.studies.claim import Measure, Measured, Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.claim import Measure, Measured, Measurement, claim, claims, measures_in, over, precondition
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.observation_context import ObservationContext
@@ -25,6 +25,7 @@ __all__ = [
     "along",
     "at_end",
     "claim",
+    "claims",
     "curves_against",
     "draws",
     "experiments_to_run",

@@ -6,9 +6,9 @@ tested on runs made by hand.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from inspect import cleandoc, unwrap
+from inspect import cleandoc, signature, unwrap
 from math import isnan
 from numbers import Real
 from typing import Any, Generic, TypeVar
@@ -24,6 +24,7 @@ from anchorlab.studies.interval import Statistic, interval
 from anchorlab.theory import PowerLaw
 
 Seen = TypeVar("Seen")
+Case = TypeVar("Case")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Measure(Generic[Seen]):
 
     `name` is the function's, with dashes; `at` is the place in the study's paper. An `own` claim is not the paper's,
     even in the study of a paper. A claim of `theory` is checked at sizes of ours. A `precondition` holds for the claims
-    named in `of`, or for all of the study.
+    named in `of`, or for all of the study. `case` holds the further argument of a function made by `claims`.
     """
 
     name: str
@@ -65,16 +66,17 @@ class Measure(Generic[Seen]):
     measured_as: str
     band: Band
     exact: bool
-    function: Callable[[Seen], Measured]
+    function: Callable[..., Measured]
     own: bool = False
     always: bool = False
     precondition: bool = False
     of: tuple[str, ...] = ()
     theory: bool = False
+    case: tuple[Any, ...] = ()
 
     def __call__(self, seen: Seen) -> Measured:
         """Return what the function measures."""
-        return self.function(seen)
+        return self.function(seen, *self.case)
 
     def claim(self, study: str, paper: str, other_work: bool = False) -> Claim:
         """Return the claim as a plain value; `paper` is `""` for none, `other_work` marks a claim of another work."""
@@ -124,13 +126,60 @@ def claim(
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
         name = claim_name(function.__name__)
-        check_band(band, f"claim.{name}.band")
-        statement, measured_as = _words_of(name, function)
-        return Measure(
-            name, statement, at, paper, measured_as, band, exact, function, own=own, always=always, theory=theory
+        return _measure(function, name, at, paper, band, exact=exact, always=always, own=own, theory=theory)
+
+    return decorate
+
+
+def claims(
+    at: str,
+    paper: str,
+    band: Band,
+    cases: Mapping[str, Case],
+    *,
+    exact: bool = False,
+    always: bool = False,
+    own: bool = False,
+    theory: bool = False,
+) -> Callable[[Callable[[Seen, Case], Measured]], tuple[Measure[Seen], ...]]:
+    """Return a decorator that makes a function the measure of several claims, which differ in one value, the case.
+
+    The function takes the case as its second argument; braces in its docstring, in `at` and in `paper` can name it.
+    With the cases `{"rank-two-12": 12, "rank-two-8": 8}`, `def rank_two(seen, width)` measures the claims `rank-two-12`
+    and `rank-two-8`, and `{width}` is 12 in the words of the first.
+
+    Args:
+        at, paper, band, exact, always, own, theory: as in `claim`
+        cases: the case of each claim by the claim's name
+
+    Errors: as in `claim`.
+    """
+
+    def decorate(function: Callable[[Seen, Case], Measured]) -> tuple[Measure[Seen], ...]:
+        _, argument = signature(function).parameters
+        kind = {"exact": exact, "always": always, "own": own, "theory": theory}
+        return tuple(
+            _measure(function, name, at, paper, band, case={argument: case}, **kind) for name, case in cases.items()
         )
 
     return decorate
+
+
+def _measure(
+    function: Callable[..., Measured],
+    name: str,
+    at: str,
+    paper: str,
+    band: Band,
+    case: Mapping[str, Any] | None = None,
+    **kind: Any,
+) -> Measure[Any]:
+    check_band(band, f"claim.{name}.band")
+    if case:
+        at, paper = at.format_map(case), paper.format_map(case)
+    statement, measured_as = _words_of(name, function, case or {})
+    values = tuple((case or {}).values())
+    return Measure(name, statement, at, paper, measured_as, band, function=function, case=values, **kind)
 
 
 def precondition(
@@ -156,10 +205,10 @@ def claim_name(function: str) -> str:
     return function.strip("_").replace("_", "-")
 
 
-def _words_of(name: str, function: Callable[..., Any]) -> tuple[str, str]:
+def _words_of(name: str, function: Callable[..., Any], case: Mapping[str, Any]) -> tuple[str, str]:
     """Return a claim's statement and how it is measured, from the docstring of its function."""
     try:
-        text = cleandoc(function.__doc__ or "").format_map(unwrap(function).__globals__)
+        text = cleandoc(function.__doc__ or "").format_map({**unwrap(function).__globals__, **case})
     except (KeyError, ValueError, AttributeError) as error:
         problem = f"its docstring has braces that name nothing in the module ({error})"
         raise SpecError(f"claim.{name}", problem, "write {{ and }} for braces") from None
@@ -175,7 +224,7 @@ def _words_of(name: str, function: Callable[..., Any]) -> tuple[str, str]:
 
 def measures_in(module: str) -> tuple[Measure[Any], ...]:
     """Return the measures defined in a module, in order; a study passes its own `__name__`."""
-    found = vars(sys.modules[module]).values()
+    found = [each for one in vars(sys.modules[module]).values() for each in (one if isinstance(one, tuple) else (one,))]
     return tuple(one for one in found if isinstance(one, Measure) and one.function.__module__ == module)
 
 

@@ -133,4 +133,4 @@ def check_runs(study: Study[Any], profile: str, hypotheses: Sequence[Hypothesis]
 
 
 def _of_seen(measure: Measure[Any]) -> Measure[Any]:
-    return replace(measure, function=lambda seen: measure.function(seen.seen))
+    return replace(measure, function=lambda seen: measure(seen.seen), case=())

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from anchorlab.papers.anchor.reading_comprehension.study import first_pair
+from anchorlab.papers.anchor.reading_comprehension.reading_comprehension import first_pair
 from anchorlab.papers.anchor.settings import mirrored
 from anchorlab.studies import STUDIES, study
 from anchorlab.studies.control import other_experiments

@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from anchorlab.findings import Line, LineFigure, Table, numbers, within
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor import identity, multi_anchor, order, recitation, statistical, synonym, working_memory
-from anchorlab.papers.anchor.composite import study as composite
+from anchorlab.papers.anchor.composite import composite
 from anchorlab.papers.anchor.settings import Setting, paper_recipe
 from anchorlab.studies import kit
 from anchorlab.studies.claim import Measure, Measurement, claim, precondition

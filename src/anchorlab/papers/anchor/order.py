@@ -140,7 +140,6 @@ def places(points: Float[Tensor, "member item width"]) -> Float[Tensor, "member 
 
 
 def _correlation(found: Float[Tensor, "member item"]) -> Float[Tensor, "member"]:
-    """Return the correlation of ranks with the items' own order."""
     both = torch.stack([found, torch.arange(found.shape[1], dtype=found.dtype).expand_as(found)])
     centred = both - both.mean(dim=-1, keepdim=True)
     lengths: Tensor = torch.linalg.vector_norm(centred, dim=-1)

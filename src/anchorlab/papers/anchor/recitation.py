@@ -8,6 +8,7 @@ Source: anchor functions, sections 3.1.3 and 4.7, Figure 10; settings in its app
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -16,7 +17,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least, within
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.studies.claim import Measurement, claims, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, at_end, column_table, curves_against
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, reading
@@ -82,6 +83,19 @@ class Seen(Reading):
     largest = reading(lambda seen: at_end(seen.last, "test", "accuracy"))
 
 
+class Time(NamedTuple):
+    """When both directions are compared: the name of the reading, the paper's epochs, and in words."""
+
+    name: str
+    epochs: int
+    words: str
+
+
+def _at_both(name: str) -> dict[str, Time]:
+    times = Time("early", 400, "early in training"), Time("late", 4000, "at the end of training")
+    return {f"{name}-{one.name}": one for one in times}
+
+
 def _length(runs: Mapping[int, TrainedRun], share: float) -> Length:
     """Read the accuracies at the evaluation next to a share of the training."""
     name, found = "", {}
@@ -96,8 +110,14 @@ def _length(runs: Mapping[int, TrainedRun], share: float) -> Length:
     return Length(name, **found)
 
 
-def _wins(length: Length) -> Measurement:
-    """Return the share of judged sizes at which the mean over seeds is higher forward."""
+@claims("section 4.7 and Fig 10 ({of.epochs} epochs)", "at every size", within(1.0, 1.0), _at_both("every-size"))
+def every_size(seen: Seen, of: Time) -> Measurement:
+    """Forward beats backward at every train size, {of.words}.
+
+    Share of train sizes with a higher forward than backward test accuracy (means over seeds) {of.words}, among sizes
+    where the mean of both lies in {LOWEST:g} to {HIGHEST:g}.
+    """
+    length: Length = getattr(seen, of.name)
     judged = length.difference[length.judged]
     if not len(judged):
         return Measurement(None)
@@ -109,48 +129,15 @@ def _wins(length: Length) -> Measurement:
     )
 
 
-def _mean_difference(length: Length) -> Tensor | None:
+@claims("Fig 10 ({of.epochs} epochs)", "no value in the text; above 0", at_least(0.02), _at_both("difference"))
+def difference(seen: Seen, of: Time) -> Float[Tensor, "seed"] | None:
+    """Forward is the easier direction, {of.words}.
+
+    Forward minus backward test accuracy {of.words}, mean over seeds and over sizes where the mean of both lies in
+    {LOWEST:g} to {HIGHEST:g}.
+    """
+    length: Length = getattr(seen, of.name)
     return length.difference[length.judged].mean(dim=0) if length.judged.any() else None
-
-
-@claim("section 4.7 and Fig 10 (400 epochs)", "at every size", within(1.0, 1.0))
-def every_size_early(seen: Seen) -> Measurement:
-    """Forward beats backward at every train size, early in training.
-
-    Share of train sizes with a higher forward than backward test accuracy (means over seeds) early in training, among
-    sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}.
-    """
-    return _wins(seen.early)
-
-
-@claim("section 4.7 and Fig 10 (4000 epochs)", "at every size", within(1.0, 1.0))
-def every_size_late(seen: Seen) -> Measurement:
-    """Forward beats backward at every train size, at the end of training.
-
-    Share of train sizes with a higher forward than backward test accuracy (means over seeds) at the end of training,
-    among sizes where the mean of both lies in {LOWEST:g} to {HIGHEST:g}.
-    """
-    return _wins(seen.late)
-
-
-@claim("Fig 10 (400 epochs)", "no value in the text; above 0", at_least(0.02))
-def difference_early(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Forward is the easier direction, early in training.
-
-    Forward minus backward test accuracy early in training, mean over seeds and over sizes where the mean of both lies
-    in {LOWEST:g} to {HIGHEST:g}.
-    """
-    return _mean_difference(seen.early)
-
-
-@claim("Fig 10 (4000 epochs)", "no value in the text; above 0", at_least(0.02))
-def difference_late(seen: Seen) -> Float[Tensor, "seed"] | None:
-    """Forward is the easier direction, at the end of training.
-
-    Forward minus backward test accuracy at the end of training, mean over seeds and over sizes where the mean of both
-    lies in {LOWEST:g} to {HIGHEST:g}.
-    """
-    return _mean_difference(seen.late)
 
 
 @precondition("Fig 3 and 10", "about 1", at_least(0.95))

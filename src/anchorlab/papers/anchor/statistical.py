@@ -84,7 +84,6 @@ def scores(run: TrainedRun, split: str) -> Scores:
 
 
 def _mean(values: Iterable[Tensor]) -> Measurement:
-    """Return the mean over kinds or contents, with seeds as units."""
     return over(torch.stack(list(values)).mean(dim=0))
 
 

@@ -70,7 +70,7 @@ def structure(components: Collection[str], width: int = 400, head_width: int = 6
     """Return a model of two one-head layers with the given components, sized to fit together as in the paper.
 
     Without the linear map after attention, heads are as wide as the stream; without the projection, the stream is as
-    wide as the vocabulary. Source: anchor functions, section 5.3. Errors: `SpecError` for an unknown component.
+    wide as the vocabulary. Source: anchor functions, section 5.3.
     """
     unknown = set(components) - set(COMPONENTS)
     if unknown:

@@ -124,7 +124,7 @@ def first_stretch(batch: Batch, shortest: int) -> Bool[Tensor, "batch position"]
 
 
 def _from(batch: Batch, anchor: int) -> Int[Tensor, "batch position"]:
-    """Return the positions counted from the first (0) or second (1) anchor."""
+    # anchor: 0 the first, 1 the second
     return torch.arange(batch.inputs.shape[1]) - batch.latents["anchor_positions"][:, anchor : anchor + 1]
 
 

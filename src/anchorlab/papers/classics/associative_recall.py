@@ -54,24 +54,15 @@ class Learner:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a profile trains: both learners on every task at every width.
+    """What a profile trains: both learners on every task at every width."""
 
-    Fields
-        tasks: by rising number of pairs
-        batches: the batch on each task
-        widths: in rising order
-        attention, recurrent: the learners
-        recipe: how both learn, apart from the batch and the learning rate
-        seeds: the number of members at each learning rate
-    """
-
-    tasks: tuple[AssociativeRecall, ...]
-    batches: tuple[int, ...]
-    widths: tuple[int, ...]
+    tasks: tuple[AssociativeRecall, ...]  # by rising number of pairs
+    batches: tuple[int, ...]  # the batch on each task
+    widths: tuple[int, ...]  # in rising order
     attention: Learner
     recurrent: Learner
-    recipe: Recipe
-    seeds: int
+    recipe: Recipe  # how both learn, apart from the batch and the learning rate
+    seeds: int  # the number of members at each learning rate
 
 
 def experiments(setting: Setting) -> dict[tuple[str, int, int], Experiment]:
@@ -93,14 +84,11 @@ def experiments(setting: Setting) -> dict[tuple[str, int, int], Experiment]:
 
 
 def _best(run: TrainedRun) -> Float[Tensor, "seed"]:
-    """Return each seed's highest final test accuracy over the learning rates."""
     rates = len(set(run.experiment.members.learning_rate or (None,)))
     return at_end(run, "test", "accuracy").reshape(rates, -1).amax(dim=0)
 
 
 def _accuracy(learner: str) -> cached_property[Float[Tensor, "seed pairs width"]]:
-    """Read the accuracies of one of the setting's learners."""
-
     def read(seen: "Seen") -> Float[Tensor, "seed pairs width"]:
         name = getattr(seen.setting, learner).name
         found = torch.stack([value for label, value in seen.best.items() if label[0] == name], dim=-1)

@@ -31,25 +31,18 @@ DECAY, PLAIN, MORE = "weight decay", "no weight decay", "more data"
 
 @dataclass(frozen=True)
 class Setting:
-    """What a profile trains.
-
-    Fields
-        model: the transformer
-        prime, operation: the modulus, and what is computed
-        fraction, more: the share of all pairs in training, and the share in the experiment with more data
-        decay: the weight decay
-        recipe: how it learns, apart from the data and the weight decay
-        seeds: the number of members
-    """
+    """What a profile trains."""
 
     model: DecoderSpec
+    # the modulus, and what is computed
     prime: int
     operation: Operation
+    # the share of all pairs in training, and the share in the experiment with more data
     fraction: float
     more: float
     decay: float
-    recipe: Recipe
-    seeds: int
+    recipe: Recipe  # how it learns, apart from the data and the weight decay
+    seeds: int  # the number of members
 
     def experiment(self, label: str, fraction: float, decay: float) -> Experiment:
         """Return the experiment that trains on this share of all pairs with this weight decay."""

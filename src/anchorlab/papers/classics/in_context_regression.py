@@ -32,22 +32,15 @@ LOOKED_AT = 4096  # fresh sequences
 
 @dataclass(frozen=True)
 class Setting:
-    """What a profile trains.
-
-    Fields
-        model: the transformer
-        dimension, examples: coordinates of a point, and pairs in a sequence: more than twice as many
-        noise: the standard deviation of the noise in the second experiment
-        recipe: how it learns
-        seeds: the number of members
-    """
+    """What a profile trains."""
 
     model: VectorSpec
+    # coordinates of a point, and pairs in a sequence: more than twice as many
     dimension: int
     examples: int
-    noise: float
+    noise: float  # the standard deviation of the noise in the second experiment
     recipe: Recipe
-    seeds: int
+    seeds: int  # the number of members
 
     def experiment(self, label: str, noise: float) -> Experiment:
         """Return the experiment that trains on values with this noise."""
@@ -80,12 +73,10 @@ def baselines(
 
 
 def _of_models(trained: str, asked: str) -> cached_property[Float[Tensor, "member example"]]:
-    """Read the errors of the models trained on one task, on the sequences of a task."""
     return reading(lambda seen: seen.errors(seen.predictions(trained, asked), asked))
 
 
 def _of_baselines(asked: str) -> cached_property[Mapping[str, Float[Tensor, "example"]]]:
-    """Read the errors of the baselines on the sequences of a task."""
     return reading(lambda seen: {name: seen.errors(one, asked) for name, one in seen.estimates[asked].items()})
 
 

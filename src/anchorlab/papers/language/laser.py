@@ -25,19 +25,12 @@ SUBJECTS = "subjects"
 
 @dataclass(frozen=True)
 class Laser:
-    """Answers to the same prompts without and with a truncation.
+    """Answers to the same prompts without and with a truncation."""
 
-    Fields
-        truncation: in words, such as `W_in of layer 28, rho = 0.01`
-        prompts: the prompts
-        full: the full model's answers, `[prompt]`
-        cut: the answers under the truncation, `[prompt]`
-    """
-
-    truncation: str
+    truncation: str  # in words, such as `W_in of layer 28, rho = 0.01`
     prompts: tuple[Prompt, ...]
-    full: Answers
-    cut: Answers
+    full: Answers  # the full model's answers
+    cut: Answers  # the answers under the truncation
 
     @property
     def both(self) -> tuple[Answers, Answers]:

@@ -17,16 +17,12 @@ TINY = "tiny"
 
 @dataclass(frozen=True)
 class ModelSetting:
-    """The pretrained model in a study's setting; studies add further fields.
+    """The pretrained model in a study's setting; studies add further fields."""
 
-    Fields
-        model: a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2`, `gemma3`, or `tiny`; for studies
-            that only ask, also a model on a server, `http://127.0.0.1:8000/v1#NAME`
-        revision: a branch, tag or commit on the hub
-    """
-
+    # a name on Hugging Face's hub, a local folder, a `.gguf` file, `smollm2`, `gemma3`, or `tiny`; for studies that
+    # only ask, also a model on a server, `http://127.0.0.1:8000/v1#NAME`
     model: str = "smollm2"
-    revision: str | None = None
+    revision: str | None = None  # a branch, tag or commit on the hub
 
 
 def open_model(setting: ModelSetting, context: ObservationContext) -> LanguageModel:

@@ -23,10 +23,7 @@ _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 
 
 def tiny_model(seed: int = 0) -> LanguageModel:
-    """Return a Llama of 3 layers with 4 heads, with random weights and a tokenizer of bytes.
-
-    Errors: `SpecError` if transformers is not installed.
-    """
+    """Return a Llama of 3 layers with 4 heads, with random weights and a tokenizer of bytes."""
     try:
         import transformers
     except ImportError as error:

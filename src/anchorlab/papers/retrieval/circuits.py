@@ -146,7 +146,6 @@ def needed(seen: Seen) -> Measurement | None:
 
 
 def _useful_paths(circuit: Circuit, but: Sequence[Head] = ()) -> list[CircuitPath]:
-    """Return the paths of all useful heads but some."""
     return [path for head, paths in one_head.useful_heads(circuit).items() if head not in but for path in paths]
 
 

@@ -66,19 +66,13 @@ def _layers(count: int) -> str:
 
 @dataclass(frozen=True)
 class Transcribed:
-    """Questions as inputs of a `retrieval/minimal` task, with the ends of all chains.
+    """Questions as inputs of a `retrieval/minimal` task, with the ends of all chains."""
 
-    Shapes
-        inputs: `[question position both]`, a pair for each premise in order, then the words that may be queried
-        asked: `[question]`, which of those words the question is about
-        ends: `[question chain feature]`, the possible answers
-        answer: `[question]`, which of the ends is right
-    """
-
+    # a pair for each premise in order, then the words that may be queried
     inputs: Float[Tensor, "question position both"]
-    asked: Int[Tensor, "question"]
-    ends: Float[Tensor, "question chain feature"]
-    answer: Int[Tensor, "question"]
+    asked: Int[Tensor, "question"]  # which of those words the question is about
+    ends: Float[Tensor, "question chain feature"]  # the possible answers
+    answer: Int[Tensor, "question"]  # which of the ends is right
 
     def right(self, outputs: Float[Tensor, "*member question query output"]) -> Bool[Tensor, "*member question"]:
         """Return whether the model's prediction of the queried chain's last symbol is nearest to the right end.

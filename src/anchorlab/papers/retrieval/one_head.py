@@ -73,8 +73,6 @@ def solutions(run: TrainedRun, rise: float) -> list[Solution]:
     """Return the circuit of every member at the end of training, without members that diverged.
 
     `rise` is how far a circuit's loss may exceed the model's: the search cuts every path that it can within this limit.
-
-    Errors: `SpecError` if all of them diverged.
     """
     ensemble, losses = run.ensemble(), at_end(run, "test", "loss")
     found = [

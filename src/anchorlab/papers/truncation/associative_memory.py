@@ -20,7 +20,7 @@ from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.rng import generator, torch_generator
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, reading
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, claims, measures_in, over, reading
 from anchorlab.studies.claim import spread
 from anchorlab.studies.kit import along, at_end
 from anchorlab.studies.readings import Quantity
@@ -82,7 +82,6 @@ def experiments(setting: Setting) -> dict[int, Experiment]:
 
 
 def _losses(run: TrainedRun) -> dict[str, Float[Tensor, "member"]]:
-    """Return the pure-label loss at the end, by edit."""
     return {edit: at_end(run, "clean", "loss", edit) for edit in CURVES}
 
 
@@ -123,31 +122,17 @@ def full_loss(seen: Seen) -> Measurement:
     return over_shared(_of_both(seen, "none"), torch.median)
 
 
-def _second_to_full(seen: Seen, width: int) -> Measurement:
+@claims("Fig 6 and its caption", "significantly lower", at_most(0.1), {"rank-two-12": 12, "rank-two-8": 8})
+def rank_two(seen: Seen, width: int) -> Measurement:
+    """Rank-2 models have a significantly lower pure-label loss than full ones (d = {width}).
+
+    Median pure-label loss at rank 2 divided by that of the full model, at the end, d = {width}; "significantly" is
+    taken as an order of magnitude.
+    """
     losses = seen.losses[width]
     rows = torch.stack([losses["rank 2"], losses["none"]], dim=1)
     detail = f"rank 2: {spread(losses['rank 2'], 'runs')}"
     return over_shared(rows, lambda rows: rows[:, 0].median() / rows[:, 1].median(), "runs", detail)
-
-
-@claim("Fig 6 and its caption", "significantly lower", at_most(0.1))
-def rank_two_12(seen: Seen) -> Measurement:
-    """Rank-2 models have a significantly lower pure-label loss than full ones (d = 12).
-
-    Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 12; "significantly" is taken as
-    an order of magnitude.
-    """
-    return _second_to_full(seen, 12)
-
-
-@claim("Fig 6 and its caption", "significantly lower", at_most(0.1))
-def rank_two_8(seen: Seen) -> Measurement:
-    """Rank-2 models have a significantly lower pure-label loss than full ones (d = 8).
-
-    Median pure-label loss at rank 2 divided by that of the full model, at the end, d = 8; "significantly" is taken as
-    an order of magnitude.
-    """
-    return _second_to_full(seen, 8)
 
 
 @claim("Fig 6 and its caption", "very likely", at_least(0.75))
@@ -215,12 +200,10 @@ def alpha_decides(seen: Seen) -> Measurement:
 
 
 def _noise_is_smallest(flow: MemoryFlow, at: int) -> bool:
-    """Return whether the noise's singular value is below the signal's at the given one of `FLOW_TIMES`."""
     return bool(flow.noise_value[at] < flow.signal_value[at])
 
 
 def _quartiles(values: Float[Tensor, "member *rest"]) -> Float[Tensor, "quartile *rest"]:
-    """Return the lower quartile, the median and the upper quartile over members."""
     return values.double().quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64), dim=0)
 
 

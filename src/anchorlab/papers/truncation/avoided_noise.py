@@ -33,17 +33,11 @@ _MOST_COLUMNS = 16  # of the sequence that is drawn, so that each has its label
 
 @dataclass(frozen=True)
 class Followers:
-    """The tokens after the trigger, in noisy sequences in which it was followed by both noise and the right token.
-
-    Args:
-        tokens: the sequences
-        right: 1 at the y of [trigger] + y, else 0
-        noise: 1 at the noise of [trigger] + noise, else 0
-    """
+    """The tokens after the trigger, in noisy sequences in which it was followed by both noise and the right token."""
 
     tokens: Int[Tensor, "batch position"]
-    right: Float[Tensor, "batch position"]
-    noise: Float[Tensor, "batch position"]
+    right: Float[Tensor, "batch position"]  # 1 at the y of [trigger] + y, else 0
+    noise: Float[Tensor, "batch position"]  # 1 at the noise of [trigger] + noise, else 0
 
 
 def followers(task: NoisyRecall, batch: Batch) -> Followers:
@@ -59,16 +53,11 @@ def followers(task: NoisyRecall, batch: Batch) -> Followers:
 
 @dataclass(frozen=True)
 class Attention:
-    """How much the last position attends to all tokens of a kind, mean over sequences.
+    """How much the last position attends to all tokens of a kind, mean over sequences."""
 
-    Args:
-        right: attention to all [trigger] + y
-        noise: attention to all [trigger] + noise
-        ratio: attention to one noise token over that to one right token, from their means over all sequences
-    """
-
-    right: Float[Tensor, "member"]
-    noise: Float[Tensor, "member"]
+    right: Float[Tensor, "member"]  # attention to all [trigger] + y
+    noise: Float[Tensor, "member"]  # attention to all [trigger] + noise
+    # attention to one noise token over that to one right token, from their means over all sequences
     ratio: Float[Tensor, "member"]
 
     @property
@@ -86,8 +75,6 @@ def attention(ensemble: Ensemble, found: Followers) -> Attention:
 
 
 def _along(label: str) -> cached_property[Sequence[Attention]]:
-    """Read the attention at every checkpoint of a run."""
-
     def read(seen: "Seen") -> list[Attention]:
         run = seen.runs[label]
         return [attention(run.ensemble(step), seen.found) for step in run.checkpoints]
@@ -196,7 +183,6 @@ def _table(seen: Seen) -> Table:
 
 
 def _maps(seen: Seen) -> MapFigure:
-    """Draw one sequence through the first member of each run, a row for each checkpoint, as Figure 5 does."""
     found = seen.found
     right, noise = found.right.sum(dim=1), found.noise.sum(dim=1)
     row = int(torch.minimum(right, noise).where(right + noise <= _MOST_COLUMNS, 0).argmax())

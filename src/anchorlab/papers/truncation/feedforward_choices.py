@@ -154,7 +154,6 @@ def none_destroyed(seen: Seen) -> Float[Tensor, "seed"]:
 
 
 def _panels(seen: Seen) -> list[LineFigure]:
-    """Draw the right token, the noise and the loss for each choice, as Figures 9 to 12 do."""
     return [_panel(seen, choice, metric) for choice in CHOICES for metric in _PANELS]
 
 

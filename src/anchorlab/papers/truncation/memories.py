@@ -39,20 +39,12 @@ def without_noise(experiment: Experiment) -> NoisyRecall:
 
 @dataclass(frozen=True)
 class Memories:
-    """The four bilinear forms of Figures 7 and 8, and numbers derived from them.
+    """The four bilinear forms of Figures 7 and 8, and numbers derived from them."""
 
-    Args:
-        previous: attention of layer 0 by positions alone, causal
-        noise: logits of F_2(W_E(i))
-        signal: logits of W_E(i) W_V of layer 1
-        match: the score in layer 1 of the query W_E(j) with the key W_E(i) W_V of layer 0, `[i, j]`
-        noise_token: the task's
-        triggers: the task's
-    """
-
-    previous: Float[Tensor, "member query key"]
-    noise: Float[Tensor, "member token output"]
-    signal: Float[Tensor, "member token output"]
+    previous: Float[Tensor, "member query key"]  # attention of layer 0 by positions alone, causal
+    noise: Float[Tensor, "member token output"]  # logits of F_2(W_E(i))
+    signal: Float[Tensor, "member token output"]  # logits of W_E(i) W_V of layer 1
+    # the score in layer 1 of the query W_E(j) with the key W_E(i) W_V of layer 0, `[i, j]`
     match: Float[Tensor, "member token token"]
     noise_token: int
     triggers: tuple[int, ...]

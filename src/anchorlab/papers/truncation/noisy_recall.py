@@ -56,21 +56,13 @@ FeedForwards = tuple[FeedForwardKind, FeedForwardKind]
 
 @dataclass(frozen=True)
 class Setting:
-    """How noisy recall is learned under one profile.
+    """How noisy recall is learned under one profile."""
 
-    Args:
-        task: the law of the noisy sequences, with one trigger
-        model: with a perceptron in both layers
-        recipe: for the noisy sequences; `experiment` adds the truncations
-        seeds: the number of seeds
-        tuning: steps of training without noise, and of the fine-tuning with noise that follows
-    """
-
-    task: NoisyRecall
-    model: RecallSpec
-    recipe: Recipe
+    task: NoisyRecall  # the law of the noisy sequences, with one trigger
+    model: RecallSpec  # with a perceptron in both layers
+    recipe: Recipe  # for the noisy sequences; `experiment` adds the truncations
     seeds: int
-    tuning: int
+    tuning: int  # steps of training without noise, and of the fine-tuning with noise that follows
 
     def experiment(
         self,

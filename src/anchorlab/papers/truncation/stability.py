@@ -52,23 +52,15 @@ def experiments(setting: Setting) -> dict[str | float, Experiment]:
 
 
 class Outcome(NamedTuple):
-    """Results under one choice, mean over seeds.
+    """Results under one choice, mean over seeds."""
 
-    Args:
-        early: highest share of positions at which noise is predicted in the first steps, on noisy sequences
-        noise: probability of the noise on clean sequences at the end, full model
-        right: probability of the right token on clean sequences at the end, without F_2
-        gain: by how much dropping F_2 makes the right token more probable
-    """
-
-    early: float
-    noise: float
-    right: float
-    gain: float
+    early: float  # highest share of positions at which noise is predicted in the first steps, on noisy sequences
+    noise: float  # probability of the noise on clean sequences at the end, full model
+    right: float  # probability of the right token on clean sequences at the end, without F_2
+    gain: float  # by how much dropping F_2 makes the right token more probable
 
 
 def _outcomes(run: TrainedRun) -> list[Outcome]:
-    """Return the outcome of each member."""
     early = noise_peak(run, "train", FIRST)
     noise, right = at_end(run, "clean", "noise", FULL), at_end(run, "clean", "right", WITHOUT_F2)
     gain = right - at_end(run, "clean", "right", FULL)

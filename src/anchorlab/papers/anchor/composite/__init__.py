@@ -1,5 +1,1 @@
-"""The composite anchor function: learned operations, mapping sequences and depth."""
-
-from anchorlab.papers.anchor.composite.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `anchor/composite`, whose claims are in `composite.py`."""

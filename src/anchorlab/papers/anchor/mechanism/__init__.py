@@ -1,5 +1,1 @@
-"""Mechanism: how two layers solve the identity anchor function, part by part."""
-
-from anchorlab.papers.anchor.mechanism.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `anchor/mechanism`, whose claims are in `mechanism.py`."""

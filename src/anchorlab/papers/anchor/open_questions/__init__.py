@@ -1,5 +1,1 @@
-"""Open questions: what heads, layers, width, learning rate and other choices do for learning."""
-
-from anchorlab.papers.anchor.open_questions.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `anchor/open-questions`, whose claims are in `open_questions.py`."""

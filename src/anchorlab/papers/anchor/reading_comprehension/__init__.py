@@ -1,5 +1,1 @@
-"""Reading comprehension: the question's anchor is looked up in the text."""
-
-from anchorlab.papers.anchor.reading_comprehension.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `anchor/reading-comprehension`, whose claims are in `reading_comprehension.py`."""

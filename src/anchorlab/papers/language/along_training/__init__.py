@@ -1,5 +1,1 @@
-"""Language models along training: when "the" and the right word are learned, and when heads shift and induce."""
-
-from anchorlab.papers.language.along_training.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `language/along-training`, whose claims are in `along_training.py`."""

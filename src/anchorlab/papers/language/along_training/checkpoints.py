@@ -13,7 +13,7 @@ from anchorlab.engine import Status
 from anchorlab.errors import SpecError
 from anchorlab.language import pretrained
 from anchorlab.language.checkpoints import Fault, StoredWeights, checkpoint_folder, faults, read_weights
-from anchorlab.papers.language.along_training.measures import Measuring, measure
+from anchorlab.papers.language.along_training.measuring import Measuring, measure
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, check_weights, described
 from anchorlab.papers.pretrained.tiny import train_tiny
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, parse_json, read_data
@@ -28,16 +28,12 @@ SOME_STEPS = (0, *(2**power for power in range(10)), 1000, 2000, 4000, 8000, 14_
 
 @dataclass(frozen=True)
 class Setting(ModelSetting):
-    """The checkpoints, and the measurements at each.
-
-    Fields
-        steps: the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
-        measuring: the numbers of texts and prompts, and the truncations
-    """
+    """The checkpoints, and the measurements at each."""
 
     model: str = "EleutherAI/pythia-160m"
+    # the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
     steps: tuple[int, ...] = SOME_STEPS
-    measuring: Measuring = ALL
+    measuring: Measuring = ALL  # the numbers of texts and prompts, and the truncations
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,1 @@
-"""Heads of a language model: which of them shift, broadcast, attend to the first token, match and induce."""
-
-from anchorlab.papers.language.heads.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `language/heads`, whose claims are in `heads.py`."""

@@ -21,15 +21,10 @@ Head = tuple[int, int]
 
 @dataclass(frozen=True)
 class RepeatedTexts:
-    """Random tokens that are repeated once.
+    """Random tokens that are repeated once."""
 
-    Fields
-        inputs: token ids
-        half: the number of tokens before they are repeated
-    """
-
-    inputs: Int[Tensor, "batch position"]
-    half: int
+    inputs: Int[Tensor, "batch position"]  # token ids
+    half: int  # the number of tokens before they are repeated
 
     @property
     def predicting(self) -> Int[Tensor, "scored"]:
@@ -39,17 +34,11 @@ class RepeatedTexts:
 
 @dataclass(frozen=True)
 class Predictions:
-    """A model's predictions on each text.
+    """A model's predictions on each text."""
 
-    Fields
-        text_loss: the mean of -log p of the next token of each ordinary text
-        repeated: the mean probability of repeated tokens in each sequence of them
-        induction: the mean score of the induction heads on each sequence; empty without any
-    """
-
-    text_loss: Float[Tensor, "text"]
-    repeated: Float[Tensor, "sequence"]
-    induction: Float[Tensor, "scored"]
+    text_loss: Float[Tensor, "text"]  # the mean of -log p of the next token of each ordinary text
+    repeated: Float[Tensor, "sequence"]  # the mean probability of repeated tokens in each sequence of them
+    induction: Float[Tensor, "scored"]  # the mean score of the induction heads on each sequence; empty without any
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from math import comb
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -28,25 +30,18 @@ Pattern = Float[Tensor, "batch head query key"]
 
 @dataclass(frozen=True)
 class ScoredHeads:
-    """The scores of all heads on some texts.
+    """The scores of all heads on some texts."""
 
-    Fields
-        scores: by detector, as in the lens; `broadcast` is from the best source except the first token, `any source`
-            from the best of all
-        by_text: the scores of each text, of which `scores` are the means; `shift` is by `distance`
-        chance: by detector, the score of a head that attends at random
-        distance: the distance that each head shifts by, if it does
-        sources: the token that each head broadcasts from in each text, if it does
-        from_first: whether the best source of all is the text's first token
-        similarity: the mean cosine between the patterns of two heads of a layer, in each text
-    """
-
+    # by detector, as in the lens; `broadcast` is from the best source except the first token, `any source` from the
+    # best of all
     scores: dict[str, Float[Tensor, "layer head"]]
+    # the scores of each text, of which `scores` are the means; `shift` is by `distance`
     by_text: dict[str, Float[Tensor, "text layer head"]]
-    chance: dict[str, float]
-    distance: Int[Tensor, "layer head"]
-    sources: Int[Tensor, "layer text head"]
-    from_first: Bool[Tensor, "text layer head"]
+    chance: dict[str, float]  # by detector, the score of a head that attends at random
+    distance: Int[Tensor, "layer head"]  # the distance that each head shifts by, if it does
+    sources: Int[Tensor, "layer text head"]  # the token that each head broadcasts from in each text, if it does
+    from_first: Bool[Tensor, "text layer head"]  # whether the best source of all is the text's first token
+    # the mean cosine between the patterns of two heads of a layer, in each text
     similarity: Float[Tensor, "text layer"]
 
     def fires(self, detector: str) -> Bool[Tensor, "layer head"]:
@@ -126,7 +121,6 @@ def _stacked(layers: Sequence[Tensor]) -> Tensor:
 
 
 def _shifts(pattern: Pattern) -> HeadScores:
-    """The scores of shifts by 1 and more."""
     found = per_sequence.shift_profile(pattern, min(LARGEST_SHIFT, pattern.shape[-1] - 1)).scores
     return HeadScores(found.values[1:], found.weights[1:])
 
@@ -160,3 +154,33 @@ def _similarity(pattern: Pattern) -> Float[Tensor, "batch"]:
     return (
         (cosines.sum(dim=(1, 2)) - cosines.diagonal(dim1=1, dim2=2).sum(dim=1)) / pairs if pairs else cosines[:, 0, 0]
     )
+
+
+@cache
+def reached_by_chance(layers: int, heads: int, first: int, second: int, share: float) -> int:
+    """Return the distance between two kinds' first layers that a share of all random placements does not exceed.
+
+    In a random placement each kind's heads are any set of that many heads of the model with equal probability,
+    independently of the other kind. The distance is the first layer with a head of the second kind minus that of the
+    first kind.
+
+    Args:
+        layers, heads: the numbers of layers, and of heads in each layer
+        first, second: the number of heads of each kind, at least 1
+        share: the share of placements, such as 0.95
+    """
+    earliest, latest = _first_layers(layers, heads, first), _first_layers(layers, heads, second)
+    total = 0.0
+    for distance in range(1 - layers, layers):
+        total += sum(
+            chance * latest[layer + distance] for layer, chance in enumerate(earliest) if 0 <= layer + distance < layers
+        )
+        if total >= share - 1e-12:  # sums of shares are rounded
+            return distance
+    return layers - 1
+
+
+def _first_layers(layers: int, heads: int, count: int) -> list[float]:
+    """Return, by layer, the probability that the first of `count` random heads is in it."""
+    beyond = [comb(heads * (layers - layer), count) / comb(heads * layers, count) for layer in range(layers + 1)]
+    return [beyond[layer] - beyond[layer + 1] for layer in range(layers)]

@@ -1,5 +1,1 @@
-"""Language models: "the" in place of the right word, and what truncation does to it."""
-
-from anchorlab.papers.language.noise.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `language/noise`, whose claims are in `noise.py`."""

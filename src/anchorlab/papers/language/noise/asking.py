@@ -27,7 +27,7 @@ from anchorlab.language.prompts import (
 from anchorlab.language.truncations import TruncationSearch, search_truncations
 from anchorlab.models import Truncate
 from anchorlab.papers.language.laser import Laser, ask_both, input_matrices
-from anchorlab.papers.language.noise.figures import CHAT_REQUEST, MADRID, SENTENCE
+from anchorlab.papers.language.noise.comparisons import CHAT_REQUEST, MADRID, SENTENCE
 from anchorlab.papers.language.precision import BITS, Bits, requantised
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
 from anchorlab.studies.observation_context import ObservationContext
@@ -42,58 +42,40 @@ _DRAWN = 4  # the last layers of Figure 1
 
 @dataclass(frozen=True)
 class Setting(ModelSetting):
-    """The numbers of prompts, and the truncations to try.
+    """The numbers of prompts, and the truncations to try."""
 
-    Fields
-        objects: the number of sentences about indirect objects
-        facts: the number of prompts about facts, evenly spaced among two for each fact
-        searched: the number of prompts used to choose the truncation, evenly spaced in the first half
-        conditioned: the number of prompts asked in other ways, evenly spaced in the second half
-        ending: the number of prepositions, and of sentences of either kind that end in one, evenly spaced
-        swept: the number of sentences, apart from Figure 1's, that are asked under its truncations
-        deep: the share of layers, counted from the last, whose input matrices are tried
-        fractions: the fractions of the rank to try
-        grid: the truncations of Figure 1
-    """
-
-    objects: int = 100
-    facts: int = 1254
-    searched: int = 96
-    conditioned: int = 256
-    ending: int = 40
-    swept: int = 15
-    deep: float = 1 / 3
-    fractions: tuple[float, ...] = (0.0, 0.01, 0.05, 0.2)
+    objects: int = 100  # the number of sentences about indirect objects
+    facts: int = 1254  # the number of prompts about facts, evenly spaced among two for each fact
+    searched: int = 96  # the number of prompts used to choose the truncation, evenly spaced in the first half
+    conditioned: int = 256  # the number of prompts asked in other ways, evenly spaced in the second half
+    ending: int = 40  # the number of prepositions, and of sentences of either kind that end in one, evenly spaced
+    swept: int = 15  # the number of sentences, apart from Figure 1's, that are asked under its truncations
+    deep: float = 1 / 3  # the share of layers, counted from the last, whose input matrices are tried
+    fractions: tuple[float, ...] = (0.0, 0.01, 0.05, 0.2)  # the fractions of the rank to try
+    # the truncations of Figure 1
     grid: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The answers of one model.
+    """The answers of one model."""
 
-    Fields
-        objects, facts: the full model's answers to all prompts of the set
-        units: what each fact is about
-        objects_cut, facts_cut: the second half, with the truncation chosen on the first
-        prepositions, sentences: with the truncation of the facts; the sentences are the paper's
-        own_sentences: the same for 40 sentences that are not the paper's
-        country_of: the second half of the facts that end in "located in", ending in "located in the country of"
-        swept: Figure 1's sentence and others under truncations of the last layers
-        words: the likeliest words after Table 1's sentence, with their probabilities without and with the truncation
-        conditions: the second half of the facts asked in other ways, by name; empty if not asked
-    """
-
+    # the full model's answers to all prompts of the set
     objects: Answers
     facts: Answers
-    units: tuple[str, ...]
+    units: tuple[str, ...]  # what each fact is about
+    # the second half, with the truncation chosen on the first
     objects_cut: Laser
     facts_cut: Laser
+    # with the truncation of the facts; the sentences are the paper's
     prepositions: Laser
     sentences: Laser
-    own_sentences: Laser
-    country_of: Laser
-    swept: TruncationSearch
+    own_sentences: Laser  # the same for 40 sentences that are not the paper's
+    country_of: Laser  # the second half of the facts that end in "located in", ending in "located in the country of"
+    swept: TruncationSearch  # Figure 1's sentence and others under truncations of the last layers
+    # the likeliest words after Table 1's sentence, with their probabilities without and with the truncation
     words: tuple[tuple[str, float, float], ...]
+    # the second half of the facts asked in other ways, by name; empty if not asked
     conditions: Mapping[str, Laser] = field(default_factory=dict)
 
 

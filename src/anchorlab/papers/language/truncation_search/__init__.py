@@ -1,5 +1,1 @@
-"""Language models: which truncated matrix brings out facts, and does it hold up against controls?"""
-
-from anchorlab.papers.language.truncation_search.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `language/truncation-search`, whose claims are in `truncation_search.py`."""

@@ -28,44 +28,30 @@ FEED_FORWARD_BEST, ATTENTION_BEST = "best of feed-forward layers", "best of atte
 
 @dataclass(frozen=True)
 class Setting(ModelSetting):
-    """The search and its controls.
+    """The search and its controls."""
 
-    Fields
-        facts: the number of prompts about facts, evenly spaced among two for each of 627 facts
-        searched: the number of prompts used in the search, evenly spaced in one half; the other half is reported
-        fractions: the fractions of the rank to keep, without 1, the full model
-        draws: the number of random changes that change the output as much
-        checked: the number of random changes under coarser weights, and for an untrained model
-        window, pieces: the number of tokens of each piece of the page of English, and of pieces at most
-        told: the number of facts whose sentences are shown
-        continued: the number of tokens by which these sentences are continued
-    """
-
-    facts: int = 1254
+    facts: int = 1254  # the number of prompts about facts, evenly spaced among two for each of 627 facts
+    # the number of prompts used in the search, evenly spaced in one half; the other half is reported
     searched: int = 48
-    fractions: tuple[float, ...] = (0.0, 0.01, 0.2, 0.5)
-    draws: int = 50
-    checked: int = 10
+    fractions: tuple[float, ...] = (0.0, 0.01, 0.2, 0.5)  # the fractions of the rank to keep, without 1, the full model
+    draws: int = 50  # the number of random changes that change the output as much
+    checked: int = 10  # the number of random changes under coarser weights, and for an untrained model
+    # the number of tokens of each piece of the page of English, and of pieces at most
     window: int = 256
     pieces: int = 100
-    told: int = 6
-    continued: int = 6
+    told: int = 6  # the number of facts whose sentences are shown
+    continued: int = 6  # the number of tokens by which these sentences are continued
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The answers of one model.
+    """The answers of one model."""
 
-    Fields
-        search: all truncations, on the first half of the facts; None for a model that is not searched
-        controls: the controls of the best truncation, on the second half
-        prompts: the prompts of the second half
-        others: the best truncations of feed-forward layers and of attention, and the paper's, on the second half
-    """
-
+    # all truncations, on the first half of the facts; None for a model that is not searched
     search: TruncationSearch | None
-    controls: TruncationControls
-    prompts: tuple[Prompt, ...]
+    controls: TruncationControls  # the controls of the best truncation, on the second half
+    prompts: tuple[Prompt, ...]  # the prompts of the second half
+    # the best truncations of feed-forward layers and of attention, and the paper's, on the second half
     others: dict[str, Laser]
 
     @cached_property

@@ -1,5 +1,1 @@
-"""Buffers: does each step of a chain keep a subspace of its own?"""
-
-from anchorlab.papers.retrieval.buffers.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `retrieval/buffers`, whose claims are in `buffers.py`."""

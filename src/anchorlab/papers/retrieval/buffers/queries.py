@@ -14,18 +14,12 @@ from anchorlab.tasks.retrieval import StepRetrieval
 
 @dataclass(frozen=True)
 class Queries:
-    """Sequences whose last position is a query, and the same with the query of another chain.
+    """Sequences whose last position is a query, and the same with the query of another chain."""
 
-    Shapes
-        inputs, others: `[batch position (feature)]`; they differ at the last position alone
-        chain: `[batch value (symbol)]`, the symbols x_0, x_1, .. of the query's chain
-        other_chain: likewise, of the other query's
-    """
-
-    inputs: Shaped[Tensor, "batch position *feature"]
+    inputs: Shaped[Tensor, "batch position *feature"]  # they differ at the last position alone
     others: Shaped[Tensor, "batch position *feature"]
-    chain: Shaped[Tensor, "batch value *symbol"]
-    other_chain: Shaped[Tensor, "batch value *symbol"]
+    chain: Shaped[Tensor, "batch value *symbol"]  # the symbols x_0, x_1, .. of the query's chain
+    other_chain: Shaped[Tensor, "batch value *symbol"]  # likewise, of the other query's
 
     @property
     def last(self) -> Shaped[Tensor, "scored"]:

@@ -21,27 +21,18 @@ PAIRS = ((0, 1), (1, 2), (0, 2))  # of heads; the first two are successive
 
 @dataclass(frozen=True)
 class Buffers:
-    """What the buffers of each member hold and do.
+    """What the buffers of each member hold and do."""
 
-    Fields
-        decoded: how often a linear probe reads x_0, x_1 and x_2 from the query's stream, `[member stage value]`
-        matched: how far the second and the third head match equal symbols, `[member reader]`
-        overlap: between what the heads of `PAIRS` write: the mean squared cosine of the principal angles,
-            `[member pair]`
-        against_random: the same over that of random subspaces, `[member pair]`
-        dimensions: of the subspace that each head writes to, `[member head]`
-        moved: how often the answer is the other query's once the buffer of each head is exchanged after its layer,
-            `[member head]`
-        kept: how often the answer stays right once all but the buffer of head 1 is exchanged
-    """
-
+    # how often a linear probe reads x_0, x_1 and x_2 from the query's stream
     decoded: Float[Tensor, "member stage value"]
-    matched: Float[Tensor, "member reader"]
+    matched: Float[Tensor, "member reader"]  # how far the second and the third head match equal symbols
+    # between what the heads of `PAIRS` write: the mean squared cosine of the principal angles
     overlap: Float[Tensor, "member pair"]
-    against_random: Float[Tensor, "member pair"]
-    dimensions: Float[Tensor, "member head"]
+    against_random: Float[Tensor, "member pair"]  # the same over that of random subspaces
+    dimensions: Float[Tensor, "member head"]  # of the subspace that each head writes to
+    # how often the answer is the other query's once the buffer of each head is exchanged after its layer
     moved: Float[Tensor, "member head"]
-    kept: Float[Tensor, "member"]
+    kept: Float[Tensor, "member"]  # how often the answer stays right once all but the buffer of head 1 is exchanged
 
 
 def buffers(model: AnyModel, asked: Queries) -> Buffers:

@@ -19,24 +19,17 @@ RIDGE = 1e-4  # of the mean variance of the stream's coordinates: fainter symbol
 
 @dataclass(frozen=True)
 class VectorBuffers:
-    """What the layers of each member bring to the query, and where they write it.
+    """What the layers of each member bring to the query, and where they write it."""
 
-    Fields
-        decoded: how much of x_0, x_1, .. a linear map reads from the query's stream, as in `share_read`,
-            `[member stage value]`; stages are the embedding and each layer
-        against_random: between what each two layers write to the query, as in `subspaces.against_random`,
-            `[member layer other]`
-        dimensions: of the subspace that each layer writes to, `[member layer]`
-        moved: how often the answer to each step is nearer to the other query's, once this subspace is exchanged after
-            the layer, `[member layer asked]`
-        asked: the steps that queries ask for, counted from 1
-    """
-
+    # how much of x_0, x_1, .. a linear map reads from the query's stream, as in `share_read`; stages are the embedding
+    # and each layer
     decoded: Float[Tensor, "member stage value"]
+    # between what each two layers write to the query, as in `subspaces.against_random`
     against_random: Float[Tensor, "member layer other"]
-    dimensions: Float[Tensor, "member layer"]
+    dimensions: Float[Tensor, "member layer"]  # of the subspace that each layer writes to
+    # how often the answer to each step is nearer to the other query's, once this subspace is exchanged after the layer
     moved: Float[Tensor, "member layer asked"]
-    asked: tuple[int, ...]
+    asked: tuple[int, ...]  # the steps that queries ask for, counted from 1
 
     @property
     def brings(self) -> Int[Tensor, "member step"]:

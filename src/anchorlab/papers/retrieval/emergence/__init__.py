@@ -1,5 +1,1 @@
-"""Retrieval: the emergence of attention heads during training."""
-
-from anchorlab.papers.retrieval.emergence.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `retrieval/emergence`, whose claims are in `emergence.py`."""

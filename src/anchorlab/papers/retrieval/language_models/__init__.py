@@ -1,5 +1,1 @@
-"""Retrieval prompts: language models follow chains of premises in words."""
-
-from anchorlab.papers.retrieval.language_models.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `retrieval/language-models`, whose claims are in `language_models.py`."""

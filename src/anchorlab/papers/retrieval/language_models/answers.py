@@ -49,32 +49,24 @@ class PromptSetting(ModelSetting):
     """The number of questions, and how they are asked.
 
     `model` may name several models, separated by commas.
-
-    Fields
-        questions: the number of questions for each formulation
-        deep: the number of questions for each number of steps of the equations, each depth, order and number of chains
-        steps: the numbers of steps of the equations
-        chains: the numbers of chains to compare, with `compared_steps` steps
-        tries: the most times a question is asked until the answer is acceptable
-        manner: the style of the prompts; a model on this machine without a chat template gets plain text
-        conditions: the number of questions for each formulation to repeat in other styles: as a chat and as plain text,
-            each with and without the beginning-of-text token
-        seed: of the questions
     """
 
-    questions: int = 200
+    questions: int = 200  # the number of questions for each formulation
+    # the number of questions for each number of steps of the equations, each depth, order and number of chains
     deep: int = 20
-    steps: tuple[int, ...] = tuple(range(1, 11))
-    chains: tuple[int, ...] = (2, 4, 8)
+    steps: tuple[int, ...] = tuple(range(1, 11))  # the numbers of steps of the equations
+    chains: tuple[int, ...] = (2, 4, 8)  # the numbers of chains to compare, with `compared_steps` steps
     compared_steps: int = 2
-    tries: int = 3
-    manner: Manner = BEGUN
+    tries: int = 3  # the most times a question is asked until the answer is acceptable
+    manner: Manner = BEGUN  # the style of the prompts; a model on this machine without a chat template gets plain text
+    # the number of questions for each formulation to repeat in other styles: as a chat and as plain text, each with and
+    # without the beginning-of-text token
     conditions: int = 20
     seed: int = 1000
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names of the models. Errors: `SpecError` for an empty or repeated name."""
+        """The names of the models."""
         names = tuple(name.strip() for name in self.model.split(","))
         if not all(names) or len(set(names)) < len(names):
             raise SpecError("model", f"{self.model!r} has a name twice or an empty one", "write NAME,NAME")
@@ -98,25 +90,15 @@ SMOKE = PromptSetting(
 
 @dataclass(frozen=True)
 class Answered:
-    """The answers of one model.
+    """The answers of one model."""
 
-    Fields
-        formulations: answers to the questions of each formulation
-        steps: answers to equations of each number of steps
-        depths: answers to the same equations, asked at each depth
-        orders: answers to equations with premises in each order
-        chains: answers to equations of each number of chains
-        scored: the likelihoods of each formulation's candidates; empty for an endpoint
-        steps_scored: the same for equations of each number of steps
-    """
-
-    formulations: dict[str, tuple[Asked, ...]]
-    steps: dict[int, tuple[Asked, ...]]
-    depths: dict[int, tuple[Asked, ...]]
-    orders: dict[str, tuple[Asked, ...]]
-    chains: dict[int, tuple[Asked, ...]]
-    scored: dict[str, Scored]
-    steps_scored: dict[int, Scored]
+    formulations: dict[str, tuple[Asked, ...]]  # answers to the questions of each formulation
+    steps: dict[int, tuple[Asked, ...]]  # answers to equations of each number of steps
+    depths: dict[int, tuple[Asked, ...]]  # answers to the same equations, asked at each depth
+    orders: dict[str, tuple[Asked, ...]]  # answers to equations with premises in each order
+    chains: dict[int, tuple[Asked, ...]]  # answers to equations of each number of chains
+    scored: dict[str, Scored]  # the likelihoods of each formulation's candidates; empty for an endpoint
+    steps_scored: dict[int, Scored]  # the same for equations of each number of steps
 
     def of(self, formulation: str) -> Results:
         """Return a summary of the answers to a formulation."""
@@ -174,7 +156,6 @@ def manner_for(speaker: Speaker, manner: Manner) -> Manner:
 
 
 def _report_answers(report: Callable[[Status], None], before: Status, answered: int, of: int) -> None:
-    """Report the progress within a group."""
     report(replace(before, done=before.done + answered))
 
 

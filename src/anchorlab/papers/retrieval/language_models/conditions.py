@@ -12,17 +12,11 @@ from anchorlab.papers.retrieval.language_models.answers import LIKELIEST, STEPS,
 
 @dataclass(frozen=True)
 class Compared:
-    """Results of a model on the same questions of a formulation in one prompt style.
+    """Results of a model on the same questions of a formulation in one prompt style."""
 
-    Fields
-        first: the accuracy of the first try, as text
-        acceptable: the share of first tries that are an acceptable answer
-        likely: the accuracy of the likeliest acceptable answer
-    """
-
-    first: Accuracy
-    acceptable: float
-    likely: Accuracy
+    first: Accuracy  # the accuracy of the first try, as text
+    acceptable: float  # the share of first tries that are an acceptable answer
+    likely: Accuracy  # the accuracy of the likeliest acceptable answer
 
 
 Conditions = dict[str, dict[str, Compared]]

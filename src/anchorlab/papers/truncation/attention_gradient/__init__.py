@@ -1,5 +1,1 @@
-"""Attention avoids the noise: the gradient of the key-query matrix after one step."""
-
-from anchorlab.papers.truncation.attention_gradient.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `truncation/attention-gradient`, whose claims are in `attention_gradient.py`."""

@@ -1,5 +1,1 @@
-"""One gradient step: the feed-forward layer learns the noise more surely than the attention."""
-
-from anchorlab.papers.truncation.one_step.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `truncation/one-step`, whose claims are in `one_step.py`."""

@@ -1,5 +1,1 @@
-"""Associative memory: rank one forgets the noise as t^(-1/2)."""
-
-from anchorlab.papers.truncation.rank_one_noise.study import STUDY
-
-__all__ = ["STUDY"]
+"""The study `truncation/rank-one-noise`, whose claims are in `rank_one_noise.py`."""

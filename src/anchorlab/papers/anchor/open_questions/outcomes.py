@@ -1,0 +1,139 @@
+"""What the seeds reach under each value of a choice, and how soon."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import DotFigure, Dots, LineFigure, Table, grid
+from anchorlab.lens import first_crossing
+from anchorlab.papers.anchor.open_questions.choices import BASE, COMPARED, MANY, TOGETHER, Choices, Label, Value
+from anchorlab.studies.kit import along, at_end, mean_and_range, training_curves
+from anchorlab.training import TrainedRun
+
+LEARNED = 0.9
+"""The test accuracy from which on the task counts as learned."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results of all seeds under one value of a choice."""
+
+    value: Value
+    base: bool  # whether it is the base setting's
+    steps: int  # the length of training
+    test: Float[Tensor, "seed"]  # test accuracy at the end
+    train: Float[Tensor, "seed"]  # training accuracy at the end
+    times: Float[Tensor, "seed"]  # the step at which test accuracy first reaches `LEARNED`, NaN for never
+
+    @property
+    def until(self) -> Float[Tensor, "seed"]:
+        """Steps until the task is learned; the length of training if it never is."""
+        return self.times.nan_to_num(nan=float(self.steps))
+
+
+def outcomes(runs: Mapping[Label, TrainedRun], setting: Choices) -> dict[str, tuple[Outcome, ...]]:
+    """Return the outcomes of each choice, in the order of its values."""
+    everyone, seeds = slice(None), setting.base.seeds
+    together = {one: slice(at * seeds, (at + 1) * seeds) for at, one in enumerate(setting.together)}
+    every = [
+        _outcome(one, setting, runs[TOGETHER], together[one])
+        if one in together
+        else _outcome(one, setting, runs.get(one, runs[BASE]), everyone)
+        for one in setting.values
+    ]
+    return {choice: tuple(one for one in every if one.value.choice == choice) for choice in setting.amounts}
+
+
+def timed(runs: Mapping[Label, TrainedRun], setting: Choices) -> dict[Value, Outcome]:
+    """Return, for each value whose learning time is compared, its outcome on many sequences."""
+    compared = (Value(choice, amount) for choice, amounts in COMPARED.items() for amount in amounts)
+    return {one: _outcome(one, setting, runs.get((MANY, one), runs[MANY]), slice(None)) for one in compared}
+
+
+def _outcome(value: Value, setting: Choices, run: TrainedRun, members: slice) -> Outcome:
+    steps, accuracy = along(run, "test", "accuracy")
+    return Outcome(
+        value,
+        setting.is_base(value),
+        run.experiment.steps,
+        at_end(run, "test", "accuracy")[members],
+        at_end(run, "train", "accuracy")[members],
+        first_crossing(steps, accuracy, LEARNED)[members],
+    )
+
+
+def effect(accuracy: Float[Tensor, "value seed"]) -> Float[Tensor, "measured"]:
+    """Return each seed's accuracy at the best value minus that at the worst, both chosen by the other seeds.
+
+    Zero on average if the value makes no difference, whereas the highest mean minus the lowest is never negative.
+    Empty for a single seed.
+    """
+    seeds = accuracy.shape[1]
+    if seeds < 2:
+        return accuracy.new_empty(0)
+    others, each = accuracy.sum(dim=1, keepdim=True) - accuracy, torch.arange(seeds)
+    return accuracy[others.argmax(dim=0), each] - accuracy[others.argmin(dim=0), each]
+
+
+def accuracy_dots(choices: Mapping[str, Sequence[Outcome]]) -> DotFigure:
+    """Return a panel for each choice: test accuracy at each value, a point for each seed."""
+    return DotFigure(
+        title="Test accuracy by choice",
+        caption="One choice is changed at a time from the base setting (bold). A point for each seed, at the end of "
+        "training; the line joins the means.",
+        panels=tuple(
+            Dots(
+                choice,
+                tuple(one.value.label for one in values),
+                grid(torch.stack([one.test for one in values])),
+                next(index for index, one in enumerate(values) if one.base),
+            )
+            for choice, values in choices.items()
+        ),
+        y_label="test accuracy",
+        y_range=(0.0, 1.0),
+    )
+
+
+def speed_curves(runs: Sequence[TrainedRun]) -> LineFigure:
+    """Return test accuracy along training on many sequences, a curve for each model."""
+    models = [run.experiment.model for run in runs]
+    labels = [f"{one.layers} layers, heads: {one.heads}" for one in models]  # type: ignore[attr-defined]
+    return training_curves(
+        "Test accuracy along training on many sequences", dict(zip(labels, runs, strict=True)), "test"
+    )
+
+
+def value_table(choices: Mapping[str, Sequence[Outcome]]) -> Table:
+    """Return a table with a row for each value of each choice."""
+    caption = (
+        "The base setting's values have a star. At the end of training, over seeds; how many of them reach "
+        f"test accuracy {LEARNED:g}, and after how many steps on average of those that do."
+    )
+    rows = [_row(one, " *" * one.base) for values in choices.values() for one in values]
+    return Table("Every value of every choice", caption, _COLUMNS, tuple(rows))
+
+
+def speed_table(many: Iterable[Outcome]) -> Table:
+    """Return a table with a row for each value compared on many sequences."""
+    caption = "As above, for the values whose learning times are compared."
+    return Table("On many sequences", caption, _COLUMNS, tuple(map(_row, many)))
+
+
+_COLUMNS = ("choice", "value", "test mean", "test lowest", "test highest", "train mean", "seeds", "reach", "steps")
+
+
+def _row(one: Outcome, mark: str = "") -> tuple[str | float | None, ...]:
+    reached = one.times[one.times.isfinite()]
+    return (
+        one.value.choice,
+        f"{one.value.label}{mark}",
+        *mean_and_range(one.test),
+        float(one.train.mean()),
+        len(one.test),
+        len(reached),
+        float(reached.mean()) if len(reached) else None,
+    )

@@ -1,0 +1,293 @@
+"""Reading comprehension: the question's anchor is looked up in the text.
+
+The text is four pairs of an anchor and an item, (a1, x1, ..., a4, x4), the question a repeats one of the anchors, and
+the answer is the item after it. In test every item is at a position where training never shows it.
+
+Source: anchor functions, section 4.2 and Figure 3, the mechanism section 5.1; settings in its appendix A.
+"""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from anchorlab.findings import MapFigure, Table, at_least, within
+from anchorlab.lens import look
+from anchorlab.models import DecoderSpec
+from anchorlab.papers.anchor.reading_comprehension.answering import (
+    FUSED,
+    KINDS,
+    LOOKED_AT,
+    OTHER_FUSED,
+    OTHER_READ,
+    PATTERNS,
+    READ,
+    Seen,
+    answers_along,
+    answers_of,
+    heads_of,
+)
+from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies.draws import split_curves
+from anchorlab.studies.kit import (
+    ACCURACY,
+    MEAN_AND_RANGE,
+    attention_maps,
+    column_table,
+    curves_against,
+    example,
+    seed_table,
+)
+from anchorlab.studies.quick import quick_model, quick_recipe
+from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies.study import Profile, Study
+from anchorlab.tasks import AnchorFunction, Task, task
+from anchorlab.tasks.anchor.rule import Rule
+from anchorlab.training import Experiment, Times
+
+FIG_3 = "section 4.2 and Fig 3"
+FIG_13A, FIG_13B = (f"section 5.1 and Fig 13{panel}, on the identity task" for panel in "ab")
+CRITICAL = "section 1, on the identity task"
+
+QUICK = Setting(quick_model(heads=4), quick_recipe(1000, steps=1500, evaluations=60, checkpoints=60), seeds=4)
+PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100)), seeds=5)
+
+
+def experiments(setting: Setting) -> dict[str, Experiment]:
+    """Return the only experiment of the setting."""
+    return {"four pairs": setting.experiment(task("anchor/reading-comprehension"), "reading comprehension")}
+
+
+def first_pair(experiment: Experiment) -> Task:
+    """Return the control task whose answer is always the first pair's item, whatever the question."""
+    own = experiment.task
+    assert isinstance(own, AnchorFunction)
+    rules = {name: Rule.parse(f"{rule.pattern.text} -> x1") for name, rule in own.rules.items()}
+    return own.replace(name="anchor/reading-comprehension-first-pair", rules=rules)
+
+
+@claim(FIG_3, "about 1", within(0.95, 1.0))
+def learned(seen: Seen) -> Float[Tensor, "seed"]:
+    """Reading comprehension is learned and generalises.
+
+    Test accuracy at the end, mean over seeds.
+    """
+    return seen.test
+
+
+@precondition(FIG_3, "about 1", within(0.99, 1.0))
+def fits(seen: Seen) -> Float[Tensor, "seed"]:
+    """The training sequences are fitted.
+
+    Training accuracy at the end, mean over seeds.
+    """
+    return seen.train
+
+
+@claim(FIG_13A, "every position attends to the one before", within(1.0, 1.0))
+def shift_by_one(seen: Seen) -> Bool[Tensor, "seed"]:
+    """Layer 0 shifts by one position.
+
+    Share of seeds that learned in which the strongest shift of the shifting head is by exactly 1; it is the head of
+    layer 0 with the most attention from the asked item to its anchor.
+    """
+    return _of(seen.heads.shifts, seen.heads.shifting)[seen.learned] == 1
+
+
+@claim(FIG_13A, "close to 1", within(0.7, 1.0))
+def shift_mass(seen: Seen) -> Float[Tensor, "seed"]:
+    """The shift of layer 0 brings the anchor to the item that is asked for.
+
+    Attention from the asked item to its anchor, shifting head of layer 0, mean over test sequences and seeds that
+    learned.
+    """
+    return seen.heads.to_anchor.amax(dim=-1)[seen.learned]
+
+
+@claim(f"section 4.2 and {FIG_13B}", "the content near the anchor; the key's position", within(1.0, 1.0))
+def reads_answer(seen: Seen) -> Bool[Tensor, "seed"]:
+    """A later layer broadcasts the item beside the question's anchor.
+
+    Share of seeds that learned in which the reading head attends most to the position after the question's anchor in
+    the text; it is the head of a later layer with the most attention from the question to the asked item.
+    """
+    return _of(_reading_layer(seen, seen.heads.sources), seen.heads.reading[1])[seen.learned] == 1
+
+
+@claim(FIG_13B, "close to 1", within(0.9, 1.0))
+def reading_mass(seen: Seen) -> Float[Tensor, "seed"]:
+    """Nearly all of the broadcasting head's attention goes to the item that is asked for.
+
+    Attention from the question to the asked item, reading head, mean over test sequences and seeds that learned.
+    """
+    return seen.heads.to_item.flatten(1).amax(dim=-1)[seen.learned]
+
+
+@claim("section 6.2 and Fig 19, on the identity task", "they all perform the broadcast operation", within(0.8, 1.0))
+def all_read(seen: Seen) -> Measurement:
+    """All heads of the layer that broadcasts read the item beside the question's anchor.
+
+    Share of heads in the reading head's layer in which the question attends most to the position after its anchor in
+    the text, over seeds that learned.
+    """
+    each = _reading_layer(seen, seen.heads.sources)[seen.learned]
+    return over((each == 1).float().mean(dim=1), "seeds that learned")
+
+
+@claim(CRITICAL, "critical", at_least(0.5))
+def shift_critical(seen: Seen) -> Float[Tensor, "seed"]:
+    """The shift is critical.
+
+    Test accuracy lost if the asked item cannot attend to its anchor in any head, minus that lost if another item cannot
+    attend to its own; mean over seeds that learned.
+    """
+    return (seen.answers.lost(FUSED) - seen.answers.lost(OTHER_FUSED))[seen.learned]
+
+
+@claim(CRITICAL, "critical", at_least(0.5))
+def broadcast_critical(seen: Seen) -> Float[Tensor, "seed"]:
+    """The broadcast is critical.
+
+    Test accuracy lost if the question cannot attend to the asked item in any head, minus that lost if it cannot attend
+    to another item; mean over seeds that learned.
+    """
+    return (seen.answers.lost(READ) - seen.answers.lost(OTHER_READ))[seen.learned]
+
+
+@claim(CRITICAL, "critical", at_least(0.5))
+def shifting_head(seen: Seen) -> Float[Tensor, "seed"] | None:
+    """The head that shifts is critical, others beside it are not.
+
+    Test accuracy without one other head of layer 0, mean over these heads, minus that without the shifting head; heads
+    are replaced by their mean over test sequences; mean over seeds that learned, for models with several heads.
+    """
+    accuracy, best = seen.answers.without_head[:, 0, :, 0], seen.heads.shifting
+    if accuracy.shape[1] < 2:
+        return None
+    return (_of_others(accuracy, best) - _of(accuracy, best))[seen.learned]
+
+
+def _of(values: Tensor, head: Tensor) -> Tensor:
+    """Select one head for each member: from values `[member head ...]` to `[member ...]`."""
+    return values[torch.arange(len(values)), head]
+
+
+def _of_others(values: Tensor, head: Tensor) -> Tensor:
+    """Return the mean over the other heads; not a number where there are none."""
+    return (values.sum(dim=1) - _of(values, head)) / (values.shape[1] - 1)
+
+
+def _reading_layer(seen: Seen, values: Tensor) -> Tensor:
+    """Select the reading head's layer: from values `[member later head]` to `[member head]`."""
+    return _of(values, seen.heads.reading[0])
+
+
+def _maps(seen: Seen) -> MapFigure | None:
+    run = seen.first
+    if not run.has_weights:
+        return None
+    member, of = int(seen.test.argmax()), run.experiment.task
+    batch = of.sample("test", LOOKED_AT, seed=0)
+    place, ticks = example(of, batch, batch.latents["rule"] == 1)
+    record = look(run.ensemble().select([member]), batch.inputs[[place]], record=[PATTERNS], output=False)
+    layers = [record[site][0, 0] for site in record]
+    shifting, (later, reading) = int(seen.heads.shifting[member]), (int(one[member]) for one in seen.heads.reading)
+    seed = run.experiment.members.seeds[member]
+    return attention_maps(
+        "Attention of the two heads that answer",
+        {
+            f"layer 0, head {shifting}": layers[0][shifting],
+            f"layer {later + 1}, head {reading}": layers[later + 1][reading],
+        },
+        ticks,
+        caption=f"Seed {seed} on one test sequence whose question asks for the second "
+        "pair. In the paper's mechanism each position of layer 0 attends to the one before (shift), and the question, "
+        "in the last row of a later layer, reads the item after its anchor (broadcast).",
+        seed=seed,
+    )
+
+
+def _heads(seen: Seen) -> Table:
+    later, reading = seen.heads.reading
+    return seed_table(
+        "The two heads, seed by seed",
+        f"On {LOOKED_AT} test sequences. The shifting head has the most attention from the asked item to its anchor in "
+        "layer 0, the reading head the most from the question to that item in the later layers. Source: where the "
+        "question reads most, counted from its anchor in the text. Without the shift or the broadcast: without this "
+        "attention in any head.",
+        seen.first.experiment.members.seeds,
+        {
+            "test accuracy": seen.test,
+            "shifting head": seen.heads.shifting,
+            "shifts by": _of(seen.heads.shifts, seen.heads.shifting),
+            "item to anchor": seen.heads.to_anchor.amax(dim=-1),
+            "reading layer": later + 1,
+            "reading head": reading,
+            "source": _of(_reading_layer(seen, seen.heads.sources), reading),
+            "question to item": _of(_reading_layer(seen, seen.heads.to_item), reading),
+            "question to anchor": _of(_reading_layer(seen, seen.heads.to_match), reading),
+            "accuracy without the shift": seen.answers.cut[FUSED][:, 0],
+            "without the shifting head": _of(seen.answers.without_head[:, 0, :, 0], seen.heads.shifting),
+            "without the broadcast": seen.answers.cut[READ][:, 0],
+        },
+    )
+
+
+def _answers(seen: Seen) -> Table:
+    (later, reading), left = seen.heads.reading, seen.answers.without_head
+    first, second = left[:, 0], _of(left[:, 1:], later)
+    rows = {f"attention, {name}": shares for name, shares in seen.answers.cut.items()}
+    rows |= {"the shifting head": _of(first, seen.heads.shifting), "the reading head": _of(second, reading)}
+    if left.shape[2] > 1:
+        rows["another head of layer 0"] = _of_others(first, seen.heads.shifting)
+        rows["another head of the reading layer"] = _of_others(second, reading)
+    means = torch.stack([shares.mean(dim=0) for shares in rows.values()])
+    return column_table(
+        "What is answered without it",
+        f"Shares of the answers to {LOOKED_AT} test sequences, mean over seeds. Attention from one position to another "
+        "is taken from every head; a head that is left out puts out its mean over the sequences at each position.",
+        {"without": list(rows), **{name: means[:, kind] for kind, name in enumerate(KINDS)}},
+    )
+
+
+STUDY = Study(
+    "anchor/reading-comprehension",
+    __doc__,
+    measures_in(__name__),
+    trains=experiments,
+    reads=Seen,
+    draws=(
+        split_curves("Accuracy along training (Fig 3b)", {"train": "train", "test": "test"}),
+        _maps,
+        lambda seen: curves_against(
+            "What is answered along training",
+            seen.along.steps[1:],
+            {name: seen.along.values[name][:, 1:] for name in KINDS},
+            x_label="steps",
+            y_label="share of answers",
+            caption=f"On {LOOKED_AT} test sequences. {MEAN_AND_RANGE} Naming any of the text's four items gives a "
+            "quarter of right answers.",
+            log_x=True,
+            y_range=ACCURACY,
+        ),
+        _heads,
+        _answers,
+    ),
+    profiles={
+        "quick": Profile(QUICK),
+        "paper": Profile(
+            PAPER,
+            "The setting of section 4.2 and appendix A. Batches of 50, as section 4.2 says of this task; appendix A "
+            "says 100 of all, and so do the authors' logs. The paper names neither seeds nor weight decay "
+            "(PyTorch's), and explains no heads of this model: what it says of two layers on the identity task is "
+            "measured on layer 0 and the later ones.",
+            paper=("learned", "fits"),
+        ),
+    },
+    smoke=replace(QUICK.shortened(steps=2, size=100), model=quick_model(heads=2, width=16)),
+    chosen_on=SEARCHED,
+    other_task=first_pair,
+    keeps=lambda run, setting: (heads_of(run), answers_of(run), answers_along(run)),
+)

@@ -1,0 +1,156 @@
+"""What `language/heads` observes: the texts, the scores of all heads, and predictions without heads or layers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.engine import Status
+from anchorlab.language import LanguageModel
+from anchorlab.language.encode import windows
+from anchorlab.language.repeated import repeated_tokens
+from anchorlab.language.sample_text import english_page
+from anchorlab.language.start import beginning
+from anchorlab.papers.language.heads.examples import Examples, examples
+from anchorlab.papers.language.heads.removal import (
+    RepeatedTexts,
+    WithoutHeads,
+    losses,
+    losses_without_layers,
+    without_heads,
+)
+from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
+from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
+from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.viewer import AttentionView, read_texts
+
+
+@dataclass(frozen=True)
+class Setting(ModelSetting):
+    """The texts, and the heads and layers to remove."""
+
+    length: int = 64  # tokens in a piece of English
+    # the number of pieces at most; each is preceded by the token that begins a text, if the model has one
+    texts: int = 40
+    half: int = 32  # random tokens before they are repeated
+    sequences: int = 16  # sequences of repeated random tokens
+    removal_texts: int = 10  # the number of pieces, and of sequences, that are predicted without heads or layers
+    draws: int = 50  # the number of random draws of other heads
+    layers: int = 3  # the number of consecutive layers to remove
+    seed: int = 1000  # the seed of the random tokens and the other heads
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The data that the claims read."""
+
+    # the scores of all heads on English and on repeated random tokens
+    english: ScoredHeads
+    repeated: ScoredHeads
+    losses: Float[Tensor, "text"]  # loss on each piece of English, per token
+    # the same without a group of consecutive layers, by its first layer
+    losses_without: dict[int, Float[Tensor, "text"]]
+    # predictions without the heads that shift on English; None if no head does, or for an untrained model
+    without: WithoutHeads | None = None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Measurements of a model and of the same architecture without training, and the model's figures and view."""
+
+    seen: Seen
+    untrained: Seen
+    examples: Examples
+    model: str
+    view: AttentionView
+
+
+def observe(setting: Setting, context: ObservationContext) -> Observed:
+    """Score the heads of the setting's model and of an untrained one, and remove heads and layers of the model."""
+    model = open_model(setting, context)
+    english, repeated = texts(setting, model)
+    groups = layer_groups(len(model.blocks), setting.layers)
+    tokens = english.numel() + repeated.inputs.numel()
+    one = setting.removal_texts * (english.shape[1] + repeated.inputs.shape[1])
+    deep = [group for group in groups if group.start >= len(model.blocks) - third(len(model.blocks))]
+    show = _Progress(context, 2 * tokens + (setting.draws + 2) * one + (len(groups) + len(deep) + 2) * one // 2)
+    untrained = untrained_model(model)
+    english_heads, repeated_heads = (show.scored(model, inputs) for inputs in (english, repeated.inputs))
+    random_heads = [show.scored(untrained, inputs) for inputs in (english, repeated.inputs)]
+    few = english[: setting.removal_texts]
+    loss, without_layers = _without_layers(model, few, groups, show)
+    random_loss, random_without = _without_layers(untrained, few, deep, show)
+    without = None
+    if removed := english_heads.heads("shift"):
+        half = RepeatedTexts(repeated.inputs[: setting.removal_texts], setting.half)
+        found = repeated_heads.heads("induction")
+        without = without_heads(
+            model, few, half, removed, found, setting.draws, setting.seed, lambda done: show.step(one, "without heads")
+        )
+    return Observed(
+        Seen(english_heads, repeated_heads, loss, without_layers, without),
+        Seen(random_heads[0], random_heads[1], random_loss, random_without),
+        examples(model, english_heads, english),
+        described(setting, model),
+        view_of(model, english[0]),
+    )
+
+
+def third(layers: int) -> int:
+    """Return a third of a number of layers, rounded down, at least 1."""
+    return max(layers // 3, 1)
+
+
+def view_of(model: LanguageModel, ids: Int[Tensor, "position"]) -> AttentionView:
+    """Return all heads on a piece of English, for the report's viewer."""
+    assert model.tokenizer is not None  # the piece is from its tokenizer
+    return read_texts(model, str(model.tokenizer.decode(ids.tolist())), f"Attention of {model.name} on English").view
+
+
+def texts(setting: Setting, model: LanguageModel) -> tuple[Int[Tensor, "batch position"], RepeatedTexts]:
+    """Return pieces of English, and repeated random tokens, as ids, both after the beginning-of-text token."""
+    tokenizer, start = model.tokenizer, beginning(model.tokenizer)
+    pieces = windows(tokenizer, english_page().text, setting.length, model.context)[: setting.texts]
+    if start is not None:
+        pieces = torch.cat([torch.full((len(pieces), 1), start), pieces], dim=1)
+    assert tokenizer is not None  # windows refuses a model without one
+    excluded = tokenizer.all_special_ids
+    drawn = repeated_tokens(len(tokenizer), setting.sequences, setting.half, setting.seed, excluded, start)
+    return pieces, RepeatedTexts(drawn, setting.half)
+
+
+def layer_groups(layers: int, size: int) -> list[range]:
+    """Return all groups of consecutive layers without the last layer, in order."""
+    return [range(first, first + size) for first in range(layers - size)]
+
+
+def _without_layers(
+    model: LanguageModel, text: Tensor, groups: Sequence[range], show: "_Progress"
+) -> tuple[Tensor, dict[int, Tensor]]:
+    found = {}
+    whole = losses(model, text)
+    for group in groups:
+        found[group.start] = losses_without_layers(model, text, group)
+        show.step(text.numel(), "without layers")
+    return whole, found
+
+
+class _Progress:
+    """Progress in tokens that went through a model."""
+
+    def __init__(self, context: ObservationContext, total: int) -> None:
+        self.context, self.total, self.done = context, total, 0
+
+    def step(self, tokens: int, label: str) -> None:
+        self.done = min(self.done + tokens, self.total)
+        self.context.report(Status(self.total, self.done, label))
+
+    def scored(self, model: LanguageModel, inputs: Tensor) -> ScoredHeads:
+        before = self.done
+
+        def report(texts: int) -> None:
+            self.step(before + texts * inputs.shape[1] - self.done, f"heads of {model.name}")
+
+        return score_heads(model, inputs, report)

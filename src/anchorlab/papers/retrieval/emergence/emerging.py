@@ -1,0 +1,210 @@
+"""When the attention paths of a circuit emerge in training, and which symbols of the chain need them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf, isfinite, isnan, nan
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.lens import (
+    Circuit,
+    CircuitPath,
+    Emergence,
+    Explanation,
+    PathAttention,
+    emergence,
+    first_crossing,
+    path_attention,
+)
+from anchorlab.lens.circuits import Assignment, AttentionLosses, rule_places
+from anchorlab.papers.retrieval.chain_order import retrieved_at
+from anchorlab.papers.retrieval.one_head import Solution, solutions
+from anchorlab.papers.retrieval.settings import retrieval_of
+from anchorlab.studies.kit import along
+from anchorlab.training import TrainedRun
+
+EMERGED = 0.5
+"""A path has emerged once the mean attention along it is above this (section 9.2)."""
+
+NEEDED = 0.2
+"""A symbol needs a path if its partial loss rises by at least this when the path is cut."""
+
+EMPTY = 1.0
+"""The loss of a model that answers nothing: each component of a symbol has variance 1 (section 6)."""
+
+SEQUENCES = 32
+"""The number of sequences on which attention is measured at each checkpoint, as in the paper (section 9.1)."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The circuit of one model along training."""
+
+    solution: Solution
+    steps: tuple[int, ...]
+    needs: Mapping[CircuitPath, frozenset[int]]  # the symbols that need each path, counted from 1
+    attention: Mapping[CircuitPath, Float[Tensor, "checkpoint"]]  # the mean attention along each path
+    retrieved: Mapping[int, float]  # the step at which each symbol is retrieved, infinite if never
+    evaluated: tuple[int, ...]  # the steps at which the loss was measured
+    loss: Float[Tensor, "evaluation"]  # the loss on fresh sequences, over all symbols
+    replaced: float  # how much the loss rises when all attention is replaced, from `rise_replaced`
+
+    def crossing(self, path: CircuitPath, level: float = EMERGED) -> float:
+        """Return the step at which the attention along a path first reaches a level; infinite if it never does."""
+        found = float(first_crossing(self.steps, self.attention[path].unsqueeze(0), level)[0])
+        return found if isfinite(found) else inf
+
+    def paths_of(self, symbol: int) -> list[CircuitPath]:
+        """Return the paths that a symbol needs."""
+        return [path for path, symbols in self.needs.items() if symbol in symbols]
+
+    def arrival(self, symbol: int) -> float:
+        """Return the step at which the last path that a symbol needs emerges.
+
+        Infinite if one of them never emerges, NaN if the symbol needs no path.
+        """
+        return max(map(self.crossing, self.paths_of(symbol)), default=nan)
+
+
+def growths(run: TrainedRun, rise: float) -> list[Growth]:
+    """Return the circuit of every model that did not diverge, along training; `rise` as in `solutions`."""
+    task, ensemble, found = retrieval_of(run), run.ensemble(), solutions(run, rise)
+    fresh = task.sample("test", 256, seed=1)
+    attention, retrieved = _attention(run, [one.circuit for one in found]), retrieved_at(run)
+    evaluated, losses = along(run, "test", "loss")
+    measured = [AttentionLosses(ensemble.select([one.member]), task, fresh) for one in found]
+    return [
+        Growth(
+            one,
+            attention.steps,
+            needs(one.circuit, own),
+            {path: attention.values[str(path)][one.member] for path in one.circuit.paths},
+            dict(zip(task.asked, retrieved[one.member].tolist(), strict=True)),
+            tuple(evaluated),
+            losses[one.member],
+            rise_replaced(one.circuit, own),
+        )
+        for one, own in zip(found, measured, strict=True)
+    ]
+
+
+def rise_replaced(circuit: Circuit, losses: AttentionLosses) -> float:
+    """Return how much the loss rises when all attention is replaced by the circuit's maps.
+
+    Heads that no rule explains attend uniformly, since their own attention is not part of a circuit.
+    """
+    maps = {head: one or Explanation("uniform") for head, one in circuit.explanations.items()}
+    return losses.loss(maps) - losses.loss({})
+
+
+def needs(circuit: Circuit, losses: AttentionLosses) -> dict[CircuitPath, frozenset[int]]:
+    """Return the symbols that need each path of a circuit, with the model's own attention along the other paths."""
+
+    def partials(assignment: Assignment) -> dict[int, float]:
+        scores = losses.task.metrics(losses.outputs(assignment, live=True), losses.batch)
+        return {int(name.removeprefix("partial_")): float(value.mean()) for name, value in scores.items()}
+
+    whole = partials(circuit.explanations)
+    cuts = {path: partials(circuit.without(path)) for path in circuit.paths}
+    return {
+        path: frozenset(symbol for symbol in whole if without[symbol] - whole[symbol] >= NEEDED)
+        for path, without in cuts.items()
+    }
+
+
+def _attention(run: TrainedRun, circuits: Sequence[Circuit]) -> Emergence:
+    """Return every member's mean attention along the paths of all circuits, by path, at each checkpoint."""
+    task = retrieval_of(run)
+    batch = task.sample("test", SEQUENCES, seed=2)
+    roles, length = task.roles(batch), task.shape.length
+    places = {
+        str(path): PathAttention(path.layer, path.head, *rule_places(path.rule, roles, length, circuit.causal))
+        for circuit in circuits
+        for path in circuit.paths
+    }
+    return emergence(run, path_attention(batch.inputs, places))
+
+
+def distance(one: Growth, end: float) -> float:
+    """Return the largest time between the last path of a symbol and the fall of its loss, over retrieved symbols.
+
+    Returns `end`, the length of training, if the path never emerged, and NaN if no retrieved symbol needs a path.
+    """
+    apart = [
+        min(abs(one.arrival(symbol) - fallen), end)
+        for symbol, fallen in one.retrieved.items()
+        if isfinite(fallen) and one.paths_of(symbol)
+    ]
+    return max(apart, default=nan)
+
+
+def slower(times: Float[Tensor, "symbol"], end: float) -> float:
+    """Return 1 if the last two times are further apart than the two before, else 0; NaN if that is not known.
+
+    An infinite last time is later than `end`, the length of training: 1 if even `end` would be far enough, else NaN.
+    Also NaN for fewer than four symbols: the paper's head 24, which emerges late, serves the fourth.
+    """
+    if len(times) < 4 or not bool(times[-3:-1].isfinite().all()):
+        return nan
+    first, second, last = times[-3:].tolist()
+    if last == inf:
+        return 1.0 if end - second > second - first else nan
+    return nan if isnan(last) else float(last - second > second - first)
+
+
+def rise(one: Growth, symbol: int) -> float:
+    """Return how long the attention along a symbol's last path takes from 0.25 to 0.75, as a share of the time before.
+
+    The last checkpoint counts if it never reaches 0.75; NaN if the symbol needs no path, or there is no time before.
+    """
+    paths = one.paths_of(symbol)
+    if not paths:
+        return nan
+    last = max(paths, key=lambda path: (one.crossing(path), path.layer))
+    before, after = one.crossing(last, 0.25), one.crossing(last, 0.75)
+    if not 0 < before < inf:
+        return nan
+    return (min(after, one.steps[-1]) - before) / before
+
+
+def pace(one: Growth) -> float:
+    """Return the loss's rate of fall until the first symbol is retrieved, divided by the rate from then to the last.
+
+    A symbol that is never retrieved comes after the last evaluation, which ends the second time then. Counts from the
+    step at which the loss has fallen to `EMPTY`: the fall before comes from our larger initial scale, which makes
+    untrained answers large. Infinite if the loss does not fall in the second time; NaN if all symbols are retrieved at
+    once or none is, or the first no later than that step.
+    """
+    times = [min(time, one.evaluated[-1]) for time in one.retrieved.values()]
+    first, last = min(one.retrieved.values()), max(times)
+    start = float(first_crossing(one.evaluated, one.loss.unsqueeze(0), EMPTY, falling=True)[0])
+    if not start < first < last:
+        return nan
+    before, middle, after = np.interp((start, first, last), one.evaluated, one.loss.numpy()).tolist()
+    slow, fast = (before - middle) / (first - start), (middle - after) / (last - first)
+    return slow / fast if fast > 0 else inf
+
+
+def behind(
+    training: Float[Tensor, "model evaluation"], validation: Float[Tensor, "model evaluation"]
+) -> Float[Tensor, "falling"]:
+    """Return the largest excess of the validation loss over the training loss, as a share of the latter's total fall.
+
+    Models whose training loss does not fall are left out.
+    """
+    fall = training[:, 0] - training[:, -1]
+    return ((validation - training).amax(dim=1) / fall)[fall > 0]
+
+
+def reused(one: Growth) -> list[float]:
+    """Return, for each retrieved symbol but the last, the share of its paths that the next one needs as well."""
+    symbols = [symbol for symbol, time in one.retrieved.items() if isfinite(time)]
+    shares = []
+    for symbol, following in pairwise(symbols):
+        needed = [following in one.needs[path] for path in one.paths_of(symbol)]
+        if needed:
+            shares.append(sum(needed) / len(needed))
+    return shares

@@ -1,0 +1,84 @@
+"""Figures and tables of the projected gradients: Lemmas D.1 and D.2, and Table 2."""
+
+from anchorlab.findings import LineFigure, Reference, Table, line
+from anchorlab.theory.one_step import ENTRIES, TABLE_2, Entry
+from anchorlab.theory.table_2 import PRINTED, Drawn, verdicts
+
+
+def moments(drawn: Drawn, means: bool) -> LineFigure:
+    """Return the figure of sampled and printed values divided by the exact ones, for every entry of Table 2."""
+    law, places = drawn.law, list(range(1, len(ENTRIES) + 1))
+    exact, values = drawn.expected(means)[2:], drawn.of(means)[2:]
+    formulas = [PRINTED[entry].mean if means else PRINTED[entry].variance for entry in ENTRIES]
+    printed = {
+        place: one(law.tokens, law.length, law.alpha) / exact[place - 1]
+        for place, one in zip(places, formulas, strict=True)
+        if one is not None
+    }
+    what = "means" if means else "variances"
+    return LineFigure(
+        title=f"Table 2's {what}: drawn and printed over exact",
+        caption="The rows of Table 2 in its order. Mean and range over independent batches of draws; the printed "
+        "formulas at the same N, T and α, where they are legible.",
+        x_label="row of Table 2",
+        y_label=f"over the exact {what[:-1]}",
+        lines=(
+            line("drawn", places, (values / exact[:, None]).T),
+            line("printed", list(printed), [list(printed.values())]),
+        ),
+        references=(Reference("exact", 1.0),),
+    )
+
+
+def moments_table(drawn: Drawn, means: bool) -> Table:
+    """Return the table of all entries: as printed, as derived, the exact number at this N and T, and as sampled."""
+    n, t, a = drawn.law.tokens, drawn.law.length, drawn.law.alpha
+    columns = (drawn.expected(means), drawn.of(means).mean(axis=1), drawn.errors(means), drawn.scores(means))
+    first = [
+        ("D.1: N+1", "-α", "1/(N+1) - α", "confirmed"),
+        ("D.1: [N]", "1/(N+1) - (1-α)/N", "1/(N+1) - (1-α)/N", "confirmed"),
+    ] if means else [
+        ("D.1: N+1", "α(1-α)", "α(1-α)", "confirmed"),
+        ("D.1: [N]", "(1-α)/N", "(1-α)/N · (1 - (1-α)/N)", "confirmed"),
+    ]  # fmt: skip
+    rest = [
+        (
+            entry_text(entry),
+            PRINTED[entry].mean_text if means else PRINTED[entry].variance_text,
+            TABLE_2[entry].mean_text if means else TABLE_2[entry].variance_text,
+            judged,
+        )
+        for entry, judged in zip(ENTRIES, verdicts(means), strict=True)
+    ]
+    found = zip(*(column.tolist() for column in columns), strict=True)
+    rows = [(*texts[:3], *values, texts[3]) for texts, values in zip([*first, *rest], found, strict=True)]
+    return Table(
+        title=f"{'Means' if means else 'Variances'} of the projected gradients (Lemmas D.1 and D.2, Table 2)",
+        caption=f"Of one sequence, for output j and input k; N = {n}, T = {t}, α = {a:g}. … is illegible in the "
+        "available text. Derived is the leading order for N, T ≫ 1, exact the number at this N and T; the verdict "
+        "compares the two formulas.",
+        columns=("j, k", "printed", "derived", "exact", "drawn", "standard error", "errors away", "verdict"),
+        rows=tuple(rows),
+    )
+
+
+def reach_table(drawn: Drawn) -> Table:
+    """Return the table of the ranges R(j, k), the largest distances from the mean."""
+    rows = [
+        (entry_text(entry), PRINTED[entry].reach_text, TABLE_2[entry].reach, moments.reach)
+        for entry, moments in zip(ENTRIES, drawn.exact[2:], strict=True)
+    ]
+    return Table(
+        title="Ranges R(j, k) of Lemma D.2 (Table 2)",
+        caption="The largest distance of one sequence's contribution from the mean. … is illegible in the available "
+        "text.",
+        columns=("j, k", "printed", "derived, N and T large", "exact"),
+        rows=tuple(rows),
+    )
+
+
+def entry_text(entry: Entry) -> str:
+    """Return an entry's indices as in Table 2, such as `N+1, q`."""
+    names = {"noise": "N+1", "trigger": "q", "other": "[N]∖q"}
+    rows, columns = names[entry[0]], {**names, "same": "j", "other": "[N]∖{q, j}" if entry[0] == "other" else "[N]∖q"}
+    return f"{rows}, {columns[entry[1]]}"

@@ -1,0 +1,255 @@
+"""The study of language models along training: on checkpoints trained here, and its claims on curves made by hand."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import transformers
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from anchorlab.errors import SpecError
+from anchorlab.language.prompts import facts
+from anchorlab.papers.language.along_training import along_training, checkpoints
+from anchorlab.papers.language.along_training.along_training import Seen
+from anchorlab.papers.language.along_training.checkpoints import Setting, observe
+from anchorlab.papers.language.along_training.measuring import Measuring
+from anchorlab.papers.pretrained.tiny import train_tiny
+from anchorlab.runs import Store
+from anchorlab.studies import ObservationContext, Profile, run_study, study
+from tests.papers.hand_made_runs import values_of, verdicts_of
+
+STEPS = (0, 1, 2, 4)
+FEW = Measuring(4, 4, 2, 16, 4, 2, facts_cut=(0.5, 0.0))
+SETTING = Setting("lab/tiny", None, STEPS, FEW)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """Checkpoints of a GPT-NeoX that was trained for four steps."""
+    folder = tmp_path_factory.mktemp("trained")
+    train_tiny(folder, STEPS)
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the hub with these checkpoints as revisions of one repository."""
+    repository = tmp_path / "hub" / "models--lab--tiny"
+    (repository / "refs").mkdir(parents=True)
+    for place, step in enumerate(STEPS):
+        commit = str(place) * 40
+        shutil.copytree(trained / f"step{step}", repository / "snapshots" / commit)
+        (repository / "refs" / f"step{step}").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return repository
+
+
+def without_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise AssertionError("opened a socket")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+
+
+@pytest.mark.slow
+def test_the_numbers_of_each_checkpoint_are_those_of_its_model(hub, trained, tmp_path, monkeypatch):
+    """The probability of "the" after facts, by Hugging Face alone; with the first layer's W_in removed, too."""
+    without_network(monkeypatch)
+    found = observe(SETTING, ObservationContext(tmp_path / "work"))
+    assert [one.step for one in found] == list(STEPS) and not any(one.faults for one in found)
+    for one in found:
+        model = transformers.GPTNeoXForCausalLM.from_pretrained(trained / f"step{one.step}", dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(trained / f"step{one.step}")
+        prompts = [prompt.text for prompt in facts()[: FEW.facts]]
+        for name in ("facts: the", "facts, cut: the"):
+            if "cut" in name:
+                model.gpt_neox.layers[0].mlp.dense_h_to_4h.weight.data.zero_()
+            expected = the_after(model, tokenizer, prompts)
+            assert one.numbers[name] == pytest.approx(expected, rel=1e-4), (one.step, name)
+    losses = [one.numbers["loss on English"] for one in found]
+    assert losses[-1] < losses[0]
+
+
+def the_after(model: Any, tokenizer: Any, prompts: Sequence[str]) -> float:
+    (token, *_) = tokenizer(" the")["input_ids"]
+    total = 0.0
+    for prompt in prompts:
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([tokenizer(prompt)["input_ids"]])).logits[0, -1]
+        total += float(logits.softmax(-1)[token])
+    return total / len(prompts)
+
+
+@pytest.mark.slow
+def test_a_step_with_the_weights_of_another_is_named_and_not_measured(hub, tmp_path):
+    commits = {step: (hub / "refs" / f"step{step}").read_text() for step in (0, 2)}
+    for file in (hub / "snapshots" / commits[0]).glob("*.safetensors"):
+        shutil.copy(file, hub / "snapshots" / commits[2] / file.name)
+    found = observe(SETTING, ObservationContext(tmp_path / "work"))
+    assert [one.numbers is None for one in found] == [False, False, True, False]
+    analysis = along_training.analyse(found, SETTING)
+    table = analysis.tables[0]
+    assert table.rows == ((2, "has the weights of step 0", "no"),) and "1 of 4 checkpoints" in table.caption
+    assert analysis.seen.steps == (0, 1, 4)
+    assert analysis.figures[0].lines[0].x == (1, 4)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on_with_the_same_bytes(hub, tmp_path, monkeypatch):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    expected = observe(SETTING, ObservationContext(whole))
+
+    def stop(status: Any) -> None:
+        if status.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        observe(SETTING, ObservationContext(stopped, stop))
+    assert sorted(path.name for path in stopped.iterdir()) == ["step0.json", "step1.json"]
+    measured = []
+    real = checkpoints.measure
+    monkeypatch.setattr(checkpoints, "measure", lambda model, few: measured.append(model.name) or real(model, few))
+    assert observe(SETTING, ObservationContext(stopped)) == expected
+    assert measured == ["lab/tiny at step 2", "lab/tiny at step 4"]
+    for path in whole.iterdir():
+        assert (stopped / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("change", ["cut", "list", "without faults", "linked"])
+def test_a_kept_file_that_is_not_as_it_was_written_is_measured_anew(hub, tmp_path, change):
+    work, path = ObservationContext(tmp_path / "work"), tmp_path / "work" / "step0.json"
+    setting = Setting("lab/tiny", None, (0,), FEW)
+    expected, content = observe(setting, work), path.read_bytes()
+    if change == "linked":
+        path.rename(tmp_path / "elsewhere.json")
+        path.symlink_to(tmp_path / "elsewhere.json")
+    else:
+        kept = json.loads(content)
+        del kept["faults"]
+        path.write_bytes({"cut": content[:-9], "list": b"[]", "without faults": json.dumps(kept).encode()}[change])
+    assert observe(setting, work) == expected
+    assert path.read_bytes() == content and not path.is_symlink()
+
+
+def test_another_setting_is_measured_anew(hub, tmp_path):
+    work = ObservationContext(tmp_path / "work")
+    few = observe(Setting("lab/tiny", None, (0,), FEW), work)
+    more = observe(Setting("lab/tiny", None, (0,), Measuring(4, 8, 2, 16, 4, 2)), work)
+    assert few[0].numbers["facts: the"] != more[0].numbers["facts: the"]
+
+
+@pytest.mark.slow
+def test_one_downloaded_checkpoint_at_a_time_is_on_the_disk(trained, tmp_path, monkeypatch):
+    seen = []
+
+    def download(name: str, revision: str, local_files_only: bool = False, **named: Any) -> str:
+        if local_files_only:
+            raise LocalEntryNotFoundError("not here")
+        seen.append(sorted(path.name for path in tmp_path.rglob("*.safetensors")))
+        shutil.copytree(trained / revision, named["local_dir"], dirs_exist_ok=True)
+        return str(named["local_dir"])
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    found = observe(SETTING, ObservationContext(tmp_path / "work", download=True))
+    assert all(one.numbers for one in found)
+    assert seen == [[]] * len(STEPS)
+    assert list(tmp_path.rglob("*.safetensors")) == []
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_does_not_open_is_named(hub, tmp_path):
+    """Without a matrix; the first one is an error, as all others would hardly open either."""
+    for step in (4, 0):
+        path = hub / "snapshots" / (hub / "refs" / f"step{step}").read_text() / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "t5"}))
+        if step:
+            last = observe(SETTING, ObservationContext(tmp_path / "work"))[-1]
+            assert last.numbers is None and "cannot be opened: unknown architecture 't5'" in last.faults[0].text
+    with pytest.raises(SpecError, match="unknown architecture 't5'"):
+        observe(SETTING, ObservationContext(tmp_path / "other"))
+
+
+def test_without_a_download_or_with_one_revision_one_line_says_what_to_do(tmp_path, monkeypatch):
+    without_network(monkeypatch)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    with pytest.raises(
+        SpecError, match="model: EleutherAI/pythia-160m at step0 is not on this machine; allow --download"
+    ):
+        run_study(study("language/along-training"), "quick", Store(tmp_path / "runs"))
+    with pytest.raises(SpecError, match="revision: the study goes through all of them; leave it out"):
+        observe(Setting("lab/tiny", "step1", STEPS, FEW), ObservationContext(tmp_path))
+
+
+@pytest.mark.slow
+def test_findings_of_a_folder_of_checkpoints(trained, tmp_path):
+    """From the folder to the findings: what training has not changed is measured as untrained."""
+    made = along_training.STUDY
+    local = Profile(Setting(str(trained), None, STEPS, FEW), "")
+    own = replace(made, name="own/along-training", profiles={"quick": local}, smoke=None)
+    findings = run_study(own, "quick", Store(tmp_path))
+    assert findings.provenance.model == f"{trained}, 39552 parameters, 4 checkpoints"
+    values = {one.claim.id.rpartition("/")[2]: one for one in findings.claims}
+    assert values["objects-ratio"].verdict == "not measured"  # no step 14 000
+    assert all(one.untrained is not None for one in findings.claims)
+    assert len(findings.figures) == 5 and len(findings.tables[1].rows) == 4
+
+
+# Curves made by hand, of a training as the paper describes it.
+
+ANY_TOKEN = 2e-5  # the probability of each word before training
+HAND_MADE_STEPS = (0, 1, 8, 16, 512, 1000, 2000, 4000, 14_000)
+AS_IN_THE_PAPER = {
+    "rank after prepositions": (20_000, 9000, 40, 2, 1, 1, 1, 1, 1),
+    "rank after sentences": (20_000, 9000, 40, 9, 3, 1, 1, 1, 1),
+    "objects: the": (0, 0, 0.05, 0.2, 0.3, 0.25, 0.2, 0.2, 0.2),
+    "objects: right": (0, 0, 0, 0, 0.02, 0.1, 0.24, 0.4, 0.46),
+    "objects: subject": (0, 0, 0, 0, 0.01, 0.08, 0.05, 0.05, 0.04),
+    "objects, cut: the": (0, 0, 0, 0.1, 0.1, 0.1, 0.1, 0.1, 0.05),
+    "objects, cut: right": (0, 0, 0, 0, 0, 0.1, 0.2, 0.5, 0.6), "facts: the": (0, 0, 0.1, 0.3, 0.4, 0.4, 0.4, 0.4, 0.5),
+    "facts: right": (0, 0, 0, 0, 0, 0.01, 0.03, 0.05, 0.08), "facts, cut: the": (0, 0, 0, 0, 0.1, 0.1, 0.1, 0.1, 0.03),
+    "facts, cut: right": (0, 0, 0, 0, 0, 0.01, 0.1, 0.2, 0.3), "heads that shift by one": (0, 0, 0, 0, 1, 3, 3, 3, 3),
+    "heads that induce": (0, 0, 0, 0, 0, 2, 2, 2, 2),
+}  # fmt: skip
+
+
+def hand_made() -> Seen:
+    def at_least(row: Sequence[float], least: float) -> tuple[float, ...]:
+        return tuple(max(float(one), least) for one in row)
+
+    rows = {name: at_least(row, 0.0 if "heads" in name else ANY_TOKEN) for name, row in AS_IN_THE_PAPER.items()}
+    return Seen(HAND_MADE_STEPS, rows)
+
+
+def test_values_on_curves_as_in_the_paper():
+    seen = hand_made()
+    assert values_of(along_training.STUDY, seen) == pytest.approx(
+        {
+            "the-after-prepositions": 16, "the-after-sentences": 16, "the-before-objects": 2000 / 16,
+            "object-as-subject": 0.02, "object-preferred": 2000, "objects-ratio": (0.6 / 0.05) / (0.46 / 0.2),
+            "the-before-facts": 4000 / 16, "facts-ratio": (0.3 / 0.03) / (0.08 / 0.5),
+            "previous-token-first": 1000 / 512,
+        }
+    )  # fmt: skip
+    assert set(verdicts_of(along_training.STUDY, seen).values()) == {"agrees at small scale"}
+
+
+def test_what_training_does_not_change_or_was_not_measured_supports_no_claim():
+    untrained = hand_made().untrained()
+    assert untrained is not None
+    verdicts = verdicts_of(along_training.STUDY, untrained)
+    agreeing = {name for name, verdict in verdicts.items() if verdict == "agrees at small scale"}
+    assert agreeing == {"object-as-subject"}  # which holds before training, too
+    early = Seen(HAND_MADE_STEPS[:3], {name: row[:3] for name, row in hand_made().numbers.items()})
+    values = values_of(along_training.STUDY, early)
+    for name in ("the-after-prepositions", "object-preferred", "objects-ratio", "facts-ratio", "previous-token-first"):
+        assert values[name] is None, name
+    assert along_training.object_as_subject(Seen((), {})).value is None
+    assert Seen((1, 2), {}).untrained() is None
