@@ -218,19 +218,6 @@ BARE = {
 }
 """Claims without exactness whose value has no units, and why."""
 
-ALWAYS = {
-    "anchor/composite": {"data-first"},
-    "anchor/simplified": {"generalises"},
-    "anchor/structures": {"full", "badly", "none"},
-    "retrieval/circuits": {
-        "suffices", "few-do-all", "needed", "needed-as-printed", "first-joins-pair", "more-than-least",
-    },
-    "retrieval/depth": {"no-curriculum-fails", "chain-order", "least-layers"},
-    "retrieval/plateau": {"without-it-fails"},
-    "truncation/feedforward-noise": {"recall-later"},
-}  # fmt: skip
-"""Claims on all trials, or on the lowest or the highest of them."""
-
 MEASURED = [name for name in STUDIES if not name.startswith("language/")]
 
 
@@ -275,9 +262,7 @@ def test_a_measurement_has_units_but_where_there_are_none():
     assert [name for name, one in measures().items() if "reshape(1)" in inspect.getsource(one.function)] == []
 
 
-def test_claims_on_all_trials_say_so_and_only_paper_profiles_are_the_papers_setting():
-    found = {name: {one.name for one in study(name).claims if one.always} for name in MEASURED}
-    assert {name: some for name, some in found.items() if some} == ALWAYS
+def test_only_paper_profiles_are_the_papers_setting():
     assert list(BANDS) == list(STUDIES)
     profiles = {profile for name in STUDIES for profile in study(name).profiles if study(name).profile(profile).paper}
     assert profiles <= {

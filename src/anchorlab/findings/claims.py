@@ -134,8 +134,7 @@ class Claim:
         measured_as: how our value is measured
         band: the values that support the claim
         exact: whether a derivation, an enumeration or an exact computation decides the claim, without training
-        always: whether the claim is about every trial, or about their maximum or minimum, so that one trial cannot
-            reproduce it
+        always: unused; findings kept by earlier versions have it
         precondition: whether other claims presuppose this one, such as that the task is learned; it is not counted
         other_work: whether the claim is from a work other than the three papers
         theory: whether the claim is of a theorem or argument that names no sizes, so that a number can only check it at
@@ -339,8 +338,7 @@ class ClaimResult:
         - `supported`, `not supported`: the study's own hypothesis, inside and outside the band.
         - `reproduced`, `contradicted`: in the paper's own setting, or by an exact computation.
         - `agrees at our sizes`, `differs at our sizes`: a numerical check of a theorem that names no sizes.
-        - `agrees at small scale`, `differs at small scale`: in any other setting; neither settles the claim. A single
-          trial in the paper's own setting that agrees with a claim about all trials counts as small scale too.
+        - `agrees at small scale`, `differs at small scale`: in any other setting; neither settles the claim.
         """
         if self.value is None or not isfinite(self.value):
             return "not measured"
@@ -353,7 +351,6 @@ class ClaimResult:
             return "supported" if accepted else "not supported"
         if self.scope == "theory":
             return "agrees at our sizes" if accepted else "differs at our sizes"
-        one_of_all = self.scope == "paper" and self.claim.always and accepted and len(self.units) == 1
-        if self.scope == "other" or one_of_all:
+        if self.scope == "other":
             return "agrees at small scale" if accepted else "differs at small scale"
         return "reproduced" if accepted else "contradicted"

@@ -68,7 +68,6 @@ class Measure(Generic[Seen]):
     exact: bool
     function: Callable[..., Measured]
     own: bool = False
-    always: bool = False
     precondition: bool = False
     of: tuple[str, ...] = ()
     theory: bool = False
@@ -89,7 +88,6 @@ class Measure(Generic[Seen]):
             measured_as=self.measured_as,
             band=self.band,
             exact=self.exact,
-            always=self.always,
             precondition=self.precondition,
             other_work=other_work,
             theory=self.theory,
@@ -102,7 +100,6 @@ def claim(
     band: Band,
     *,
     exact: bool = False,
-    always: bool = False,
     own: bool = False,
     theory: bool = False,
 ) -> Callable[[Callable[[Seen], Measured]], Measure[Seen]]:
@@ -117,7 +114,6 @@ def claim(
         paper: the paper's value in words
         band: the values that accept the claim: `at_least`, `at_most` or `within`
         exact: True if derivation, enumeration or exact computation decides, without training
-        always: True if the paper says it of every trial, or of their maximum or minimum
         own: True for a question of your own in a study of a paper
         theory: True for a theorem or argument that names no sizes, checked by a number at sizes that the study chooses
 
@@ -126,7 +122,7 @@ def claim(
 
     def decorate(function: Callable[[Seen], Measured]) -> Measure[Seen]:
         name = claim_name(function.__name__)
-        return _measure(function, name, at, paper, band, exact=exact, always=always, own=own, theory=theory)
+        return _measure(function, name, at, paper, band, exact=exact, own=own, theory=theory)
 
     return decorate
 
@@ -138,7 +134,6 @@ def claims(
     cases: Mapping[str, Case],
     *,
     exact: bool = False,
-    always: bool = False,
     own: bool = False,
     theory: bool = False,
 ) -> Callable[[Callable[[Seen, Case], Measured]], tuple[Measure[Seen], ...]]:
@@ -149,7 +144,7 @@ def claims(
     and `rank-two-8`, and `{width}` is 12 in the words of the first.
 
     Args:
-        at, paper, band, exact, always, own, theory: as in `claim`
+        at, paper, band, exact, own, theory: as in `claim`
         cases: the case of each claim by the claim's name
 
     Errors: as in `claim`.
@@ -157,7 +152,7 @@ def claims(
 
     def decorate(function: Callable[[Seen, Case], Measured]) -> tuple[Measure[Seen], ...]:
         _, argument = signature(function).parameters
-        kind = {"exact": exact, "always": always, "own": own, "theory": theory}
+        kind = {"exact": exact, "own": own, "theory": theory}
         return tuple(
             _measure(function, name, at, paper, band, case={argument: case}, **kind) for name, case in cases.items()
         )

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, MapFigure, Table, at_least, within
+from anchorlab.findings import LineFigure, MapFigure, Table, at_least
 from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, at_every_gamma, paper_recipe
@@ -166,7 +166,7 @@ def _rise(many: Layer, values: Float[Tensor, "start seed"]) -> Measurement | Non
     return over_shared(both.T, lambda rows: rows[:, 0].nanmean() - rows[:, 1].nanmean())
 
 
-@precondition(FIG_19, "implied: maps are of a trained model", within(0.95, 1.0), of=("heads-alike", "all-broadcast"))
+@precondition(FIG_19, "implied: maps are of a trained model", at_least(0.95), of=("heads-alike", "all-broadcast"))
 def learned(seen: Seen) -> Float[Tensor, "seed"]:
     """A model of four layers with {MANY} heads each learns the task.
 
@@ -176,7 +176,7 @@ def learned(seen: Seen) -> Float[Tensor, "seed"]:
 
 
 @precondition(
-    "section 6.2", 'implied: "during the training"', within(0.95, 1.0), of=("neurons-with-gamma", "heads-with-gamma")
+    "section 6.2", 'implied: "during the training"', at_least(0.95), of=("neurons-with-gamma", "heads-with-gamma")
 )
 def learned_at_rates(seen: Seen) -> Measurement | None:
     """Models of four layers with {MANY} heads each learn the task from a large and from a small initialisation.
@@ -189,7 +189,7 @@ def learned_at_rates(seen: Seen) -> Measurement | None:
     return over(many.accuracy[[many.starts.index(gamma) for gamma in (LARGE, SMALL)]].mean(dim=0))
 
 
-@claim(FIG_19, "highly similar", within(0.8, 1.0))
+@claim(FIG_19, "highly similar", at_least(0.8))
 def heads_alike(seen: Seen) -> Measurement:
     """The heads of layer 1 are alike.
 
@@ -199,7 +199,7 @@ def heads_alike(seen: Seen) -> Measurement:
     return mean_of_known(seen.papers.of_learned(seen.papers.alike, PAPERS).T)
 
 
-@claim(FIG_19, "all perform the broadcast operation", within(0.8, 1.0))
+@claim(FIG_19, "all perform the broadcast operation", at_least(0.8))
 def all_broadcast(seen: Seen) -> Measurement:
     """All heads of layer 1 broadcast from the same place.
 

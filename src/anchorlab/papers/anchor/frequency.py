@@ -9,7 +9,7 @@ Source: anchor functions, section 6.1 and Figure 18.
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from anchorlab.findings import at_least, within
+from anchorlab.findings import at_least
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies.claim import claim, measures_in
@@ -57,7 +57,7 @@ def _learned(steps: ByRun[Tensor]) -> Bool[Tensor, "member"]:
     return steps["low"].isfinite() | steps["high"].isfinite()
 
 
-@claim("section 6.1 and Fig 18", "the low-frequency task is fitted faster", within(0.8, 1.0))
+@claim("section 6.1 and Fig 18", "the low-frequency task is fitted faster", at_least(0.8))
 def loss_first(seen: Seen) -> Bool[Tensor, "seed"]:
     """The training loss of the low-frequency task falls first.
 
@@ -66,7 +66,7 @@ def loss_first(seen: Seen) -> Bool[Tensor, "seed"]:
     return _low_first(seen.fitted)
 
 
-@claim("section 6.1 and Fig 18", "its test accuracy rises faster", within(0.8, 1.0))
+@claim("section 6.1 and Fig 18", "its test accuracy rises faster", at_least(0.8))
 def accuracy_first(seen: Seen) -> Bool[Tensor, "seed"]:
     """The low-frequency task generalises first.
 

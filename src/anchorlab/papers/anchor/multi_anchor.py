@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 from torch import Tensor
 
-from anchorlab.findings import Reference, at_most, within
+from anchorlab.findings import Reference, at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
@@ -75,7 +75,7 @@ def answer_frequency(items: tuple[int, int] = (20, 100), held_out: int = 8) -> F
 
 
 @precondition(
-    "section 4.9 and Fig 12", "1", within(FITTED, 1.0), of=("operations", "boundary", "worst", "rarity-explains")
+    "section 4.9 and Fig 12", "1", at_least(FITTED), of=("operations", "boundary", "worst", "rarity-explains")
 )
 def fits(seen: Seen) -> Measurement:
     """The ten operations are fitted.
@@ -85,7 +85,7 @@ def fits(seen: Seen) -> Measurement:
     return over(seen.train, taken=torch.min)
 
 
-@claim("section 4.9 and Fig 12", "close to 1 for most anchors", within(0.9, 1.0))
+@claim("section 4.9 and Fig 12", "close to 1 for most anchors", at_least(0.9))
 def operations(seen: Seen) -> Float[Tensor, "seed"]:
     """In most cases the model generalises to keys that an anchor never had in training.
 
@@ -109,7 +109,7 @@ def _by_anchor(values: Float[Tensor, "boundary"]) -> str:
     return ", ".join(f"{value:.3g} for {anchor}" for anchor, value in zip(BOUNDARY, values.tolist(), strict=True))
 
 
-@claim("Fig 12", "the lowest bars", within(0.8, 1.0))
+@claim("Fig 12", "the lowest bars", at_least(0.8))
 def worst(seen: Seen) -> Bool[Tensor, "seed"]:
     """The anchor learned worst is near the boundary (1, 2 or 10).
 
@@ -130,7 +130,7 @@ def rare_answers(seen: Seen) -> Measurement:
     return Measurement(float(ratios.max()), detail=_by_anchor(ratios))
 
 
-@claim("section 4.9", "given as the likely reason; no value in the text", within(0.5, 1.0))
+@claim("section 4.9", "given as the likely reason; no value in the text", at_least(0.5))
 def rarity_explains(seen: Seen) -> Measurement:
     """The accuracy of an anchor follows how often its answers occur in training.
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Reference, Table, at_most, within
+from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
@@ -96,7 +96,7 @@ def all_labels(seen: Seen) -> Measurement:
     return _mean(one.right for one in seen.scores.values())
 
 
-@claim("section 4.8 and Fig 11a, b", "100 %", within(0.97, 1))
+@claim("section 4.8 and Fig 11a, b", "100 %", at_least(0.97))
 def unchanged(seen: Seen) -> Measurement:
     """For sequences labelled x the most probable token is always right.
 
@@ -105,7 +105,7 @@ def unchanged(seen: Seen) -> Measurement:
     return _mean(one.unchanged for one in seen.scores.values())
 
 
-@claim("section 4.8 and Fig 11a, b", "0 %", within(0, 0.03))
+@claim("section 4.8 and Fig 11a, b", "0 %", at_most(0.03))
 def changed(seen: Seen) -> Measurement:
     """For sequences labelled x + 1 the most probable token is never right.
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anchorlab.findings import Map, MapFigure, Table, at_most, grid, within
+from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
@@ -82,7 +82,7 @@ def _over_heads(values: Tensor, seen: Heads) -> Measurement:
     return over(values.float().mean(dim=1)[seen.learned], "seeds that learned")
 
 
-@precondition("section 5.2 and Fig 14", "implied: maps are of a trained model", within(0.95, 1.0))
+@precondition("section 5.2 and Fig 14", "implied: maps are of a trained model", at_least(0.95))
 def learned(seen: Heads) -> Float[Tensor, "seed"]:
     """The tasks of both distances are learned and generalise.
 
@@ -91,7 +91,7 @@ def learned(seen: Heads) -> Float[Tensor, "seed"]:
     return seen.accuracy
 
 
-@claim("section 5.2 and Fig 14a, b", "both heads of its model", within(0.8, 1.0))
+@claim("section 5.2 and Fig 14a, b", "both heads of its model", at_least(0.8))
 def two_shifts(seen: Heads) -> Bool[Tensor, "seed"]:
     """One head of layer 0 shifts by one position, the other by two.
 
@@ -101,7 +101,7 @@ def two_shifts(seen: Heads) -> Bool[Tensor, "seed"]:
     return (seen.shifts.sort(dim=-1).values == both).all(dim=-1)[seen.learned]
 
 
-@claim("section 5.2 and Fig 14a, b", "one dark diagonal each", within(0.5, 1.0))
+@claim("section 5.2 and Fig 14a, b", "one dark diagonal each", at_least(0.5))
 def shift_mass(seen: Heads) -> Measurement:
     """The heads that shift by one and by two positions do little else.
 
@@ -120,7 +120,7 @@ def stable(seen: Heads) -> Measurement:
     return _over_heads(seen.unrest, seen)
 
 
-@claim("section 5.2 and Fig 14c", "one after the anchor", within(0.8, 1.0))
+@claim("section 5.2 and Fig 14c", "one after the anchor", at_least(0.8))
 def near_source(seen: Heads) -> Measurement:
     """Under the anchor 3 layer 1 broadcasts from the position after it.
 
@@ -130,7 +130,7 @@ def near_source(seen: Heads) -> Measurement:
     return _over_heads(seen.sources["near"] == DISTANCES["near"], seen)
 
 
-@claim("section 5.2 and Fig 14d", "two after the anchor", within(0.8, 1.0))
+@claim("section 5.2 and Fig 14d", "two after the anchor", at_least(0.8))
 def far_source(seen: Heads) -> Measurement:
     """Under the anchor 4 layer 1 broadcasts from the second position after it.
 

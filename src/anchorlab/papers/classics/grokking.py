@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from anchorlab.findings import LineFigure, Reference, at_least, at_most, within
+from anchorlab.findings import LineFigure, Reference, at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.draws import seed_by_seed
@@ -100,7 +100,7 @@ def memorised_first(seen: Seen) -> Float[Tensor, "seed"] | None:
     return None if bool(seen.early.isnan().any()) else seen.early
 
 
-@claim("Fig 2 left", "weight decay helps most of all that was tried", within(0.9, 1.0))
+@claim("Fig 2 left", "weight decay helps most of all that was tried", at_least(0.9))
 def decay_sooner(seen: Seen) -> Bool[Tensor, "seed"]:
     """With weight decay a model generalises sooner than without.
 
@@ -122,7 +122,7 @@ def less_data_later(seen: Seen) -> Float[Tensor, "seed"] | None:
     return _ratio(seen.generalised[DECAY], seen.generalised[MORE])
 
 
-@precondition("Fig 1 left", "accuracy 1", within(0.99, 1.0))
+@precondition("Fig 1 left", "accuracy 1", at_least(0.99))
 def memorised(seen: Seen) -> Float[Tensor, "seed"]:
     """The training pairs are memorised in every experiment.
 

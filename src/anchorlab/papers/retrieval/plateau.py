@@ -155,7 +155,6 @@ def curriculum_learns(seen: Seen) -> Measurement:
     "section 7.2",
     "implied: above 0.7 in 100 % of runs, of any depth, which `retrieval/depth` judges",
     at_least(0.7),
-    always=True,
     own=True,
 )
 def without_it_fails(seen: Seen) -> Measurement:

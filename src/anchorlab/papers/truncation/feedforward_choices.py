@@ -54,7 +54,7 @@ class Seen(Reading):
     ends = Quantity(noisy.clean_ends)
 
 
-@claim("Fig 9", "near 1", within(0.95, 1.0))
+@claim("Fig 9", "near 1", at_least(0.95))
 def mlp_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
     """Two perceptrons: without F_2 the right token is predicted almost surely.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from anchorlab.findings import at_most, within
+from anchorlab.findings import at_least, at_most, within
 from anchorlab.papers.truncation.one_step import margins, moments
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, claims, measures_in, over, reading
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
@@ -155,7 +155,7 @@ def printed_variances(seen: Seen) -> float:
     return table_2.share_right(means=False)
 
 
-@claim("Lemmas D.1 and D.2", "with probability 1 - δ", within(1 - DELTA_LEMMAS, 1.0), theory=True)
+@claim("Lemmas D.1 and D.2", "with probability 1 - δ", at_least(1 - DELTA_LEMMAS), theory=True)
 def lemma_bounds(seen: Seen) -> Measurement:
     """All projections keep within the bounds of Lemmas D.1 and D.2.
 
