@@ -137,9 +137,9 @@ def lacks_units(result: ClaimResult) -> bool:
 
 
 def lacks_interval(result: ClaimResult) -> bool:
-    """Whether a value has neither an interval nor the words that it is one value alone, or exact."""
-    alone = "one value" in (result.interval_text, result.spread)
-    return result.interval is None and not (alone or result.claim.exact or result.claim.id in BARE)
+    """Whether a value has neither an interval nor the words that it is one value, or equal values, or exact."""
+    told = result.interval_text or result.spread == "one value"
+    return result.interval is None and not (told or result.claim.exact or result.claim.id in BARE)
 
 
 def lacks_control(result: ClaimResult) -> bool:
