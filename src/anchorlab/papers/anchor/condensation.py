@@ -133,10 +133,10 @@ class Seen(Reading):
         return {count: layer for count, layer in self.layers.items() if count is not PAPERS}
 
     @property
-    def many(self) -> Layer | None:
-        """The layer of the paper's number of heads, if it was trained at both `LARGE` and `SMALL`."""
-        many = self.at_rates.get(MANY)
-        return many if many is not None and {LARGE, SMALL} <= set(many.starts) else None
+    def of_twelve(self) -> Layer | None:
+        """The layer of the paper's number of heads, `MANY`, if it was trained at both `LARGE` and `SMALL`."""
+        layer = self.at_rates.get(MANY)
+        return layer if layer is not None and {LARGE, SMALL} <= set(layer.starts) else None
 
 
 def beyond_even(pattern: Float[Tensor, "*lead query key"]) -> Float[Tensor, "*lead query key"]:
@@ -158,9 +158,9 @@ def share_broadcasting(
     return ((sources.best == common) & (sources.value >= 0.5)).float().mean(dim=-1)
 
 
-def _rise(many: Layer, values: Float[Tensor, "start seed"]) -> Measurement | None:
+def _rise(layer: Layer, values: Float[Tensor, "start seed"]) -> Measurement | None:
     """How much higher values are at the small initialisation than at the large one, means over members that learned."""
-    both = many.of_learned(values, SMALL, LARGE)
+    both = layer.of_learned(values, SMALL, LARGE)
     if bool(both.isnan().all(dim=1).any()):
         return None
     return over_shared(both.T, lambda rows: rows[:, 0].nanmean() - rows[:, 1].nanmean())
@@ -183,10 +183,10 @@ def learned_at_rates(seen: Seen) -> Measurement | None:
 
     Test accuracy, mean over γ = {LARGE:g} and {SMALL:g} and over seeds.
     """
-    many = seen.many
-    if many is None:
+    layer = seen.of_twelve
+    if layer is None:
         return None
-    return over(many.accuracy[[many.starts.index(gamma) for gamma in (LARGE, SMALL)]].mean(dim=0))
+    return over(layer.accuracy[[layer.starts.index(gamma) for gamma in (LARGE, SMALL)]].mean(dim=0))
 
 
 @claim(FIG_19, "highly similar", at_least(0.8))
@@ -217,7 +217,7 @@ def neurons_with_gamma(seen: Seen) -> Measurement | None:
     Condensation number of layer 1's neurons at γ = {SMALL:g} minus that at γ = {LARGE:g}, {MANY} heads, difference of
     means.
     """
-    return None if seen.many is None else _rise(seen.many, seen.many.neurons)
+    return None if seen.of_twelve is None else _rise(seen.of_twelve, seen.of_twelve.neurons)
 
 
 @claim("section 6.2 (expected of heads from neurons)", "expected; no value in the text", at_least(0.05))
@@ -227,7 +227,7 @@ def heads_with_gamma(seen: Seen) -> Measurement | None:
     Cosine similarity of two heads' maps after subtracting even attention, at γ = {SMALL:g} minus that at γ = {LARGE:g},
     {MANY} heads, difference of means.
     """
-    return None if seen.many is None else _rise(seen.many, seen.many.alike)
+    return None if seen.of_twelve is None else _rise(seen.of_twelve, seen.of_twelve.alike)
 
 
 def _maps(seen: Seen) -> MapFigure:

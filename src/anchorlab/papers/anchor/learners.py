@@ -138,29 +138,20 @@ def lstm_needs_more(seen: Seen) -> Measurement | None:
     """
     if not seen.whole:
         return None
-    curves = seen.whole["lstm"], seen.whole["decoder"]
-    count = min(curve.test.shape[1] for curve in curves)
-    if any(needed(curve.sizes, curve.test[:, :count]) is None for curve in curves):
-        return None
-    return _over_both(*curves)
+    lstm, transformer = seen.whole["lstm"], seen.whole["decoder"]
+    count = min(one.test.shape[1] for one in (lstm, transformer))  # seeds of both, which have the same sequences
 
-
-def _over_both(lstm: Curve, transformer: Curve) -> Measurement:
-    """The ratio of the train sizes needed over the seeds that both learners have, from the same sequences.
-
-    A learner to which no size is enough, which one seed alone or a resample may be, counts with its largest size.
-    """
-    count = min(one.test.shape[1] for one in (lstm, transformer))
-    rows = torch.cat([lstm.test[:, :count], transformer.test[:, :count]]).T
-
-    def size(sizes: Sequence[int], test: Tensor) -> int:
-        return needed(sizes, test) or sizes[-1]
+    def sizes(rows: Tensor) -> tuple[int | None, int | None]:
+        test, of_lstm = rows.float().T, len(lstm.sizes)
+        return needed(lstm.sizes, test[:of_lstm]), needed(transformer.sizes, test[of_lstm:])
 
     def ratio(rows: Tensor) -> float:
-        test, count = rows.float().T, len(lstm.sizes)
-        return size(lstm.sizes, test[:count]) / size(transformer.sizes, test[count:])
+        # to one seed alone, or to a resample, no size may be enough: then the largest counts
+        of_lstm, of_transformer = sizes(rows)
+        return (of_lstm or lstm.sizes[-1]) / (of_transformer or transformer.sizes[-1])
 
-    return over_shared(rows, ratio, "seeds of both")
+    rows = torch.cat([lstm.test[:, :count], transformer.test[:, :count]]).T
+    return None if None in sizes(rows) else over_shared(rows, ratio, "seeds of both")
 
 
 @claim(FIG_4, "fails", at_most(0.1))

@@ -38,7 +38,7 @@ def test_what_the_layers_of_a_model_written_by_hand_bring():
     assert read_of(found, 0) == [yes, yes, yes, yes]
     assert read_of(found, 1) == [no, no, yes, yes]
     assert read_of(found, 2) == [no, no, no, yes] and read_of(found, 3) == [no, no, no, yes]
-    assert found.brings.tolist() == [[1, 2, 2]]
+    assert found.brought_by.tolist() == [[1, 2, 2]]
     assert found.moved.tolist() == [[[0], [1], [1]]]  # nothing reads what layer 0 writes to the query
     assert found.moved_own.tolist() == found.moved_later.tolist() == [1]
     assert found.against_random.flatten().tolist() == pytest.approx([0] * 9, abs=1e-9)
@@ -49,7 +49,7 @@ def test_what_the_layers_of_a_model_written_by_hand_bring():
 def test_an_overwritten_buffer_is_read_no_more():
     found = vectors.vector_buffers(written(erase), queries(TASK), (2,))
     assert read_of(found, 1)[2:] == [pytest.approx(1, abs=0.01), pytest.approx(0, abs=0.1)]
-    assert read_of(found, 2)[3] == pytest.approx(1, abs=0.01) and found.brings.tolist() == [[1, 2]]
+    assert read_of(found, 2)[3] == pytest.approx(1, abs=0.01) and found.brought_by.tolist() == [[1, 2]]
     found = buffers(written(erase), ASKED)
     assert read_of(found, 1) == [pytest.approx(1 / 12, abs=0.06)] * 2 + [1, pytest.approx(1 / 12, abs=0.06)]
     assert read_of(found, 2)[-1] == 1 and found.moved[0, 1] == 1
@@ -82,7 +82,7 @@ MOVED = [[[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]] * 3
 
 def test_layers_that_bring_symbols_and_their_successors():
     found = made([STAIRS, SUDDEN, BACKWARDS], MOVED)
-    assert found.brings.tolist() == [[0, 2], [1, 1], [1, 0]]
+    assert found.brought_by.tolist() == [[0, 2], [1, 1], [1, 0]]
     assert found.successive[[0, 2]].tolist() == pytest.approx([0.5, 0.3]) and isnan(found.successive[1])
     assert found.moved_own.tolist() == pytest.approx([(0.1 + 0.6) / 2, (0.3 + 0.4) / 2, (0.3 + 0.2) / 2])
     assert found.moved_later[0] == pytest.approx(0.2)  # x_2 with layer 0

@@ -138,18 +138,29 @@ def choose(model: LanguageModel, prompts: Sequence[Prompt], setting: Setting) ->
 
 def see(model: LanguageModel, chosen: Sequence[Truncate], setting: Setting) -> Seen:
     """Ask all prompts, with the truncations chosen for indirect objects and for facts."""
-    (objects, objects_cut), (told, told_cut) = (
+    (objects, objects_cut), (told, facts_cut) = (
         _halves(model, prompts, truncation) for prompts, truncation in zip(_sets(setting), chosen, strict=True)
     )
-    ending = (evenly(prompts, setting.ending) for prompts in (prepositions(), paper_sentences(), sentences()))
-    sets = (*ending, with_country(told_cut.prompts) or told_cut.prompts)
-    alone, broken, own, country_of = (ask_both(Questions(model, prompts), chosen[1]) for prompts in sets)
+    _, of_facts = chosen
+
+    def ending(prompts: Sequence[Prompt]) -> Laser:
+        return ask_both(Questions(model, evenly(prompts, setting.ending)), of_facts)
+
     last = range(max(0, len(model.blocks) - _DRAWN), len(model.blocks))
     asked = Questions(model, [SENTENCE, *evenly(objects_cut.prompts, setting.swept)])
-    swept = search_truncations(asked, [f"blocks.{layer}.mlp.W_in" for layer in last], setting.grid)
-    units = tuple(one.unit for half in split_by_unit(_sets(setting)[1]) for one in half)
-    words = _likeliest(model, chosen[1])
-    return Seen(objects, told, units, objects_cut, told_cut, alone, broken, own, country_of, swept, words)
+    return Seen(
+        objects=objects,
+        facts=told,
+        units=tuple(one.unit for half in split_by_unit(_sets(setting)[1]) for one in half),
+        objects_cut=objects_cut,
+        facts_cut=facts_cut,
+        prepositions=ending(prepositions()),
+        sentences=ending(paper_sentences()),
+        own_sentences=ending(sentences()),
+        country_of=ask_both(Questions(model, with_country(facts_cut.prompts) or facts_cut.prompts), of_facts),
+        swept=search_truncations(asked, [f"blocks.{layer}.mlp.W_in" for layer in last], setting.grid),
+        words=_likeliest(model, of_facts),
+    )
 
 
 def _halves(model: LanguageModel, prompts: Sequence[Prompt], truncation: Truncate) -> tuple[Answers, Laser]:

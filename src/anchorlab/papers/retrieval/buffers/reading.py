@@ -158,7 +158,7 @@ def numbers(seen: Seen) -> Table:
 def vector_numbers(seen: Seen) -> Table:
     """Return the table of every model on vectors."""
     buffers = seen.chains
-    brings = {f"x_{step}": buffers.brings[:, step - 1] for step in range(1, buffers.brings.shape[1] + 1)}
+    layers = {f"x_{step}": layer for step, layer in enumerate(buffers.brought_by.T, start=1)}
     return seed_table(
         "Models of retrieval/circuits in numbers",
         "Loss; the layer that brings each symbol, in which what a linear map reads of it rises most, and the "
@@ -169,10 +169,10 @@ def vector_numbers(seen: Seen) -> Table:
         seen.seeds_of("chains"),
         {
             "loss": seen.loss["chains"],
-            **{f"{name} in layer": layer for name, layer in brings.items()},
+            **{f"{name} in layer": layer for name, layer in layers.items()},
             **{
                 f"dimensions for {name}": buffers.dimensions.gather(1, layer.unsqueeze(1))[:, 0]
-                for name, layer in brings.items()
+                for name, layer in layers.items()
             },
             "x_0 at the end": buffers.decoded[:, -1, 0],
             "over random": buffers.successive,

@@ -32,32 +32,31 @@ class VectorBuffers:
     asked: tuple[int, ...]  # the steps that queries ask for, counted from 1
 
     @property
-    def brings(self) -> Int[Tensor, "member step"]:
-        """The layer in which what a linear map reads of each symbol x_1, x_2, .. rises most."""
+    def brought_by(self) -> Int[Tensor, "member step"]:
+        """The layer that brings each of x_1, x_2, ..: where the share that a linear map reads of it rises most."""
         return self.decoded.diff(dim=1)[:, :, 1:].argmax(dim=1)
 
     @property
     def successive(self) -> Float[Tensor, "member"]:
         """Mean of `against_random` over successive ones of the layers that bring symbols; NaN if one brings all."""
         found = []
-        for brings, of_layers in zip(self.brings, self.against_random, strict=True):
-            layers = brings.unique()
+        for brought_by, of_layers in zip(self.brought_by, self.against_random, strict=True):
+            layers = brought_by.unique()
             found.append(of_layers[layers[:-1], layers[1:]].mean())
         return torch.stack(found)
 
     @property
     def moved_own(self) -> Float[Tensor, "member"]:
         """How often an answer moves with the subspace of the layer that brings it, mean over answers."""
-        layers = self.brings[:, [step - 1 for step in self.asked]]
+        layers = self.brought_by[:, [step - 1 for step in self.asked]]
         return self.moved.gather(1, layers.unsqueeze(1)).squeeze(1).mean(dim=1)
 
     @property
     def moved_later(self) -> Float[Tensor, "member"]:
         """How often answers that later layers bring move with the layer that brings x_1, mean; NaN without any."""
-        brings = self.brings
-        first = brings[:, :1]
+        first = self.brought_by[:, :1]
         moved = self.moved.gather(1, first.unsqueeze(2).expand(-1, -1, len(self.asked))).squeeze(1)
-        later = brings[:, [step - 1 for step in self.asked]] > first
+        later = self.brought_by[:, [step - 1 for step in self.asked]] > first
         return torch.where(later, moved, torch.nan).nanmean(dim=1)
 
 
