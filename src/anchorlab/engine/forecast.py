@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from anchorlab.engine.job import with_threads
-from anchorlab.engine.plan import check_fits, check_place, planned, with_starts
+from anchorlab.engine.plan import check_fits, checked_device, planned, with_starts
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
@@ -90,7 +90,7 @@ def forecast(
     Errors: `SpecError` for a device that does not exist, and for workers below 1.
     """
     store = Store.of(store)
-    device = check_place(device, workers)
+    device = checked_device(device, workers)
     every = {one.cell.address: one for stage in with_starts(experiments, store) for one in stage}
     todo = {address: one for address, one in every.items() if one.cell not in store}
     check_fits(todo.values(), device)

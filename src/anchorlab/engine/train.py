@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from anchorlab.engine.backend import Backend
+from anchorlab.engine.pool import Backend
 from anchorlab.engine.run import On, run
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, default_model, parse_model

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine import On, check_place, run
-from anchorlab.engine.backend import Backend
+from anchorlab.engine import On, checked_device, run
+from anchorlab.engine.pool import Backend
 from anchorlab.engine.members import held
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
@@ -78,7 +78,7 @@ def run_study(
         raise SpecError("study.name", f"{study.name} is another study", "give the changed one a name, such as own/this")
     if download and study.observe is None:
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
-    check_place(device, workers, here=on == "local" or study.observe is not None)
+    checked_device(device, workers, here=on == "local" or study.observe is not None)
     if claims:
         with reported(report, progress) as show:
             return _of_claims(study, profile, claims, store, workers, device, show, on, parts)

@@ -15,7 +15,7 @@ from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
     from anchorlab.engine import On
-    from anchorlab.engine.backend import Backend
+    from anchorlab.engine.pool import Backend
     from anchorlab.runs import Run, Store
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]

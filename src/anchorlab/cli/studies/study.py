@@ -20,7 +20,7 @@ from anchorlab.progress import shown
 
 if TYPE_CHECKING:
     from anchorlab.engine import On
-    from anchorlab.engine.backend import Backend
+    from anchorlab.engine.pool import Backend
     from anchorlab.findings import Findings
     from anchorlab.language.endpoint import Access
     from anchorlab.runs import Store
