@@ -10,7 +10,6 @@ import pytest
 from anchorlab.engine import forecast, run
 from anchorlab.engine.driver import Driver
 from anchorlab.engine.job import Job
-from anchorlab.engine.members import asked, one_by_one
 from anchorlab.errors import IncompleteError, StoreError
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import ChunkDirectory, Store
@@ -101,28 +100,6 @@ def test_a_sweep_is_one_job_and_leaves_the_bytes_of_each_run_by_itself(tmp_path,
     assert reports[-1][0] == reports[-1][1] == sum(one.member_steps * work_per_step(one) for one in SWEEP)
     run(SWEEP, tmp_path, workers=1)
     assert jobs == [5]
-
-
-@pytest.mark.slow
-def test_what_is_finished_changes_no_byte_of_the_others_where_members_may_be_held_apart(tmp_path, alone):
-    """As a study asks: a run that was lost is trained again at its place."""
-    store = Store(tmp_path)
-    run(SWEEP, store, workers=1, parts=[])
-    assert results(tmp_path) == alone
-    store.remove(SWEEP[1].cell.address)
-    run(SWEEP, store, workers=1, parts=[])
-    assert results(tmp_path) == alone
-
-
-def test_finished_members_stay_in_the_plan_where_others_are_held_elsewhere(tmp_path):
-    """Of three members one is held in another store: the other two are asked for, whether finished or not."""
-    whole = replace(SWEEP[0], members=Members(seeds=3))
-    first, second, third = one_by_one(whole)
-    here, elsewhere = Store(tmp_path / "here"), Store(tmp_path / "elsewhere")
-    run([first], elsewhere, workers=1)
-    assert asked([whole], [here, elsewhere]) == [second, third]
-    run([second], here, workers=1)
-    assert asked([whole], [here, elsewhere]) == [second, third]
 
 
 def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):

@@ -116,7 +116,7 @@ app.register_install_completion_command(help="Install completion for this shell 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0: success; 1: some pieces of a training failed, all others are finished; 2: an error that the user can fix, printed
+    0: success; 1: some of a training failed, all else is finished; 2: an error that the user can fix, printed
     in one line; 130: interrupted; 143: terminated. Commands such as `check` may return other codes.
     """
     for stream in (sys.stdout, sys.stderr):

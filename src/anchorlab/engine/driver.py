@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorlab.engine.job import ChunkName, Job, chunk_text, reason_of
-from anchorlab.engine.modules import imported_modules, modules_of, script_of
+from anchorlab.engine.modules import imported, modules_of, script_of
 from anchorlab.engine.notes import Note
 from anchorlab.engine.plan import Plan, Plans
 from anchorlab.engine.pool import PAUSE, Backend
@@ -99,7 +99,7 @@ class Driver:
         self._plans: dict[str, Plan] = {}  # of the runs in training, as recorded
         self._chunks: dict[ChunkName, Experiment] = {}  # each with its members only
         self._left: Counter[str] = Counter()  # chunks
-        modules = (*(() if backend is None else backend.modules), *imported_modules(), *modules_of(todo.values()))
+        modules = (*(() if backend is None else backend.modules), *imported, *modules_of(todo.values()))
         self._job = partial(
             Job,
             str(store.root),

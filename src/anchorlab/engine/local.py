@@ -61,7 +61,7 @@ class _Processes:
 
     def submit(self, jobs: Sequence[Job]) -> list["_Process"]:
         """Give each job to an idle process, or to a new one."""
-        return list(map(self._start, jobs))
+        return [self._start(job) for job in jobs]
 
     def ended(self, tasks: Sequence["_Process"], seconds: float) -> list[tuple["_Process", Exception | None]]:
         """Return the processes whose jobs have ended, with the errors; one that has died or exits leaves the team."""
@@ -106,7 +106,7 @@ class _Processes:
 
 
 class _Process:
-    """A child process with its device, and the outcome of its job."""
+    """A child process, and the outcome of its job."""
 
     def __init__(self, device: str) -> None:
         self.device, self.busy = device, False
@@ -123,7 +123,7 @@ class _Process:
         return self._number.done() and self._number.exception() is None
 
     def start(self, job: Job) -> None:
-        """Send a job to the process. Errors: `BrokenProcessPool` if the process has died."""
+        """Send a job. Errors: `BrokenProcessPool` if the process has died."""
         self.outcome = self.executor.submit(replace(job, device=self.device))
         self.busy = True
 
@@ -137,7 +137,6 @@ class _Process:
 
 
 def _death(error: BrokenProcessPool) -> AnchorlabError:
-    """Return the error for a process that has died."""
     found = _SIGNAL.search(str(error))
     how = f"was killed by {found[1]}" if found else f"died ({str(error).partition(chr(10))[0]})"
     cause = ": out of memory (use fewer workers)" if found and found[1] == "SIGKILL" else ""

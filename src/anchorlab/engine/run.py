@@ -10,7 +10,6 @@ from typing import Literal, get_args
 
 from anchorlab.engine.driver import Driver, Failure
 from anchorlab.engine.local import Local
-from anchorlab.engine.members import asked, held
 from anchorlab.engine.modules import refuse_in_import
 from anchorlab.engine.plan import check_fits, checked_device, devices_of, planned, with_starts
 from anchorlab.engine.pool import Backend
@@ -39,7 +38,6 @@ def run(
     report: Report | None = None,
     keep_every: float = 20.0,
     on: On | Backend = "local",
-    parts: Sequence[Store] | None = None,
 ) -> list[TrainedRun]:
     """Train the experiments that the store does not contain yet.
 
@@ -66,8 +64,6 @@ def run(
         on: `local` trains on this machine; `ray` on a Ray cluster and `slurm` by jobs of Slurm, whose nodes share the
             store's folder. `Ray(...)` and `Slurm(...)` select a cluster and name user modules. Except for `local`,
             `workers` is the number of chunks into which the members of a run are divided, by default one per member.
-        parts: further stores, which are only read. If given, even without any store, members of an experiment that were
-            trained alone, here or there, are not trained again: the run is assembled from them and the others.
 
     Returns: the finished run of each experiment.
 
@@ -83,10 +79,6 @@ def run(
         raise unknown_name("execution", str(execution), get_args(ExecutionName), "execution")
     if isinstance(on, str) and on not in get_args(On):
         raise unknown_name("on", str(on), get_args(On), "backend")
-    if parts is not None:
-        stores = [store, *parts]
-        run(asked(experiments, stores), store, workers, device, execution, report, keep_every, on)
-        return [TrainedRun(found, one) for one in experiments if (found := held(one, stores)) is not None]
     device = checked_device(device, workers, here=on == "local")
     stages = with_starts(experiments, store)
     missing = {one.cell.address: one for stage in stages for one in stage if one.cell not in store}

@@ -45,7 +45,7 @@ class Slurm:
                 raise SpecError(f"slurm.{name}", "holds a control sign", "remove it")
 
     def pool(self) -> AbstractContextManager["_Queue"]:
-        """Return the queue of Slurm."""
+        """Connect to the queue."""
         return nullcontext(_Queue(self))
 
 

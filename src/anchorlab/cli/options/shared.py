@@ -137,15 +137,14 @@ class PlaceOptions:
     def backend(self) -> "On | Backend":
         """Return the value of `on` for `run`. Errors: `SpecError` for an option without effect."""
         from anchorlab.engine import Ray, Slurm
-        from anchorlab.engine.modules import imported_modules
 
         if self.address is not None and self.on != "ray":
             raise SpecError("address", "only a Ray cluster has one", "add --on ray")
         if self.slurm is not None and self.on != "slurm":
             raise SpecError("slurm", "only jobs of Slurm have options", "add --on slurm")
         if self.on == "slurm":
-            return Slurm(nested(self.slurm, "slurm"), imported_modules(), self.device)
-        return Ray(self.address, imported_modules(), self.device) if self.on == "ray" else self.on
+            return Slurm(nested(self.slurm, "slurm"), device=self.device)
+        return Ray(self.address, device=self.device) if self.on == "ray" else self.on
 
 
 Place = Annotated[PlaceOptions, Parameter(name="*", group="Where to train")]

@@ -35,6 +35,10 @@ class Rows(NamedTuple):
     rows: Sequence[Sequence[Any]]
     title: str | None = None
 
+    def data(self) -> list[dict[str, Any]]:
+        """Return an object for each row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
 
 def hand_out(json: bool, data: Callable[[], Any], shown: Iterable[RenderableType | Rows], **files: Path | None) -> None:
     """Print what a command has found: for scripts one JSON document, for people texts and tables, then its files.
