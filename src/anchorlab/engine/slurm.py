@@ -119,7 +119,6 @@ class _Queue:
         return executor
 
     def _queued(self, folder: Path, number: str) -> Any:
-        """Return a job that was sent before; None if it has ended, or cannot be found again."""
         job: Any = self.submitit.SlurmJob(folder=folder, job_id=number, tasks=[0])
         return None if job.done(force_check=True) else job
 

@@ -142,7 +142,6 @@ def _named(models: Learners) -> dict[str, ModelSpec]:
 
 
 def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
-    """Return the final metrics of all runs as one table, with the model's name and number of parameters."""
     import polars as pl
 
     parts = []
@@ -154,5 +153,4 @@ def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
 
 
 def _name(value: Any) -> str:
-    """Return the name of a class, or of a value's class."""
     return value.__name__ if isinstance(value, type) else type(value).__name__

@@ -182,7 +182,6 @@ class Run:
         return found
 
     def _checks(self) -> Iterator[Callable[[], object]]:
-        """Yield a check of each file, which raises `StoreError` for damage."""
         if self.finished:
             tensors = [*map(checkpoint_name, self.checkpoints()), *({READINGS} & self.files.keys())]
             yield self._read_record

@@ -108,7 +108,6 @@ class Store(Drawable):
         return found
 
     def _select(self, conditions: Iterable[str]) -> "tuple[list[Entry], list[Entry]]":
-        """Return the runs that fulfil all conditions, and the damaged runs that may fulfil them."""
         from anchorlab.runs.index import Index
         from anchorlab.runs.query import Condition, Fields, chosen
         from anchorlab.runs.references import studies_by_run

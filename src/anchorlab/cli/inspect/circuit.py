@@ -31,10 +31,10 @@ def circuit(
     member: int | None = None,
     step: shared.Step = None,
     threshold: float | None = None,
-    split: str | None = None,
+    split: shared.Split = None,
     sequences: int = 256,
-    seed: int = 0,
-    figure: Path | None = None,
+    seed: shared.Seed = 0,
+    figure: shared.Figure = None,
     page: Path | None = None,
     store: shared.ReadStore = None,
     json: shared.Json = False,
@@ -47,14 +47,8 @@ def circuit(
         Index of the member, from 0; by default the one with the lowest loss.
     threshold
         Largest loss of the circuit; by default the model's loss plus 4 % of attention's effect on the loss.
-    split
-        Split to search and measure on; by default the task's last.
     sequences
         Number of sequences to search on, and of fresh ones to measure on.
-    seed
-        Seed of the sequences.
-    figure
-        Also draw the circuit to this PNG, PDF or SVG file.
     page
         Also write the attention viewer with the circuit to this HTML file: at `--step`, or along training without it.
     """

@@ -65,6 +65,10 @@ Where = Annotated[
         help="Only runs that fulfil conditions, as for `anchorlab runs`.",
     ),
 ]
+Figure = Annotated[Path | None, Parameter(help="Also draw what was found to this PNG, PDF or SVG file.")]
+Sequences = Annotated[int, Parameter(help="Number of sequences to measure on.")]
+Seed = Annotated[int, Parameter(help="Seed of the sequences.")]
+Split = Annotated[str | None, Parameter(help="Split to measure on; by default the task's last.")]
 Step = Annotated[int | None, Parameter(help="Training step of the checkpoint; by default the last.")]
 
 Revision = Annotated[str | None, Parameter(help="Branch, tag or commit of the model on the hub, such as `step1000`.")]

@@ -150,7 +150,6 @@ def print_runs(entries: "Sequence[Entry]") -> None:
 
 
 def _names(text: str, option: str) -> list[str]:
-    """Return the fields of an option, separated by commas. Errors: `SpecError` for none."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise SpecError(option, "names no field", "write one such as model.layers")

@@ -125,7 +125,6 @@ def _agreed(what: str, details: str, pronoun: str, quiet: bool = False) -> bool:
 
 
 def _age(text: str) -> float:
-    """Return seconds for a text such as `30d`. Errors: `SpecError` for any other."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip())
     if match is None:
         raise SpecError("older-than", f"{text!r} is not an age", "write hours, days or weeks, such as 12h, 30d or 4w")

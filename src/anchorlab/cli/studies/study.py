@@ -274,7 +274,6 @@ def study(
 
 
 def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner) -> int:
-    """Train the experiments of studies with these labels, and print their addresses."""
     from anchorlab.spec import unknown_name
     from anchorlab.studies.members import run_with_parts
 
@@ -292,8 +291,7 @@ def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner
 
 def _print_forecast(plan: Sequence[_Planned], runner: _Runner) -> None:
     """Print what studies would train; studies of pretrained models train nothing."""
-    from anchorlab.cli.terminal.forecast import show_forecast
-    from anchorlab.engine import forecast
+    from anchorlab.cli.terminal.forecast import print_forecast
     from anchorlab.studies import experiments_to_run
 
     experiments: list[Experiment] = []
@@ -303,9 +301,7 @@ def _print_forecast(plan: Sequence[_Planned], runner: _Runner) -> None:
             for one in experiments_to_run(planned.study, planned.profile):
                 experiments.append(one)
                 studies.setdefault(one.cell.address, planned.study.name)
-    with shown(not runner.quiet) as show:
-        found = forecast(experiments, runner.store, runner.where.workers, runner.where.device, report=show)
-    show_forecast(found, runner.where.device, runner.quiet, studies)
+    print_forecast(experiments, runner.store, runner.where, runner.quiet, studies)
     silent = [planned.study.name for planned in plan if planned.study.observe is not None]
     if silent and not runner.quiet:
         print_text(f"not included, since they train nothing: {', '.join(silent)}")

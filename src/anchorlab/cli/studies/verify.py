@@ -199,7 +199,6 @@ def _make_parts(
 
 
 def _seconds(budget: str) -> float:
-    """Return a time such as `1h30m` in seconds. Errors: `SpecError` for anything else."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", budget)
     if not parts or "".join(number + unit for number, unit in parts) != budget:
         raise SpecError("budget", f"{budget!r:.40} is not a time", "write 90s, 10m, 8h or 1h30m")
@@ -228,7 +227,6 @@ def run_until(plan: "Plan", kept: "Store", workers: int | None, device: str, end
 
 
 def _until(end: float, show: Report) -> Report:
-    """Return a report that raises `_OverBudgetError` from a moment on."""
 
     def report(status: Status) -> None:
         show(status)

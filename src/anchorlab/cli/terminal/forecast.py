@@ -1,20 +1,36 @@
 """The output of `--dry-run`: what would be trained, and its cost."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text
+from anchorlab.progress import shown
 
 if TYPE_CHECKING:
+    from anchorlab.cli.options.shared import PlaceOptions
     from anchorlab.engine import Forecast, ForecastCell
+    from anchorlab.runs import Store
+    from anchorlab.training import Experiment
+    from anchorlab.training.trainer import ExecutionName
 
 _MOST_ROWS = 30
 
 
-def show_forecast(found: "Forecast", device: str, json: bool, studies: Mapping[str, str] | None = None) -> None:
-    """Print a forecast for people, or as JSON; `studies` has the study of each cell, by its address."""
+def print_forecast(
+    experiments: "Sequence[Experiment]",
+    store: "Store",
+    where: "PlaceOptions",
+    json: bool,
+    studies: Mapping[str, str] | None = None,
+    execution: "ExecutionName" = "auto",
+) -> None:
+    """Forecast a training and print it for people, or as JSON; `studies` has the study of each cell, by its address."""
+    from anchorlab.engine import forecast
+
+    with shown(not json) as report:
+        found, device = forecast(experiments, store, where.workers, where.device, execution, report), where.device
     if json:
-        print_json(forecast_data(found, device, studies))
+        print_json(_data(found, device, studies))
         return
     trained = [cell for cell in found.cells if cell.experiment.trained]
     several = studies is not None and len(set(studies.values())) > 1
@@ -38,8 +54,7 @@ def show_forecast(found: "Forecast", device: str, json: bool, studies: Mapping[s
         print_text(text)
 
 
-def forecast_data(found: "Forecast", device: str, studies: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return a forecast as plain data."""
+def _data(found: "Forecast", device: str, studies: Mapping[str, str] | None = None) -> dict[str, Any]:
     return {
         "cells": [
             {
@@ -97,7 +112,6 @@ def _state(cell: "ForecastCell") -> str:
 
 
 def _summary(found: "Forecast", device: str, of_studies: bool) -> Iterator[str]:
-    """Yield what is left and what it takes, line by line."""
     left = [cell for cell in found.left if cell.experiment.trained]
     controls = len(found.left) - len(left)
     members = sum(len(cell.experiment.members) for cell in left)

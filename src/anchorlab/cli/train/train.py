@@ -42,17 +42,15 @@ def train(
     json
         Print the final metrics as JSON.
     """
-    from anchorlab.cli.terminal.forecast import show_forecast
-    from anchorlab.engine import forecast, run
+    from anchorlab.cli.terminal.forecast import print_forecast
+    from anchorlab.engine import run
     from anchorlab.engine.run import divergence
     from anchorlab.runs import Store
     from anchorlab.runs.metrics import last_metrics
 
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
     if dry_run:
-        with shown(not json) as report:
-            found = forecast([experiment], Store(store), where.workers, where.device, execution, report)
-        show_forecast(found, where.device, json)
+        print_forecast([experiment], Store(store), where, json, execution=execution)
         return 0
     on = where.backend()
     trained_in = Store(store)
