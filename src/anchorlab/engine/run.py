@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from math import inf
 from pathlib import Path
@@ -107,7 +107,7 @@ def run(
         if merged == 0 and len({str(error) for _, error in failures}) == 1:
             raise failures[0][1]
         raise IncompleteError([*failures, *without_start]) from failures[0][1]
-    if (text := divergence(store, {address: one.cell.label for address, one in missing.items()})) is not None:
+    if (text := divergence(TrainedRun(store.open(one.cell), one) for one in missing.values())) is not None:
         warnings.warn(text, DivergedWarning, stacklevel=2)
     return [TrainedRun(store.open(one.cell), one) for one in experiments]
 
@@ -149,19 +149,13 @@ def _check_finished(experiments: Iterable[Experiment], store: Store) -> None:
                 pass
 
 
-def divergence(store: Store, labels: Mapping[str, str]) -> str | None:
-    """Return one line that names the members of finished runs that diverged, and when; None if none did.
-
-    `labels` has the runs' names for the message, by address.
-    """
-    from anchorlab.runs.curves import all_diverged, intact_tables
-
-    if not labels:  # reading tables imports polars
+def divergence(runs: Iterable[TrainedRun]) -> str | None:
+    """Return one line that names the members of finished runs that diverged, and when; None if none did."""
+    named = []
+    for one in sorted(runs, key=lambda one: one.run.address):
+        seeds, lost = one.experiment.members.seeds, one.diverged
+        members = first_few([f"seed {seeds[member]} by step {step}" for member, step in lost.items()])
+        named += [f"{one.experiment.cell.label} ({one.run.address}): {members}"] if lost else []
+    if not named:
         return None
-    found: dict[str, list[str]] = {}
-    for address, _, seed, step in all_diverged(intact_tables(store.root, sorted(labels))).rows():
-        found.setdefault(address, []).append(f"seed {seed} by step {step}")
-    if not found:
-        return None
-    named = [f"{labels[address]} ({address}): {first_few(members)}" for address, members in found.items()]
     return f"diverged (metrics are not finite): {first_few(named, '; ')}; lower the learning rate or clip"

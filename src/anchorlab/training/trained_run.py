@@ -84,7 +84,7 @@ class TrainedRun(Drawable):
         Steps are those at which metrics were evaluated, so the divergence may be earlier. Empty (false) if all metrics
         are finite.
         """
-        return {member: step for member, _, step in diverged_members(self.metrics).rows()}
+        return dict(diverged_members(self.metrics).rows())
 
     @property
     def best_member(self) -> int:
