@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import counted, print_json, print_problem, print_table, print_text, waiting
+from anchorlab.cli.terminal.output import (
+    counted,
+    print_json,
+    print_problem,
+    print_table,
+    print_text,
+    size_text,
+    waiting,
+)
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -110,14 +118,6 @@ def tell_damage(entries: "Sequence[Entry]") -> None:
 
     if entries:
         print_problem(damage_note(entries))
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes as text: `7.7 kB`, `1.2 GB`."""
-    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= least:
-            return f"{size / least:.3g} {unit}"
-    return f"{size} bytes"
 
 
 def summary(entry: "Entry", label: str | None = None) -> dict[str, str | int | float]:

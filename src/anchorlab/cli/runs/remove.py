@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.runs.list import matching, print_runs, size_text
-from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text
+from anchorlab.cli.runs.list import matching, print_runs
+from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text, size_text
 from anchorlab.errors import SpecError
 from anchorlab.printable import first_few, printable
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text
+from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text, size_text
 from anchorlab.progress import shown
 
 if TYPE_CHECKING:
@@ -99,14 +99,6 @@ def duration(seconds: float) -> str:
     return f"{counted(days, 'day')} {hours} h" if hours else counted(days, "day")
 
 
-def size(number: int) -> str:
-    """Return a number of bytes as text: `12 MB`."""
-    for unit, one in (("GB", 1e9), ("MB", 1e6)):
-        if number >= one:
-            return f"{number / one:.3g} {unit}"
-    return f"{number / 1e3:.3g} kB"
-
-
 def _state(cell: "ForecastCell") -> str:
     return "finished" if cell.finished else "begun" if cell.begun else ""
 
@@ -126,7 +118,7 @@ def _summary(found: "Forecast", device: str, of_studies: bool) -> Iterator[str]:
         rest = "; analysis and figures come on top" if of_studies else ""
         steps_text, shapes = counted(found.measured_steps, "measured step"), counted(found.paces, "shape")
         yield f"an estimate from {steps_text} of {shapes}{rest}"
-        yield f"memory: up to {size(found.memory)}; checkpoints on disk: {size(found.disk)}"
+        yield f"memory: up to {size_text(found.memory)}; checkpoints on disk: {size_text(found.disk)}"
     if any(cell.begun for cell in left):
         yield "what begun cells have kept is not subtracted"
     yield "nothing was trained or written"

@@ -124,6 +124,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def size_text(size: int) -> str:
+    """Return a number of bytes as text: `7.7 kB`, `1.2 GB`."""
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= least:
+            return f"{size / least:.3g} {unit}"
+    return f"{size} bytes"
+
+
 def number(cell: Any) -> str:
     """Return a cell as text: floats with four significant digits, None as nothing, control characters escaped."""
     if isinstance(cell, float):
