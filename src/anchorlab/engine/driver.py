@@ -25,12 +25,7 @@ Failure = tuple[str, Exception]
 
 
 class Tally:
-    """Sums the progress of all chunks, and reports it.
-
-    Args:
-        todo: the experiments by address
-        report: called with the status
-    """
+    """Sums the progress of the chunks of experiments, which are given by address, and reports it."""
 
     def __init__(self, todo: Mapping[str, Experiment], report: Report) -> None:
         self.work = {address: work_per_step(one) for address, one in todo.items()}
@@ -42,11 +37,7 @@ class Tally:
         """Count the progress of chunks that are trained together, keep its metrics, and report the status.
 
         A note is reported instead of the progress. The steps in a chunk's first report were resumed from a kept state,
-        so they also count in `Status.before`.
-
-        Args:
-            chunks: the experiment of each chunk, with its members only
-            progress: how far they are
+        so they also count in `Status.before`. Each experiment has the members of its chunk only.
         """
         first, others = next(iter(chunks.values())), len(chunks) - 1
         self.status.label = first.cell.label + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
@@ -71,10 +62,8 @@ class Driver:
         store: where runs are kept; its lock is held
         todo: the experiments by address; what they start from is trained
         plans: how each experiment is trained; a run already started keeps its recorded plan
-        backend: where they are trained; this process if None
-        device: the device of this process
-        keep_every: seconds between two kept states
-        report: called with the status
+        backend: where they are trained; this process, on `device`, if None
+        keep_every, report: as for `run`
 
     Fields
         failures: each chunk or run that failed, and why

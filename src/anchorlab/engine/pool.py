@@ -35,7 +35,7 @@ class Pool(Protocol[Task]):
 
 @runtime_checkable
 class Backend(Protocol):
-    """A place where jobs are trained: processes of this machine, or of machines that share the store's folder.
+    """What makes a pool: of processes of this machine, or of machines that share the store's folder.
 
     Fields
         label: what it does before the first progress

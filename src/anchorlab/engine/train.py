@@ -144,12 +144,12 @@ def _named(models: Learners) -> dict[str, ModelSpec]:
 def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
     import polars as pl
 
-    parts = []
+    tables = []
     for name, one in runs.items():
         count = parameter_count(one.experiment)
         last = last_metrics(one.metrics).filter(pl.col("edit") == UNEDITED).drop("edit")
-        parts.append(last.select(pl.lit(name).alias("model"), pl.lit(count, pl.Int64).alias("parameters"), pl.all()))
-    return pl.concat(parts)
+        tables.append(last.select(pl.lit(name).alias("model"), pl.lit(count, pl.Int64).alias("parameters"), pl.all()))
+    return pl.concat(tables)
 
 
 def _name(value: Any) -> str:

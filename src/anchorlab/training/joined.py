@@ -187,7 +187,7 @@ def _numbers(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
 
 
 class JoinedKeeper:
-    """A `Keeper` for joined experiments: hands each experiment's part to the experiment's own keeper.
+    """A `Keeper` for joined experiments: hands each experiment's share to the experiment's own keeper.
 
     Args:
         keepers: one keeper per experiment
@@ -221,13 +221,13 @@ class JoinedKeeper:
         return TrainingState(states[0].step, tensors, tuple(rows), frozenset(), states[0].execution)
 
     def keep(self, state: TrainingState) -> None:
-        """Keep each experiment's part of a state."""
+        """Keep each experiment's share of a state."""
         for keeper, share, rows in zip(self.keepers, self.shares, divided(state.rows, self.shares), strict=True):
             tensors = {name: value[share.start : share.stop] for name, value in state.tensors.items()}
             keeper.keep(replace(state, tensors=tensors, rows=rows, resting=frozenset()))
 
     def checkpoint(self, step: int, weights: Mapping[str, Shaped[Tensor, "member ..."]]) -> None:
-        """Keep each experiment's part of the weights at a step."""
+        """Keep each experiment's share of the weights at a step."""
         for keeper, share in zip(self.keepers, self.shares, strict=True):
             keeper.checkpoint(step, {name: value[share.start : share.stop] for name, value in weights.items()})
 
