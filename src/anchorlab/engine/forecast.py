@@ -103,14 +103,14 @@ def forecast(
         trained |= dict.fromkeys(addresses, joined)
         executions[pace_key(joined)] = "mapped" if places else execution
     shapes: dict[str, Experiment] = {}  # a trained experiment represents its shape if there is one
-    for one in sorted(trained.values(), key=lambda one: not one.trained):
-        shapes.setdefault(pace_key(one), one)
+    for joined in sorted(trained.values(), key=lambda one: not one.trained):
+        shapes.setdefault(pace_key(joined), joined)
     paces, seconds = dict[str, Pace](), min(_MOST_PER_PACE, _SECONDS_TO_MEASURE / max(1, len(shapes)))
     with with_threads(max((plan.threads for plan in plans.of.values()), default=1)):
-        for index, (key, one) in enumerate(shapes.items()):
+        for index, (key, joined) in enumerate(shapes.items()):
             if report is not None:
-                report(Status(len(shapes), index, f"measuring {one.cell.label}", len(shapes), index))
-            paces[key] = measure_pace(one, device, executions[key], seconds)
+                report(Status(len(shapes), index, f"measuring {joined.cell.label}", len(shapes), index))
+            paces[key] = measure_pace(joined, device, executions[key], seconds)
     each = {address: paces[pace_key(trained[address])].seconds(one) for address, one in todo.items()}
     chunks = [  # members, or places in a pass
         (len(trained[first].members) if plans.of[first].places else len(chunk), first)

@@ -35,13 +35,11 @@ class Pool(Protocol[Task]):
 
 @runtime_checkable
 class Backend(Protocol):
-    """What makes a pool: of processes of this machine, or of machines that share the store's folder.
+    """What makes a pool: of processes of this machine, or of machines that share the store's folder."""
 
-    Fields
-        label: what it does before the first progress
-    """
-
-    label: str
+    @property
+    def label(self) -> str:
+        """What it does before the first progress."""
 
     @property
     def device(self) -> str:

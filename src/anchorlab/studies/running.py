@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine import On, checked_device
+from anchorlab.engine import On, checked_device, run
 from anchorlab.engine.pool import Backend
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings

@@ -301,7 +301,7 @@ def _print_forecast(plan: Sequence[_Planned], runner: _Runner) -> None:
             for one in experiments_to_run(planned.study, planned.profile):
                 experiments.append(one)
                 studies.setdefault(one.cell.address, planned.study.name)
-    print_forecast(experiments, runner.store, runner.where, runner.quiet, studies)
+    print_forecast(experiments, runner.store, runner.where.workers, runner.where.device, runner.quiet, studies)
     silent = [planned.study.name for planned in plan if planned.study.observe is not None]
     if silent and not runner.quiet:
         print_text(f"not included, since they train nothing: {', '.join(silent)}")

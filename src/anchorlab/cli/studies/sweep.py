@@ -61,7 +61,7 @@ def sweep(
     study, grid = read_sweep(file, seeds)
     kept = Store(store)
     if dry_run:
-        print_forecast(experiments_to_run(study, "quick"), kept, where, json)
+        print_forecast(experiments_to_run(study, "quick"), kept, where.workers, where.device, json)
         return
     with shown(not json) as show:
         findings = run_study(study, "quick", kept, where.workers, where.device, show, on=on)

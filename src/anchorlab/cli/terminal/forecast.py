@@ -7,7 +7,6 @@ from anchorlab.cli.terminal.output import counted, print_json, print_table, prin
 from anchorlab.progress import shown
 
 if TYPE_CHECKING:
-    from anchorlab.cli.options.shared import PlaceOptions
     from anchorlab.engine import Forecast, ForecastCell
     from anchorlab.runs import Store
     from anchorlab.training import Experiment
@@ -19,7 +18,8 @@ _MOST_ROWS = 30
 def print_forecast(
     experiments: "Sequence[Experiment]",
     store: "Store",
-    where: "PlaceOptions",
+    workers: int | None,
+    device: str,
     json: bool,
     studies: Mapping[str, str] | None = None,
     execution: "ExecutionName" = "auto",
@@ -28,7 +28,7 @@ def print_forecast(
     from anchorlab.engine import forecast
 
     with shown(not json) as report:
-        found, device = forecast(experiments, store, where.workers, where.device, execution, report), where.device
+        found = forecast(experiments, store, workers, device, execution, report)
     if json:
         print_json(_data(found, device, studies))
         return

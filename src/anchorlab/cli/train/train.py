@@ -50,7 +50,7 @@ def train(
 
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
     if dry_run:
-        print_forecast([experiment], Store(store), where, json, execution=execution)
+        print_forecast([experiment], Store(store), where.workers, where.device, json, execution=execution)
         return 0
     on = where.backend()
     with shown(not json) as report, catch_warnings():
