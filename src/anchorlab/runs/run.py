@@ -217,7 +217,7 @@ class Run:
 
     def _read_record(self) -> dict[str, Any]:
         if self.finished:
-            self.checked(self.spec_path)
+            self.checked(self.spec_path, MOST_BYTES_OF_RESULTS)
         with damage_in(self.spec_path, self.address):
             return checked_record(read_json(self.spec_path, self.address, MOST_BYTES_OF_RESULTS), self.address)
 
@@ -230,12 +230,12 @@ class Run:
         with damage_in(self.manifest_path, self.address):
             return listed_files(read_json(self.manifest_path, self.address, MOST_BYTES_OF_RESULTS))
 
-    def checked(self, path: Path) -> Path:
+    def checked(self, path: Path, most: int | None = None) -> Path:
         """Return the path of a file of a finished run, after comparing its content with the manifest's digest."""
         name = path.relative_to(self.path).as_posix()
         if name not in self.files:
             raise damaged(self.manifest_path, f"does not name {name}", self.address)
-        return check_file(path, self.files[name], self.address)
+        return check_file(path, self.files[name], self.address, most)
 
     def _check_manifest_was_not_lost(self) -> None:
         """Raise `StoreError` if there are results but neither a manifest nor states.
