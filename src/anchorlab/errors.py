@@ -72,19 +72,19 @@ class DamagedChunkError(StoreError):
 
 
 class IncompleteError(AnchorlabError):
-    """Some pieces of a set of trainings failed, and all others are finished.
+    """Some chunks or runs of a set of trainings failed, and all others are finished.
 
     Fields
-        failures: each piece that failed, and why
+        failures: each chunk or run that failed, in words, and its error
     """
 
     def __init__(self, failures: Sequence[tuple[str, Exception]]) -> None:
         self.failures = tuple(failures)
         reasons: dict[str, list[str]] = {}
-        for piece, error in failures:
+        for name, error in failures:
             text = " ".join((str(error) or type(error).__name__).splitlines()[-1:])
-            reasons.setdefault(text if isinstance(error, AnchorlabError) else f"{_kind(error)}{text}", []).append(piece)
-        self.lines = [f"{first_few(pieces, '; ', 3)} failed: {reason}" for reason, pieces in reasons.items()]
+            reasons.setdefault(text if isinstance(error, AnchorlabError) else f"{_kind(error)}{text}", []).append(name)
+        self.lines = [f"{first_few(names, '; ', 3)} failed: {reason}" for reason, names in reasons.items()]
         super().__init__("; ".join(self.lines))
 
     def __reduce__(self) -> tuple[type["IncompleteError"], tuple[tuple[tuple[str, Exception], ...]]]:

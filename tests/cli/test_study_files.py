@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from anchorlab.cli.terminal.forecast import duration, size
+from anchorlab.cli.terminal.forecast import duration
+from anchorlab.cli.terminal.output import size_text
 from anchorlab.findings import Findings, Provenance
 from anchorlab.studies import findings_directory
 from tests.studies.study_file import write
@@ -201,6 +202,6 @@ def test_durations(seconds, words):
     assert duration(seconds) == words
 
 
-@pytest.mark.parametrize(("number", "words"), [(500, "0.5 kB"), (2_500_000, "2.5 MB"), (1_234_000_000, "1.23 GB")])
+@pytest.mark.parametrize(("number", "words"), [(500, "500 bytes"), (2_500_000, "2.5 MB"), (1_234_000_000, "1.23 GB")])
 def test_sizes(number, words):
-    assert size(number) == words
+    assert size_text(number) == words

@@ -113,7 +113,7 @@ def planned(experiments, store):
     """Record the plans of runs, with their places in a pass that they share, and train nothing."""
     todo = {one.cell.address: one for one in experiments}
     plans = planned_for(todo, experiments, None, "cpu", "auto", here=False)
-    list(Driver(store, todo, plans, None, "cpu", 0.0, lambda status: None)._planned())
+    list(Driver(store, todo, plans, None, "cpu", 0.0, lambda status: None)._jobs())
 
 
 class _Enough(Exception):

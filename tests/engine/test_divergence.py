@@ -1,7 +1,6 @@
 """A member whose learning rate is absurd diverges beside a healthy one, and that is said once."""
 
 import warnings
-from hashlib import sha256
 
 import pytest
 
@@ -10,7 +9,6 @@ from anchorlab.engine import run
 from anchorlab.engine.run import divergence
 from anchorlab.errors import DivergedWarning
 from anchorlab.runs import Store
-from anchorlab.runs.atomic_files import read_json, write_json
 from anchorlab.training import AdamW, Evaluation, Members, Recipe, TrainedRun
 from tests.small_experiments import SAMPLE, experiment
 
@@ -57,10 +55,10 @@ def test_also_of_runs_that_were_trained_before(tmp_path):
     store, one = Store(tmp_path), asked((1e-3, 1e30), (7, 4))
     with pytest.warns(DivergedWarning):
         run([one], store, workers=1)
-    run_of_it = store.open(one.cell)
-    said = divergence(store, {one.cell.address: "mine"})
-    assert said.startswith(f"diverged (metrics are not finite): mine ({one.cell.address}): seed 4 by step 3;")
-    assert TrainedRun(run_of_it).diverged == {1: 3}
+    found = TrainedRun(store.open(one.cell))
+    label = f"{one.cell.label} ({one.cell.address})"
+    assert divergence([found]).startswith(f"diverged (metrics are not finite): {label}: seed 4 by step 3;")
+    assert found.diverged == {1: 3}
 
 
 def test_train_warns_of_members_in_python(tmp_path):
@@ -68,23 +66,3 @@ def test_train_warns_of_members_in_python(tmp_path):
     with pytest.warns(DivergedWarning, match="anchor/identity .*: seed 0 by step .*, seed 1 by step"):
         found = al.train("anchor/identity", "recall", recipe.replace(clip=None), seeds=2, store=tmp_path)
     assert set(found.diverged) == {0, 1}
-
-
-def test_a_file_that_is_no_table_hides_no_other(tmp_path):
-    """Its digest is in its manifest, as a stranger can write it; by itself it has no diverged members."""
-    store = Store(tmp_path)
-    made = [asked((1e30,), (number,)) for number in range(3)]
-    with pytest.warns(DivergedWarning):
-        run(made, store, workers=1)
-    paths = {one.cell.address: store.open(one.cell).metrics_path for one in made}
-    labels = dict.fromkeys(paths, "mine")
-    odd = made[1].cell.address
-    content = b"no table"
-    paths[odd].write_bytes(content)
-    manifest = store.open(made[1].cell).manifest_path
-    data = read_json(manifest, odd)
-    data["files"][paths[odd].name] = {"size": len(content), "sha256": sha256(content).hexdigest()}
-    write_json(manifest.parent, manifest.name, data)
-    said = divergence(store, labels)
-    assert said.count(" by step 3") == 2 and odd not in said
-    assert divergence(store, {odd: "mine"}) is None

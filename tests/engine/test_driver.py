@@ -71,10 +71,7 @@ def test_a_run_with_a_failed_chunk_is_not_merged_whichever_chunk_ends_last(tmp_p
     monkeypatch.setattr(driver, "merge", lambda directory, experiment, plan: merged.append(experiment))
 
     class Failing:
-        device, modules, slots = "cpu", (), 2
-
-        def beginning(self, store):
-            return ""
+        device, modules, slots, label = "cpu", (), 2, ""
 
         def pool(self):
             return nullcontext(self)
@@ -84,7 +81,7 @@ def test_a_run_with_a_failed_chunk_is_not_merged_whichever_chunk_ends_last(tmp_p
 
         def ended(self, running, seconds):
             assert running == [0, 1]
-            return running
+            return [(index, self.error(index)) for index in running]
 
         def error(self, index):
             if index != last:

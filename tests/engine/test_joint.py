@@ -10,7 +10,6 @@ import pytest
 from anchorlab.engine import forecast, run
 from anchorlab.engine.driver import Driver
 from anchorlab.engine.job import Job
-from anchorlab.engine.members import asked, one_by_one
 from anchorlab.errors import IncompleteError, StoreError
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import ChunkDirectory, Store
@@ -103,28 +102,6 @@ def test_a_sweep_is_one_job_and_leaves_the_bytes_of_each_run_by_itself(tmp_path,
     assert jobs == [5]
 
 
-@pytest.mark.slow
-def test_what_is_finished_changes_no_byte_of_the_others_where_members_may_be_held_apart(tmp_path, alone):
-    """As a study asks: a run of a group that was lost is trained again at its place."""
-    store = Store(tmp_path)
-    run(SWEEP, store, workers=1, parts=[])
-    assert results(tmp_path) == alone
-    store.remove(SWEEP[1].cell.address)
-    run(SWEEP, store, workers=1, parts=[])
-    assert results(tmp_path) == alone
-
-
-def test_finished_members_stay_in_the_plan_where_others_are_held_elsewhere(tmp_path):
-    """Of three members one is held in another store: the other two are asked for, whether finished or not."""
-    whole = replace(SWEEP[0], members=Members(seeds=3))
-    first, second, third = one_by_one(whole)
-    here, elsewhere = Store(tmp_path / "here"), Store(tmp_path / "elsewhere")
-    run([first], elsewhere, workers=1)
-    assert asked([whole], [here, elsewhere]) == [second, third]
-    run([second], here, workers=1)
-    assert asked([whole], [here, elsewhere]) == [second, third]
-
-
 def test_two_processes_have_a_job_each(tmp_path, jobs, monkeypatch):
     monkeypatch.setattr("anchorlab.engine.plan.MOST_TOGETHER", 10)
     ten = [replace(one, members=members) for members in (Members(seeds=2), Members(seeds=(7, 8))) for one in SWEEP]
@@ -137,10 +114,7 @@ def test_another_process_trains_them_together_from_what_the_store_says(tmp_path,
     tasks = []
 
     class Elsewhere:
-        device, modules, slots = "cpu", (), 1
-
-        def beginning(self, store):
-            return ""
+        device, modules, slots, label = "cpu", (), 1, ""
 
         def pool(self):
             return nullcontext(self)
@@ -149,11 +123,8 @@ def test_another_process_trains_them_together_from_what_the_store_says(tmp_path,
             return [pickle.loads(pickle.dumps(job)) for job in jobs]
 
         def ended(self, running, seconds):
-            return running
-
-        def error(self, job):
-            tasks.append(job)
-            return job()
+            tasks.extend(running)
+            return [(job, job()) for job in running]
 
         def stop(self, running):
             assert running == []
@@ -187,15 +158,15 @@ def test_what_is_no_plan_is_refused_in_one_line(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("changes", "parts"), [({"threads": 2}, 1), ({"execution": "member"}, 1), ({"chunks": [[0], [1]]}, 2)]
+    ("changes", "chunks"), [({"threads": 2}, 1), ({"execution": "member"}, 1), ({"chunks": [[0], [1]]}, 2)]
 )
-def test_a_run_that_was_planned_otherwise_is_not_joined(tmp_path, jobs, changes, parts):
+def test_a_run_that_was_planned_otherwise_is_not_joined(tmp_path, jobs, changes, chunks):
     """Each of these has other last bits: threads add up in another order, and one alone takes denormals for zero."""
     store, first = Store(tmp_path), SWEEP[0].cell
     with store.open(first) as directory:
         directory.plan({"chunks": [[0, 1]], "threads": 1, "execution": "mapped", **changes})
     run(SWEEP, store, workers=1)
-    assert jobs == [*[1] * parts, 4]
+    assert jobs == [*[1] * chunks, 4]
 
 
 @pytest.mark.slow
@@ -237,9 +208,9 @@ def test_states_of_different_steps_go_on_apart(tmp_path, alone, jobs, monkeypatc
         path.unlink()
     steps, joint = [], Job._train_together
 
-    def heard(self, parts, report):
-        steps.append([None if part.state is None else part.state.step for part in parts])
-        joint(self, parts, report)
+    def heard(self, chunks, report):
+        steps.append([None if chunk.state is None else chunk.state.step for chunk in chunks])
+        joint(self, chunks, report)
 
     monkeypatch.setattr(Job, "_train_together", heard)
     run(SWEEP, tmp_path, workers=1)
@@ -275,7 +246,7 @@ def test_a_damaged_state_costs_its_own_run_alone(tmp_path, alone, jobs):
 def test_one_that_cannot_be_kept_fails_alone(tmp_path, alone, refused):
     with pytest.raises(IncompleteError) as caught:
         run(SWEEP, tmp_path, workers=1)
-    assert [(piece, str(error)) for piece, error in caught.value.failures] == [("rate 0.003, seeds 0, 1", "no room")]
+    assert [(chunk, str(error)) for chunk, error in caught.value.failures] == [("rate 0.003, seeds 0, 1", "no room")]
     assert [one.cell in Store(tmp_path) for one in SWEEP] == [True, False, True, True, True]
     refused.undo()
     run(SWEEP, tmp_path, workers=1)
@@ -314,7 +285,7 @@ def test_runs_trained_together_take_less_by_the_forecast(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_forecast_of_what_is_left_of_a_small_group(tmp_path, monkeypatch):
+def test_the_forecast_of_what_is_left_of_a_small_ensemble(tmp_path, monkeypatch):
     """The first place of the last three is free: a copy of the next member fills it."""
     monkeypatch.setattr("anchorlab.engine.plan.MOST_TOGETHER", 8)
     eleven = [replace(SWEEP[0], members=Members(seeds=(seed,))) for seed in range(11)]

@@ -58,7 +58,7 @@ def test_four_experiments_on_three_nodes_of_which_one_dies_leave_the_bytes_of_th
 @pytest.mark.killed
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_pieces_that_fail_are_set_aside_with_their_reasons(cluster, tmp_path):
+def test_chunks_that_fail_are_set_aside_with_their_reasons(cluster, tmp_path):
     good, own, store = experiment(), experiment("own recurrent module"), Store(tmp_path)
     with pytest.raises(IncompleteError, match=r"ZeroDivisionError: it broke"):
         run([good, own, BREAKING], store, on=Ray(cluster.address))

@@ -304,7 +304,7 @@ def test_workers_end_with_the_run(tmp_path, how):
 
 
 @pytest.mark.killed
-def test_a_worker_that_is_killed_costs_its_piece_alone(tmp_path, monkeypatch):
+def test_a_worker_that_is_killed_costs_its_job_alone(tmp_path, monkeypatch):
     """The one that is killed has begun: a process that dies before that ends the training."""
     one, other = experiment(duration=400, **EVERY), experiment("recall", duration=400, **EVERY)
     team, dead, start = [], [], local._Process.start

@@ -13,8 +13,9 @@ import torch
 
 from anchorlab.errors import InUseError, StoreError
 from anchorlab.runs import Cell, Store
-from anchorlab.runs.chunk_directory import read_part
+from anchorlab.runs.atomic_files import check_named_file
 from anchorlab.runs.lock import locked
+from anchorlab.runs.tensor_file import read_tensors
 from tests.processes import processes
 from tests.runs.tiny_trainer import contents, train
 
@@ -83,7 +84,7 @@ def test_after_a_kill_at_any_moment_the_last_state_is_whole(store, cell):
                     continue
                 assert state.step >= reached
                 reached = state.step
-                checkpoints = {step: read_part(path) for step, path in chunk.checkpoints().items()}
+                checkpoints = {step: read_tensors(check_named_file(path)) for step, path in chunk.checkpoints().items()}
                 for step, tensors in [(reached, state.tensors), *checkpoints.items()]:
                     assert tensors.keys() == tensors_of(step).keys()
                     assert all(torch.equal(tensors[name], value) for name, value in tensors_of(step).items())

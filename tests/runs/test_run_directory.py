@@ -13,8 +13,9 @@ import torch
 
 from anchorlab.errors import StoreError
 from anchorlab.runs import Store, metrics_frame, metrics_schema
-from anchorlab.runs.chunk_directory import read_part
+from anchorlab.runs.atomic_files import check_named_file
 from anchorlab.runs.metrics import metrics_bytes
+from anchorlab.runs.tensor_file import read_tensors
 from tests.runs.tiny_trainer import FINISHED, STEPS, contents, train
 
 
@@ -129,7 +130,7 @@ def test_checkpoints_after_the_last_state_are_removed_when_resumed(store, cell):
             assert list(chunk.checkpoints()) == [1]
             chunk.write_checkpoint(2, two)
             assert list(chunk.checkpoints()) == [1, 2]
-            assert read_part(chunk.checkpoints()[2])["w"].item() == 2.0
+            assert read_tensors(check_named_file(chunk.checkpoints()[2]))["w"].item() == 2.0
 
 
 def test_a_chunk_that_is_not_open_cannot_be_written(store, cell):

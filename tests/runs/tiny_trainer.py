@@ -8,8 +8,9 @@ from contextlib import contextmanager
 import torch
 
 from anchorlab.runs import metrics_frame
-from anchorlab.runs.chunk_directory import read_part
+from anchorlab.runs.atomic_files import check_named_file
 from anchorlab.runs.environment import environment
+from anchorlab.runs.tensor_file import read_tensors
 
 STEPS, EVERY = 6, 2
 
@@ -65,7 +66,9 @@ def begin(store, cell):
 def merge(run, chunks):
     parts = [chunk.checkpoints() for chunk in chunks]
     for step in parts[0]:
-        run.write_checkpoint(step, {"weight": torch.cat([read_part(part[step])["weight"] for part in parts])})
+        run.write_checkpoint(
+            step, {"weight": torch.cat([read_tensors(check_named_file(part[step]))["weight"] for part in parts])}
+        )
     run.finish(metrics_frame(_shifted(chunks)), checkpoints=parts[0])
 
 

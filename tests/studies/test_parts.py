@@ -14,6 +14,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.runs import Run, Store
 from anchorlab.runs.assembled import AssembledRun
 from anchorlab.studies import Analysis, Profile, Study, claim, run_study
+from anchorlab.studies.members import run_with_parts
 from anchorlab.studies.parts import keep_part, seeds_with_parts
 from anchorlab.studies.profile_names import part_name
 from anchorlab.studies.study import metrics_alone
@@ -51,7 +52,7 @@ def test_seeds_of_two_stores_are_what_training_them_together_gives(tmp_path, exe
     (together,) = run([whole], tmp_path / "together", workers=1, execution=execution)
     for member, place in enumerate(("here", "there", "here")):
         alone(whole, member, tmp_path / place)
-    (found,) = run([whole], tmp_path / "here", parts=[Store(tmp_path / "there")])
+    (found,) = run_with_parts([whole], Store(tmp_path / "here"), [Store(tmp_path / "there")])
     assert isinstance(found.run, AssembledRun) and found.run.finished
     assert found.run.address == together.run.address and found.experiment == whole
     keys = ["member", "seed", "step", "split", "group", "edit", "metric"]
@@ -71,10 +72,10 @@ def test_only_the_members_that_no_store_has_are_trained(tmp_path):
     whole = experiment()
     alone(whole, 1, tmp_path)
     before = {one.address for one in Store(tmp_path).runs()}
-    run([whole], tmp_path, workers=1, parts=())
+    run_with_parts([whole], Store(tmp_path), (), workers=1)
     added = {one.address for one in Store(tmp_path).runs()} - before
     assert added == {whole.take(range(at, at + 1)).cell.address for at in (0, 2)}
-    again = run([whole], tmp_path, workers=1, parts=())
+    again = run_with_parts([whole], Store(tmp_path), (), workers=1)
     assert {one.address for one in Store(tmp_path).runs()} == before | added and again[0].run.finished
 
 
@@ -89,7 +90,7 @@ def test_another_setting_is_no_part(tmp_path):
     whole = experiment()
     other = replace(whole, recipe=whole.recipe.replace(optimiser=AdamW(learning_rate=1e-3)))
     alone(other, 0, tmp_path)
-    (found,) = run([whole], tmp_path, workers=1, parts=())
+    (found,) = run_with_parts([whole], Store(tmp_path), (), workers=1)
     assert not isinstance(found.run, AssembledRun)
 
 

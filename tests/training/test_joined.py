@@ -11,7 +11,7 @@ from anchorlab.models.edits import Truncate
 from anchorlab.training import SGD, Adam, AdamW, Evaluation, Experiment, FixedSample, Members, Stop, Times, fit
 from anchorlab.training.cost import LEAST_MAPPED, is_tiny
 from anchorlab.training.evaluation import Row
-from anchorlab.training.joined import Group, JoinedKeeper, Places, fit_joined, groups, join, share_a_pass
+from anchorlab.training.joined import JoinedKeeper, Joint, Places, fit_joined, join, joints, share_a_pass
 from anchorlab.training.trainer import TrainingState
 from tests.small_experiments import KINDS, SAMPLE, STREAM, train_plainly, worst
 
@@ -39,9 +39,9 @@ def varied(kind="associative", recipe=TINY):
 
 
 def together(experiments, most=64):
-    """The groups, and whether each is mapped."""
-    found = list(groups(experiments, lambda one: most))
-    return [group.experiments for group in found], [group.mapped for group in found]
+    """The experiments of each joint, and whether it is mapped."""
+    found = list(joints(experiments, lambda one: most))
+    return [joint.experiments for joint in found], [joint.mapped for joint in found]
 
 
 class Kept:
@@ -69,7 +69,7 @@ def train_at(parts, places):
 
 def check_bytes(parts):
     """Each has at its place the weights and rows that it has there beside nobody, or beside the last."""
-    places = Group(parts, mapped=True).places
+    places = Joint(parts, mapped=True).places
     together = train_at(parts, places)
     assert all(weights for _, weights in together)
     for indices in [*([index] for index in range(len(parts))), [0, len(parts) - 1]]:
@@ -170,8 +170,8 @@ def test_free_places_repeat_the_first_member_and_places_follow_one_another():
     keeper = JoinedKeeper([Kept()], [one], [Places(2, 9)], [None])
     assert sorted(keeper.idle) == [0, 1, 5, 6, 7, 8]
     parts = varied()
-    assert Group(parts, True).places == [(0, 11), (3, 11), (5, 11), (7, 11), (9, 11)]
-    assert Group(parts[:1], True).places == [None]
+    assert Joint(parts, True).places == [(0, 11), (3, 11), (5, 11), (7, 11), (9, 11)]
+    assert Joint(parts[:1], True).places == [None]
 
 
 @pytest.mark.parametrize(
@@ -231,14 +231,14 @@ def test_what_cannot_be_joined_stays_by_itself():
         assert together(experiments) == ([[one] for one in experiments], [False] * len(experiments)), why
 
 
-def test_groups_have_no_more_members_than_they_may():
+def test_joints_have_no_more_members_than_they_may():
     task, model = KINDS["associative"]
     six = [Experiment(task, model, TINY, Members(seeds=tuple(range(4 * n, 4 * n + 4)))) for n in range(6)]
     assert together(six, most=8) == ([six[:2], six[2:4], six[4:]], [True] * 3)
     assert together(six, most=23) == ([six[:5], six[5:]], [True] * 2)
 
 
-def test_how_large_groups_may_be_does_not_decide_which_are_mapped():
+def test_how_large_joints_may_be_does_not_decide_which_are_mapped():
     """Members that are mapped have other last bits: they must not depend on the number of workers."""
     task, model = KINDS["associative"]
     three = [Experiment(task, model, TINY, Members(seeds=tuple(range(3 * n, 3 * n + 3)))) for n in range(3)]

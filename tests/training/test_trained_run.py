@@ -1,5 +1,7 @@
 """Finished runs, trained or not: opened from a store, metrics picked by name, members as plain modules."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 import torch
@@ -9,7 +11,7 @@ from anchorlab.engine import run
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.models import Remove
 from anchorlab.runs import Store
-from anchorlab.training import Evaluation, Experiment, Members, Times, fit
+from anchorlab.training import Evaluation, Experiment, Members, Times, TrainedRun, fit
 from tests.small_experiments import SAMPLE, experiment, initial_module
 
 EDITED = Evaluation(every=2, size=8, edits={"without": (Remove(weight="blocks.1.mlp"),)})
@@ -19,6 +21,21 @@ EDITED = Evaluation(every=2, size=8, edits={"without": (Remove(weight="blocks.1.
 def decoders(tmp_path_factory):
     one = experiment(duration=4, evaluation=EDITED, checkpoints=Times(every=2))
     return run([one], Store(tmp_path_factory.mktemp("store")), workers=1)[0]
+
+
+def test_a_run_just_trained_rebuilds_nothing_and_one_of_a_store_reads_its_specification(tmp_path, monkeypatch):
+    first = experiment(duration=2)
+    asked = [first, replace(first, start=first), replace(first, trained=False)]
+    for _ in range(2):  # trained, and found in the store
+        found = run(asked, Store(tmp_path), workers=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(Experiment, "from_json", lambda *_: pytest.fail("rebuilt from JSON"))
+            assert [one.experiment is given for one, given in zip(found, asked, strict=True)] == [True] * 3
+            assert [one.ensemble().size for one in found] == [3] * 3
+            with pytest.raises(pytest.fail.Exception, match="rebuilt from JSON"):
+                TrainedRun(Store(tmp_path).open(first.cell)).ensemble()
+    opened = TrainedRun(Store(tmp_path).open(first.cell))
+    assert opened.experiment == first and opened.experiment is not first
 
 
 def test_a_metric_is_picked_by_name(decoders):

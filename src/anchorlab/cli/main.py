@@ -116,7 +116,7 @@ app.register_install_completion_command(help="Install completion for this shell 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0: success; 1: some pieces of a training failed, all others are finished; 2: an error that the user can fix, printed
+    0: success; 1: some of a training failed, all else is finished; 2: an error that the user can fix, printed
     in one line; 130: interrupted; 143: terminated. Commands such as `check` may return other codes.
     """
     for stream in (sys.stdout, sys.stderr):
@@ -129,7 +129,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Run a command; print its error, if any, in one line."""
     try:
         completing = arguments[:1] == ["__complete"]  # a shell asks, in the name that cyclopts reserves
         tokens = completion_words(arguments) if completing else fold(arguments)
@@ -175,6 +174,5 @@ def _warn(otherwise: Callable[..., None], message: Warning | str, category: type
 
 
 def _complain(text: str, code: int = 2) -> int:
-    """Print an error in one line and return the exit code."""
     print(f"anchorlab: {printable(' '.join(text.split()))}", file=sys.stderr)
     return code

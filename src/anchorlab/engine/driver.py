@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine.backend import PAUSE, Backend, Pool
-from anchorlab.engine.job import Job, piece_name, reason_of
-from anchorlab.engine.modules import imported_modules, modules_of, script_of
+from anchorlab.engine.job import ChunkName, Job, chunk_text, reason_of
+from anchorlab.engine.modules import imported, modules_of, script_of
 from anchorlab.engine.notes import Note
 from anchorlab.engine.plan import Plan, Plans
+from anchorlab.engine.pool import PAUSE, Backend
 from anchorlab.errors import AnchorlabError, DamagedChunkError, is_out_of_memory
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Run, Store
@@ -20,36 +20,24 @@ from anchorlab.runs.plugins import note_modules
 from anchorlab.training import Experiment, Progress, merge, work_per_step
 from anchorlab.training.joined import share_a_pass
 
-Chunk = tuple[str, int]
-"""A chunk: the address of its run, and its index."""
-
 Failure = tuple[str, Exception]
-"""The name of a chunk or run that failed, and its error."""
+"""A chunk or a run that failed, in words, and its error."""
 
 
 class Tally:
-    """Sums the progress of all chunks, and reports it.
-
-    Args:
-        todo: the experiments by address
-        report: called with the status
-    """
+    """Sums the progress of the chunks of experiments, which are given by address, and reports it."""
 
     def __init__(self, todo: Mapping[str, Experiment], report: Report) -> None:
         self.work = {address: work_per_step(one) for address, one in todo.items()}
         self.status = Status(sum(self.work[each] * one.member_steps for each, one in todo.items()), cells=len(todo))
         self._report = report
-        self._done: dict[Chunk, int] = {}
+        self._done: dict[ChunkName, int] = {}
 
-    def update(self, chunks: Mapping[Chunk, Experiment], progress: Progress) -> None:
+    def update(self, chunks: Mapping[ChunkName, Experiment], progress: Progress) -> None:
         """Count the progress of chunks that are trained together, keep its metrics, and report the status.
 
         A note is reported instead of the progress. The steps in a chunk's first report were resumed from a kept state,
-        so they also count in `Status.before`.
-
-        Args:
-            chunks: the experiment of each chunk, with its members only
-            progress: how far they are
+        so they also count in `Status.before`. Each experiment has the members of its chunk only.
         """
         first, others = next(iter(chunks.values())), len(chunks) - 1
         self.status.label = first.cell.label + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
@@ -67,17 +55,15 @@ class Tally:
 class Driver:
     """Trains the runs that a store lacks.
 
-    A run is planned when its first chunk is taken and merged after its last one, so a killed study keeps its finished
+    A run is opened when its first chunk is taken and merged after its last one, so a killed study keeps its finished
     runs. If a chunk fails, its run is not merged, and everything else goes on.
 
     Args:
         store: where runs are kept; its lock is held
         todo: the experiments by address; what they start from is trained
         plans: how each experiment is trained; a run already started keeps its recorded plan
-        backend: where they are trained; this process if None
-        device: the device of this process
-        keep_every: seconds between two kept states
-        report: called with the status
+        backend: where they are trained; this process, on `device`, if None
+        keep_every, report: as for `run`
 
     Fields
         failures: each chunk or run that failed, and why
@@ -99,10 +85,10 @@ class Driver:
         self.failed: set[str] = set()
         self.tally = Tally(todo, self._reported)
         self._report, self._broken = report, False
-        self._begun: dict[str, Plan] = {}  # runs in training
-        self._chunks: dict[Chunk, Experiment] = {}  # each with its members only
+        self._plans: dict[str, Plan] = {}  # of the runs in training, as recorded
+        self._chunks: dict[ChunkName, Experiment] = {}  # each with its members only
         self._left: Counter[str] = Counter()  # chunks
-        modules = (*(() if backend is None else backend.modules), *imported_modules(), *modules_of(todo.values()))
+        modules = (*(() if backend is None else backend.modules), *imported, *modules_of(todo.values()))
         self._job = partial(
             Job,
             str(store.root),
@@ -113,7 +99,7 @@ class Driver:
             script=script_of(todo.values()),
         )
         self._again: deque[Job] = deque()
-        self._new = self._planned()
+        self._new = self._jobs()
 
     def train(self) -> None:
         """Train everything. Errors: any error of `report` or of the whole backend; training then stops."""
@@ -136,55 +122,53 @@ class Driver:
                 self._end(job)
 
     def _train_on(self, backend: Backend) -> None:
-        self._report(Status(0, label=backend.beginning(self.store.root)))
+        self._report(Status(0, label=backend.label))
+        running: dict[Any, tuple[Job, Note]] = {}
         with backend.pool() as pool:
-            running: dict[Any, tuple[Job, Note]] = {}
             try:
-                while self._submit(pool, running):
+                while True:
+                    jobs = self._take(pool.slots - len(running))
+                    notes = [job.note for job in jobs]
+                    for note in notes:
+                        note.forget()
+                    running |= zip(pool.submit(jobs), zip(jobs, notes, strict=True), strict=True) if jobs else ()
+                    if not running:
+                        break
                     ended = pool.ended(list(running), PAUSE)
                     for job, note in running.values():
                         for progress in note.news():
                             self._hear(job, progress)
-                    for task in ended:
-                        self._end(running.pop(task)[0], pool.error(task))
+                    for task, error in ended:
+                        self._end(running.pop(task)[0], error)
             finally:
                 pool.stop(list(running))
-
-    def _submit(self, pool: Pool[Any], running: dict[Any, tuple[Job, Note]]) -> bool:
-        """Give a pool as many jobs as it takes, and return whether any is running."""
-        if jobs := self._take(pool.slots - len(running)):
-            notes = [job.note for job in jobs]
-            for note in notes:
-                note.forget()
-            running |= zip(pool.submit(jobs), zip(jobs, notes, strict=True), strict=True)
-        return bool(running)
 
     def _take(self, count: int) -> list[Job]:
         """Return the next jobs: first chunks that are tried again, then those of further runs."""
         again = [self._again.popleft() for _ in range(min(count, len(self._again)))]
         return again + list(islice(self._new, count - len(again)))
 
-    def _planned(self) -> Iterator[Job]:
-        """Yield all jobs, longest runs first, so that all workers finish at about the same time."""
+    def _jobs(self) -> Iterator[Job]:
+        """Yield all jobs, the longest first, so that all workers finish at about the same time."""
         work = {address: self.tally.work[address] * one.member_steps for address, one in self.todo.items()}
-        for group in sorted(self.plans.together, key=lambda group: -sum(work[address] for address in group)):
-            together: list[list[Chunk]] = []
-            for chunk in [chunk for address in group for chunk in self._open(address)]:
-                others = (each for each in together if all(self._can_share(chunk, other) for other in each))
-                if (found := next(others, None)) is None:
-                    together.append([chunk])
+        for addresses in sorted(self.plans.together, key=lambda each: -sum(work[address] for address in each)):
+            jobs: list[list[ChunkName]] = []
+            for chunk in [chunk for address in addresses for chunk in self._open(address)]:
+                fitting = (each for each in jobs if all(self._can_share(chunk, other) for other in each))
+                if (found := next(fitting, None)) is None:
+                    jobs.append([chunk])
                 else:
                     found.append(chunk)
-            yield from (self._job(tuple(chunks)) for chunks in together)
+            yield from (self._job(tuple(chunks)) for chunks in jobs)
 
-    def _can_share(self, one: Chunk, other: Chunk) -> bool:
-        """Return whether two chunks of one group can be trained together: their places in a pass do not overlap."""
-        places = [self._begun[address].places for address, _ in (one, other)]
+    def _can_share(self, one: ChunkName, other: ChunkName) -> bool:
+        """Return whether two chunks can be trained together, by the recorded plans of their runs."""
+        places = [self._plans[address].places for address, _ in (one, other)]
         sizes = [len(self._chunks[chunk].members) for chunk in (one, other)]
         return share_a_pass(places[0], sizes[0], places[1], sizes[1])
 
-    def _open(self, address: str) -> list[Chunk]:
-        """Plan a run, and return its unfinished chunks."""
+    def _open(self, address: str) -> list[ChunkName]:
+        """Record the plan of a run unless it has one, and return its unfinished chunks."""
         experiment = self.todo[address]
         try:
             with self.store.open(experiment.cell) as directory:
@@ -193,7 +177,7 @@ class Driver:
         except Exception as error:  # noqa: BLE001 - the other runs go on
             self._fail(address, experiment.cell.label, error)
             return []
-        self._begun[address], self._left[address] = plan, len(plan.chunks)
+        self._plans[address], self._left[address] = plan, len(plan.chunks)
         for index, members in enumerate(plan.chunks):
             self._chunks[address, index] = experiment.take(range(members[0], members[-1] + 1))
         finished = [index for index in range(len(plan.chunks)) if directory.chunk(index).finished]
@@ -221,7 +205,7 @@ class Driver:
                 continue
             self._left[address] -= 1
             if error is not None:
-                self._fail(address, piece_name(experiment), error)
+                self._fail(address, chunk_text(experiment), error)
                 continue
             self.tally.update({(address, index): experiment}, Progress(experiment.steps, experiment.steps))
             if self._left[address] == 0 and address not in self.failed:
@@ -231,13 +215,12 @@ class Driver:
         experiment = self.todo[address]
         try:
             with self.store.open(experiment.cell) as directory:
-                merge(directory, experiment, self._begun[address].chunks)
+                merge(directory, experiment, self._plans[address].chunks)
+            self.tally.status.cells_done += 1
         except DamagedChunkError as error:
             self._fail(address, experiment.cell.label, damaged(error.path, error.problem, address))
         except Exception as error:  # noqa: BLE001 - the other runs go on
             self._fail(address, experiment.cell.label, error)
-        else:
-            self.tally.status.cells_done += 1
 
     def _fail(self, address: str, name: str, error: Exception) -> None:
         self.failed.add(address)

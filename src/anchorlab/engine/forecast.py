@@ -3,13 +3,13 @@
 import heapq
 import resource
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from anchorlab.engine.job import with_threads
-from anchorlab.engine.plan import check_fits, check_place, planned, with_starts
+from anchorlab.engine.plan import check_fits, checked_device, planned, with_starts
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
 from anchorlab.training import Experiment, memory_per_member
@@ -90,20 +90,27 @@ def forecast(
     Errors: `SpecError` for a device that does not exist, and for workers below 1.
     """
     store = Store.of(store)
-    device = check_place(device, workers)
+    device = checked_device(device, workers)
     every = {one.cell.address: one for stage in with_starts(experiments, store) for one in stage}
     todo = {address: one for address, one in every.items() if one.cell not in store}
     check_fits(todo.values(), device)
     plans = planned(todo, every.values(), workers, device, execution)
-    trained: dict[str, Experiment] = {}  # what each is trained as: by itself, or joined with the others of its group
-    executions: dict[str, ExecutionName] = {}
-    for group in plans.together:
-        places = [one for address in group if (one := plans.of[address].places) is not None]
-        joined = join([todo[address] for address in group], places) if places else todo[group[0]]
-        trained |= dict.fromkeys(group, joined)
+    trained: dict[str, Experiment] = {}  # what each is trained as: by itself, or joined with others
+    executions: dict[str, ExecutionName] = {}  # of each shape
+    for addresses in plans.together:
+        places = [one for address in addresses if (one := plans.of[address].places) is not None]
+        joined = join([todo[address] for address in addresses], places) if places else todo[addresses[0]]
+        trained |= dict.fromkeys(addresses, joined)
         executions[pace_key(joined)] = "mapped" if places else execution
-    threads = max((plan.threads for plan in plans.of.values()), default=1)
-    paces = _paces(trained.values(), threads, device, executions, report)
+    shapes: dict[str, Experiment] = {}  # a trained experiment represents its shape if there is one
+    for joined in sorted(trained.values(), key=lambda one: not one.trained):
+        shapes.setdefault(pace_key(joined), joined)
+    paces, seconds = dict[str, Pace](), min(_MOST_PER_PACE, _SECONDS_TO_MEASURE / max(1, len(shapes)))
+    with with_threads(max((plan.threads for plan in plans.of.values()), default=1)):
+        for index, (key, joined) in enumerate(shapes.items()):
+            if report is not None:
+                report(Status(len(shapes), index, f"measuring {joined.cell.label}", len(shapes), index))
+            paces[key] = measure_pace(joined, device, executions[key], seconds)
     each = {address: paces[pace_key(trained[address])].seconds(one) for address, one in todo.items()}
     chunks = [  # members, or places in a pass
         (len(trained[first].members) if plans.of[first].places else len(chunk), first)
@@ -133,30 +140,6 @@ def forecast(
     )
 
 
-def _paces(
-    experiments: Iterable[Experiment],
-    threads: int,
-    device: str,
-    executions: Mapping[str, ExecutionName],
-    report: Report | None,
-) -> dict[str, Pace]:
-    """Return the pace of each distinct shape, by `pace_key`; a trained experiment represents its shape if there is one.
-
-    `executions` gives the execution of each shape.
-    """
-    shapes: dict[str, Experiment] = {}
-    for one in sorted(experiments, key=lambda one: not one.trained):
-        shapes.setdefault(pace_key(one), one)
-    found = {}
-    seconds = min(_MOST_PER_PACE, _SECONDS_TO_MEASURE / max(1, len(shapes)))
-    with with_threads(threads):
-        for index, (key, one) in enumerate(shapes.items()):
-            if report is not None:
-                report(Status(len(shapes), index, f"measuring {one.cell.label}", len(shapes), index))
-            found[key] = measure_pace(one, device, executions[key], seconds)
-    return found
-
-
 def _until_the_last(seconds: Iterable[float], processes: int) -> float:
     """Return the time until the last process ends, if each free process takes the longest job left."""
     busy = [0.0] * processes
@@ -166,6 +149,5 @@ def _until_the_last(seconds: Iterable[float], processes: int) -> float:
 
 
 def _memory_of_this_process() -> int:
-    """Return the peak memory of this process in bytes: about what a worker takes before it trains anything."""
-    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # about what a worker takes before it trains
     return found if sys.platform == "darwin" else found * 1024

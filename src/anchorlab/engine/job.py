@@ -25,16 +25,19 @@ from anchorlab.training.joined import fit_joined
 from anchorlab.training.trained_run import experiment_of
 from anchorlab.training.trainer import Trained, TrainingState
 
+ChunkName = tuple[str, int]
+"""What names a chunk: the address of its run, and its index."""
+
 
 @dataclass(frozen=True)
 class Job:
     """Chunks that are trained together, as plain values: whoever trains them reads the rest from the store.
 
-    Each keeps and resumes its own chunk, so it can also be trained alone.
+    Each keeps and resumes its own state, so it can also be trained alone.
 
     Fields
         store: the folder of the store, which all processes share
-        chunks: the address and the index of each chunk; several have places in one pass, which do not overlap
+        chunks: several have places in one pass, which do not overlap
         device, keep_every: as for `fit`
         modules: Python modules that register the tasks and models of the runs
         folder: the folder from which they can be imported
@@ -42,7 +45,7 @@ class Job:
     """
 
     store: str
-    chunks: tuple[tuple[str, int], ...]
+    chunks: tuple[ChunkName, ...]
     device: str
     keep_every: float
     modules: tuple[str, ...] = ()
@@ -61,22 +64,22 @@ class Job:
         Errors: the first error of any chunk; the others may then be unfinished too. `InUseError` if another job has
         begun one of the chunks meanwhile.
         """
-        chunks = [(Run(Path(self.store, address)), index) for address, index in self.chunks]
-        parts = [_Part.of(run, index) for run, index in chunks if not run.finished and not run.chunk(index).finished]
+        named = [(Run(Path(self.store, address)), index) for address, index in self.chunks]
+        chunks = [_Chunk.of(run, index) for run, index in named if not run.finished and not run.chunk(index).finished]
         with ExitStack() as opened:
             try:
-                for part in parts:
-                    opened.enter_context(part.chunk)
-                    part.state = part.newest(report)
-                for together in _equally_new(parts):
-                    self._train_together(together, report)
+                for chunk in chunks:
+                    opened.enter_context(chunk.files)
+                    chunk.load(report)
+                for _, alike in groupby(sorted(chunks, key=_Chunk.begins_at), _Chunk.begins_at):
+                    self._train_together(list(alike), report)
             except StoreError as error:
-                if all(part.run.finished or part.chunk.finished for part in parts):  # by another attempt
+                if all(chunk.run.finished or chunk.files.finished for chunk in chunks):  # by another attempt
                     return
-                if (taken := next((part for part in parts if part.chunk.taken_over), None)) is None:
+                if (taken := next((chunk for chunk in chunks if chunk.files.taken_over), None)) is None:
                     raise
                 problem = "another process has begun it meanwhile; run again once that has ended"
-                raise InUseError(f"{taken.chunk.path}: {problem}") from error
+                raise InUseError(f"{taken.files.path}: {problem}") from error
 
     def __call__(self) -> AnchorlabError | None:
         """Train the chunks in another process, with notes for the driver; return the error that ended it, or None."""
@@ -97,64 +100,68 @@ class Job:
 
         return DelayedSubmission(self)
 
-    def _train_together(self, parts: Sequence["_Part"], report: Callable[[Progress], None]) -> None:
-        first, keepers = parts[0], [ChunkKeeper(part.chunk) for part in parts]
+    def _train_together(self, chunks: "Sequence[_Chunk]", report: Callable[[Progress], None]) -> None:
+        first, keepers = chunks[0], [ChunkKeeper(chunk.files) for chunk in chunks]
         fitting: Callable[..., Trained] = partial(
             fit, device=self.device, execution=first.plan.execution, report=report, keep_every=self.keep_every
         )
         with with_threads(first.plan.threads):
             if first.plan.places is None:
-                rows = [fitting(first.experiment, keeper=keepers[0], start=first.started_from()).rows]
+                rows = [fitting(first.experiment, keeper=keepers[0], start=first.start()).rows]
             else:
-                places = [part.plan.places for part in parts if part.plan.places is not None]
-                experiments, states = [part.experiment for part in parts], [part.state for part in parts]
+                places = [chunk.plan.places for chunk in chunks if chunk.plan.places is not None]
+                experiments, states = [chunk.experiment for chunk in chunks], [chunk.state for chunk in chunks]
                 rows = fit_joined(experiments, places, keepers, states, fitting)
         device = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else processor()
         made_with = {"torch": environment()["torch"], "arithmetic": ARITHMETIC}
         made_by = {"host": platform.node(), "device": device, **made_with}
-        for part, of_part in zip(parts, rows, strict=True):
-            part.chunk.finish({"rows": [list(row) for row in of_part], "made_by": made_by})
+        for chunk, own in zip(chunks, rows, strict=True):
+            chunk.files.finish({"rows": [list(row) for row in own], "made_by": made_by})
 
 
 @dataclass
-class _Part:
-    """A chunk that is trained: its run, its members, the experiment with these only, its plan, its newest state.
-
-    `start` is the run whose members, with the same indices, these ones start from.
-    """
+class _Chunk:
+    """A chunk in training: `experiment` is that of its run, with the members of the chunk only."""
 
     run: Run
-    chunk: ChunkDirectory
-    experiment: Experiment
-    members: range
+    files: ChunkDirectory
     plan: Plan
-    start: Run | None
+    whole: Experiment
+    members: range
     state: TrainingState | None = None
 
     @classmethod
-    def of(cls, run: Run, index: int) -> "_Part":
-        experiment = experiment_of(run)
-        plan = Plan.read(run, len(experiment.members))
-        members = range(plan.chunks[index][0], plan.chunks[index][-1] + 1)
-        start = None if experiment.start is None else Run(run.path.with_name(experiment.start.cell.address))
-        return cls(run, run.chunk(index), experiment.take(members), members, plan, start)
+    def of(cls, run: Run, index: int) -> "_Chunk":
+        whole = experiment_of(run)
+        plan = Plan.read(run, len(whole.members))
+        first, last = plan.chunks[index][0], plan.chunks[index][-1]
+        return cls(run, run.chunk(index), plan, whole, range(first, last + 1))
 
-    def newest(self, report: Callable[[Progress], None]) -> TrainingState | None:
-        """Return the chunk's newest state, or None at its beginning; with a damaged state it starts over."""
+    @property
+    def experiment(self) -> Experiment:
+        return self.whole.take(self.members)
+
+    def load(self, report: Callable[[Progress], None]) -> None:
+        """Read the newest state; with a damaged one the chunk starts over."""
         try:
-            return ChunkKeeper(self.chunk).load()
+            self.state = ChunkKeeper(self.files).load()
         except DamagedChunkError as error:
-            note = f"{error.path}: {error.problem}; {piece_name(self.experiment)} starts over from its first step"
+            note = f"{error.path}: {error.problem}; {chunk_text(self.experiment)} starts over from its first step"
             report(Progress(0, self.experiment.steps, note=note))
-            self.chunk.restart()
-            return None
+            self.files.restart()
 
-    def started_from(self) -> Ensemble | None:
+    def begins_at(self) -> tuple[int, str]:
+        """Return the step and the execution from which training goes on."""
+        return (0, "") if self.state is None else (self.state.step, self.state.execution)
+
+    def start(self) -> Ensemble | None:
         """Return the members that these ones start from, at their end; None if they start anew."""
-        return None if self.start is None else TrainedRun(self.start).ensemble().select(self.members)
+        if (start := self.whole.start) is None:
+            return None
+        return TrainedRun(Run(self.run.path.with_name(start.cell.address)), start).ensemble().select(self.members)
 
 
-def piece_name(experiment: Experiment) -> str:
+def chunk_text(experiment: Experiment) -> str:
     """Return the label of an experiment and the seeds of its members."""
     seeds = experiment.members.seeds
     named = ", ".join(map(str, seeds[:10])) + (", ..." if len(seeds) > 10 else "")
@@ -170,16 +177,6 @@ def reason_of(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1:]
     at = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in last)
     return f"{type(error).__name__}: {error}{at}"
-
-
-def _equally_new(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
-    """Yield groups of parts with states of the same step and execution."""
-
-    def key(part: _Part) -> tuple[int, str]:
-        return (0, "") if part.state is None else (part.state.step, part.state.execution)
-
-    for _, group in groupby(sorted(parts, key=key), key):
-        yield list(group)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -39,15 +38,12 @@ class Local:
     workers: int
     devices: tuple[str, ...] = ("cpu",)
     modules: tuple[str, ...] = ()
+    label: str = "starting processes"
 
     @property
     def device(self) -> str:
         """The first device."""
         return self.devices[0]
-
-    def beginning(self, store: Path) -> str:
-        """Return a message that processes are being started."""
-        return f"starting {self.workers} processes"
 
     @contextmanager
     def pool(self) -> Iterator["_Processes"]:
@@ -65,28 +61,13 @@ class _Processes:
 
     def submit(self, jobs: Sequence[Job]) -> list["_Process"]:
         """Give each job to an idle process, or to a new one."""
-        return list(map(self._start, jobs))
+        return [self._start(job) for job in jobs]
 
-    def ended(self, tasks: Sequence["_Process"], seconds: float) -> list["_Process"]:
-        """Return the processes whose jobs have ended, after waiting for one at most so many seconds."""
+    def ended(self, tasks: Sequence["_Process"], seconds: float) -> list[tuple["_Process", Exception | None]]:
+        """Return the processes whose jobs have ended, with the errors; one that has died or exits leaves the team."""
         wait([one.outcome for one in tasks], seconds, FIRST_COMPLETED)
         self.signals.deliver()
-        return [one for one in tasks if one.outcome.done()]
-
-    def error(self, task: "_Process") -> Exception | None:
-        """Return the error that ended a job; a process that has died or exits leaves the team."""
-        task.busy = False
-        try:
-            return task.outcome.result()
-        except BrokenProcessPool as error:
-            self.team.remove(task)
-            if not task.begun:  # another one would die too
-                raise _death(error) from None
-            return _death(error)
-        except SystemExit as error:  # of user code, or by a signal to this process alone
-            self.team.remove(task)
-            task.executor.shutdown(wait=True, kill_workers=True)
-            return AnchorlabError(f"a training process ended with code {error.code}; run again to resume")
+        return [(one, self._error(one)) for one in tasks if one.outcome.done()]
 
     def stop(self, tasks: Sequence["_Process"]) -> None:
         """Let busy processes keep their states, and end all of them."""
@@ -98,21 +79,34 @@ class _Processes:
                 one.executor.shutdown(wait=True, kill_workers=True)
 
     def _start(self, job: Job) -> "_Process":
-        while True:
-            process = next((one for one in self.team if not one.busy), None)
-            if process is None:
-                used = [one.device for one in self.team]
-                process = _Process(min(self.devices, key=used.count))
-                self.team.append(process)
+        while idle := [one for one in self.team if not one.busy]:
             try:
-                process.start(job)
-                return process
+                idle[0].start(job)
+                return idle[0]
             except BrokenProcessPool:  # it died while it was idle
-                self.team.remove(process)
+                self.team.remove(idle[0])
+        used = [one.device for one in self.team]
+        self.team.append(_Process(min(self.devices, key=used.count)))
+        self.team[-1].start(job)
+        return self.team[-1]
+
+    def _error(self, process: "_Process") -> Exception | None:
+        process.busy = False
+        try:
+            return process.outcome.result()
+        except BrokenProcessPool as error:
+            self.team.remove(process)
+            if not process.begun:  # another one would die too
+                raise _death(error) from None
+            return _death(error)
+        except SystemExit as error:  # of user code, or by a signal to this process alone
+            self.team.remove(process)
+            process.executor.shutdown(wait=True, kill_workers=True)
+            return AnchorlabError(f"a training process ended with code {error.code}; run again to resume")
 
 
 class _Process:
-    """A child process with its device, and the outcome of its job."""
+    """A child process, and the outcome of its job."""
 
     def __init__(self, device: str) -> None:
         self.device, self.busy = device, False
@@ -129,7 +123,7 @@ class _Process:
         return self._number.done() and self._number.exception() is None
 
     def start(self, job: Job) -> None:
-        """Send a job to the process. Errors: `BrokenProcessPool` if the process has died."""
+        """Send a job. Errors: `BrokenProcessPool` if the process has died."""
         self.outcome = self.executor.submit(replace(job, device=self.device))
         self.busy = True
 
@@ -143,7 +137,6 @@ class _Process:
 
 
 def _death(error: BrokenProcessPool) -> AnchorlabError:
-    """Return the error for a process that has died."""
     found = _SIGNAL.search(str(error))
     how = f"was killed by {found[1]}" if found else f"died ({str(error).partition(chr(10))[0]})"
     cause = ": out of memory (use fewer workers)" if found and found[1] == "SIGKILL" else ""

@@ -12,7 +12,9 @@ from anchorlab.errors import SpecError
 from anchorlab.runs.plugins import is_module_name
 from anchorlab.training import Experiment
 
-_imported: list[str] = []
+imported: list[str] = []
+"""The modules that `import_modules` has imported in this process, so that other processes can do the same."""
+
 _scripts: list[str] = []
 _importing: list[str] = []
 _AS = "__mp_main__"  # the name of a script that is imported, as in multiprocessing
@@ -24,9 +26,9 @@ def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
 
     Errors: `SpecError` for an invalid module name, and for a module that is missing or raises an error.
     """
-    place = str(Path(folder).absolute())
-    if names and place not in sys.path:
-        sys.path.insert(0, place)
+    folder = str(Path(folder).absolute())
+    if names and folder not in sys.path:
+        sys.path.insert(0, folder)
     for name in names:
         if not is_module_name(name) or name.endswith(".py"):
             raise SpecError("import", f"{name!r} is not the name of a module", "write --import my_module")
@@ -36,8 +38,8 @@ def import_modules(names: Sequence[str], folder: str | Path = ".") -> None:
             raise SpecError("import", f"{name} cannot be imported ({error})", "run where it lies") from None
         except (Exception, SystemExit) as error:
             raise SpecError("import", f"{name} fails: {_told(error)}", "correct the module") from error
-        if name not in _imported:
-            _imported.append(name)
+        if name not in imported:
+            imported.append(name)
 
 
 def import_script(path: str, package: str = "") -> None:
@@ -84,11 +86,6 @@ def script_of(experiments: Iterable[Experiment]) -> tuple[str, str] | None:
     return str(Path(file).absolute()), main.__package__ or ""
 
 
-def imported_modules() -> tuple[str, ...]:
-    """Return the modules that `import_modules` imported in this process, so that other processes can do the same."""
-    return tuple(_imported)
-
-
 def modules_of(experiments: Iterable[Experiment]) -> list[str]:
     """Return the user modules that register the tasks and models of experiments, without a script that is being run."""
     names = defining_modules(experiments)
@@ -101,7 +98,6 @@ def defining_modules(experiments: Iterable[Experiment]) -> set[str]:
 
 
 def _told(error: BaseException) -> str:
-    """Return an error as text, with the file and line where it was raised."""
     frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
     at = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else ""
     return f"{type(error).__name__}: {error}".removesuffix(": ") + at

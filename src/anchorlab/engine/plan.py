@@ -1,10 +1,12 @@
 """Plan how experiments are trained: which ones together, in which chunks, with how many threads and processes."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
+from pydantic import TypeAdapter
 
 from anchorlab.engine.modules import defining_modules, script_of
 from anchorlab.errors import SpecError
@@ -14,7 +16,7 @@ from anchorlab.runs.atomic_files import damaged
 from anchorlab.runs.environment import cores
 from anchorlab.training import Experiment, check_memory, memory_per_member
 from anchorlab.training.cost import LEAST_MAPPED, MOST_TOGETHER, estimated_seconds
-from anchorlab.training.joined import Group, Places, groups
+from anchorlab.training.joined import Joint, Places, joints
 from anchorlab.training.trainer import ExecutionName, check_device
 
 _MEMORY_SHARE = 0.5  # the part of the memory that members may take
@@ -41,29 +43,22 @@ class Plan:
     @classmethod
     def read(cls, run: Run, members: int) -> "Plan":
         """Return the plan that an unfinished run of `members` members has recorded. Errors: `StoreError`."""
-        recorded = run.recorded_plan()
         try:
-            plan = cls(**recorded)
-            if plan.places is not None:
-                plan.places = Places(*plan.places)  # a list in the file
-            if plan._is_of(members):
-                return plan
-        except (TypeError, ValueError):
-            pass
-        raise damaged(run.plan_path, "damaged: is no plan of this run", run.address)
+            plan = TypeAdapter(cls).validate_json(json.dumps(run.recorded_plan()), strict=True)
+        except ValueError:
+            raise _no_plan(run) from None
+        divided = all(plan.chunks) and [one for chunk in plan.chunks for one in chunk] == list(range(members))
+        if not divided or not 0 < plan.threads <= _MOST_THREADS:
+            raise _no_plan(run)
+        if (places := plan.places) is not None:
+            alone = (len(plan.chunks), plan.threads, plan.execution) == (1, 1, "mapped")
+            if not alone or not 0 <= places.first <= places.of - members <= MOST_TOGETHER - members:
+                raise _no_plan(run)
+        return plan
 
-    def _is_of(self, members: int) -> bool:
-        numbers = [member for chunk in self.chunks for member in chunk]
-        if not all(type(one) is int for one in (*numbers, self.threads, *(self.places or ()))):
-            return False
-        if numbers != list(range(members)) or not all(self.chunks) or not 0 < self.threads <= _MOST_THREADS:
-            return False
-        if self.execution not in get_args(ExecutionName):
-            return False
-        if self.places is None:
-            return True
-        joined = len(self.chunks) == 1 and self.execution == "mapped" and self.threads == 1
-        return joined and 0 <= self.places.first <= self.places.of - members <= MOST_TOGETHER - members
+
+def _no_plan(run: Run) -> Exception:
+    return damaged(run.plan_path, "damaged: is no plan of this run", run.address)
 
 
 class Plans(NamedTuple):
@@ -71,7 +66,7 @@ class Plans(NamedTuple):
 
     Fields
         of: the plan of each experiment, by address
-        together: the addresses in groups; the experiments of a group are trained as one ensemble
+        together: the addresses of experiments that are trained as one ensemble, for each ensemble
         processes: the number of processes of this machine
     """
 
@@ -90,9 +85,12 @@ def planned(
 ) -> Plans:
     """Plan the training of experiments on this machine or elsewhere.
 
+    Which experiments are trained together depends neither on the number of workers nor on which are finished: both can
+    change before a killed run is resumed, and a run's last bits depend on its places.
+
     Args:
         todo: the experiments to train, by address
-        asked: all requested experiments, including finished ones, since groups must not depend on what is finished
+        asked: all requested experiments, including finished ones
         workers, device, execution: as for `run`
         here: whether this machine trains. Elsewhere each chunk has one thread, and each member is by default a chunk.
     """
@@ -100,22 +98,27 @@ def planned(
         device = "cpu"
     elif workers is None:
         workers = len(devices_of(device)) if device != "cpu" else _choose_workers(todo.values())
-    found = _groups(todo, device, execution, asked)
-    chunks = {address: division for group in found for address, division in _divisions(group, workers, device)}
-    jobs = sum(1 if len(one.experiments) > 1 else len(chunks[_addresses(one)[0]]) for one in found)
+    if device != "cpu" or execution == "member":
+        found = [Joint([one]) for one in todo.values()]
+    else:
+        every = {one.cell.address: one for one in asked}
+        alike = joints(every.values(), lambda one: min(MOST_TOGETHER, _fitting(one, cores(), device)))
+        found = [joint for joint in alike if not todo.keys().isdisjoint(joint.addresses)]
+    chunks = {one.cell.address: _chunks(one, joint, workers, device) for joint in found for one in joint.experiments}
+    jobs = sum(1 if len(joint.experiments) > 1 else len(chunks[joint.addresses[0]]) for joint in found)
     threads = 1
     if here:  # on a CPU, more than one thread only if cores would idle
         threads = max(1, (workers or 1) // max(1, jobs)) if device == "cpu" else torch.get_num_threads()
     plans = {
-        address: Plan(chunks[address], 1 if group.mapped else threads, "mapped" if group.mapped else execution, places)
-        for group in found
-        for address, places in zip(_addresses(group), group.places, strict=True)
+        address: Plan(chunks[address], 1 if joint.mapped else threads, "mapped" if joint.mapped else execution, places)
+        for joint in found
+        for address, places in zip(joint.addresses, joint.places, strict=True)
         if address in todo
     }
     processes = min(workers or 1, jobs)
     if "__main__" in defining_modules(todo.values()) and script_of(todo.values()) is None:
         processes = min(1, jobs)  # no other process can import what is defined in a notebook or at a prompt
-    return Plans(plans, [[one for one in _addresses(group) if one in plans] for group in found], processes)
+    return Plans(plans, [[one for one in joint.addresses if one in plans] for joint in found], processes)
 
 
 def with_starts(experiments: Sequence[Experiment], store: Store) -> list[Sequence[Experiment]]:
@@ -131,7 +134,7 @@ def devices_of(device: str) -> tuple[str, ...]:
     return (device,)
 
 
-def check_place(device: str, workers: int | None = None, here: bool = True) -> str:
+def checked_device(device: str, workers: int | None = None, here: bool = True) -> str:
     """Return the device's name, `cpu` for any CPU.
 
     Args:
@@ -153,39 +156,17 @@ def check_fits(experiments: Iterable[Experiment], device: str) -> None:
         check_memory(one, _memory_of(device))
 
 
-def _groups(
-    todo: Mapping[str, Experiment], device: str, execution: ExecutionName, asked: Iterable[Experiment]
-) -> list[Group]:
-    """Return the groups of requested experiments that are trained together, without groups that are finished.
+def _chunks(experiment: Experiment, joint: Joint, workers: int | None, device: str) -> list[list[int]]:
+    """Return the members of each chunk of an experiment.
 
-    A group depends neither on the number of workers nor on which experiments are finished: both can change before a
-    killed run is resumed, and a run's last bits depend on its place in its group.
+    An experiment that is trained together with others is one chunk. Other experiments are cut into one chunk for each
+    worker, or for each member if None; mapped members stay together in chunks of at least `LEAST_MAPPED`.
     """
-    if device != "cpu" or execution == "member":
-        return [Group([one]) for one in todo.values()]
-    every = {one.cell.address: one for one in asked}
-    found = groups(every.values(), lambda one: min(MOST_TOGETHER, _fitting(one, cores(), device)))
-    return [group for group in found if not todo.keys().isdisjoint(_addresses(group))]
-
-
-def _addresses(group: Group) -> list[str]:
-    return [one.cell.address for one in group.experiments]
-
-
-def _divisions(group: Group, chunks: int | None, device: str) -> list[tuple[str, list[list[int]]]]:
-    """Return the address of each experiment of a group, with the members of each of its chunks.
-
-    An experiment that is trained together with others is one chunk. Other experiments are cut into `chunks` chunks, or
-    one per member if None; mapped members stay together in chunks of at least `LEAST_MAPPED`, if there are as many.
-    """
-    first, *others = group.experiments
-    if others:
-        return [(one.cell.address, [list(range(len(one.members)))]) for one in group.experiments]
-    count = len(first.members)
-    wanted = chunks or count
-    if group.mapped:
-        wanted = min(wanted, max(1, count // LEAST_MAPPED))
-    return [(first.cell.address, _divide(first, wanted, device))]
+    count = len(experiment.members)
+    if len(joint.experiments) > 1:
+        return [list(range(count))]
+    wanted = workers or count
+    return _divide(experiment, min(wanted, max(1, count // LEAST_MAPPED)) if joint.mapped else wanted, device)
 
 
 def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]]:

@@ -8,8 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError, SpecError
@@ -36,10 +35,7 @@ class Ray:
     modules: tuple[str, ...] = ()
     device: str = "cpu"
     retries: int = 5
-
-    def beginning(self, store: Path) -> str:
-        """Return a message that a cluster is being connected to, or started."""
-        return f"connecting to the Ray cluster at {self.address}" if self.address else "starting Ray"
+    label: ClassVar[str] = "connecting to Ray"
 
     @contextmanager
     def pool(self) -> Iterator["_Tasks"]:
@@ -80,22 +76,14 @@ class _Tasks:
         """Begin one task for each job."""
         return [self.call.remote(job) for job in jobs]
 
-    def ended(self, tasks: Sequence[Any], seconds: float) -> list[Any]:
-        """Return the tasks that have ended, after waiting for one at most so many seconds."""
+    def ended(self, tasks: Sequence[Any], seconds: float) -> list[tuple[Any, Exception | None]]:
+        """Return the tasks that have ended, with their errors, after waiting for one at most so many seconds."""
         try:
             self.ray.wait(list(tasks), timeout=seconds)
             ended: list[Any] = self.ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[0]
+            return [(task, self._error(task)) for task in ended]
         except SystemError as error:  # Ray's C code wraps errors of signal handlers in it
             raise error.__cause__ or error from None
-        return ended
-
-    def error(self, task: Any) -> Exception | None:
-        """Return the error that ended a task; None if it succeeded."""
-        try:
-            found: AnchorlabError | None = self.ray.get(task)
-        except self.ray.exceptions.RayError as error:  # its process or node died at every try
-            return AnchorlabError(str(error).strip().splitlines()[-1])
-        return found
 
     def stop(self, tasks: Sequence[Any]) -> None:
         """Cancel tasks, and wait until they have kept their states."""
@@ -103,6 +91,13 @@ class _Tasks:
             self.ray.cancel(task)
         if tasks:
             self.ray.wait(list(tasks), num_returns=len(tasks), timeout=_FAREWELL)
+
+    def _error(self, task: Any) -> Exception | None:
+        try:
+            found: AnchorlabError | None = self.ray.get(task)
+        except self.ray.exceptions.RayError as error:  # its process or node died at every try
+            return AnchorlabError(str(error).strip().splitlines()[-1])
+        return found
 
 
 def _call(job: Job) -> AnchorlabError | None:

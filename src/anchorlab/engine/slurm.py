@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from anchorlab.engine.job import Job
 from anchorlab.errors import AnchorlabError, SpecError
@@ -37,18 +37,15 @@ class Slurm:
     modules: tuple[str, ...] = ()
     device: str = "cpu"
     retries: int = 100
+    label: ClassVar[str] = "sending jobs to Slurm"
 
     def __post_init__(self) -> None:
         for name, value in self.options.items():
             if not str(value).isprintable():  # a line of the jobs' script ends at some signs, and what follows is run
                 raise SpecError(f"slurm.{name}", "holds a control sign", "remove it")
 
-    def beginning(self, store: Path) -> str:
-        """Return a message that jobs are being sent."""
-        return "sending jobs to Slurm"
-
     def pool(self) -> AbstractContextManager["_Queue"]:
-        """Return the queue of Slurm."""
+        """Connect to the queue."""
         return nullcontext(_Queue(self))
 
 
@@ -86,26 +83,23 @@ class _Queue:
         write_file(folder, sent.name, [json.dumps(kept).encode()])
         return [(job, earlier[job][0] if earlier[job] else tasks[_name(job)]) for job in jobs]
 
-    def ended(self, tasks: Sequence[tuple[Job, Any]], seconds: float) -> list[tuple[Job, Any]]:
-        """Return the jobs that have ended, after waiting so many seconds if none has."""
+    def ended(self, tasks: Sequence[tuple[Job, Any]], seconds: float) -> list[tuple[tuple[Job, Any], Exception | None]]:
+        """Return the jobs that have ended, with their errors, after waiting so many seconds if none has."""
         if not (ended := [task for task in tasks if task[1].done()]):
             time.sleep(seconds)
-        return ended
+        return [(task, self._error(task[1])) for task in ended]
 
-    def error(self, task: tuple[Job, Any]) -> Exception | None:
-        """Return the error that ended a job; None if it succeeded."""
-        sent = task[1]
+    def stop(self, tasks: Sequence[tuple[Job, Any]]) -> None:
+        """Leave the jobs in the queue."""
+
+    def _error(self, sent: Any) -> Exception | None:
         try:
             found: AnchorlabError | None = sent.result()
         except self._utils.UncompletedJobError as error:
             return AnchorlabError(f"job {sent.job_id} of Slurm: {str(error).strip().splitlines()[-1]}")
         return found
 
-    def stop(self, tasks: Sequence[tuple[Job, Any]]) -> None:
-        """Leave the jobs in the queue."""
-
     def _executor(self, folder: Path) -> Any:
-        """Return submitit's executor. Errors: `SpecError` where there is no Slurm, and for an unknown option."""
         options = {f"slurm_{name}": value for name, value in self.slurm.options.items() if name != "time"}
         if self.slurm.device == "cuda":
             options = {"slurm_gpus_per_node": 1, **options}
@@ -125,11 +119,9 @@ class _Queue:
         return executor
 
     def _queued(self, folder: Path, number: str) -> Any:
-        """Return a job that was sent before; None if it has ended, or cannot be found again."""
         job: Any = self.submitit.SlurmJob(folder=folder, job_id=number, tasks=[0])
         return None if job.done(force_check=True) else job
 
 
 def _name(job: Job) -> str:
-    """Return the name of what a job trains, by which a later command knows it."""
     return " ".join(f"{address}/{index}" for address, index in job.chunks)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from anchorlab.engine.backend import Backend
+from anchorlab.engine.pool import Backend
 from anchorlab.engine.run import On, run
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, default_model, parse_model
@@ -142,17 +142,15 @@ def _named(models: Learners) -> dict[str, ModelSpec]:
 
 
 def _table(runs: Mapping[str, TrainedRun]) -> "polars.DataFrame":
-    """Return the final metrics of all runs as one table, with the model's name and number of parameters."""
     import polars as pl
 
-    parts = []
+    tables = []
     for name, one in runs.items():
         count = parameter_count(one.experiment)
         last = last_metrics(one.metrics).filter(pl.col("edit") == UNEDITED).drop("edit")
-        parts.append(last.select(pl.lit(name).alias("model"), pl.lit(count, pl.Int64).alias("parameters"), pl.all()))
-    return pl.concat(parts)
+        tables.append(last.select(pl.lit(name).alias("model"), pl.lit(count, pl.Int64).alias("parameters"), pl.all()))
+    return pl.concat(tables)
 
 
 def _name(value: Any) -> str:
-    """Return the name of a class, or of a value's class."""
     return value.__name__ if isinstance(value, type) else type(value).__name__

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from anchorlab.errors import DamagedChunkError, StoreError
-from anchorlab.plain import discard, open_data, parse_json, read_data
+from anchorlab.plain import MOST_BYTES, discard, open_data, parse_json, read_data
 
 DIGEST_LENGTH = 32
 """The number of hexadecimal digits of the content's SHA-256 in a file name: the first half."""
@@ -26,11 +26,6 @@ class Fingerprint(NamedTuple):
 
     size: int
     sha256: str
-
-    @classmethod
-    def of(cls, content: bytes) -> "Fingerprint":
-        """Return the fingerprint of a content."""
-        return cls(len(content), hashlib.sha256(content).hexdigest())
 
 
 def write_file(directory: Path, name: str, pieces: Iterable[bytes | memoryview]) -> tuple[Path, Fingerprint]:
@@ -109,25 +104,23 @@ def damage_in(path: Path, address: str) -> Iterator[None]:
         raise damaged(path, str(error), address) from None
 
 
-def check_file(path: Path, expected: Fingerprint, address: str) -> Path:
-    """Return `path` if its content matches the fingerprint. Errors: `StoreError` that names the file if not."""
+def check_file(path: Path, expected: Fingerprint, address: str, most: int | None = None) -> Path:
+    """Return `path` if its content matches the fingerprint, and is no larger than `most` bytes.
+
+    Errors: `StoreError` that names the file if not.
+    """
     try:
-        with open_data(path, None) as file:
+        with open_data(path, most) as file:
             size = os.fstat(file.fileno()).st_size
             same = size == expected.size  # hashing is slow
             found = Fingerprint(size, hashlib.file_digest(file, "sha256").hexdigest() if same else "")
     except OSError as error:
         raise unreadable(path, error, address) from None
-    check_fingerprint(path, found, expected, address)
-    return path
-
-
-def check_fingerprint(path: Path, found: Fingerprint, expected: Fingerprint, address: str) -> None:
-    """Raise `StoreError` that names the file if its fingerprint differs from the expected one."""
     if found.size != expected.size:
         raise damaged(path, f"damaged: {found.size} bytes where {expected.size} were written", address)
     if found.sha256 != expected.sha256:
         raise damaged(path, "damaged: its content was altered after it was written", address)
+    return path
 
 
 def check_named_file(path: Path) -> Path:
@@ -150,20 +143,20 @@ def check_named_file(path: Path) -> Path:
 
 def write_json(directory: Path, name: str, data: Mapping[str, Any]) -> Fingerprint:
     """Write a JSON object together with its checksum, and return the file's fingerprint."""
-    return write_file(directory, name, [_sealed(data)])[1]
+    checksum = hashlib.sha256(json.dumps(data, sort_keys=True, indent=1).encode()).hexdigest()
+    content = json.dumps({**data, "checksum": checksum}, sort_keys=True, indent=1) + "\n"
+    return write_file(directory, name, [content.encode()])[1]
 
 
-def read_json(path: Path, address: str) -> dict[str, Any]:
-    """Return the object that `write_json` wrote. Errors: `StoreError` if the file is missing or a byte has changed."""
+def read_json(path: Path, address: str, most: int = MOST_BYTES) -> dict[str, Any]:
+    """Return the object that `write_json` wrote, in a file of at most `most` bytes.
+
+    Errors: `StoreError` if the file is missing or a byte has changed.
+    """
     try:
-        content = read_data(path)
+        content = read_data(path, most)
     except OSError as error:
         raise unreadable(path, error, address) from None
-    return json_in(path, content, address)
-
-
-def json_in(path: Path, content: bytes, address: str) -> dict[str, Any]:
-    """Return the JSON object in `content`, read from a file of `write_json`. Errors: as `read_json`."""
     if not is_intact(content):
         raise damaged(path, "damaged: truncated or altered after it was written", address)
     try:
@@ -181,13 +174,6 @@ def is_intact(content: bytes) -> bool:
         return False
     rest = content[: found.start()] + content[found.end() : -1]
     return content[-1:] == b"\n" and hashlib.sha256(rest).hexdigest().encode() == (found[1] or found[2])
-
-
-def _sealed(data: Mapping[str, Any]) -> bytes:
-    """Return the content of a JSON file: the object, plus the SHA-256 of its JSON text as `checksum`."""
-    content = json.dumps(data, sort_keys=True, indent=1)
-    checksum = hashlib.sha256(content.encode()).hexdigest()
-    return (json.dumps({**data, "checksum": checksum}, sort_keys=True, indent=1) + "\n").encode()
 
 
 def fingerprint(path: Path) -> Fingerprint:

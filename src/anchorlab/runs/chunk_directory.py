@@ -32,7 +32,7 @@ class ChunkState:
 
 
 class ChunkDirectory:
-    """The states, checkpoint parts and result of one chunk.
+    """The states, checkpoints and result of one chunk.
 
     Open it for writing with `with run.chunk(0) as chunk:`, in any process. Resume it from `latest_state`; it is
     finished once it has a result. Every file's name contains a digest of its content, which reveals damage.
@@ -132,7 +132,6 @@ class ChunkDirectory:
         return _read(path)[2]
 
     def _newest(self) -> tuple[int, Path] | None:
-        """Return the number and folder of the newest attempt, if any."""
         prefix = f"{self.path.name}."
         try:
             names = [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)]
@@ -160,7 +159,6 @@ class ChunkDirectory:
         self._attempt = folder
 
     def _open_folder(self) -> Path:
-        """Return the folder of this attempt. Errors: `RuntimeError` unless the chunk is open for writing."""
         if self._attempt is None:
             raise RuntimeError(f"{self.path} is not open for writing: use `with run.chunk(index) as chunk:`")
         return self._attempt
@@ -183,15 +181,9 @@ class ChunkDirectory:
         return write_file(folder, f"{stem}.{{digest}}.safetensors", tensor_pieces(stored))[0]
 
     def _remove(self, folder: str, but: Collection[str]) -> None:
-        """Remove the states, or the checkpoints in a folder below, except those named."""
         for path in matching(self._open_folder() / folder, "step-*.safetensors"):
             if path.name not in but:
                 path.unlink(missing_ok=True)
-
-
-def read_part(path: Path) -> "dict[str, Shaped[torch.Tensor, 'member ...']]":
-    """Return the weights in a chunk's checkpoint. Errors: `DamagedChunkError` if it is damaged or missing."""
-    return read_tensors(check_named_file(path))
 
 
 def _read(path: Path) -> tuple[dict[str, "torch.Tensor"], list[str], Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.runs.entry import ODD
-from anchorlab.runs.metrics import MOST_READ, MOST_ROWS, diverged_members, metrics_schema, reading_metrics
+from anchorlab.runs.metrics import MOST_READ, MOST_ROWS, metrics_schema, reading_metrics
 from anchorlab.runs.run import Run
 
 if TYPE_CHECKING:
@@ -36,17 +36,6 @@ def all_metrics(tables: Mapping[str, Path]) -> "polars.DataFrame":
     Errors: `ValueError` if a file is no table of metrics, or if there are `MOST_READ` rows or more.
     """
     return _together(tables, lambda rows: rows, MOST_READ)
-
-
-def all_diverged(tables: Mapping[str, Path]) -> "polars.DataFrame":
-    """Return the members that diverged, from several tables of metrics, with columns run, member, seed, step.
-
-    Files that are not tables of metrics are skipped.
-    """
-    import polars as pl
-
-    found = _summed_up(tables, lambda rows: diverged_members(rows, ("run", "member", "seed")))
-    return pl.concat([frame for _, frame in found])
 
 
 def ends_of(tables: Mapping[str, Path]) -> dict[str, dict[str, float]]:
@@ -100,11 +89,9 @@ def _summed_up(tables: Mapping[str, Path], summary: _Summary) -> "Iterator[tuple
 
     They are read one by one where one is no table of metrics, which is skipped, and where they have too many rows.
     """
-    try:
+    with suppress(ValueError):
         yield tables, _together(tables, summary, MOST_ROWS)
         return
-    except ValueError:
-        yield (), _together({}, summary, MOST_ROWS)
     for address, path in tables.items():
         with suppress(ValueError):
             yield (address,), _together({address: path}, summary, MOST_READ)

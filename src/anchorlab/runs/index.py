@@ -101,7 +101,7 @@ class Index:
         self._write(_DELETE, [(address,) for address in kept if address not in keys])
         found = [entry for address, (key, entry) in kept.items() if keys.get(address) == key]
         for batch in _batches(sorted(keys.keys() - {one.address for one in found})):
-            read = [entry_of(run) for address in batch if (run := Run(self.root / address)).exists]
+            read = [entry_of(run) for address in batch if (run := Run(self.root / address)).path.is_dir()]
             found += read
             finished = [one for one in read if one.state == "finished"]
             self._write(_INSERT, [_row(one, key) for one in finished if (key := keys[one.address])])
@@ -165,7 +165,6 @@ def _batches(addresses: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _row(entry: Entry, key: _Key) -> tuple[Any, ...]:
-    """Return the values of a finished run for `_INSERT`."""
     others = dict(entry.spec)
     parts = [{name: others.pop(name)} if name in others else {} for name in _PARTS]
     texts = [json.dumps(one, separators=(",", ":")) for one in (entry.environments, *parts, others)]
@@ -181,7 +180,6 @@ class _Parsed(dict[str, Any]):
 
 
 def _kept(table: sqlite3.Connection) -> dict[str, tuple[_Key, Entry]]:
-    """Return the key and the entry of each run in the table by address."""
     kept, parsed = {}, _Parsed()
     for address, changed, manifest, label, members, size, environments, *parts in table.execute(_ENTRIES):
         task, model, recipe, seeds, others = parts
@@ -192,5 +190,4 @@ def _kept(table: sqlite3.Connection) -> dict[str, tuple[_Key, Entry]]:
 
 
 def _ends(table: sqlite3.Connection) -> dict[str, tuple[int, dict[str, float]]]:
-    """Return when each run was finished, and its final metrics, by address."""
     return {address: (changed, json.loads(text)) for address, changed, text in table.execute(_ENDS)}

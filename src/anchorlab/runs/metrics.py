@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import polars
 
-SomeFrame = TypeVar("SomeFrame", "polars.DataFrame", "polars.LazyFrame")
 MOST_ROWS = 20_000_000
 """The limit for the rows of tables that are measured together; a row takes about 90 bytes."""
 
@@ -114,12 +113,12 @@ def last_metrics(metrics: "polars.DataFrame") -> "polars.DataFrame":
     )
 
 
-def diverged_members(metrics: "SomeFrame", by: Sequence[str] = ("member", "seed")) -> "SomeFrame":
-    """Return the members with a non-finite metric and the first such step of each; columns `by`, step."""
+def diverged_members(metrics: "polars.DataFrame") -> "polars.DataFrame":
+    """Return the members with a non-finite metric and the first such step of each, as columns member, step."""
     import polars as pl
 
     lost = metrics.filter(~pl.col("value").is_finite())
-    return lost.group_by(*by).agg(pl.col("step").min()).sort(*by)
+    return lost.group_by("member").agg(pl.col("step").min()).sort("member")
 
 
 def select_metric(

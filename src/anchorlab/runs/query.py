@@ -266,7 +266,6 @@ def _value(text: str) -> Any:
 
 
 def _nearest(name: str, paths: Iterable[str]) -> str:
-    """Return the remedy for an unknown field: the nearest one, by the whole path or by its last name."""
     known = sorted(paths)
     last = {path.rpartition(".")[2]: path for path in known}
     near = get_close_matches(name, known, n=1) or [last[one] for one in get_close_matches(name, last, n=1)]

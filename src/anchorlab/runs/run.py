@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.errors import StoreError
-from anchorlab.plain import MOST_BYTES_OF_RESULTS, read_data
+from anchorlab.plain import MOST_BYTES_OF_RESULTS
 from anchorlab.runs.atomic_files import (
     Fingerprint,
     check_file,
-    check_fingerprint,
     check_named_file,
     damage_in,
     damaged,
     files_below,
-    json_in,
     read_json,
     unreadable,
 )
@@ -42,13 +40,16 @@ class Run:
     The directory contains `spec.json` (the cell and the environments it was computed in), `metrics.parquet`,
     `checkpoints/step-*.safetensors`, and `manifest.json`, which is written last, so a run with a manifest is finished.
     A part of a paper's own setting is kept without weights: its claims read metrics, and `readings.safetensors`.
-    Every file of a finished run is checked against the manifest before it is used.
+    Every file of a finished run is checked against the manifest before it is used. An unfinished run has its chunks,
+    and how it is divided into them (`plan_path`), in the folder `state_path`.
 
     Errors: `StoreError` from every reader, naming the missing or altered file.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.manifest_path, self.state_path = path, path / MANIFEST, path / "state"
+        self.spec_path, self.metrics_path = path / "spec.json", path / "metrics.parquet"
+        self.plan_path = self.state_path / "plan.json"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.path)!r})"
@@ -71,42 +72,12 @@ class Run:
         return os.path.lexists(self.manifest_path)  # a link counts too: reading it reports the damage
 
     @property
-    def exists(self) -> bool:
-        """Whether the run has a folder."""
-        return self.path.is_dir()
-
-    @property
     def is_empty(self) -> bool:
         """Whether the folder holds at most a lock and partial files of a killed writer."""
         try:
             return all(path.name == "lock" or path.name.startswith(".") for path in self.path.iterdir())
         except OSError:
             return False
-
-    @property
-    def spec_path(self) -> Path:
-        """The file with the cell and its environments."""
-        return self.path / "spec.json"
-
-    @property
-    def manifest_path(self) -> Path:
-        """The file that lists all other files of a finished run."""
-        return self.path / MANIFEST
-
-    @property
-    def metrics_path(self) -> Path:
-        """The file with the table of metrics."""
-        return self.path / "metrics.parquet"
-
-    @property
-    def state_path(self) -> Path:
-        """The directory of an unfinished run's chunks."""
-        return self.path / "state"
-
-    @property
-    def plan_path(self) -> Path:
-        """The file that records how an unfinished run is divided into chunks."""
-        return self.state_path / "plan.json"
 
     @cached_property
     def cell(self) -> Cell:
@@ -189,7 +160,7 @@ class Run:
         return ChunkDirectory(self.state_path / f"chunk-{index:04d}", self.address)
 
     def recorded_plan(self) -> Any:
-        """Return the recorded division of an unfinished run into chunks. Errors: `StoreError` if missing or damaged."""
+        """Return the recorded division of an unfinished run into chunks."""
         data = read_json(self.plan_path, self.address)
         if "plan" not in data:
             raise damaged(self.plan_path, "holds no plan", self.address)
@@ -211,7 +182,6 @@ class Run:
         return found
 
     def _checks(self) -> Iterator[Callable[[], object]]:
-        """Yield a check of each file, which raises `StoreError` for damage."""
         if self.finished:
             tensors = [*map(checkpoint_name, self.checkpoints()), *({READINGS} & self.files.keys())]
             yield self._read_record
@@ -246,11 +216,10 @@ class Run:
         return self._read_record()
 
     def _read_record(self) -> dict[str, Any]:
-        content = self._content(self.spec_path)
         if self.finished:
-            check_fingerprint(self.spec_path, Fingerprint.of(content), self._expected("spec.json"), self.address)
+            self.checked(self.spec_path, MOST_BYTES_OF_RESULTS)
         with damage_in(self.spec_path, self.address):
-            return checked_record(json_in(self.spec_path, content, self.address), self.address)
+            return checked_record(read_json(self.spec_path, self.address, MOST_BYTES_OF_RESULTS), self.address)
 
     @cached_property
     def files(self) -> dict[str, Fingerprint]:
@@ -259,22 +228,14 @@ class Run:
             self._check_manifest_was_not_lost()
             raise StoreError(f"{self.path}: not finished; train it again to continue from its last state")
         with damage_in(self.manifest_path, self.address):
-            return listed_files(json_in(self.manifest_path, self._content(self.manifest_path), self.address))
+            return listed_files(read_json(self.manifest_path, self.address, MOST_BYTES_OF_RESULTS))
 
-    def checked(self, path: Path) -> Path:
+    def checked(self, path: Path, most: int | None = None) -> Path:
         """Return the path of a file of a finished run, after comparing its content with the manifest's digest."""
-        return check_file(path, self._expected(path.relative_to(self.path).as_posix()), self.address)
-
-    def _expected(self, name: str) -> Fingerprint:
+        name = path.relative_to(self.path).as_posix()
         if name not in self.files:
             raise damaged(self.manifest_path, f"does not name {name}", self.address)
-        return self.files[name]
-
-    def _content(self, path: Path) -> bytes:
-        try:
-            return read_data(path, MOST_BYTES_OF_RESULTS)
-        except OSError as error:
-            raise unreadable(path, error, self.address) from None
+        return check_file(path, self.files[name], self.address, most)
 
     def _check_manifest_was_not_lost(self) -> None:
         """Raise `StoreError` if there are results but neither a manifest nor states.

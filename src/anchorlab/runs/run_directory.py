@@ -48,7 +48,7 @@ class RunDirectory(Run):
                             state = chunk.latest_state()
                             ...                         # write_checkpoint and write_state in turn
                             chunk.finish(rows)
-                ...                                     # run.write_checkpoint(step, stacked parts)
+                ...                                     # run.write_checkpoint(step, stacked weights)
                 run.finish(metrics, checkpoints=[step])
 
     A finished run is opened without the lock and can no longer be written.
@@ -98,21 +98,21 @@ class RunDirectory(Run):
     def write_checkpoint(self, step: int, tensors: "Mapping[str, Shaped[torch.Tensor, 'member ...']]") -> None:
         """Write the weights of all members at `step`, each tensor `[member ...]`, once all chunks are finished.
 
-        The checkpoint survives if the process ends before `finish`, so its parts in the chunks can be removed.
+        The checkpoint survives if the process ends before `finish`, so those of the chunks can be removed.
         """
         self._require_open()
         path = self.path / checkpoint_name(step)
         path.parent.mkdir(exist_ok=True)
         write_file(path.parent, path.name, tensor_pieces(tensors))
 
-    def move_checkpoint(self, step: int, part: Path) -> None:
+    def move_checkpoint(self, step: int, file: Path) -> None:
         """Move the only chunk's checkpoint at `step` into place as the checkpoint of the run, unless it is damaged."""
         self._require_open()
         path = self.path / checkpoint_name(step)
-        check_named_file(part)
+        check_named_file(file)
         try:
             path.parent.mkdir(exist_ok=True)
-            part.replace(path)
+            file.replace(path)
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
 
@@ -173,8 +173,7 @@ class RunDirectory(Run):
         remove_temporaries(self.state_path)
 
     def _drop_reading(self) -> None:
-        """Clear the cached content of files that have changed since they were read."""
-        for name in ("cell", "record", "files"):
+        for name in ("cell", "record", "files"):  # of files that have changed since they were read
             self.__dict__.pop(name, None)
 
     def _require_open(self) -> None:

@@ -71,7 +71,7 @@ class Store(Drawable):
         """Return the run whose address begins with `prefix`. Errors: `StoreError` if none or several do."""
         if not prefix:
             raise StoreError(f"{self.root}: the address is empty; write the first digits of one")
-        if is_address(prefix.lower()) and (run := Run(self.root / prefix.lower())).exists:
+        if is_address(prefix.lower()) and (run := Run(self.root / prefix.lower())).path.is_dir():
             return run
         matches = [run for run in self.runs() if run.address.startswith(prefix.lower())]
         if not matches:
@@ -108,7 +108,6 @@ class Store(Drawable):
         return found
 
     def _select(self, conditions: Iterable[str]) -> "tuple[list[Entry], list[Entry]]":
-        """Return the runs that fulfil all conditions, and the damaged runs that may fulfil them."""
         from anchorlab.runs.index import Index
         from anchorlab.runs.query import Condition, Fields, chosen
         from anchorlab.runs.references import studies_by_run
@@ -171,7 +170,6 @@ class Store(Drawable):
         return found
 
     def _put_aside(self, run: Run) -> None:
-        """Rename a run, so that it is no longer in the store. Errors: as `remove`."""
         if run.path.is_symlink():
             raise StoreError(f"{run.path}: is a link to {run.path.resolve()}; delete the link, or both, by hand")
         try:

@@ -14,12 +14,13 @@ from typing import Any
 
 from torch import Tensor
 
-from anchorlab.engine import Status, run
+from anchorlab.engine import Status
 from anchorlab.errors import StoreError
 from anchorlab.findings import Control, Findings, Table
 from anchorlab.runs import Store
 from anchorlab.studies.claim import Measure, as_control
 from anchorlab.studies.kit import at_end, mean_and_range
+from anchorlab.studies.members import run_with_parts
 from anchorlab.studies.profile_names import part_of
 from anchorlab.studies.some_claims import NotTrainedError
 from anchorlab.studies.study import Study
@@ -64,7 +65,7 @@ def with_controls(
         return findings
     elsewhere = other_experiments(study, findings.profile) if trained else {}
     show = None if report is None else partial(_renamed, report)
-    runs = run([*experiments, *elsewhere.values()], store, device=device, report=show, parts=())
+    runs = run_with_parts([*experiments, *elsewhere.values()], Store.of(store), (), device=device, report=show)
     untrained, others = runs[: len(experiments)], dict(zip(elsewhere, runs[len(experiments) :], strict=True))
     setting = study.profile(findings.profile).setting
     ours = {one.claim.id: Control(one.value, one.spread or "") for one in findings.claims if one.value is not None}

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine.members import found_in
 from anchorlab.errors import SpecError
 from anchorlab.findings import Table
 from anchorlab.findings.provenance import short_commits, versions
 from anchorlab.runs import Run, Store
 from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.kept import keep
+from anchorlab.studies.members import found_in
 from anchorlab.studies.profile_names import part_name
 from anchorlab.studies.study import Study
 from anchorlab.training import TrainedRun

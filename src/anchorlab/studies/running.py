@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anchorlab.engine import On, check_place, run
-from anchorlab.engine.backend import Backend
-from anchorlab.engine.members import held
+from anchorlab.engine import On, checked_device, run
+from anchorlab.engine.pool import Backend
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.findings import Findings
 from anchorlab.findings.kept import FINDINGS, kept_findings
@@ -21,6 +20,7 @@ from anchorlab.runs.assembled import AssembledRun
 from anchorlab.runs.atomic_files import file_name, write_file
 from anchorlab.runs.references import FILE, record_use, use_before
 from anchorlab.studies.control import control_experiments, trainings, with_controls
+from anchorlab.studies.members import held, run_with_parts
 from anchorlab.studies.observation_context import ObservationContext
 from anchorlab.studies.parts import table_of_parts
 from anchorlab.studies.registry import STUDIES
@@ -78,7 +78,7 @@ def run_study(
         raise SpecError("study.name", f"{study.name} is another study", "give the changed one a name, such as own/this")
     if download and study.observe is None:
         raise SpecError("download", f"{study.name} opens no pretrained model", "leave it out")
-    check_place(device, workers, here=on == "local" or study.observe is not None)
+    checked_device(device, workers, here=on == "local" or study.observe is not None)
     if claims:
         with reported(report, progress) as show:
             return _of_claims(study, profile, claims, store, workers, device, show, on, parts)
@@ -94,7 +94,7 @@ def run_study(
         before_now = use_before(folder)
         record_use(folder, study.name, profile, behind | (before_now.runs if before_now else set()))
     with reported(report, progress) as show:
-        trained = run(experiments, store, workers, device, report=show, on=on, parts=parts)
+        trained = run_with_parts(experiments, store, parts, workers, device, show, on)
         runs = trained[: len(study.experiments_of(profile))]
         behind |= {part.address for one in trained if isinstance(one.run, AssembledRun) for part in one.run.parts}
         if cells and not trained_before:
@@ -138,7 +138,7 @@ def _of_claims(
     labels = labels_read(chosen, setting, untrained)
     while True:
         some = of_labels(chosen, labels)
-        runs = run(trainings(some, profile), store, workers, device, report=report, on=on, parts=parts)
+        runs = run_with_parts(trainings(some, profile), store, parts, workers, device, report, on)
         runs = runs[: len(some.experiments_of(profile))]
         try:
             findings = some.findings(profile, runs, time.monotonic() - began, device)

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from anchorlab.errors import DamagedChunkError
 from anchorlab.runs import ChunkDirectory, RunDirectory, metrics_frame
-from anchorlab.runs.chunk_directory import read_part
+from anchorlab.runs.atomic_files import check_named_file
+from anchorlab.runs.tensor_file import read_tensors
 from anchorlab.training.evaluation import Row
 from anchorlab.training.experiment import ARITHMETIC, Experiment
 from anchorlab.training.trainer import TrainingState
@@ -45,7 +46,7 @@ class ChunkKeeper:
         self.chunk.write_state(state.step, state.tensors, metadata)
 
     def checkpoint(self, step: int, weights: Mapping[str, Shaped[Tensor, "member ..."]]) -> None:
-        """Write the chunk's part of a checkpoint."""
+        """Write the weights of the chunk's members at a step."""
         self.chunk.write_checkpoint(step, weights)
 
 
@@ -74,28 +75,28 @@ def merge(directory: RunDirectory, experiment: Experiment, plan: Sequence[Sequen
 
 
 def _merge_checkpoints(directory: RunDirectory, experiment: Experiment, chunks: Sequence[ChunkDirectory]) -> list[int]:
-    """Merge the checkpoints one by one and remove the parts of earlier ones, so the disk never holds all twice.
+    """Merge the checkpoints one by one and remove earlier ones of the chunks, so the disk never holds all twice.
 
     Returns their steps.
     """
-    parts = [chunk.checkpoints() for chunk in chunks]
-    unit, end = experiment.steps_per_unit, max(max(part) for part in parts)
+    kept = [chunk.checkpoints() for chunk in chunks]
+    unit, end = experiment.steps_per_unit, max(max(files) for files in kept)
     due = [
         step
-        for step in sorted(set().union(*parts))
+        for step in sorted(set().union(*kept))
         if step == end or (step % unit == 0 and experiment.recipe.checkpoints.due(step // unit))
     ]
     for step in due:
         if directory.has_checkpoint(step):
             continue
-        used = [max(one for one in part if one <= step) for part in parts]
-        for part, one in zip(parts, used, strict=True):
-            for earlier in (each for each in part if each < one):
-                part[earlier].unlink(missing_ok=True)
-        files = [part[one] for part, one in zip(parts, used, strict=True)]
-        if len(files) == 1:
-            directory.move_checkpoint(step, files[0])
+        used = [max(one for one in files if one <= step) for files in kept]
+        for files, one in zip(kept, used, strict=True):
+            for earlier in (each for each in files if each < one):
+                files[earlier].unlink(missing_ok=True)
+        newest = [files[one] for files, one in zip(kept, used, strict=True)]
+        if len(newest) == 1:
+            directory.move_checkpoint(step, newest[0])
             continue
-        weights = [read_part(file) for file in files]
+        weights = [read_tensors(check_named_file(file)) for file in newest]
         directory.write_checkpoint(step, {name: torch.cat([one[name] for one in weights]) for name in weights[0]})
     return due

@@ -49,17 +49,22 @@ def share_a_pass(ours: Places | None, members: int, theirs: Places | None, other
 
 
 @dataclass(eq=False)
-class Group:
+class Joint:
     """Experiments that are trained as one ensemble, or a single experiment.
 
     Fields
         experiments: one experiment, or several that `join` can join
-        mapped: True if the members are mapped on a CPU, even if the group has a single experiment; if False, the number
-            of members that are trained at once decides
+        mapped: True if the members are mapped on a CPU, even if there is a single experiment; if False, the number of
+            members that are trained at once decides
     """
 
     experiments: list[Experiment]
     mapped: bool = False
+
+    @property
+    def addresses(self) -> list[str]:
+        """The address of each experiment, in order."""
+        return [one.cell.address for one in self.experiments]
 
     @property
     def places(self) -> list[Places | None]:
@@ -75,43 +80,43 @@ class Group:
         return sum(len(one.members) for one in self.experiments)
 
 
-def groups(experiments: Iterable[Experiment], most: Callable[[Experiment], int]) -> Iterator[Group]:
-    """Divide experiments into groups that are trained as one ensemble.
+def joints(experiments: Iterable[Experiment], most: Callable[[Experiment], int]) -> Iterator[Joint]:
+    """Sort experiments by which of them are trained as one ensemble.
 
     Experiments that could be joined are mapped if they have at least `LEAST_MAPPED` members together.
 
     Args:
         experiments: all requested experiments, finished or not, so that unfinished ones keep their places after a kill
-        most: returns the largest number of members in a group of experiments like this one
+        most: returns the largest number of members that are trained together with experiments like this one
     """
     alike: dict[str, list[Experiment]] = {}
     for one in experiments:
         key = common(one)
         if key is None:
-            yield Group([one])
+            yield Joint([one])
         else:
             alike.setdefault(key, []).append(one)
     for all_alike in alike.values():
         if sum(len(one.members) for one in all_alike) < LEAST_MAPPED:
-            yield from (Group([one]) for one in all_alike)
+            yield from (Joint([one]) for one in all_alike)
             continue
         yield from _filled(all_alike, most(all_alike[0]))
 
 
-def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Group]:
-    """Yield groups of at most `most` members of experiments that can be joined."""
-    smallest, filling = min(len(one.members) for one in experiments), list[Group]()
+def _filled(experiments: Sequence[Experiment], most: int) -> Iterator[Joint]:
+    """Yield joints of at most `most` members of experiments that can be joined."""
+    smallest, filling = min(len(one.members) for one in experiments), list[Joint]()
     for one in experiments:
-        # first fit: put each experiment into the first open group with space. This depends on the request alone, so
+        # first fit: put each experiment into the first open joint with space. This depends on the request alone, so
         # places do not change when the command runs again
-        group = next((group for group in filling if group.size + len(one.members) <= most), None)
-        if group is None:
-            group = Group([], mapped=True)
-            filling.append(group)
-        group.experiments.append(one)
-        if group.size + smallest > most:
-            filling.remove(group)
-            yield group
+        joint = next((each for each in filling if each.size + len(one.members) <= most), None)
+        if joint is None:
+            joint = Joint([], mapped=True)
+            filling.append(joint)
+        joint.experiments.append(one)
+        if joint.size + smallest > most:
+            filling.remove(joint)
+            yield joint
     yield from filling
 
 
@@ -136,7 +141,7 @@ def common(experiment: Experiment) -> str | None:
 def join(experiments: Sequence[Experiment], places: Sequence[Places]) -> Experiment:
     """Return one experiment with all members at their places; free places are filled with copies of the first member.
 
-    The experiments must belong to one group of `groups`.
+    The experiments must belong to one of the `joints`.
     """
     first, others = experiments[0], len(experiments) - 1
     # gather each per-member number of all experiments into one list, experiment after experiment
@@ -188,7 +193,7 @@ def _numbers(experiment: Experiment) -> dict[str, tuple[Any, ...]]:
 
 
 class JoinedKeeper:
-    """A `Keeper` for joined experiments: hands each experiment's part to the experiment's own keeper.
+    """A `Keeper` for joined experiments: hands each experiment's share to the experiment's own keeper.
 
     Args:
         keepers: one keeper per experiment
@@ -224,13 +229,13 @@ class JoinedKeeper:
         return TrainingState(states[0].step, tensors, tuple(rows), frozenset(), states[0].execution)
 
     def keep(self, state: TrainingState) -> None:
-        """Keep each experiment's part of a state."""
+        """Keep each experiment's share of a state."""
         for keeper, share, rows in zip(self.keepers, self.shares, divided(state.rows, self.shares), strict=True):
             tensors = {name: value[share.start : share.stop] for name, value in state.tensors.items()}
             keeper.keep(replace(state, tensors=tensors, rows=rows, resting=frozenset()))
 
     def checkpoint(self, step: int, weights: Mapping[str, Shaped[Tensor, "member ..."]]) -> None:
-        """Keep each experiment's part of the weights at a step."""
+        """Keep each experiment's share of the weights at a step."""
         for keeper, share in zip(self.keepers, self.shares, strict=True):
             keeper.checkpoint(step, {name: value[share.start : share.stop] for name, value in weights.items()})
 

@@ -33,13 +33,19 @@ class TrainedRun(Drawable):
 
     The run of an untrained experiment has the initial weights, and their metrics, at all times of its recipe.
 
+    Args:
+        run: its files
+        experiment: what was trained, if it is at hand; else it is rebuilt from the run's specification
+
     Errors: `StoreError` for an unfinished run, and from every reader, naming the missing or altered file.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, experiment: Experiment | None = None) -> None:
         if not run.finished:
             raise StoreError(f"{run.path}: not finished; train it again to continue from its last state")
         self.run = run
+        if experiment is not None:
+            self.experiment = experiment
 
     def __repr__(self) -> str:
         try:
@@ -78,7 +84,7 @@ class TrainedRun(Drawable):
         Steps are those at which metrics were evaluated, so the divergence may be earlier. Empty (false) if all metrics
         are finite.
         """
-        return {member: step for member, _, step in diverged_members(self.metrics).rows()}
+        return dict(diverged_members(self.metrics).rows())
 
     @property
     def best_member(self) -> int:

@@ -11,6 +11,7 @@ from anchorlab.cli.terminal.output import Rows, check_file, hand_out
 if TYPE_CHECKING:
     from anchorlab.findings import CircuitFigure
     from anchorlab.lens import Circuit
+    from anchorlab.lens.circuits.circuit import CircuitPath
 
 _LOSSES = {
     "model_loss": "the model as it is",
@@ -30,10 +31,10 @@ def circuit(
     member: int | None = None,
     step: shared.Step = None,
     threshold: float | None = None,
-    split: str | None = None,
+    split: shared.Split = None,
     sequences: int = 256,
-    seed: int = 0,
-    figure: Path | None = None,
+    seed: shared.Seed = 0,
+    figure: shared.Figure = None,
     page: Path | None = None,
     store: shared.ReadStore = None,
     json: shared.Json = False,
@@ -46,14 +47,8 @@ def circuit(
         Index of the member, from 0; by default the one with the lowest loss.
     threshold
         Largest loss of the circuit; by default the model's loss plus 4 % of attention's effect on the loss.
-    split
-        Split to search and measure on; by default the task's last.
     sequences
         Number of sequences to search on, and of fresh ones to measure on.
-    seed
-        Seed of the sequences.
-    figure
-        Also draw the circuit to this PNG, PDF or SVG file.
     page
         Also write the attention viewer with the circuit to this HTML file: at `--step`, or along training without it.
     """
@@ -91,21 +86,11 @@ def circuit(
         viewer(view_run(of.trained, members=[member], steps=shown, title=title, circuits=[found])).save(page)
     chosen = {"run": of.address, "member": member, "step": step, "split": split, "sequences": sequences, "seed": seed}
     over = f"over {sequences} sequences of {split!r}; threshold {found.threshold:.4g}"
-    hand_out(
-        json,
-        lambda: {**chosen, **_circuit_data(found)},
-        _shown(found, title, over),
-        figure=figure,
-        attention_viewer=page,
-    )
+    hand_out(json, lambda: chosen | _data(found), _shown(found, title, over), figure=figure, attention_viewer=page)
 
 
 def _shown(found: "Circuit", title: str, measured_on: str) -> Iterator[str | Rows]:
-    """Yield the paths, losses and scores of a circuit."""
-    rows = [
-        (one.layer, one.head, one.rule.query, one.rule.key_text, one.attention, one.cut_loss, one.mapped_cut_loss)
-        for one in found.paths
-    ]
+    rows = [tuple({**_path(one), "to": one.rule.key_text}.values()) for one in found.paths]
     yield Rows(_COLUMNS, rows, title) if rows else f"{title}: no path is needed"
     yield measured_on
     yield Rows(("loss of", ""), [(words, getattr(found, name)) for name, words in _LOSSES.items()])
@@ -114,23 +99,22 @@ def _shown(found: "Circuit", title: str, measured_on: str) -> Iterator[str | Row
         yield f"not explained and left unchanged: {', '.join(f'{layer}.{head}' for layer, head in found.unexplained)}"
 
 
-def _circuit_data(found: "Circuit") -> dict[str, Any]:
-    """Return every number of a circuit as JSON data."""
-    paths = [
-        {
-            "layer": path.layer,
-            "head": path.head,
-            "from": path.rule.query,
-            "to": path.rule.key,
-            "attention": path.attention,
-            "cut_loss": path.cut_loss,
-            "mapped_cut_loss": path.mapped_cut_loss,
-        }
-        for path in found.paths
-    ]
+def _path(one: "CircuitPath") -> dict[str, Any]:
+    return {
+        "layer": one.layer,
+        "head": one.head,
+        "from": one.rule.query,
+        "to": one.rule.key,
+        "attention": one.attention,
+        "cut_loss": one.cut_loss,
+        "mapped_cut_loss": one.mapped_cut_loss,
+    }
+
+
+def _data(found: "Circuit") -> dict[str, Any]:
     heads = [
         {"layer": layer, "head": head, "explanation": None if one is None else str(one)}
         for (layer, head), one in found.explanations.items()
     ]
     numbers = {name: getattr(found, name) for name in ("threshold", *_LOSSES, *_SCORES)}
-    return {"paths": paths, "heads": heads, "roles": found.roles, **numbers}
+    return {"paths": list(map(_path, found.paths)), "heads": heads, "roles": found.roles, **numbers}

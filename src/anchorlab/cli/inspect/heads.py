@@ -61,6 +61,5 @@ def heads_table(
 
 
 def _shaded(value: float, offset: int | str | None) -> Text:
-    """Return a detector's value as text, highlighted if it is high."""
     text = Text(f"{value:.2f}", "bold green" if value >= 0.8 else "green" if value >= 0.5 else "dim", no_wrap=True)
     return text if offset is None else text.append(f" @{offset}", "dim")

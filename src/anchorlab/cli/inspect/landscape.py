@@ -1,6 +1,5 @@
 """`anchorlab landscape`."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
@@ -23,10 +22,10 @@ def landscape(
     replace: Literal["mean", "resample", "zero"] = "mean",
     share: float = 0.1,
     step: shared.Step = None,
-    split: str | None = None,
-    sequences: int = 256,
-    seed: int = 0,
-    figure: Path | None = None,
+    split: shared.Split = None,
+    sequences: shared.Sequences = 256,
+    seed: shared.Seed = 0,
+    figure: shared.Figure = None,
     store: shared.ReadStore = None,
     json: shared.Json = False,
 ) -> None:
@@ -41,14 +40,6 @@ def landscape(
         What replaces all other units: their mean over sequences, another sequence's value, or zero.
     share
         Rise of the loss within which a subset suffices, as a share of the effect of all units.
-    split
-        Split to measure on; by default the task's last.
-    sequences
-        Number of sequences.
-    seed
-        Seed of the sequences.
-    figure
-        Also draw the minimal sets to this PNG, PDF or SVG file.
     """
     check_sequences(sequences)
     check_file(figure, "figure")

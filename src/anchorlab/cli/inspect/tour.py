@@ -99,7 +99,6 @@ def _look(run: "TrainedRun") -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    """Print what was found on one screen."""
     print_text(Text(f"{found['model']}, {found['spec']}, seed {found['seed']}", "bold"))
     said = f"{found['predicted']} with probability {found['probability']:.2f}"
     print_text(f"{' '.join(found['tokens'])} → {found['answer']}; the model says {said}")

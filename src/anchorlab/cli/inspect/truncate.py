@@ -117,7 +117,6 @@ def truncate(
 
 
 def _check_kind(prompts: str | None, of_runs: dict[str, object], revision: str | None, download: bool) -> None:
-    """Raise `SpecError` for options of runs given with prompts, and options of pretrained models without."""
     for name, value in of_runs.items():
         if prompts is not None and value is not None:
             raise SpecError(name, "is for runs, and --prompts for pretrained models", "leave one of them out")
@@ -140,7 +139,6 @@ def _fractions(text: str) -> list[float]:
 
 
 def _means(table: "polars.DataFrame", metric: str) -> "tuple[numpy.ndarray, Sequence[str], Sequence[float]]":
-    """Return the means over members, `[matrix fraction]`, with the names of the matrices and the fractions."""
     import polars as pl
 
     means = (

@@ -15,7 +15,7 @@ from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
     from anchorlab.engine import On
-    from anchorlab.engine.backend import Backend
+    from anchorlab.engine.pool import Backend
     from anchorlab.runs import Run, Store
 
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -65,6 +65,10 @@ Where = Annotated[
         help="Only runs that fulfil conditions, as for `anchorlab runs`.",
     ),
 ]
+Figure = Annotated[Path | None, Parameter(help="Also draw what was found to this PNG, PDF or SVG file.")]
+Sequences = Annotated[int, Parameter(help="Number of sequences to measure on.")]
+Seed = Annotated[int, Parameter(help="Seed of the sequences.")]
+Split = Annotated[str | None, Parameter(help="Split to measure on; by default the task's last.")]
 Step = Annotated[int | None, Parameter(help="Training step of the checkpoint; by default the last.")]
 
 Revision = Annotated[str | None, Parameter(help="Branch, tag or commit of the model on the hub, such as `step1000`.")]
@@ -138,15 +142,14 @@ class PlaceOptions:
     def backend(self) -> "On | Backend":
         """Return the value of `on` for `run`. Errors: `SpecError` for an option without effect."""
         from anchorlab.engine import Ray, Slurm
-        from anchorlab.engine.modules import imported_modules
 
         if self.address is not None and self.on != "ray":
             raise SpecError("address", "only a Ray cluster has one", "add --on ray")
         if self.slurm is not None and self.on != "slurm":
             raise SpecError("slurm", "only jobs of Slurm have options", "add --on slurm")
         if self.on == "slurm":
-            return Slurm(nested(self.slurm, "slurm"), imported_modules(), self.device)
-        return Ray(self.address, imported_modules(), self.device) if self.on == "ray" else self.on
+            return Slurm(nested(self.slurm, "slurm"), device=self.device)
+        return Ray(self.address, device=self.device) if self.on == "ray" else self.on
 
 
 Place = Annotated[PlaceOptions, Parameter(name="*", group="Where to train")]

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.terminal.output import counted, print_json, print_problem, print_table, print_text, waiting
+from anchorlab.cli.terminal.output import (
+    counted,
+    print_json,
+    print_problem,
+    print_table,
+    print_text,
+    size_text,
+    waiting,
+)
 from anchorlab.errors import SpecError
 
 if TYPE_CHECKING:
@@ -112,14 +120,6 @@ def tell_damage(entries: "Sequence[Entry]") -> None:
         print_problem(damage_note(entries))
 
 
-def size_text(size: int) -> str:
-    """Return a number of bytes as text: `7.7 kB`, `1.2 GB`."""
-    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= least:
-            return f"{size / least:.3g} {unit}"
-    return f"{size} bytes"
-
-
 def summary(entry: "Entry", label: str | None = None) -> dict[str, str | int | float]:
     """Return a row of the list of runs, with `label` in place of the run's own."""
     return {
@@ -150,7 +150,6 @@ def print_runs(entries: "Sequence[Entry]") -> None:
 
 
 def _names(text: str, option: str) -> list[str]:
-    """Return the fields of an option, separated by commas. Errors: `SpecError` for none."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise SpecError(option, "names no field", "write one such as model.layers")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from anchorlab.cli.options import shared
-from anchorlab.cli.runs.list import matching, print_runs, size_text
-from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text
+from anchorlab.cli.runs.list import matching, print_runs
+from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text, size_text
 from anchorlab.errors import SpecError
 from anchorlab.printable import first_few, printable
 
@@ -125,7 +125,6 @@ def _agreed(what: str, details: str, pronoun: str, quiet: bool = False) -> bool:
 
 
 def _age(text: str) -> float:
-    """Return seconds for a text such as `30d`. Errors: `SpecError` for any other."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip())
     if match is None:
         raise SpecError("older-than", f"{text!r} is not an age", "write hours, days or weeks, such as 12h, 30d or 4w")

@@ -153,7 +153,6 @@ def _counts_data(results: "Sequence[ClaimResult]") -> dict[str, Any]:
 
 
 def _print_counts(results: "Sequence[ClaimResult]") -> None:
-    """Print how many of the papers' claims have each verdict, by scope, and how many others have which."""
     from anchorlab.findings import SCOPES, SYMBOLS, counts, counts_apart
 
     counted, apart = counts(results), counts_apart(results)
@@ -258,7 +257,6 @@ def _findings_block(findings: "Findings") -> _Block:
 
 
 def _published_block(study: "Statements") -> _Block:
-    """Return the published results of a study that has not been run; of a claim without one, the claim alone."""
     from anchorlab.papers.published import published_entries
 
     shipped = published_entries()

@@ -9,5 +9,4 @@ from anchorlab.papers import title_of
 def studies(*, json: shared.Json = False) -> None:
     """List the studies: one for each figure or question of a paper."""
     found = [(name, title_of(name)) for name in STUDIES]
-    data = [{"name": name, "title": title} for name, title in found]
-    hand_out(json, lambda: data, [Rows(("study", "what it shows"), found)])
+    hand_out(json, Rows(("name", "title"), found).data, [Rows(("study", "what it shows"), found)])

@@ -20,7 +20,7 @@ from anchorlab.progress import shown
 
 if TYPE_CHECKING:
     from anchorlab.engine import On
-    from anchorlab.engine.backend import Backend
+    from anchorlab.engine.pool import Backend
     from anchorlab.findings import Findings
     from anchorlab.language.endpoint import Access
     from anchorlab.runs import Store
@@ -88,21 +88,40 @@ class _Planned:
 
 
 @dataclass(frozen=True)
-class _Done:
-    """A study that has run: its findings and their page, None where some claims alone were measured."""
+class _Outcome:
+    """A study that has run: its findings, and their page unless claims alone were measured; or an error."""
 
     planned: _Planned
-    findings: "Findings"
-    page: Path | None
+    findings: "Findings | None" = None
+    page: Path | None = None
+    error: str = ""
+    code: int = 0
 
+    def data(self) -> dict[str, Any]:
+        """Return the outcome as JSON data."""
+        about = {"study": self.planned.study.name, "profile": self.planned.profile}
+        if self.findings is None:
+            return {**about, "error": self.error}
+        return {
+            **about,
+            "report": self.page and str(self.page.absolute()),
+            "claims": [claim_data(result) for result in self.findings.claims],
+            "provenance": json_module.loads(self.findings.to_json())["provenance"],
+        }
 
-@dataclass(frozen=True)
-class _Failed:
-    """A study that an error has stopped, and the exit code for it."""
+    def print(self) -> None:
+        """Print the claims, and where the findings come from."""
+        if self.findings is not None:
+            print_claims([self.findings])
+            print_origin(self.findings, self.page)
 
-    planned: _Planned
-    error: str
-    code: int = 2
+    @property
+    def row(self) -> tuple[str, str, str]:
+        """The study, its verdicts and its time, for a table."""
+        if self.findings is None:
+            return self.planned.study.name, "failed", ""
+        seconds = self.findings.provenance.seconds
+        return self.planned.study.name, verdicts_text(self.findings.claims), f"{seconds:.0f} s"
 
 
 @dataclass(frozen=True)
@@ -118,7 +137,7 @@ class _Runner:
     claims: Sequence[str]
     quiet: bool
 
-    def run(self, planned: _Planned, report: Path | None = None) -> _Done:
+    def run(self, planned: _Planned, report: Path | None = None) -> _Outcome:
         """Run a study and write its page, by default next to its findings."""
         from anchorlab.report import write_report
         from anchorlab.studies import findings_directory, run_study
@@ -131,22 +150,22 @@ class _Runner:
                 on=self.on, parts=self.parts, claims=self.claims,
             )  # fmt: skip
         if self.claims:
-            return _Done(planned, findings, None)
+            return _Outcome(planned, findings)
         page = report or findings_directory(self.store, chosen.name, at) / "report.html"
         write_report(findings, page)
-        return _Done(planned, findings, page)
+        return _Outcome(planned, findings, page)
 
-    def run_or_fail(self, planned: _Planned) -> _Done | _Failed:
+    def run_or_fail(self, planned: _Planned) -> _Outcome:
         """Run a study and print its outcome; an error must not stop the studies after it."""
         try:
             outcome = self.run(planned)
         except AnchorlabError as error:
-            return _Failed(planned, str(error), 1 if isinstance(error, IncompleteError) else 2)
+            return _Outcome(planned, error=str(error), code=1 if isinstance(error, IncompleteError) else 2)
         except Exception as error:  # noqa: BLE001 - its traceback is shown, and the other studies still run
             traceback.print_exc(file=sys.stderr)
-            return _Failed(planned, f"{type(error).__name__}: {error}")
+            return _Outcome(planned, error=f"{type(error).__name__}: {error}", code=2)
         if not self.quiet:
-            _print(outcome)
+            outcome.print()
             print_text("")
         return outcome
 
@@ -232,29 +251,31 @@ def study(
     if single and len(plan) == 1:
         outcome = runner.run(plan[0], report)
         if json:
-            print_json(_data(outcome))
+            print_json(outcome.data())
         else:
-            _print(outcome)
+            outcome.print()
         return 0
     outcomes = [runner.run_or_fail(one) for one in plan]
-    found = [outcome.findings for outcome in outcomes if isinstance(outcome, _Done)]
+    found = [outcome.findings for outcome in outcomes if outcome.findings is not None]
     if report is not None and found:
         from anchorlab.report import write_report
 
         write_report(found, report)
     if json:
-        print_json([_data(outcome) for outcome in outcomes])
+        print_json([outcome.data() for outcome in outcomes])
     else:
-        _print_summary(outcomes)
+        print_table(("study", "claims", "time"), [outcome.row for outcome in outcomes], title="summary")
+        for one in outcomes:
+            if one.error:
+                print_problem(f"{one.planned.study.name} failed: {one.error}")
         if report is not None and found:
             print_text(f"report of all: {report.absolute()}", wrapped=False)
-    return max(outcome.code if isinstance(outcome, _Failed) else 0 for outcome in outcomes)
+    return max(outcome.code for outcome in outcomes)
 
 
 def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner) -> int:
-    """Train the experiments of studies with these labels, and print their addresses."""
-    from anchorlab.engine import run
     from anchorlab.spec import unknown_name
+    from anchorlab.studies.members import run_with_parts
 
     every = {one.label: one for planned in plan for one in planned.study.experiments_of(planned.profile)}
     if strange := [label for label in labels if label not in every]:
@@ -262,17 +283,15 @@ def _train_only(plan: Sequence[_Planned], labels: Sequence[str], runner: _Runner
     chosen = [every[label] for label in labels]
     with shown(not runner.quiet) as show:
         where = runner.where
-        runs = run(chosen, runner.store, where.workers, where.device, report=show, on=runner.on, parts=runner.parts)
-    rows = [(one.label, found.run.address) for one, found in zip(chosen, runs, strict=True)]
-    columns = ("experiment", "run")
-    hand_out(runner.quiet, lambda: [dict(zip(columns, row, strict=True)) for row in rows], [Rows(columns, rows)])
+        runs = run_with_parts(chosen, runner.store, runner.parts, where.workers, where.device, show, runner.on)
+    shown_runs = Rows(("experiment", "run"), [(one.experiment.label, one.run.address) for one in runs])
+    hand_out(runner.quiet, shown_runs.data, [shown_runs])
     return 0
 
 
 def _print_forecast(plan: Sequence[_Planned], runner: _Runner) -> None:
     """Print what studies would train; studies of pretrained models train nothing."""
-    from anchorlab.cli.terminal.forecast import show_forecast
-    from anchorlab.engine import forecast
+    from anchorlab.cli.terminal.forecast import print_forecast
     from anchorlab.studies import experiments_to_run
 
     experiments: list[Experiment] = []
@@ -282,40 +301,7 @@ def _print_forecast(plan: Sequence[_Planned], runner: _Runner) -> None:
             for one in experiments_to_run(planned.study, planned.profile):
                 experiments.append(one)
                 studies.setdefault(one.cell.address, planned.study.name)
-    with shown(not runner.quiet) as show:
-        found = forecast(experiments, runner.store, runner.where.workers, runner.where.device, report=show)
-    show_forecast(found, runner.where.device, runner.quiet, studies)
+    print_forecast(experiments, runner.store, runner.where.workers, runner.where.device, runner.quiet, studies)
     silent = [planned.study.name for planned in plan if planned.study.observe is not None]
     if silent and not runner.quiet:
         print_text(f"not included, since they train nothing: {', '.join(silent)}")
-
-
-def _data(outcome: _Done | _Failed) -> dict[str, Any]:
-    about = {"study": outcome.planned.study.name, "profile": outcome.planned.profile}
-    if isinstance(outcome, _Failed):
-        return {**about, "error": outcome.error}
-    return {
-        **about,
-        "report": outcome.page and str(outcome.page.absolute()),
-        "claims": [claim_data(result) for result in outcome.findings.claims],
-        "provenance": json_module.loads(outcome.findings.to_json())["provenance"],
-    }
-
-
-def _print(outcome: _Done) -> None:
-    print_claims([outcome.findings])
-    print_origin(outcome.findings, outcome.page)
-
-
-def _print_summary(outcomes: Sequence[_Done | _Failed]) -> None:
-    """Print a line for each study, then the errors of those that failed."""
-    rows = [
-        (one.planned.study.name, "failed", "")
-        if isinstance(one, _Failed)
-        else (one.planned.study.name, verdicts_text(one.findings.claims), f"{one.findings.provenance.seconds:.0f} s")
-        for one in outcomes
-    ]
-    print_table(("study", "claims", "time"), rows, title="summary")
-    for one in outcomes:
-        if isinstance(one, _Failed):
-            print_problem(f"{one.planned.study.name} failed: {one.error}")

@@ -48,8 +48,7 @@ def sweep(
     json
         Print the final metrics of all points as JSON.
     """
-    from anchorlab.cli.terminal.forecast import show_forecast
-    from anchorlab.engine import forecast
+    from anchorlab.cli.terminal.forecast import print_forecast
     from anchorlab.report import write_report
     from anchorlab.runs import Store
     from anchorlab.runs.metrics import last_metrics
@@ -62,9 +61,7 @@ def sweep(
     study, grid = read_sweep(file, seeds)
     kept = Store(store)
     if dry_run:
-        with shown(not json) as show:
-            found = forecast(experiments_to_run(study, "quick"), kept, where.workers, where.device, report=show)
-        show_forecast(found, where.device, json)
+        print_forecast(experiments_to_run(study, "quick"), kept, where.workers, where.device, json)
         return
     with shown(not json) as show:
         findings = run_study(study, "quick", kept, where.workers, where.device, show, on=on)
@@ -129,7 +126,6 @@ def _best(table: "Table", quantities: int) -> str:
 def _table(
     points: Sequence[Mapping[str, Any]], cells: "Sequence[Experiment]", metrics: "Sequence[polars.DataFrame]"
 ) -> "polars.DataFrame":
-    """Return a table with a row for each point, split, group, edit and metric."""
     import polars as pl
 
     def column(value: Any) -> Any:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from anchorlab.cli.options import shared
 from anchorlab.cli.terminal.forecast import duration
-from anchorlab.cli.terminal.output import print_json, print_problem, print_table, print_text
+from anchorlab.cli.terminal.output import Rows, hand_out, print_json, print_problem, print_table, print_text
 from anchorlab.errors import AnchorlabError, SpecError
 from anchorlab.progress import Report, Status, shown
 
@@ -86,12 +86,12 @@ def verify(
         if named := [name for name in names if name in STUDIES and study(name).keeps is None]:
             remedy = f"train its seeds in one store: anchorlab study {named[0]} --profile paper"
             raise SpecError("names", f"{named[0]} has claims that read weights, which a part does not keep", remedy)
-        pieces = _pieces(chosen, numbers, only)
+        parts = _parts(chosen, numbers, only)
         if passed := [name for name in chosen if not _has_parts(study(name))]:
             print_problem(
                 f"no part of {', '.join(passed)}: only papers' own settings have parts, which keep no weights"
             )
-        return _make_parts(pieces, part, kept, workers, device, began + seconds, dry_run, json)
+        return _make_parts(parts, part, kept, workers, device, began + seconds, dry_run, json)
     if only:
         raise SpecError("only", "takes experiments of parts", "give --part, or use `anchorlab study`")
     found = candidates(chosen, numbers)
@@ -117,7 +117,7 @@ def verify(
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _Part:
     """One seed of one experiment of a study's profile."""
 
     study: "Study[Any]"
@@ -125,10 +125,10 @@ class _Piece:
     experiment: "Experiment"
 
     @property
-    def words(self) -> tuple[str, str, str, str]:
-        """Study, profile, experiment and seed, for a table."""
+    def row(self) -> tuple[str, ...]:
+        """Study, profile, experiment, seed and address, for a table."""
         (seed,) = self.experiment.members.seeds
-        return self.study.name, self.profile, self.experiment.label, str(seed)
+        return self.study.name, self.profile, self.experiment.label, str(seed), self.experiment.cell.address
 
 
 def _has_parts(one: "Study[Any]") -> bool:
@@ -136,8 +136,8 @@ def _has_parts(one: "Study[Any]") -> bool:
     return one.keeps is not None and any(about.paper for about in one.profiles.values())
 
 
-def _pieces(names: Sequence[str], seeds: Sequence[int], only: Sequence[str] | None) -> list[_Piece]:
-    """Return the pieces of the papers' own settings of some studies, seed by seed.
+def _parts(names: Sequence[str], seeds: Sequence[int], only: Sequence[str] | None) -> list[_Part]:
+    """Return the parts to make of the papers' own settings of some studies, seed by seed.
 
     Errors: `SpecError` for a label that no experiment has, and for studies without such a setting.
     """
@@ -146,7 +146,7 @@ def _pieces(names: Sequence[str], seeds: Sequence[int], only: Sequence[str] | No
     from anchorlab.studies.profile_names import part_name
 
     found = [
-        _Piece(study(name), profile, experiment)
+        _Part(study(name), profile, experiment)
         for name in names
         if _has_parts(study(name))
         for profile, about in study(name).profiles.items()
@@ -164,7 +164,7 @@ def _pieces(names: Sequence[str], seeds: Sequence[int], only: Sequence[str] | No
 
 
 def _make_parts(
-    pieces: Sequence[_Piece],
+    wanted: Sequence[_Part],
     folder: Path,
     kept: "Store",
     workers: int | None,
@@ -173,38 +173,32 @@ def _make_parts(
     dry_run: bool,
     json: bool,
 ) -> int:
-    """Train pieces until the end of the budget, write a part of each that is finished, and print them."""
+    """Train parts until the end of the budget, write each that is finished, and print them."""
     from anchorlab.engine import run
     from anchorlab.runs import Store
     from anchorlab.studies.parts import keep_part
 
     parts, made = Store(folder), []
-    todo = [one for one in pieces if one.experiment.cell not in parts]
+    todo = [one for one in wanted if one.experiment.cell not in parts]
     if dry_run:
         todo, made = [], todo
-    for piece in todo:
+    for one in todo:
         try:
             with shown(not json) as show:
-                (trained,) = run([piece.experiment], kept, workers, device, report=_until(end, show))
+                (trained,) = run([one.experiment], kept, workers, device, report=_until(end, show))
         except _OverBudgetError:
             if not json:
                 print_text(f"the budget is spent; the same command goes on with {len(todo) - len(made)} of these parts")
             break
-        keep_part(piece.study, piece.profile, trained, parts.root)
-        made.append(piece)
-    columns = ("study", "profile", "experiment", "seed", "part")
-    rows = [(*one.words, one.experiment.cell.address) for one in made]
-    if json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif rows:
-        print_table(columns, rows, title="would be trained" if dry_run else f"new parts in {folder}")
-    else:
-        print_text(f"no new part in {folder}")
+        keep_part(one.study, one.profile, trained, parts.root)
+        made.append(one)
+    columns, title = ("study", "profile", "experiment", "seed", "part"), f"new parts in {folder}"
+    rows = Rows(columns, [one.row for one in made], "would be trained" if dry_run else title)
+    hand_out(json, rows.data, [rows if made else f"no new part in {folder}"])
     return 0
 
 
 def _seconds(budget: str) -> float:
-    """Return a time such as `1h30m` in seconds. Errors: `SpecError` for anything else."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", budget)
     if not parts or "".join(number + unit for number, unit in parts) != budget:
         raise SpecError("budget", f"{budget!r:.40} is not a time", "write 90s, 10m, 8h or 1h30m")
@@ -233,7 +227,6 @@ def run_until(plan: "Plan", kept: "Store", workers: int | None, device: str, end
 
 
 def _until(end: float, show: Report) -> Report:
-    """Return a report that raises `_OverBudgetError` from a moment on."""
 
     def report(status: Status) -> None:
         show(status)
@@ -328,19 +321,17 @@ def _print_rows(rows: Sequence[Mapping[str, Any]], of: int) -> None:
     if not rows:
         print_text("no claim is settled yet")
         return
-    print_table(
-        ("claim", "published", "here", "verdict", "agreement"),
-        [
-            (
-                row["id"],
-                _value(row["published"], row["published_interval"]),
-                _value(row["value"], row["interval"]),
-                row["verdict"],
-                row["agreement"],
-            )
-            for row in rows
-        ],
-    )
+    cells = [
+        (
+            row["id"],
+            _value(row["published"], row["published_interval"]),
+            _value(row["value"], row["interval"]),
+            row["verdict"],
+            row["agreement"],
+        )
+        for row in rows
+    ]
+    print_table(("claim", "published", "here", "verdict", "agreement"), cells)
     agree = sum(row["agreement"] in ("overlap", "same verdict") for row in rows)
     compared = sum(row["agreement"] != "not published" for row in rows)
     print_text(f"{len(rows)} of {of} claims settled here; {agree} of {compared} agree with what is published")

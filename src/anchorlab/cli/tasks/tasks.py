@@ -14,5 +14,4 @@ def tasks(*, json: shared.Json = False) -> None:
         from anchorlab.tasks import task_description, task_names
 
         found = [(name, task_description(name)) for name in task_names()]
-    data = [{"name": name, "description": text} for name, text in found]
-    hand_out(json, lambda: data, [Rows(("task", "question"), found)])
+    hand_out(json, Rows(("name", "description"), found).data, [Rows(("task", "question"), found)])

@@ -1,20 +1,36 @@
 """The output of `--dry-run`: what would be trained, and its cost."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text
+from anchorlab.cli.terminal.output import counted, print_json, print_table, print_text, size_text
+from anchorlab.progress import shown
 
 if TYPE_CHECKING:
     from anchorlab.engine import Forecast, ForecastCell
+    from anchorlab.runs import Store
+    from anchorlab.training import Experiment
+    from anchorlab.training.trainer import ExecutionName
 
 _MOST_ROWS = 30
 
 
-def show_forecast(found: "Forecast", device: str, json: bool, studies: Mapping[str, str] | None = None) -> None:
-    """Print a forecast for people, or as JSON; `studies` has the study of each cell, by its address."""
+def print_forecast(
+    experiments: "Sequence[Experiment]",
+    store: "Store",
+    workers: int | None,
+    device: str,
+    json: bool,
+    studies: Mapping[str, str] | None = None,
+    execution: "ExecutionName" = "auto",
+) -> None:
+    """Forecast a training and print it for people, or as JSON; `studies` has the study of each cell, by its address."""
+    from anchorlab.engine import forecast
+
+    with shown(not json) as report:
+        found = forecast(experiments, store, workers, device, execution, report)
     if json:
-        print_json(forecast_data(found, device, studies))
+        print_json(_data(found, device, studies))
         return
     trained = [cell for cell in found.cells if cell.experiment.trained]
     several = studies is not None and len(set(studies.values())) > 1
@@ -38,8 +54,7 @@ def show_forecast(found: "Forecast", device: str, json: bool, studies: Mapping[s
         print_text(text)
 
 
-def forecast_data(found: "Forecast", device: str, studies: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return a forecast as plain data."""
+def _data(found: "Forecast", device: str, studies: Mapping[str, str] | None = None) -> dict[str, Any]:
     return {
         "cells": [
             {
@@ -84,20 +99,11 @@ def duration(seconds: float) -> str:
     return f"{counted(days, 'day')} {hours} h" if hours else counted(days, "day")
 
 
-def size(number: int) -> str:
-    """Return a number of bytes as text: `12 MB`."""
-    for unit, one in (("GB", 1e9), ("MB", 1e6)):
-        if number >= one:
-            return f"{number / one:.3g} {unit}"
-    return f"{number / 1e3:.3g} kB"
-
-
 def _state(cell: "ForecastCell") -> str:
     return "finished" if cell.finished else "begun" if cell.begun else ""
 
 
 def _summary(found: "Forecast", device: str, of_studies: bool) -> Iterator[str]:
-    """Yield lines about the remaining work: how much there is, and the time and disk that it takes."""
     left = [cell for cell in found.left if cell.experiment.trained]
     controls = len(found.left) - len(left)
     members = sum(len(cell.experiment.members) for cell in left)
@@ -112,7 +118,7 @@ def _summary(found: "Forecast", device: str, of_studies: bool) -> Iterator[str]:
         rest = "; analysis and figures come on top" if of_studies else ""
         steps_text, shapes = counted(found.measured_steps, "measured step"), counted(found.paces, "shape")
         yield f"an estimate from {steps_text} of {shapes}{rest}"
-        yield f"memory: up to {size(found.memory)}; checkpoints on disk: {size(found.disk)}"
+        yield f"memory: up to {size_text(found.memory)}; checkpoints on disk: {size_text(found.disk)}"
     if any(cell.begun for cell in left):
         yield "what begun cells have kept is not subtracted"
     yield "nothing was trained or written"

@@ -35,6 +35,10 @@ class Rows(NamedTuple):
     rows: Sequence[Sequence[Any]]
     title: str | None = None
 
+    def data(self) -> list[dict[str, Any]]:
+        """Return an object for each row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
 
 def hand_out(json: bool, data: Callable[[], Any], shown: Iterable[RenderableType | Rows], **files: Path | None) -> None:
     """Print what a command has found: for scripts one JSON document, for people texts and tables, then its files.
@@ -118,6 +122,14 @@ def print_metrics(last: "polars.DataFrame", title: str) -> None:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 member`, `2 members`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes as text: `7.7 kB`, `1.2 GB`."""
+    for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= least:
+            return f"{size / least:.3g} {unit}"
+    return f"{size} bytes"
 
 
 def number(cell: Any) -> str:

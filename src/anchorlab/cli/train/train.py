@@ -42,23 +42,20 @@ def train(
     json
         Print the final metrics as JSON.
     """
-    from anchorlab.cli.terminal.forecast import show_forecast
-    from anchorlab.engine import forecast, run
+    from anchorlab.cli.terminal.forecast import print_forecast
+    from anchorlab.engine import run
     from anchorlab.engine.run import divergence
     from anchorlab.runs import Store
     from anchorlab.runs.metrics import last_metrics
 
     experiment = read_experiment(task, seeds, task_fields, model, recipe, members)
     if dry_run:
-        with shown(not json) as report:
-            found = forecast([experiment], Store(store), where.workers, where.device, execution, report)
-        show_forecast(found, where.device, json)
+        print_forecast([experiment], Store(store), where.workers, where.device, json, execution=execution)
         return 0
     on = where.backend()
-    trained_in = Store(store)
     with shown(not json) as report, catch_warnings():
         simplefilter("ignore", DivergedWarning)
-        trained = run([experiment], trained_in, where.workers, where.device, execution, report, on=on)[0]
+        trained = run([experiment], Store(store), where.workers, where.device, execution, report, on=on)[0]
     last, diverged = last_metrics(trained.metrics), trained.diverged
     if json:
         place = {"run": trained.run.address, "path": str(trained.run.path)}
@@ -68,6 +65,6 @@ def train(
         members_text = counted(len(experiment.members), "member")
         print_metrics(last, f"{experiment.cell.label}: {members_text} after {experiment.steps} steps")
         print_text(f"run {trained.run.address} in {trained.run.path}", wrapped=False)
-    if problem := divergence(trained_in, {trained.run.address: trained.run.label}):  # also of a run that was kept
+    if problem := divergence([trained]):  # also of a run that was kept
         print_problem(problem)
     return 1 if diverged else 0

@@ -2,9 +2,37 @@
 
 from collections.abc import Sequence
 
+from anchorlab.engine import On, run
+from anchorlab.engine.pool import Backend
+from anchorlab.progress import Report
 from anchorlab.runs import Run, Store
 from anchorlab.runs.assembled import AssembledRun
-from anchorlab.training import Experiment
+from anchorlab.training import Experiment, TrainedRun
+
+
+def run_with_parts(
+    experiments: Sequence[Experiment],
+    store: Store,
+    parts: Sequence[Store],
+    workers: int | None = None,
+    device: str = "cpu",
+    report: Report | None = None,
+    on: On | Backend = "local",
+) -> list[TrainedRun]:
+    """Return the finished run of each experiment, after training what neither the store nor `parts` has.
+
+    Members of an experiment that were trained alone are not trained again, even without any further store: the run is
+    assembled from them and the others.
+
+    Args:
+        parts: further stores, which are only read
+        experiments, store, workers, device, report, on: as for `anchorlab.engine.run`
+
+    Errors: as `anchorlab.engine.run`.
+    """
+    stores = [store, *parts]
+    run(asked(experiments, stores), store, workers, device, report=report, on=on)
+    return [TrainedRun(found, one) for one in experiments if (found := held(one, stores)) is not None]
 
 
 def one_by_one(experiment: Experiment) -> list[Experiment]:

@@ -1,8 +1,7 @@
-"""Backends: where jobs are trained, other than in this process."""
+"""Pools: the processes that train jobs, other than this one."""
 
 from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from anchorlab.engine.job import Job
@@ -27,11 +26,8 @@ class Pool(Protocol[Task]):
         A task may belong to an earlier command that trains one of the job's chunks; the others are submitted later.
         """
 
-    def ended(self, tasks: Sequence[Task], seconds: float) -> Sequence[Task]:
-        """Return the tasks that have ended, after waiting for one at most so many seconds."""
-
-    def error(self, task: Task) -> Exception | None:
-        """Return the error that ended a task; None if it succeeded."""
+    def ended(self, tasks: Sequence[Task], seconds: float) -> list[tuple[Task, Exception | None]]:
+        """Return the tasks that have ended, each with its error, if any; wait for one at most so many seconds."""
 
     def stop(self, tasks: Sequence[Task]) -> None:
         """Stop before all jobs have ended, or after; these tasks are still running, and keep their states."""
@@ -39,7 +35,11 @@ class Pool(Protocol[Task]):
 
 @runtime_checkable
 class Backend(Protocol):
-    """A place where jobs are trained: processes of this machine, or of machines that share the store's folder."""
+    """What makes a pool: of processes of this machine, or of machines that share the store's folder."""
+
+    @property
+    def label(self) -> str:
+        """What it does before the first progress."""
 
     @property
     def device(self) -> str:
@@ -48,9 +48,6 @@ class Backend(Protocol):
     @property
     def modules(self) -> tuple[str, ...]:
         """Further Python modules that register the tasks and models of the runs."""
-
-    def beginning(self, store: Path) -> str:
-        """Return a message to show before training in a store begins."""
 
     def pool(self) -> AbstractContextManager[Pool[Any]]:
         """Connect to the processes, or prepare to start them."""
