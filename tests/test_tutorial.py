@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from tests.documents import DOCS
-from tests.notebooks import execute
+from tests.test_notebook import execute
 
 PAGE = DOCS / "tutorial" / "compose_or_memorise.ipynb"
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from statistics import stdev
 from types import MappingProxyType
 
@@ -18,7 +19,10 @@ Key = tuple[str, ...]
 
 
 class HandMadeRun(TrainedRun):
-    """A run whose metrics are given as values `[member][step]`, and its checkpoints as ensembles by step."""
+    """A run whose metrics are given as values `[member][step]`, and its checkpoints as ensembles by step.
+
+    What is given for one split is 9 in the others, and so are accuracy and loss in training and test: not to be read.
+    """
 
     def __init__(
         self,
@@ -41,9 +45,12 @@ class HandMadeRun(TrainedRun):
     @cached_property
     def metrics(self):
         seeds = self._experiment.members.seeds
+        given = {(key[0], (*key[1:], *("none", "all")[len(key) - 2 :])): along for key, along in self._values.items()}
+        splits = {"train", "test"} | {split for split, _ in given}
+        read = {("accuracy", "none", "all"), ("loss", "none", "all")} | {what for _, what in given}
+        unread = dict.fromkeys(product(splits, read), [[9.0] * len(self._steps)] * len(seeds))
         rows = []
-        for (split, metric, *rest), members in self._values.items():
-            edit, group = (*rest, *("none", "all")[len(rest) :])
+        for (split, (metric, edit, group)), members in (unread | given).items():
             assert len(members) == len(seeds), f"{split} {metric}: give values for {len(seeds)} members"
             for member, along in enumerate(members):
                 assert len(along) == len(self._steps), f"{split} {metric}: give a value for each of {len(self._steps)}"
@@ -74,16 +81,14 @@ def run_ending(
     *,
     before: Sequence[float] = (0.0,),
 ) -> HandMadeRun:
-    """A run whose members end with these accuracies, after others `before`; their losses are no accuracies.
+    """A run whose members end with these accuracies, after others `before`.
 
     It is evaluated at 0 and at its end, and in between where `before` has more values.
     """
     count, whole = len(before), experiment.steps
     steps = [whole * at // count for at in range(count + 1)]
-    values: dict[Key, list[list[float]]] = {}
-    for split, accuracies in (("test", test), ("train", train)):
-        values[split, "accuracy"] = [[*before, value] for value in accuracies]
-        values[split, "loss"] = [[9.0] * len(steps)] * len(accuracies)
+    ends = {("test", "accuracy"): test, ("train", "accuracy"): train}
+    values = {key: [[*before, value] for value in accuracies] for key, accuracies in ends.items()}
     return HandMadeRun(experiment, steps, values, ensembles)
 
 

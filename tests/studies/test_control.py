@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from anchorlab.cli.studies.claims import claim_data
 from anchorlab.engine import run
@@ -13,12 +12,13 @@ from anchorlab.errors import StoreError
 from anchorlab.findings import Control, Findings, at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
-from anchorlab.studies import Analysis, Profile, Study, at_end, claim, run_study, with_controls
+from anchorlab.studies import Analysis, Profile, Study, at_end, run_study, with_controls
 from anchorlab.studies.control import CHOSEN, ELSEWHERE, other_experiments
 from anchorlab.tasks import Task, task
 from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe
 from tests.small_experiments import initial_module
+from tests.studies.made_up_claims import made_up
 
 DOC = """A study.
 
@@ -45,68 +45,19 @@ def analyse(runs, setting) -> Analysis:
     return Analysis({"loss": at_end(run, "train", "loss"), "weights": run.ensemble().weights["embed.W_E"]})
 
 
-@claim("", "low", at_most(1.0))
-def fits(seen) -> Tensor:
-    """The training loss ends low.
-
-    Training loss.
-    """
-    return seen["loss"]
-
-
-@claim("", "finite", at_most(1e3))
-def cannot_fail(seen) -> Tensor:
-    """The loss is finite.
-
-    Training loss.
-    """
-    return seen["loss"]
-
-
-@claim("", "large", at_least(0.0))
-def judged_where_fitted(seen) -> Tensor:
-    """Where it fits, the embedding is large.
-
-    Norm of the embedding, of members of training loss below 1.
-    """
-    return seen["weights"].flatten(1).norm(dim=1)[seen["loss"] < 1.0]
-
-
-@claim("", "low", at_most(1.0))
-def of_metrics_where_fitted(seen) -> Tensor:
-    """Where it fits, it fits.
-
-    Training loss, of members of training loss below 1.
-    """
-    return seen["loss"][seen["loss"] < 1.0]
-
-
-@claim("", "one", at_least(0.0))
-def presupposes_learning(seen) -> Tensor:
-    """A member learned.
-
-    First seed that learned.
-    """
-    return seen["loss"][int((seen["loss"] < 1.0).nonzero()[0])]
-
-
-@claim("", "1", at_least(1.0), exact=True)
-def derived(seen) -> float:
-    """One is one.
-
-    One.
-    """
-    return 1.0
-
-
-@claim("", "never", at_most(1e9))
-def never(seen) -> float:
-    """Never.
-
-    Infinity where nothing was learned.
-    """
-    return 5.0 if bool((seen["loss"] < 1.0).all()) else float("inf")
-
+fits = made_up("fits", at_most(1.0), lambda seen: seen["loss"])
+cannot_fail = made_up("cannot_fail", at_most(1e3), lambda seen: seen["loss"])
+judged_where_fitted = made_up(
+    "judged_where_fitted", at_least(0.0), lambda seen: seen["weights"].flatten(1).norm(dim=1)[seen["loss"] < 1.0]
+)
+of_metrics_where_fitted = made_up(
+    "of_metrics_where_fitted", at_most(1.0), lambda seen: seen["loss"][seen["loss"] < 1.0]
+)
+presupposes_learning = made_up(
+    "presupposes_learning", at_least(0.0), lambda seen: seen["loss"][int((seen["loss"] < 1.0).nonzero()[0])]
+)
+derived = made_up("derived", at_least(1.0), lambda seen: 1.0, exact=True)
+never = made_up("never", at_most(1e9), lambda seen: 5.0 if bool((seen["loss"] < 1.0).all()) else float("inf"))
 
 CLAIMS = (fits, cannot_fail, judged_where_fitted, of_metrics_where_fitted, presupposes_learning, derived, never)
 STUDY = Study("own/control", DOC, CLAIMS, {"quick": Profile(60, "A note.")}, analyse=analyse, experiments=experiments)
@@ -212,24 +163,8 @@ def other_task(experiment: Experiment) -> Task:
     return experiment.task.replace(rules={"before": Rule.parse("x A -> A(x)")})
 
 
-@claim("", "8", at_least(8.0))
-def width(seen) -> float:
-    """The embedding is eight wide.
-
-    Width of the embedding.
-    """
-    return float(seen["weights"].shape[-1])
-
-
-@claim("", "large", at_least(0.0))
-def norm(seen) -> Tensor:
-    """The embedding is large.
-
-    Norm of the embedding.
-    """
-    return seen["weights"].flatten(1).norm(dim=1)
-
-
+width = made_up("width", at_least(8.0), lambda seen: float(seen["weights"].shape[-1]))
+norm = made_up("norm", at_least(0.0), lambda seen: seen["weights"].flatten(1).norm(dim=1))
 TWICE = replace(STUDY, name="own/twice", claims=(*CLAIMS, width, norm), other_task=other_task, chosen_on=range(2))
 
 

@@ -13,13 +13,14 @@ from anchorlab.findings import at_least
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Run, Store
 from anchorlab.runs.assembled import AssembledRun
-from anchorlab.studies import Analysis, Profile, Study, claim, run_study
+from anchorlab.studies import Analysis, Profile, Study, run_study
 from anchorlab.studies.members import run_with_parts
 from anchorlab.studies.parts import keep_part, seeds_with_parts
 from anchorlab.studies.profile_names import part_name
 from anchorlab.studies.study import metrics_alone
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, TrainedRun
+from tests.studies.made_up_claims import made_up
 
 STEPS = 20
 SEEDS = (1000, 1001, 1002)
@@ -94,22 +95,8 @@ def test_another_setting_is_no_part(tmp_path):
     assert not isinstance(found.run, AssembledRun)
 
 
-@claim("nowhere", "small", at_least(0.0))
-def norm(seen):
-    """Weights are small.
-
-    Norm of the embedding at the end.
-    """
-    return seen[0]
-
-
-@claim("nowhere", "falls", at_least(0.0))
-def falls(seen):
-    """The loss falls.
-
-    Fall of the training loss.
-    """
-    return seen[1]
+norm = made_up("norm", at_least(0.0), lambda seen: seen[0], at="nowhere")
+falls = made_up("falls", at_least(0.0), lambda seen: seen[1], at="nowhere")
 
 
 def norms(run):

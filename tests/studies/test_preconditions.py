@@ -9,8 +9,9 @@ import pytest
 from anchorlab.errors import SpecError
 from anchorlab.findings import Findings, at_least, counts, ledger
 from anchorlab.runs import Store
-from anchorlab.studies import STUDIES, Analysis, Profile, Study, claim, precondition, run_study, study
+from anchorlab.studies import STUDIES, Analysis, Profile, Study, precondition, run_study, study
 from anchorlab.studies.claim import Measure
+from tests.studies.made_up_claims import made_up
 
 ALL = ()
 PRECONDITIONS = {
@@ -59,49 +60,13 @@ class Seen(NamedTuple):
     solved: float | None = 1.0
 
 
-@precondition("Fig 1", "1", at_least(0.9))
-def fits(seen: Seen) -> float | None:
-    """The data are fitted.
-
-    Accuracy on training sequences.
-    """
-    return seen.fitted
-
-
-@precondition("Fig 1", "1", at_least(0.5), of=("late",))
-def solved(seen: Seen) -> float | None:
-    """The task is solved.
-
-    Accuracy on test sequences.
-    """
-    return seen.solved
-
-
-@claim("Fig 2", "3", at_least(2.0))
-def early(seen: Seen) -> float:
-    """It is early.
-
-    A constant.
-    """
-    return 3.0
-
-
-@claim("Fig 2", "5", at_least(2.0))
-def late(seen: Seen) -> float:
-    """It is late.
-
-    Another constant.
-    """
-    return 5.0
-
-
-@claim("", "no paper", at_least(2.0))
-def mine(seen: Seen) -> float:
-    """It is mine.
-
-    A third constant.
-    """
-    return 7.0
+fits = made_up("fits", at_least(0.9), lambda seen: seen.fitted, says="The data are fitted", kind=precondition)
+solved = made_up(
+    "solved", at_least(0.5), lambda seen: seen.solved, says="The task is solved", kind=precondition, of=("late",)
+)
+early = made_up("early", at_least(2.0), lambda seen: 3.0)
+late = made_up("late", at_least(2.0), lambda seen: 5.0, says="It is late")
+mine = made_up("mine", at_least(2.0), lambda seen: 7.0)
 
 
 def made(seen: Seen, claims: Sequence[Measure] = (fits, solved, early, late)) -> Study:

@@ -10,11 +10,12 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Table, at_least, at_most
 from anchorlab.models import FNNSpec
 from anchorlab.runs import Store
-from anchorlab.studies import Profile, Reading, Study, claim, precondition, reading, readings, run_study
+from anchorlab.studies import Profile, Reading, Study, precondition, reading, readings, run_study
 from anchorlab.studies.draws import against, seed_by_seed
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe
 from tests.papers.hand_made_runs import HandMadeRun
+from tests.studies.made_up_claims import made_up
 
 STEPS = 4
 
@@ -44,40 +45,16 @@ class Seen(Reading):
         return self.loss[20] - self.loss[40]
 
 
-@claim("Fig 1", "small", at_most(100.0))
-def at_twenty(seen: Seen):
-    """The loss is small.
-
-    Test loss on 20 sequences.
-    """
-    return seen.loss[20]
+at_twenty = made_up("at_twenty", at_most(100.0), lambda seen: seen.loss[20])
 
 
-@claim("Fig 1", "a gain", at_least(-10.0))
-def more_helps(seen: Seen):
-    """More sequences help.
-
-    Test loss on 20 sequences minus that on 40, where the first is small.
-    """
-    return seen.gain if (seen.loss[20] < 100).all() and seen.first.experiment.trained else None
-
-
-@claim("Fig 2", "small", at_most(100.0))
-def at_a_thousand(seen: Seen):
-    """The loss on many sequences is small.
-
-    Test loss on 1000 sequences, which not all profiles train.
-    """
-    return seen.loss.get(1000)
-
-
-@precondition("Fig 2", "finite", at_most(1e6), of=("at-twenty",))
-def finite(seen: Seen):
-    """The loss is finite.
-
-    Test loss on 60 sequences.
-    """
-    return seen.loss[60]
+more_helps = made_up(
+    "more_helps",
+    at_least(-10.0),
+    lambda seen: seen.gain if (seen.loss[20] < 100).all() and seen.first.experiment.trained else None,
+)
+at_a_thousand = made_up("at_a_thousand", at_most(100.0), lambda seen: seen.loss.get(1000))  # not all profiles train it
+finite = made_up("finite", at_most(1e6), lambda seen: seen.loss[60], kind=precondition, of=("at-twenty",))
 
 
 def drawn(seen: Seen) -> Table:

@@ -18,11 +18,12 @@ from anchorlab.models import DecoderSpec
 from anchorlab.report import write_report
 from anchorlab.runs import Store
 from anchorlab.runs.references import FILE, read_use
-from anchorlab.studies import Analysis, Profile, Study, at_end, claim, findings_directory, run_study
+from anchorlab.studies import Analysis, Profile, Study, at_end, findings_directory, run_study
 from anchorlab.studies.running import _behind, kept_findings
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
 from tests.small_experiments import experiment as small
+from tests.studies.made_up_claims import made_up
 
 DOC = """A study.
 
@@ -39,13 +40,7 @@ def experiments(seeds: tuple[int, ...]) -> list[Experiment]:
     return [Experiment(task("anchor/identity"), model, recipe, Members(seeds=(one,)), f"seed {one}") for one in seeds]
 
 
-@studies.claim("Fig 1", "above 0", at_least(0.0))
-def loss(losses) -> float:
-    """The loss is positive.
-
-    Loss at the end.
-    """
-    return min(losses)
+loss = made_up("loss", at_least(0.0), min, at="Fig 1")
 
 
 def analyse(runs, seeds) -> studies.Analysis:
@@ -193,7 +188,7 @@ def test_kept_findings_are_judged_again_by_the_claims_of_today(tmp_path):
     ("changed", "message"),
     [
         (replace(loss, measured_as="highest loss"),
-         r"^a/b/loss: was measured as 'loss at the end' under quick; run a/b"),
+         r"^a/b/loss: was measured as 'its value' under quick; run a/b"),
         (replace(loss, name="other"), r"^a/b/other: has no value under quick; run a/b again"),
     ],
 )  # fmt: skip
@@ -344,13 +339,7 @@ def test_unknown_studies(name):
 PROFILE = "quick"
 
 
-@claim("", "low", at_most(10.0))
-def low_loss(seen):
-    """The loss ends low.
-
-    Training loss.
-    """
-    return at_end(seen[0], "train", "loss")
+low_loss = made_up("low_loss", at_most(10.0), lambda seen: at_end(seen[0], "train", "loss"))
 
 
 SHORT = Study(

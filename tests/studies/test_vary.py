@@ -8,18 +8,12 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import at_least
 from anchorlab.models import DecoderSpec
 from anchorlab.runs import Store
-from anchorlab.studies import STUDIES, Analysis, Profile, Study, at_end, claim, kept_findings, run_study, study
+from anchorlab.studies import STUDIES, Analysis, Profile, Study, at_end, kept_findings, run_study, study
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe
+from tests.studies.made_up_claims import made_up
 
-
-@claim("Fig 1", "above", at_least(0.0))
-def above(seen):
-    """The loss is above 0.
-
-    Test loss.
-    """
-    return seen
+above = made_up("above", at_least(0.0), lambda seen: seen, at="Fig 1")
 
 
 def experiments(setting) -> list[Experiment]:

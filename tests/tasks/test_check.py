@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 
 from anchorlab.errors import SpecError
-from anchorlab.tasks import Answer, Batch, Task, TaskShape, check_task, generator, task, task_names
+from anchorlab.tasks import Answer, Batch, Task, TaskShape, check_task, generator
 from anchorlab.tasks.registry import task_family
 
 
@@ -74,11 +74,6 @@ def test_the_method_at_fault_is_named(method, other, problem, monkeypatch):
     monkeypatch.setattr(Copy, method, other)
     with pytest.raises(SpecError, match=problem):
         check_task(Copy())
-
-
-@pytest.mark.parametrize("name", [name for name in task_names() if name.startswith("classics/")])
-def test_the_classics_pass(name):
-    check_task(task(name))
 
 
 @task_family("test-weighed")

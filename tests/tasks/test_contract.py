@@ -146,7 +146,6 @@ def test_loss_and_metrics_are_finite_and_perfect_outputs_score_perfectly(one: Ta
     assert metrics
     for value in metrics.values():
         assert value.shape == (N, scored) and value.isfinite().all()
-    batch = one.sample(one.splits[0], N, 4)
     if one.loss == "mean_squared_error":
         assert all(value.abs().max() == 0 for value in one.metrics(batch.answers, batch).values())
     else:

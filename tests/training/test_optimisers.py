@@ -76,7 +76,7 @@ def by_ours(spec, weights, gradients, clips, factors, form):
 @pytest.mark.parametrize("name", SPECS)
 def test_as_torch_does(name, form, clips, transposed):
     weights, gradients = drawn(0, torch.float64, transposed)
-    factors = [0.1 + 0.1 * step for step in range(STEPS)]
+    factors = [0.1 * step for step in range(STEPS)]  # a warm-up from zero: its first step still counts the gradient
     ours = by_ours(SPECS[name], weights, gradients, clips, factors, form)
     for member in range(3):
         theirs = by_torch(SPECS[name], weights, gradients, clips, factors, member)
@@ -128,17 +128,6 @@ def test_members_that_rest_keep_their_weights_though_their_state_is_not_finite(n
     optimiser.update(gradients[0], number(1.0), number(0), torch.tensor([True, False, True]))
     for key, value in flat.views.items():
         assert torch.equal(value[1], weights[key][1])
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_learning_rate_of_zero_still_counts_the_gradient(form):
-    """As a warm-up from zero does: the first step moves nothing, and the second one knows of it."""
-    weights, gradients = drawn(3, torch.float64)
-    ours = by_ours(SPECS["adamw"], weights, gradients, None, [0.0, 1.0], form)
-    for member in range(3):
-        theirs = by_torch(SPECS["adamw"], weights, gradients, None, [0.0, 1.0], member)
-        for mine, other in zip(ours.values(), theirs, strict=True):
-            torch.testing.assert_close(mine[member], other, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "most"), [("adamw", 30), ("adam", 29), ("sgd", 13), ("momentum", 16)])

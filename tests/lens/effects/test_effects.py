@@ -120,20 +120,21 @@ def test_equals_one_look_with_candidates(ensemble, site, fields, over):
 
 
 @pytest.mark.parametrize(
-    ("spec", "site", "over"),
+    ("spec", "site", "over", "positions"),
     [
-        (LSTMSpec(layers=2, width=5), "layers.*.hook_hidden", ("position",)),
-        (RecallSpec(width=8), "blocks.*.attn.hook_q", ("position",)),
-        (RecallSpec(width=8), "hook_embed", ("position",)),
+        (LSTMSpec(layers=2, width=5), "layers.*.hook_hidden", ("position",), SHARED),
+        (RecallSpec(width=8), "blocks.*.attn.hook_q", ("position",), SHARED),
+        (RecallSpec(width=8), "hook_embed", ("position",), SHARED),
+        (FNNSpec(layers=2, width=4, hidden=6), "blocks.*.hook_post", ("hidden",), None),  # one for a whole sequence
     ],
 )
-def test_other_models(spec, site, over):
+def test_other_models(spec, site, over, positions):
     model = initialise(spec, SHAPE, [0, 1], dtype=torch.float64)
-    template = Intervention(site=site, rule="zero")
-    fast = effects(model, INPUTS, TARGETS, template, over, positions=SHARED)
-    slow = effects(model, INPUTS, TARGETS, template, over, positions=SHARED, mapped=False)
+    targets, template = TARGETS if positions is SHARED else TARGETS[:, :1], Intervention(site=site, rule="zero")
+    fast = effects(model, INPUTS, targets, template, over, positions=positions)
+    slow = effects(model, INPUTS, targets, template, over, positions=positions, mapped=False)
     named = at_each("{}", over[0], 6, fast.sites)
-    expected = one_by_one(model, INPUTS, TARGETS, SHARED, named, METRICS)
+    expected = one_by_one(model, INPUTS, targets, SHARED if positions is SHARED else torch.tensor([5]), named, METRICS)
     for result in (fast, slow):
         assert (result.values.flatten(2) - expected).abs().max() < 1e-10
 
@@ -148,14 +149,6 @@ def test_vectors_and_a_metric_of_ones_own():
     expected = one_by_one(model, VECTORS, VECTOR_TARGETS, SHARED, named, square)
     assert (result.values.flatten(2) - expected).abs().max() < 1e-10
     assert result.table.columns == ["metric", "member", "site", "layer", "head", "value", "baseline", "change"]
-
-
-def test_one_prediction_for_a_whole_sequence():
-    model = initialise(FNNSpec(layers=2, width=4, hidden=6), SHAPE, [0], dtype=torch.float64)
-    result = effects(model, INPUTS, TARGETS[:, :1], Intervention(site="blocks.*.hook_post", rule="zero"), ("hidden",))
-    named = at_each("blocks.{}.hook_post", "hidden", 6, layers=range(2))
-    expected = one_by_one(model, INPUTS, TARGETS[:, :1], torch.tensor([5]), named, METRICS)
-    assert (result.values.flatten(2) - expected).abs().max() < 1e-10
 
 
 class TestHandBuilt:

@@ -10,7 +10,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor import condensation
 from anchorlab.training.ensemble import Ensemble
 from tests.papers.hand_made_models import ANCHOR, IS_ANCHOR, LENGTH, SHARP, blank
-from tests.papers.hand_made_runs import results_of, run_ending, seen_by_hand, values_of, verdicts_of
+from tests.papers.hand_made_runs import results_of, run_ending, seen_by_hand, values_of
 
 MIDDLE = 0.65
 
@@ -59,15 +59,10 @@ def seen(of_papers: condensation.Layer | None = None, **at_rates: condensation.L
 def test_values_of_layers_made_by_hand_have_the_preconditions_of_their_models():
     wrong = layer(alike=[[0.0, 0.0]] * 3, neurons=[[0.0, 0.0]] * 3)
     found = seen(_2=wrong)
-    assert values_of(condensation.STUDY, found) == {
-        "learned": pytest.approx((0.89 + 0.98 + 1.0) / 3),
-        "learned-at-rates": pytest.approx((0.89 + 1.0 + 0.95 + 0.97) / 4),
-        "heads-alike": pytest.approx(0.85),  # of the two seeds that learned
-        "all-broadcast": pytest.approx(0.875),
-        "neurons-with-gamma": pytest.approx(0.1),
-        "heads-with-gamma": pytest.approx(0.925 - 0.7),
-    }
-    assert set(verdicts_of(condensation.STUDY, found).values()) == {"agrees at small scale"}
+    expected = {"learned": (0.89 + 0.98 + 1.0) / 3, "learned-at-rates": (0.89 + 1.0 + 0.95 + 0.97) / 4}
+    expected |= {"heads-alike": 0.85, "all-broadcast": 0.875}  # of the two seeds that learned
+    expected |= {"neurons-with-gamma": 0.1, "heads-with-gamma": 0.925 - 0.7}
+    assert values_of(condensation.STUDY, found) == pytest.approx(expected)
     needed = {
         one.name: [other.name for other in condensation.STUDY.statements.claims if other.required_by(one)]
         for one in condensation.STUDY.statements.claims
@@ -86,7 +81,6 @@ def test_heads_are_judged_at_the_papers_own_initialisation_alone_and_seeds_over_
     found = results_of(condensation.STUDY, seen(apart, _12=alike))
     assert found["heads-alike"].units == pytest.approx((0.5, 0.3))
     assert found["all-broadcast"].units == pytest.approx((0.5, 0.25))
-    assert not found["heads-alike"].agrees and not found["all-broadcast"].agrees
     found = results_of(condensation.STUDY, seen())
     assert found["learned-at-rates"].units == pytest.approx(((0.89 + 0.95) / 2, (1.0 + 0.97) / 2))
     assert found["heads-with-gamma"].units == pytest.approx((0.25,))  # of the seed that learned at both
@@ -172,14 +166,9 @@ def test_what_runs_made_by_hand_have_become():
     assert many.broadcasting.tolist() == [[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
     assert many.neurons.flatten().tolist() == pytest.approx([1.0, 0.0, 1.0, 0.0, 1.0, 1.0])
     assert many.neurons_untrained.flatten().tolist() == pytest.approx([0.0] * 6)
-    assert values_of(condensation.STUDY, found) == {
-        "learned": pytest.approx(0.97),
-        "learned-at-rates": pytest.approx((0.5 + 0.92 + 0.97 + 1.0) / 4),
-        "heads-alike": pytest.approx((1 + mixed) / 2),
-        "all-broadcast": pytest.approx(1 / 2),
-        "neurons-with-gamma": pytest.approx(1.0),
-        "heads-with-gamma": pytest.approx(1 - mixed),
-    }
+    expected = {"learned": 0.97, "learned-at-rates": (0.5 + 0.92 + 0.97 + 1.0) / 4, "heads-alike": (1 + mixed) / 2}
+    expected |= {"all-broadcast": 1 / 2, "neurons-with-gamma": 1.0, "heads-with-gamma": 1 - mixed}
+    assert values_of(condensation.STUDY, found) == pytest.approx(expected)
     drawn = condensation.STUDY.analysis(runs, setting)
     maps = [one for row in drawn.figures[0].maps for one in row]
     assert "PyTorch's initialisation, with a test accuracy of 0.98" in drawn.figures[0].caption

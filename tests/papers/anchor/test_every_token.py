@@ -33,7 +33,7 @@ from anchorlab.papers.anchor.perturbed import directions, kept_under_noise, move
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble
-from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of
 
 MOVED = MOVES.index(0.2)
 
@@ -95,19 +95,12 @@ def test_noise_follows_from_the_noise_before_it_and_rule_and_surface_differ():
 def test_values_by_hand():
     every = learned(((0.6, 0.6), (1.0, 1.0)), composed=(0.9, 0.4), kept=(0.7, 0.6), rise=(0.5, 1.2))
     seen = both(every, learned(rise=(1.0, 2.0)))
-    assert values_of(STUDY, seen) == {
-        "fits": 1.0,
-        "generalises": pytest.approx((0.2 + 0.0 + 0.1 + 0.0) / 4),
-        "composes": pytest.approx(0.15),
-        "resilient": pytest.approx(0.15),
-        "flatter": 0.5,  # the lower middle of 0.5, 0.6, 0.5 and 0.6
-    }
-    assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
+    # flatter by the lower middle of 0.5, 0.6, 0.5 and 0.6
+    expected = {"fits": 1.0, "generalises": (0.2 + 0.0 + 0.1 + 0.0) / 4, "composes": 0.15}
+    assert values_of(STUDY, seen) == pytest.approx(expected | {"resilient": 0.15, "flatter": 0.5})
     turned = values_of(STUDY, both(seen.under[ALONE], seen.under[EVERY]))
     assert turned["generalises"] == pytest.approx(-0.075) and turned["composes"] == pytest.approx(-0.15)
     assert turned["resilient"] == pytest.approx(-0.15) and turned["flatter"] == pytest.approx(1 / 0.6)
-    verdicts = verdicts_of(STUDY, both(seen.under[ALONE], seen.under[EVERY]))
-    assert [name for name, verdict in verdicts.items() if verdict == "agrees at small scale"] == ["fits"]
 
 
 def test_perturbations_are_judged_where_both_losses_fit_and_the_worst_fit_counts():

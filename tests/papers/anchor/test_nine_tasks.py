@@ -6,7 +6,7 @@ import torch
 from anchorlab.papers.anchor.nine_tasks import NAMES, SMOKE, STUDY, Accuracies, held_out, unseen_pairs
 from anchorlab.studies import study
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of
 
 ANCHORS = {
     "identity": "anchor/identity", "reading comprehension": "anchor/reading-comprehension",
@@ -60,8 +60,7 @@ def runs(test, data, pairs, train):
             values["test", "accuracy"] = test + 0.005 * at
         else:
             values |= {("test on data", "accuracy"): data[name], ("test on task", "accuracy"): pairs[name]}
-        losses = {(split, "loss"): 5.0 for split, _ in values}
-        made.append(HandMadeRun(experiment, (0, 2), {key: [[0.0, value]] for key, value in (values | losses).items()}))
+        made.append(HandMadeRun(experiment, (0, 2), {key: [[0.0, value]] for key, value in values.items()}))
     return made
 
 
@@ -74,16 +73,13 @@ def test_values_inside_and_outside_the_bands_and_curves():
         "classification": 0.965, "composite": 0.96, "working-memory": 0.975, "synonym": 0.951, "recitation": 0.985,
         "statistical-output": 0.99,
     }  # fmt: skip
-    expected = {**own, "unseen-pairs": 0.95, "fits": 0.991}
-    assert values_of(STUDY, found) == {name: pytest.approx(value) for name, value in expected.items()}
-    assert set(verdicts_of(STUDY, found).values()) == {"agrees at small scale"}
+    assert values_of(STUDY, found) == pytest.approx({**own, "unseen-pairs": 0.95, "fits": 0.991})
     poor = STUDY.see(
         runs(0.9, {"composite": 0.94, "synonym": 0.949}, {"composite": 1.0, "synonym": 0.7}, [1, 0.98, *[1] * 7]),
         SMOKE,
     )
-    assert values_of(STUDY, poor)["unseen-pairs"] == pytest.approx(0.85)
-    assert values_of(STUDY, poor)["fits"] == pytest.approx(0.98)
-    assert set(verdicts_of(STUDY, poor).values()) == {"differs at small scale"}
+    found = values_of(STUDY, poor)
+    assert (found["unseen-pairs"], found["fits"]) == pytest.approx((0.85, 0.98))
     pairs = {"composite": torch.tensor([0.5]), "synonym": torch.tensor([0.9, 0.7])}
     found = unseen_pairs(seen_by_hand(Accuracies, unseen_pairs=pairs))
     assert found.units == pytest.approx((0.7, 0.7))
@@ -95,7 +91,7 @@ def test_values_inside_and_outside_the_bands_and_curves():
         ("identity", 0.5), ("reading comprehension", 0.505), ("classification", 0.51), ("composite", 0.6),
     ]  # fmt: skip
     assert accuracy.lines[0].x == (0, 100)
-    assert {one.mean[-1] for one in loss.lines} == {5}
+    assert {one.mean[-1] for one in loss.lines} == {9}
     third, fourth = found.tables[0].rows[2:4]
     assert third == ("classification", 200, 2, 1, *map(pytest.approx, (0.9, 0.51, 0.51)), None)
     assert fourth == ("composite", 200, 2, 1, *map(pytest.approx, (0.9, 0.6, 0.6, 0.1)))

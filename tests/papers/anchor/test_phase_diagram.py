@@ -7,7 +7,7 @@ import torch
 
 from anchorlab.papers.anchor.phase_diagram import QUICK, STUDY, Cells, experiments, mislabelled
 from anchorlab.papers.anchor.settings import at_every_gamma
-from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of
 
 GAMMAS = (0.5, 0.8)
 
@@ -23,17 +23,12 @@ def test_a_clear_diagram_of_members_that_learned():
     seen = cells([[0.1, 0.9], [0.0, 1.0]], [[0.8, 0.0], [1.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]])
     expected = {"small-composes": 0.95, "large-symmetric": 0.9, "initialisation-decides": 0.9, "learned": 1.0}
     assert values_of(STUDY, seen) == pytest.approx(expected)
-    assert set(verdicts_of(STUDY, seen).values()) == {"agrees at small scale"}
     assert [seen.answered_by(0, 0), seen.answered_by(0, 1)] == ["symmetric", "composed"]
     assert cells([[0.2, 0.0]], [[0.2, 0.0]], [[1.0, 1.0]]).answered_by(0, 0) == "otherwise"
     seen = cells([[0.1, 0.2], [0.3, 1.0]], [[0.8, 0.0], [0.4, 0.0]], [[1.0, 0.5], [1.0, 0.95]])
-    assert values_of(STUDY, seen) == {
-        "small-composes": 1.0,
-        "large-symmetric": pytest.approx(0.6),
-        "initialisation-decides": pytest.approx(0.7),  # depth 3 alone
-        "learned": 0.75,
-    }
-    assert verdicts_of(STUDY, seen)["learned"] == "differs at small scale"
+    # initialisation at depth 3 alone
+    expected = {"small-composes": 1.0, "large-symmetric": 0.6, "initialisation-decides": 0.7, "learned": 0.75}
+    assert values_of(STUDY, seen) == pytest.approx(expected)
     assert seen.answered_by(0, 1) == "not learned"
     assert seen.answered_by(1, 0) == "symmetric"  # 0.4 against 0.3 and 0.3 otherwise
     assert values_of(STUDY, cells([[0.0, 0.0]], [[0.0, 0.0]], [[0.1, 0.1]])) == {
@@ -61,14 +56,11 @@ def test_the_grid_is_read_by_depth_rate_and_seed():
     runs = []
     for experiment, tens in zip(experiments(setting).values(), (0.1, 0.5), strict=True):
         ends = [[0.0, tens + member / 100] for member in range(4)]
-        other = [[9.0, 9.0]] * 4
         values = {
             ("test on task", "agrees: composed"): ends,
             ("test on task", "agrees: symmetric"): [[0.0, 1 - end] for _, end in ends],
             ("test on data", "accuracy"): [[0.0, 0.9], [0.0, 0.89], [0.0, 1.0], [1.0, 0.2]],
-            ("test on data", "agrees: composed"): other, ("test on data", "agrees: symmetric"): other,
-            ("test on task", "accuracy"): other, ("train", "accuracy"): other,
-        }  # fmt: skip
+        }
         runs.append(HandMadeRun(experiment, [0, 2200], values))
     seen = STUDY.see(runs, setting)
     expected = torch.tensor([[[0.1, 0.11], [0.12, 0.13]], [[0.5, 0.51], [0.52, 0.53]]])  # [depth gamma seed]

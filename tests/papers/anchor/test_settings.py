@@ -15,28 +15,21 @@ from tests.studies.test_control import MODEL
 
 
 @pytest.mark.parametrize(
-    ("name", "sequence", "after", "before"),
+    ("name", "other", "sequence", "right", "instead"),
     [
-        ("anchor/identity", (25, 66, 3, 90, 99, 26, 24, 59, 96), 90, 66),
-        ("anchor/two-distances", (25, 66, 3, 90, 99, 26, 24, 59, 96), 90, 66),
-        ("anchor/two-distances", (25, 66, 4, 90, 99, 26, 24, 59, 96), 99, 25),
-        ("anchor/two-distances", (25, 66, 27, 90, 99, 4, 24, 59, 96), 59, 90),
+        ("anchor/identity", mirrored, (25, 66, 3, 90, 99, 26, 24, 59, 96), 90, 66),
+        ("anchor/two-distances", mirrored, (25, 66, 3, 90, 99, 26, 24, 59, 96), 90, 66),
+        ("anchor/two-distances", mirrored, (25, 66, 4, 90, 99, 26, 24, 59, 96), 99, 25),
+        ("anchor/two-distances", mirrored, (25, 66, 27, 90, 99, 4, 24, 59, 96), 59, 90),
+        ("anchor/reading-comprehension", first_pair, (2, 41, 6, 91, 1, 85, 8, 55, 6), 91, 41),
     ],
 )
-def test_the_key_is_as_far_before_its_anchor_as_it_was_after(name, sequence, after, before):
+def test_the_key_is_as_far_before_its_anchor_or_the_first_pair_is_answered(name, other, sequence, right, instead):
     own = Experiment(task(name), MODEL, Recipe(data=FixedSample(size=50)), Members(seeds=(0,)))
     inputs = torch.tensor([sequence])
-    assert int(own.task.oracle(inputs).answers[0, -1]) == after
-    assert int(mirrored(own).oracle(inputs).answers[0, -1]) == before
-    assert mirrored(own).shape == own.task.shape
-
-
-def test_the_first_pair_is_answered_whatever_is_asked():
-    recipe = Recipe(data=FixedSample(size=50))
-    own = Experiment(task("anchor/reading-comprehension"), MODEL, recipe, Members(seeds=(0,)))
-    inputs = torch.tensor([(2, 41, 6, 91, 1, 85, 8, 55, 6)])
-    assert int(own.task.oracle(inputs).answers[0, -1]) == 91
-    assert int(first_pair(own).oracle(inputs).answers[0, -1]) == 41
+    assert int(own.task.oracle(inputs).answers[0, -1]) == right
+    assert int(other(own).oracle(inputs).answers[0, -1]) == instead
+    assert other(own).shape == own.task.shape
 
 
 @pytest.mark.parametrize(

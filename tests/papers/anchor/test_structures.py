@@ -9,7 +9,7 @@ from anchorlab.lens import look
 from anchorlab.papers.anchor import structures as of
 from anchorlab.papers.anchor.structures import STUDY, Accuracies
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import results_of, run_ending, seen_by_hand, student, values_of, verdicts_of
+from tests.papers.hand_made_runs import results_of, run_ending, seen_by_hand, student, values_of
 
 
 def built(spec):
@@ -88,16 +88,9 @@ def seen(test, train=0.95) -> Accuracies:
 
 
 def test_values_of_accuracies_made_by_hand_have_all_seeds_as_units():
-    assert values_of(STUDY, seen(TEST)) == {
-        "full": pytest.approx(0.992),  # the lowest seed
-        "no-fnn": pytest.approx(0.91),
-        "one-layer": pytest.approx(0.01),
-        "shifted-values": pytest.approx(0.97),
-        "badly": pytest.approx(0.4),  # the highest seed
-        "none": 1.0,  # the highest seed
-        "fewer-is-better": pytest.approx((0.8 + 0.6) / 2),
-    }
-    assert set(verdicts_of(STUDY, seen(TEST)).values()) == {"agrees at small scale"}
+    # of `full` the lowest seed, of `badly` and `none` the highest
+    expected = {"full": 0.992, "no-fnn": 0.91, "one-layer": 0.01, "shifted-values": 0.97, "badly": 0.4, "none": 1.0}
+    assert values_of(STUDY, seen(TEST)) == pytest.approx(expected | {"fewer-is-better": (0.8 + 0.6) / 2})
     found = results_of(STUDY, seen(TEST))
     assert {name: len(one.units) for name, one in found.items()} == dict.fromkeys(found, 2)
     assert found["full"].interval == student(0.992, 0.992, 1.0)

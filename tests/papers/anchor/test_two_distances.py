@@ -8,7 +8,7 @@ import torch
 from anchorlab.papers.anchor.two_distances import DISTANCES, QUICK, STUDY, Heads, experiments, unrest
 from anchorlab.tasks import task
 from tests.papers.hand_made_outputs import hand_made_ensemble
-from tests.papers.hand_made_runs import results_of, run_ending, seen_by_hand, values_of, verdicts_of
+from tests.papers.hand_made_runs import results_of, run_ending, seen_by_hand, values_of
 
 
 def shifting(length: int, by: int) -> torch.Tensor:
@@ -49,7 +49,6 @@ def test_values_of_heads_made_by_hand_are_judged_where_they_learned():
         "learned": pytest.approx(0.9575), "two-shifts": 1.0, "shift-mass": pytest.approx(0.625),
         "stable": pytest.approx(0.125), "near-source": 0.875, "far-source": 1.0,
     }  # fmt: skip
-    assert set(verdicts_of(STUDY, GOOD).values()) == {"agrees at small scale"}
     values = values_of(STUDY, seen_by_hand(Heads, **vars(GOOD) | {"accuracy": torch.full((4,), 0.89)}))
     assert [name for name, value in values.items() if value is not None] == ["learned"]
 
@@ -70,7 +69,6 @@ def test_values_of_heads_that_do_something_else():
         "learned": pytest.approx(0.8125), "two-shifts": pytest.approx(1 / 3), "shift-mass": pytest.approx(0.4),
         "stable": pytest.approx(0.3), "near-source": pytest.approx(1 / 6), "far-source": pytest.approx(1 / 6),
     }  # fmt: skip
-    assert set(verdicts_of(STUDY, other).values()) == {"differs at small scale"}
     found = results_of(STUDY, other)  # two heads of one seed are one unit
     assert found["near-source"].units == (0.5, 0.0, 0.0)
     assert found["shift-mass"].units == pytest.approx((0.3, 0.3, 0.6))

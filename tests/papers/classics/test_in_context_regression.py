@@ -113,9 +113,9 @@ def test_the_optimum_agrees_and_averaging_and_least_squares_of_noise_differ():
     assert wrong <= {name for name, verdict in found.items() if verdict == "differs at small scale"}
 
 
-def made_by_hand():
+def test_values_of_errors_made_by_hand():
     """Two members with 0 to 5 examples of d = 2 coordinates; in every row each claim reads another number."""
-    return seen_by_hand(
+    made_by_hand = seen_by_hand(
         of.Seen,
         setting=replace(of.QUICK, dimension=2),
         exact=torch.tensor([[1.0, 0.75, 0.5, 0.25, 0.125, 0.0625], [1.125, 0.5625, 0.25, 0.125, 0.5, 0.25]]),
@@ -128,21 +128,17 @@ def made_by_hand():
         of_noisy={of.RIDGE: torch.tensor([0.125, 0.5, 0.5, 0.25, 0.25, 0.125])},
         nearer_ridge=torch.tensor([0.75, 0.5]),
     )
-
-
-def test_values_of_errors_made_by_hand():
-    assert values_of(of.STUDY, made_by_hand()) == pytest.approx(
-        {
-            "learned": (0.125 + 0.5) / 2,
-            "falls-as-least-squares": (0.25 + 0.125) / 2,  # after one example, and after none
-            "fits-the-function": ((0.25 + 0.125 + 0.03125) / 3 + (0.125 + 0.5 + 0.21875) / 3) / 2,
-            "one-example-helps": (0.75 + 0.5625) / 2,
-            "below-averaging": (0.25 + 1.0) / 2,
-            "as-low-as-ridge": ((2 + 1.5 + 2 + 1 + 2) / 5 + (1 + 1 + 2 + 2 + 2) / 5) / 2,
-            "nearer-to-ridge": 0.625,
-            "inherits-the-peak": (3 / 2 + 0.25 / 9) / 2,
-        }
-    )
+    expected = {
+        "learned": (0.125 + 0.5) / 2,
+        "falls-as-least-squares": (0.25 + 0.125) / 2,  # after one example, and after none
+        "fits-the-function": ((0.25 + 0.125 + 0.03125) / 3 + (0.125 + 0.5 + 0.21875) / 3) / 2,
+        "one-example-helps": (0.75 + 0.5625) / 2,
+        "below-averaging": (0.25 + 1.0) / 2,
+        "as-low-as-ridge": ((2 + 1.5 + 2 + 1 + 2) / 5 + (1 + 1 + 2 + 2 + 2) / 5) / 2,
+        "nearer-to-ridge": 0.625,
+        "inherits-the-peak": (3 / 2 + 0.25 / 9) / 2,
+    }
+    assert values_of(of.STUDY, made_by_hand) == pytest.approx(expected)
 
 
 def test_experiments_differ_in_noise_alone_and_what_is_drawn():

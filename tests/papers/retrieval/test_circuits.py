@@ -11,7 +11,7 @@ from anchorlab.papers.retrieval.circuits import STUDY, Seen, later_rules
 from anchorlab.papers.retrieval.one_head import Solution, first_useful, joining, useful_heads
 from anchorlab.papers.retrieval.settings import smoke
 from tests.papers.hand_made_circuits import FIRST, JOIN, SECOND, circuit, path, titled
-from tests.papers.hand_made_runs import HandMadeRun, results_of, seen_by_hand, values_of
+from tests.papers.hand_made_runs import HandMadeRun, judged, results_of, seen_by_hand, values_of
 
 GOOD = circuit(path(0, JOIN, cut=0.3), path(1, FIRST), path(3, SECOND, cut=0.4))
 LARGE = circuit(path(0, JOIN), path(1, FIRST), path(2, SECOND), path(5, FIRST), layers=8)
@@ -70,8 +70,8 @@ def test_models_that_do_not_solve_it_or_keep_attention_are_left_out():
     assert (values["solved"], values["suffices"]) == (0.005, 0.5)
     assert (values["needed"], values["first-is-indirect"]) == (pytest.approx(15), pytest.approx(0.07))
     assert (values["few-heads"], values["differ"]) == (None, None)  # of four layers four may be in use; one model
-    judged = STUDY.claims[2](seen)
-    assert (judged.spread, judged.detail) == ("one value", "1 of 3 models")
+    few = STUDY.claims[2](seen)
+    assert (few.spread, few.detail) == ("one value", "1 of 3 models")
     nothing = values_of(STUDY, found(unsolved, uniform=(0.9,)))
     assert {name for name, value in nothing.items() if value is not None} == {"solved"}
 
@@ -79,24 +79,13 @@ def test_models_that_do_not_solve_it_or_keep_attention_are_left_out():
 def test_one_seed_of_the_papers_setting_with_a_loss_above_the_papers():
     """At 0.03 it follows the chains. The claims about losses, of models below 0.01, have no value; the others have."""
     one = replace(LARGE, model_loss=0.03, live_loss=0.04, rest_loss=0.98)
-    judged = {it.claim.id.rpartition("/")[2]: it for it in STUDY.judge(found(one, uniform=(0.09,)), "paper")}
-    assert {name: result.value for name, result in judged.items()} == {
-        "solved": 0.03,
-        "suffices": None,
-        "few-do-all": pytest.approx(0.95 / 0.97),
-        "needed": pytest.approx(0.6 / 0.04),
-        "needed-as-printed": None,
-        "first-is-indirect": None,
-        "first-joins-pair": 1.0,
-        "few-heads": 0.5,
+    values = judged(STUDY, found(one, uniform=(0.09,)), "paper")
+    # nor is there another model from which it could differ
+    assert values == pytest.approx(dict.fromkeys(("suffices", "needed-as-printed", "first-is-indirect", "differ")) | {
+        "solved": 0.03, "few-do-all": 0.95 / 0.97, "needed": 0.6 / 0.04, "first-joins-pair": 1.0, "few-heads": 0.5,
         "more-than-least": 1.0,
-        "differ": None,  # from which other model?
-    }
-    solved = replace(GOOD, model_loss=0.009)
-    both = {
-        one.claim.id.rpartition("/")[2]: one.value
-        for one in STUDY.judge(found(one, solved, uniform=(0.09, 0.06)), "paper")
-    }
+    })  # fmt: skip
+    both = judged(STUDY, found(one, replace(GOOD, model_loss=0.009), uniform=(0.09, 0.06)), "paper")
     assert (both["solved"], both["first-is-indirect"], both["needed-as-printed"]) == (0.009, 0.06, pytest.approx(0.2))
     lost = values_of(STUDY, found(replace(one, model_loss=0.06), uniform=(0.09,)))
     assert {name for name, value in lost.items() if value is not None} == {"solved"}

@@ -10,7 +10,7 @@ import torch
 from anchorlab.papers.truncation import associative_memory as of
 from anchorlab.studies.claim import judge
 from anchorlab.theory.associative_flow import memory_flow
-from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, student, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, student
 
 EDITS = ("none", "rank 1", "rank 2", "rank 3", "rank 4")
 
@@ -51,21 +51,10 @@ def results(wide, narrow, flows=None, intervals=False):
 @pytest.mark.untyped
 def test_verdicts_by_hand():
     found = results(made_up(WIDE), made_up(NARROW))
-    values = {name: one.value for name, one in found.items()}
-    assert values == pytest.approx(
-        {
-            "full-loss": 0.03,
-            "rank-two-12": 0.002 / 0.03,
-            "rank-two-8": 0.004 / 0.03,
-            "rank-two-likely": 0.9,
-            "rank-three-full": 1 / 30,
-            "noise-subspace": 0.01,
-            "alpha-decides": 1.0,
-            "wider-steadier": 0.0,  # quartiles 0.002 and 0.002, 0.001 and 0.016
-        },
-        rel=1e-3,
-        abs=1e-6,
-    )
+    expected = {"full-loss": 0.03, "rank-two-12": 0.002 / 0.03, "rank-two-8": 0.004 / 0.03, "rank-two-likely": 0.9}
+    expected |= {"rank-three-full": 1 / 30, "noise-subspace": 0.01, "alpha-decides": 1.0}
+    expected |= {"wider-steadier": 0.0}  # quartiles 0.002 and 0.002, 0.001 and 0.016
+    assert {name: one.value for name, one in found.items()} == pytest.approx(expected, rel=1e-3, abs=1e-6)
     assert found["full-loss"].spread == "0.03 to 0.03 over 5 seeds"
     assert found["rank-two-12"].detail == "rank 2: 0.001 to 0.004 over 5 runs"
     assert found["rank-two-8"].detail == "rank 2: 0.0005 to 0.3 over 5 runs"
@@ -133,7 +122,6 @@ def runs():
             values["clean", "loss", edit] = [[8.0, 100 * last, 100 / 9 * last, last] for last in lasts]
             values["clean", "right", edit] = [[8.0] * 3 + [0.1 * at + run / 100] for run in range(3)]
             values["clean", "noise", edit] = [[8.0] * 3 + [0.05 * at + run / 100] for run in range(3)]
-            values["train", "loss", edit] = [[7.0] * 4] * 3
         made.append(HandMadeRun(experiment, steps, values))
     return made
 
@@ -148,7 +136,6 @@ def test_the_last_losses_of_both_widths_are_read():
     untrained = [HandMadeRun(one.experiment.untrained(), one._steps, one._values) for one in runs()]
     start = of.STUDY.see(untrained, replace(of.QUICK, steps=300, drawn=5)).many[12]
     assert start.tolist() == of.many_losses(12, replace(of.QUICK, drawn=5), 0).tolist()
-    assert set(verdicts_of(of.STUDY, found)) == set(values_of(of.STUDY, found))
 
 
 def test_figures_and_tables():

@@ -29,7 +29,7 @@ from anchorlab.tasks import task
 from anchorlab.training import Members
 from anchorlab.training.ensemble import initialise
 from tests.papers.hand_made_models import blank
-from tests.papers.hand_made_runs import run_ending, seen_by_hand, values_of, verdicts_of
+from tests.papers.hand_made_runs import run_ending, seen_by_hand, values_of
 
 SHARP = 60.0
 MODEL = DecoderSpec(layers=2, heads=1, width=16, head_width=16)
@@ -286,7 +286,6 @@ def test_values_of_numbers_made_by_hand():
             "answer-from-key": (0.92 + 0.88) / 2,
         }.items()
     }
-    assert set(verdicts_of(STUDY, seen()).values()) == {"agrees at small scale"}
     # one cosine is above zero and one below, both far from it: their mean of zero does not count
     assert values_of(STUDY, seen(key=[-0.5, 0.5]))["orthogonal"] == pytest.approx((0.5 / 0.8 + 0.5 / 0.9) / 2)
 

@@ -68,7 +68,6 @@ def test_values_of_buffers_made_by_hand():
         "chains-match-start": pytest.approx(0.75),
         "chains-apart": pytest.approx(0.2),  # layers 0 and 1
     }
-    assert set(verdicts_of(STUDY, made()).values()) == {"agrees at small scale"}
 
 
 def test_a_model_without_buffers_differs():

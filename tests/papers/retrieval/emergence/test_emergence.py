@@ -199,10 +199,8 @@ def test_one_seed_of_the_papers_setting_has_a_value_for_every_claim():
     needed, rules = ((1, 2, 3), (2, 3), (3,)), (JOIN, FIRST, FIRST)
     course = torch.tensor([1, 0.9, 0.6, 0.35, 0.3])
     one = grown((10, 15, 20), (10, 16, 20, inf), needed, rules, course, replaced=0.01, model=0.3)
-    found = {
-        result.claim.id.rpartition("/")[2]: result
-        for result in STUDY.judge(seen_of([one], 40.0, torch.tensor([0.0])), "paper")
-    }
+    results = STUDY.judge(seen_of([one], 40.0, torch.tensor([0.0])), "paper")
+    found = {result.claim.id.rpartition("/")[2]: result for result in results}
     assert {name: result.value for name, result in found.items()} == {
         "heads-in-chain-order": 1.0,
         "abrupt": pytest.approx(1 / 9.5),
@@ -250,7 +248,6 @@ def test_every_claim_of_a_chain_of_four_symbols():
         "losses-together": pytest.approx(0.049), "drives-loss": pytest.approx(1 / 40), "reuse": 1.0,
         "later-slower": 1.0, "solved": pytest.approx(0.039), "ablated": pytest.approx(0.019), "same-positions": 1.0,
     }  # fmt: skip
-    assert set(verdicts_of(STUDY, inside).values()) == {"agrees at small scale"}
 
 
 def test_lower_losses_other_orders_and_units_of_models():

@@ -1,0 +1,13 @@
+"""Claims made up for studies of the tests."""
+
+from anchorlab.studies import claim
+
+
+def made_up(name, band, measure, *, at="", paper="a number", says="It holds", kind=claim, **fields):
+    """A claim on what `measure` gives, in words on which only tests that give their own depend."""
+
+    def function(seen):
+        return measure(seen)
+
+    function.__name__, function.__doc__ = name, f"{says}.\n\nIts value.\n"
+    return kind(at, paper, band, **fields)(function)
