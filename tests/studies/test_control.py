@@ -78,7 +78,8 @@ def by_name(findings: Findings) -> dict[str, object]:
 
 
 def test_every_claim_has_a_control_but_exact_ones_and_a_mark_where_untrained_members_pass(findings):
-    assert all(one.verdict == "supported" for one in findings.claims)
+    assert all(one.agrees and one.scope == "own" for one in findings.claims)
+    assert by_name(findings)["derived"].verdict == "supported"
     assert {name for name, one in by_name(findings).items() if one.untrained is None} == {"derived"}
     marked = {name for name, one in by_name(findings).items() if one.holds_untrained}
     assert marked == {"cannot-fail", "judged-where-fitted"}
@@ -155,7 +156,7 @@ def test_a_study_without_experiments_has_no_controls(tmp_path):
         analyse=lambda runs, setting: Analysis({"loss": torch.zeros(1)}),
     )
     (one,) = run_study(drawn, "quick", Store(tmp_path)).claims
-    assert (one.verdict, one.untrained, one.holds_untrained) == ("supported", None, False)
+    assert (one.agrees, one.untrained, one.holds_untrained) == (True, None, False)
 
 
 def other_task(experiment: Experiment) -> Task:

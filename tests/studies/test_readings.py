@@ -136,14 +136,17 @@ def test_controls_draw_nothing(tmp_path):
 def test_some_claims_train_what_they_read_alone(tmp_path, monkeypatch):
     trained = []
 
-    def noted(experiments, *rest, **more):
-        trained.append([(one.recipe.data.size, one.trained) for one in experiments])
-        return run(experiments, *rest, **more)
+    def noted(run):
+        def note(experiments, *rest, **more):
+            trained.append([(one.recipe.data.size, one.trained) for one in experiments])
+            return run(experiments, *rest, **more)
+
+        return note
 
     from anchorlab.studies import running
 
-    run = running.run
-    monkeypatch.setattr(running, "run", noted)
+    for name in ("run", "run_with_parts"):
+        monkeypatch.setattr(running, name, noted(getattr(running, name)))
     store = Store(tmp_path)
     findings = run_study(STUDY, "quick", store, workers=1, claims=["at-twenty"])
     assert [one.claim.id for one in findings.claims] == ["own/readings/at-twenty", "own/readings/finite"]

@@ -23,7 +23,7 @@ from anchorlab.studies.running import _behind, kept_findings
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, FixedSample, Members, Recipe, work_per_step
 from tests.small_experiments import experiment as small
-from tests.studies.made_up_claims import made_up
+from tests.studies.made_up_claims import decided, made_up
 
 DOC = """A study.
 
@@ -40,7 +40,7 @@ def experiments(seeds: tuple[int, ...]) -> list[Experiment]:
     return [Experiment(task("anchor/identity"), model, recipe, Members(seeds=(one,)), f"seed {one}") for one in seeds]
 
 
-loss = made_up("loss", at_least(0.0), min, at="Fig 1")
+loss = made_up("loss", at_least(0.0), lambda losses: decided(min(losses)), at="Fig 1")
 
 
 def analyse(runs, seeds) -> studies.Analysis:

@@ -101,10 +101,7 @@ def test_claims_remain_the_papers_with_other_seeds_alone(tmp_path):
     store = Store(tmp_path)
     same = run_study(PAPERS.vary(seeds=[7]), "paper", store, workers=1)
     other = run_study(PAPERS.vary({"model.heads": 2}), "paper", store, workers=1)
-    assert [(one.verdict, one.scope) for one in (*same.claims, *other.claims)] == [
-        ("reproduced", "paper"),
-        ("supported", "own"),
-    ]
+    assert [one.scope for one in (*same.claims, *other.claims)] == ["paper", "own"]
     assert {one.study for one in kept_findings(store)} == {"anchor/made-up-seeds-7", "anchor/made-up-heads-2"}
     assert other.claims[0].claim.id == "anchor/made-up-heads-2/above"
 

@@ -270,11 +270,12 @@ class ClaimResult:
         """Whether the units suffice for a verdict.
 
         The interval must lie wholly inside or outside the band. Equal units decide from `ENOUGH` on. One unit decides
-        only in the scopes `exact` and `theory`, where nothing need be random; so does a value without units.
+        only what is exact or the check of a theorem, where nothing need be random; so does a value without units.
         """
         if self.interval is not None:
             return not splits(self.claim.band, self.interval)
-        if not self.units or (len(self.units) == 1 and self.scope in ("exact", "theory")):
+        alone = self.scope in ("exact", "theory") or (self.scope == "own" and self.claim.exact)
+        if not self.units or (len(self.units) == 1 and alone):
             return True
         return len(self.units) >= ENOUGH and all_equal(self.units)
 

@@ -32,7 +32,7 @@ def interval(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = Non
         taken: reduces any number of units to one number
     """
     values = units.double()
-    own = values.tolist() if taken is None else [float(taken(one)) for one in values.split(1)]
+    own = values.tolist() if taken is None else [float(taken(one)) for one in values.unsqueeze(1)]
     if len(own) < FEW:
         return student(own, float(values.mean() if taken is None else taken(values)))
     return None if all_equal(own) else bootstrap(values, taken)
