@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,6 +239,7 @@ def _until(end: float, show: Report) -> Report:
 
 def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
     """Return a row for each settled claim: our published result, the one here, and whether they agree."""
+    from anchorlab.findings.agreement import agreement
     from anchorlab.papers.published import published_entries
 
     shipped = published_entries()
@@ -250,6 +252,7 @@ def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
             and (result.scope != "theory" or one.result.profile == result.profile)  # sizes differ between profiles
         ]
         before = same[0] if same else None
+        compared = agreement(before, result)
         rows.append(
             {
                 "id": name,
@@ -262,24 +265,12 @@ def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
                 "n": len(result.units) or None,
                 "verdict": result.verdict,
                 "published_verdict": None if before is None else before.verdict,
-                "agreement": agreement(before, result),
+                "agreement": compared.word,
+                "difference": compared.difference,
+                "difference_interval": compared.interval,
             }
         )
     return rows
-
-
-def agreement(published: "ClaimResult | None", here: "ClaimResult") -> str:
-    """Describe in words whether a value agrees with the published value.
-
-    Two intervals `overlap` or lie `apart`. If either value has no interval, the verdicts are compared: `same verdict`
-    or `another verdict`. `not published` if there is no published value.
-    """
-    if published is None:
-        return "not published"
-    if published.interval is not None and here.interval is not None:
-        (low, high), (from_, to) = published.interval, here.interval
-        return "overlap" if low <= to and from_ <= high else "apart"
-    return "same verdict" if published.verdict == here.verdict else "another verdict"
 
 
 def _print_plan(plan: "Plan", budget: str) -> None:
@@ -327,17 +318,21 @@ def _print_rows(rows: Sequence[Mapping[str, Any]], of: int) -> None:
             _value(row["published"], row["published_interval"]),
             _value(row["value"], row["interval"]),
             row["verdict"],
-            row["agreement"],
+            f"{row['agreement']}{_of(row['difference_interval'])}",
         )
         for row in rows
     ]
     print_table(("claim", "published", "here", "verdict", "agreement"), cells)
-    agree = sum(row["agreement"] in ("overlap", "same verdict") for row in rows)
-    compared = sum(row["agreement"] != "not published" for row in rows)
-    print_text(f"{len(rows)} of {of} claims settled here; {agree} of {compared} agree with what is published")
+    counted = Counter(row["agreement"] for row in rows)
+    words = ", ".join(f"{count} {word}" for word, count in counted.most_common())
+    print_text(f"{len(rows)} of {of} claims settled here; next to what is published: {words}")
 
 
 def _value(value: float | None, interval: tuple[float, float] | None) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" + ("" if interval is None else f" ({interval[0]:.3g} to {interval[1]:.3g})")
+    return f"{value:.4g}{_of(interval)}"
+
+
+def _of(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f" ({interval[0]:.3g} to {interval[1]:.3g})"
