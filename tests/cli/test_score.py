@@ -30,12 +30,12 @@ def test_a_right_ranking_and_its_reverse(anchorlab, exported):
     assert [row["model"] for row in found["models"]] == ["identity-1", "identity-2", "identity-3"]
     assert [row["area"] for row in found["models"]] == [1, 1, 1]
     assert all(row["recovered"] == pytest.approx(1, abs=1e-3) and row["size"] == 2 for row in found["models"])
-    assert found["means"]["area"] == {"mean": 1, "low": 1, "high": 1}
+    assert found["means"]["area"] == {"mean": 1, "low": None, "high": None}  # equal models
     said = anchorlab("score", "mine.json", "--truth", "out/truth")
     lines = said.out.splitlines()
     assert lines[0] == "my method" and lines[1].split() == ["model", "area", "chance", "correlation", "recovered"]
     assert lines[2].split()[:2] == ["identity-1", "1"]
-    assert ["area", "1", "[1.0,", "1.0]"] in [line.split() for line in lines]
+    assert ["area", "1"] in [line.split() for line in lines]
     assert max(map(len, lines)) <= 80
     rankings(exported, lambda truth, unit: 1 if any(unit in one for one in truth["minimal"]) else 2)
     found = json.loads(anchorlab("score", "mine.json", "--truth", "out/truth", "--json").out)

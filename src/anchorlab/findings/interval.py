@@ -5,7 +5,7 @@ A share has exact bounds, fewer than ten units Student's interval, and more the 
 """
 
 from collections.abc import Sequence
-from math import ceil, isfinite, log, sqrt
+from math import ceil, exp, isfinite, lgamma, log, log1p, sqrt
 from statistics import stdev
 
 Interval = tuple[float, float]
@@ -26,21 +26,23 @@ ROUNDING = 1e-6
 """The relative error to which values are equal; float32 has 6e-8 in each operation."""
 
 
+_STUDENT = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004)
+"""Student's quantiles at 97.5 %, for one to eight degrees of freedom: lists of claims need not import scipy."""
+
+
 def all_equal(units: Sequence[float]) -> bool:
     """Return whether all units have one value within rounding, so that their interval would have no width."""
     return max(units) - min(units) <= ROUNDING * max(map(abs, units))
 
 
 def student(units: Sequence[float], value: float) -> Interval | None:
-    """Return Student's interval of a value, from what each unit gives alone; exact for the mean of normal values.
+    """Return Student's interval of a value over fewer than `FEW` units, from what each unit gives alone.
 
-    None below two units, for equal units, and if a number is not finite.
+    It is exact for the mean of normal values. None below two units, for equal units, and if a number is not finite.
     """
-    from scipy import special
-
     if len(units) < 2 or not all(map(isfinite, (*units, value))) or all_equal(units):
         return None
-    half = float(special.stdtrit(len(units) - 1, (1 + LEVEL) / 2)) * stdev(units) / sqrt(len(units))
+    half = _STUDENT[len(units) - 2] * stdev(units) / sqrt(len(units))
     return value - half, value + half
 
 
@@ -53,13 +55,20 @@ def share(passed: int, count: int) -> Interval | None:
     Source: Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
         Biometrika 26, 1934.
     """
-    from scipy import special
-
     if not count:
         return None
-    low = float(special.betaincinv(passed, count - passed + 1, 1 - LEVEL)) if passed else 0.0
-    high = float(special.betaincinv(passed + 1, count - passed, LEVEL)) if passed < count else 1.0
-    return low, high
+    return _lower_bound(passed, count), 1 - _lower_bound(count - passed, count)
+
+
+def _lower_bound(passed: int, count: int) -> float:
+    """Return the share at which as many units or more pass with a chance of 5 %, by bisection of the binomial tail."""
+    low, high = 0.0, 1.0
+    ways = [lgamma(count + 1) - lgamma(k + 1) - lgamma(count - k + 1) for k in range(passed, count + 1)]
+    while passed and high - low > 1e-9:
+        middle = (low + high) / 2
+        chances = (exp(each + k * log(middle) + (count - k) * log1p(-middle)) for k, each in enumerate(ways, passed))
+        low, high = (low, middle) if sum(chances) > 1 - LEVEL else (middle, high)
+    return low
 
 
 def units_needed(band: Band) -> int | None:
