@@ -102,7 +102,8 @@ def test_a_run_of_ones_own_task_and_model_is_read_by_every_command(trained):
         (["circuit", decoder, "--sequences", "16"], "loss"),
     ]:
         said = at_home(place, *words, "--import", "my_module")
-        assert (said.returncode, said.stderr) == (0, ""), words
+        # what takes over two seconds on a busy machine shows its progress
+        assert (said.returncode, said.stderr.replace("checking mine/first\n", "")) == (0, ""), words
         assert part in said.stdout, words
 
 
@@ -116,7 +117,8 @@ def test_ones_own_task_is_shown_checked_and_exported(trained):
         (["models"], "mine-bag"),
     ]:
         said = at_home(place, *words, "--import=my_module")
-        assert (said.returncode, said.stderr) == (0, ""), words
+        # what takes over two seconds on a busy machine shows its progress
+        assert (said.returncode, said.stderr.replace("checking mine/first\n", "")) == (0, ""), words
         assert part in said.stdout, words
 
 
