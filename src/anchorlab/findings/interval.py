@@ -57,18 +57,18 @@ def share(passed: int, count: int) -> Interval | None:
     """
     if not count:
         return None
-    return _lower_bound(passed, count), 1 - _lower_bound(count - passed, count)
+    return _lower_bound(passed, count), round(1 - _lower_bound(count - passed, count), 9)
 
 
 def _lower_bound(passed: int, count: int) -> float:
     """Return the share at which as many units or more pass with a chance of 5 %, by bisection of the binomial tail."""
     low, high = 0.0, 1.0
     ways = [lgamma(count + 1) - lgamma(k + 1) - lgamma(count - k + 1) for k in range(passed, count + 1)]
-    while passed and high - low > 1e-9:
+    while passed and high - low > 1e-12:
         middle = (low + high) / 2
         chances = (exp(each + k * log(middle) + (count - k) * log1p(-middle)) for k, each in enumerate(ways, passed))
         low, high = (low, middle) if sum(chances) > 1 - LEVEL else (middle, high)
-    return low
+    return round(low, 9)  # the same on every processor
 
 
 def units_needed(band: Band) -> int | None:

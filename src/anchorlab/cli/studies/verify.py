@@ -239,7 +239,7 @@ def _until(end: float, show: Report) -> Report:
 
 def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
     """Return a row for each settled claim: our published result, the one here, and whether they agree."""
-    from anchorlab.findings.agreement import agreement
+    from anchorlab.findings.comparison import compared
     from anchorlab.papers.published import published_entries
 
     shipped = published_entries()
@@ -252,7 +252,7 @@ def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
             and (result.scope != "theory" or one.result.profile == result.profile)  # sizes differ between profiles
         ]
         before = same[0] if same else None
-        compared = agreement(before, result)
+        again = compared(before, result)
         rows.append(
             {
                 "id": name,
@@ -265,9 +265,9 @@ def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
                 "n": len(result.units) or None,
                 "verdict": result.verdict,
                 "published_verdict": None if before is None else before.verdict,
-                "agreement": compared.word,
-                "difference": compared.difference,
-                "difference_interval": compared.interval,
+                "agreement": again.word,
+                "difference": again.difference,
+                "difference_interval": again.interval,
             }
         )
     return rows

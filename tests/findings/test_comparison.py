@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anchorlab.findings import Claim
-from anchorlab.findings.agreement import agreement
+from anchorlab.findings.comparison import compared
 
 PLAIN = Claim("own/one", "a statement", "a source", "1", "a value", (None, None))
 EXACT = Claim("own/two", "a statement", "a source", "1", "a value", (None, None), exact=True)
@@ -38,14 +38,14 @@ def of(*units, claim=PLAIN):
     ],
 )
 def test_units_are_compared_one_by_one(published, here, word):
-    assert agreement(published, here).word == word
+    assert compared(published, here).word == word
 
 
 def test_the_interval_of_a_difference_is_students_or_welchs_by_hand():
-    found = agreement(of(0, 1, 2), of(2, 0, 1))  # differences 2, -1, -1: standard deviation 3^0.5
+    found = compared(of(0, 1, 2), of(2, 0, 1))  # differences 2, -1, -1: standard deviation 3^0.5
     assert found.difference == 0 and found.interval == pytest.approx((-4.303, 4.303), abs=1e-3)
     # variances 1/3 and 1 of the means: (4/3)^2 / (1/18 + 1) = 1.68 degrees of freedom, between the quantiles of 2 and 1
-    found = agreement(of(0, 1, 2), of(1, 3))
+    found = compared(of(0, 1, 2), of(1, 3))
     half = (found.interval[1] - found.interval[0]) / 2
     assert found.difference == 1 and 4.303 < half / (1 / 3 + 1) ** 0.5 < 12.706
 
@@ -57,7 +57,7 @@ def test_a_shift_of_one_standard_deviation_is_rarely_called_agreement(seeds):
 
     def rate(shift, word):
         pairs = random.normal(size=(2000, 2, seeds)) + np.array([[0.0], [shift]])
-        return np.mean([agreement(of(*a), of(*b)).word == word for a, b in pairs.tolist()])
+        return np.mean([compared(of(*a), of(*b)).word == word for a, b in pairs.tolist()])
 
     assert rate(1.0, "agrees") <= 0.05
     assert rate(0.0, "differs") <= 0.05

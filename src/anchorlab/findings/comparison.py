@@ -18,7 +18,7 @@ EQUAL = 1e-5
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Comparison:
     """How a value compares with the published one.
 
     Fields
@@ -32,7 +32,7 @@ class Agreement:
     interval: Interval | None = None
 
 
-def agreement(published: ClaimResult | None, here: ClaimResult) -> Agreement:
+def compared(published: ClaimResult | None, here: ClaimResult) -> Comparison:
     """Compare a value with the published value of the same claim in the same setting.
 
     Units that are the same within rounding are `equal`. Otherwise seeds took other paths, as they do on another
@@ -45,21 +45,21 @@ def agreement(published: ClaimResult | None, here: ClaimResult) -> Agreement:
         Biometrika 34, 1947.
     """
     if published is None or published.value is None or here.value is None:
-        return Agreement("not published")
+        return Comparison("not published")
     before, now = published.units, here.units
     if here.claim.exact or not before or not now:
         same = isclose(published.value, here.value, rel_tol=EXACT, abs_tol=1e-9)
-        return Agreement("equal" if same else "differs", here.value - published.value)
+        return Comparison("equal" if same else "differs", here.value - published.value)
     alike = [isclose(a, b, rel_tol=EQUAL, abs_tol=1e-9) for a, b in zip(before, now, strict=False)]
     if len(before) == len(now) and all(alike):
-        return Agreement("equal", here.value - published.value)
+        return Comparison("equal", here.value - published.value)
     difference = mean(now) - mean(before)
     found = _interval(before, now)
     if found is None:
-        return Agreement("undecided", difference)
+        return Comparison("undecided", difference)
     spread = stdev(before)
     inside, outside = -spread <= found[0] and found[1] <= spread, found[0] > spread or found[1] < -spread
-    return Agreement("agrees" if inside else "differs" if outside else "undecided", difference, found)
+    return Comparison("agrees" if inside else "differs" if outside else "undecided", difference, found)
 
 
 def _interval(before: tuple[float, ...], now: tuple[float, ...]) -> Interval | None:
