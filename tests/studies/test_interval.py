@@ -82,6 +82,9 @@ def test_kept_values_are_judged_by_the_rule_of_today(units, kept, spread, expect
         (0, 4, (0.0, 1 - 0.05 ** (1 / 4))),
         (3, 10, (0.0873, 0.6066)),  # from their table of 90 %
         (700, 1000, (0.6753, 0.7238)),  # scipy's binomtest at 90 %
+        (1_000_000, 1_000_000, (0.05**1e-6, 1.0)),
+        (0, 2000, (0.0, 1 - 0.05 ** (1 / 2000))),
+        (500_000, 1_000_000, (0.5 - 1.645 * 0.0005, 0.5 + 1.645 * 0.0005)),  # close to normal
     ],
 )
 def test_the_bounds_of_a_share(passed, count, expected):

@@ -26,6 +26,8 @@ ROUNDING = 1e-6
 """The relative error to which values are equal; float32 has 6e-8 in each operation."""
 
 
+_MANY = 1000  # units; the time of the bisection grows with them, and findings of others may have a million
+
 _STUDENT = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004)
 """Student's quantiles at 97.5 %, for one to eight degrees of freedom: lists of claims need not import scipy."""
 
@@ -57,6 +59,11 @@ def share(passed: int, count: int) -> Interval | None:
     """
     if not count:
         return None
+    if count > _MANY:
+        from scipy import special
+
+        low, high = special.betaincinv((passed, passed + 1), (count - passed + 1, count - passed), (1 - LEVEL, LEVEL))
+        return round(float(low), 9) if passed else 0.0, round(float(high), 9) if passed < count else 1.0
     return _lower_bound(passed, count), round(1 - _lower_bound(count - passed, count), 9)
 
 

@@ -30,11 +30,11 @@ SWITCHES = {
 """The parts that a model's specification can switch off."""
 
 IN_ORDER, MOST = 3, 5
-"""So many values are listed in the order of the experiments, and so many by size; of more, the ends."""
+"""Up to three values are listed in the order of the experiments, up to five by size; of more values, only the ends."""
 
 
 def in_words(experiments: Sequence[Experiment], beside: Sequence[Experiment] = ()) -> str:
-    """Describe the setting of one or more experiments; `beside` others, only what differs, and without schedules.
+    """Describe the setting of experiments: with `beside`, only what differs from these others, and no schedules.
 
     >>> in_words(study("anchor/mechanism").experiments_of("quick"))
     'a decoder of 2 layers of 1 head, width 64 (109 k parameters); 2000 training sequences; 600 steps in batches of 50 '
