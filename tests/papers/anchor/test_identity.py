@@ -47,6 +47,13 @@ def test_values_and_heads_of_runs_made_by_hand():
     assert heads.shift_head.tolist() == heads.broadcast_head.tolist() == [0, 0]
 
 
+def test_a_curve_takes_the_first_members_of_a_run_that_has_more():
+    few, _, many = identity.experiments(replace(SIZES, two_layers=replace(identity.TWO_LAYERS, seeds=3))).values()
+    ended = [run_ending(few, (0.1, 0.3), (1.0, 0.9)), run_ending(many, (0.8, 0.9, 0.2), (1.0, 0.95, 1.0))]
+    assert identity.read_curve(ended).test.tolist() == [pytest.approx([0.1, 0.3]), pytest.approx([0.8, 0.9])]
+    assert identity.read_curve(ended).train.tolist() == [pytest.approx([1.0, 0.9]), pytest.approx([1.0, 0.95])]
+
+
 def test_other_models_are_no_points_of_the_curve_which_alone_measures_no_heads():
     two = replace(identity.PAPER.two_layers, seeds=2)
     of_paper = runs(

@@ -69,7 +69,7 @@ _SMALL = Setting(quick_model(), quick_recipe(2000), seeds=10)
 _FULL = Setting(DecoderSpec(), paper_recipe(1000), seeds=10)
 _KEPT = _FULL.recipe.replace(checkpoints=Times(every=400))
 
-TWO_LAYERS = replace(_SMALL, recipe=quick_recipe(2000, checkpoints=8))
+TWO_LAYERS = replace(_SMALL, recipe=quick_recipe(2000, checkpoints=8), seeds=30)
 """The quick model whose heads are looked at, here and in other studies."""
 
 QUICK = Sizes(_SMALL, (200, 300, 400, 500, 600, 1000), TWO_LAYERS)
@@ -108,9 +108,12 @@ class Curve:
 
 
 def read_curve(runs: Iterable[TrainedRun]) -> Curve:
-    """Read a learner's curve from its runs, in any order."""
+    """Read a learner's curve from its runs, in any order; a run with more members than another gives its first."""
     ordered = sorted(runs, key=train_size)
-    test, train = (torch.stack([at_end(run, split, "accuracy") for run in ordered]) for split in ("test", "train"))
+    count = min(len(run.experiment.members) for run in ordered)
+    test, train = (
+        torch.stack([at_end(run, split, "accuracy")[:count] for run in ordered]) for split in ("test", "train")
+    )
     return Curve(tuple(map(train_size, ordered)), test, train)
 
 
