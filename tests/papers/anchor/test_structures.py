@@ -88,26 +88,26 @@ def seen(test, train=0.95) -> Accuracies:
 
 
 def test_values_of_accuracies_made_by_hand_have_all_seeds_as_units():
-    # of `full` the lowest seed, of `badly` and `none` the highest
-    expected = {"full": 0.992, "no-fnn": 0.91, "one-layer": 0.01, "shifted-values": 0.97, "badly": 0.4, "none": 1.0}
+    expected = {"full": 0.996, "no-fnn": 0.91, "one-layer": 0.01, "shifted-values": 0.97, "badly": 0.25, "none": 0.5}
     assert values_of(STUDY, seen(TEST)) == pytest.approx(expected | {"fewer-is-better": (0.8 + 0.6) / 2})
     found = results_of(STUDY, seen(TEST))
     assert {name: len(one.units) for name, one in found.items()} == dict.fromkeys(found, 2)
-    assert found["full"].interval == student(0.992, 0.992, 1.0)
+    assert found["full"].interval == student(0.996, 0.992, 1.0)
 
 
 @pytest.mark.parametrize(
     ("accuracies", "verdict"),
     [
-        ([0.4, 0.5, 0.7, 0.1, 0.8], "undecided"),  # five others exceed the highest with a chance of 1/2
-        ([0.94] * 194, "undecided"),  # and here of 5/199, above 1/40
-        ([0.94] * 195, "differs at small scale"),
-        ([0.97, 0.97], "agrees at small scale"),
+        ([0.94] * 28, "undecided"),  # one in ten passes over 28 with a chance of 0.9^28, above 5 %
+        ([0.94] * 29, "differs at small scale"),
+        ([0.97, 0.94], "undecided"),
+        ([0.95, 0.97, 0.1, 0.2], "undecided"),  # 2 of 4 or more of one in ten: 0.0523
+        ([0.95, 0.97, 0.1], "agrees at small scale"),  # 2 of 3: 0.028
     ],
 )
-def test_the_highest_seed_is_compared_with_the_papers_five(accuracies, verdict):
-    highest = next(one for one in STUDY.claims if one.name == "none")
-    found = results_of(replace(STUDY, claims=(highest,)), seen({of.NONE: accuracies}))
+def test_two_layers_without_components_can_generalise_if_a_tenth_of_seeds_do(accuracies, verdict):
+    can = next(one for one in STUDY.claims if one.name == "none")
+    found = results_of(replace(STUDY, claims=(can,)), seen({of.NONE: accuracies}))
     assert found["none"].verdict == verdict
 
 

@@ -77,7 +77,7 @@ def test_members_that_hold_the_result_another_value_or_waver():
     assert held.common.tolist() == [1.0] and held.whole.tolist() == [1.0]
     assert held.constants.tolist() == [[0, 1]] and share(held.moved, held.stretch).tolist() == [1.0]
     assert held.answered.tolist() == [1.0]
-    assert values_of(working_memory.STUDY, held) == dict.fromkeys(("learns", *HELD), 1.0)
+    assert values_of(working_memory.STUDY, held) == dict.fromkeys(HELD, 1.0)
     held = seen([OTHER, WAVERS], [0.92, 1.0])
     # The second sequence's stretch, of a single position, is too short to count.
     torch.testing.assert_close(held.common, torch.tensor([1.0, 5 / 7]))
@@ -87,13 +87,13 @@ def test_members_that_hold_the_result_another_value_or_waver():
     torch.testing.assert_close(share(held.possible, held.stretch), torch.tensor([4 / 7, 4 / 7]))
     torch.testing.assert_close(held.answered, torch.tensor([1.0, 8 / 12]))  # of 3, 6 and 3 positions
     assert values_of(working_memory.STUDY, held) == {
-        "learns": pytest.approx(0.96), "one-value": pytest.approx(6 / 7), "function-of-key": pytest.approx(6 / 7),
+        "one-value": pytest.approx(6 / 7), "function-of-key": pytest.approx(6 / 7),
         "own-operation": 0.5, "answer-kept": pytest.approx(10 / 12),
     }  # fmt: skip
     one = values_of(working_memory.STUDY, seen([HOLDS, WAVERS], [0.9, 0.89]))
     assert [one[name] for name in HELD] == [1, 1, 1, 1]
     none = values_of(working_memory.STUDY, seen([HOLDS, WAVERS], [0.8, 0.5]))
-    assert none == {"learns": pytest.approx(0.65)} | dict.fromkeys(HELD)
+    assert none == dict.fromkeys(HELD)
 
 
 def holding(inputs):

@@ -34,19 +34,19 @@ def seen(**changed):
 
 def test_values_of_losses_made_by_hand():
     # the order of the two that retrieve two symbols; 0.15, 0.325, 0.35 of the one depth that retrieves any on average
-    expected = {"no-curriculum-fails": 0.75, "depth-helps": 0.6, "chain-order": 0.5, "later-is-harder": 1.0}
+    expected = {"no-curriculum-fails": 1.0, "depth-helps": 0.6, "chain-order": 0.5, "later-is-harder": 1.0}
     assert values_of(STUDY, seen()) == pytest.approx(expected | {"second-step-retrieved": 0.325, "least-layers": 0.0})
 
 
 def test_a_seed_is_one_unit_of_all_depths():
     changed = seen(
-        loss_without=tensor([[0.8, 0.9], [0.75, 1.0]]),
+        loss_without=tensor([[0.8, 0.9, 0.6], [0.75, 1.0, 0.9]]),
         retrieved=tensor([[[10, 20, inf], [inf, inf, inf]], [[10, 20, 30], [10, 30, 20]]]),
     )
     found = results_of(STUDY, changed)
     assert found["chain-order"].units == (1.0, 0.0)
     assert found["chain-order"].value == 0.5  # and not two of three runs
-    assert found["no-curriculum-fails"].units == pytest.approx((0.75, 0.9))
+    assert found["no-curriculum-fails"].units == (1.0, 1.0, 0.0)
     assert found["depth-helps"].units == pytest.approx((0.6, 0.6))
     assert found["later-is-harder"].units == (1.0, 0.0)  # 0.1, 0.2, 0.3, and 0.2, 0.45, 0.4, at the deeper alone
     assert found["least-layers"].units == (0.0, 0.0)
@@ -68,7 +68,7 @@ def test_other_values_of_every_claim():
         least=(2, 1, 1),
     )
     # one of two models retrieves x_1 with one layer
-    expected = {"no-curriculum-fails": 0.69, "depth-helps": -0.6, "chain-order": 1.0, "later-is-harder": 0.0}
+    expected = {"no-curriculum-fails": 0.0, "depth-helps": -0.6, "chain-order": 1.0, "later-is-harder": 0.0}
     assert values_of(STUDY, other) == pytest.approx(expected | {"second-step-retrieved": 0.475, "least-layers": 0.5})
 
 

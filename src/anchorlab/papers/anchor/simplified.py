@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, at_least, grid
 from anchorlab.lens import Record, look
 from anchorlab.papers.anchor.settings import BATCH_NOTE, ITEMS, Setting, mirrored, paper_recipe
-from anchorlab.papers.anchor.structures import NONE, structures
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.papers.anchor.structures import NONE, WHOLE, structures
+from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.draws import by_seed
 from anchorlab.studies.kit import attention_maps, example
 from anchorlab.studies.quick import quick_recipe
@@ -34,7 +34,7 @@ FIG_16 = "section 5.4 and Fig 16"
 LOOKED_AT = 500  # test sequences over which attention is averaged
 _FIRST, _ROWS, _SECOND = "blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern"
 
-QUICK = Setting(structures()[NONE], quick_recipe(2000, steps=2400, learning_rate=2e-3), seeds=5)
+QUICK = Setting(structures()[NONE], quick_recipe(2000, steps=2400, learning_rate=2e-3), seeds=20)
 SCALED = Setting(structures()[NONE], paper_recipe(30_000, epochs=100, every=5, whole=100), seeds=2)
 PAPER = Setting(structures()[NONE], paper_recipe(30_000, epochs=10_000), seeds=5)
 
@@ -137,13 +137,13 @@ class Seen(Reading):
         return int(self.accuracy.argmax())
 
 
-@claim("section 5.3 and Fig 15, none", "can be 100 %, with large fluctuation", at_least(0.95))
-def generalises(seen: Seen) -> Measurement:
-    """Two attention products and nothing else generalise.
+@claim("section 5.3 and Fig 15, none", "can be 100 %, with large fluctuation", at_least(0.1))
+def generalises(seen: Seen) -> Bool[Tensor, "seed"]:
+    """Two attention products and nothing else can generalise wholly.
 
-    Test accuracy, highest over seeds.
+    Share of seeds with a test accuracy of at least {WHOLE:g}.
     """
-    return over(seen.accuracy, taken=torch.max)
+    return seen.accuracy >= WHOLE
 
 
 @claim(FIG_16, "shifts the key to the anchor", at_least(0.8))

@@ -100,7 +100,7 @@ def memorised_first(seen: Seen) -> Float[Tensor, "seed"] | None:
     return None if bool(seen.early.isnan().any()) else seen.early
 
 
-@claim("Fig 2 left", "weight decay helps most of all that was tried", at_least(0.9))
+@claim("Fig 2 left", "weight decay helps most of all that was tried", at_least(0.8))
 def decay_sooner(seen: Seen) -> Bool[Tensor, "seed"]:
     """With weight decay a model generalises sooner than without.
 
@@ -166,7 +166,7 @@ QUICK = Setting(
         duration=6000,
         evaluation=Evaluation(every=50, size=500),
     ),
-    seeds=6,
+    seeds=14,
 )
 PAPER = Setting(
     model=DecoderSpec(layers=2, heads=4, width=128, head_width=32, hidden=512, norm="pre"),

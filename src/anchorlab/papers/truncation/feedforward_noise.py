@@ -14,7 +14,7 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
 from anchorlab.papers.truncation import noisy_recall as noisy
-from anchorlab.studies import Measurement, Reading, claim, measures_in, over, reading
+from anchorlab.studies import Measurement, Reading, claim, measures_in, reading
 from anchorlab.studies.kit import at_end, curves_against, mean_table
 from anchorlab.studies.readings import crossing
 from anchorlab.studies.shared_seeds import over_shared
@@ -104,15 +104,15 @@ def noise_first(seen: Seen) -> Float[Tensor, "seed"]:
 
 
 @claim("section 4", "slower, after the noise", at_least(10.0))
-def recall_later(seen: Seen) -> Measurement | None:
+def recall_later(seen: Seen) -> Float[Tensor, "seed"] | None:
     """The recall is learned much later than the noise.
 
     Step at which the right token's probability reaches half of 1 - alpha, divided by the step at which the noise's
-    reaches alpha, on clean sequences, lowest over seeds.
+    reaches alpha, on clean sequences, mean over seeds.
     """
     right, noise = seen.recalled["noisy"], seen.learned["noisy"]
     learned_both = bool((right + noise).isfinite().all())
-    return over(right / noise.clamp(min=1), taken=torch.min) if learned_both else None
+    return right / noise.clamp(min=1) if learned_both else None
 
 
 LABELS = {edit: "full model (ρ = 1)" if edit == noisy.FULL else f"ρ = {rho:g}" for edit, rho in KEPT.items()}

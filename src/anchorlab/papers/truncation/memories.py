@@ -153,7 +153,7 @@ def previous_token_early(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.memories["one"].early_share
 
 
-@claim("appendix A.1", "large", at_least(0.99))
+@claim("appendix A.1", "large", at_least(0.8))
 def noise_from_trigger(seen: Seen) -> Bool[Tensor, "seed"]:
     """F_2 of the trigger's embedding has its largest logit on the noise.
 

@@ -51,7 +51,7 @@ FIG_3 = "section 4.2 and Fig 3"
 FIG_13A, FIG_13B = (f"section 5.1 and Fig 13{panel}, on the identity task" for panel in "ab")
 CRITICAL = "section 1, on the identity task"
 
-QUICK = Setting(quick_model(heads=4), quick_recipe(1000, steps=1500, evaluations=60, checkpoints=60), seeds=4)
+QUICK = Setting(quick_model(heads=4), quick_recipe(1000, steps=1500, evaluations=60, checkpoints=60), seeds=14)
 PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100)), seeds=5)
 
 
