@@ -57,6 +57,14 @@ def test_what_is_taken_of_the_units():
     assert (low, high) == pytest.approx(tuple(2 * end for end in interval(values[:5])))
 
 
+def test_resamples_that_all_give_one_value_leave_the_spread_of_the_units():
+    """The least of twelve is 2 in every resample that draws any of the eleven, yet the units spread."""
+    units = [2.0] * 11 + [5.0]
+    least = interval(tensor(units), torch.min)
+    assert least == pytest.approx(stats.t.interval(0.95, 11, 2.0, stats.sem(units)))
+    assert interval_again(2.0, units, (2.0, 2.0), None) == pytest.approx(least)
+
+
 @pytest.mark.parametrize(
     ("units", "kept", "spread", "expected"),
     [

@@ -38,14 +38,22 @@ def all_equal(units: Sequence[float]) -> bool:
 
 
 def student(units: Sequence[float], value: float) -> Interval | None:
-    """Return Student's interval of a value over fewer than `FEW` units, from what each unit gives alone.
+    """Return Student's interval of a value, from what each unit gives alone.
 
     It is exact for the mean of normal values. None below two units, for equal units, and if a number is not finite.
     """
     if len(units) < 2 or not all(map(isfinite, (*units, value))) or all_equal(units):
         return None
-    half = _STUDENT[len(units) - 2] * stdev(units) / sqrt(len(units))
+    half = _quantile(len(units) - 1) * stdev(units) / sqrt(len(units))
     return value - half, value + half
+
+
+def _quantile(freedom: int) -> float:
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    from scipy import special
+
+    return float(special.stdtrit(freedom, (1 + LEVEL) / 2))
 
 
 def share(passed: int, count: int) -> Interval | None:
@@ -100,4 +108,5 @@ def interval_again(value: float, units: Sequence[float], kept: Interval | None, 
     counted = (spread or "").startswith(f"{sum(units):g} of {len(units)} ")
     if set(units) <= {0, 1} and (counted or not all_equal(units)):
         return share(int(sum(units)), len(units))
-    return student(units, value) if len(units) < FEW else None if all_equal(units) else kept
+    no_width = kept is not None and kept[0] == kept[1]
+    return student(units, value) if len(units) < FEW or no_width else None if all_equal(units) else kept

@@ -23,9 +23,9 @@ _AT_ONCE = 2**20  # values that are resampled at once
 def interval(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = None) -> Interval | None:
     """Return the 95 % interval of `taken` of the units, by default their mean.
 
-    Below `FEW` units it is Student's: the value plus and minus the standard error of the units' own values. None for
-    fewer than two units, for units with equal own values, whose interval would have no width, and where a value is not
-    finite.
+    Below `FEW` units, and where all resamples give one value, it is Student's: the value plus and minus the standard
+    error of the units' own values. None for fewer than two units, for units with equal own values, whose interval would
+    have no width, and where a value is not finite.
 
     Args:
         units: [unit], one value for each independent unit, or [unit value] if `taken` reads several of each
@@ -33,9 +33,10 @@ def interval(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = Non
     """
     values = units.double()
     own = values.tolist() if taken is None else [float(taken(one)) for one in values.unsqueeze(1)]
-    if len(own) < FEW:
+    found = bootstrap(values, taken) if len(own) >= FEW and not all_equal(own) else None
+    if len(own) < FEW or (found is not None and found[0] == found[1]):
         return student(own, float(values.mean() if taken is None else taken(values)))
-    return None if all_equal(own) else bootstrap(values, taken)
+    return found
 
 
 def bootstrap(units: Shaped[Tensor, "unit *value"], taken: Statistic | None = None) -> Interval | None:
