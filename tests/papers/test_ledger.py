@@ -147,6 +147,34 @@ def lacks_control(result: ClaimResult) -> bool:
     return not result.claim.exact and (result.untrained is None or not (result.untrained.note or result.controls))
 
 
+def is_share(result: ClaimResult) -> bool:
+    """Whether a value counts the units that do something, as its words say."""
+    counted = f"{sum(result.units):g} of {len(result.units)} "
+    return len(result.units) > 1 and set(result.units) <= {0, 1} and (result.spread or "").startswith(counted)
+
+
+def unreachable(result: ClaimResult) -> bool:
+    """Whether no outcome over as many units, or only one of both, would decide the claim.
+
+    All of n units bound a share by 0.05^(1/n) from below, none of them by 1 - 0.05^(1/n) from above.
+    """
+    if result.claim.exact or result.claim.theory or not result.units:
+        return False
+    (low, high), count = result.claim.band, len(result.units)
+    if not is_share(result):
+        return count < 2 or low == high
+    bound = 0.05 ** (1 / count)
+    yes = bound >= (low or 0.0) if high is None or high >= 1 else 1 - bound <= high if not low else False
+    no = 1 - bound < low if low else bound > high
+    return not (yes and no)
+
+
+def decides_alone(result: ClaimResult) -> bool:
+    """Whether a single unit has a verdict for or against, though it is neither exact nor the check of a theorem."""
+    alone = len(result.units) == 1 and not result.claim.exact and not result.claim.theory
+    return alone and result.verdict not in ("undecided", "not measured")
+
+
 def same_units(findings: Findings) -> Iterator[set[str]]:
     """The claims of a study with equal units that vary: a share that is 1 everywhere says nothing of its measure."""
     alike: dict[tuple[float, ...], set[str]] = {}
@@ -169,6 +197,10 @@ def faults(findings: Findings) -> list[str]:
         "units": any(map(lacks_units, measured)),
         "interval": any(map(lacks_interval, measured)),
         "control": of.trains_models and any(map(lacks_control, measured)),
+        "no width": any(one.interval and one.interval[0] == one.interval[1] for one in measured),
+        "a range called an interval": any("95 %" in (one.spread or "") for one in measured),
+        "decided by one unit": any(map(decides_alone, measured)),
+        "unreachable": any(unreachable(one) for one in measured if not one.claim.precondition),
         "twins": any(True for _ in same_units(findings)),
         "other claims than today": {one.claim.id: one.claim for one in findings.claims} != today,
     }
