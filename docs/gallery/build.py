@@ -121,17 +121,19 @@ def judge_parts(store: Store, out: Path, published: str = "quick") -> None:
         for profile, about in one.profiles.items():
             seeds = seeds_with_parts(one, profile, parts) if about.paper else ()
             folder = folder_of(one.name, out, beside_of(profile, published))
-            if seeds and len(seeds) >= published_seeds(one, folder):
+            if seeds and len(seeds) >= published_seeds(folder):
                 run_study(one, part_name(profile, seeds), store, parts=parts)
 
 
-def published_seeds(one: Study[Any], folder: Path) -> int:
+def published_seeds(folder: Path) -> int:
     """Return how many seeds the published findings in a folder have; 0 without findings."""
     path = folder / "findings.json"
-    if not path.exists():
-        return 0
-    profile = Findings.from_json(path.read_bytes(), at=str(path)).profile
-    return len({seed for each in one.experiments_of(profile) for seed in each.members.seeds})
+    return seeds_in(Findings.from_json(path.read_bytes(), at=str(path))) if path.exists() else 0
+
+
+def seeds_in(findings: Findings) -> int:
+    """Return how many seeds the experiments behind some findings have."""
+    return len({seed for one in study(findings.study).experiments_of(findings.profile) for seed in one.members.seeds})
 
 
 def profiles_of(name: str, published: str = "quick") -> tuple[str, ...]:
@@ -391,16 +393,17 @@ MEASURED = (
 
 def costs_text(found: Sequence[Findings]) -> str:
     """Return what every training in a paper's own setting costs, the most claims per hour first."""
-    published = {(one.study, one.profile) for one in found}
+    trained_on = {(one.study, part_of(one.profile)[0]): (one.provenance.seeds, seeds_in(one)) for one in found}
     rows = []
     for one in candidates(STUDIES):
         trained = [each for each in one.experiments if each.trained]
         if trained and any(one.study.profile(one.profile).is_papers_setting(each.name) for each in one.study.claims):
             hours, seeds = cost_of(trained)
-            shown = "published" if (one.study.name, one.profile) in published else ""
-            rows.append((hours / len(one.claims), page_link(one.study.name), one, seeds, hours, shown))
+            which, done = trained_on.get((one.study.name, one.profile), ("", 0))
+            left = hours * (seeds - done) / seeds
+            rows.append((hours / len(one.claims), page_link(one.study.name), one, seeds, hours, which, left))
     return f"{MEASURED}\n\n" + table(
-        ("study", "profile", "claims", "seeds", "hours", "a seed", ""),
+        ("study", "profile", "claims", "seeds", "hours", "a seed", "trained seeds", "hours left"),
         (
             (
                 link,
@@ -409,9 +412,10 @@ def costs_text(found: Sequence[Findings]) -> str:
                 str(seeds),
                 hours_text(hours),
                 hours_text(hours / seeds),
-                shown,
+                which,
+                hours_text(left) if left else "",
             )
-            for _, link, one, seeds, hours, shown in sorted(rows, key=lambda row: row[:2])
+            for _, link, one, seeds, hours, which, left in sorted(rows, key=lambda row: row[:2])
         ),
     )
 
