@@ -67,7 +67,7 @@ def run_study(
         progress: whether to show a bar, as for `anchorlab.train`
         on: where to train the runs, as for `anchorlab.engine.run`
         parts: further stores, which are only read
-        claims: names of claims to measure alone, such as `loss-first`: only what these read is trained, nothing is
+        claims: names of claims to measure alone, such as `enough-data`: only what these read is trained, nothing is
             drawn, and the findings are not kept; by default all claims
 
     Errors: `SpecError` for an unknown profile or claim, for a changed study that still has the name of a built-in one,

@@ -213,7 +213,7 @@ def study(
     json
         Print the claims as JSON: an object for one study, a list for several or a pattern.
     claim
-        Names of the only claims to measure, such as `loss-first`. Only the runs that they read are trained. Their
+        Names of the only claims to measure, such as `enough-data`. Only the runs that they read are trained. Their
         values are printed and not kept.
     only
         Labels of the only experiments to train, such as `"low frequency"`, without claims and report; `--dry-run` lists
