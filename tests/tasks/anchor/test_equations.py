@@ -6,23 +6,8 @@ import pytest
 import torch
 
 from anchorlab.tasks import task_names
+from anchorlab.tasks.anchor.equations import key_ratio, mean_near, one_anchor_ratio, recitation_ratio
 from tests.tasks.examples import TASKS
-
-
-def key_ratio(x, anchor, g):
-    """Equation (3): sum_j g(x_{j+1}) / ||x_j - a|| over sum_j 1 / ||x_j - a||, j = 1 .. n-1."""
-    return _ratio(g(x[:, 1:]), x[:, :-1] - anchor)
-
-
-def general_ratio(x, anchor, g):
-    """Equation (4): sum_j g_j({x_k | k in I_j}) / ||x_j - a|| over sum_j 1 / ||x_j - a||.
-
-    `g(x, j)` is g_j for the 0-based position j and may use any token of the sequence. The paper prints different ranges
-    for the sums, j = 2 .. n in the numerator and j = 1 .. n-1 in the denominator. They agree unless the anchor is x_1
-    (the limit is then 0) or x_n. Here both sums run over all positions.
-    """
-    values = torch.stack([g(x, position) for position in range(x.shape[1])], dim=1)
-    return _ratio(values, x - anchor)
 
 
 def composite(x, anchors, g):
@@ -40,17 +25,12 @@ def working_memory(x, anchors, g):
     return _apply(_apply(x[rows, i - 1], which[rows, i], g), which[rows, k], g)
 
 
-def recitation(x, anchor):
-    """Equation (6): -x_n + sum_j (x_{j+1} + x_{j-1}) / ||x_j - a|| over sum_j 1 / ||x_j - a||, j = 2 .. n-1."""
-    return _ratio(x[:, 2:] + x[:, :-2], x[:, 1:-1] - anchor) - x[:, -1]
-
-
 def reading_comprehension(x):
     """Equation (3) with the last token as anchor: sum_j x_{j+1} / ||x_j - x_n|| over sum_j 1 / ||x_j - x_n||.
 
     The question is the last token. The sums run over the anchors before it, j = 1, 3, .., and skip the items.
     """
-    return _ratio(x[:, 1:-1:2], x[:, :-1:2] - x[:, -1:])
+    return mean_near(x[:, 1:-1:2], x[:, :-1:2] - x[:, -1:])
 
 
 def classification(x):
@@ -71,14 +51,6 @@ def _which(x, anchors):
 def _apply(key, anchor, g):
     """Return g(key; anchor) for each row."""
     return torch.stack([one(key) for one in g], dim=1)[torch.arange(len(key)), anchor]
-
-
-def _ratio(values, offset):
-    """Return the mean of values weighted by 1 / ||offset||; if some offsets are zero, only these have weight."""
-    distance = torch.linalg.vector_norm(offset, dim=-1, keepdim=True)
-    zero = distance == 0
-    weights = torch.where(zero.any(dim=1, keepdim=True), zero.to(distance.dtype), 1 / distance.clamp(min=1e-300))
-    return (values * weights).sum(dim=1) / weights.sum(dim=1)
 
 
 ANCHOR = torch.tensor([3.0], dtype=torch.float64)
@@ -126,18 +98,18 @@ EQUATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "anchor/frequency": one_anchor({3: 0, 4: 0}),
     "high frequency": one_anchor({3: 0, 4: 1}),
     "anchor/multi-anchor": one_anchor({a: a for a in range(1, 11)}),
-    "identity two after": lambda inputs: general_ratio(numbers(inputs), ANCHOR, next_but(2))[:, 0],
+    "identity two after": lambda inputs: one_anchor_ratio(numbers(inputs), ANCHOR, next_but(2))[:, 0],
     "anchor/two-distances": lambda inputs: by_anchor(
-        inputs, {a: lambda x, a=a: general_ratio(x, number(a), next_but(a - 2)) for a in (3, 4)}
+        inputs, {a: lambda x, a=a: one_anchor_ratio(x, number(a), next_but(a - 2)) for a in (3, 4)}
     ),
-    "sum of two": lambda inputs: general_ratio(
+    "sum of two": lambda inputs: one_anchor_ratio(
         numbers(inputs), ANCHOR, lambda x, j: (next_but(1)(x, j) + next_but(3)(x, j)).div(2, rounding_mode="floor")
     )[:, 0],
     "anchor/composite": lambda inputs: composite(numbers(inputs), *COMPOSITE)[:, 0],
     "anchor/synonym": lambda inputs: composite(numbers(inputs), *SYNONYM)[:, 0],
     "synonym, plain": lambda inputs: composite(numbers(inputs), *SYNONYM)[:, 0],
     "anchor/working-memory": lambda inputs: working_memory(numbers(inputs), *MEMORY)[:, 0],
-    "anchor/recitation": lambda inputs: recitation(numbers(inputs), ANCHOR)[:, 0],
+    "anchor/recitation": lambda inputs: recitation_ratio(numbers(inputs), ANCHOR)[:, 0],
     "anchor/reading-comprehension": lambda inputs: reading_comprehension(numbers(inputs))[:, 0],
     "anchor/classification": lambda inputs: classification(numbers(inputs))[:, 0],
 }
