@@ -48,6 +48,23 @@ def test_every_pair_is_in_one_split_and_a_run_holds_each_once():
     assert sorted(other.sample("train", 15, 0).inputs[:, [0, 2]].tolist()) != sorted(train)
 
 
+def test_tricks_score_what_the_docstrings_say():
+    one = task("classics/brackets")
+    batch = one.sample("test", 5000, 1)
+    opens, kind, places = batch.inputs < 2, batch.inputs % 2, torch.arange(32)
+    by_last_token = torch.where(opens, 2 + kind, 4)
+    opened_last = torch.where(opens, places, -1).cummax(dim=1).values  # a word begins with an opening bracket
+    by_last_opened = 2 + batch.inputs.gather(1, opened_last)
+    scores = [float((said == batch.answers).float().mean()) for said in (by_last_token, by_last_opened)]
+    assert scores == pytest.approx([0.696, 0.653], abs=0.004)
+    one = task("classics/modular-arithmetic", operation="*", fraction=0.4)
+    train, test = (
+        {*map(tuple, one.sample(split, n, 0).inputs[:, [0, 2]].tolist())}
+        for split, n in (("train", one.training_pairs), ("test", 97**2 - one.training_pairs))
+    )
+    assert len({(y, x) for x, y in train} & test) / len(test) == pytest.approx(0.4, abs=0.01)
+
+
 def test_sparse_parity_by_hand_and_no_bit_alone_tells_it():
     one = task("classics/sparse-parity", length=5, relevant=(1, 4))
     assert answers_to(one, [1, 0, 1, 1, 0], [0, 1, 0, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1], [2, 1, 0, 0, 0]) == [
