@@ -19,6 +19,7 @@ STUDIES = (
     "anchor/simplified",
     "anchor/condensation",
     "anchor/mechanism",
+    "anchor/range-split",
     "anchor/open-questions",
     "anchor/every-token",
     "truncation/feedforward-noise",
