@@ -20,9 +20,9 @@ LOGITS = torch.tensor([[3.0, 1, 0], [0, 2, 4], [1, 2, 3]])
 PERFECT_PREVIOUS = torch.eye(4).roll(-1, dims=1)
 
 
-def by_hand(*triggers, previous=PREVIOUS, noise=LOGITS, signal=LOGITS, match=LOGITS):
+def by_hand(*triggers, previous=PREVIOUS, noise=LOGITS, signal=LOGITS, match=LOGITS, own=LOGITS):
     """One member; the noise token is 2."""
-    return of.Memories(previous[None], noise[None], signal[None], match[None], 2, triggers)
+    return of.Memories(previous[None], noise[None], signal[None], match[None], own[None], 2, triggers)
 
 
 def seen(one, five):
@@ -41,6 +41,10 @@ def test_measures_and_values_of_memories_by_hand():
     assert by_hand(0).match_ratio.tolist() == pytest.approx([3 / 4])
     assert by_hand(0, 2).match_ratio.tolist() == pytest.approx([3 / 4])
     assert by_hand(2, 1).match_ratio.tolist() == pytest.approx([2 / 4])
+    # the trigger 1 scores 1 and 2 with other tokens and 2 with the noise; both triggers of the second 2 and 1.5, and -7
+    assert found.noise_repelled.tolist() == pytest.approx([(2 - 1.5) / 0.5**0.5])
+    scores = torch.tensor([[1.0, 3, 9], [2, 1, 9], [-8, -6, 9]])
+    assert by_hand(0, 1, own=scores).noise_repelled.tolist() == pytest.approx([(-7 - 1.75) / 0.125**0.5])
     other = by_hand(0, 2, previous=PERFECT_PREVIOUS, noise=LOGITS.T, signal=torch.eye(3), match=2 * torch.eye(3) + 1)
     # of match-five the entry of token 1 is as large, and no trigger
     expected = {
@@ -50,6 +54,7 @@ def test_measures_and_values_of_memories_by_hand():
         "noise-from-all": 2 / 3,
     }
     expected |= {"signal-diagonal": 1 / 2, "signal-but-noise": 3 / 2.5, "match-one": 2 / 4, "match-five": 1.0}
+    expected["noise-avoided"] = 0.5**0.5
     assert values_of(of.STUDY, seen(by_hand(1), other)) == pytest.approx(expected)
     swapped = values_of(of.STUDY, seen(other, by_hand(1)))
     assert (swapped["noise-from-trigger"], swapped["previous-token"], swapped["match-five"]) == (0.0, 1.0, 0.5)
@@ -76,7 +81,7 @@ def built(*triggers, strength=5.0):
     weights["blocks.0.attn.W_V"][0] = tokens.T @ moved
     weights["blocks.1.attn.W_V"][0] = (tokens * keeps()[:, None]).T @ outputs
     for trigger in triggers:
-        weights["blocks.1.attn.W_KQ"][0] += strength * torch.outer(tokens[trigger], moved[trigger])
+        weights["blocks.1.attn.W_KQ"][0] += strength * torch.outer(tokens[trigger], moved[trigger] - tokens[NOISE])
     weights["blocks.1.mlp.W_in"][0, :, 0] = tokens.sum(dim=0)
     weights["blocks.1.mlp.W_out"][0, 0] = outputs[NOISE]
     return model.with_weights(weights)

@@ -39,13 +39,14 @@ def without_noise(experiment: Experiment) -> NoisyRecall:
 
 @dataclass(frozen=True)
 class Memories:
-    """The four bilinear forms of Figures 7 and 8, and numbers derived from them."""
+    """The bilinear forms of Figures 7 and 8 and of the term with -c in appendix A.1, and numbers derived from them."""
 
     previous: Float[Tensor, "member query key"]  # attention of layer 0 by positions alone, causal
     noise: Float[Tensor, "member token output"]  # logits of F_2(W_E(i))
     signal: Float[Tensor, "member token output"]  # logits of W_E(i) W_V of layer 1
     # the score in layer 1 of the query W_E(j) with the key W_E(i) W_V of layer 0, `[i, j]`
     match: Float[Tensor, "member token token"]
+    own: Float[Tensor, "member token token"]  # the same with the key W_E(i)
     noise_token: int
     triggers: tuple[int, ...]
 
@@ -97,6 +98,13 @@ class Memories:
         rest[:, index, index] = -torch.inf
         return self.match[:, index, index].amin(dim=1) / rest.flatten(1).amax(dim=1)
 
+    @property
+    def noise_repelled(self) -> Float[Tensor, "member"]:
+        """The noise's entry of `own` for the triggers, in standard deviations of other tokens' from their mean."""
+        scores = self.own[:, :, list(self.triggers)].mean(dim=2)
+        others = scores[:, torch.arange(scores.shape[1]) != self.noise_token]
+        return (scores[:, self.noise_token] - others.mean(dim=1)) / others.std(dim=1)
+
 
 def memories(ensemble: Ensemble, task: NoisyRecall) -> Memories:
     """Compute the bilinear forms of a recall model with two perceptrons."""
@@ -113,6 +121,7 @@ def memories(ensemble: Ensemble, task: NoisyRecall) -> Memories:
         noise=memory(ensemble, "embed.W_E @ blocks.1.mlp", "unembed.W_U.T"),
         signal=memory(ensemble, values(1), "unembed.W_U.T"),
         match=memory(ensemble, values(0), "embed.W_E @ blocks.1.attn.W_KQ"),
+        own=memory(ensemble, "embed.W_E", "embed.W_E @ blocks.1.attn.W_KQ"),
         noise_token=task.noise_token,
         triggers=task.triggers,
     )
@@ -208,6 +217,16 @@ def match_five(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.memories["five"].match_ratio
 
 
+@claim("appendix A.1", "-c W_E(N+1) W_E(q)^T with some positive c", at_most(-3.0))
+def noise_avoided(seen: Seen) -> Float[Tensor, "seed"]:
+    """In layer 1 the trigger's query is turned away from the noise token's embedding.
+
+    Score of the trigger's query with the noise's embedding as key, in standard deviations of the other tokens' scores
+    from their mean, mean over seeds.
+    """
+    return seen.memories["one"].noise_repelled
+
+
 def _maps(seen: Seen) -> list[MapFigure]:
     task, seed = _task(seen.first), seen.first.experiment.members.seeds[0]
     one, five = seen.memories.values()
@@ -296,7 +315,8 @@ def _table(seen: Seen) -> Table:
         "positions alone, of all and of the first quarter. Noise: share of tokens, or of triggers, for which F₂ gives "
         "the noise. Triggers to others: F₂'s logit of the noise at triggers over that at all other tokens, each on "
         "average. Own output: share of tokens whose value gives themselves; the noise's own logit over the mean of "
-        "theirs. Match: the smallest of the triggers' own entries over the largest of all others.",
+        "theirs. Match: the smallest of the triggers' own entries over the largest of all others. Noise repelled: "
+        "layer 1's score of the triggers' queries with the noise's embedding, in standard deviations of the others'.",
         "model",
         {
             name: {
@@ -308,6 +328,7 @@ def _table(seen: Seen) -> Table:
                 "own output": found.own_output,
                 "noise's own": found.noise_ratio,
                 "match at triggers": found.match_ratio,
+                "noise repelled": found.noise_repelled,
             }
             for name, found in zip(("one trigger", "five triggers"), seen.memories.values(), strict=True)
         },
