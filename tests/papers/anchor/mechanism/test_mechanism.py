@@ -120,6 +120,13 @@ def test_the_matrices_of_equation_8_show_every_statement_and_others_do_not():
     assert found.opposite.tolist() == [pytest.approx(-1.0)]
     assert found.same_side.tolist() == [1.0]
     assert found.longer.tolist() == [pytest.approx(4 / 1.25**0.5)]
+    assert found.key_alike.tolist() == [pytest.approx(-1.0)]
+    assert found.key_apart.tolist() == [pytest.approx(0.5 / 1.25**0.5)]  # beta against alpha
+    keys = -queries
+    keys[0, torch.arange(2), at] = torch.tensor([0.0, 2.0])  # along (0, 1), and orthogonal to the other keys
+    found = read_directions(queries, keys, at)
+    assert found.key_alike.tolist() == [pytest.approx(1 / 1.25**0.5)]
+    assert found.key_apart.tolist() == [pytest.approx(0.5 / 1.25**0.5 / 2)]
     # Scores: -16 among the others and -2 in the key's column; in the key's own row -2 and -1.25.
     assert found.to_key.tolist() == [1.0]
     queries = torch.ones(1, 1, 9, 2)
@@ -204,6 +211,8 @@ def seen(**changes):
         "opposite": [-0.4, -0.8],
         "same_side": [0.85, 0.99],
         "longer": [0.8, 1.4],
+        "key_alike": [-0.3, 0.9],
+        "key_apart": [0.1, 0.2],
         "explained": [0.4, 0.8],
         "own_apart": [0.3, 0.1],
         "other_apart": [0.4, 0.5],
@@ -243,7 +252,9 @@ def seen(**changes):
         accuracy=one(values["accuracy"]),
         first_attention=part(FirstAttention, *first, queries_to_keys=torch.full((2, 9, 9), 9.0)),
         stages=stages,
-        second_attention=part(SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer"),
+        second_attention=part(
+            SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer", "key_alike", "key_apart"
+        ),
         by_anchor=part(AnchorMaps, "explained", "own_apart", "other_apart", positions=torch.arange(2), maps=maps),
         projection=part(Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
         replaced_row=part(LastRow, "made", "without_key"),
@@ -278,6 +289,8 @@ def test_values_of_numbers_made_by_hand():
             "reads-key": 0.92,
             "two-directions": (0.92 + 0.97) / 2,
             "opposite": -0.6,
+            "key-alike": 0.3,
+            "key-apart": 0.15,
             "same-side": 0.92,
             "longer": 1.1,
             "items": 0.96,

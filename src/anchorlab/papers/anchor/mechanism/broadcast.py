@@ -75,6 +75,8 @@ class SecondAttention:
     opposite: PerMember  # mean cosine between a query and a key of the others
     same_side: PerMember  # share of sequences where the others' mean query and the key's have a positive product
     longer: PerMember  # norm of the others' queries over the key's, mean over sequences
+    key_alike: PerMember  # mean cosine between the key's query and its key
+    key_apart: PerMember  # mean size of the cosine between the key's row and the others', of queries and of keys
 
 
 def second_attention(ensemble: Ensemble, batch: Batch) -> SecondAttention:
@@ -93,14 +95,18 @@ def read_directions(queries: Rows, keys: Rows, at: Keys) -> SecondAttention:
     mean_query = (queries.sum(dim=2) - key_query) / (length - 1)
     norms = queries.norm(dim=-1)
     longer = ((norms * others).sum(dim=-1) / (length - 1)) / norms[:, each, at].clamp(min=1e-12)
-    across = cosine_similarity(queries, keys)[:, others.unsqueeze(-1) & others.unsqueeze(-2)]
+    similarity = cosine_similarity(queries, keys)
+    across = similarity[:, others.unsqueeze(-1) & others.unsqueeze(-2)]
+    of_queries, of_keys = (split_similarity(cosine_similarity(rows, rows), at) for rows in (queries, keys))
     return SecondAttention(
         to_key=((queries @ keys.mT).argmax(dim=-1) == at.unsqueeze(-1)).float().mean(dim=(1, 2)),
-        queries=split_similarity(cosine_similarity(queries, queries), at)[0],
-        keys=split_similarity(cosine_similarity(keys, keys), at)[0],
+        queries=of_queries[0],
+        keys=of_keys[0],
         opposite=across.mean(dim=-1),
         same_side=((mean_query * key_query).sum(dim=-1) > 0).float().mean(dim=-1),
         longer=longer.mean(dim=-1),
+        key_alike=similarity[:, each, at, at].mean(dim=-1),
+        key_apart=(of_queries[1].abs() + of_keys[1].abs()) / 2,
     )
 
 

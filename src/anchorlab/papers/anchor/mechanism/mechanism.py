@@ -245,6 +245,25 @@ def opposite(seen: Mechanism) -> Float[Tensor, "seed"]:
     return seen.second_attention.opposite
 
 
+@claim(MOVING, "parallel with the same direction, where equation (8) has the opposite", at_least(0.5))
+def key_alike(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """At the key's position, layer 1's query and key have the same direction.
+
+    Cosine between the query and the key of the key's position, mean over test sequences and seeds.
+    """
+    return seen.second_attention.key_alike
+
+
+@claim(MOVING, "the interested one is orthogonal to others", at_most(0.3))
+def key_apart(seen: Mechanism) -> Float[Tensor, "seed"]:
+    """The key's row of layer 1's queries is orthogonal to the other rows, and so is that of its keys.
+
+    Cosine between the row of the key's position and the others, its size, mean of queries and keys, over test sequences
+    and seeds.
+    """
+    return seen.second_attention.key_apart
+
+
 @claim(EQUATION_8, "their product is positive", at_least(0.9))
 def same_side(seen: Mechanism) -> Float[Tensor, "seed"]:
     """The key's query is on the side of the others'.
