@@ -246,6 +246,7 @@ def seen(**changes):
         return kind(**{name: one(values[name]) for name in names}, **others)
 
     first = ("positions_apart", "tokens_apart", "matched", "shifted_agrees", "unnormalised_agrees")
+    directions = ("to_key", "queries", "keys", "opposite", "same_side", "longer", "key_alike", "key_apart")
     maps = torch.full((2, 2, 9, 9), 9.0)
     return seen_by_hand(
         Mechanism,
