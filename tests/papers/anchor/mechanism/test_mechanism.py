@@ -253,9 +253,7 @@ def seen(**changes):
         accuracy=one(values["accuracy"]),
         first_attention=part(FirstAttention, *first, queries_to_keys=torch.full((2, 9, 9), 9.0)),
         stages=stages,
-        second_attention=part(
-            SecondAttention, "to_key", "queries", "keys", "opposite", "same_side", "longer", "key_alike", "key_apart"
-        ),
+        second_attention=part(SecondAttention, *directions),
         by_anchor=part(AnchorMaps, "explained", "own_apart", "other_apart", positions=torch.arange(2), maps=maps),
         projection=part(Projection, "favour", "evenness", probabilities=torch.full((2, 201), 9.0)),
         replaced_row=part(LastRow, "made", "without_key"),
