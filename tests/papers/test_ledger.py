@@ -239,7 +239,6 @@ BARE = {
     **NUMBERS,
     "anchor/order/picture": "without scikit-learn there is no value; with it, one for each seed",
     "retrieval/language-models/better-than-guessing": "the five formulations are all there are, each with an interval",
-    "retrieval/language-models/known-by-likelihood": "likewise",
     "truncation/associative-memory/wider-steadier": "a single run has no quartiles; the ratio's interval resamples all",
     "truncation/attention-gradient/opposite-with-more-noise": "one large draw for each share of noise",
     "truncation/rank-one-noise/descent-slope": "descent from one start without noise: nothing is drawn",

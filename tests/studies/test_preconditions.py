@@ -22,10 +22,7 @@ PRECONDITIONS = {
     },
     "anchor/every-token": {"fits": ALL},
     "anchor/identity": {"fits": ("enough-data", "little-data")},
-    "anchor/learners": {
-        "fits": ("lstm-enough", "lstm-needs-more", "fnn-never"),
-        "start-fits": ("start-enough", "start-rises"),
-    },
+    "anchor/learners": {"fits": ("lstm-enough", "lstm-needs-more", "fnn-never")},
     "anchor/mechanism": {"learned": ALL},
     "anchor/range-split": {"fits": ALL},
     "anchor/multi-anchor": {"fits": ("operations", "boundary", "worst", "rarity-explains")},
@@ -49,6 +46,7 @@ PRECONDITIONS = {
     "retrieval/depth": {"second-step-retrieved": ("chain-order", "later-is-harder", "least-layers")},
     "retrieval/emergence": {"solved": ("ablated",)},
     "retrieval/plateau": {"curriculum-learns": ("without-it-fails",)},
+    "retrieval/language-models": {"one-step": ALL},
     "truth/methods": {"learns": ALL},
     "truncation/noise-first": {"tuning-knew": ("tuning-peak", "tuning-settles")},
 }  # fmt: skip

@@ -34,12 +34,6 @@ def noise_logits(tokens: int, alpha: float, rate: float, steps: int) -> Float[np
     return np.array(logits)
 
 
-def largest_rate(gap: Float[np.ndarray, "gap"], alpha: float) -> Float[np.ndarray, "gap"]:
-    """Return for each gap g < 0 the largest learning rate whose step does not overshoot the target."""
-    odds = (1 - check_alpha(alpha)) / alpha
-    return np.asarray(gap / (np.exp(gap) / (odds + np.exp(gap)) - alpha))
-
-
 def safe_rate(alpha: float) -> float:
-    """Return 1 / (α (1 - α)): the limit of `largest_rate` at the target, and its minimum for alpha below 1/2."""
+    """Return 1 / (α (1 - α)), the largest learning rate with which steps near the target do not pass it."""
     return 1 / (check_alpha(alpha) * (1 - alpha))

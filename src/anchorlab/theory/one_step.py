@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from anchorlab.errors import SpecError
 from anchorlab.theory.uniform_recall import (
     NOISE_KIND,
     OTHER_KIND,
@@ -119,20 +118,6 @@ def value_moments(law: UniformRecall, entry: Entry) -> Moments:
     most_given = law.most(kind, output != "other") / law.length
     reach = max(mean + (1 - plain) * most_given, plain * most - mean)
     return Moments(float(mean), float(square - mean**2), float(reach))
-
-
-def weighted_geometric_sum(base: float, terms: int) -> float:
-    """Return the sum of a^t t for t from 1 to T, with a = `base` and T = `terms`.
-
-    a (1 - a^T) / (a - 1)^2 + a^(T + 1) T / (a - 1). Source: truncated weights, Lemma E.2.
-
-    Errors: `SpecError` for a = 1, where the lemma's formula is undefined, and for fewer than 1 term.
-    """
-    if base == 1:
-        raise SpecError("base", "1 has no closed form here", "use terms * (terms + 1) / 2")
-    if terms < 1:
-        raise SpecError("terms", f"{terms} terms make no sum", "give 1 or more")
-    return base * (1 - base**terms) / (base - 1) ** 2 + base ** (terms + 1) * terms / (base - 1)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.identity import Curve
 from anchorlab.papers.anchor.learners import QUICK, STUDY, Learners, Seen, experiments, needed
 from anchorlab.papers.anchor.settings import paper_recipe
-from tests.papers.hand_made_runs import judged, results_of, run_ending, seen_by_hand, student, values_of, verdicts_of
+from tests.papers.hand_made_runs import judged, results_of, run_ending, seen_by_hand, student, values_of
 
 SIZES = (200, 600, 1000)
 FITTED = [[1.0, 1.0]] * 3
-START = {"start-enough", "start-rises", "start-fits"}
 
 
 def made(test, train=FITTED, sizes=SIZES) -> Curve:
@@ -49,7 +48,7 @@ def test_a_learner_needs_the_smallest_size_whose_mean_is_enough_if_it_learned():
 def test_values_of_three_learners_made_by_hand():
     # the feed-forward network at the size with the highest mean
     expected = {"lstm-enough": 0.95, "lstm-needs-more": 1000 / 600, "fnn-never": 0.02, "fits": 1.0}
-    assert values_of(STUDY, three()) == pytest.approx(dict.fromkeys(START) | expected)
+    assert values_of(STUDY, three()) == pytest.approx({"start-enough": None} | expected)
     unfitted = [[1.0, 1.0], [1.0, 0.97], [1.0, 1.0]]
     outside = three(
         decoder=made([[0.5, 0.5], [0.78, 1.0], [1.0, 1.0]]),
@@ -75,22 +74,13 @@ def test_a_seed_is_one_unit_and_the_ratio_is_of_the_seeds_that_both_have():
     assert found.interval[0] <= found.value <= found.interval[1]
     late = made([[0.1] * 10, [0.1, 0.1, *[1.0] * 8], [0.1, 0.1, *[1.0] * 8]], [[1.0] * 10] * 3)
     assert results_of(STUDY, three(decoder=late))["lstm-needs-more"].value is None
-    first = results_of(STUDY, start([[0.2, 0.4], [0.9, 1.0], [0.8, 1.0]], [[1.0, 1.0], [0.992, 1.0], [1.0, 1.0]]))
-    assert first["start-rises"].units == pytest.approx((-0.1, 0.0))
-    assert first["start-fits"].units == pytest.approx((0.992, 1.0))
 
 
 def test_values_of_first_epochs_made_by_hand():
-    test = [[0.2, 0.4], [0.9, 1.0], [0.8, 1.0]]
-    falling = start(test, [[1.0, 1.0], [0.992, 1.0], [1.0, 1.0]])
-    expected = {"start-enough": 0.95, "start-rises": -0.05, "start-fits": 0.992}
-    assert {name: value for name, value in values_of(STUDY, falling).items() if value is not None} == pytest.approx(
-        expected
-    )
-    unfitted = start([[0.2, 0.4], [0.78, 1.0], [1.0, 1.0]], [[1.0, 1.0], [0.985, 1.0], [1.0, 1.0]])
-    assert judged(STUDY, unfitted)["start-rises"] is None
-    rising = verdicts_of(STUDY, start([[0.2, 0.4], [0.92, 1.0], [1.0, 1.0]]))
-    assert {rising[name] for name in START} == {"agrees at small scale"}
+    found = values_of(STUDY, start([[0.2, 0.4], [0.9, 1.0], [0.8, 1.0]]))
+    assert {name: value for name, value in found.items() if value is not None} == pytest.approx({"start-enough": 0.95})
+    (early,) = (one for one in STUDY.judge(start([[0.2, 0.4], [0.78, 1.0], [1.0, 1.0]]), "paper-start") if one.apart)
+    assert (early.value, early.scope, early.agrees) == (pytest.approx(0.89), "own", False)
 
 
 def test_paper_profiles_are_the_papers_and_the_transformer_is_the_identity_studys():

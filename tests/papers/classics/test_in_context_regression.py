@@ -132,7 +132,6 @@ def test_values_of_errors_made_by_hand():
         "learned": (0.125 + 0.5) / 2,
         "falls-as-least-squares": (0.25 + 0.125) / 2,  # after one example, and after none
         "fits-the-function": ((0.25 + 0.125 + 0.03125) / 3 + (0.125 + 0.5 + 0.21875) / 3) / 2,
-        "one-example-helps": (0.75 + 0.5625) / 2,
         "below-averaging": (0.25 + 1.0) / 2,
         "as-low-as-ridge": ((2 + 1.5 + 2 + 1 + 2) / 5 + (1 + 1 + 2 + 2 + 2) / 5) / 2,
         "nearer-to-ridge": 0.625,

@@ -253,7 +253,6 @@ def choice_runs(*choices):
 def test_values_and_figures_of_choices_of_layers(monkeypatch):
     ratio = (0.08 / 0.48 + 0.12 / 0.52) / 2
     expected = {
-        "mlp-mlp-without-f2": 0.96,
         "mlp-mlp-without-f1": 0.75,
         "mlp-linear-without-f2": 0.2,
         "mlp-linear-without-f1": 0.12,

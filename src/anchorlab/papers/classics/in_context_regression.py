@@ -156,15 +156,6 @@ def fits_the_function(seen: Seen) -> Float[Tensor, "seed"]:
     return (seen.exact - seen.of_exact[LEAST_SQUARES])[:, beyond].mean(dim=1)
 
 
-@claim("Garg et al., Fig 2", "1 - 1/d", at_most(0.9))
-def one_example_helps(seen: Seen) -> Float[Tensor, "seed"]:
-    """A single example lowers the error below the zero estimator's.
-
-    Squared error after one example; the zero estimator's is 1.
-    """
-    return seen.exact[:, 1]
-
-
 @claim("Garg et al., Fig 2", "far below", at_most(0.5))
 def below_averaging(seen: Seen) -> Float[Tensor, "seed"]:
     """The model is better than averaging the products of points and values.

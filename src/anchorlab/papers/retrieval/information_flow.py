@@ -114,15 +114,6 @@ def factor_three(seen: Seen) -> Measurement:
     return seen.over((least[3 * steps - 1] == least[steps - 1] + 1).mean())
 
 
-@claim("section 5", "even higher", at_least(1.0), exact=True)
-def mask(seen: Seen) -> Measurement:
-    """Behind a causal mask the answer takes more layers.
-
-    Layers needed at the largest D with a mask, minus layers needed without.
-    """
-    return seen.over(seen.simulated["causal mask"][-1] - seen.simulated["no mask"][-1])
-
-
 @claim("section 8.2", "possible to use only 3", within(3.0, 3.0), exact=True)
 def three_for_three(seen: Seen) -> Measurement:
     """For D = 3 three heads are enough in a model with a mask and one head in each layer.

@@ -54,15 +54,6 @@ class Seen(Reading):
     ends = Quantity(noisy.clean_ends)
 
 
-@claim("Fig 9", "near 1", at_least(0.95))
-def mlp_mlp_without_f2(seen: Seen) -> Float[Tensor, "seed"]:
-    """Two perceptrons: without F_2 the right token is predicted almost surely.
-
-    Probability of the right token without F_2, on clean sequences at the end, mean over seeds.
-    """
-    return seen.ends[MLP_MLP].right[noisy.WITHOUT_F2]
-
-
 @claim("Fig 9", "high", at_least(0.6))
 def mlp_mlp_without_f1(seen: Seen) -> Float[Tensor, "seed"]:
     """Two perceptrons: without F_1 the noise is predicted with high probability.

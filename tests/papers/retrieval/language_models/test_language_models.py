@@ -68,7 +68,6 @@ def analysed(seen):
 
 def test_a_speaker_that_follows_the_chains_is_always_right():
     analysis, found = analysed(answered(knowing))
-    assert found.pop("known-by-likelihood").value is None  # behind an endpoint nothing is scored
     assert {one.value for one in found.values()} == {1.0}
     bars, steps, depths, errors = analysis.figures
     assert bars.groups == ("equations", "lives-with", "kingdoms", "functions", "relatives")
@@ -103,6 +102,20 @@ def test_the_value_one_step_too_early_is_an_error_of_its_own_in_every_question()
     assert len(found["kingdoms"].units) == 24
     assert found["kingdoms"].interval == pytest.approx((0.0, 1 - 0.05 ** (1 / 24)))  # exact binomial: none of 24
     assert sum(found["short-equations"].units) == len(found["short-equations"].units) / 2
+
+
+def test_a_model_that_fails_at_one_step_is_not_judged_by_claims_on_large_models():
+    def judged(says):
+        found = study.STUDY.judge(answered(says), "quick")
+        return {one.claim.id.rpartition("/")[2]: (one.value, one.verdict) for one in found}
+
+    ignorant = judged(lambda text: " Well")
+    assert ignorant.pop("one-step") == (0, "not met")
+    assert set(ignorant.values()) == {(None, "not measured")}
+    early = judged(one_step_early)  # right at one step, wrong beyond
+    assert early["one-step"] == (1, "met")
+    assert early["kingdoms"] == (0, "differs at small scale")
+    assert study.one_step(answer(Speaker(knowing), replace(SETTING, steps=(2,)), lambda status: None, "")).value is None
 
 
 def test_several_models_are_columns():
@@ -179,9 +192,6 @@ def test_a_wrong_format_is_told_from_ignorance():
     known = {"equations": 24, "lives-with": 20, "kingdoms": 6, "functions": 0, "relatives": 1}
     seen = replace(says, scored={name: scored(right) for name, right in known.items()})
     assert study.better_than_guessing(seen).value == pytest.approx(1 / 5)
-    found = study.known_by_likelihood(seen)
-    assert (found.value, found.detail) == (pytest.approx(2 / 5), "equations, lives-with")
-    assert study.known_by_likelihood(replace(seen, scored=dict.fromkeys(known, scored(24)))).value == 1
     (kingdoms,) = (one for one in study.answered_well if one.name == "kingdoms")
     assert kingdoms(seen).value == 0
     # Wilson's interval of 6 of 24
@@ -340,9 +350,7 @@ def test_the_command_line_studies_a_served_model(serving, smollm2, tmp_path, mon
     assert capsys.readouterr().err == ""
     here, there = sorted(kept_findings(Store()), key=lambda one: "#" in one.profile)
     assert there.provenance.model == f"{smollm2} at {serving}"
-    assert [one.claim.id for one in there.claims if one.value is None] == [
-        "retrieval/language-models/known-by-likelihood"
-    ]
+    assert [one.value for one in there.claims] == [one.value for one in here.claims]
     # what the first answers are: those of further tries are sampled
     (ours, theirs) = (
         next(one for one in found.figures if one.title.startswith("What the first")) for found in (here, there)

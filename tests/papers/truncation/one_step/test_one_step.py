@@ -1,12 +1,10 @@
 import numpy as np
 import pytest
 
-from anchorlab.papers.truncation.one_step import one_step
 from anchorlab.papers.truncation.one_step.one_step import STUDY, Seen
 from anchorlab.rng import generator
 from anchorlab.runs import Store
 from anchorlab.studies import run_study
-from anchorlab.studies.claim import judge
 from anchorlab.theory.margin_scans import Margin, Point, Scan, Scanned, measure, samples_needed
 from anchorlab.theory.one_step import ENTRIES, Moments, feedforward_gradient, value_gradient
 from anchorlab.theory.table_2 import DELTA, PRINTED, Drawn, _keeps_bounds, draw_moments, verdict, verdicts
@@ -96,7 +94,7 @@ def test_a_study_without_trainings_says_where_it_comes_from_and_no_profile_is_th
     assert (again.claims, again.figures) == (findings.claims, findings.figures)
     for profile in STUDY.profiles:
         scopes = {one.claim.id.rpartition("/")[2]: one.scope for one in STUDY.judge(seen_by_hand(), profile)}
-        exact = {"printed-means", "printed-variances", "lemma-e2"}
+        exact = {"printed-means", "printed-variances"}
         rest = "other" if profile == "smoke" else "theory"
         assert scopes == {name: "exact" if name in exact and rest == "theory" else rest for name in scopes}
 
@@ -163,12 +161,11 @@ def test_every_claim_of_measurements_made_by_hand():
         "feedforward-few": pytest.approx(0),
         "attention-many": pytest.approx(1),
         "attention-many-hardest": None,
-        "lemma-e2": pytest.approx(0, abs=1e-12),
     }
     verdicts = verdicts_of(STUDY, seen_by_hand())
     assert verdicts.pop("printed-variances") == "contradicted"  # a derivation needs no training
     assert verdicts.pop("attention-many-hardest") == "not measured"
-    assert {verdicts.pop("printed-means"), verdicts.pop("lemma-e2")} == {"reproduced"}
+    assert verdicts.pop("printed-means") == "reproduced"
     assert set(verdicts.values()) == {"agrees at our sizes"}
 
 
@@ -189,9 +186,3 @@ def test_a_training_set_is_one_unit_and_samples_needed_are_powers():
     assert [verdicts[name] for name in ("feedforward-few", "attention-many", "attention-many-hardest")] == [
         "differs at our sizes"
     ] * 3  # where equally many samples suffice for the attention, "many more" are not needed
-
-
-def test_another_closed_form_is_not_that_of_lemma_e2(monkeypatch):
-    monkeypatch.setattr(one_step, "weighted_geometric_sum", lambda base, terms: (1 - base**terms) / (1 - base))
-    lemma = next(one for one in STUDY.claims if one.name == "lemma-e2")
-    assert judge(STUDY.claim(lemma), lemma(seen_by_hand()), "quick").verdict == "contradicted"

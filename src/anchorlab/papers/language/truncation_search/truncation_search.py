@@ -95,7 +95,7 @@ def the_falls(seen: Seen) -> Measurement:
     return the_with_and_without(seen.laser)
 
 
-@claim("truncated weights, section 2.2 (first control)", "selectively removing components", at_least(0.95))
+@claim("our control", "no value: components are removed selectively (section 2.2)", at_least(0.95), own=True)
 def beats_random_changes(seen: Seen) -> Measurement:
     """What the truncation removes matters: other changes of that size do less.
 
@@ -107,7 +107,7 @@ def beats_random_changes(seen: Seen) -> Measurement:
     return over((gains < own) & (own > 0), of="draws", detail=detail)
 
 
-@claim("truncated weights, section 2.2 (second control)", "inferring the answer", at_least(0.1))
+@claim("our control", "no value: the model infers the answer (section 2.2)", at_least(0.1), own=True)
 def right_over_others(seen: Seen) -> Measurement:
     """The right word gains more than other words of its kind.
 
@@ -126,7 +126,7 @@ def right_over_others(seen: Seen) -> Measurement:
     return over_shared(by_unit(units, right - others), first_mean, SUBJECTS, detail)
 
 
-@claim("truncated weights, section 2.2 (third control)", "components are removed selectively", at_most(1.05))
+@claim("our control", "no value: components are removed selectively (section 2.2)", at_most(1.05), own=True)
 def text_is_spared(seen: Seen) -> Measurement:
     """The truncated model predicts ordinary text as well as before.
 

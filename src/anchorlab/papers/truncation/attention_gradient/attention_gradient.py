@@ -28,7 +28,7 @@ from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measu
 from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.theory import PowerLaw, fit_power_law
 from anchorlab.theory.attention_gradient import first_step, leading_order
-from anchorlab.theory.noise_logit import largest_rate, noise_logits, safe_rate, target_logit
+from anchorlab.theory.noise_logit import noise_logits, safe_rate, target_logit
 from anchorlab.theory.one_step import feedforward_moments, value_moments
 from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRIGGER_KIND, UniformRecall
 
@@ -255,19 +255,6 @@ def stays_below_alpha(seen: Seen) -> Measurement:
     return Measurement(shares[0], detail=f"{shares[1]:.3g} at three times this rate")
 
 
-@claim("appendix A.2, iii", "decreasing for alpha below 0.5, evaluated at 0", within(0.999, 1.001), exact=True)
-def bound_at_the_target(seen: Seen) -> Measurement:
-    """The bound on the learning rate is that of the last steps, the least over the whole way.
-
-    Smallest learning rate, over gaps from -20 to 0, with which one step reaches the target, divided by 1 / (α (1 - α));
-    the value farthest from 1 over alpha = 0.05 to 0.49.
-    """
-    least = {alpha: float(largest_rate(GAPS, alpha).min()) / safe_rate(alpha) for alpha in (0.05, 0.1, 0.3, 0.49)}
-    alpha = max(least, key=lambda one: abs(least[one] - 1))
-    above = float(largest_rate(GAPS, 0.8).min()) / safe_rate(0.8)
-    return Measurement(least[alpha], detail=f"{above:.3g} at alpha = 0.8")
-
-
 @claim("appendix A.2, iii", "η = O(log N)", at_most(0.0), exact=True)
 def logarithmic_rate(seen: Seen) -> float:
     """A learning rate of log N still leaves the noise below alpha after one step.
@@ -277,21 +264,6 @@ def logarithmic_rate(seen: Seen) -> float:
     """
     settings = [(tokens, alpha) for tokens in (64, 256, 1024, 4096) for alpha in (0.1, 0.3, 0.5)]
     return max(float(noise_logits(n, alpha, log(n), 1)[1]) - target_logit(n, alpha) for n, alpha in settings)
-
-
-@claim("appendix A.2, iv", "approximately 0, as its update is of order 1/N²", at_most(0.01), theory=True)
-def attention_stays_uniform(seen: Seen) -> Measurement:
-    """W_KQ stays close to 0, so that attention stays uniform.
-
-    Largest change of an attention score in the second step, over tokens and N; attention to a token changes by this
-    share.
-    """
-    rows = torch.stack([one.drawn(token) for one in seen.by_tokens for token in projections.LABELS], dim=1)
-    return over_shared(rows, lambda rows: rows.mean(dim=0).abs().max(), BATCHES)
-
-
-GAPS = -np.geomspace(1e-4, 20, 400)
-"""Distances of the noise's logit from its target, below it."""
 
 
 def _first_logits(law: UniformRecall) -> tuple[float, float]:

@@ -18,7 +18,6 @@ from anchorlab.papers.truncation.one_step import margins, moments
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, claims, measures_in, over, reading
 from anchorlab.theory import PowerLaw, fit_power_law, margin_scans, table_2
 from anchorlab.theory.margin_scans import LOGITS, Scan, Scanned, measure, measure_scan, samples_needed
-from anchorlab.theory.one_step import weighted_geometric_sum
 from anchorlab.theory.uniform_recall import UniformRecall
 
 DELTA_LEMMAS, DELTA_THEOREM = table_2.DELTA, margin_scans.DELTA
@@ -264,22 +263,6 @@ def attention_many_hardest(seen: Seen) -> PowerLaw | None:
     one repeated token.
     """
     return seen.needed_power("repeated")
-
-
-@claim("Lemma E.2", "a (1 - a^T) / (a - 1)^2 + a^(T + 1) T / (a - 1)", at_most(1e-9), exact=True)
-def lemma_e2(seen: Seen) -> float:
-    """The sum of a^t t has a closed form.
-
-    Distance of the closed form from the sum, divided by the sum of absolute values; largest over a = -2, -0.5, 0.3,
-    0.9, 1.1 and 2 and T up to 40.
-    """
-    apart = []
-    for base in (-2.0, -0.5, 0.3, 0.9, 1.1, 2.0):
-        terms = [base**time * time for time in range(1, 41)]
-        for last in range(1, 41):
-            off = abs(weighted_geometric_sum(base, last) - sum(terms[:last]))
-            apart.append(off / sum(map(abs, terms[:last])))
-    return max(apart)
 
 
 STUDY = Study(
