@@ -177,7 +177,7 @@ def flows(free=FREE, causal=(5,) * 9, one_head=(2, 2, 3) + (4,) * 6, held=HELD):
 
 def test_values_of_flows_inside_and_outside_the_bands():
     # the bound at D = 6, the largest with three layers; two pieces, then four
-    expected = {"bound": 3 - np.log(12) / np.log(3), "length-at-most": 1.0, "factor-three": 1.0}
+    expected = {"bound": 3 - np.log(12) / np.log(3), "contiguous": 1.0, "length-at-most": 1.0, "factor-three": 1.0}
     assert values_of(information_flow.STUDY, flows()) == pytest.approx(expected | {"three-for-three": 3.0})
     assert information_flow.STUDY.claims[0](flows()).spread == "all D to 9"
     flow = study("retrieval/information-flow")
@@ -186,9 +186,10 @@ def test_values_of_flows_inside_and_outside_the_bands():
     assert not flow.experiments_of("quick")
     early = HELD.copy()
     early[0, 0] = True, True, True, False
+    early[1, 1] = True, False, True, True  # one of twelve has a gap
     wrong = flows([0, 2, 2, 3, 3, 3, 4, 4, 4], (5,) * 9, [2, 3, 4] + [4] * 6, held=early)
     # three pieces before the first layer; of D = 1 to 3 the second alone: 2 is no 0 + 1, and 4 no 2 + 1
-    expected = {"bound": -np.log(2) / np.log(3), "length-at-most": 1.5, "factor-three": 1 / 3}
+    expected = {"bound": -np.log(2) / np.log(3), "contiguous": 11 / 12, "length-at-most": 1.5, "factor-three": 1 / 3}
     assert values_of(information_flow.STUDY, wrong) == pytest.approx(expected | {"three-for-three": 4.0})
 
 

@@ -93,6 +93,17 @@ def bound(seen: Seen) -> Measurement:
     return seen.over((seen.simulated["no mask"] - np.log(2 * steps) / log(3)).min())
 
 
+@claim("Lemma 2", "every residual stream, after every layer", within(1.0, 1.0), exact=True)
+def contiguous(seen: Seen) -> Measurement:
+    """After every layer a position knows neighbouring pieces of its chain, without a gap.
+
+    Share of positions whose pieces are one run, over all layers and D up to {LONGEST_SETS}.
+    """
+    edges = [np.diff(one.astype(int), axis=2, prepend=0, append=0) for one in seen.held]  # 1 where a run begins
+    runs = np.concatenate([(one == 1).sum(axis=2).ravel() for one in edges])
+    return Measurement(float((runs == 1).mean()), f"all D to {len(seen.held)}")
+
+
 @claim("Lemma 3", "at most 3^t + 1", at_most(1.0), exact=True)
 def length_at_most(seen: Seen) -> Measurement:
     """After t layers a position knows at most 3^t + 1 pieces of its chain.
