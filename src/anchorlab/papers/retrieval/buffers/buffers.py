@@ -29,6 +29,10 @@ FIRST = 1200  # of the seeds on two steps
 
 ANSWERED = f"with an accuracy of at least {SOLVED:g} on fresh training sequences at the end"
 JUDGED = "of models that answer the training sequences"
+HALF, NEARLY_ALL = 0.5, 0.9
+"""What counts as reached in a model, where values run from low to high over seeds, so that a mean says little."""
+
+MATCHED = "a matching score near 1 (from memory: the full text could not be read)"
 CHAINS = ("chains-one-layer-each", "chains-move-answers", "chains-later-follow", "chains-match-start", "chains-apart")
 
 
@@ -74,22 +78,24 @@ def one_layer_each(seen: Seen) -> Float[Tensor, "seed"]:
     return torch.minimum(rise[:, 1, 1], rise[:, 2, 2])
 
 
-@claim("section 4", "a matching score near 1", at_least(0.5))
-def matches_start(seen: Seen) -> Float[Tensor, "seed"]:
+@claim("section 4", MATCHED, at_least(0.8))
+def matches_start(seen: Seen) -> Bool[Tensor, "seed"]:
     """The second head finds the pair that begins with the query's symbol: its W_QK matches the buffer of head 0.
 
-    Mean over symbols of the softmax over keys of E W_QK1 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}.
+    Share, {JUDGED}, of those in which the softmax over keys of E W_QK1 W_VO0ᵀ Eᵀ is at least {HALF:g} at the equal
+    symbol, mean over symbols.
     """
-    return seen.buffers.matched[seen.solved, 0]
+    return seen.buffers.matched[seen.solved, 0] >= HALF
 
 
-@claim("section 4", "a matching score near 1", at_least(0.5))
-def matches_middle(seen: Seen) -> Float[Tensor, "seed"]:
+@claim("section 4", MATCHED, at_least(0.8))
+def matches_middle(seen: Seen) -> Bool[Tensor, "seed"]:
     """The third head finds the pair that begins with the result of the first step: its W_QK matches two buffers.
 
-    Mean over symbols of the softmax over keys of E W_VO1 W_QK2 W_VO0ᵀ Eᵀ at the equal symbol, {JUDGED}.
+    Share, {JUDGED}, of those in which the softmax over keys of E W_VO1 W_QK2 W_VO0ᵀ Eᵀ is at least {HALF:g} at the
+    equal symbol, mean over symbols.
     """
-    return seen.buffers.matched[seen.solved, 1]
+    return seen.buffers.matched[seen.solved, 1] >= HALF
 
 
 @claim("our question: a staircase or a sliding window", "implied by separate buffers", at_least(0.9), own=True)
@@ -155,24 +161,26 @@ def chains_one_layer_each(seen: Seen) -> Float[Tensor, "seed"]:
     return seen.chains.decoded.diff(dim=1)[:, :, 1:].amax(dim=1).amin(dim=1)
 
 
-@claim("our question: do they have buffers, too?", "no paper", at_least(0.9), own=True)
-def chains_move_answers(seen: Seen) -> Float[Tensor, "seed"]:
+@claim("our question: do they have buffers, too?", "no paper", at_least(0.8), own=True)
+def chains_move_answers(seen: Seen) -> Bool[Tensor, "seed"]:
     """In the models of retrieval/circuits, too, exchanging a buffer between two queries exchanges its answer.
 
-    Share of answers nearer to the other query's, once the subspace that the layer which brings the symbol writes to is
-    exchanged after this layer, mean over symbols.
+    Share of models in which at least {NEARLY_ALL:g} of answers are nearer to the other query's, once the subspace that
+    the layer which brings the symbol writes to is exchanged after this layer, mean over symbols.
     """
-    return seen.chains.moved_own
+    return seen.chains.moved_own >= NEARLY_ALL
 
 
-@claim("our question: do they have buffers, too?", "no paper", at_least(0.9), own=True)
-def chains_later_follow(seen: Seen) -> Measurement:
+@claim("our question: do they have buffers, too?", "no paper", at_least(0.8), own=True)
+def chains_later_follow(seen: Seen) -> Bool[Tensor, "seed"]:
     """In the models of retrieval/circuits, too, later heads read the buffer of the first step.
 
-    Share of answers of symbols that later layers bring, nearer to the other query's once the subspace that the layer
-    which brings x_1 writes to is exchanged after this layer; without models in which one layer brings all.
+    Share of models in which at least {NEARLY_ALL:g} of the answers of symbols that later layers bring are nearer to the
+    other query's, once the subspace that the layer which brings x_1 writes to is exchanged after this layer; without
+    models in which one layer brings all.
     """
-    return mean_of_known(seen.chains.moved_later.unsqueeze(1))
+    moved = seen.chains.moved_later
+    return moved[~moved.isnan()] >= NEARLY_ALL
 
 
 @claim("our question: do they have buffers, too?", "no paper", at_least(0.5), own=True)
@@ -210,7 +218,7 @@ QUICK = Setting(
             clip=1.0,
             evaluation=Evaluation(every=400, size=500),
         ),
-        Members(seeds=range(FIRST, FIRST + 10)),
+        Members(seeds=range(FIRST, FIRST + 14)),  # the least number that decides a share of 0.8
         "two steps",
     ),
     one_head.QUICK,
