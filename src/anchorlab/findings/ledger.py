@@ -101,8 +101,9 @@ def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
 
     Preconditions have no entries. Within an entry, profiles called `smoke` come last; then measured results come before
     unmeasured ones, the paper's own setting and exact computations before checks of theorems and these before other
-    settings, more units (such as seeds) before fewer, and profiles follow the order of `PROFILES`. If profiles in
-    settings or at sizes of ours disagree, the strongest result is `disputed`.
+    settings, a study's own language model before others, more units (such as seeds) before fewer, and profiles follow
+    the order of `PROFILES`. If profiles in settings or at sizes of ours disagree, the strongest result is `disputed`;
+    if several language models have measured it, they decide together, as in `of_models`.
     """
     found: dict[str, tuple[str, list[Evidence]]] = {}
     for one in findings:
@@ -113,10 +114,28 @@ def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
     entries = []
     for study, evidence in found.values():
         ranked = sorted(evidence, key=lambda one: _rank(one.result))
-        if _disputed([one.result for one in ranked]):
-            ranked[0] = replace(ranked[0], result=replace(ranked[0].result, disputed=True))
+        results = [one.result for one in ranked]
+        first = of_models(results)
+        ranked[0] = replace(ranked[0], result=replace(first, disputed=first.disputed or _disputed(results)))
         entries.append(LedgerEntry(study, ranked[0].result.claim, tuple(ranked)))
     return entries
+
+
+def of_models(ranked: Sequence[ClaimResult]) -> ClaimResult:
+    """Return the first result as the language models that measured the claim decide it together.
+
+    Each model is one unit, with the result of one profile such as `quick` or `quick@gpt2`; a revision, such as an
+    early checkpoint, is none. All models must decide the claim the same way: it is `disputed` if two decide it in
+    opposite ways, and undecided if one is.
+    """
+    first = ranked[0]
+    base = first.profile.partition("@")[0]
+    measured = {one.profile: one for one in ranked if one.scope == first.scope and one.verdict != "not measured"}
+    models = [one for name, one in measured.items() if name.partition("@")[0] == base and name.count("@") < 2]
+    if len(models) < 2:
+        return first
+    decided = [one.agrees for one in models if one.decides]
+    return replace(first, disputed=len(set(decided)) > 1, models=(len(decided), len(models)))
 
 
 def _disputed(ranked: Sequence[ClaimResult]) -> bool:
@@ -129,8 +148,8 @@ def _disputed(ranked: Sequence[ClaimResult]) -> bool:
     return len({one.verdict for one in own} & _OPEN.get(scope, set())) == 2
 
 
-def _rank(result: ClaimResult) -> tuple[bool, bool, int, int, int]:
+def _rank(result: ClaimResult) -> tuple[bool, bool, int, int, int, int]:
     place = PROFILES.index(result.profile) if result.profile in PROFILES else len(PROFILES)
     weakness = {"theory": 1, "other": 2}.get(result.scope, 0)
     unmeasured, units = result.verdict == "not measured", -len(result.units)
-    return base_profile(result.profile) == SMOKE, unmeasured, weakness, units, place
+    return base_profile(result.profile) == SMOKE, unmeasured, weakness, result.profile.count("@"), units, place
