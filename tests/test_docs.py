@@ -512,14 +512,10 @@ def test_two_models_are_side_by_side():
     assert lines[0] == "| claim | paper | accepted | smollm2 | gemma3 | both |"
     cells = "| 0.9877: ● agrees at small scale | 0.5: ○ differs at small scale | disputed |"
     assert lines[2:4] == [f"| It is high | about 1 | at least 0.9 {cells}", ""]
-    assert lines[-1] == "Both models decide 0 of 1 claims the same way, and 1 in opposite ways."
+    assert lines[-1] == "Both models decide 0 of 1 claims the same way; the others count as undecided, 1 as disputed."
     high = replace(second, claims=(replace(low, value=0.95),))
     assert "| 2 of 2 models |" in (text := gallery_build().models_text(first, high)) and "decide 1 of 1" in text
-    assert (
-        gallery_build()
-        .models_text(first, replace(high, claims=()))
-        .endswith("decide 0 of 0 claims the same way, and 0 in opposite ways.\n")
-    )
+    assert "decide 0 of 0" in gallery_build().models_text(first, replace(high, claims=()))
 
 
 def test_the_page_of_a_study_has_the_verdict_that_counts(tmp_path):
