@@ -219,7 +219,7 @@ def ordered(
             known |= best.claims
             paid = {one.cell.address: best.candidate.study.name for one in best.candidate.experiments} | paid
             left.remove(best.candidate)
-    return Plan(*map(tuple, chosen))
+    return Plan(tuple(chosen[0]), tuple(chosen[1]))
 
 
 def _step(
