@@ -286,7 +286,7 @@ def test_only_models_in_one_setting_decide_together():
         return entry.strongest.profile, entry.strongest.verdict, entry.strongest.models
 
     assert strongest(quick, other) == ("quick", "undecided", (2, 2))
-    for name in ("quick@a@step1", "quick:1000", "quick-unbegun@a", "smoke"):
+    for name in ("quick@a@step1", "quick@a,b", "quick:1000", "quick-unbegun@a", "smoke"):
         assert strongest(quick, one.judge(profile=name, **low)) == ("quick", "agrees at small scale", None)
     assert strongest(paper, quick, other, one.judge(profile="paper@a", **low)) == ("paper", "reproduced", None)
     more = one.judge(0.15, "quick@a", units=(*DIFFERS, 0.1), interval=DIFFERS)

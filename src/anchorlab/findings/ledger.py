@@ -1,5 +1,6 @@
 """The ledger: every claim with its results under all profiles, strongest evidence first."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -124,14 +125,14 @@ def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
 def of_models(ranked: Sequence[ClaimResult]) -> ClaimResult:
     """Return the first result as the language models that measured the claim decide it together.
 
-    Each model is one unit, with the result of one profile such as `quick` or `quick@gpt2`; a revision, such as an
-    early checkpoint, is none. All models must decide the claim the same way: it is `disputed` if two decide it in
+    Each model is one unit, with the result of one profile such as `quick` or `quick@gpt2`. A revision, such as an
+    early checkpoint, is none, and neither are several models that one profile compares, `quick@a,b`. All models must decide the claim the same way: it is `disputed` if two decide it in
     opposite ways, and undecided if one is.
     """
     first = ranked[0]
     base = first.profile.partition("@")[0]
     measured = {one.profile: one for one in ranked if one.scope == first.scope and one.verdict != "not measured"}
-    models = [one for name, one in measured.items() if name.partition("@")[0] == base and name.count("@") < 2]
+    models = [one for name, one in measured.items() if re.fullmatch(rf"{re.escape(base)}(@[^@,]*)?", name)]
     if len(models) < 2:
         return first
     decided = [one.agrees for one in models if one.decides]
