@@ -126,8 +126,8 @@ def of_models(ranked: Sequence[ClaimResult]) -> ClaimResult:
     """Return the first result as the language models that measured the claim decide it together.
 
     Each model is one unit, with the result of one profile such as `quick` or `quick@gpt2`. A revision, such as an
-    early checkpoint, is none, and neither are several models that one profile compares, `quick@a,b`. All models must decide the claim the same way: it is `disputed` if two decide it in
-    opposite ways, and undecided if one is.
+    early checkpoint, is none, and neither are several models that one profile compares, `quick@a,b`. All models must
+    decide the claim the same way: it is `disputed` if two decide it in opposite ways, and undecided if one is.
     """
     first = ranked[0]
     base = first.profile.partition("@")[0]
