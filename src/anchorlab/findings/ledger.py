@@ -23,12 +23,6 @@ from anchorlab.findings.provenance import Provenance
 SCOPES: tuple[Scope, ...] = ("paper", "exact", "theory", "other")
 """The scopes of the papers' claims, from the strongest evidence to the weakest."""
 
-_OPEN: dict[Scope, set[Verdict]] = {
-    "theory": {"agrees at our sizes", "differs at our sizes"},
-    "other": {"agrees at small scale", "differs at small scale"},
-}
-"""The verdicts in settings of ours, in which two profiles can disagree."""
-
 PROFILES = ("paper", "scaled", "quick")
 """Profiles from the strongest evidence to the weakest; other profiles come after these, and `smoke` last."""
 
@@ -130,13 +124,12 @@ def of_models(ranked: Sequence[ClaimResult]) -> ClaimResult:
     decide the claim the same way: it is `disputed` if two decide it in opposite ways, and undecided if one is.
     """
     first = ranked[0]
-    base = first.profile.partition("@")[0]
-    measured = {one.profile: one for one in ranked if one.scope == first.scope and one.verdict != "not measured"}
-    models = [one for name, one in measured.items() if re.fullmatch(rf"{re.escape(base)}(@[^@,]*)?", name)]
+    base = re.escape(first.profile.partition("@")[0])
+    named = {one.profile: one for one in ranked if one.scope == first.scope and one.verdict != "not measured"}
+    models = [one for name, one in named.items() if re.fullmatch(f"{base}(@[^@,]*)?", name)]
     if len(models) < 2:
         return first
-    decided = [one.agrees for one in models if one.decides]
-    return replace(first, disputed=len(set(decided)) > 1, models=(len(decided), len(models)))
+    return replace(first, disputed=_opposite(models), models=(sum(one.decides for one in models), len(models)))
 
 
 def _disputed(ranked: Sequence[ClaimResult]) -> bool:
@@ -146,7 +139,12 @@ def _disputed(ranked: Sequence[ClaimResult]) -> bool:
     """
     scope = ranked[0].scope
     own = [one for one in ranked if base_profile(one.profile) == one.profile != SMOKE and one.scope == scope]
-    return len({one.verdict for one in own} & _OPEN.get(scope, set())) == 2
+    return scope in ("theory", "other") and _opposite(own)
+
+
+def _opposite(results: Iterable[ClaimResult]) -> bool:
+    """Return whether one result decides that a value is in the band, and another that it is not."""
+    return len({one.agrees for one in results if one.decides and one.verdict != "not measured"}) > 1
 
 
 def _rank(result: ClaimResult) -> tuple[bool, bool, int, int, int, int]:
