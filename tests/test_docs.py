@@ -20,7 +20,7 @@ from matplotlib.image import imread
 
 import anchorlab.cli
 from anchorlab.cli import main
-from anchorlab.findings import Claim, Control, Findings, LineFigure, Map, MapFigure, Provenance, Table, line
+from anchorlab.findings import Claim, Control, Findings, LineFigure, Map, MapFigure, Provenance, Table, ledger, line
 from anchorlab.papers import UNPUBLISHED
 from anchorlab.papers.published import published_entries
 from anchorlab.runs import Store
@@ -509,11 +509,25 @@ def test_two_models_are_side_by_side():
     second = replace(made, claims=(low,), provenance=replace(made.provenance, model="gemma3, 268.1 M parameters"))
     both = replace(first, claims=(*made.claims, alone.judge(1, "quick")))
     lines = gallery_build().models_text(both, second).splitlines()
-    assert lines[0] == "| claim | paper | accepted | smollm2 | gemma3 |"
-    cells = "| 0.9877: ● agrees at small scale | 0.5: ○ differs at small scale |"
+    assert lines[0] == "| claim | paper | accepted | smollm2 | gemma3 | both |"
+    cells = "| 0.9877: ● agrees at small scale | 0.5: ○ differs at small scale | disputed |"
     assert lines[2:4] == [f"| It is high | about 1 | at least 0.9 {cells}", ""]
-    assert lines[-1] == "Both models have one verdict on 0 of 1 claims."
-    assert "on 1 of 1" in gallery_build().models_text(first, first)
+    assert lines[-1] == "Both models decide 0 of 1 claims the same way; the others count as undecided, 1 as disputed."
+    high = replace(second, claims=(replace(low, value=0.95),))
+    assert "| 2 of 2 models |" in (text := gallery_build().models_text(first, high)) and "decide 1 of 1" in text
+    assert "decide 0 of 0" in gallery_build().models_text(first, replace(high, claims=()))
+
+
+def test_the_page_of_a_study_has_the_verdict_that_counts(tmp_path):
+    """Where two models decide a claim in opposite ways, as in the ledger."""
+    build, made = gallery_build(), replace(made_findings(), study="language/heads")
+    other = replace(made, profile="quick@gemma3", claims=(made.claims[0].claim.judge(0.5, "quick@gemma3"),))
+    counted = {(made.claims[0].claim.id, "quick"): ledger([made, other])[0].strongest}
+    own, second = (build.publish(one, tmp_path, beside, counted) for one, beside in ((made, ""), (other, "gemma3")))
+    assert "| ◐ undecided, disputed |" in (own / "claims.md").read_text("utf-8")
+    assert "| ○ differs at small scale |" in (second / "claims.md").read_text("utf-8")
+    assert Findings.from_json((own / "findings.json").read_bytes()) == made
+    assert "| ◐ undecided, disputed |" in build.ledger_text([made, other])
 
 
 def test_gallery_names_the_studies_that_have_not_been_run(tmp_path, capsys):

@@ -96,8 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"no findings of {name}: run `anchorlab study {name} --profile {profile}`", file=sys.stderr)
     if not {*STUDIES} - {*UNPUBLISHED} <= {one.study for one in found if one.profile == chosen.profile}:
         return 2
+    counted = {(one.strongest.claim.id, one.strongest.profile): one.strongest for one in ledger(found)}
     for findings in found:
-        publish(findings, chosen.out, beside_of(findings.profile, chosen.profile))
+        publish(findings, chosen.out, beside_of(findings.profile, chosen.profile), counted)
     of = {(one.study, one.profile): one for one in found}
     for findings in found:
         if other := of.get((findings.study, profile_name(findings.profile, SECOND_MODEL, None))):
@@ -162,8 +163,10 @@ def folder_of(study: str, out: Path, beside: str = "") -> Path:
     return out / "-".join(part for part in (study.replace("/", "-"), beside) if part)
 
 
-def publish(findings: Findings, out: Path, beside: str = "") -> Path:
-    """Write one study's folder afresh and return it."""
+def publish(
+    findings: Findings, out: Path, beside: str = "", counted: Mapping[tuple[str, str], ClaimResult] | None = None
+) -> Path:
+    """Write one study's folder afresh and return it; `counted` has the ledger's result of a claim and profile."""
     folder = folder_of(findings.study, out, beside)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():
@@ -178,7 +181,11 @@ def publish(findings: Findings, out: Path, beside: str = "") -> Path:
         shown.append(figure_block(figure, f"/gallery/{folder.name}/{name}.png"))
     (folder / "figures.md").write_text("\n".join(shown), "utf-8")
     (folder / "tables.md").write_text("\n".join(map(table_text, findings.tables)), "utf-8")
-    measured = [result for result in findings.claims if not beside or result.verdict != "not measured"]
+    measured = [
+        (counted or {}).get((result.claim.id, result.profile), result)
+        for result in findings.claims
+        if not beside or result.verdict != "not measured"
+    ]
     (folder / "claims.md").write_text(claims_text(replace(findings, claims=tuple(measured))), "utf-8")
     (folder / "findings.json").write_text(replace(findings, views=()).to_json() + "\n", "utf-8")
     if findings.study in STUDIES:
@@ -225,16 +232,21 @@ def claims_text(findings: Findings) -> str:
 
 
 def models_text(first: Findings, second: Findings) -> str:
-    """Return the claims of a study as two models give them, side by side, and how many verdicts both share."""
+    """Return the claims of a study as two models give them, side by side, and how many both decide alike."""
     others = {result.claim.id: result for result in second.claims}
-    pairs = [(result, others[result.claim.id]) for result in first.claims if result.claim.id in others]
-    head = ("claim", "paper", "accepted", *(one.provenance.model.partition(",")[0] for one in (first, second)))
+    both = {one.claim.id: one.strongest for one in ledger((first, second))}
+    names = (one.provenance.model.partition(",")[0] for one in (first, second))
     rows = [
-        (one.claim.statement, one.claim.paper, one.claim.band_text, *map(_in_model, (one, other)))
-        for one, other in pairs
-    ]
-    alike = sum(one.verdict == other.verdict for one, other in pairs)
-    return f"{table(head, rows)}\nBoth models have one verdict on {alike} of {len(pairs)} claims.\n"
+        (
+            one.claim.statement, one.claim.paper, one.claim.band_text, _in_model(one), _in_model(others[name]),
+            both[name].agreement_text,
+        )
+        for one in first.claims if (name := one.claim.id) in others
+    ]  # fmt: skip
+    found = [both[name] for name in others if name in both and both[name].models]
+    alike, opposite = sum(one.verdict != "undecided" for one in found), sum(one.disputed for one in found)
+    said = f"Both models decide {alike} of {len(found)} claims the same way; the others count as undecided, {opposite} as disputed."
+    return f"{table(('claim', 'paper', 'accepted', *names, 'both'), rows)}\n{said}\n"
 
 
 def _in_model(result: ClaimResult) -> str:

@@ -57,6 +57,18 @@ def test_a_check_of_a_theorem_is_compared_at_its_own_sizes():
         assert (row["published"], row["agreement"]) == (result.value, "equal")
 
 
+def test_a_row_of_the_plan_says_why_it_is_cheap():
+    (memory,) = [each for each in candidates([MEMORY]) if each.profile == "paper"]
+    (flow,) = candidates([FLOW])
+    cases = [
+        (Step(flow, flow.claims, 1.0), "trains nothing"),
+        (Step(memory, memory.claims, 1.0), ""),
+        (Step(memory, memory.claims, 1.0, shared=("anchor/identity",)), "uses runs of anchor/identity, above"),
+        (Step(memory, memory.claims, 1.0, shared=("a/b",), kept=True), "uses runs of a/b, above and runs in the store"),
+    ]
+    assert [verify._plan_row(step)[-1] for step, _ in cases] == [note for _, note in cases]
+
+
 def test_at_the_end_of_the_budget_training_stops(tmp_path, capsys):
     (one,) = [each for each in candidates([MEMORY]) if each.profile == "paper"]
     step = Step(Candidate(one.study, "smoke", one.claims, ()), one.claims, 1.0)

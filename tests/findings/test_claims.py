@@ -207,7 +207,7 @@ def test_profiles_or_checks_of_a_theorem_that_disagree_leave_a_claim_undecided()
     quick = one.judge(0.7, "quick", units=(0.6, 0.8), interval=(0.6, 0.8))
     scaled = one.judge(0.1, "scaled", units=(0.1,), interval=(0.0, 0.2))
     smoke, other, paper = (
-        one.judge(0.1, "smoke"), one.judge(0.1, "quick@gpt2"), one.judge(0.1, "paper", paper_setting=True),
+        one.judge(0.1, "smoke"), one.judge(0.1, "quick:1000"), one.judge(0.1, "paper", paper_setting=True),
     )  # fmt: skip
 
     def strongest(*results):
@@ -228,6 +228,69 @@ def test_profiles_or_checks_of_a_theorem_that_disagree_leave_a_claim_undecided()
 
     assert strongest(theorem.judge(0.1, "smoke"), quick, paper) == ("paper", "agrees at our sizes")
     assert strongest(quick, low) == ("paper", "undecided")
+
+
+AGREES, DIFFERS, WIDE = (0.6, 0.8), (0.1, 0.2), (0.1, 0.8)  # 95 % intervals, of a claim that is at least 0.5
+
+
+@pytest.mark.parametrize(
+    ("intervals", "verdict", "told"),
+    [  # by model, the study's own first; None has no value
+        ([AGREES, AGREES], "agrees at small scale", "2 of 2 models"),
+        ([DIFFERS, DIFFERS], "differs at small scale", "2 of 2 models"),
+        ([AGREES, DIFFERS], "undecided", "disputed"),
+        ([DIFFERS, AGREES], "undecided", "disputed"),
+        ([AGREES, WIDE], "undecided", "1 of 2 models"),
+        ([WIDE, DIFFERS], "undecided", "1 of 2 models"),
+        ([WIDE, WIDE], "undecided", "0 of 2 models"),
+        ([AGREES, None], "agrees at small scale", ""),
+        ([AGREES], "agrees at small scale", ""),
+        ([AGREES, AGREES, AGREES], "agrees at small scale", "3 of 3 models"),
+        ([AGREES, AGREES, WIDE], "undecided", "2 of 3 models"),
+        ([AGREES, WIDE, DIFFERS], "undecided", "disputed"),
+    ],
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_language_models_decide_a_claim_together(intervals, verdict, told, own):
+    one = claim(at_least(0.5))
+    results = [
+        one.judge(
+            ends and sum(ends) / 2, f"quick{'@' * bool(place)}{place or ''}", units=ends or (), interval=ends, own=own
+        )
+        for place, ends in enumerate(intervals)
+    ]
+    if own:
+        verdict = {"agrees at small scale": "supported", "differs at small scale": "not supported"}.get(
+            verdict, verdict
+        )
+    for order in (results, results[::-1]):
+        (entry,) = ledger(findings(result.profile, result) for result in order)
+        strongest = entry.strongest
+        assert (strongest.profile, strongest.verdict, strongest.agreement_text) == ("quick", verdict, told)
+        assert strongest.verdict_text.endswith(f" {verdict}{', ' * bool(told)}{told}")
+        kept = findings("quick", strongest)
+        back = Findings.from_json(kept.to_json()).claims[0]
+        assert back == replace(strongest, models=None) and "models" not in kept.to_json()
+    assert all(one.models is None for one in results)
+
+
+def test_only_models_in_one_setting_decide_together():
+    """Neither a checkpoint of a model, nor seeds, nor another profile is a further model."""
+    one = claim(at_least(0.5))
+    low = {"value": 0.15, "units": DIFFERS, "interval": DIFFERS}
+    quick, other = one.judge(0.7, "quick", units=AGREES, interval=AGREES), one.judge(profile="quick@a", **low)
+    paper = one.judge(0.7, "paper", units=AGREES, interval=AGREES, paper_setting=True)
+
+    def strongest(*results):
+        (entry,) = ledger(findings(result.profile, result) for result in results)
+        return entry.strongest.profile, entry.strongest.verdict, entry.strongest.models
+
+    assert strongest(quick, other) == ("quick", "undecided", (2, 2))
+    for name in ("quick@a@step1", "quick@a,b", "quick:1000", "quick-unbegun@a", "smoke"):
+        assert strongest(quick, one.judge(profile=name, **low)) == ("quick", "agrees at small scale", None)
+    assert strongest(paper, quick, other, one.judge(profile="paper@a", **low)) == ("paper", "reproduced", None)
+    more = one.judge(0.15, "quick@a", units=(*DIFFERS, 0.1), interval=DIFFERS)
+    assert strongest(more, quick)[0] == "quick"  # a study's own model comes first, whatever others have of units
 
 
 def test_the_ledger_keeps_claims_and_studies_in_order():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from anchorlab.engine import ForecastCell
+from anchorlab.engine import ForecastCell, run
 from anchorlab.errors import SpecError
 from anchorlab.papers.published import published
 from anchorlab.papers.verifying import Candidate, Plan, candidates, make_plan, ordered, settled_in
@@ -15,10 +15,11 @@ from tests.small_experiments import experiment
 
 RUNS = [experiment(duration=steps) for steps in (4, 6, 8)]
 A, B, C = (one.cell.address for one in RUNS)
+FLOW = "retrieval/information-flow"
 
 
 def candidate(claims: str, *runs: int) -> Candidate:
-    return Candidate(study("retrieval/information-flow"), claims, frozenset(claims), tuple(RUNS[run] for run in runs))
+    return Candidate(study(FLOW), claims, frozenset(claims), tuple(RUNS[run] for run in runs))
 
 
 def names(steps) -> list[str]:
@@ -44,7 +45,44 @@ def test_a_shared_run_is_paid_once_but_not_by_what_does_not_fit():
     plan = ordered(shared, {A: 60.0, B: 3.0}, budget=10)
     assert (names(plan.within), names(plan.beyond)) == ([], ["xy", "z"])
     plan = ordered([candidate("x", 0), candidate("y", 0, 1), candidate("z", 2)], {A: 1.0, B: 2.0, C: 9.0}, budget=100)
-    assert [(step.seconds, step.shared) for step in plan.within] == [(1.0, False), (2.0, True), (9.0, False)]
+    assert [(step.seconds, step.shared) for step in plan.within] == [(1.0, ()), (2.0, (FLOW,)), (9.0, ())]
+
+
+def test_a_step_says_whose_runs_it_uses_and_whether_some_are_in_the_store():
+    first = replace(candidate("xy", 0), study=study("anchor/identity"))
+    plan = ordered([first, candidate("z", 0, 1), candidate("u", 2)], {A: 1.0, B: 2.0, C: 0.0}, budget=9, kept={C})
+    assert {one.candidate.profile: (one.shared, one.kept) for one in plan.within} == {
+        "u": ((), True), "xy": ((), False), "z": (("anchor/identity",), False),
+    }  # fmt: skip
+    whole = ordered(
+        [first, candidate("z", 0), candidate("w", 1, 2)], {A: 1.0, B: 2.0, C: 0.0}, budget=9, kept={C}
+    ).within
+    assert [(one.seconds, one.shared, one.kept) for one in whole] == [
+        (1.0, (), False), (0.0, ("anchor/identity",), False), (2.0, (), True),
+    ]  # fmt: skip
+    assert not any(step.kept for step in ordered([candidate("x")], {}, budget=1e9).within)  # it trains nothing
+
+
+def test_what_planning_took_is_no_longer_there_for_training(tmp_path, monkeypatch):
+    """Three seconds of ten: two studies of four seconds each fit the budget, but not what is left of it."""
+    now = iter(range(100))  # a clock that a second passes between two looks
+    monkeypatch.setattr("anchorlab.papers.verifying.time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr("anchorlab.papers.verifying.estimated_seconds", lambda one: 4.0)
+    cells = lambda some: [ForecastCell(one, False, False, 4.0) for one in some]  # noqa: E731
+    monkeypatch.setattr(
+        "anchorlab.papers.verifying.forecast", lambda some, *_, **__: SimpleNamespace(cells=cells(some))
+    )
+    found = [candidate("x", 0), candidate("y", 1)]
+    plan = make_plan(found, 10.0, store=Store(tmp_path), workers=1)
+    assert (names(plan.within), names(plan.beyond), plan.planning) == (["x"], ["y"], 3)
+    assert names(ordered(found, {A: 4.0, B: 4.0}, 10.0).within) == ["x", "y"]
+
+
+def test_a_plan_knows_the_runs_in_the_store(tmp_path):
+    found = [candidate("x", 0), candidate("y", 1)]
+    run(RUNS[:1], tmp_path, workers=1)
+    plan = make_plan(found, 100.0, store=Store(tmp_path), workers=1)
+    assert {one.candidate.profile: one.kept for one in plan.within} == {"x": True, "y": False}
 
 
 def test_settled_claims_are_not_bought_again():

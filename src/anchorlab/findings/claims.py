@@ -235,7 +235,10 @@ class ClaimResult:
         units: one value for each independent unit, such as a seed; empty if nothing is random
         interval: the ends of the value's 95 % interval over units; None for a single unit, for equal units, or if
             nothing is random
-        disputed: whether two profiles of the study, both in settings or at sizes of ours, give opposite verdicts
+        disputed: whether two profiles of the study, both in settings or at sizes of ours, or two language models give
+            opposite verdicts
+        models: of how many language models decide the claim, and of how many in all; None for a single one. Only the
+            ledger knows this, so it is not kept
     """
 
     claim: Claim
@@ -249,6 +252,7 @@ class ClaimResult:
     interval: Interval | None = None
     disputed: bool = False
     other_task: Control | None = None
+    models: Annotated[tuple[int, int] | None, Field(exclude=True)] = None
 
     @property
     def apart(self) -> bool:
@@ -325,17 +329,25 @@ class ClaimResult:
         return texts.get(self.scope, "")
 
     @property
+    def agreement_text(self) -> str:
+        """How many language models decide the claim as text, or `disputed`; empty for one result."""
+        if self.disputed or self.models is None:
+            return "disputed" if self.disputed else ""
+        return f"{self.models[0]} of {self.models[1]} models"
+
+    @property
     def verdict_text(self) -> str:
-        """The verdict with its sign, a scope of `paper`, `exact` or `theory`, and the controls that pass too."""
+        """The verdict with its sign and scope, whether models agree, and the controls that pass too."""
         scope = f" ({self.scope_text})" if self.scope_text and self.verdict != "not measured" else ""
-        return ", ".join((f"{SYMBOLS[self.verdict]} {self.verdict}{scope}", *self.marks.values()))
+        parts = (f"{SYMBOLS[self.verdict]} {self.verdict}{scope}", self.agreement_text, *self.marks.values())
+        return ", ".join(filter(None, parts))
 
     @property
     def verdict(self) -> Verdict:
         """Whether the value supports the claim; `not measured` without a finite value.
 
         - `met`, `not met`: a precondition, by whether the value is in the band, regardless of its interval.
-        - `undecided`: the units do not suffice (`decides`), or the result is `disputed`.
+        - `undecided`: the units do not suffice (`decides`), the result is `disputed`, or a further model is undecided.
         - `supported`, `not supported`: the study's own hypothesis, inside and outside the band.
         - `reproduced`, `contradicted`: in the paper's own setting, or by an exact computation.
         - `agrees at our sizes`, `differs at our sizes`: a numerical check of a theorem that names no sizes.
@@ -345,7 +357,7 @@ class ClaimResult:
             return "not measured"
         if self.scope == "precondition":
             return "met" if self.agrees else "not met"
-        if self.disputed or not self.decides:
+        if self.disputed or not self.decides or (self.models and self.models[0] < self.models[1]):
             return "undecided"
         accepted = self.agrees
         if self.scope == "own":

@@ -1,5 +1,6 @@
 """The ledger: every claim with its results under all profiles, strongest evidence first."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +22,6 @@ from anchorlab.findings.provenance import Provenance
 
 SCOPES: tuple[Scope, ...] = ("paper", "exact", "theory", "other")
 """The scopes of the papers' claims, from the strongest evidence to the weakest."""
-
-_OPEN: dict[Scope, set[Verdict]] = {
-    "theory": {"agrees at our sizes", "differs at our sizes"},
-    "other": {"agrees at small scale", "differs at small scale"},
-}
-"""The verdicts in settings of ours, in which two profiles can disagree."""
 
 PROFILES = ("paper", "scaled", "quick")
 """Profiles from the strongest evidence to the weakest; other profiles come after these, and `smoke` last."""
@@ -101,8 +96,9 @@ def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
 
     Preconditions have no entries. Within an entry, profiles called `smoke` come last; then measured results come before
     unmeasured ones, the paper's own setting and exact computations before checks of theorems and these before other
-    settings, more units (such as seeds) before fewer, and profiles follow the order of `PROFILES`. If profiles in
-    settings or at sizes of ours disagree, the strongest result is `disputed`.
+    settings, a study's own language model before others, more units (such as seeds) before fewer, and profiles follow
+    the order of `PROFILES`. If profiles in settings or at sizes of ours disagree, the strongest result is `disputed`;
+    if several language models have measured it, they decide together, as in `of_models`.
     """
     found: dict[str, tuple[str, list[Evidence]]] = {}
     for one in findings:
@@ -113,10 +109,27 @@ def ledger(findings: Iterable[Findings]) -> list[LedgerEntry]:
     entries = []
     for study, evidence in found.values():
         ranked = sorted(evidence, key=lambda one: _rank(one.result))
-        if _disputed([one.result for one in ranked]):
-            ranked[0] = replace(ranked[0], result=replace(ranked[0].result, disputed=True))
+        results = [one.result for one in ranked]
+        first = of_models(results)
+        ranked[0] = replace(ranked[0], result=replace(first, disputed=first.disputed or _disputed(results)))
         entries.append(LedgerEntry(study, ranked[0].result.claim, tuple(ranked)))
     return entries
+
+
+def of_models(ranked: Sequence[ClaimResult]) -> ClaimResult:
+    """Return the first result as the language models that measured the claim decide it together.
+
+    Each model is one unit, with the result of one profile such as `quick` or `quick@gpt2`. A revision, such as an
+    early checkpoint, is none, and neither are several models that one profile compares, `quick@a,b`. All models must
+    decide the claim the same way: it is `disputed` if two decide it in opposite ways, and undecided if one is.
+    """
+    first = ranked[0]
+    base = re.escape(first.profile.partition("@")[0])
+    named = {one.profile: one for one in ranked if one.scope == first.scope and one.verdict != "not measured"}
+    models = [one for name, one in named.items() if re.fullmatch(f"{base}(@[^@,]*)?", name)]
+    if len(models) < 2:
+        return first
+    return replace(first, disputed=_opposite(models), models=(sum(one.decides for one in models), len(models)))
 
 
 def _disputed(ranked: Sequence[ClaimResult]) -> bool:
@@ -126,11 +139,16 @@ def _disputed(ranked: Sequence[ClaimResult]) -> bool:
     """
     scope = ranked[0].scope
     own = [one for one in ranked if base_profile(one.profile) == one.profile != SMOKE and one.scope == scope]
-    return len({one.verdict for one in own} & _OPEN.get(scope, set())) == 2
+    return scope in ("theory", "other") and _opposite(own)
 
 
-def _rank(result: ClaimResult) -> tuple[bool, bool, int, int, int]:
+def _opposite(results: Iterable[ClaimResult]) -> bool:
+    """Return whether one result decides that a value is in the band, and another that it is not."""
+    return len({one.agrees for one in results if one.decides and one.verdict != "not measured"}) > 1
+
+
+def _rank(result: ClaimResult) -> tuple[bool, bool, int, int, int, int]:
     place = PROFILES.index(result.profile) if result.profile in PROFILES else len(PROFILES)
     weakness = {"theory": 1, "other": 2}.get(result.scope, 0)
     unmeasured, units = result.verdict == "not measured", -len(result.units)
-    return base_profile(result.profile) == SMOKE, unmeasured, weakness, units, place
+    return base_profile(result.profile) == SMOKE, unmeasured, weakness, result.profile.count("@"), units, place

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anchorlab.engine import forecast
@@ -53,15 +53,20 @@ class Step:
     claims: frozenset[str]  # the ids of the claims that it settles and no earlier step does
     seconds: float  # estimated time, without the runs that earlier steps train
     rough: bool = False  # whether the estimate counts operations in place of measuring steps
-    shared: bool = False  # whether an earlier step trains some of its runs
+    shared: tuple[str, ...] = ()  # the studies of earlier steps that train some of its runs
+    kept: bool = False  # whether some of its runs are in the store
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps that a budget pays for, and those beyond it, both with the cheapest claims first."""
+    """The steps that a budget pays for, and those beyond it, both with the cheapest claims first.
+
+    `planning` is the time that estimating them took, in seconds; the budget pays for that, too.
+    """
 
     within: tuple[Step, ...]
     beyond: tuple[Step, ...]
+    planning: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -149,7 +154,8 @@ def make_plan(
     """Return which candidates a budget pays for, in the order of open claims per second.
 
     Shared runs count once, finished runs cost nothing. On a CPU, candidates far beyond the budget are not timed, and
-    timing ends after a tenth of the budget or a minute; it begins with the cheapest candidates.
+    timing ends after a tenth of the budget or a minute; it begins with the cheapest candidates. What planning took is
+    subtracted from the budget.
 
     Args:
         found: the candidates
@@ -157,7 +163,7 @@ def make_plan(
         settled: ids of claims that need no run
         store, workers, device, report: as for `anchorlab.engine.forecast`
     """
-    store = Store.of(store)
+    began, store = time.monotonic(), Store.of(store)
     processes = max(1, workers or cores()) if device == "cpu" else 1
     every = {one.cell.address: one for each in found for one in each.experiments}
     counted = {
@@ -169,14 +175,17 @@ def make_plan(
 
     near = sorted((each for each in found if each.experiments), key=rough_cost)
     near = [each for each in near if device != "cpu" or rough_cost(each) <= _ROUGH * budget]
-    end, measured = time.monotonic() + min(_PLANNING * budget, _MOST_PLANNING), dict[str, float]()
+    end, measured = began + min(_PLANNING * budget, _MOST_PLANNING), dict[str, float]()
     for each in near:
         if device == "cpu" and time.monotonic() > end:
             break
         untimed = [one for one in each.experiments if one.cell.address not in measured]
         cells = forecast(untimed, store, workers, device, report=report).cells if untimed else ()
         measured |= {cell.experiment.cell.address: cell.seconds / processes for cell in cells}
-    return ordered(found, {**counted, **measured}, budget, settled, rough=counted.keys() - measured.keys())
+    rough, planning = counted.keys() - measured.keys(), time.monotonic() - began
+    kept = {address for address, one in every.items() if one.trained and one.cell in store}
+    plan = ordered(found, {**counted, **measured}, budget - planning, settled, rough, kept)
+    return replace(plan, planning=planning)
 
 
 def ordered(
@@ -185,6 +194,7 @@ def ordered(
     budget: float,
     settled: Iterable[str] = (),
     rough: Collection[str] = (),
+    kept: Collection[str] = (),
 ) -> Plan:
     """Order candidates by open claims per second: first those that the budget pays for, then the others.
 
@@ -193,13 +203,13 @@ def ordered(
         costs: the seconds of every run, by its address
         budget: in seconds
         settled: ids of claims that need no run
-        rough: the addresses of runs whose costs are rough
+        rough, kept: the addresses of runs whose costs are rough, and of those that are trained already
     """
     chosen: tuple[list[Step], list[Step]] = [], []
-    left, known, paid, spent = list(found), set(settled), set[str](), 0.0
+    left, known, paid, spent = list(found), set(settled), dict[str, str](), 0.0
     for steps, limit in zip(chosen, (budget, math.inf), strict=True):
         while left:
-            open_ones = [step for one in left if (step := _step(one, costs, known, paid, rough)).claims]
+            open_ones = [step for one in left if (step := _step(one, costs, known, paid, rough, kept)).claims]
             fitting = [step for step in open_ones if spent + step.seconds <= limit]
             if not fitting:
                 break
@@ -207,18 +217,24 @@ def ordered(
             steps.append(best)
             spent += best.seconds
             known |= best.claims
-            paid |= {one.cell.address for one in best.candidate.experiments}
+            paid = {one.cell.address: best.candidate.study.name for one in best.candidate.experiments} | paid
             left.remove(best.candidate)
-    return Plan(*map(tuple, chosen))
+    return Plan(tuple(chosen[0]), tuple(chosen[1]))
 
 
 def _step(
-    one: Candidate, costs: Mapping[str, float], settled: set[str], paid: set[str], rough: Collection[str]
+    one: Candidate,
+    costs: Mapping[str, float],
+    settled: set[str],
+    paid: Mapping[str, str],
+    rough: Collection[str],
+    kept: Collection[str],
 ) -> Step:
     every = {each.cell.address for each in one.experiments}
-    addresses = every - paid
-    seconds = sum(costs[address] for address in addresses) if one.experiments else _published_seconds(one)
-    return Step(one, one.claims - settled, seconds, any(one in rough for one in addresses), addresses != every)
+    own = every - paid.keys()
+    seconds = sum(costs[address] for address in own) if one.experiments else _published_seconds(one)
+    shared = tuple(sorted({paid[address] for address in every - own}))
+    return Step(one, one.claims - settled, seconds, bool(own & set(rough)), shared, bool(own & set(kept)))
 
 
 def _published_seconds(one: Candidate) -> float:

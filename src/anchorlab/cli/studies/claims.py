@@ -198,7 +198,7 @@ def claim_data(result: "ClaimResult") -> dict[str, Any]:
         "n": len(result.units) or None,
         **{name: getattr(result, name) for name in ("interval", "units", "spread", "detail")},
         "band": claim.band,
-        **{name: getattr(result, name) for name in ("profile", "scope", "verdict")},
+        **{name: getattr(result, name) for name in ("profile", "scope", "verdict", "disputed", "models")},
         "untrained": None if result.untrained is None else result.untrained.value,
         "untrained_note": None if result.untrained is None else result.untrained.note,
         "holds_untrained": result.holds_untrained,
@@ -319,8 +319,8 @@ def _values(result: "ClaimResult", with_profile: bool) -> Text:
     text = Text(result.verdict, _COLOURS[result.verdict])
     if result.verdict == "not measured":
         return text.append(f" ({result.detail})" if result.detail else "", "default")
-    if result.scope_text:
-        text.append(f" ({result.scope_text})", "default")
+    for more in filter(None, (result.scope_text, result.agreement_text)):
+        text.append(f" ({more})", "default")
     if with_profile:
         text.append(f" · {result.profile}", "default")
     if result.value is not None:

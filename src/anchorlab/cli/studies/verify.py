@@ -274,14 +274,15 @@ def _rows(settled: "Mapping[str, ClaimResult]") -> list[dict[str, Any]]:
 
 
 def _print_plan(plan: "Plan", budget: str) -> None:
-    columns = ("study", "profile", "claims", "time")
+    columns = ("study", "profile", "claims", "time", "note")
     for title, steps in ((f"within {budget}, in this order", plan.within), ("beyond it", plan.beyond)):
         if steps:
             print_table(columns, list(map(_plan_row, steps)), title=title)
             print_text("")
     claims, total = sum(len(step.claims) for step in plan.within), duration(plan.seconds)
     if plan.within:
-        print_text(f"{claims} claims in about {total}; analysis and figures of trained runs come on top")
+        planned = f" after {duration(plan.planning)} of planning" if plan.planning >= 0.5 else ""
+        print_text(f"{claims} claims in about {total}{planned}; analysis and figures of trained runs come on top")
     elif plan.beyond:
         cheapest = min(plan.beyond, key=lambda step: step.seconds)
         print_text(f"nothing fits {budget}; {cheapest.candidate.study.name} takes about {duration(cheapest.seconds)}")
@@ -289,9 +290,12 @@ def _print_plan(plan: "Plan", budget: str) -> None:
         print_text("every claim that these studies settle is settled in this store")
 
 
-def _plan_row(step: "Step") -> tuple[str, str, int, str]:
-    time = f"{'about ' * step.rough}{duration(step.seconds)}{' more than those above' * step.shared}"
-    return step.candidate.study.name, step.candidate.profile, len(step.claims), time
+def _plan_row(step: "Step") -> tuple[str, str, int, str, str]:
+    """Return a row of the plan; its note says why the step trains less than its profile has runs."""
+    time = f"{'about ' * step.rough}{duration(step.seconds)}"
+    used = [*(f"runs of {name}, above" for name in step.shared), *["runs in the store"] * step.kept]
+    note = f"uses {' and '.join(used)}" if used else "" if step.candidate.experiments else "trains nothing"
+    return step.candidate.study.name, step.candidate.profile, len(step.claims), time, note
 
 
 def _plan_data(plan: "Plan") -> dict[str, Any]:
@@ -303,9 +307,11 @@ def _plan_data(plan: "Plan") -> dict[str, Any]:
             "seconds": step.seconds,
             "rough": step.rough,
             "shared": step.shared,
+            "kept": step.kept,
         }
 
-    return {"within": list(map(data, plan.within)), "beyond": list(map(data, plan.beyond)), "seconds": plan.seconds}
+    steps = {"within": list(map(data, plan.within)), "beyond": list(map(data, plan.beyond))}
+    return {**steps, "seconds": plan.seconds, "planning": plan.planning}
 
 
 def _print_rows(rows: Sequence[Mapping[str, Any]], of: int) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import nan
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, ScatterFigure
 from anchorlab.language.answers import Answers, Questions
 from anchorlab.language.next_words import edited_weights
-from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, split_by_unit
+from anchorlab.language.prompts import Prompt, generic_words, indirect_objects, relations, split_by_unit
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Quantise, Truncate
 from anchorlab.papers.language import laser as of
@@ -106,7 +107,10 @@ def test_every_claim_of_answers_made_by_hand(seen, column):
 
 
 def test_figures_and_tables_say_what_was_seen():
-    analysis = noise.analyse(noise.Observed(GOOD, {8: GOOD, 4: BAD}, BAD, "by hand"), Setting())
+    kinds = tuple(replace(prompt, kind=kind) for prompt, kind in zip(PROMPTS, ("country", "author"), strict=True))
+    mix = laser(answers(0.2, 0.1), answers(0.2, 0.05), kinds)
+    observed = noise.Observed(GOOD, {8: GOOD, 4: BAD}, BAD, {BARE: BAD.facts_cut}, mix, "by hand")
+    analysis = noise.analyse(observed, Setting())
     the, mary, clouds = analysis.figures
     assert isinstance(the, LineFigure)
     assert isinstance(mary, LineFigure)
@@ -121,8 +125,11 @@ def test_figures_and_tables_say_what_was_seen():
     assert rows[0] == pytest.approx(("facts", "full", 0.1, 0.1, 0.4, 0.01, 0.001, 0.25, 2, 0))
     assert rows[1][1] == "W_in of layer 2, ρ = 0.01"
     assert [row[0] for row in analysis.tables[0].rows[::2]] == [
-        "indirect objects", "facts", '"... is located in"', '"... is located in the country of"',
+        "indirect objects", '"... is located in"', '"... is located in the country of"',
     ]  # fmt: skip
+    by_relation, by_condition = (table.rows for table in analysis.tables[1:3])
+    assert [row[0] for row in by_relation[::2]] == ["facts of six relations", "country", "author"]
+    assert [row[:2] for row in by_condition] == [(BARE, "0.25"), ("facts of six relations", "2")]
     prepositions = analysis.tables[-1].rows
     assert [row[2] for row in prepositions[::2]] == [10, 1, 50]
     assert generic_words() == ("the", "a", "them")
@@ -153,6 +160,20 @@ def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other():
     whole, laser = asking._halves(divided(), CITIES, chosen)
     assert laser.prompts == second and len(whole.right) == len(first) + len(second)
     assert of.mean(laser.cut.right) < of.mean(laser.full.right) / 2
+
+
+def test_claims_on_facts_ask_the_papers_prompt_alone_and_the_mix_leaves_out_what_chose_the_cut(monkeypatch):
+    """Two phrasings of six relations are asked beside the claims, except about countries of the half that chose."""
+    setting, asked = Setting(), []
+    _, cities = asking._sets(setting)
+    assert len(cities) == 149 and {one.text.removesuffix(" is located in") for one in cities} >= {"Madrid", "Paris"}
+    assert all(one.text.endswith(" is located in") for one in cities)
+    monkeypatch.setattr(asking, "ask_both", lambda questions, _: asked.extend(questions.prompts))
+    monkeypatch.setattr(asking, "Questions", lambda _, prompts: SimpleNamespace(prompts=prompts))
+    asking.ask_mix(spoken(), Truncate(weight="blocks.1.mlp.W_in", fraction=0.0), setting)
+    first, second = split_by_unit(cities)
+    assert not {one.unit for one in first} & {one.unit for one in asked} and set(second) <= set(asked)
+    assert {one.kind for one in asked} == set(relations())
 
 
 def test_the_cities_of_a_country_are_one_unit():
@@ -201,7 +222,7 @@ def test_each_sentence_is_one_unit_of_the_late_layers():
 def test_the_precision_table_says_which_values_leave_their_interval():
     table = precision_table(noise.STUDY.claims, GOOD, {8: GOOD, 4: BAD})
     rows = {str(row[0]): row[1:] for row in table.rows}
-    hides = rows['Asked for a fact, the model predicts "the" rather than the right word']
+    hides = rows['Asked where a city is located, the model predicts "the" rather than the right country']
     assert hides[0] == pytest.approx(0.25)
     assert hides[1] is None and hides[4] == hides[7] == "no interval"  # all facts are alike
     (late,) = (row for statement, row in rows.items() if statement.startswith("Truncation of the input matrix"))
@@ -235,13 +256,13 @@ def test_a_model_quantised_again_computes_with_rounded_matrices_and_is_cut_as_th
 def test_facts_are_asked_without_a_beginning_and_in_the_chat_template():
     model = spoken()
     cut = Truncate(weight="blocks.1.mlp.W_out", fraction=0.0)
-    asked = of.ask_both(Questions(model, CITIES), cut)
-    assert list(in_conditions(model, asked, cut, 1)) == [BEGUN, BARE]
+    asked = of.ask_both(Questions(model, CITIES[:1]), cut)
+    assert list(in_conditions(model, asked, cut)) == [BEGUN, BARE]
     assert model.tokenizer is not None
     model.tokenizer.chat_template = "{% for one in messages %}to is {% endfor %}"
-    found = in_conditions(model, asked, cut, 1)
+    found = in_conditions(model, asked, cut)
     assert list(found) == [BEGUN, BARE, CHAT]
-    assert found[BEGUN].prompts == found[BARE].prompts == (CITIES[0],)
+    assert found[BEGUN] is asked and found[BARE].prompts == CITIES[:1]
     assert [prompt.text for prompt in found[CHAT].prompts] == ["to is Madrid is"]
     bare = Questions(model, CITIES[:1], begun=False).answers()
     torch.testing.assert_close(found[BARE].full.right, bare.right)

@@ -1,7 +1,7 @@
 """The questions of `language/noise`: its setting, the answers, and the truncations chosen by them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -45,9 +45,8 @@ class Setting(ModelSetting):
     """The numbers of prompts, and the truncations to try."""
 
     objects: int = 100  # the number of sentences about indirect objects
-    facts: int = 1254  # the number of prompts about facts, evenly spaced among two for each fact
-    searched: int = 96  # the number of prompts used to choose the truncation, evenly spaced in the first half
-    conditioned: int = 256  # the number of prompts asked in other ways, evenly spaced in the second half
+    facts: int = 149  # the number of cities whose country is asked for by the paper's prompt, evenly spaced
+    mix: int = 1254  # the number of prompts about facts of all relations, evenly spaced among two for each fact
     ending: int = 40  # the number of prepositions, and of sentences of either kind that end in one, evenly spaced
     swept: int = 15  # the number of sentences, apart from Figure 1's, that are asked under its truncations
     deep: float = 1 / 3  # the share of layers, counted from the last, whose input matrices are tried
@@ -63,7 +62,7 @@ class Seen:
     # the full model's answers to all prompts of the set
     objects: Answers
     facts: Answers
-    units: tuple[str, ...]  # what each fact is about
+    units: tuple[str, ...]  # the country that each fact is about
     # the second half, with the truncation chosen on the first
     objects_cut: Laser
     facts_cut: Laser
@@ -71,21 +70,24 @@ class Seen:
     prepositions: Laser
     sentences: Laser
     own_sentences: Laser  # the same for 40 sentences that are not the paper's
-    country_of: Laser  # the second half of the facts that end in "located in", ending in "located in the country of"
+    country_of: Laser  # the second half of the facts, ending in "located in the country of"
     swept: TruncationSearch  # Figure 1's sentence and others under truncations of the last layers
     # the likeliest words after Table 1's sentence, with their probabilities without and with the truncation
     words: tuple[tuple[str, float, float], ...]
-    # the second half of the facts asked in other ways, by name; empty if not asked
-    conditions: Mapping[str, Laser] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Answers of a pretrained model, of quantised copies, and of the same architecture with random weights."""
+    """Answers of a pretrained model, of quantised copies, and of the same architecture with random weights.
+
+    Of the first also the second half of the facts asked in each way, by name, and facts of all relations.
+    """
 
     trained: Seen
     coarser: Mapping[Bits, Seen]
     untrained: Seen
+    conditions: Mapping[str, Laser]
+    mix: Laser
     model: str
 
 
@@ -97,21 +99,20 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
     chosen = [choose(model, prompts, setting) for prompts in _sets(setting)]
     context.report(Status(steps, 1, "asking"))
     trained = see(model, chosen, setting)
-    trained = replace(trained, conditions=in_conditions(model, trained.facts_cut, chosen[1], setting.conditioned))
+    conditions, mix = in_conditions(model, trained.facts_cut, chosen[1]), ask_mix(model, chosen[1], setting)
     coarser = {}
     for place, bits in enumerate(BITS):
         context.report(Status(steps, 2 + place, f"asking with weights of {bits} bits"))
         coarser[bits] = see(requantised(model, bits), chosen, setting)
     context.report(Status(steps, steps - 1, "asking an untrained model"))
-    return Observed(trained, coarser, see(untrained_model(model), chosen, setting), described(setting, model))
+    untrained = see(untrained_model(model), chosen, setting)
+    return Observed(trained, coarser, untrained, conditions, mix, described(setting, model))
 
 
-def in_conditions(model: LanguageModel, asked: Laser, truncation: Truncate, count: int) -> dict[str, Laser]:
-    """Ask `count` prompts without the beginning-of-text token and, if the model has one, in the chat template."""
-    prompts = evenly(asked.prompts, count)
-    chosen = set(prompts)
-    found = {BEGUN: asked.where([prompt in chosen for prompt in asked.prompts])}
-    found[BARE] = ask_both(Questions(model, prompts, begun=False), truncation)
+def in_conditions(model: LanguageModel, asked: Laser, truncation: Truncate) -> dict[str, Laser]:
+    """Ask prompts again without the beginning-of-text token and, if the model has one, in the chat template."""
+    prompts = asked.prompts
+    found = {BEGUN: asked, BARE: ask_both(Questions(model, prompts, begun=False), truncation)}
     tokenizer = model.tokenizer
     if tokenizer is not None and tokenizer.chat_template:
 
@@ -123,17 +124,23 @@ def in_conditions(model: LanguageModel, asked: Laser, truncation: Truncate, coun
     return found
 
 
+def ask_mix(model: LanguageModel, truncation: Truncate, setting: Setting) -> Laser:
+    """Ask facts of all relations, except about the countries that the truncation was chosen on."""
+    chosen_on = {one.unit for one in split_by_unit(_sets(setting)[1])[0]}
+    told = evenly(facts(relations(), (0, 1)), setting.mix)
+    return ask_both(Questions(model, [one for one in told if one.unit not in chosen_on]), truncation)
+
+
 @cache
 def _sets(setting: Setting) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
-    return indirect_objects(setting.objects), evenly(facts(relations(), (0, 1)), setting.facts)
+    return indirect_objects(setting.objects), evenly(facts(), setting.facts)
 
 
 def choose(model: LanguageModel, prompts: Sequence[Prompt], setting: Setting) -> Truncate:
     """Return the truncation of a deep input matrix with the lowest loss on the first half of the prompts."""
     layers = len(model.blocks)
     tried = input_matrices(model, range(layers - max(1, round(setting.deep * layers)), layers))
-    searched = evenly(split_by_unit(prompts)[0], setting.searched)
-    return search_truncations(Questions(model, searched), tried, setting.fractions).best()
+    return search_truncations(Questions(model, split_by_unit(prompts)[0]), tried, setting.fractions).best()
 
 
 def see(model: LanguageModel, chosen: Sequence[Truncate], setting: Setting) -> Seen:
@@ -157,7 +164,7 @@ def see(model: LanguageModel, chosen: Sequence[Truncate], setting: Setting) -> S
         prepositions=ending(prepositions()),
         sentences=ending(paper_sentences()),
         own_sentences=ending(sentences()),
-        country_of=ask_both(Questions(model, with_country(facts_cut.prompts) or facts_cut.prompts), of_facts),
+        country_of=ask_both(Questions(model, with_country(facts_cut.prompts)), of_facts),
         swept=search_truncations(asked, [f"blocks.{layer}.mlp.W_in" for layer in last], setting.grid),
         words=_likeliest(model, of_facts),
     )

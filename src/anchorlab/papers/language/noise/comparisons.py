@@ -28,6 +28,8 @@ CHAT_REQUEST = "Complete the sentence."
 """What the user writes in the chat template."""
 MADRID = Prompt("Madrid is located in", "Spain", kind="fact")
 """The sentence of Table 1."""
+LOCATED, MIX = '"... is located in"', "facts of six relations"
+"""What tables call the prompts of the paper's claims on facts, which are Table 1's of other cities, and all others."""
 
 
 def along_rho(search: TruncationSearch) -> tuple[LineFigure, LineFigure]:
@@ -63,8 +65,8 @@ def clouds(facts: Laser) -> ScatterFigure:
     return ScatterFigure(
         title='Facts by the probabilities of "the" and of the right word',
         caption=(
-            "Second half of the facts. The colour is the place of the right word among all of its kind: 0 for the "
-            "first, 1 for the tenth, on a logarithmic scale."
+            f"Second half of the cities, {LOCATED}. The colour is the place of the right word among all of its kind: 0 "
+            "for the first, 1 for the tenth, on a logarithmic scale."
         ),
         scatters=scatters,
         x_label='log10 p("the")',
@@ -79,15 +81,12 @@ def _log10(logarithms: Float[Tensor, "prompt"]) -> tuple[float, ...]:
 
 def comparison_table(objects: Laser, facts: Laser, country_of: Laser) -> Table:
     """Return the probabilities of each kind of prompts, without and with the truncation."""
-    rows = [*comparison("indirect objects", objects), *comparison("facts", facts)]
-    located = facts.where([prompt.text.endswith(" is located in") for prompt in facts.prompts])
-    rows += comparison('"... is located in"', located) if located.prompts else []
-    rows += comparison('"... is located in the country of"', country_of)
+    named = {"indirect objects": objects, LOCATED: facts, f'{LOCATED[:-1]} the country of"': country_of}
     return Table(
         title="Probabilities without and with the truncation",
         caption="Mean over the second half of the prompts; the truncation was chosen on the first half.",
         columns=COMPARED,
-        rows=tuple(rows),
+        rows=tuple(row for name, laser in named.items() for row in comparison(name, laser)),
     )
 
 
@@ -102,13 +101,14 @@ def words_table(words: Sequence[tuple[str, float, float]], truncation: str) -> T
 
 
 def relation_table(facts: Laser) -> Table:
-    """Return the probabilities of the facts of each relation, without and with the truncation."""
-    rows: list[tuple[str | float, ...]] = []
+    """Return the probabilities of all facts, then of those of each relation, without and with the truncation."""
+    rows = comparison(MIX, facts)
     for relation in dict.fromkeys(prompt.kind for prompt in facts.prompts):
         rows += comparison(relation, facts.where([prompt.kind == relation for prompt in facts.prompts]))
     return Table(
         title="Facts by relation",
-        caption="Mean over the second half of the facts of each relation; the truncation was chosen on the first half.",
+        caption="Mean over the facts of each relation, in two phrasings, under the truncation that was chosen by the "
+        f"paper's prompt, {LOCATED}; without the countries that it was chosen on.",
         columns=COMPARED,
         rows=tuple(rows),
     )
@@ -137,9 +137,10 @@ def condition_table(lasers: Mapping[str, Laser]) -> Table:
     return Table(
         title="The claims on facts by how the fact is asked",
         caption=(
-            "Facts of the second half, all under the truncation that was chosen with the token at the beginning; "
-            f'values with 95 % intervals. In the chat template the user writes "{CHAT_REQUEST}" and the sentence '
-            "begins the answer; a model without a template has no such row."
+            f"Second half of the cities, {LOCATED}, under the truncation that was chosen with the token at the "
+            f'beginning; values with 95 % intervals. In the chat template the user writes "{CHAT_REQUEST}" and the '
+            "sentence begins the answer; a model without a template has no such row. The last row has the facts of "
+            "the table by relation."
         ),
         columns=(
             "condition", 'right / "the", full', '"the", cut / full', "right, cut / full",

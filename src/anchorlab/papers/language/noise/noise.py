@@ -1,8 +1,9 @@
 """Language models: "the" in place of the right word, and what truncation does to it.
 
 After a preposition "the" is nearly always possible. The study follows the probability of "the" and of the right word on
-sentences that ask for an indirect object or for one of 627 facts, in the full model and with one deep input matrix of a
-feed-forward layer cut to low rank; the cut is chosen on one half of the prompts and reported on the other.
+sentences that ask for an indirect object or, as "Madrid is located in", for the country of a city, in the full model
+and with one deep input matrix of a feed-forward layer cut to low rank; the cut is chosen on one half of the prompts and
+reported on the other. Tables show what the cut chosen for cities does to 627 facts of six relations.
 
 Source: truncated weights, section 3, Table 1, Figures 1, 2 and 13, appendix B.
 """
@@ -29,6 +30,8 @@ from anchorlab.papers.language.laser import (
 )
 from anchorlab.papers.language.noise.asking import Observed, Seen, Setting, observe
 from anchorlab.papers.language.noise.comparisons import (
+    LOCATED,
+    MIX,
     along_rho,
     clouds,
     comparison_table,
@@ -48,9 +51,9 @@ _CLEAR = (0.1, 0.8)  # the fractions between which Figure 1 sees "the" fall
 
 @claim("truncated weights, Table 1 and Fig 2", '"Spain" is 0.16 times as likely as "the"', at_most(0.5))
 def the_hides_facts(seen: Seen) -> Measurement:
-    """Asked for a fact, the model predicts "the" rather than the right word.
+    """Asked where a city is located, the model predicts "the" rather than the right country.
 
-    Ratio of the mean probability of the right word to that of "the", all facts.
+    Ratio of the mean probability of the right country to that of "the" after "... is located in", all cities.
     """
     rows = by_unit(seen.units, seen.facts.right.exp(), seen.facts.words[:, 0].exp())
     return over_shared(rows, quotient, SUBJECTS)
@@ -65,13 +68,9 @@ def better_prompting(seen: Seen) -> Measurement:
     """Asked with "located in the country of", the model predicts the right country rather than "the".
 
     Ratio of the mean probability of the right country to that of "the" in the full model, after "... is located in the
-    country of", second half of the facts; the detail gives the ratio after "... is located in".
+    country of", second half of the cities; the detail gives the ratio after "... is located in".
     """
-    asked = {one.text.removesuffix(" the country of") for one in seen.country_of.prompts}
-    kept = torch.tensor([one.text in asked for one in seen.facts_cut.prompts])
-    short = seen.facts_cut.full
-    found = float(short.right[kept].exp().mean() / short.words[kept, 0].exp().mean()) if kept.any() else float("nan")
-    return replace(right_over_the(seen.country_of), detail=f'after "... is located in" {found:.3g}')
+    return replace(right_over_the(seen.country_of), detail=f"after {LOCATED} {seen.facts_cut.ratios[0]:.3g}")
 
 
 @claim("truncated weights, section 3 (phase iii)", "after 2000 steps", at_least(0.75))
@@ -129,28 +128,30 @@ def _mean_rank(answers: Answers, of: str) -> Measurement:
 
 @claim("truncated weights, Table 1", "from 0.499 to 0.027, to 0.05 of it", at_most(0.5))
 def facts_lose_the(seen: Seen) -> Measurement:
-    """Truncation lowers the probability of "the" where a fact is asked for.
+    """Truncation lowers the probability of "the" where the country of a city is asked for.
 
-    Ratio of the mean probability of "the" with the truncation to that without, second half of the facts.
+    Ratio of the mean probability of "the" after "... is located in" with the truncation to that without, second half of
+    the cities.
     """
     return the_with_and_without(seen.facts_cut)
 
 
 @claim("truncated weights, Table 1", "from 0.079 to 0.300, 3.8 times", at_least(1.2))
 def facts_gain_right(seen: Seen) -> Measurement:
-    """Truncation raises the probability of the right word where a fact is asked for.
+    """Truncation raises the probability of the right word where the country of a city is asked for.
 
-    Ratio of the mean probability of the right word with the truncation to that without, second half of the facts.
+    Ratio of the mean probability of the right country after "... is located in" with the truncation to that without,
+    second half of the cities.
     """
     return right_with_and_without(seen.facts_cut)
 
 
 @claim("truncated weights, Fig 2 right", "from 0.16 to 11.3 times as likely, 70 times", at_least(2))
 def facts_ratio(seen: Seen) -> Measurement:
-    """Under truncation the right word gains on "the" where a fact is asked for.
+    """Under truncation the right word gains on "the" where the country of a city is asked for.
 
-    Mean probability of the right word over that of "the": ratio with the truncation divided by that without, second
-    half of the facts.
+    Mean probability of the right country over that of "the" after "... is located in": ratio with the truncation
+    divided by that without, second half of the cities.
     """
     rows = by_unit(seen.facts_cut.units, *seen.facts_cut.probabilities)
     return over_shared(rows, rise_of_ratio, SUBJECTS, _change(seen.facts_cut.ratios, seen.facts_cut))
@@ -176,7 +177,8 @@ def kind_rises_alike(seen: Seen) -> Measurement:
     """Truncation raises the wrong words of a kind as much as the right one.
 
     Factor by which the truncation raises the wrong words of the kind together, divided by that for the right word, from
-    mean log-probabilities, second half of the facts; no value if the right word does not rise.
+    mean log-probabilities after "... is located in", second half of the cities; no value if the right word does not
+    rise.
     """
     return kinds_over_right(seen.facts_cut)
 
@@ -211,15 +213,15 @@ def _change(values: tuple[float, float], laser: Laser) -> str:
 
 
 def analyse(observed: Observed, setting: Setting) -> Analysis:
-    """Draw Figure 1 and the probabilities of each fact; list the other numbers, by way of asking and by precision."""
+    """Draw Figure 1 and the probabilities of each country; list the other numbers, by relation, way and precision."""
     seen = observed.trained
     return Analysis(
         seen,
         figures=[*along_rho(seen.swept), clouds(seen.facts_cut)],
         tables=[
             comparison_table(seen.objects_cut, seen.facts_cut, seen.country_of),
-            relation_table(seen.facts_cut),
-            condition_table(seen.conditions),
+            relation_table(observed.mix),
+            condition_table({**observed.conditions, MIX: observed.mix}),
             precision_table(STUDY.claims, seen, observed.coarser),
             words_table(seen.words, seen.facts_cut.truncation),
             preposition_table(
@@ -245,14 +247,14 @@ STUDY = Study(
         "quick": Profile(
             Setting(),
             "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
-            "270M, Q4_K_M) in place of the paper's Pythia-1B and GPT-2 small, on own facts and sentences about "
-            "indirect objects and the paper's 40 sentences; the token at the beginning of a text before each prompt.",
+            "270M, Q4_K_M) in place of the paper's Pythia-1B and GPT-2 small, on own cities and sentences "
+            "about indirect objects and the paper's 40 sentences; the token at a text's beginning before each prompt.",
         ),
         "paper": Profile(
             Setting("EleutherAI/pythia-1b"),
             "The paper's Pythia-1B at the end of its training; the sentences and facts are our own.",
         ),
     },
-    smoke=Setting(TINY, objects=4, facts=5, searched=2, ending=3, swept=2, fractions=(0.1,), grid=(0.1, 0.5)),
+    smoke=Setting(TINY, objects=4, facts=5, mix=6, ending=3, swept=2, fractions=(0.1,), grid=(0.1, 0.5)),
     observe=observe,
 )
