@@ -245,7 +245,10 @@ def models_text(first: Findings, second: Findings) -> str:
     ]  # fmt: skip
     found = [both[name] for name in others if name in both and both[name].models]
     alike, opposite = sum(one.verdict != "undecided" for one in found), sum(one.disputed for one in found)
-    said = f"Both models decide {alike} of {len(found)} claims the same way; the others count as undecided, {opposite} as disputed."
+    said = (
+        f"Both models decide {alike} of {len(found)} claims the same way; the others count as undecided, {opposite} as "
+        "disputed."
+    )
     return f"{table(('claim', 'paper', 'accepted', *names, 'both'), rows)}\n{said}\n"
 
 

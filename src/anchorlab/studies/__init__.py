@@ -2,14 +2,16 @@
 
 from anchorlab.findings.kept import kept_findings
 from anchorlab.studies import draws, readings
+from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.claim import Measure, Measured, Measurement, claim, claims, measures_in, over, precondition
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
 from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies.profile import Profile
 from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, study_title
 from anchorlab.studies.running import experiments_to_run, findings_directory, run_study
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.studies.training_sweep import sweep_study
 
 __all__ = [

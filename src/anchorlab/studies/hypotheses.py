@@ -15,9 +15,10 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Band
 from anchorlab.findings.claims import check_band
 from anchorlab.spec import Spec, unknown_name
+from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.claim import Measure, Measured, over
 from anchorlab.studies.kit import at_end
-from anchorlab.studies.study import Analysis, Study
+from anchorlab.studies.study import Study
 from anchorlab.training import TrainedRun
 
 

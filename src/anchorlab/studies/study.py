@@ -7,19 +7,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import cleandoc
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import Claim, ClaimResult, Figure, Findings, Table, provenance
+from anchorlab.findings import Claim, ClaimResult, Findings, Table, provenance
 from anchorlab.findings.claims import SMOKE
 from anchorlab.findings.provenance import counted_seeds, seeds_text
 from anchorlab.findings.statements import Statement, Statements, where_met
 from anchorlab.findings.view import AttentionView
 from anchorlab.spec import unknown_name
+from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.claim import Measure, as_control, judge
 from anchorlab.studies.draws import Draw, Drawn
 from anchorlab.studies.in_words import in_words
 from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies.profile import Profile, Setting
 from anchorlab.studies.profile_names import of_model, part_of, parts, profile_name, reseeded, with_number_of_seeds
 from anchorlab.studies.readings import Reading
 from anchorlab.studies.seeds import check_fresh
@@ -27,8 +29,6 @@ from anchorlab.studies.vary import changed, name_of, words_of
 from anchorlab.tasks import Task
 from anchorlab.training import Experiment, Members, TrainedRun
 from anchorlab.training.field_paths import Value
-
-Setting = TypeVar("Setting")
 
 PAPERS = {
     "anchor": "anchor functions",
@@ -42,47 +42,6 @@ PAPER = "paper"
 """The profile with which the notes of others compare theirs."""
 
 SMOKE_NOTE = "The smallest setting that exercises the code."
-
-
-@dataclass(frozen=True)
-class Profile(Generic[Setting]):
-    """One setting of a study: `paper` is the paper's own, `quick` shows the phenomenon on two cores in minutes,
-    `scaled` comes nearer to the paper within hours.
-
-    Args:
-        setting: the sizes that differ between profiles, a frozen value
-        note: what the paper leaves open and what is ours; shown in every report after what the experiments say of
-            themselves, as `Study.note_of` has it
-        paper: whether this is the paper's own setting, for all claims, or the names of the claims for which it is
-    """
-
-    setting: Setting
-    note: str = ""
-    paper: bool | tuple[str, ...] = False
-
-    def is_papers_setting(self, claim: str) -> bool:
-        """Return whether this is the paper's own setting for a claim, given by its measure's name."""
-        return self.paper if isinstance(self.paper, bool) else claim in self.paper
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """Results of a study's runs or observations.
-
-    Args:
-        seen: the input of the claims' measures
-        seeds: the seeds of an analysis that draws its own data and reads no runs, in words
-        model: the observed pretrained model, its revision and its number of parameters, in words
-        untrained: the measures' input from an untrained model of the same architecture; None for no such control
-    """
-
-    seen: Any
-    figures: Sequence[Figure] = ()
-    tables: Sequence[Table] = ()
-    views: Sequence[AttentionView] = ()
-    seeds: str | None = None
-    model: str | None = None
-    untrained: Any = None
 
 
 def no_experiments(setting: object) -> Sequence[Experiment]:

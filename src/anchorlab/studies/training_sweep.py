@@ -17,10 +17,12 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid, line
 from anchorlab.models import ModelSpec
 from anchorlab.spec import unknown_name
+from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.in_words import joined
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, mean_and_range
+from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.study import Analysis, Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.tasks import Task
 from anchorlab.tasks import task as make_task
 from anchorlab.training import Experiment, Members, Recipe, TrainedRun

@@ -33,11 +33,12 @@ from anchorlab.studies.kit import (
     curves_against,
     training_curves,
 )
+from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 from anchorlab.training.feed import FixedSampleFeed, make_feed

@@ -30,10 +30,11 @@ from anchorlab.studies.kit import (
     train_size,
     training_curves,
 )
+from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.tasks import Batch, Task, task
 from anchorlab.training import Experiment, Times, TrainedRun
 from anchorlab.viewer.make import view_run

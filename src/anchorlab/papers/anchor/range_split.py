@@ -17,9 +17,10 @@ from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.settings import Setting
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.draws import curves, seed_by_seed
+from anchorlab.studies.profile import Profile
 from anchorlab.studies.readings import Quantity, Reading, at_end
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.tasks import task
 from anchorlab.tasks.anchor import AnchorBased
 from anchorlab.training import Experiment, TrainedRun

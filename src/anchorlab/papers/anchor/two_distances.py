@@ -15,10 +15,11 @@ from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table, example
+from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment
 

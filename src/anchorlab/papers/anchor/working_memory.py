@@ -21,10 +21,11 @@ from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, mirrored,
 from anchorlab.studies.claim import claim, measures_in
 from anchorlab.studies.draws import by_seed, curves
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against
+from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment
 

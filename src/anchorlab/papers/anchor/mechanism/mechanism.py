@@ -22,10 +22,11 @@ from anchorlab.papers.anchor.mechanism.rows import LOOKED_AT
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.draws import by_seed
+from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model
 from anchorlab.studies.readings import Reading, first_at_end, of_first, reading, sampled
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, Experiment
 

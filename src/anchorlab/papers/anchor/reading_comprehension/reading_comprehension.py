@@ -40,9 +40,10 @@ from anchorlab.studies.kit import (
     example,
     seed_table,
 )
+from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Profile, Study
+from anchorlab.studies.study import Study
 from anchorlab.tasks import AnchorFunction, Task, task
 from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.training import Experiment, Times
