@@ -243,8 +243,9 @@ def models_text(first: Findings, second: Findings) -> str:
     ]  # fmt: skip
     found = [both[name] for name in others if name in both and both[name].models]
     alike, opposite = sum(one.verdict != "undecided" for one in found), sum(one.disputed for one in found)
-    said = f"Both models decide {alike} of {len(found)} claims the same way; the others count as undecided, {opposite} as disputed."
-    return f"{table(('claim', 'paper', 'accepted', *names, 'both'), rows)}\n{said}\n"
+    said = f"Both models decide {alike} of {len(found)} claims the same way"
+    text = table(("claim", "paper", "accepted", *names, "both"), rows)
+    return f"{text}\n{said}; the others count as undecided, {opposite} as disputed.\n"
 
 
 def _in_model(result: ClaimResult) -> str:
