@@ -9,7 +9,7 @@ from anchorlab.lens import Landscape, Passes, Scores
 from anchorlab.training.ensemble import initialise
 from anchorlab.truth import SELECTIVE
 from anchorlab.truth import ranked as of
-from anchorlab.truth.drawing import early_weight, method_table, shape_table, truth_table
+from anchorlab.truth.drawing import early_weight, method_table, metric_table, shape_table, truth_table
 from anchorlab.truth.methods import QUICK, STUDY, TASKS, distance, experiments, sorted_by_size
 from anchorlab.truth.seen import ALL, Population, Seen, half_way
 from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
@@ -31,9 +31,10 @@ GOOD, BAD = (2.0, 1.0, 3.0, 0.0), (2.0, 1.0, 0.0, 3.0)  # the first holds {0.0, 
 MIDDLE = (3.0, 1.0, 0.0, 2.0)
 
 
-def bad(*families, baselines=("pair", "mean", "zero")):
+def bad(*families, baselines=("pair", "mean", "zero"), by=("", ", loss")):
     """Methods that are bad with these baselines; activation patching also if it is denoising."""
-    forms = {f"{family}, {one}": BAD for family in families for one in baselines}
+    forms = {f"{family}, {one}{metric}": BAD for family in families for one in baselines for metric in by}
+    forms = {name: one for name, one in forms.items() if name in ALL}  # some have none by the loss
     return forms | ({of.DENOISING: BAD} if of.PATCHING in families and len(baselines) == 3 else {})
 
 
@@ -87,7 +88,8 @@ def test_values_of_rankings_made_by_hand_and_their_chance():
     assert ranking().columns["area"][0, ALL.index(f"{of.INTEGRATED}, pair")] == 1.0
     assert ranking().columns["area"][0, ALL.index(of.RANDOM)] == 0.5
     found = values_of(STUDY, seen())
-    for same in ("integrated-gradients", "baseline-decides", "shared-replacement", "exact-paths", "worse-when-trained"):
+    alike = ("integrated-gradients", "pair-misleads", "loss-finds-more", "shared-replacement", "exact-paths")
+    for same in (*alike, "worse-when-trained"):
         assert found[same] == pytest.approx(0.0), same
     assert found["backups-missed-when-trained"] == 0.0
     assert found["there-when-learned"] == pytest.approx(0.9)
@@ -133,7 +135,8 @@ def test_integrated_gradients_and_paths_are_compared_with_plain_ones():
 def test_no_method_is_judged_by_a_baseline_that_does_not_suit_it(good):
     """With one good baseline a method is good, in every claim that compares methods."""
     others = [one for one in ("pair", "mean", "zero") if one != good]
-    one = ranking(bad(*of.BY_BASELINE, baselines=others))
+    names = [name for name in of.BY_BASELINE if f"{name}, {good}" in ALL]
+    one = ranking(bad(*names, baselines=others))
     found = values_of(STUDY, seen(one, written=ranking(members=1), deep=ranking()))
     for claim in ("integrated-gradients", "exact-paths", "worse-when-trained", "worse-when-deeper"):
         assert found[claim] == pytest.approx(0.0), claim
@@ -144,12 +147,19 @@ def test_no_method_is_judged_by_a_baseline_that_does_not_suit_it(good):
     assert found["worse-when-trained"] == pytest.approx(loss_of_bad(), abs=0.1)
 
 
-def test_the_baseline_decides_if_it_changes_more_than_an_exact_effect():
-    by_baseline = ranking(bad(of.PATCHING, of.PLAIN, baselines=("pair",)))
-    by_exactness = ranking(bad(of.PLAIN))
-    both = ranking(bad(of.PLAIN, baselines=("pair",)))  # one of four is bad: each has half of it
-    found = [values_of(STUDY, seen(one))["baseline-decides"] for one in (by_baseline, by_exactness, both)]
-    assert found == pytest.approx([loss_of_bad(), -loss_of_bad(), 0.0], abs=0.1)
+def test_a_pair_misleads_if_the_mean_and_zero_do_not():
+    pair, both = (ranking(bad(of.PLAIN, baselines=one, by=("",))) for one in (("pair",), ("pair", "zero")))
+    none = ranking(bad(of.PLAIN, baselines=("mean", "zero")))
+    found = [values_of(STUDY, seen(one))["pair-misleads"] for one in (pair, both, none)]
+    assert found == pytest.approx([loss_of_bad(), loss_of_bad() / 2, -loss_of_bad()], abs=0.1)
+
+
+def test_the_loss_finds_more_if_logits_do_not_with_any_baseline():
+    logits = ranking(bad(*of.BY_BASELINE, by=("",)))
+    loss = ranking(bad(of.EDGES, by=(", loss",)))  # one of five methods
+    some = ranking(bad(of.EDGES, baselines=("pair", "mean"), by=("",)))
+    found = [values_of(STUDY, seen(one))["loss-finds-more"] for one in (logits, loss, some)]
+    assert found == pytest.approx([loss_of_bad(), -loss_of_bad() / 5, 0.0], abs=0.1)
 
 
 def test_weights_of_early_layers_half_way_and_backups():
@@ -251,10 +261,9 @@ def test_tables_have_a_row_for_each_ranking():
     """Detectors and find_circuit have a skill on heads alone; a shape has the mean of its populations."""
     edges = f"{of.EDGES}, mean"
     found = seen(ranking({edges: BAD}), deep=ranking(), heads=on_heads(BAD), resampled=ranking({edges: MIDDLE}))
-    table = truth_table(found)
-    rows = {row[0]: dict(zip(table.columns[1:], row[1:], strict=False)) for row in table.rows}
-    assert list(rows) == [*ALL, *of.OF_HEADS, "minimal circuits", "area by chance"]
-    by_name = {row[0]: row[1:] for row in table.rows}
+    by_name = {row[0]: row[1:] for row in truth_table(found).rows}
+    shown = [name for name in ALL if not name.endswith(", loss")]
+    assert list(by_name) == [*shown, *of.OF_HEADS, "minimal circuits", "area by chance"]
     assert by_name[of.DETECTORS][:7] == (None,) * 7 and by_name["find_circuit"][7] == pytest.approx(1.0)
     assert by_name[of.DETECTORS][7] == pytest.approx(1 - loss_of_bad(), abs=0.1)
     assert by_name[of.DETECTORS][10] == pytest.approx(1.0)
@@ -268,12 +277,15 @@ def test_tables_have_a_row_for_each_ranking():
     assert shapes["minimal circuits"] == (2.0, 2.0)
     (row,) = [row for row in method_table(found).rows if row[0] == edges]
     assert row[7] == pytest.approx((0.25 + 1.0) / 2) and row[8] == 1.0  # areas without a scale
+    rows = {row[0]: row[1:] for row in metric_table(found).rows}
+    assert len(rows) == 3 * 5
+    assert [rows[edges][at] for at in (0, 3, 6, 9)] == pytest.approx([1 - loss_of_bad() / 2, 1, skill(0.5), 1], abs=0.1)
 
 
 def test_scores_beside_chance():
     """By the interval over seeds, which takes two that differ."""
-    values = torch.tensor([[GOOD, GOOD], [GOOD, BAD], [BAD, MIDDLE]]).double()
-    methods = dict(zip(("ACDC, pair", "ACDC, mean", "ACDC, zero"), values, strict=True))
+    values = torch.tensor([[GOOD, GOOD], [GOOD, BAD]]).double()
+    methods = dict(zip(("ACDC, pair", "ACDC, mean"), values, strict=True))
     one = ranking()
     given = {name: replace(one.scores[name], values=each) for name, each in methods.items()}
     found = seen(resampled=replace(one, scores={**one.scores, **given}))

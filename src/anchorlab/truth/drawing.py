@@ -8,12 +8,15 @@ from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, Scatter, ScatterFigure, Table, grid, numbers
 from anchorlab.studies.interval import interval
-from anchorlab.truth.ranked import FAMILIES, METHODS, OF_HEADS, Ranked, shares
+from anchorlab.truth.ranked import BY_LOSS, FAMILIES, METHODS, Ranked, shares
 from anchorlab.truth.seen import ALL, ON_HEADS, Seen
 from anchorlab.truth.variants import SELECTIVE
 
 SKILL = "Skill: the area under the ROC curve against the nearest minimal circuit, 0 as by chance and 1 if all is right."
 MARKED = "Scores marked * are entries of a truth itself, the losses without one unit."
+
+SHOWN = [place for place, name in enumerate(ALL) if not name.endswith(BY_LOSS)]
+"""The places in `ALL` of the methods that have a row in most tables: those by the loss have a table of their own."""
 
 Row = tuple[str | int | float | None, ...]
 
@@ -31,7 +34,7 @@ def skill_figure(seen: Seen) -> MapFigure:
         "Skill of each method and control on each population",
         f"{SKILL} Mean over seeds, and over compiled models; 3 x 2 are three layers of two heads. Empty for a control "
         f"that one member cannot have. {MARKED}",
-        ((Map("", grid(torch.stack(columns, dim=1)), row_ticks=ALL, column_ticks=names),),),
+        ((Map("", grid(torch.stack(columns, dim=1)[SHOWN]), [ALL[at] for at in SHOWN], names),),),
         x_label="",
         y_label="",
         value_label="skill",
@@ -54,7 +57,7 @@ def cost_figure(seen: Seen) -> ScatterFigure:
     return ScatterFigure(
         "Skill against cost",
         f"{SKILL} Mean over seeds and populations, or over compiled models; passes forward and backward, over all "
-        f"sequences; a point for each baseline. {MARKED}",
+        f"sequences; a point for each baseline, by the difference of logits and by the loss. {MARKED}",
         (
             scatter("trained", seen.trained, seen.skill.nanmean(dim=(0, 1))),
             scatter("compiled", seen.written, seen.skill_of_compiled.nanmean(dim=0)),
@@ -74,7 +77,8 @@ def method_table(seen: Seen) -> Table:
     )
     written = torch.cat([one.columns["area"] for one in seen.written]).nanmean(dim=0)
     rows: list[Row] = []
-    for place, name in enumerate(ALL):
+    for place in SHOWN:
+        name = ALL[place]
         passes = [one.scores[name].passes for one in seen.trained]
         rows.append(
             (
@@ -110,8 +114,8 @@ def _with_interval(values: Float[Tensor, "unit"]) -> tuple[float | None, float |
 def truth_table(seen: Seen) -> Table:
     """Return the skill of every method and control on trained members against other truths."""
     rows: list[Row] = []
-    for place, name in enumerate(ON_HEADS):
-        whole = name not in OF_HEADS
+    for place in (*SHOWN, *range(len(ALL), len(ON_HEADS))):
+        name, whole = ON_HEADS[place], place < len(ALL)
         mean, resampled = (
             _with_interval(each[..., place].nanmean(dim=1)) if whole else (None, None, None)
             for each in (seen.skill, seen.skill_if_resampled)
@@ -138,6 +142,27 @@ def truth_table(seen: Seen) -> Table:
     )
 
 
+def metric_table(seen: Seen) -> Table:
+    """Return the skill of every method on trained members by the difference of logits, and by the loss."""
+    rows: list[Row] = []
+    for name in METHODS:
+        if f"{name}{BY_LOSS}" in METHODS:
+            forms = [(form, other) for other in (False, True) for form in (name, f"{name}{BY_LOSS}")]
+            found = [_with_interval(seen.of(*each)) for each in forms]
+            rows.append((name, *(number for one in found for number in one), _beside_chance(found[-1])))
+    return Table(
+        "Skill by what effects are measured by",
+        f"{SKILL} On trained members: effects on the difference of logits, or on the loss, as in the truth but on "
+        "other sequences; if the truth replaces units by their mean, or by another sequence's. Means with 95 % "
+        "intervals over seeds, each the mean over populations.",
+        (
+            *("method", "logits", "from", "to", "loss", "from", "to", "resampled, logits", "from", "to"),
+            *("resampled, loss", "from", "to", "resampled, loss, beside chance"),
+        ),
+        tuple(rows),
+    )
+
+
 def _beside_chance(found: tuple[float | None, float | None, float | None]) -> str | None:
     """Return where the interval of a skill lies: above, at or below chance."""
     _, low, high = found
@@ -155,9 +180,7 @@ def shape_table(seen: Seen) -> Table:
     """Return the skill of every method and control on each shape of trained models, with the number of circuits."""
     shapes = [*dict.fromkeys((one.layers, one.heads) for one in seen.populations)]
     of = [[place for place, one in enumerate(seen.populations) if one[1:] == shape] for shape in shapes]
-    rows: list[Row] = [
-        (name, *(float(seen.skill[:, own, place].nanmean()) for own in of)) for place, name in enumerate(ALL)
-    ]
+    rows: list[Row] = [(ALL[place], *(float(seen.skill[:, own, place].nanmean()) for own in of)) for place in SHOWN]
     rows += zip(*_about([[seen.trained[place] for place in own] for own in of]), strict=True)
     return Table(
         "Skill by shape",
@@ -172,11 +195,12 @@ def failure_table(seen: Seen) -> Table:
     """Return what makes each method fail: kinds of compiled models, and early layers."""
     rows: list[Row] = [
         (
-            name,
+            ALL[place],
             *(float(_of_variant(seen, variant)[place]) for variant in SELECTIVE),
-            float(torch.stack([early_weight(one, name) for one in seen.trained]).mean()),
+            float(torch.stack([early_weight(one, ALL[place]) for one in seen.trained]).mean()),
         )
-        for place, name in enumerate(METHODS)
+        for place in SHOWN
+        if ALL[place] in METHODS
     ]
     caption = (
         f"{SKILL} Skill on compiled models by what makes them hard; and the share of a method's scores in layer 0 "

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.lens import (
@@ -24,7 +24,7 @@ from anchorlab.lens import (
     score_units,
     weight_norms,
 )
-from anchorlab.lens.scoring import Baseline
+from anchorlab.lens.effects import Metric
 from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch, Task
 from anchorlab.training import Ensemble
@@ -51,12 +51,33 @@ BY_BASELINE: Mapping[str, Callable[..., Scores]] = {
 }
 """Methods that replace units or edges by any baseline."""
 
+
+def cross_entropy(
+    output: Float[Tensor, "sequence scored output"], answers: Int[Tensor, "sequence scored 2"]
+) -> Float[Tensor, "sequence scored"]:
+    """Return the loss of the clean answer, in nats."""
+    return -output.log_softmax(dim=-1).gather(-1, answers[..., :1]).squeeze(-1)
+
+
+BY_LOSS = ", loss"
+METRICS: Mapping[str, Metric | None] = {"": None, BY_LOSS: cross_entropy}
+"""What effects are measured by: the difference of logits or the loss."""
+
 DENOISING = f"{PATCHING}, denoising"
-FAMILIES: Mapping[str, tuple[str, ...]] = {
-    name: (*(f"{name}, {one}" for one in get_args(Baseline)), *([DENOISING] if name == PATCHING else []))
+FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    name: {
+        f"{name}, {baseline}{by}": {"baseline": baseline, "metric": metric}
+        for by, metric in METRICS.items()
+        for baseline in ("pair", "mean", "zero")
+        if (name, by) not in ((PATHS, BY_LOSS), (ACDC, BY_LOSS)) and (name, baseline) != (ACDC, "zero")
+    }
+    | ({DENOISING: {"into": "corrupted"}} if name == PATCHING else {})
     for name in BY_BASELINE
-} | {DIRECT: (DIRECT,)}
-"""The forms of every method that takes nothing from the truth: one for each baseline."""
+}
+"""The arguments of every form of a method: a baseline and a metric, as far as their passes can be afforded."""
+
+FAMILIES: Mapping[str, tuple[str, ...]] = {**{name: tuple(forms) for name, forms in FORMS.items()}, DIRECT: (DIRECT,)}
+"""The forms of every method that takes nothing from the truth."""
 
 METHODS = (*OWN, *(form for forms in FAMILIES.values() for form in forms))
 RANDOM, WRONG, OTHER = "random", "wrong circuit", "another member"
@@ -154,10 +175,7 @@ def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int
     both = paired(task, pairs)
     found = [alone(truth, ABLATION), alone(resampled, RESAMPLED)]
     for name, score in BY_BASELINE.items():
-        each = {f"{name}, {one}": score(ensemble, *both, baseline=one) for one in get_args(Baseline)}
-        if name == PATCHING:
-            each[DENOISING] = score(ensemble, *both, into="corrupted")
-        found += [replace(one, method=form) for form, one in each.items()]
+        found += [replace(score(ensemble, *both, **given), method=form) for form, given in FORMS[name].items()]
     integrated = next(one for one in found if one.method == f"{INTEGRATED}, mean")
     found += [
         direct(ensemble, *both, truth.units),
