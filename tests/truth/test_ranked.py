@@ -141,11 +141,18 @@ def test_members_are_ranked_apart():
     assert torch.equal(found.scores[OTHER].values, found.scores[f"{INTEGRATED}, mean"].values.roll(1, dims=0))
     assert not torch.equal(found.scores[RANDOM].values, other.scores[RANDOM].values)
     assert torch.equal(found.scores[f"{PLAIN}, pair"].values, other.scores[f"{PLAIN}, pair"].values)
+
+    def loss(output, answers):
+        return torch.nn.functional.cross_entropy(output.flatten(0, 1), answers[..., 0].flatten(), reduction="none")
+
     for name, function in BY_BASELINE.items():
-        forms = [f"{name}, {one}{by}" for by in ("", ", loss") for one in ("pair", "mean", "zero")]
-        each = [found.scores[form].values for form in forms if form in found.scores]
-        assert torch.pdist(torch.stack(each).flatten(1)).min() > 1e-4, name
-        torch.testing.assert_close(each[1], function(ensemble, *paired(of_task, 16), baseline="mean").values)
+        by_logits = [form for form in FAMILIES[name] if form in {f"{name}, {one}" for one in ("pair", "mean", "zero")}]
+        values = torch.stack([found.scores[form].values for form in by_logits]).flatten(1)
+        assert len(values) >= 2 and torch.pdist(values).min() > 0.01, name
+        for form, metric in ((f"{name}, mean", None), (f"{name}, mean, loss", loss)):
+            if form in FAMILIES[name]:
+                expected = function(ensemble, *paired(of_task, 16), baseline="mean", metric=metric).values
+                torch.testing.assert_close(found.scores[form].values, expected)
     restored = patch(ensemble, *paired(of_task, 16), over="head")  # of the corrupted run
     expected = (restored.difference - restored.corrupted[:, None, None]).flatten(1).float()
     heads = found.scores[DENOISING].of(["0.0", "0.1", "1.0", "1.1"]).float()

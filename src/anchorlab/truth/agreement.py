@@ -153,6 +153,6 @@ def recovered_at(
 
 def _ranks(values: Float[Tensor, "*member unit"]) -> Float[Tensor, "*member unit"]:
     """Return the ranks of the units from 1, the lowest value, with the mean rank for ties."""
-    from scipy.stats import rankdata  # takes a second to import
-
-    return torch.from_numpy(rankdata(values.double().cpu().numpy(), axis=-1))
+    own, other = values.double().unsqueeze(-1), values.double().unsqueeze(-2)
+    ranks: Tensor = (own > other).sum(dim=-1) + ((own == other).sum(dim=-1) + 1) / 2
+    return ranks.double().masked_fill(values.isnan().any(dim=-1, keepdim=True), torch.nan)

@@ -34,7 +34,7 @@ def skill_figure(seen: Seen) -> MapFigure:
         "Skill of each method and control on each population",
         f"{SKILL} Mean over seeds, and over compiled models; 3 x 2 are three layers of two heads. Empty for a control "
         f"that one member cannot have. {MARKED}",
-        ((Map("", grid(torch.stack(columns, dim=1)[SHOWN]), [ALL[at] for at in SHOWN], names),),),
+        ((Map("", grid(torch.stack(columns, dim=1)[SHOWN]), tuple(ALL[at] for at in SHOWN), names),),),
         x_label="",
         y_label="",
         value_label="skill",
