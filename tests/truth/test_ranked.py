@@ -4,22 +4,28 @@ import polars
 import pytest
 import torch
 
-from anchorlab.lens import Circuit, Landscape, Passes, Scores, landscape
+from anchorlab.lens import Circuit, Landscape, Passes, Scores, landscape, patch
 from anchorlab.lens.circuits import AttentionRule, CircuitPath, Explanation
 from anchorlab.models import DecoderSpec
+from anchorlab.rng import child_seed
 from anchorlab.tasks import task
 from anchorlab.training.ensemble import initialise
-from anchorlab.truth import compiled, reordered
+from anchorlab.truth import agreement, compiled, reordered
 from anchorlab.truth.heads import circuit_paths, cut_losses, detected, of_heads, strongest
+from anchorlab.truth.methods import QUICK, TASKS
 from anchorlab.truth.ranked import (
     ABLATION,
+    BY_BASELINE,
     CIRCUIT,
     CONTROLS,
+    DENOISING,
     DETECTORS,
+    FAMILIES,
     INTEGRATED,
     METHODS,
     OF_HEADS,
     OTHER,
+    PATCHING,
     PATHS,
     PLAIN,
     RANDOM,
@@ -30,6 +36,7 @@ from anchorlab.truth.ranked import (
     paired,
     ranked,
     shares,
+    split_of,
 )
 
 LOSS = torch.tensor([[4.0, 1.0, 1.0, 0.0], [4.0, 4.0, 4.0, 0.0]]).double()  # either unit nearly suffices; both needed
@@ -91,11 +98,11 @@ def test_what_is_known_of_the_methods_on_compiled_models():
     backup = written("identity", "backup")[1].whole
     rise = values(backup, ABLATION)
     assert rise["0.0"] < 0.01 * rise["1.1"] and rise["0.1"] < 0.01 * rise["1.1"]
-    assert backup.skill[0, found_at(INTEGRATED)] == pytest.approx(1.0)
+    assert backup.skill[0, found_at(f"{INTEGRATED}, pair")] == pytest.approx(1.0)
     distractor = written("identity", "distractor")[1].whole
-    for method in (ABLATION, RESAMPLED, PATHS):
+    for method in (ABLATION, RESAMPLED, f"{PATHS}, pair"):
         assert distractor.skill[0, found_at(method)] == pytest.approx(1.0)
-    for method in (ABLATION, RESAMPLED, "activation patching", PATHS, "direct attribution"):
+    for method in (ABLATION, RESAMPLED, *FAMILIES[PATCHING], *FAMILIES[PATHS], "direct attribution"):
         assert values(distractor, method)["1.0"] < 0.01 * values(distractor, method)["1.1"], method
     assert values(distractor, "direct attribution")["0.0"] < 1e-3  # layer 0 writes nothing to the logits
 
@@ -131,9 +138,34 @@ def test_members_are_ranked_apart():
     ensemble = one.with_weights({name: torch.cat([value, other.weights[name]]) for name, value in one.weights.items()})
     found, other = (ranked(ensemble, of_task, pairs=16, sequences=40, seed=seed).whole for seed in (3, 4))
     assert found.skill.shape == (2, len(METHODS) + len(CONTROLS))
-    assert torch.equal(found.scores[OTHER].values, found.scores[INTEGRATED].values.roll(1, dims=0))
+    assert torch.equal(found.scores[OTHER].values, found.scores[f"{INTEGRATED}, mean"].values.roll(1, dims=0))
     assert not torch.equal(found.scores[RANDOM].values, other.scores[RANDOM].values)
-    assert torch.equal(found.scores[PLAIN].values, other.scores[PLAIN].values)
+    assert torch.equal(found.scores[f"{PLAIN}, pair"].values, other.scores[f"{PLAIN}, pair"].values)
+
+    def loss(output, answers):
+        return torch.nn.functional.cross_entropy(output.flatten(0, 1), answers[..., 0].flatten(), reduction="none")
+
+    for name, function in BY_BASELINE.items():
+        by_logits = [form for form in FAMILIES[name] if form in {f"{name}, {one}" for one in ("pair", "mean", "zero")}]
+        values = torch.stack([found.scores[form].values for form in by_logits]).flatten(1)
+        assert len(values) >= 2 and torch.pdist(values).min() > 1e-3, name
+        for form, metric in ((f"{name}, mean", None), (f"{name}, mean, loss", loss)):
+            if form in FAMILIES[name]:
+                expected = function(ensemble, *paired(of_task, 16), baseline="mean", metric=metric).values
+                torch.testing.assert_close(found.scores[form].values, expected)
+    restored = patch(ensemble, *paired(of_task, 16), over="head")  # of the corrupted run
+    expected = (restored.difference - restored.corrupted[:, None, None]).flatten(1).float()
+    heads = found.scores[DENOISING].of(["0.0", "0.1", "1.0", "1.1"]).float()
+    torch.testing.assert_close(heads, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_methods_and_the_truth_read_other_sequences():
+    """Short tasks have few sequences, of which some come in both."""
+    for one in TASKS.values():
+        truth = one.sample(split_of(one), QUICK.sequences, child_seed(0, "landscape")).inputs
+        both = (paired(one, QUICK.pairs)[0].inputs[:, None] == truth).flatten(2).all(dim=2).any(dim=1)
+        short = one.name in ("classics/associative-recall", "classics/brackets")
+        assert both.sum() <= (4 if short else 0), one.name
 
 
 def test_pairs_have_each_others_answers_and_shares_of_all():
@@ -152,12 +184,16 @@ def test_skill_is_the_area_of_agreement_from_chance_to_one():
     scores = {str(row): Scores(str(row), one.units, torch.tensor([row]).double(), Passes(0, 0)) for row in given}
     assert Ranked(one, scores).skill[0].tolist() == pytest.approx([1.0, 0.0, -1.0], abs=0.1)
     assert Ranked(TRUTH, {"given": of([1.0, 2.0], [1.0, 2.0])}).skill.isnan().all()  # every unit is needed
-    assert Ranked(one, scores).column("recovered")[0].tolist() == [1.0, 0.0, 0.0]
+    assert Ranked(one, scores).columns["recovered"][0].tolist() == [1.0, 0.0, 0.0]
     loss = torch.tensor([[1.0, 0.0, 0.9, 0.0, 0.3, 0.0, 0.05, 0.0], [2.0, 2.0, 0.1, 0.0, 2.0, 0.0, 2.0, 0.0]]).double()
     one = Landscape(("0.0", "0.1", "1.0"), loss, torch.full_like(loss, torch.nan))
     values = torch.tensor([[1.0, -3.0, 2.0], [0.5, 0.4, 0.1]]).double()
     found = Ranked(one, {"a": Scores("a", one.units, values, Passes(0, 0))})
-    area, chance = found.column("area"), found.column("area_by_chance")
+    table = agreement(found.scores["a"], one)  # the same for any scores
+    for name in ("area", "correlation", "recovered"):
+        assert found.columns[name][:, 0].tolist() == pytest.approx(table[name].to_list()), name
+    area, chance = found.columns["area"], found.chance.unsqueeze(1)
+    assert chance[:, 0].tolist() == table["area_by_chance"].to_list()
     torch.testing.assert_close(found.skill, (area - chance) / (1 - chance))
     assert area[:, 0].tolist() == [1.0, 0.5]
 

@@ -75,6 +75,7 @@ from anchorlab.lens.scoring import (
     Scores,
     other_members,
     patch_edges,
+    patch_units,
     prune_edges,
     random_scores,
     score_edges,

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from anchorlab.findings import Map, MapFigure
 from anchorlab.report.style import GRID, INK, PAPER, SEQUENTIAL, SIGNED
 
-_MOST_TICK_LABELS = 24  # a map with more tokens has numbers as tick labels
+_MOST_TICK_LABELS = 32  # a map with more tokens has numbers as tick labels
 _LONG, _TWO_LINES = 20, 0.26  # in a figure of one map longer tick labels are broken, and cells have this size in inches
 _MOST_NUMBERS, _NUMBER = 24, 0.36  # maps of up to this number of cells have numbers in cells of this size in inches
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from anchorlab.lens import Scores
@@ -40,13 +40,13 @@ def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int 
     """
     import polars
 
-    values = scores.of(truth.units).abs().double()
-    sets = [torch.tensor([[unit in one for unit in truth.units] for one in own]) for own in truth.minimal(share)]
+    values, sets = scores.of(truth.units), minimal_sets(truth, share)
+    chance = nearest_area_by_chance(sets, torch_generator(seed, "rankings"))
     return polars.DataFrame(
         {
             "method": [scores.method] * len(values),
             "member": range(len(values)),
-            **measures(values, sets, truth, seed),
+            **{name: column.tolist() for name, column in measures(values, sets, truth, chance).items()},
             "forward": [scores.passes.forward] * len(values),
             "backward": [scores.passes.backward] * len(values),
         },
@@ -54,23 +54,31 @@ def agreement(scores: Scores, truth: Landscape, share: float = SHARE, seed: int 
     )
 
 
+def minimal_sets(truth: Landscape, share: float = SHARE) -> list[Bool[Tensor, "set unit"]]:
+    """Return each member's minimal sets as membership by unit."""
+    return [torch.tensor([[unit in one for unit in truth.units] for one in own]) for own in truth.minimal(share)]
+
+
 def measures(
-    values: Float[Tensor, "member unit"], sets: Sequence[Bool[Tensor, "_ unit"]], truth: Landscape, seed: int = 0
-) -> dict[str, list[float]]:
-    """Return the columns `area` to `recovered` of `agreement`, given the sizes of scores and the minimal sets."""
-    size = torch.stack([own.sum(dim=1).min() for own in sets])
+    scores: Float[Tensor, "member unit"],
+    sets: Sequence[Bool[Tensor, "_ unit"]],
+    truth: Landscape,
+    chance: Float[Tensor, "member"],
+) -> dict[str, Shaped[Tensor, "member"]]:
+    """Return the columns `area` to `recovered` of `agreement`, given the minimal sets and the area by chance."""
+    values, size = scores.abs().double(), torch.stack([own.sum(dim=1).min() for own in sets])
     shapley = truth.shapley.abs().round(decimals=9)  # equal units differ by rounding
     return {
-        "area": nearest_area(values, sets).tolist(),
-        "area_by_chance": nearest_area_by_chance(sets, torch_generator(seed, "rankings")).tolist(),
-        "correlation": rank_correlation(values, shapley).tolist(),
-        "size": size.tolist(),
-        "recovered": recovered_at(values, truth.loss, size).tolist(),
+        "area": nearest_area(values, sets),
+        "area_by_chance": chance,
+        "correlation": rank_correlation(values, shapley),
+        "size": size,
+        "recovered": recovered_at(values, truth.loss, size),
     }
 
 
 def area_under_curve(
-    scores: Float[Tensor, "*member unit"], positive: Bool[Tensor, "*#member unit"]
+    scores: Float[Tensor, "*#member unit"], positive: Bool[Tensor, "*#member unit"]
 ) -> Float[Tensor, "*member"]:
     """Return the area under the ROC curve: the chance that a positive unit has a higher score than a negative one.
 
@@ -109,7 +117,7 @@ def nearest_area_by_chance(
 
 def _nearest(scores: Float[Tensor, "*ranking unit"], sets: Bool[Tensor, "set unit"]) -> Float[Tensor, "*ranking"]:
     """Return the largest area of each ranking against any of the sets, NaN if none splits the units."""
-    areas = area_under_curve(scores.unsqueeze(-2).expand(*scores.shape[:-1], *sets.shape), sets)
+    areas = area_under_curve(scores.unsqueeze(-2), sets)
     best = areas.nan_to_num(nan=-1.0).amax(dim=-1)
     return torch.where(best < 0, torch.nan, best)
 
@@ -145,6 +153,6 @@ def recovered_at(
 
 def _ranks(values: Float[Tensor, "*member unit"]) -> Float[Tensor, "*member unit"]:
     """Return the ranks of the units from 1, the lowest value, with the mean rank for ties."""
-    from scipy.stats import rankdata  # takes a second to import
-
-    return torch.from_numpy(rankdata(values.double().cpu().numpy(), axis=-1))
+    own, other = values.double().unsqueeze(-1), values.double().unsqueeze(-2)
+    ranks: Tensor = (own > other).sum(dim=-1) + ((own == other).sum(dim=-1) + 1) / 2
+    return ranks.double().masked_fill(values.isnan().any(dim=-1, keepdim=True), torch.nan)

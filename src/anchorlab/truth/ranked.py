@@ -1,12 +1,12 @@
 """What every method says about the units of a model, and how far it agrees with the model's landscape."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.lens import (
@@ -16,43 +16,70 @@ from anchorlab.lens import (
     attribute,
     landscape,
     other_members,
-    patch,
     patch_edges,
+    patch_units,
     prune_edges,
     random_scores,
     score_edges,
     score_units,
     weight_norms,
 )
+from anchorlab.lens.effects import Metric
 from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch, Task
 from anchorlab.training import Ensemble
-from anchorlab.truth.agreement import agreement, nearest_area, nearest_area_by_chance
+from anchorlab.truth.agreement import measures, minimal_sets, nearest_area_by_chance
 from anchorlab.truth.heads import circuit_paths, detected, of_heads
-
-if TYPE_CHECKING:
-    import polars
 
 STEPS = 5  # runs on the path of integrated gradients
 PRUNED = 0.01  # ACDC's threshold, in nats
 
-ABLATION, RESAMPLED = "ablation, one by one", "ablation, resampled"
-PATHS = "path patching"
+ABLATION, RESAMPLED = OWN = "ablation, mean *", "ablation, resampled *"
+"""Methods whose scores are entries of the truth by the mean or of the resampled one: losses without one unit."""
+
+PATCHING, PATHS, DIRECT, ACDC = "activation patching", "path patching", "direct attribution", "ACDC"
 PLAIN, INTEGRATED = "attribution patching", f"attribution patching, {STEPS} steps"
 EDGES, INTEGRATED_EDGES = "edge attribution patching", f"edge attribution patching, {STEPS} steps"
-METHODS = (
-    ABLATION,
-    RESAMPLED,
-    "activation patching",
-    PATHS,
-    "direct attribution",
-    PLAIN,
-    INTEGRATED,
-    "gradient times activation",
-    EDGES,
-    INTEGRATED_EDGES,
-    "ACDC",
-)
+BY_BASELINE: Mapping[str, Callable[..., Scores]] = {
+    PATCHING: partial(patch_units, progress=False),
+    PLAIN: score_units,
+    INTEGRATED: partial(score_units, steps=STEPS),
+    PATHS: partial(patch_edges, progress=False),
+    EDGES: score_edges,
+    INTEGRATED_EDGES: partial(score_edges, steps=STEPS),
+    ACDC: partial(prune_edges, threshold=PRUNED, progress=False),
+}
+"""Methods that replace units or edges by any baseline."""
+
+
+def cross_entropy(
+    output: Float[Tensor, "sequence scored output"], answers: Int[Tensor, "sequence scored 2"]
+) -> Float[Tensor, "sequence scored"]:
+    """Return the loss of the clean answer, in nats."""
+    return -output.log_softmax(dim=-1).gather(-1, answers[..., :1]).squeeze(-1)
+
+
+BY_LOSS = ", loss"
+METRICS: Mapping[str, Metric | None] = {"": None, BY_LOSS: cross_entropy}
+"""What effects are measured by: the difference of logits or the loss."""
+
+DENOISING = f"{PATCHING}, denoising"
+FORMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    name: {
+        f"{name}, {baseline}{by}": {"baseline": baseline, "metric": metric}
+        for by, metric in METRICS.items()
+        for baseline in ("pair", "mean", "zero")
+        if (name, by) not in ((PATHS, BY_LOSS), (ACDC, BY_LOSS)) and (name, baseline) != (ACDC, "zero")
+    }
+    | ({DENOISING: {"into": "corrupted"}} if name == PATCHING else {})
+    for name in BY_BASELINE
+}
+"""The arguments of every form of a method: a baseline and a metric, as far as their passes can be afforded."""
+
+FAMILIES: Mapping[str, tuple[str, ...]] = {**{name: tuple(forms) for name, forms in FORMS.items()}, DIRECT: (DIRECT,)}
+"""The forms of every method that takes nothing from the truth."""
+
+METHODS = (*OWN, *(form for forms in FAMILIES.values() for form in forms))
 RANDOM, WRONG, OTHER = "random", "wrong circuit", "another member"
 CONTROLS = ("weight norms", OTHER, RANDOM, WRONG)
 DETECTORS, CIRCUIT = "detectors", "find_circuit"
@@ -72,13 +99,20 @@ class Ranked:
     scores: Mapping[str, Scores]
 
     @cached_property
-    def tables(self) -> "list[polars.DataFrame]":
-        """`agreement`, for each method and control."""
-        return [agreement(one, self.truth) for one in self.scores.values()]
+    def sets(self) -> list[Bool[Tensor, "set unit"]]:
+        """The minimal circuits of each member."""
+        return minimal_sets(self.truth)
 
-    def column(self, name: str) -> Float[Tensor, "member method"]:
-        """Return a column of `agreement`, for all methods and controls."""
-        return torch.tensor([one[name].to_list() for one in self.tables], dtype=torch.float64).T
+    @cached_property
+    def chance(self) -> Float[Tensor, "member"]:
+        """The mean area of random rankings against the nearest minimal circuit."""
+        return nearest_area_by_chance(self.sets, torch_generator(0, "rankings"))
+
+    @cached_property
+    def columns(self) -> dict[str, Float[Tensor, "member method"]]:
+        """The columns of `agreement` that are measures, for all methods and controls."""
+        each = [measures(one.of(self.truth.units), self.sets, self.truth, self.chance) for one in self.scores.values()]
+        return {name: torch.stack([one[name].double() for one in each], dim=1) for name in each[0]}
 
     @cached_property
     def skill(self) -> Float[Tensor, "member method"]:
@@ -86,11 +120,8 @@ class Ranked:
 
         NaN for a member whose only circuits are all units or none.
         """
-        units = self.truth.units
-        sets = [torch.tensor([[unit in one for unit in units] for one in own]) for own in self.truth.minimal()]
-        chance = nearest_area_by_chance(sets, torch_generator(0, "rankings")).unsqueeze(1)
-        areas = [nearest_area(one.of(units).abs().double(), sets) for one in self.scores.values()]
-        return (torch.stack(areas, dim=1) - chance) / (1 - chance)
+        chance = self.columns["area_by_chance"]
+        return (self.columns["area"] - chance) / (1 - chance)
 
     def shares(self, name: str) -> Float[Tensor, "member unit"]:
         """Return the sizes of a method's scores, as shares of their sum; equal shares if all are 0."""
@@ -142,19 +173,12 @@ def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int
         for how in ("mean", "resample")
     )
     both = paired(task, pairs)
-    integrated = score_units(ensemble, *both, steps=STEPS)
-    found = [
-        alone(truth, ABLATION),
-        alone(resampled, RESAMPLED),
-        patched(ensemble, *both, truth.units),
-        patch_edges(ensemble, *both, progress=False),
+    found = [alone(truth, ABLATION), alone(resampled, RESAMPLED)]
+    for name, score in BY_BASELINE.items():
+        found += [replace(score(ensemble, *both, **given), method=form) for form, given in FORMS[name].items()]
+    integrated = next(one for one in found if one.method == f"{INTEGRATED}, mean")
+    found += [
         direct(ensemble, *both, truth.units),
-        score_units(ensemble, *both),
-        integrated,
-        score_units(ensemble, *both, times="activation"),
-        score_edges(ensemble, *both),
-        score_edges(ensemble, *both, steps=STEPS),
-        prune_edges(ensemble, *both, threshold=PRUNED, progress=False),
         weight_norms(ensemble),
         replace(other_members(integrated) if ensemble.size > 1 else nothing(integrated), method=OTHER),
         random_scores(ensemble, seed),
@@ -181,20 +205,6 @@ def alone(truth: Landscape, name: str) -> Scores:
     return Scores(name, truth.units, truth.loss[:, without] - truth.loss[:, [every]], Passes(len(without) + 1, 0))
 
 
-def patched(ensemble: Ensemble, clean: Batch, corrupted: Batch, units: tuple[str, ...]) -> Scores:
-    """Return the share of the clean answer that each unit's clean output restores in the corrupted run."""
-    found: dict[str, Tensor] = {}
-    for site, over in (("blocks.*.attn.hook_z", ("head",)), ("blocks.*.hook_mlp_out", ())):
-        if not over and not any(unit.endswith(".mlp") for unit in units):
-            continue
-        result = patch(ensemble, clean, corrupted, site=site, over=over, progress=False)
-        for place, name in enumerate(result.sites):
-            layer, values = name.split(".")[1], result.recovered[:, place]
-            found |= {f"{layer}.{head}": one for head, one in enumerate(values.T)} if over else {f"{layer}.mlp": values}
-    values = torch.stack([found[unit] for unit in units], dim=1).double()
-    return Scores("activation patching", units, values.nan_to_num(nan=0.0), Passes(len(units) + 2, 0))
-
-
 def direct(ensemble: Ensemble, clean: Batch, corrupted: Batch, units: tuple[str, ...]) -> Scores:
     """Return the mean contribution of each unit to the clean answer's logit minus the corrupted answer's."""
     right, wrong = (attribute(ensemble, clean.inputs, one.answers, clean.positions) for one in (clean, corrupted))
@@ -204,7 +214,7 @@ def direct(ensemble: Ensemble, clean: Batch, corrupted: Batch, units: tuple[str,
         name = f"blocks.{layer}.mlp" if part == "mlp" else f"blocks.{layer}.attn.head.{part}"
         places.append(right.components.index(name))
     values = (right.contributions - wrong.contributions)[:, places].double().mean(dim=(2, 3))
-    return Scores("direct attribution", units, values, Passes(1, 0))
+    return Scores(DIRECT, units, values, Passes(1, 0))
 
 
 def reversed_truth(truth: Landscape) -> Scores:

@@ -11,9 +11,10 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.plain import parse_json, read_data
+from anchorlab.rng import torch_generator
 from anchorlab.spec import unknown_name
 from anchorlab.studies.interval import interval
-from anchorlab.truth.agreement import measures
+from anchorlab.truth.agreement import measures, nearest_area_by_chance
 from anchorlab.truth.known import Known
 
 if TYPE_CHECKING:
@@ -123,10 +124,11 @@ def score_rankings(rankings: Rankings, known: Mapping[str, Known]) -> "polars.Da
 
     rows = []
     for model, one in known.items():
-        values = torch.tensor([[rankings.scores[model][unit] for unit in one.units]], dtype=torch.float64).abs()
+        values = torch.tensor([[rankings.scores[model][unit] for unit in one.units]], dtype=torch.float64)
         sets = [torch.tensor([[unit in some for unit in one.units] for some in one.truth.minimal])]
-        columns = measures(values, sets, one.landscape)
-        rows.append({"model": model} | {name: column[0] for name, column in columns.items()})
+        chance = nearest_area_by_chance(sets, torch_generator(0, "rankings"))
+        columns = measures(values, sets, one.landscape, chance)
+        rows.append({"model": model} | {name: column.item() for name, column in columns.items()})
     return polars.DataFrame(rows)
 
 

@@ -19,7 +19,7 @@ from anchorlab.tasks import Task
 from anchorlab.training import Recipe, TrainedRun
 from anchorlab.truth.agreement import rank_correlation
 from anchorlab.truth.models import SOFT, compiled, reordered
-from anchorlab.truth.ranked import CONTROLS, METHODS, OF_HEADS, ByTruth, Ranked, ranked, split_of
+from anchorlab.truth.ranked import BY_LOSS, CONTROLS, FAMILIES, METHODS, OF_HEADS, ByTruth, Ranked, ranked, split_of
 
 ALL = (*METHODS, *CONTROLS)
 ON_HEADS = (*ALL, *OF_HEADS)
@@ -137,13 +137,20 @@ class Seen(Reading):
         """`Ranked.skill` of the compiled models on heads alone, in the order of `ON_HEADS`."""
         return torch.cat([one.skill for one in self.written_heads])
 
-    def column(self, name: str) -> Float[Tensor, "seed population method"]:
-        """Return a column of `agreement` for the trained members."""
-        return torch.stack([one.column(name) for one in self.trained], dim=1)
-
-    def of(self, method: str) -> Float[Tensor, "seed"]:
+    def of(self, method: str, if_resampled: bool = False) -> Float[Tensor, "seed"]:
         """Return the skill of a method or control on each seed, mean over populations."""
-        return self.skill[..., ALL.index(method)].nanmean(dim=1)
+        skill = self.skill_if_resampled if if_resampled else self.skill
+        return skill[..., ALL.index(method)].nanmean(dim=1)
+
+    def best(self, family: str, by_loss: bool | None = None) -> Float[Tensor, "seed"]:
+        """Return `of` the form of a method, such as with a baseline, that has the highest on each seed."""
+        return best(self.skill.nanmean(dim=1), family, by_loss)
+
+
+def best(skill: Float[Tensor, "*unit method"], family: str, by_loss: bool | None = None) -> Float[Tensor, "*unit"]:
+    """Return the highest skill of the forms of a method: of all, or of those by the loss, or of the others."""
+    forms = [form for form in FAMILIES[family] if by_loss in (None, form.endswith(BY_LOSS))]
+    return skill[..., [ALL.index(form) for form in forms]].amax(dim=-1)
 
 
 def _skills(ranked: Iterable[Ranked]) -> Float[Tensor, "seed population method"]:

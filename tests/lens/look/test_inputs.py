@@ -175,11 +175,12 @@ def test_scores_are_the_means_of_sequences_alone(form, method):
         torch.testing.assert_close(getattr(found, name), expected, atol=1e-9, rtol=1e-6)
 
 
-def test_pruning_does_not_see_the_padding():
+@pytest.mark.parametrize("baseline", ["pair", "mean"])
+def test_pruning_does_not_see_the_padding(baseline):
     ensemble = drawn(BASE)
 
     def pruned(clean, corrupted):
-        return prune_edges(ensemble, clean, corrupted, *ANSWERS, threshold=0.05).edge_values
+        return prune_edges(ensemble, clean, corrupted, *ANSWERS, threshold=0.05, baseline=baseline).edge_values
 
     first = pruned(padded(CLEAN), padded(CORRUPTED))
     torch.testing.assert_close(pruned(padded(CLEAN, 0), padded(CORRUPTED, 3)), first, atol=1e-9, rtol=1e-6)

@@ -167,13 +167,23 @@ class Written:
         return post @ W[f"{name}.W_out"] + W.get(f"{name}.b_out", none)
 
 
-def edge_slopes(ensemble: Ensemble, member: int, edges: list[tuple[str, str]], steps: int = 1) -> Tensor:
+def replaced(model: Written, clean: Tensor, corrupted: Tensor, baseline: str) -> dict[str, Tensor]:
+    """What takes the place of what units write: in the other run, the mean over sequences at each position, or 0."""
+    model(model.embedded(corrupted if baseline == "pair" else clean))
+    if baseline == "pair":
+        return model.outputs
+    share = 1.0 if baseline == "mean" else 0.0
+    return {unit: share * value.mean(dim=0).expand_as(value) for unit, value in model.outputs.items()}
+
+
+def edge_slopes(
+    ensemble: Ensemble, member: int, edges: list[tuple[str, str]], steps: int = 1, baseline: str = "pair"
+) -> Tensor:
     """The mean over `steps` runs of the derivative of `difference` with respect to the share of each removed edge."""
     clean, corrupted, right, wrong = pairs()
     model = Written(ensemble, member)
-    start, end = model.embedded(clean), model.embedded(corrupted)
-    model(end)
-    far = model.outputs
+    far = replaced(model, clean, corrupted, baseline)
+    start, end = model.embedded(clean), far["embed"]
     model(start)
     near = model.outputs
     total = torch.zeros(len(edges), dtype=torch.float64)

@@ -5,12 +5,22 @@ import torch
 
 from anchorlab.lens import patch_edges, patch_paths, score_edges, score_units
 from anchorlab.lens.scoring.graph import edges_of, receivers_of, units_of
-from anchorlab.lens.scoring.passes import embedded, mapped, split_pass, unit_outputs
+from anchorlab.lens.scoring.passes import embedded, mapped, plain_pass, split_pass, unit_outputs
 from anchorlab.models import OneLayerSpec, RecallSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens.hand_built import identity_solver, other_anchor, stacked
 from tests.lens.scoring import linear
-from tests.lens.scoring.reference import BASE, FORMS, SHAPE, Written, difference, drawn, edge_slopes, pairs
+from tests.lens.scoring.reference import (
+    BASE,
+    FORMS,
+    SHAPE,
+    Written,
+    difference,
+    drawn,
+    edge_slopes,
+    pairs,
+    replaced,
+)
 
 
 def of(spec):
@@ -53,7 +63,7 @@ LAST = torch.tensor([SHAPE.length - 1])
 
 def passed(ensemble, removed):
     stream, end = (mapped(ensemble, embedded, shared=[inputs]) for inputs in (CLEAN, CORRUPTED))
-    others = mapped(ensemble, unit_outputs, [end])
+    others = mapped(ensemble, unit_outputs, [mapped(ensemble, plain_pass, [end])[1]])
     removed = removed.expand(ensemble.size, -1, -1).double()
     return mapped(ensemble, split_pass, [stream, removed, others], [LAST])[0]
 
@@ -117,7 +127,7 @@ def test_a_removed_edge_leaves_no_rounding():
     silent = [edge for edge in edges if edge.sender == "0.1"]
     deaf = [edge for edge in edges if edge.receiver.startswith("0.1.")]
     stream, end = (mapped(ensemble, embedded, shared=[inputs]) for inputs in (CLEAN, CORRUPTED))
-    others = mapped(ensemble, unit_outputs, [end])
+    others = mapped(ensemble, unit_outputs, [mapped(ensemble, plain_pass, [end])[1]])
     before, after = (
         mapped(ensemble, split_pass, [stream, matrix(ensemble, removed).expand(2, -1, -1), others], [LAST])[0]
         for removed in (silent, silent + deaf)
@@ -146,24 +156,24 @@ def test_is_exact_on_a_linear_model():
     assert (found.passes, more.passes) == ((2, 1), (8, 7))
 
 
-@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize(("steps", "baseline"), [(1, "pair"), (3, "pair"), (3, "mean"), (2, "zero")])
 @pytest.mark.parametrize("form", FORMS)
-def test_equals_derivatives_of_a_decoder_written_out(form, steps):
+def test_equals_derivatives_of_a_decoder_written_out(form, steps, baseline):
     ensemble = drawn(FORMS[form])
-    found = score_edges(ensemble, *PAIRS, steps=steps)
+    found = score_edges(ensemble, *PAIRS, steps=steps, baseline=baseline)
     edges = [(edge.sender, edge.receiver) for edge in found.edges]
     for member in range(2):
-        expected = edge_slopes(ensemble, member, edges, steps)
+        expected = edge_slopes(ensemble, member, edges, steps, baseline)
         torch.testing.assert_close(found.edge_values[member], expected, rtol=0, atol=1e-10)
     assert found.edge_values[0].abs().median() > 1e-4
 
 
 @pytest.mark.parametrize("form", ["post", "pre", "rms", "no-residual"])
-@pytest.mark.parametrize("steps", [1, 4])
-def test_edges_that_leave_a_unit_add_up_to_its_score(form, steps):
+@pytest.mark.parametrize(("steps", "baseline"), [(1, "pair"), (4, "pair"), (3, "mean"), (3, "zero")])
+def test_edges_that_leave_a_unit_add_up_to_its_score(form, steps, baseline):
     """Both come from passes of different kinds: one stream for every receiver, and changes at the sites of a model."""
     ensemble = drawn(FORMS[form])
-    edges, units = (method(ensemble, *PAIRS, steps=steps) for method in (score_edges, score_units))
+    edges, units = (method(ensemble, *PAIRS, steps=steps, baseline=baseline) for method in (score_edges, score_units))
     for place, unit in enumerate(units.units):
         leaving = [at for at, edge in enumerate(edges.edges) if edge.sender == unit]
         torch.testing.assert_close(edges.edge_values[:, leaving].sum(dim=1), units.values[:, place])
@@ -211,15 +221,15 @@ def test_saturated_attention_is_seen_by_integrated_gradients_alone(steps, expect
 
 
 # Path patching of edges: equal to passes written out, to patched paths of heads, and exact on a linear model.
+@pytest.mark.parametrize("baseline", ["pair", "mean"])
 @pytest.mark.parametrize("form", FORMS)
-def test_equals_a_pass_for_each_edge_written_out(form):
+def test_equals_a_pass_for_each_edge_written_out(form, baseline):
     ensemble = drawn(FORMS[form])
-    found = patch_edges(ensemble, *PAIRS)
+    found = patch_edges(ensemble, *PAIRS, baseline=baseline)
     clean, corrupted, *answers = PAIRS
     for member in range(2):
         model = Written(ensemble, member)
-        model(model.embedded(corrupted))
-        others, stream = model.outputs, model.embedded(clean)
+        stream, others = model.embedded(clean), replaced(model, clean, corrupted, baseline)
         plain = difference(model(stream), *answers)
         for edge, value in zip(found.edges, found.edge_values[member].tolist(), strict=True):
             alone = model(stream, others, {tuple(edge): torch.ones(())})

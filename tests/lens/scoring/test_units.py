@@ -5,7 +5,18 @@ import torch
 
 from anchorlab.errors import SpecError
 from anchorlab.interop import to_transformer_lens
-from anchorlab.lens import Intervention, look, patch, patch_edges, prune_edges, score_edges, score_units
+from anchorlab.lens import (
+    Intervention,
+    effects,
+    look,
+    patch,
+    patch_edges,
+    patch_units,
+    prune_edges,
+    score_edges,
+    score_units,
+)
+from anchorlab.lens.effects import logit_difference
 from anchorlab.models import LSTMSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens.scoring import linear
@@ -19,32 +30,61 @@ def test_is_exact_on_a_linear_model():
     found = score_units(linear.linear_members(), *LINEAR)
     assert found.units == ("embed", "0.0", "1.0")
     real = patch(linear.linear_members(), *LINEAR, over="head", into="clean")
-    for member, effects in enumerate(linear.effects()):
+    for member, own in enumerate(linear.effects()):
         for place, unit in enumerate(found.units):
-            expected = sum(value for edge, value in effects.items() if edge.startswith(f"{unit} "))
+            expected = sum(value for edge, value in own.items() if edge.startswith(f"{unit} "))
             assert found.values[member, place].item() == pytest.approx(expected, abs=1e-5)
     changes = real.difference[:, :, 0] - real.clean[:, None]
     torch.testing.assert_close(found.values[:, 1:], changes, rtol=0, atol=1e-5)
     torch.testing.assert_close(found.values[:, 0], real.corrupted - real.clean, rtol=0, atol=1e-5)
 
 
-def test_gradient_times_activation_of_a_linear_model():
-    """The logit difference is linear in each unit's output, without a constant: 0 without it, less by its product.
+@pytest.mark.parametrize(("baseline", "average"), [("zero", 0.0), ("mean", 1.0)])
+def test_other_baselines_of_a_linear_model(baseline, average):
+    """The logit difference is linear in each unit's output, without a constant: less by its product, or its change.
 
     embed carries everything; head 0 a mean, to the logits and through head 1; head 1 b (1 + a) mean.
     """
-    found = score_units(linear.linear_members(), *LINEAR, times="activation")
+    found = score_units(linear.linear_members(), *LINEAR, baseline=baseline)
+    every = linear.EMBEDDINGS[linear.CLEAN]
     for member, (a, b) in enumerate(linear.GAINS):
         expected = torch.zeros(3)
         for row in range(2):
             read = linear.OUTPUT[:, linear.RIGHT[row, 0]] - linear.OUTPUT[:, linear.WRONG[row, 0]]
-            x = linear.EMBEDDINGS[linear.CLEAN[row]]
-            last, mean = float(x[1] @ read) / 2, float(x.mean(dim=0) @ read) / 2
+            change = average * every.mean(dim=0) - every[row]
+            last, mean = float(change[1] @ read) / 2, float(change.mean(dim=0) @ read) / 2
             expected += torch.tensor([last + (a + b + a * b) * mean, a * (1 + b) * mean, b * (1 + a) * mean])
         torch.testing.assert_close(found.values[member].float(), expected)
-    assert found.passes == (1, 1)
     assert (found.values - score_units(linear.linear_members(), *LINEAR).values).abs().min() > 0.1
-    assert score_units(linear.linear_members(), *LINEAR, steps=3).passes == (4, 3)
+    more = score_units(linear.linear_members(), *LINEAR, baseline=baseline, steps=3)
+    for same in (more, patch_units(linear.linear_members(), *LINEAR, baseline=baseline)):
+        torch.testing.assert_close(same.values, found.values, rtol=1e-5, atol=1e-5)
+    means = int(baseline == "mean")  # a pass
+    assert (found.method, found.passes) == (f"attribution patching, {baseline}", (1 + means, 1))
+    assert (more.method, more.passes) == (f"attribution patching, 3 steps, {baseline}", (3 + means, 3))
+
+
+@pytest.mark.parametrize("into", ["clean", "corrupted"])
+@pytest.mark.parametrize("form", ["post", "pre", "rms", "no-residual"])
+def test_patched_units_are_interventions_at_their_sites(form, into):
+    ensemble = drawn(FORMS[form])
+    clean, corrupted, *answers = PAIRS
+    both = torch.stack(answers, dim=-1)
+    read, other = (clean, corrupted) if into == "clean" else (corrupted, clean)
+    for baseline, rule in (("pair", "patch"), ("mean", "mean"), ("zero", "zero")):
+        found = patch_units(ensemble, *PAIRS, baseline=baseline, into=into)
+        for site, over, units in (
+            ("blocks.*.attn.hook_z", ("head",), ("0.0", "0.1", "1.0", "1.1")),
+            ("blocks.*.hook_mlp_out", (), ("0.mlp", "1.mlp")),
+        ):
+            one = Intervention(site=site, rule=rule)
+            swept = effects(ensemble, read, both, one, over, metrics={"difference": logit_difference},
+                            patch_inputs=other)  # fmt: skip
+            expected = swept.change("difference").flatten(1)
+            torch.testing.assert_close(found.of(units), expected, rtol=0, atol=1e-9)
+            assert expected.abs().min() > 1e-5
+        assert found.passes == (len(found.units) + 1 + (baseline != "zero"), 0)
+    assert found.method == "activation patching, zero"
 
 
 @pytest.mark.parametrize("form", ["post", "no-norm"])
@@ -79,7 +119,7 @@ def test_gradients_are_slopes_of_the_metric():
     def loss(output, both):
         return -output.log_softmax(dim=-1).gather(-1, both[..., :1]).squeeze(-1)
 
-    found = score_units(ensemble, clean, corrupted, *answers, times="activation", metric=loss)
+    found = score_units(ensemble, clean, corrupted, *answers, baseline="zero", metric=loss)
     ends = []
     for factor in (1 - 1e-4, 1 + 1e-4):
         scaled = Intervention(site="blocks.0.attn.hook_z", where={"head": 1}, rule="scale", operand=factor)
@@ -87,7 +127,7 @@ def test_gradients_are_slopes_of_the_metric():
         both = torch.stack(answers, dim=-1).expand(2, -1, -1, -1)
         ends.append(loss(output, both).mean(dim=(1, 2)))
     slope = (ends[1] - ends[0]) / 2e-4
-    torch.testing.assert_close(found.of(["0.1"])[:, 0], slope, rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(found.of(["0.1"])[:, 0], -slope, rtol=1e-5, atol=1e-9)
 
 
 # The arguments that all methods share: parts of the batch, own metrics and positions, and one-line errors.
@@ -95,6 +135,7 @@ METHODS = {
     "units": lambda *given, **options: score_units(*given, **options).values,
     "edges": lambda *given, **options: score_edges(*given, **options).edge_values,
     "patched": lambda *given, **options: patch_edges(*given, **options).edge_values,
+    "patched units": lambda *given, **options: patch_units(*given, **options).values,
     "pruned": lambda *given, **options: prune_edges(*given, threshold=0.02, **options).edge_values,
 }
 
@@ -109,9 +150,10 @@ def test_every_member_has_the_scores_that_it_has_alone(method):
         torch.testing.assert_close(together[[member]], alone, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("baseline", ["pair", "mean", "zero"])
 @pytest.mark.parametrize("method", ["units", "edges", "patched"])
-def test_parts_of_the_batch_add_up(method):
-    whole, parts = (METHODS[method](drawn(BASE), *pairs(), batch_size=size) for size in (None, 2))
+def test_parts_of_the_batch_add_up(method, baseline):
+    whole, parts = (METHODS[method](drawn(BASE), *pairs(), baseline=baseline, batch_size=size) for size in (None, 2))
     torch.testing.assert_close(whole, parts, rtol=0, atol=1e-12)
     assert whole.abs().max() > 0.01
 
@@ -158,6 +200,7 @@ CLEAN, CORRUPTED, RIGHT, WRONG = pairs()
         ({"corrupted_answers": RIGHT},
          r"^corrupted_answers: equal the clean answers; corrupt what the answer rests on$"),
         ({"answers": None}, r"^answers: are missing; give tokens \[batch scored\], or a batch of a task$"),
+        ({"baseline": "means"}, r"^baseline: unknown baseline 'means'; did you mean 'mean'\?$"),
         ({"batch_size": 0}, r"^batch_size: 0 is not a number of sequences; give at least 1$"),
         ({"metric": lambda output, both: output.argmax(dim=-1) == both[..., 0]},
          r"^metric: returns torch\.bool, which has no derivative; use a metric of real numbers$"),
@@ -179,14 +222,9 @@ BAD = [
     (lambda *given: score_units(*given, steps=0), r"^steps: 0 are no path between two runs; give at least 1$"),
     (lambda *given: score_edges(*given, steps=-1), r"^steps: -1 are no path between two runs; give at least 1$"),
     (lambda *given: prune_edges(*given, threshold=0), r"^threshold: 0 removes no edge; give a positive number$"),
-    (lambda *given: score_units(*given, steps=2, times="activation"),
-     r"^steps: lead from one run to the other; use times='change', or one step$"),
-    (lambda *given: score_units(*given, times="weights"),
-     r"^times: 'weights' is no factor of a gradient; choose 'change' or 'activation'$"),
-]  # fmt: skip
+]
 
 
-@pytest.mark.untyped  # one value is of another type than the annotation names
 @pytest.mark.parametrize(("ask", "message"), BAD)
 def test_bad_numbers(ask, message):
     with pytest.raises(SpecError, match=message):

@@ -1,7 +1,8 @@
 """Score the units of a model, and the edges between them, by their effect on a metric."""
 
+from anchorlab.lens.scoring.comparison import Baseline
 from anchorlab.lens.scoring.controls import other_members, random_scores, weight_norms
-from anchorlab.lens.scoring.edges import patch_edges, score_edges
+from anchorlab.lens.scoring.edges import patch_edges, patch_units, score_edges
 from anchorlab.lens.scoring.pruning import prune_edges
 from anchorlab.lens.scoring.scores import Edge, Passes, Scores
-from anchorlab.lens.scoring.units import Times, score_units
+from anchorlab.lens.scoring.units import score_units

@@ -1,8 +1,9 @@
-"""The arguments that all scoring methods share: a model, pairs of sequences, and a metric of outputs and answers."""
+"""The arguments that all scoring methods share: a model, pairs of sequences, a baseline, and a metric of outputs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -11,20 +12,45 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Metric, Pairs, logit_difference
 from anchorlab.lens.look import row_ranges, sequences_at_a_time
+from anchorlab.lens.look.inputs import Subject
+from anchorlab.lens.look.padding import own_places
 from anchorlab.lens.scoring.graph import receivers_of
-from anchorlab.lens.scoring.passes import ENTERING, embedded, mapped, split_pass, unit_outputs
+from anchorlab.lens.scoring.passes import (
+    ENTERING,
+    Values,
+    embedded,
+    mapped,
+    no_change,
+    plain_pass,
+    split_pass,
+    unit_outputs,
+)
+from anchorlab.lens.scoring.scores import Passes
 from anchorlab.lens.vectors.attribution import transformer
 from anchorlab.models.transformer import Transformer
+from anchorlab.spec import unknown_name
 from anchorlab.training.ensemble import Ensemble
+
+Baseline = Literal["pair", "mean", "zero"]
+"""What takes the place of a unit's output: its output in the other run, its mean over all sequences of the changed run
+at the same position, or zero."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A transformer, checked pairs of sequences, and the metric to score by; None: the difference of both logits."""
+    """A transformer, checked pairs of sequences, the metric to score by, and what takes the place of a unit's output.
+
+    Without a metric it is the difference of both logits.
+    """
 
     pairs: Pairs
     metric: Metric | None
     batch_size: int | None
+    baseline: Baseline
+
+    def __post_init__(self) -> None:
+        if self.baseline not in get_args(Baseline):
+            raise unknown_name("baseline", self.baseline, get_args(Baseline), "baseline")
 
     @property
     def ensemble(self) -> Ensemble:
@@ -43,15 +69,40 @@ class Comparison:
 
     def parts(self) -> Iterator["Part"]:
         """Yield the pairs in parts that fit into memory with the streams of all receivers and members."""
-        base, source = self.pairs.base, self.pairs.source
+        base = self.pairs.base
         copies = self.ensemble.size * len(receivers_of(self.template)) * (2 * len(self.template.blocks) + 2)
         size = sequences_at_a_time(base, given=self.batch_size, kept=[ENTERING], copies=copies)
-        weights = self.ensemble.weights
-        for rows in row_ranges(range(len(base.inputs)), size):
-            (here, positions), (there, _) = base.rows(rows, weights), source.rows(rows, weights)
-            stream, end = (mapped(self.ensemble, embedded, shared=[each]) for each in (here, there))
+        every = [*row_ranges(range(len(base.inputs)), size)]
+        means = self._means(every) if self.baseline == "mean" else {}
+        for rows in every:
+            stream, positions = self._stream(base, rows), base.rows(rows, self.ensemble.weights)[1]
             answers = self.pairs.answers[rows.start : rows.stop].to(positions.device)
-            yield Part(self, stream, end, positions, answers)
+            if self.baseline == "pair":
+                others = mapped(self.ensemble, plain_pass, [self._stream(self.pairs.source, rows)])[1]
+            elif self.baseline == "mean":
+                others = {site: mean.expand(-1, len(rows), *mean.shape[2:]) for site, mean in means.items()}
+            else:
+                others = mapped(self.ensemble, no_change, [stream])
+            yield Part(self, stream, others, positions, answers)
+
+    def _stream(self, subject: Subject, rows: range) -> Float[Tensor, "member row position width"]:
+        """Return what enters block 0 for some sequences."""
+        inputs = subject.rows(rows, self.ensemble.weights)[0]
+        stream: Tensor = mapped(self.ensemble, embedded, shared=[inputs])
+        return stream
+
+    def _means(self, every: Sequence[range]) -> Values:
+        """Return the means of what the units write over sequences, `[member 1 position *unit]`, without padding."""
+        base, sums = self.pairs.base, dict[str, Tensor]()
+        width = base.inputs.shape[1]
+        own = own_places(torch.full((len(base.inputs),), width) if base.lengths is None else base.lengths, width)
+        for rows in every:
+            values: Values = mapped(self.ensemble, plain_pass, [self._stream(base, rows)])[1]
+            for site, value in values.items():
+                here = own[rows.start : rows.stop].to(value).reshape(len(rows), width, *(1,) * (value.ndim - 3))
+                sums[site] = sums.get(site, 0) + (value * here).sum(dim=1, keepdim=True)
+        counts = own.sum(dim=0).clamp_min(1)
+        return {site: total / counts.to(total).reshape(-1, *(1,) * (total.ndim - 3)) for site, total in sums.items()}
 
     def measure(
         self, output: Float[Tensor, "row scored output"], answers: Int[Tensor, "row scored 2"]
@@ -65,24 +116,24 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Part:
-    """Some of the pairs, with the streams that enter block 0 in the run to change and in the other run."""
+    """Some of the pairs, with the stream that enters block 0 in the run to change, and what replaces units, by site."""
 
     compared: Comparison
     stream: Float[Tensor, "member row position width"]
-    end: Float[Tensor, "member row position width"]
+    values: Values
     positions: Int[Tensor, "*row scored"]
     answers: Int[Tensor, "row scored 2"]
 
     @cached_property
     def others(self) -> Float[Tensor, "member unit row position width"]:
-        """What the units write in the other run."""
-        written: Tensor = mapped(self.compared.ensemble, unit_outputs, [self.end])
+        """What takes the place of what the units add to the stream."""
+        written: Tensor = mapped(self.compared.ensemble, unit_outputs, [self.values])
         return written
 
     def steps(self, count: int) -> Iterator[Float[Tensor, "member row position width"]]:
-        """Yield the streams of a number of steps from the other run to the one to change, which is the first."""
+        """Yield the streams of a number of steps from the baseline to the run to change, which is the first."""
         for step in range(count, 0, -1):
-            yield self.stream if step == count else torch.lerp(self.end, self.stream, step / count)
+            yield self.stream if step == count else torch.lerp(self.values[ENTERING], self.stream, step / count)
 
     def outputs(self, removed: Float[Tensor, "member unit receiver"]) -> Float[Tensor, "member row scored output"]:
         """Return every member's outputs with some of its edges removed."""
@@ -108,3 +159,13 @@ def checked_steps(steps: int) -> int:
     if steps < 1:
         raise SpecError("steps", f"{steps} are no path between two runs", "give at least 1")
     return steps
+
+
+def named(method: str, baseline: Baseline, steps: int = 1) -> str:
+    """Return the name of a method with its steps, if they are several, and its baseline, if it is not the pair."""
+    return method + (f", {steps} steps" if steps > 1 else "") + ("" if baseline == "pair" else f", {baseline}")
+
+
+def passes(baseline: Baseline, forward: int, backward: int = 0) -> Passes:
+    """Return a method's passes, with one for the values of a baseline other than zero."""
+    return Passes(forward + (baseline != "zero"), backward)

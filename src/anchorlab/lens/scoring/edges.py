@@ -1,17 +1,18 @@
-"""The effect of every edge: estimated from gradients, plain or integrated, or exact, by patching one at a time."""
+"""Effects of edges, estimated from gradients, plain or integrated; and exact ones of edges and units, by patching."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Comparison, Part, checked_steps
+from anchorlab.lens.scoring.comparison import Baseline, Comparison, Part, checked_steps, named, passes
 from anchorlab.lens.scoring.graph import cells_of, edges_of, receivers_of, units_of
 from anchorlab.lens.scoring.passes import mapped, split_pass
-from anchorlab.lens.scoring.scores import Passes, Scores
+from anchorlab.lens.scoring.scores import Scores
 from anchorlab.models.transformer import Transformer
 from anchorlab.progress import Counted, counted
 
@@ -23,6 +24,7 @@ def score_edges(
     answers: Int[Tensor, "batch scored"] | None = None,
     corrupted_answers: Int[Tensor, "batch scored"] | None = None,
     *,
+    baseline: Baseline = "pair",
     steps: int = 1,
     metric: Metric | None = None,
     into: Into = "clean",
@@ -33,9 +35,9 @@ def score_edges(
 
     An edge is the direct path through the stream from what a head, a feed-forward layer or the embedding writes to the
     queries, keys or values of a head, to a feed-forward layer, or to the logits. Its score estimates how the metric
-    changes if the receiver alone reads the sender's output of the other run:
+    changes if the receiver alone reads the sender's baseline, such as its output in the other run:
 
-        score = (sender's output in the other run - its output) . gradient of the metric at the receiver's input
+        score = (sender's baseline - its output) . gradient of the metric at the receiver's input
 
         found = score_edges(run, clean, corrupted, steps=5)
         found.circuit(0.1)  # the edges that change the logit difference by at least 0.1
@@ -46,7 +48,7 @@ def score_edges(
 
     Args:
         steps: the number of runs whose gradients are averaged. 1 is EAP. More is EAP-IG (the source has 5): the
-            embeddings of run k lie at k / steps of the way from the other run to the changed one, which sees effects
+            embeddings of run k lie at k / steps of the way from their baseline to the changed run, which sees effects
             beyond the reach of the gradient at its end, such as of attention that is saturated there.
 
     Other arguments: as in `score_units`.
@@ -54,14 +56,14 @@ def score_edges(
     """
     checked_steps(steps)
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
-    compared = Comparison(pairs, metric, batch_size)
+    compared = Comparison(pairs, metric, batch_size, baseline)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     values = torch.zeros(compared.ensemble.size, len(units), len(receivers), dtype=torch.float64)
     for part in compared.parts():
         values += _scores_of(part, steps).cpu()
     edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
-    method = "edge attribution patching" + (f", {steps} steps" if steps > 1 else "")
-    return Scores.of_edges(method, units, edges, values[:, senders, readers], Passes(steps + 1, steps))
+    method, cost = named("edge attribution patching", baseline, steps), passes(baseline, steps, steps)
+    return Scores.of_edges(method, units, edges, values[:, senders, readers], cost)
 
 
 def _scores_of(part: Part, steps: int) -> Tensor:
@@ -98,13 +100,14 @@ def patch_edges(
     answers: Int[Tensor, "batch scored"] | None = None,
     corrupted_answers: Int[Tensor, "batch scored"] | None = None,
     *,
+    baseline: Baseline = "pair",
     metric: Metric | None = None,
     into: Into = "clean",
     positions: AnyPositions | None = None,
     batch_size: int | None = None,
     progress: Counted = None,
 ) -> Scores:
-    """Score every edge by path patching: how the metric changes if its receiver alone reads the other run's sender.
+    """Score every edge by path patching: how the metric changes if its receiver alone reads the sender's baseline.
 
     Each edge has a pass of its own, in which all other edges are as in the plain run, and everything after the receiver
     reacts to it. `score_edges` estimates the same from gradients.
@@ -117,21 +120,64 @@ def patch_edges(
     Other arguments: as in `score_units`.
     Source: Goldowsky-Dill et al., 2023, arXiv 2304.05969.
     """
-    pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
-    compared = Comparison(pairs, metric, batch_size)
-    units, receivers = units_of(compared.template), receivers_of(compared.template)
-    edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
+    compared = Comparison(
+        Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into), metric, batch_size, baseline
+    )
+    edges, cells = edges_of(compared.template), [*zip(*cells_of(compared.template), strict=True)]
+    values = _patched(compared, [[cell] for cell in cells], progress)
+    method, cost = named("path patching", baseline), passes(baseline, len(edges) + 1)
+    return Scores.of_edges(method, units_of(compared.template), edges, values, cost)
+
+
+def patch_units(
+    model: AnyModel,
+    clean: AnyInputs,
+    corrupted: AnyInputs,
+    answers: Int[Tensor, "batch scored"] | None = None,
+    corrupted_answers: Int[Tensor, "batch scored"] | None = None,
+    *,
+    baseline: Baseline = "pair",
+    metric: Metric | None = None,
+    into: Into = "clean",
+    positions: AnyPositions | None = None,
+    batch_size: int | None = None,
+    progress: Counted = None,
+) -> Scores:
+    """Score every unit by activation patching: how the metric changes if all later units read its baseline.
+
+    Corrupted values in the clean run (`into="clean"`) are called noising, clean ones in the corrupted run denoising.
+    With a mean or zero it is ablation. `score_units` estimates the same from gradients.
+
+    Args:
+        progress: as in `effects`, by units.
+
+    Other arguments: as in `score_units`.
+    Source: Meng et al., 2022, section 2; Heimersheim & Nanda, 2024, arXiv 2404.15255 (noising and denoising).
+    """
+    compared = Comparison(
+        Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into), metric, batch_size, baseline
+    )
+    units, cells = units_of(compared.template), [*zip(*cells_of(compared.template), strict=True)]
+    values = _patched(compared, [[cell for cell in cells if cell[0] == unit] for unit in range(len(units))], progress)
+    return Scores(named("activation patching", baseline), units, values, passes(baseline, len(units) + 1))
+
+
+def _patched(
+    compared: Comparison, groups: Sequence[Sequence[tuple[int, int]]], progress: Counted
+) -> Float[Tensor, "member group"]:
+    """Return how the metric changes if the edges of one group at a time are removed, given as unit and receiver."""
     parts = [*compared.parts()]
-    none = torch.zeros(compared.ensemble.size, len(units), len(receivers))
+    none = torch.zeros(compared.ensemble.size, len(units_of(compared.template)), len(receivers_of(compared.template)))
 
     def measured(removed: Tensor) -> Tensor:
         return torch.stack([part.metric(part.outputs(removed)) for part in parts]).sum(dim=0)
 
-    plain, scores = measured(none), torch.zeros(len(none), len(edges), dtype=torch.float64)
+    plain, changes = measured(none), list[Tensor]()
     with counted("patching", progress) as tell:
-        for at in range(len(edges)):
+        for group in groups:
             removed = none.clone()
-            removed[:, senders[at], readers[at]] = 1
-            scores[:, at] = measured(removed) - plain
-            tell(at + 1, len(edges))
-    return Scores.of_edges("path patching", units, edges, scores, Passes(len(edges) + 2, 0))
+            for unit, receiver in group:
+                removed[:, unit, receiver] = 1
+            changes.append(measured(removed) - plain)
+            tell(len(changes), len(groups))
+    return torch.stack(changes, dim=1)

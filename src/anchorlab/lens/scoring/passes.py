@@ -88,11 +88,8 @@ def no_change(model: Transformer, stream: Float[Tensor, "batch position width"])
     return zeros
 
 
-def unit_outputs(
-    model: Transformer, stream: Float[Tensor, "batch position width"]
-) -> Float[Tensor, "unit batch position width"]:
-    """Return what each unit adds to the stream in a pass that begins with a stream entering block 0."""
-    _, values = plain_pass(model, stream)
+def unit_outputs(model: Transformer, values: Values) -> Float[Tensor, "unit batch position width"]:
+    """Return what each unit adds to the stream, given what units write, by site, as `plain_pass` has it."""
     attentions = {f"{block.attn.name}.hook_z": block.attn for block in blocks(model)}
     parts = [
         attentions[site].written(value) if site in attentions else value.unsqueeze(0) for site, value in values.items()

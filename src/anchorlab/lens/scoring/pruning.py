@@ -9,9 +9,9 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Comparison
+from anchorlab.lens.scoring.comparison import Baseline, Comparison, named, passes
 from anchorlab.lens.scoring.graph import LOGITS, cells_of, edges_of, receivers_of, units_of
-from anchorlab.lens.scoring.scores import Passes, Scores
+from anchorlab.lens.scoring.scores import Scores
 from anchorlab.progress import Counted, counted
 
 
@@ -23,6 +23,7 @@ def prune_edges(
     corrupted_answers: Int[Tensor, "batch scored"] | None = None,
     *,
     threshold: float,
+    baseline: Baseline = "pair",
     metric: Metric | None = None,
     positions: AnyPositions | None = None,
     batch_size: int | None = None,
@@ -30,9 +31,10 @@ def prune_edges(
 ) -> Scores:
     """Remove every edge whose removal changes the metric by less than a threshold, one at a time, as ACDC does.
 
-    A receiver reads, along a removed edge, the sender's output in the corrupted run. Edges are tried from the logits
-    back to the embedding, each on top of all earlier removals, so that what an edge contributes only together with a
-    removed one goes with it. All members are tried at once, and each keeps edges of its own.
+    A receiver reads, along a removed edge, the sender's baseline: its output in the corrupted run, as in the source,
+    its mean over the clean sequences, or zero. Edges are tried from the logits back to the embedding, each on top of
+    all earlier removals, so that what an edge contributes only together with a removed one goes with it. All members
+    are tried at once, and each keeps edges of its own.
 
         found = prune_edges(run, clean, corrupted, threshold=0.05)
         found.circuit(0.05, member=0)  # the edges that member 0 keeps
@@ -53,7 +55,7 @@ def prune_edges(
     if not threshold > 0:
         raise SpecError("threshold", f"{threshold} removes no edge", "give a positive number")
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, "clean")
-    compared = Comparison(pairs, metric, batch_size)
+    compared = Comparison(pairs, metric, batch_size, baseline)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
     parts = [*compared.parts()]
@@ -73,7 +75,7 @@ def prune_edges(
 
     current = measured(whole)
     scores = torch.zeros(len(removed), len(edges), dtype=torch.float64)
-    passes = 2  # of the corrupted sequences, and of the whole model
+    tried_edges = 0
     with counted("pruning", progress) as tell:
         for at, edge in reversed([*enumerate(edges)]):
             # try the edge in all members at once; each member accepts or refuses it by its own metric
@@ -81,9 +83,9 @@ def prune_edges(
             tried[:, senders[at], readers[at]] = 1
             if edge.receiver == LOGITS or is_read(edge.receiver):
                 found = measured([part.outputs(tried) for part in parts])
-                passes += 1
+                tried_edges += 1
                 scores[:, at] = (found - current).clamp(min=0) if metric is None else (found - current).abs()
                 current = torch.where(scores[:, at] < threshold, found, current)
             removed = torch.where((scores[:, at] < threshold)[:, None, None], tried, removed)
             tell(len(edges) - at, len(edges))
-    return Scores.of_edges("ACDC", units, edges, scores, Passes(passes, 0))
+    return Scores.of_edges(named("ACDC", baseline), units, edges, scores, passes(baseline, tried_edges + 1))
