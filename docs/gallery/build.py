@@ -239,7 +239,7 @@ def models_text(first: Findings, second: Findings) -> str:
     rows = [
         (
             one.claim.statement, one.claim.paper, one.claim.band_text, _in_model(one), _in_model(others[name]),
-            both[name].agreement_text,
+            both[name].agreement_text if name in both else "",
         )
         for one in first.claims if (name := one.claim.id) in others
     ]  # fmt: skip

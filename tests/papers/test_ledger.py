@@ -172,7 +172,7 @@ def unreachable(result: ClaimResult) -> bool:
 def decides_alone(result: ClaimResult) -> bool:
     """Whether a single unit has a verdict for or against, though it is neither exact nor the check of a theorem."""
     alone = len(result.units) == 1 and not result.claim.exact and not result.claim.theory
-    return alone and result.verdict not in ("undecided", "not measured")
+    return alone and not result.claim.precondition and result.verdict not in ("undecided", "not measured")
 
 
 def same_units(findings: Findings) -> Iterator[set[str]]:

@@ -98,14 +98,14 @@ def test_values_of_accuracies_made_by_hand_have_all_seeds_as_units():
 @pytest.mark.parametrize(
     ("accuracies", "verdict"),
     [
-        ([0.94] * 28, "undecided"),  # one in ten passes over 28 with a chance of 0.9^28, above 5 %
-        ([0.94] * 29, "differs at small scale"),
+        ([0.94] * 13, "undecided"),  # one in five passes over 13 with a chance of 0.8^13, above 5 %
+        ([0.94] * 14, "differs at small scale"),
         ([0.97, 0.94], "undecided"),
-        ([0.95, 0.97, 0.1, 0.2], "undecided"),  # 2 of 4 or more of one in ten: 0.0523
-        ([0.95, 0.97, 0.1], "agrees at small scale"),  # 2 of 3: 0.028
+        ([0.95, 0.97, 0.1], "undecided"),  # 2 of 3 or more of one in five: 0.104
+        ([0.95, 0.97, 0.96, 0.2], "agrees at small scale"),  # 3 of 4: 0.0272
     ],
 )
-def test_two_layers_without_components_can_generalise_if_a_tenth_of_seeds_do(accuracies, verdict):
+def test_two_layers_without_components_can_generalise_if_a_fifth_of_seeds_do(accuracies, verdict):
     can = next(one for one in STUDY.claims if one.name == "none")
     found = results_of(replace(STUDY, claims=(can,)), seen({of.NONE: accuracies}))
     assert found["none"].verdict == verdict
