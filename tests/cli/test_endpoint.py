@@ -48,7 +48,7 @@ def test_a_model_behind_a_server_is_studied_and_not_asked_again(anchorlab, workp
         assert len(server.asked) == arrived
     first, second = json.loads(found.out), json.loads(again.out)
     # of one question each, the interval of a right answer begins at 0.21: below it lies guessing among 16 alone
-    assert [one["value"] for one in first["claims"]] == [1.0] * 5 + [1 / 5, None]  # no likelihoods
+    assert [one["value"] for one in first["claims"]] == [1.0] * 6 + [1 / 5]
     assert first["claims"] == second["claims"]
     assert first["provenance"]["model"] == f"{NAME} at {server.url}"
     files = [path for path in workplace.rglob("*") if path.is_file()]

@@ -223,9 +223,9 @@ def test_published_claims_as_data_carry_what_a_referee_reads():
     identity = [found for found in PUBLISHED.values() if found.study == "anchor/identity"]
     assert counted["anchor/identity"] == sum(not one.claim.precondition for found in identity for one in found.claims)
     (row,) = [row for row in rows if row["id"] == "anchor/identity/shift-mass" and row["value"] is not None]
-    assert (row["n"], row["seeds"], row["search_seeds"], row["scope"]) == (10, "1000..1009", "0..99", "other")
+    assert (row["n"], row["seeds"], row["search_seeds"], row["scope"]) == (30, "1000..1029", "0..99", "other")
     low, high = row["interval"]
-    assert low < row["value"] < high and row["value"] == pytest.approx(sum(row["units"]) / 10)
+    assert low < row["value"] < high and row["value"] == pytest.approx(sum(row["units"]) / 30)
 
 
 NUMBERS = {

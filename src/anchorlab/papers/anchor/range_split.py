@@ -109,7 +109,13 @@ STUDY = Study(
             Seen.in_range,
         ),
     ),
-    profiles={"quick": Profile(identity.TWO_LAYERS, "The paper prints no setting for this sentence.")},
+    profiles={
+        "quick": Profile(identity.TWO_LAYERS, "The paper prints no setting for this sentence."),
+        "paper": Profile(
+            identity.PAPER.two_layers,
+            "Section 3.2 prints no setting; these are the model and the recipe of section 5.1's two layers.",
+        ),
+    },
     smoke=identity.TWO_LAYERS.shortened(steps=2, size=100),
     chosen_on=SEARCHED,
 )
