@@ -90,7 +90,7 @@ def test_models_here_and_behind_a_server_are_columns(anchorlab, workplace):
 def test_quick_without_a_beginning_needs_no_server_that_goes_on(anchorlab):
     with served(knowing) as server:
         found = anchorlab(*STUDY, "--profile", "quick-unbegun", "--concurrent", "16", *at(server.url))
-    assert [one["value"] for one in json.loads(found.out)["claims"]] == [1.0] * 6 + [None]  # no likelihoods
+    assert [one["value"] for one in json.loads(found.out)["claims"]] == [1.0] * 7
     assert len(server.asked) == len({one.text for one in server.asked}) > 400
     assert {one.path for one in server.asked} == {"/v1/chat/completions"}
     assert not [one for one in server.asked if "continue_final_message" in one.body]

@@ -74,7 +74,8 @@ TWO_LAYERS = replace(_SMALL, recipe=quick_recipe(2000, checkpoints=8), seeds=30)
 """The quick model whose heads are looked at, here and in other studies."""
 
 QUICK = Sizes(_SMALL, (200, 300, 400, 500, 600, 1000), TWO_LAYERS)
-PAPER = Sizes(_FULL, PAPER_SIZES, replace(_FULL, model=FIGURE_13, recipe=_KEPT))
+PAPER_TWO_LAYERS = replace(_FULL, model=FIGURE_13, recipe=_KEPT)
+PAPER = Sizes(_FULL, PAPER_SIZES, PAPER_TWO_LAYERS)
 
 
 def experiment(setting: Setting) -> Experiment:

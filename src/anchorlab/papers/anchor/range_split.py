@@ -112,7 +112,7 @@ STUDY = Study(
     profiles={
         "quick": Profile(identity.TWO_LAYERS, "The paper prints no setting for this sentence."),
         "paper": Profile(
-            identity.PAPER.two_layers,
+            identity.PAPER_TWO_LAYERS,
             "Section 3.2 prints no setting; these are the model and the recipe of section 5.1's two layers.",
         ),
     },
