@@ -14,7 +14,7 @@ from torch import Tensor
 from anchorlab.findings import at_least, at_most
 from anchorlab.lens import look
 from anchorlab.papers.anchor import identity
-from anchorlab.papers.anchor.settings import Setting
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting
 from anchorlab.studies.claim import claim, measures_in, precondition
 from anchorlab.studies.draws import curves, seed_by_seed
 from anchorlab.studies.profile import Profile
@@ -113,7 +113,8 @@ STUDY = Study(
         "quick": Profile(identity.TWO_LAYERS, "The paper prints no setting for this sentence."),
         "paper": Profile(
             identity.PAPER_TWO_LAYERS,
-            "Section 3.2 prints no setting; these are the model and the recipe of section 5.1's two layers.",
+            "Section 3.2 prints no setting; these are the model and the recipe of section 5.1's two layers. "
+            f"{BATCH_NOTE}",
         ),
     },
     smoke=identity.TWO_LAYERS.shortened(steps=2, size=100),
