@@ -1,0 +1,104 @@
+"""Exact effects of edges and units, by replacing one at a time: path patching and activation patching."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from anchorlab.lens.effects import Into, Metric, Pairs
+from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
+from anchorlab.lens.scoring.comparison import Baseline, Comparison, named, passes
+from anchorlab.lens.scoring.graph import cells_of, edges_of, receivers_of, units_of
+from anchorlab.lens.scoring.scores import Scores
+from anchorlab.progress import Counted, counted
+
+
+def patch_edges(
+    model: AnyModel,
+    clean: AnyInputs,
+    corrupted: AnyInputs,
+    answers: Int[Tensor, "batch scored"] | None = None,
+    corrupted_answers: Int[Tensor, "batch scored"] | None = None,
+    *,
+    baseline: Baseline = "pair",
+    metric: Metric | None = None,
+    into: Into = "clean",
+    positions: AnyPositions | None = None,
+    batch_size: int | None = None,
+    progress: Counted = None,
+) -> Scores:
+    """Score every edge by path patching: how the metric changes if its receiver alone reads the sender's baseline.
+
+    Each edge has a pass of its own, in which all other edges are as in the plain run, and everything after the receiver
+    reacts to it. `score_edges` estimates the same from gradients.
+
+        patch_edges(run, clean, corrupted).circuit(0.1)  # edges that change the logit difference by at least 0.1
+
+    Args:
+        progress: as in `effects`, by edges.
+
+    Other arguments: as in `score_units`.
+    Source: Goldowsky-Dill et al., 2023, arXiv 2304.05969.
+    """
+    compared = Comparison(
+        Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into), metric, batch_size, baseline
+    )
+    edges, cells = edges_of(compared.template), [*zip(*cells_of(compared.template), strict=True)]
+    values = _patched(compared, [[cell] for cell in cells], progress)
+    method, cost = named("path patching", baseline), passes(baseline, len(edges) + 1)
+    return Scores.of_edges(method, units_of(compared.template), edges, values, cost)
+
+
+def patch_units(
+    model: AnyModel,
+    clean: AnyInputs,
+    corrupted: AnyInputs,
+    answers: Int[Tensor, "batch scored"] | None = None,
+    corrupted_answers: Int[Tensor, "batch scored"] | None = None,
+    *,
+    baseline: Baseline = "pair",
+    metric: Metric | None = None,
+    into: Into = "clean",
+    positions: AnyPositions | None = None,
+    batch_size: int | None = None,
+    progress: Counted = None,
+) -> Scores:
+    """Score every unit by activation patching: how the metric changes if all later units read its baseline.
+
+    Corrupted values in the clean run (`into="clean"`) are called noising, clean ones in the corrupted run denoising.
+    With a mean or zero it is ablation. `score_units` estimates the same from gradients.
+
+    Args:
+        progress: as in `effects`, by units.
+
+    Other arguments: as in `score_units`.
+    Source: Meng et al., 2022, section 2; Heimersheim & Nanda, 2024, arXiv 2404.15255 (noising and denoising).
+    """
+    compared = Comparison(
+        Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into), metric, batch_size, baseline
+    )
+    units, cells = units_of(compared.template), [*zip(*cells_of(compared.template), strict=True)]
+    values = _patched(compared, [[cell for cell in cells if cell[0] == unit] for unit in range(len(units))], progress)
+    return Scores(named("activation patching", baseline), units, values, passes(baseline, len(units) + 1))
+
+
+def _patched(
+    compared: Comparison, groups: Sequence[Sequence[tuple[int, int]]], progress: Counted
+) -> Float[Tensor, "member group"]:
+    """Return how the metric changes if the edges of one group at a time are removed, given as unit and receiver."""
+    parts = [*compared.parts()]
+    none = torch.zeros(compared.ensemble.size, len(units_of(compared.template)), len(receivers_of(compared.template)))
+
+    def measured(removed: Tensor) -> Tensor:
+        return torch.stack([part.metric(part.outputs(removed)) for part in parts]).sum(dim=0)
+
+    plain, changes = measured(none), list[Tensor]()
+    with counted("patching", progress) as tell:
+        for group in groups:
+            removed = none.clone()
+            for unit, receiver in group:
+                removed[:, unit, receiver] = 1
+            changes.append(measured(removed) - plain)
+            tell(len(changes), len(groups))
+    return torch.stack(changes, dim=1)
