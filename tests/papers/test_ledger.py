@@ -163,10 +163,11 @@ def unreachable(result: ClaimResult) -> bool:
     (low, high), count = result.claim.band, len(result.units)
     if not is_share(result):
         return count < 2 or low == high
-    bound = 0.05 ** (1 / count)
-    yes = bound >= (low or 0.0) if high is None or high >= 1 else 1 - bound <= high if not low else False
-    no = 1 - bound < low if low else bound > high
-    return not (yes and no)
+    least = 0.05 ** (1 / count)  # if all do
+    most = 1 - least  # if none does
+    if low is None:
+        return not (most <= high and least > high)
+    return not (high is None and least >= low and most < low)
 
 
 def decides_alone(result: ClaimResult) -> bool:

@@ -1,7 +1,7 @@
-"""Splits: a test of keys from a range that training never shows is failed, one by residues is passed.
+"""Splits: a range of unseen keys is no test, residues are one.
 
-The answer is the token after the anchor 3. The same model trains on two splits that hold out as many sequences: the
-keys 91 to 100 at every position, or each key at one position in eight.
+The answer is the token after the anchor 3. The same model trains on two splits, which both hold out about an eighth of
+the sequences: the keys 91 to 100 at every position, or each key at one position in eight.
 
 Source: anchor functions, section 3.2.
 """
@@ -32,7 +32,7 @@ RANGE, RESIDUE = "by range", "by residue"
 
 
 def experiments(setting: Setting) -> Mapping[str, Experiment]:
-    """Return the experiment of each split; that by residues is the identity study's."""
+    """Return an experiment for each split; the identity study has the one by residues, too."""
     by_residue = task("anchor/identity")
     by_range = by_residue.replace(separation=AnchorBased(held_out={3: (HELD_OUT,)}, covering=False))
     return {RANGE: setting.experiment(by_range, RANGE), RESIDUE: setting.experiment(by_residue, RESIDUE)}
@@ -75,7 +75,7 @@ def range_fails(seen: Seen) -> Float[Tensor, "seed"]:
 
 @claim("section 3.2", "proposed in place of ranges", at_least(0.5))
 def residue_works(seen: Seen) -> Float[Tensor, "seed"]:
-    """A split by residues tests what is learned where a split by range does not.
+    """Keys at unseen positions are answered where unseen keys are not.
 
     Test accuracy at the end on keys at held-out positions minus that on held-out keys, mean over seeds.
     """

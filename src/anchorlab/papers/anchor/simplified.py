@@ -138,7 +138,7 @@ class Seen(Reading):
         return int(self.accuracy.argmax())
 
 
-@claim("section 5.3 and Fig 15, none", "can be 100 %, with large fluctuation: one of five seeds or more", at_least(0.2))
+@claim("section 5.3 and Fig 15, none", "can be 100 %, with large fluctuation, in five trials", at_least(0.2))
 def generalises(seen: Seen) -> Bool[Tensor, "seed"]:
     """Two attention products and nothing else can generalise wholly.
 

@@ -178,7 +178,7 @@ def badly(seen: Accuracies) -> Float[Tensor, "seed"] | None:
     return seen.fitted(BADLY)
 
 
-@claim(FIG_15, "can be 100 %, with large fluctuation: one of five seeds or more", at_least(0.2))
+@claim(FIG_15, "can be 100 %, with large fluctuation, in five trials", at_least(0.2))
 def none(seen: Accuracies) -> Bool[Tensor, "seed"] | None:
     """With none of the components two layers can generalise wholly.
 

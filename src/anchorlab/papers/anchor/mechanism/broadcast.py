@@ -76,7 +76,7 @@ class SecondAttention:
     same_side: PerMember  # share of sequences where the others' mean query and the key's have a positive product
     longer: PerMember  # norm of the others' queries over the key's, mean over sequences
     key_alike: PerMember  # mean cosine between the key's query and its key
-    key_apart: PerMember  # mean size of the cosine between the key's row and the others', of queries and of keys
+    key_apart: PerMember  # absolute mean cosine between the key's row and the other rows, mean of queries and keys
 
 
 def second_attention(ensemble: Ensemble, batch: Batch) -> SecondAttention:

@@ -259,8 +259,8 @@ def key_alike(seen: Mechanism) -> Float[Tensor, "seed"]:
 def key_apart(seen: Mechanism) -> Float[Tensor, "seed"]:
     """The key's row of layer 1's queries is orthogonal to the other rows, and so is that of its keys.
 
-    Cosine between the row of the key's position and the others, its size, mean of queries and keys, over test sequences
-    and seeds.
+    Absolute value of the mean cosine between the row of the key's position and the other rows, over test sequences;
+    mean of queries and keys, and over seeds.
     """
     return seen.second_attention.key_apart
 

@@ -32,7 +32,7 @@ JUDGED = "of models that answer the training sequences"
 HALF, NEARLY_ALL = 0.5, 0.9
 """What counts as reached in a model, where values run from low to high over seeds, so that a mean says little."""
 
-MATCHED = "a matching score near 1 (from memory: the full text could not be read)"
+MATCHED = "a matching score near 1, not checked against the full text"
 CHAINS = ("chains-one-layer-each", "chains-move-answers", "chains-later-follow", "chains-match-start", "chains-apart")
 
 
