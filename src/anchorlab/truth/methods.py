@@ -252,7 +252,7 @@ QUICK = Setting(
     variants=SELECTIVE,
     pairs=24,
     sequences=80,
-    seeds=8,
+    seeds=14,
 )
 
 STUDY = Study(
@@ -273,7 +273,7 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "13 populations of eight members on eight tasks, and 27 compiled models, rotated, heads in random order, "
+            "13 populations of fourteen members on eight tasks, and 27 compiled models, rotated, heads in random order, "
             "with soft attention. Methods see 24 pairs of sequences, landscapes 80 sequences.",
         )
     },

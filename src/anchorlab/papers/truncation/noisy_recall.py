@@ -122,7 +122,7 @@ QUICK = Setting(
     NoisyRecall(name="recall/noisy", length=64, noise="existing", scored="after_trigger", max_scored=12),
     RecallSpec(width=128, hidden=256, factored_values=True),
     _recipe(0.03, batch=64, steps=3000, every=300, size=128).replace(schedule=WarmupCosine(horizon=3000, end=1 / 30)),
-    seeds=3,
+    seeds=14,
     tuning=600,
 )
 PAPER = Setting(
