@@ -44,6 +44,7 @@ STUDIES = (
     "language/noise",
     "language/truncation-search",
     "language/along-training",
+    "language/poems",
     "classics/associative-recall",
     "classics/grokking",
     "classics/in-context-regression",
