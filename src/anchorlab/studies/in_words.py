@@ -145,7 +145,9 @@ def _optimiser(experiments: Sequence[Experiment], brief: bool) -> str:
     schedule = "" if brief or len({*rates}) > 1 else _schedule(recipes, rates[0])
     momentum = f", momentum {listed(momenta, _rate)}" if any(momenta) else ""
     decay = f"weight decay {listed(decays, _rate)}" if any(decays) else "no weight decay"
-    return f"{names} {at} {listed(rates, _rate)}{schedule}{momentum}, {decay}"
+    losses = dict.fromkeys("the task's" if one.loss is None else repr(one.loss) for one in recipes)
+    loss = f", loss {joined(list(losses))}" if losses.keys() != {"the task's"} else ""
+    return f"{names} {at} {listed(rates, _rate)}{schedule}{momentum}, {decay}{loss}"
 
 
 def _schedule(recipes: Sequence[Recipe], peak: float) -> str:

@@ -1,15 +1,16 @@
 """Recipes: how an ensemble learns, as one frozen value."""
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.models.edits import Edit
 from anchorlab.spec import Spec
 from anchorlab.tasks import Task
+from anchorlab.training.own_loss import AnyLoss
 
 Unit = Literal["steps", "epochs"]
 
@@ -180,10 +181,12 @@ class Stop(Spec):
 
 
 class Recipe(Spec):
-    """How an ensemble learns: data, optimiser, schedule, batch, duration, clipping, precision, evaluation.
+    """How an ensemble learns: data, loss, optimiser, schedule, batch, duration, clipping, precision, evaluation.
 
     `unit` is the unit of all times (duration, schedule, evaluation, checkpoints): steps or epochs. With epochs, the
-    learning rate changes once per epoch, as in the anchor-function paper's reference code.
+    learning rate changes once per epoch, as in the anchor-function paper's reference code. `loss` takes the place of
+    the task's own loss in training: a registered one (see `al.training.register_loss`), its kind, or a function. Then
+    the metric `loss` is still the task's, and the metric `objective` is what training minimises.
     """
 
     other_names: ClassVar[Mapping[str, str]] = {
@@ -197,6 +200,7 @@ class Recipe(Spec):
         "batch_size": "batch",
         "size": "data=al.FixedSample(size=...)",
         "dtype": "precision",
+        **dict.fromkeys(("loss_fn", "criterion"), "loss"),
         **dict.fromkeys(("grad_clip", "max_norm"), "clip"),
         **dict.fromkeys(("seed", "seeds"), "al.train(..., seeds=...)"),
     }
@@ -212,6 +216,12 @@ class Recipe(Spec):
     evaluation: Evaluation = Evaluation()
     checkpoints: Times = Times()
     stop: Stop | None = None
+    loss: AnyLoss = None
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: Callable[["Recipe"], dict[str, Any]]) -> dict[str, Any]:
+        # The task's own loss is not written, so that runs keep the addresses from before there were others.
+        return {name: value for name, value in write(self).items() if (name, value) != ("loss", None)}
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recipe":
