@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.heads.chance import check_shares, uniform_attention
+from anchorlab.lens.heads.chance import uniform_attention
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
 from anchorlab.models.precision import at_least_float32
 
@@ -331,7 +331,6 @@ def _length(pattern: AttentionPattern) -> int:
     queries, keys = pattern.shape[-2:]
     if queries != keys:
         raise SpecError("pattern", f"has {queries} queries for {keys} keys", "record it at every position")
-    check_shares(pattern)
     return int(keys)
 
 
