@@ -122,6 +122,7 @@ KINDS = {
     "superposition": (Superposition(features=6, importance=0.7), SuperpositionSpec(hidden=2)),
     "own module with tied weights": (IDENTITY, tied()),
     "own recurrent module": (IDENTITY, recurrent()),
+    "decoder, other attention": (IDENTITY, DECODER.replace(attention=("uniform", "linear"))),
 }
 """A task and a small model of every registered kind, and of a user's own."""
 

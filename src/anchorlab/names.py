@@ -20,6 +20,7 @@ STUDIES = (
     "anchor/condensation",
     "anchor/mechanism",
     "anchor/range-split",
+    "anchor/attention",
     "anchor/open-questions",
     "anchor/every-token",
     "truncation/feedforward-noise",

@@ -25,6 +25,7 @@ PRECONDITIONS = {
     "anchor/learners": {"fits": ("lstm-enough", "lstm-needs-more", "fnn-never")},
     "anchor/mechanism": {"learned": ALL},
     "anchor/range-split": {"fits": ALL},
+    "anchor/attention": {"fits": ALL},
     "anchor/multi-anchor": {"fits": ("operations", "boundary", "worst", "rarity-explains")},
     "anchor/nine-tasks": {"fits": ALL},
     "anchor/order": {"learned": ("along-the-curve", "neighbours", "picture")},
