@@ -1,12 +1,16 @@
 """The width that pairs need, and when training and unseen pairs are learned, on runs made by hand."""
 
 from dataclasses import replace
+from math import cos, exp, log, pi
 
 import pytest
 import torch
+from torch import nn
 
-from anchorlab.papers.classics import grokking
+from anchorlab.models.embedding import TokenEmbedding
 from anchorlab.papers.classics.associative_recall import PAPER, QUICK, STUDY, experiments, needed
+from anchorlab.papers.classics.grokking import grokking
+from tests.lens.hand_built import stacked
 from tests.papers.hand_made_runs import HandMadeRun, ends, values_of
 
 # final accuracies of two seeds by number of pairs and width; two pairs, then four
@@ -103,11 +107,11 @@ TEST = {
 }
 
 
-def grokked(train=TRAIN, test=TEST):
-    made = grokking.experiments(replace(grokking.QUICK, seeds=2)).values()
+def grokked(train=TRAIN, test=TEST, setting=grokking.QUICK, checkpoints=None):
+    made = grokking.experiments(replace(setting, seeds=2)).values()
     accuracy = [{("train", "accuracy"): train[one.label], ("test", "accuracy"): test[one.label]} for one in made]
-    runs = [HandMadeRun(one, STEPS, values) for one, values in zip(made, accuracy, strict=True)]
-    return grokking.STUDY.see(runs, grokking.QUICK)
+    runs = [HandMadeRun(one, STEPS, values, checkpoints) for one, values in zip(made, accuracy, strict=True)]
+    return grokking.STUDY.see(runs, setting)
 
 
 def test_values_and_experiments_of_grokking():
@@ -126,3 +130,67 @@ def test_values_and_experiments_of_grokking():
     assert decay.task == plain.task and decay.task.training_pairs == round(0.6 * 41**2) == decay.recipe.data.size
     assert more.task == decay.task.replace(fraction=0.75) and more.recipe.data.size == round(0.75 * 41**2)
     assert more.recipe.replace(data=decay.recipe.data) == decay.recipe
+
+
+class Circle(nn.Module):
+    """Adds the angles of two numbers on a circle, or subtracts them if `sign` is -1; compares with each output's angle.
+
+    From one number to the next along the cycle are 2πk / n. Outputs outside the cycle have the logit 0.
+    """
+
+    def __init__(self, cycle, vocabulary, outputs, frequency, amplitude, sign=1):
+        super().__init__()
+        angles = torch.arange(len(cycle)) * 2 * pi * frequency / len(cycle)
+        self.embed = TokenEmbedding(vocabulary, 2)
+        rows = torch.zeros(vocabulary, 2)
+        rows[cycle] = torch.stack([angles.cos(), angles.sin()], dim=1)
+        self.embed.W_E = nn.Parameter(rows)
+        self.out = nn.Parameter(amplitude * rows[:outputs])
+        self.sign = sign
+
+    def forward(self, tokens):
+        (x, across), (y, up) = (self.embed.W_E[tokens[:, place]].T for place in (0, 2))
+        added = torch.stack([x * y - self.sign * across * up, across * y + self.sign * x * up], dim=1)
+        return (added @ self.out.T).unsqueeze(1).expand(-1, 4, -1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "cycle", "sign"),
+    [
+        (grokking.QUICK, range(41), 1),
+        (grokking.PAPER, [pow(5, power, 97) for power in range(96)], -1),  # 5 is the least generator modulo 97
+    ],
+)
+def test_progress_of_models_that_add_angles_on_one_circle(setting, cycle, sign):
+    def members(*amplitudes):
+        made = zip((3, 17), amplitudes, strict=True)
+        prime = setting.prime
+        return stacked(*(Circle(list(cycle), prime + 2, prime, k, amplitude, sign) for k, amplitude in made))
+
+    def loss(amplitude, frequency):
+        angles = [2 * pi * frequency * n / len(cycle) for n in range(len(cycle))]
+        return log(sum(exp(amplitude * cos(one)) for one in angles) + setting.prime - len(cycle)) - amplitude
+
+    seen = grokked(setting=setting, checkpoints={100: members(0.0, 0.0), 400: members(5.0, 9.0)})
+    figure, table = (draw(seen) for draw in grokking.STUDY.draws[-2:])
+    curves = {one.label: one for one in figure.lines}
+    guess, ends = log(setting.prime), (loss(5, 3), loss(9, 17))
+    assert list(curves) == ["training pairs", "unseen pairs", "restricted loss", "excluded loss"]
+    restricted, excluded = curves["restricted loss"], curves["excluded loss"]
+    assert restricted.x == excluded.x == (100, 400)
+    assert restricted.mean == pytest.approx([guess, sum(ends) / 2], rel=1e-5)
+    assert (restricted.low[1], restricted.high[1]) == pytest.approx((min(ends), max(ends)), rel=1e-5)
+    assert excluded.mean == pytest.approx([guess, guess], rel=1e-5)
+    assert [row[:2] for row in table.rows] == [(1100, "3"), (1101, "17")]
+    assert [row[2:] for row in table.rows] == [pytest.approx((end, guess, 1), rel=1e-5) for end in ends]
+
+
+def test_nothing_is_drawn_of_progress_without_weights_or_without_a_cycle():
+    runs = grokked().runs
+    other = replace(
+        runs[grokking.DECAY].experiment, task=runs[grokking.DECAY].experiment.task.replace(operation="x2+y2")
+    )
+    light = type("LightRun", (HandMadeRun,), {"has_weights": False})
+    for run in (HandMadeRun(other, STEPS, {}), light(runs[grokking.PLAIN].experiment, STEPS, {})):
+        seen = grokking.STUDY.see([run, run, run], grokking.QUICK)
+        assert [draw(seen) for draw in grokking.STUDY.draws[-2:]] == [None, None]

@@ -48,6 +48,18 @@ def test_every_pair_is_in_one_split_and_a_run_holds_each_once():
     assert sorted(other.sample("train", 15, 0).inputs[:, [0, 2]].tolist()) != sorted(train)
 
 
+@pytest.mark.parametrize(("operation", "count"), [("+", 7), ("-", 7), ("*", 6), ("/", 6)])
+def test_in_cyclic_order_the_answer_depends_on_the_sum_of_the_indices_alone(operation, count):
+    one = task("classics/modular-arithmetic", prime=7, operation=operation)
+    pairs = one.cyclic_pairs()
+    found = one.oracle(pairs.flatten(0, 1))
+    assert found.known.all() and pairs.shape == (count, count, 4)
+    answers, numbers = found.answers.view(count, count), torch.arange(count)
+    assert (answers == answers[0][(numbers.unsqueeze(1) + numbers) % count]).all()
+    assert len({*answers[0].tolist()}) == len({*pairs[:, 0, 0].tolist()}) == len({*pairs[0, :, 2].tolist()}) == count
+    assert one.replace(operation="x2+y2").cyclic_pairs() is None
+
+
 def test_tricks_score_what_the_docstrings_say():
     one = task("classics/brackets")
     batch = one.sample("test", 5000, 1)

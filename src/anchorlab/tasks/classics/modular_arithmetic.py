@@ -99,9 +99,30 @@ class ModularArithmetic(Task):
         own = self._pairs[: self.training_pairs] if split == "train" else self._pairs[self.training_pairs :]
         runs = np.tile(np.arange(len(own)), (-(-n // len(own)), 1))
         x, y = own[torch.from_numpy(generator(seed, "sequences", split).permuted(runs, axis=1).reshape(-1)[:n])].T
-        inputs = torch.stack([x, torch.full_like(x, self.prime), y, torch.full_like(x, self.prime + 1)], dim=1)
         answers = self._table[x, y].unsqueeze(1)
-        return Batch(inputs, answers, answers, torch.tensor([3]), split, latents={"x": x, "y": y})
+        return Batch(self._sequences(x, y), answers, answers, torch.tensor([3]), split, latents={"x": x, "y": y})
+
+    def _sequences(self, x: Int[Tensor, "*pair"], y: Int[Tensor, "*pair"]) -> Int[Tensor, "*pair position"]:
+        return torch.stack([x, torch.full_like(x, self.prime), y, torch.full_like(x, self.prime + 1)], dim=-1)
+
+    def cyclic_pairs(self) -> Int[Tensor, "first second position"] | None:
+        """Return the sequences of pairs in cyclic order: the answer at `[i, j]` depends on i + j modulo their count.
+
+        In this order Fourier analysis applies, as in `anchorlab.lens.frequency_norms`. Sums and differences go around
+        the numbers below p; products and quotients, without 0, around the powers of a generator of the multiplicative
+        group. None for the two polynomials, which have no such order.
+        """
+        numbers = torch.arange(self.prime)
+        if self.operation in "*/":
+            powers = (
+                [pow(root, index, self.prime) for index in range(self.prime - 1)] for root in range(2, self.prime)
+            )
+            numbers = torch.tensor(next(each for each in powers if len({*each}) == len(each)))
+        elif self.operation not in "+-":
+            return None
+        # going around backwards gives the inverse of each number
+        second = numbers.flip(0).roll(1) if self.operation in "-/" else numbers
+        return self._sequences(*torch.meshgrid(numbers, second, indexing="ij"))
 
     @cached_property
     def _table(self) -> Int[Tensor, "first second"]:

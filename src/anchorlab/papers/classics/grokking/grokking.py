@@ -15,10 +15,11 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, at_least, at_most
 from anchorlab.models import DecoderSpec
+from anchorlab.papers.classics.grokking.progress import frequencies, losses, progress
 from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.draws import seed_by_seed
 from anchorlab.studies.kit import MEAN_AND_RANGE, split_curves, training_curves
-from anchorlab.studies.readings import along, at_end, crossing
+from anchorlab.studies.readings import Quantity, along, at_end, crossing
 from anchorlab.studies.seeds import SEARCHED
 from anchorlab.tasks.classics.modular_arithmetic import ModularArithmetic, Operation
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, WarmupCosine
@@ -69,6 +70,7 @@ class Seen(Reading):
     generalised = crossing("test", "accuracy", LEARNED, heading="generalises")
     memorised = at_end("train", "accuracy")
     final = at_end("test", "accuracy", heading="test at the end")
+    progress = Quantity(progress)
 
     @reading
     def early(self) -> Float[Tensor, "member"]:
@@ -206,6 +208,8 @@ STUDY = Study(
             Seen.generalised,
             Seen.final,
         ),
+        lambda seen: losses(seen.runs[DECAY], seen.progress[DECAY]),
+        lambda seen: frequencies(seen.first.experiment.members.seeds, seen.progress[DECAY], seen.progress[PLAIN]),
     ),
     paper="Grokking",
     profiles={

@@ -1,0 +1,1 @@
+"""The study `classics/grokking`, whose claims are in `grokking.py`."""
