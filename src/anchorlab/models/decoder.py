@@ -1,12 +1,12 @@
 """The anchor paper's decoder, with a switch for every component, up to the forms of GPT-2 and Llama."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, PositiveInt, model_serializer, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
@@ -21,8 +21,6 @@ from anchorlab.spec import Typed
 
 PerBlock = bool | tuple[bool, ...]
 """One switch for all blocks, or one for each block."""
-
-_LATER = ("norm", "positions", "activation", "biases", "tied")
 
 
 def _whole(value: Any) -> int | None:
@@ -52,6 +50,8 @@ class DecoderSpec(ModelSpec):
     `norm="rms", positions="rotary", activation="swiglu"`, both with `initialisation="gpt2"`. A decoder whose norms come
     first has one more before the projection, unless its last block has none, and a projection without a bias.
     """
+
+    later: ClassVar[frozenset[str]] = frozenset({"norm", "positions", "activation", "biases", "tied"})
 
     kind: Literal["decoder"] = "decoder"
     layers: int = Field(default=4, gt=0, le=1024)
@@ -118,14 +118,6 @@ class DecoderSpec(ModelSpec):
             **{name: value for name, value in apart.items() if name != "head_width"},
             **({} if self.head_width == follows else {"head_width": self.head_width}),
         }.items()
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: Callable[["DecoderSpec"], dict[str, Any]]) -> dict[str, Any]:
-        # Later fields are not written at their defaults, so that runs keep the addresses from before they existed.
-        fields = type(self).model_fields
-        return {
-            name: value for name, value in write(self).items() if name not in _LATER or value != fields[name].default
-        }
 
     def _switches(self, switch: PerBlock) -> tuple[bool, ...]:
         return (switch,) * self.layers if isinstance(switch, bool) else switch

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -32,8 +32,28 @@ class Stream(Spec):
     kind: Literal["stream"] = "stream"
 
 
-class AdamW(Spec):
-    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019)."""
+Undecayed = Literal["norm", "bias", "embedding"]
+"""The groups of weights that may be left out of weight decay; see `undecayed_weights`."""
+
+
+class _Decaying(Spec):
+    """What all optimisers share: the groups of weights that do not decay."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"undecayed"})
+
+    undecayed: tuple[Undecayed, ...] = ()
+
+    @field_validator("undecayed")
+    @classmethod
+    def _in_one_order(cls, groups: tuple[Undecayed, ...]) -> tuple[Undecayed, ...]:
+        return tuple(one for one in get_args(Undecayed) if one in groups)  # so that equal choices are equal recipes
+
+
+class AdamW(_Decaying):
+    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019).
+
+    `undecayed` names groups of weights without decay, as in `undecayed=("norm", "bias", "embedding")`; none by default.
+    """
 
     other_names: ClassVar[Mapping[str, str]] = {
         "lr": "learning_rate",
@@ -51,14 +71,14 @@ class AdamW(Spec):
 
 
 class Adam(AdamW):
-    """Adam (Kingma & Ba, 2015); weight decay, if any, is added to the gradient."""
+    """Adam (Kingma & Ba, 2015); weight decay, if any, is added to the gradient. `undecayed` as in `AdamW`."""
 
     kind: Literal["adam"] = "adam"  # type: ignore[assignment]
     weight_decay: float = Field(default=0.0, ge=0)
 
 
-class SGD(Spec):
-    """Stochastic gradient descent with momentum; weight decay is added to the gradient."""
+class SGD(_Decaying):
+    """Stochastic gradient descent with momentum; weight decay is added to the gradient. `undecayed` as in `AdamW`."""
 
     other_names: ClassVar[Mapping[str, str]] = {"lr": "learning_rate", "rate": "learning_rate", "wd": "weight_decay"}
     by_place: ClassVar[str | None] = "learning_rate"
