@@ -182,11 +182,11 @@ def of_member(one, name, default, member):
     return default if values is None else values[member]
 
 
-def train_plainly(one, member, rates=None, smoothing=0.0, after_step=None):
+def train_plainly(one, member, rates=None, smoothing=0.0, after_step=None, undecayed=()):
     """One member, trained by torch.optim on the full output. Returns its weights by name.
 
     `rates` gives the learning rate of every step; without it, the schedule's, counted in steps. `after_step` is called
-    with the module after each step.
+    with the module after each step. `undecayed` names the weights of a second parameter group, without weight decay.
     """
     recipe, seeds = one.recipe, one.members
     seed = seeds.seeds[member]
@@ -196,11 +196,16 @@ def train_plainly(one, member, rates=None, smoothing=0.0, after_step=None):
     rate = of_member(one, "learning_rate", spec.learning_rate, member)
     decay = of_member(one, "weight_decay", spec.weight_decay, member)
     weights = [weight for weight in module.parameters() if weight.requires_grad]
+    named = [(name, weight) for name, weight in module.named_parameters() if weight.requires_grad]
+    groups = [
+        {"params": [weight for name, weight in named if name not in undecayed], "weight_decay": decay},
+        {"params": [weight for name, weight in named if name in undecayed], "weight_decay": 0.0},
+    ]
     if spec.kind == "sgd":
-        optimiser = torch.optim.SGD(weights, lr=rate, momentum=spec.momentum, weight_decay=decay)
+        optimiser = torch.optim.SGD(groups, lr=rate, momentum=spec.momentum)
     else:
         kind = torch.optim.AdamW if spec.kind == "adamw" else torch.optim.Adam
-        optimiser = kind(weights, lr=rate, betas=spec.betas, eps=spec.epsilon, weight_decay=decay)
+        optimiser = kind(groups, lr=rate, betas=spec.betas, eps=spec.epsilon)
     clip = of_member(one, "clip", recipe.clip, member)
     rates = rates or [rate * recipe.schedule.factor(step) for step in range(recipe.duration)]
     for now, batch in zip(rates, plain_batches(one, member, data, order), strict=False):

@@ -14,6 +14,7 @@ from pydantic import (
     PlainValidator,
     ValidationError,
     create_model,
+    model_serializer,
     model_validator,
 )
 
@@ -55,6 +56,9 @@ class Spec(BaseModel):
 
     by_place: ClassVar[str | None] = None
     """The field that may be given without its name because its value is unmistakable, as in `AdamW(1e-3)`."""
+
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are not written at their defaults, so that runs keep the addresses from before the fields existed."""
 
     def __init__(self, *values: Any, **data: Any) -> None:
         if values:
@@ -100,6 +104,11 @@ class Spec(BaseModel):
             if type(given) is str and isinstance(getattr(found, name, None), int | float):
                 raise SpecError(name, f"is text, {given!r:.60}", "write it without quotes")
         return found
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: Callable[["Spec"], dict[str, Any]]) -> dict[str, Any]:
+        left_out = {name for name in self.later if getattr(self, name) == type(self).model_fields[name].default}
+        return {name: value for name, value in write(self).items() if name not in left_out}
 
     def __repr_args__(self) -> Iterable[tuple[str, "Cut"]]:
         """Yield the fields that differ from their defaults, as a user would write them; long values are cut."""

@@ -86,6 +86,8 @@ def test_duration(experiments, words):
         ([replace(under(schedule=FALLING), members=Members(seeds=2, learning_rate=(0.5, 0.5)))],
          "; AdamW at up to 0.5 (warm-up from 0.05 over 60 steps, cosine to 5e-3 at the end), weight decay 0.3;"),
         ([under(optimiser=AdamW(1e-3, weight_decay=0.0))], "; AdamW at 1e-3, no weight decay;"),
+        ([under(optimiser=AdamW(1e-3, undecayed=("bias", "norm")))],
+         "; AdamW at 1e-3, weight decay 0.01 (norm and bias weights excluded);"),
         ([ONE, under(optimiser=AdamW(6e-3, weight_decay=0.0))], "; AdamW at 6e-3, weight decay 0.3 and 0;"),
         ([under(optimiser=SGD(0.03, momentum=0.9))], "; SGD at 0.03, momentum 0.9, no weight decay;"),
         ([replace(ONE, members=Members(seeds=2, learning_rate=(4.64e-4, 2.0)))], "; AdamW at 4.64e-4 and 2, weight"),

@@ -1,12 +1,14 @@
 """A member's result is what a plain loop gives, whichever execution ran it and whoever its neighbours were."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, register_module
-from anchorlab.training import SGD, Adam, Experiment, Members, fit
+from anchorlab.training import SGD, Adam, AdamW, Experiment, Members, fit, undecayed_weights
 from anchorlab.training.cost import work_per_step
 from anchorlab.training.flat_optimiser import FlatOptimiser, RowOptimiser
 from anchorlab.training.trainer import Session
@@ -63,6 +65,50 @@ def test_other_optimisers_too(optimiser):
         found = fit(one, execution=execution).ensemble
         for index in range(3):
             assert worst(found.member_weights(index), train_plainly(one, index)) < 1e-10
+
+
+GPT_2 = DECODER.replace(norm="pre", biases=True)
+NORMS = ("blocks.0.ln1", "blocks.0.ln2", "blocks.1.ln1", "blocks.1.ln2", "ln_final")
+WITHOUT_DECAY = {
+    "decoder": {
+        *(f"{norm}.{name}" for norm in NORMS for name in "wb"),
+        *(f"blocks.{block}.attn.b_{name}" for block in (0, 1) for name in "QKVO"),
+        *(f"blocks.{block}.mlp.b_{name}" for block in (0, 1) for name in ("in", "out")),
+        "embed.W_E", "pos_embed.W_pos",
+    },
+    "own module with tied weights": {"embed.weight", "mix.bias"},
+    "own recurrent module": {"embed.weight", "recur.bias_ih_l0", "recur.bias_hh_l0", "out.bias"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("optimiser", [AdamW(5e-3), Adam(5e-3), SGD(0.1, momentum=0.9)])
+@pytest.mark.parametrize("kind", WITHOUT_DECAY)
+def test_norms_biases_and_embeddings_decay_only_where_asked(kind, optimiser):
+    """As with a second group of parameters in torch, for members of different decays; a tied map is an embedding."""
+    decays = Members(seeds=(4, 5, 6), weight_decay=(0.5, 3.0, 0.0), clip=(0.1, 0.5, 100.0))
+    groups = optimiser.replace(undecayed=("embedding", "norm", "bias"))
+    one = experiment(kind, members=decays, duration=7, optimiser=groups)
+    if kind == "decoder":
+        one = replace(one, model=GPT_2)
+    names = WITHOUT_DECAY[kind]
+    assert names < {name for name, _ in one.template.named_parameters()}
+    for execution in ("member", "mapped"):
+        found = fit(one, execution=execution).ensemble
+        for member in range(3):
+            assert worst(found.member_weights(member), train_plainly(one, member, undecayed=names)) < 1e-10
+    other, decayed = found.member_weights(1), train_plainly(one, 1)
+    assert all((other[name] - decayed[name]).abs().max() > 1e-4 for name in names if "embed" in name)
+
+
+def test_one_group_alone_and_one_that_the_model_lacks():
+    lacking = experiment("associative").template
+    assert undecayed_weights(lacking, ("norm", "bias")) == frozenset()
+    decoder = replace(experiment(), model=GPT_2).template
+    assert undecayed_weights(decoder, ("norm",)) == {f"{norm}.{name}" for norm in NORMS for name in "wb"}
+    assert undecayed_weights(decoder, ("embedding",)) == {"embed.W_E", "pos_embed.W_pos"}
+    assert undecayed_weights(nn.Sequential(nn.RMSNorm(3), nn.GroupNorm(1, 3), nn.Linear(3, 3)), ("norm",)) == {
+        "0.weight", "1.weight", "1.bias",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("execution", ["member", "mapped"])

@@ -202,6 +202,25 @@ def test_its_address_tells_every_part_and_is_what_it_was_before_later_fields():
     assert Experiment(one.task, one.model, one.recipe, one.members, label="x").cell.address == one.cell.address
 
 
+@pytest.mark.parametrize(
+    ("optimiser", "address"),
+    [
+        (SAMPLE.optimiser, "9d1a352f3b5dcd1aeddb"),
+        (Adam(weight_decay=0.1), "500ef8e0e44a74d04917"),
+        (SGD(momentum=0.9), "b5f8b0e9418c40604c0f"),
+    ],
+)
+def test_addresses_from_before_groups_without_decay_are_the_same(optimiser, address):
+    one = experiment("associative", optimiser=optimiser)
+    assert one.cell.address == address and "undecayed" not in one.to_json()["recipe"]["optimiser"]
+    other = experiment("associative", optimiser=optimiser.replace(undecayed=("bias", "norm", "bias")))
+    assert other.cell.address != address and other.recipe.optimiser.undecayed == ("norm", "bias")
+    assert Experiment.from_json(other.to_json()) == other
+    assert "undecayed=['norm', 'bias']" in repr(other.recipe.optimiser)
+    with pytest.raises(SpecError, match=r"undecayed\.0: .*'norm', 'bias' or 'embedding', got 'head'"):
+        optimiser.replace(undecayed=("head",))
+
+
 def test_every_task_has_a_recipe_that_fits_it():
     for task, spec in KINDS.values():
         Experiment(task, spec, default_recipe(task), Members())

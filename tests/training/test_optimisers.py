@@ -31,16 +31,21 @@ def drawn(seed, dtype, transposed=False):
     return {name: value.contiguous() for name, value in weights.items()}, gradients
 
 
-def by_torch(spec, weights, gradients, clips, factors, member):
-    own = [value[member].clone().requires_grad_() for value in weights.values()]
-    rate, decay = RATES[member], DECAYS[member]
+def by_torch(spec, weights, gradients, clips, factors, member, undecayed=()):
+    named = {name: value[member].clone().requires_grad_() for name, value in weights.items()}
+    own, rate, decay = list(named.values()), RATES[member], DECAYS[member]
+    groups = [
+        {"params": [value for name, value in named.items() if name not in undecayed], "weight_decay": decay},
+        {"params": [value for name, value in named.items() if name in undecayed], "weight_decay": 0.0},
+    ]
     if isinstance(spec, SGD):
-        optimiser = torch.optim.SGD(own, lr=rate, momentum=spec.momentum, weight_decay=decay)
+        optimiser = torch.optim.SGD(groups, lr=rate, momentum=spec.momentum)
     else:
         kind = torch.optim.Adam if isinstance(spec, Adam) else torch.optim.AdamW
-        optimiser = kind(own, lr=rate, betas=spec.betas, eps=spec.epsilon, weight_decay=decay, foreach=False)
+        optimiser = kind(groups, lr=rate, betas=spec.betas, eps=spec.epsilon, foreach=False)
     for step, factor in enumerate(factors):
-        optimiser.param_groups[0]["lr"] = rate * factor
+        for group in optimiser.param_groups:
+            group["lr"] = rate * factor
         for weight, gradient in zip(own, gradients[step].values(), strict=True):
             weight.grad = gradient[member].clone()
         if clips is not None:
@@ -53,16 +58,17 @@ def number(value):
     return torch.tensor(value, dtype=torch.float64)
 
 
-def by_ours(spec, weights, gradients, clips, factors, form):
+def by_ours(spec, weights, gradients, clips, factors, form, undecayed=()):
     members = Members(seeds=(0, 1, 2), learning_rate=RATES, weight_decay=DECAYS, clip=clips)
     if form in FLAT:
         flat = FlatWeights(weights)
-        optimiser = FLAT[form](Recipe(optimiser=spec), members, flat)
+        optimiser = FLAT[form](Recipe(optimiser=spec), members, flat, undecayed)
         for step, factor in enumerate(factors):
             optimiser.update(gradients[step], number(factor), number(step), torch.ones(3, dtype=torch.bool))
         return flat.views
     stacked = {name: value.clone() for name, value in weights.items()}
-    optimiser = StackedOptimiser(Recipe(optimiser=spec), members, stacked)
+    decays = {name: value.new_tensor(name not in undecayed) for name, value in stacked.items()} if undecayed else None
+    optimiser = StackedOptimiser(Recipe(optimiser=spec), members, stacked, decays)
     for step, factor in enumerate(factors):
         for member in range(3):
             own = [gradient[member].clone() for gradient in gradients[step].values()]
@@ -82,6 +88,21 @@ def test_as_torch_does(name, form, clips, transposed):
         theirs = by_torch(SPECS[name], weights, gradients, clips, factors, member)
         for mine, other in zip(ours.values(), theirs, strict=True):
             torch.testing.assert_close(mine[member], other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("clips", [None, CLIPS], ids=["unclipped", "clipped"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", SPECS)
+def test_with_a_group_that_does_not_decay(name, form, clips):
+    weights, gradients = drawn(3, torch.float64)
+    factors, undecayed = [0.1 * step for step in range(STEPS)], {"vector", "cube"}
+    ours = by_ours(SPECS[name], weights, gradients, clips, factors, form, undecayed)
+    all_decay = by_ours(SPECS[name], weights, gradients, clips, factors, form)
+    for member in range(3):
+        theirs = by_torch(SPECS[name], weights, gradients, clips, factors, member, undecayed)
+        for mine, other in zip(ours.values(), theirs, strict=True):
+            torch.testing.assert_close(mine[member], other, rtol=1e-12, atol=1e-12)
+    assert all((ours[key][1] - all_decay[key][1]).abs().max() > 1e-3 for key in undecayed)
 
 
 @pytest.mark.parametrize("form", FORMS)

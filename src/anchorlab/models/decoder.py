@@ -1,12 +1,12 @@
 """The anchor paper's decoder, with a switch for every component, up to the forms of GPT-2 and Llama."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from pydantic import Field, PositiveInt, model_serializer, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import nn
 
 from anchorlab.axes import TaskShape
@@ -27,8 +27,6 @@ AttentionKind = Literal["softmax", "linear", "uniform"]
 """Weights by a softmax of scores, the scores themselves, or equal weights."""
 
 Each = TypeVar("Each", bool, AttentionKind)
-
-_LATER = ("norm", "positions", "activation", "biases", "tied", "attention")
 
 
 def _whole(value: Any) -> int | None:
@@ -63,6 +61,8 @@ class DecoderSpec(ModelSpec):
     `norm="rms", positions="rotary", activation="swiglu"`, both with `initialisation="gpt2"`. A decoder whose norms come
     first has one more before the projection, unless its last block has none, and a projection without a bias.
     """
+
+    later: ClassVar[frozenset[str]] = frozenset({"norm", "positions", "activation", "biases", "tied", "attention"})
 
     kind: Literal["decoder"] = "decoder"
     layers: int = Field(default=4, gt=0, le=1024)
@@ -132,14 +132,6 @@ class DecoderSpec(ModelSpec):
             **{name: value for name, value in apart.items() if name != "head_width"},
             **({} if self.head_width == follows else {"head_width": self.head_width}),
         }.items()
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: Callable[["DecoderSpec"], dict[str, Any]]) -> dict[str, Any]:
-        # Later fields are not written at their defaults, so that runs keep the addresses from before they existed.
-        fields = type(self).model_fields
-        return {
-            name: value for name, value in write(self).items() if name not in _LATER or value != fields[name].default
-        }
 
     def _switches(self, switch: Each | tuple[Each, ...]) -> tuple[Each, ...]:
         return switch if isinstance(switch, tuple) else (switch,) * self.layers

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Shaped
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from anchorlab.errors import SpecError, below
@@ -35,16 +35,13 @@ class Truncate(Spec):
     Source: truncated weights, section 2.2.
     """
 
+    later: ClassVar[frozenset[str]] = frozenset({"skip"})
+
     kind: Literal["truncate"] = "truncate"
     weight: str
     fraction: float | None = Field(default=None, ge=0, le=1)
     rank: int | None = Field(default=None, ge=0)
     skip: int = Field(default=0, ge=0)
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: Callable[["Truncate"], dict[str, Any]]) -> dict[str, Any]:
-        # No `skip` is left out, so that runs keep the addresses from before this field existed.
-        return {key: value for key, value in write(self).items() if key != "skip" or value}
 
     @model_validator(mode="after")
     def _one_measure(self) -> "Truncate":

@@ -144,7 +144,9 @@ def _optimiser(experiments: Sequence[Experiment], brief: bool) -> str:
     at = "at" if all(one.schedule.kind == "constant" for one in recipes) else "at up to"
     schedule = "" if brief or len({*rates}) > 1 else _schedule(recipes, rates[0])
     momentum = f", momentum {listed(momenta, _rate)}" if any(momenta) else ""
-    decay = f"weight decay {listed(decays, _rate)}" if any(decays) else "no weight decay"
+    kinds = [*dict.fromkeys(kind for one in recipes for kind in one.optimiser.undecayed)]
+    without = f" ({joined(kinds)} weights excluded)" if kinds else ""
+    decay = f"weight decay {listed(decays, _rate)}{without}" if any(decays) else "no weight decay"
     losses = dict.fromkeys("the task's" if one.loss is None else repr(one.loss) for one in recipes)
     loss = f", loss {joined(list(losses))}" if losses.keys() != {"the task's"} else ""
     return f"{names} {at} {listed(rates, _rate)}{schedule}{momentum}, {decay}{loss}"

@@ -1,6 +1,6 @@
 """The optimisers of mapped members: their weights lie in one buffer, so that a member is one row."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -43,10 +43,22 @@ class FlatWeights:
 
 
 class RowOptimiser:
-    """AdamW, Adam or SGD over flat weights, updated in place by one fused call of torch per member."""
+    """AdamW, Adam or SGD over flat weights, updated in place by one fused call of torch per member.
 
-    def __init__(self, recipe: Recipe, members: Members, flat: FlatWeights) -> None:
-        self.flat, self.rows = flat, StackedOptimiser(recipe, members, {"": flat.values})
+    The weights named in `undecayed` do not decay.
+    """
+
+    def __init__(
+        self, recipe: Recipe, members: Members, flat: FlatWeights, undecayed: Collection[str] = frozenset()
+    ) -> None:
+        self.decays: Float[Tensor, parameter] | None = None
+        if undecayed:
+            where = torch.ones_like(flat.values)
+            for name in undecayed:
+                flat.split(where)[name].zero_()
+            self.decays = where[0].clone()
+        decays = None if self.decays is None else {"": self.decays}
+        self.flat, self.rows = flat, StackedOptimiser(recipe, members, {"": flat.values}, decays)
         self.state = {slot + name: v for slot, each in self.rows.state.items() for name, v in flat.split(each).items()}
 
     def update(
@@ -77,8 +89,10 @@ class FlatOptimiser(RowOptimiser):
     All values that change from step to step are tensors on the device, so that a graph can replay the update.
     """
 
-    def __init__(self, recipe: Recipe, members: Members, flat: FlatWeights) -> None:
-        super().__init__(recipe, members, flat)
+    def __init__(
+        self, recipe: Recipe, members: Members, flat: FlatWeights, undecayed: Collection[str] = frozenset()
+    ) -> None:
+        super().__init__(recipe, members, flat, undecayed)
         self.spec, rates = recipe.optimiser, self.rows.rates
         # in float64, as in torch's fused kernels: the numbers are few, and each one affects a whole row
         table = torch.tensor([rates.learning, rates.decay], dtype=torch.float64, device=flat.values.device)
@@ -93,10 +107,11 @@ class FlatOptimiser(RowOptimiser):
         if self._limits is not None:
             gradient.div_(excess(torch.linalg.vector_norm(gradient, dim=1, keepdim=True), self._limits))
         # AdamW: decoupled decay shrinks the weights before the update; otherwise the decay is part of the gradient
+        decaying = weights if self.decays is None else weights * self.decays
         if spec.kind == "adamw":
-            moved = torch.addcmul(weights, weights, (rates * self._decay).to(weights.dtype), value=-1)
+            moved = torch.addcmul(weights, decaying, (rates * self._decay).to(weights.dtype), value=-1)
         else:
-            gradient.addcmul_(self._decay.to(weights.dtype), weights)
+            gradient.addcmul_(self._decay.to(weights.dtype), decaying)
         if isinstance(spec, SGD):
             for momentum in self.rows.state.values():
                 gradient = torch.where(learns, gradient + spec.momentum * momentum, momentum, out=momentum)

@@ -1,10 +1,10 @@
 """Recipes: how an ensemble learns, as one frozen value."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
-from pydantic import Field, field_validator, model_serializer, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.models.edits import Edit
@@ -33,8 +33,28 @@ class Stream(Spec):
     kind: Literal["stream"] = "stream"
 
 
-class AdamW(Spec):
-    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019)."""
+Undecayed = Literal["norm", "bias", "embedding"]
+"""The groups of weights that may be left out of weight decay; see `undecayed_weights`."""
+
+
+class _Decaying(Spec):
+    """What all optimisers share: the groups of weights that do not decay."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"undecayed"})
+
+    undecayed: tuple[Undecayed, ...] = ()
+
+    @field_validator("undecayed")
+    @classmethod
+    def _in_one_order(cls, groups: tuple[Undecayed, ...]) -> tuple[Undecayed, ...]:
+        return tuple(one for one in get_args(Undecayed) if one in groups)  # so that equal choices are equal recipes
+
+
+class AdamW(_Decaying):
+    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019).
+
+    `undecayed` names groups of weights without decay, as in `undecayed=("norm", "bias", "embedding")`; none by default.
+    """
 
     other_names: ClassVar[Mapping[str, str]] = {
         "lr": "learning_rate",
@@ -52,14 +72,14 @@ class AdamW(Spec):
 
 
 class Adam(AdamW):
-    """Adam (Kingma & Ba, 2015); weight decay, if any, is added to the gradient."""
+    """Adam (Kingma & Ba, 2015); weight decay, if any, is added to the gradient. `undecayed` as in `AdamW`."""
 
     kind: Literal["adam"] = "adam"  # type: ignore[assignment]
     weight_decay: float = Field(default=0.0, ge=0)
 
 
-class SGD(Spec):
-    """Stochastic gradient descent with momentum; weight decay is added to the gradient."""
+class SGD(_Decaying):
+    """Stochastic gradient descent with momentum; weight decay is added to the gradient. `undecayed` as in `AdamW`."""
 
     other_names: ClassVar[Mapping[str, str]] = {"lr": "learning_rate", "rate": "learning_rate", "wd": "weight_decay"}
     by_place: ClassVar[str | None] = "learning_rate"
@@ -189,6 +209,7 @@ class Recipe(Spec):
     the metric `loss` is still the task's, and the metric `objective` is what training minimises.
     """
 
+    later: ClassVar[frozenset[str]] = frozenset({"loss"})
     other_names: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("learning_rate", "lr"), "optimiser=al.AdamW(learning_rate=...)"),
         **dict.fromkeys(("weight_decay", "wd"), "optimiser=al.AdamW(weight_decay=...)"),
@@ -217,11 +238,6 @@ class Recipe(Spec):
     checkpoints: Times = Times()
     stop: Stop | None = None
     loss: AnyLoss = None
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: Callable[["Recipe"], dict[str, Any]]) -> dict[str, Any]:
-        # The task's own loss is not written, so that runs keep the addresses from before there were others.
-        return {name: value for name, value in write(self).items() if (name, value) != ("loss", None)}
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recipe":

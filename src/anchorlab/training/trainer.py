@@ -23,7 +23,7 @@ from anchorlab.training.executions import Graphs, MappedExecution, MappedGradien
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import FixedSampleFeed, make_feed
 from anchorlab.training.flat_optimiser import FlatOptimiser, FlatWeights, RowOptimiser
-from anchorlab.training.optimisers import StackedOptimiser
+from anchorlab.training.optimisers import StackedOptimiser, undecayed_weights
 from anchorlab.training.signals import DelayedSignals
 
 logger = logging.getLogger(__name__)
@@ -186,13 +186,20 @@ class Session:
         logger.info("members are trained one by one, because the model cannot be mapped over them: %s", reason)
         return False
 
+    @property
+    def _undecayed(self) -> frozenset[str]:
+        """The names of the trainable weights that do not decay."""
+        return undecayed_weights(self.ensemble.template, self.recipe.optimiser.undecayed) & {*self.ensemble.trainable}
+
     def _one_by_one(self) -> tuple[StackedOptimiser, MemberExecution]:
         """Return the optimiser and execution for training one by one; each member's weights begin at a cache line."""
         self.ensemble = self.ensemble.with_weights(
             {name: FlatWeights({name: value}).views[name] for name, value in self.ensemble.weights.items()}
         )
         weights = {name: self.ensemble.weights[name] for name in self.ensemble.trainable}
-        optimiser = StackedOptimiser(self.recipe, self.experiment.members, weights)
+        without = self._undecayed
+        decays = {name: value.new_tensor(name not in without) for name, value in weights.items()} if without else None
+        optimiser = StackedOptimiser(self.recipe, self.experiment.members, weights, decays)
         return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.losses, self.mixed)
 
     def _all_at_once(self, device: torch.device) -> tuple[RowOptimiser, MappedExecution]:
@@ -201,7 +208,7 @@ class Session:
         self.ensemble = self.ensemble.with_weights({**self.ensemble.weights, **flat.views})
         graphs = Graphs(device) if device.type == "cuda" else None
         update = RowOptimiser if graphs is None and self.ensemble.parameter_count >= LEAST_ROW else FlatOptimiser
-        optimiser = update(self.recipe, self.experiment.members, flat)
+        optimiser = update(self.recipe, self.experiment.members, flat, self._undecayed)
         return optimiser, MappedExecution(self.ensemble, optimiser, self.experiment.losses, self.mixed, graphs)
 
     @property

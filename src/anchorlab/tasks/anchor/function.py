@@ -1,14 +1,14 @@
 """Anchor functions: the product of vocabulary, rules with their operations, placement, separation and scoring."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.random import Generator
-from pydantic import Field, field_validator, model_serializer, model_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
@@ -68,6 +68,8 @@ class AnchorFunction(Task):
     shows, an operation that leaves the vocabulary.
     Source: anchor functions, section 3.1, equation (7).
     """
+
+    later: ClassVar[frozenset[str]] = frozenset({"noise"})
 
     family: Literal["anchor"] = "anchor"
     vocabulary: Vocabulary = Vocabulary()
@@ -143,12 +145,6 @@ class AnchorFunction(Task):
             raise SpecError(f"operations.{unknown[0]}", "is not an anchor of the vocabulary", remedy)
         if missing := sorted(anchors - given):
             raise SpecError("operations", f"anchor {missing[0]} has none", f"give one for each of {sorted(anchors)}")
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: Callable[["AnchorFunction"], dict[str, Any]]) -> dict[str, Any]:
-        # Independent noise is not written, so that runs with it keep the addresses from before this field existed.
-        written = write(self)
-        return written if self.noise is not None else {key: written[key] for key in written if key != "noise"}
 
     def _check_shares(self) -> None:
         """Raise `SpecError` unless `shares` is empty or gives every group of the training data a share above 0."""

@@ -1,11 +1,10 @@
 """The positions at which predictions are scored, and the further positions that training scores."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import torch
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
@@ -23,6 +22,8 @@ class Scoring(Spec):
     (2025).
     """
 
+    later: ClassVar[frozenset[str]] = frozenset({"every_token"})
+
     positions: tuple[int, ...] = Field((-1,), min_length=1, max_length=4096)
     every_token: bool = False
 
@@ -31,12 +32,6 @@ class Scoring(Spec):
         if len(set(self.positions)) < len(self.positions):
             raise SpecError("positions", f"{list(self.positions)} names one twice", "name each position once")
         return self
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: Callable[["Scoring"], dict[str, Any]]) -> dict[str, Any]:
-        # If false, `every_token` is not written, so that such runs keep the addresses from before this field existed.
-        written = write(self)
-        return written if self.every_token else {key: written[key] for key in written if key != "every_token"}
 
     def within(self, length: int) -> tuple[int, ...]:
         """Return the positions counted from 0 in a sequence of this length.

@@ -1,12 +1,11 @@
 """Superposition: reconstruct sparse features from fewer neurons."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, model_serializer
+from pydantic import Field
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
@@ -36,14 +35,9 @@ class Superposition(Task):
     density: float = Field(0.1, gt=0, le=1)
     importance: float = Field(1.0, gt=0, le=1)
 
+    later: ClassVar[frozenset[str]] = frozenset({"importance"})
     separated: ClassVar[bool] = False
     loss: ClassVar[LossKind] = "mean_squared_error"
-
-    @model_serializer(mode="wrap")
-    def _written(self, write: Callable[["Superposition"], dict[str, Any]]) -> dict[str, Any]:
-        # Equal importances are not written, so that runs keep the addresses from before this field existed.
-        written = write(self)
-        return written if self.importance != 1 else {key: written[key] for key in written if key != "importance"}
 
     @property
     def shape(self) -> TaskShape:
