@@ -21,7 +21,17 @@ from anchorlab.models import (
 from anchorlab.rng import child_seed, torch_generator
 from anchorlab.tasks import AnchorFunction, MinimalRetrieval, NoisyAssociative, NoisyRecall, Superposition
 from anchorlab.tasks import task as make_task
-from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Stream, WarmupCosine
+from anchorlab.training import (
+    AdamW,
+    Evaluation,
+    Experiment,
+    FixedSample,
+    Members,
+    Recipe,
+    Stream,
+    WarmupCosine,
+    register_loss,
+)
 
 
 class TiedModule(nn.Module):
@@ -78,6 +88,14 @@ def breaking(shape, width: int = 8):
     return BreakingModule(shape.input_size, width, shape.output_size)
 
 
+@register_loss("test-smoothed")
+def smoothed(outputs, targets, share: float = 0.1):
+    """Cross entropy with a share of each label spread evenly over all tokens."""
+    logs = outputs.log_softmax(dim=-1)
+    right = logs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    return -(1 - share) * right - share * logs.mean(dim=-1)
+
+
 IDENTITY = make_task("anchor/identity")
 assert isinstance(IDENTITY, AnchorFunction)
 DECODER = DecoderSpec(layers=2, heads=2, width=16, head_width=8, hidden=24)
@@ -104,6 +122,7 @@ KINDS = {
     "superposition": (Superposition(features=6, importance=0.7), SuperpositionSpec(hidden=2)),
     "own module with tied weights": (IDENTITY, tied()),
     "own recurrent module": (IDENTITY, recurrent()),
+    "decoder, other attention": (IDENTITY, DECODER.replace(attention=("uniform", "linear"))),
 }
 """A task and a small model of every registered kind, and of a user's own."""
 
@@ -163,11 +182,11 @@ def of_member(one, name, default, member):
     return default if values is None else values[member]
 
 
-def train_plainly(one, member, rates=None, undecayed=()):
+def train_plainly(one, member, rates=None, smoothing=0.0, after_step=None, undecayed=()):
     """One member, trained by torch.optim on the full output. Returns its weights by name.
 
-    `rates` gives the learning rate of every step; without it, the schedule's, counted in steps. `undecayed` names the
-    weights of a second parameter group, without weight decay.
+    `rates` gives the learning rate of every step; without it, the schedule's, counted in steps. `after_step` is called
+    with the module after each step. `undecayed` names the weights of a second parameter group, without weight decay.
     """
     recipe, seeds = one.recipe, one.members
     seed = seeds.seeds[member]
@@ -193,10 +212,12 @@ def train_plainly(one, member, rates=None, undecayed=()):
         for group in optimiser.param_groups:
             group["lr"] = now
         optimiser.zero_grad()
-        plain_loss(one, module, *batch).backward()
+        plain_loss(one, module, *batch, smoothing).backward()
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(weights, clip)
         optimiser.step()
+        if after_step is not None:
+            after_step(module)
     return {name: value.detach() for name, value in module.named_parameters()}
 
 
@@ -229,7 +250,7 @@ def rows_of(batch, rows):
     return batch.inputs[rows], batch.targets[rows], positions, None if batch.weights is None else batch.weights[rows]
 
 
-def plain_loss(one, module, inputs, targets, positions, weights):
+def plain_loss(one, module, inputs, targets, positions, weights, smoothing=0.0):
     """The loss at the scored positions, from predictions at all of them."""
     dtype = next(module.parameters()).dtype
     outputs = module(inputs.to(dtype) if inputs.is_floating_point() else inputs)
@@ -239,7 +260,7 @@ def plain_loss(one, module, inputs, targets, positions, weights):
         return ((scored - targets.to(dtype)).square() * importances).mean()
     labels = targets.flatten(0, 1)  # tokens, or distributions over them
     labels = labels.to(dtype) if labels.is_floating_point() else labels
-    losses = functional.cross_entropy(scored.flatten(0, 1), labels, reduction="none")
+    losses = functional.cross_entropy(scored.flatten(0, 1), labels, reduction="none", label_smoothing=smoothing)
     return losses.mean() if weights is None else (losses * weights.flatten()).sum() / weights.sum()
 
 

@@ -111,6 +111,7 @@ ENSEMBLE = "Ensemble of 3 members: DecoderSpec(layers=2, heads=2, width=64)\n"
     [
         ("anchor_function", "torch", ".*Training shows all of the answers.*", []),
         ("plain_torch", "torch", f"{re.escape(ENSEMBLE)}.*", ["identity-model", "runs"]),
+        ("own_loss", "torch", r"shape: \(3, 3\).*\n\[\d.*, \d.*\]\ntensor\(1\.\)\n", ["runs", "squared"]),
         pytest.param("modern_decoder", "transformers", MODERN, ["identity-llama", "runs"], marks=pytest.mark.nightly),
         pytest.param("transformer_lens", "transformer_lens", ".*", ["runs"], marks=pytest.mark.nightly),
     ],

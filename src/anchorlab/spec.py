@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from numbers import Real
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
@@ -13,6 +13,7 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     ValidationError,
+    create_model,
     model_serializer,
     model_validator,
 )
@@ -125,6 +126,60 @@ class Spec(BaseModel):
         """
         # fields by name: iterating over a value would also give its cached properties
         return type(self).parse({**{name: getattr(self, name) for name in type(self).model_fields}, **changes})
+
+
+def spec_of(function: Callable[..., Any], kind: str, base: type[Any], method: str, given: int) -> type[Any]:
+    """Return a specification of `kind` whose fields are a function's arguments, which need defaults.
+
+    Args:
+        function: its default values give the types of arguments that are not annotated
+        kind: the value of the field `kind`
+        base: the class of the specification
+        method: the method of the specification that calls the function
+        given: the number of first arguments that are arguments of the method, and no fields
+
+    Errors: `TypeError` for an argument without a default.
+    """
+    fields: dict[str, Any] = {}
+    for name, parameter in list(signature(function, eval_str=True).parameters.items())[given:]:
+        if parameter.default is parameter.empty:
+            raise TypeError(f"{function.__name__}: argument {name!r} needs a default")
+        annotation = type(parameter.default) if parameter.annotation is parameter.empty else parameter.annotation
+        fields[name] = (annotation, parameter.default)
+
+    def call(self: Spec, *values: Any) -> Any:
+        return function(*values, **{name: getattr(self, name) for name in fields})
+
+    tagged: Any = {"kind": (Literal[kind], kind), **fields}
+    spec: type[Any] = create_model(function.__name__, __base__=base, __module__=function.__module__, **tagged)
+    setattr(spec, method, call)
+    spec.__doc__, spec.__qualname__ = function.__doc__, function.__qualname__
+    spec.__abstractmethods__ = frozenset()
+    return spec
+
+
+def register_kind(kind: str, spec: type[SomeSpec], registry: dict[str, type[SomeSpec]], what: str) -> type[SomeSpec]:
+    """Enter a specification in a registry, and return it. Errors: `ValueError` for a kind of another definition."""
+    known = registry.get(kind)
+    if known is not None and (known.__module__, known.__qualname__) != (spec.__module__, spec.__qualname__):
+        raise ValueError(f"{what} kind {kind!r} is already registered by {known.__module__}")
+    registry[kind] = spec
+    return spec
+
+
+def parse_kind(data: Any, at: str, registry: Mapping[str, type[SomeSpec]], what: str) -> SomeSpec:
+    """Build the specification that is registered for the `kind` in `data`, with the fields in `data`.
+
+    Errors: `SpecError` below `at` for a missing or unknown kind (with the nearest known one), and for an unknown field
+    or an invalid value.
+    """
+    field = f"{at}.kind".removeprefix(".")
+    if not isinstance(data, Mapping) or "kind" not in data:
+        raise SpecError(field, "is missing", f"known: {', '.join(sorted(registry))}")
+    kind = data["kind"]
+    if not isinstance(kind, str) or kind not in registry:
+        raise unknown_name(field, str(kind), registry, what)
+    return registry[kind].parse(dict(data), at)
 
 
 def text_type(kind: type, parse: Callable[[str], Any], remedy: str) -> Any:

@@ -31,7 +31,7 @@ from tests.engine.killed import (
 )
 from tests.processes import processes
 from tests.runs.tiny_trainer import held
-from tests.small_experiments import BREAKING, KINDS, SAMPLE, STREAM, experiment, worst
+from tests.small_experiments import BREAKING, KINDS, SAMPLE, STREAM, experiment, smoothed, worst
 
 pytestmark = pytest.mark.usefixtures("often")
 
@@ -69,6 +69,7 @@ VARIED = {
     "own module": experiment("own module with tied weights", **EVERY),
     "stop rule": experiment(stop=Stop(metric="loss", split="train", value=5.4, direction="below"), **EVERY),
     "sizes": experiment(batch=8, members=Members(seeds=(0, 1), data_size=(16, 40)), **EVERY),
+    "own loss": experiment(loss=smoothed(share=0.3), **EVERY),
     "held": experiment(members=Members(seeds=(0, 1), hold={"data": 3, "order": 1}), **EVERY),
 }
 

@@ -81,6 +81,8 @@ def test_findings_with_a_live_view_go_to_json_and_back_and_older_ones_are_read()
         (RecallSpec(width=32), IDENTITY, None),
         (RecallSpec(width=10, learned_positions=True), IDENTITY, None),
         (RecallSpec(width=10, scale_scores=False), IDENTITY, r"^model\.blocks\.0\.attn: does not scale its scores$"),
+        (SPEC.replace(attention="uniform"), IDENTITY, None),
+        (SPEC.replace(attention="linear"), IDENTITY, r"^model\.blocks\.0\.attn: has no softmax$"),
         (OneLayerSpec(width=9, embeddings="sphere"), IDENTITY, r"^model\.blocks\.0: runs its two layers in parallel"),
         (DecoderSpec(), IDENTITY, r"^model: has 5\d{6} parameters, more than 1048576"),
         (LSTMSpec(width=4), IDENTITY, "^model: a LSTM is not a transformer"),

@@ -156,6 +156,7 @@ VECTORS = initialise(VectorSpec(layers=1, heads=2, width=8), TaskShape("vectors"
 REFUSED = [
     (drawn(PLAIN.replace(residual=(True, False))), r"^model\.residual: .*; "),
     (drawn(PLAIN.replace(shift_values=1)), r"^model\.shift_values: .*; "),
+    (drawn(PLAIN.replace(attention=("uniform", "linear"))), r"^model\.attention: blocks\.1: TransformerLens always "),
     (drawn(PLAIN.replace(mask=(True, False))), r"^model\.mask: .*; "),
     (drawn(DECODER.replace(feed_forward=(True, False))), r"^model\.layer_norm: .*; "),
     (by_hand(norm_first=True), r"^model\.layer_norm: blocks\.0: "),

@@ -105,6 +105,7 @@ def copied(spec, shape=SHAPE, member=0):
         (copied(LLAMA.replace(norm="pre")), "model.norm: is 'pre', not 'rms' as in llama"),
         (copied(LLAMA.replace(mask=(True, True, False))), r"model.mask: is \(True, True, False\), not True"),
         (copied(GPT2.replace(shift_values=1)), "model.shift_values: is 1, not 0"),
+        (copied(GPT2.replace(attention="linear")), "model.attention: is 'linear', and gpt2 has a softmax; use run"),
         (copied(GPT2.replace(head_width=5)), "model.head_width: is 5; in gpt2, heads x head_width is the width 12"),
         (copied(LSTMSpec(width=6)), "model: is not a decoder; train a DecoderSpec in the form of GPT-2 or Llama"),
         (copied(LLAMA, replace(SHAPE, output_size=3)), "reads 13 tokens and predicts 3"),

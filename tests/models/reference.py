@@ -18,7 +18,7 @@ def hidden_from(scores):
     return np.where(np.arange(length)[None, :] > np.arange(length)[:, None], -np.inf, scores)
 
 
-def heads(q, k, v, count, mask):
+def heads(q, k, v, count, mask, softmax=softmax):
     """The concatenated heads: softmax(Q Kᵀ / sqrt(d_k)) V for each, d_k columns apiece."""
     d_k = q.shape[1] // count
     out = []
@@ -29,9 +29,17 @@ def heads(q, k, v, count, mask):
     return np.concatenate(out, axis=1)
 
 
+WEIGHTS = {
+    "softmax": softmax,
+    "linear": lambda scores: np.where(np.isinf(scores), 0, scores),
+    "uniform": lambda scores: ~np.isinf(scores) / (~np.isinf(scores)).sum(axis=-1, keepdims=True),
+}
+"""How much each key counts, given its score, minus infinity if it is hidden."""
+
+
 def decoder(
     tokens, W, layers, count, *, residual=True, output_linear=True, layer_norms=True, feed_forward=True,
-    projection=True, mask=True, shift=0,
+    projection=True, mask=True, shift=0, kinds=(),
 ):  # fmt: skip
     """Anchor functions, B.1: post-layer-norm blocks; each switch leaves its part out."""
     x = W["embed.W_E"][tokens] + W["pos_embed.W_pos"]
@@ -40,7 +48,7 @@ def decoder(
         v = x @ w["attn.W_V"]
         if shift:
             v = np.concatenate([v[shift:], np.zeros((shift, v.shape[1]))])
-        out = heads(x @ w["attn.W_Q"], x @ w["attn.W_K"], v, count, mask)
+        out = heads(x @ w["attn.W_Q"], x @ w["attn.W_K"], v, count, mask, WEIGHTS[kinds[layer] if kinds else "softmax"])
         if output_linear:
             out = out @ w["attn.W_O"]
         x = x + out if residual else out

@@ -35,6 +35,10 @@ SMALL: dict[str, ModelSpec] = {
     "decoder-none": DECODER.replace(
         residual=False, output_linear=False, layer_norm=False, feed_forward=False, projection=False, mask=False
     ),
+    "decoder-linear": DECODER.replace(attention="linear"),
+    "decoder-linear-no-mask": DECODER.replace(attention="linear", mask=False, positions="rotary", biases=True),
+    "decoder-uniform": DECODER.replace(attention="uniform", biases=True),
+    "decoder-uniform-linear": DECODER.replace(attention=("uniform", "linear"), shift_values=1),
     "decoder-gpt2": DECODER.replace(norm="pre", activation="gelu", biases=True),
     "decoder-llama": DECODER.replace(norm="rms", positions="rotary", activation="swiglu"),
     "decoder-tied": DECODER.replace(tied=True),
@@ -72,7 +76,7 @@ def shape_of(spec: ModelSpec) -> TaskShape:
 
 
 def drawn(spec: ModelSpec, seed: int = 0) -> Model:
-    """A member in float64; what starts as zeros or ones is drawn too, so that no weight hides there."""
+    """A member in float64; trained weights that start as zeros or ones are drawn too, so that none hides there."""
     model = spec.build(shape_of(spec))
     assert isinstance(model, Model)
     model.initialise(torch.Generator().manual_seed(seed))
@@ -80,7 +84,7 @@ def drawn(spec: ModelSpec, seed: int = 0) -> Model:
     generator = torch.Generator().manual_seed(seed + 1)
     with torch.no_grad():
         for weight in model.parameters():
-            if weight.ndim == 1 or spec.kind == "vectors" or not weight.any():
+            if weight.requires_grad and (weight.ndim == 1 or spec.kind == "vectors" or not weight.any()):
                 weight.add_(torch.randn(weight.shape, generator=generator, dtype=weight.dtype) * 0.3)
     return model
 

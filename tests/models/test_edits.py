@@ -38,6 +38,30 @@ def test_truncation_keeps_the_largest_singular_values_of_each_member(rank):
         torch.testing.assert_close(edited[member], expected)
 
 
+@pytest.mark.parametrize(("skip", "rank"), [(1, 1), (1, 2), (2, 1), (0, 2), (3, 0)])
+def test_components_behind_the_largest_are_kept_a_band_or_all_the_smallest(skip, rank):
+    values = np.array([5.0, 3.0, 1.0])
+    matrix, left, right = known_matrix(values, 4, 3, seed=0)
+    cut, kept = Truncate(weight="W", rank=rank, skip=skip), slice(skip, skip + rank)
+    edited = apply_edits({"W": matrix[None]}, [cut])["W"][0]
+    torch.testing.assert_close(edited, left[:, kept] * torch.from_numpy(values[kept]) @ right[:, kept].T)
+    # of a product, too
+    first, second = known_matrix([2.0, 2.0, 2.0], 4, 3, seed=1), known_matrix([4.0, 2.0, 1.0], 3, 3, seed=2)
+    product = apply_edits({"A": first[0][None], "B": second[0][None]}, [cut.replace(weight="A @ B")])
+    expected = np.linalg.svd((first[0] @ second[0]).numpy())
+    found = np.linalg.svd((product["A"][0] @ product["B"][0]).numpy(), compute_uv=False)
+    np.testing.assert_allclose(found, [*expected.S[kept], *[0.0] * (3 - rank)], atol=1e-12)
+
+
+def test_what_skips_no_component_is_written_as_before_and_too_many_are_refused():
+    assert Truncate(weight="W", rank=2).model_dump() == {
+        "kind": "truncate", "weight": "W", "fraction": None, "rank": 2,
+    }  # fmt: skip
+    assert Truncate.model_validate(Truncate(weight="W", rank=1, skip=2).model_dump()).skip == 2
+    with pytest.raises(SpecError, match="2 behind 2 is above the full rank of 'W', 3; use at most 1"):
+        apply_edits({"W": torch.eye(3)[None]}, [Truncate(weight="W", rank=2, skip=2)])
+
+
 @pytest.mark.parametrize(("fraction", "full", "rank"), [(0.29, 100, 29), (0.05, 19, 0), (0.5, 5, 2), (0.99, 10, 9)])
 def test_a_fraction_keeps_the_floor_of_its_part_of_the_full_rank(fraction, full, rank):
     weights = {"W": torch.randn(1, full, full + 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))}

@@ -61,6 +61,15 @@ def test_decoder_with_one_head_of_its_own_width_and_with_shifted_values():
     compared(DECODER.replace(layers=1, shift_values=1), lambda x, w: reference.decoder(x, w, 1, 2, shift=1))
 
 
+@pytest.mark.parametrize("mask", [True, False])
+@pytest.mark.parametrize(
+    "kinds", [("linear", "linear"), ("uniform", "uniform"), ("softmax", "linear"), ("linear", "uniform")]
+)
+def test_decoder_without_softmax_and_with_equal_weights(kinds, mask):
+    spec = DECODER.replace(attention=kinds[0] if kinds[0] == kinds[1] else kinds, mask=mask)
+    compared(spec, lambda x, w: reference.decoder(x, w, 2, 2, kinds=kinds, mask=mask))
+
+
 def test_values_shifted_back_and_off_the_end():
     spec = DECODER.replace(layers=1, mask=False, residual=False, layer_norm=False, feed_forward=False)
     values = {}
@@ -209,7 +218,14 @@ def test_the_six_stages_of_a_feed_forward_layer_are_sites():
 UNSCALED = RECALL.replace(scale_scores=False)
 
 
-@pytest.mark.parametrize("spec", [DECODER, RECALL, UNSCALED, VECTOR], ids=["decoder", "recall", "unscaled", "vectors"])
+LINEAR = DECODER.replace(attention="linear")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [DECODER, LINEAR, RECALL, UNSCALED, VECTOR],
+    ids=["decoder", "linear", "recall", "unscaled", "vectors"],
+)
 def test_scores_are_masked_and_scaled_queries_on_keys(spec):
     model, seen = drawn(spec), {}
     model(inputs_of(spec), tap=lambda site, value: seen.setdefault(site, value))
@@ -217,7 +233,8 @@ def test_scores_are_masked_and_scaled_queries_on_keys(spec):
     expected = torch.einsum("bqhd,bkhd->bhqk", q, k) / (1 if spec is UNSCALED else q.shape[-1] ** 0.5)
     ahead = torch.ones(7, 7, dtype=torch.bool).triu(1)
     torch.testing.assert_close(scores[..., ~ahead], expected[..., ~ahead])
-    assert (scores[..., ahead] == -torch.inf).all()
+    assert (scores[..., ahead] == (0 if spec is LINEAR else -torch.inf)).all()
+    assert torch.equal(seen["blocks.1.attn.hook_pattern"], scores) == (spec is LINEAR)
 
 
 # The LSTM beside torch's own, on copied weights, and what of it is computed.

@@ -130,11 +130,30 @@ def test_later_fields_of_the_decoder_are_written_only_if_they_differ():
     first = {"kind", "layers", "heads", "width", "head_width", "hidden", "residual", "output_linear", "layer_norm"}
     first |= {"feed_forward", "projection", "mask", "shift_values", "initialisation"}
     assert set(DecoderSpec().model_dump(mode="json")) == first
-    for name, value in {"norm": "rms", "positions": "none", "activation": "gelu", "biases": True, "tied": True}.items():
+    later = {
+        "norm": "rms",
+        "positions": "none",
+        "activation": "gelu",
+        "biases": True,
+        "tied": True,
+        "attention": "linear",
+    }
+    for name, value in later.items():
         spec = DecoderSpec(**{name: value})
         written = spec.model_dump(mode="json")
         assert set(written) == first | {name} and written[name] == value
         assert parse_model(written) == spec
+
+
+@pytest.mark.parametrize("initialisation", ["torch", "gamma", "gpt2"])
+def test_equal_weights_are_scores_of_zero_and_leave_all_other_weights_as_drawn(initialisation):
+    spec = DecoderSpec(layers=2, width=16, biases=True, initialisation=initialisation)
+    softmax, second = (weights_of(one, ANCHOR) for one in (spec, spec.replace(attention=("softmax", "uniform"))))
+    zeros = {f"blocks.1.attn.{name}" for name in ("W_Q", "W_K", "b_Q", "b_K")}
+    assert all(torch.equal(value, torch.zeros_like(value) if name in zeros else softmax[name])
+               for name, value in second.items())  # fmt: skip
+    built = spec.replace(attention=("softmax", "uniform")).build(ANCHOR).named_parameters()
+    assert {name for name, weight in built if not weight.requires_grad} == zeros
 
 
 @pytest.mark.parametrize(
@@ -148,6 +167,7 @@ def test_later_fields_of_the_decoder_are_written_only_if_they_differ():
         (DecoderSpec, {"positions": "rotary", "head_width": 5}, "head_width"),
         (DecoderSpec, {"tied": True, "projection": False}, "tied"),
         (DecoderSpec, {"norm": "layer"}, "norm"),
+        (DecoderSpec, {"layers": 2, "attention": ("linear", "softmax", "uniform")}, "attention"),
         (DecoderSpec, {"heads": 3}, "heads"),
         (DecoderSpec, {"heads": 0}, "heads"),
         (DecoderSpec, {"width": "64"}, "width"),

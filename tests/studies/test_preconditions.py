@@ -25,6 +25,7 @@ PRECONDITIONS = {
     "anchor/learners": {"fits": ("lstm-enough", "lstm-needs-more", "fnn-never")},
     "anchor/mechanism": {"learned": ALL},
     "anchor/range-split": {"fits": ALL},
+    "anchor/attention": {"fits": ALL},
     "anchor/multi-anchor": {"fits": ("operations", "boundary", "worst", "rarity-explains")},
     "anchor/nine-tasks": {"fits": ALL},
     "anchor/order": {"learned": ("along-the-curve", "neighbours", "picture")},
@@ -35,6 +36,7 @@ PRECONDITIONS = {
     "classics/associative-recall": {"learns": ("width-grows", "overflows", "wider-knows-more", "attention-ahead")},
     "classics/grokking": {"memorised": ALL},
     "classics/in-context-regression": {"learned": ALL},
+    "language/poems": {"poems-known": ("backward-not-recited",)},
     "retrieval/buffers": {
         "learned": ALL,
         "chains-solved": (

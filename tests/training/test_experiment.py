@@ -190,8 +190,9 @@ def test_a_part_that_is_missing_is_named(name):
             Experiment.from_json(others)
 
 
-def test_its_address_tells_every_part():
+def test_its_address_tells_every_part_and_is_what_it_was_before_later_fields():
     one = experiment()
+    assert one.cell.address == "c949436e730542f05247"  # computed before the decoder had `attention`
     others = [
         experiment("recall"), experiment(duration=31), experiment(members=Members(seeds=(0, 1))),
         experiment(members=Members(seeds=(0, 1, 2), hold={"data": 0})),

@@ -78,7 +78,7 @@ def refuse_in_import() -> None:
 
 
 def script_of(experiments: Iterable[Experiment]) -> tuple[str, str] | None:
-    """Return file and package of the running script if it defines the task or model of an experiment; else None."""
+    """Return file and package of the running script if it defines a part of an experiment; else None."""
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None)  # None in a notebook or at a prompt
     if file is None or "__main__" not in defining_modules(experiments):
@@ -87,14 +87,15 @@ def script_of(experiments: Iterable[Experiment]) -> tuple[str, str] | None:
 
 
 def modules_of(experiments: Iterable[Experiment]) -> list[str]:
-    """Return the user modules that register the tasks and models of experiments, without a script that is being run."""
+    """Return the user modules that register the parts of experiments, without a script that is being run."""
     names = defining_modules(experiments)
     return sorted(name for name in names if is_module_name(name) and name.partition(".")[0] not in _NOT_FOUND_BY_NAME)
 
 
 def defining_modules(experiments: Iterable[Experiment]) -> set[str]:
-    """Return the modules that define the tasks and models of experiments."""
-    return {type(part).__module__ for one in experiments for part in (one.task, one.model)}
+    """Return the modules that define the tasks, models and losses of experiments."""
+    parts = (part for one in experiments for part in (one.task, one.model, one.recipe.loss) if part is not None)
+    return {type(part).__module__ for part in parts}
 
 
 def _told(error: BaseException) -> str:

@@ -97,7 +97,7 @@ def planned(
     if not here:
         device = "cpu"
     elif workers is None:
-        workers = len(devices_of(device)) if device != "cpu" else _choose_workers(todo.values())
+        workers = len(devices_of(device)) if device != "cpu" else choose_workers(todo.values())
     if device != "cpu" or execution == "member":
         found = [Joint([one]) for one in todo.values()]
     else:
@@ -177,7 +177,7 @@ def _divide(experiment: Experiment, workers: int, device: str) -> list[list[int]
     return [list(range(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _choose_workers(experiments: Iterable[Experiment]) -> int:
+def choose_workers(experiments: Iterable[Experiment]) -> int:
     """Return the number of processes that trains fastest on a CPU: one for little work, else one per core."""
     return 1 if sum(map(estimated_seconds, experiments)) < _PROCESSES_PAY_AFTER else cores()
 

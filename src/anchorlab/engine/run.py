@@ -15,7 +15,7 @@ from anchorlab.engine.plan import check_fits, checked_device, devices_of, planne
 from anchorlab.engine.pool import Backend
 from anchorlab.engine.ray_cluster import Ray
 from anchorlab.engine.slurm import Slurm
-from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, StoreError
+from anchorlab.errors import AnchorlabError, DivergedWarning, IncompleteError, SpecError, StoreError
 from anchorlab.printable import first_few
 from anchorlab.progress import Report, Status
 from anchorlab.runs import Store
@@ -75,10 +75,13 @@ def run(
     raised, or the chunk's own error if nothing was finished and all failures are alike.
     """
     store, say = Store.of(store), report or _log
-    if execution not in get_args(ExecutionName):
-        raise unknown_name("execution", str(execution), get_args(ExecutionName), "execution")
+    check_execution(execution)
     if isinstance(on, str) and on not in get_args(On):
         raise unknown_name("on", str(on), get_args(On), "backend")
+    for one in experiments:
+        if (part := one.not_storable) is not None:
+            remedy = "train it by al.train without a store" + (", or register the loss" if "loss" in part else "")
+            raise SpecError("store", f"cannot keep a run with {part}", remedy)
     device = checked_device(device, workers, here=on == "local")
     stages = with_starts(experiments, store)
     missing = {one.cell.address: one for stage in stages for one in stage if one.cell not in store}
@@ -110,6 +113,12 @@ def run(
     if (text := divergence(TrainedRun(store.open(one.cell), one) for one in missing.values())) is not None:
         warnings.warn(text, DivergedWarning, stacklevel=2)
     return [TrainedRun(store.open(one.cell), one) for one in experiments]
+
+
+def check_execution(name: str) -> None:
+    """Raise `SpecError` for an execution that does not exist."""
+    if name not in get_args(ExecutionName):
+        raise unknown_name("execution", str(name), get_args(ExecutionName), "execution")
 
 
 def _log(status: Status) -> None:

@@ -1,6 +1,6 @@
 """Train an ensemble on a task in one call, or compare several learners."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +8,7 @@ from torch import nn
 
 from anchorlab.engine.pool import Backend
 from anchorlab.engine.run import On, run
+from anchorlab.engine.unstored import train_unstored
 from anchorlab.errors import SpecError
 from anchorlab.models import ModelSpec, default_model, parse_model
 from anchorlab.progress import Report, reported
@@ -15,7 +16,8 @@ from anchorlab.runs import Store
 from anchorlab.runs.metrics import last_metrics
 from anchorlab.tasks import Task
 from anchorlab.tasks.build import as_task
-from anchorlab.training import Experiment, Members, Recipe, TrainedRun
+from anchorlab.tasks.metrics import Losses
+from anchorlab.training import Ensemble, Experiment, Loss, Members, Recipe, TrainedRun
 from anchorlab.training.cost import parameter_count
 from anchorlab.training.evaluation import UNEDITED
 from anchorlab.training.recipe import default_recipe
@@ -40,8 +42,13 @@ def train(
     start: TrainedRun | None = None,
     progress: bool | None = None,
     on: On | Backend = "local",
+    loss: Loss | type[Loss] | str | Losses | None = None,
+    after_step: Callable[[int, Ensemble], object] | None = None,
 ) -> TrainedRun:
     """Train one member per seed and keep the run, or read the run if the store already contains it.
+
+    A run with `after_step`, with a loss that is not registered, or with such a `start` is not kept: no address tells it
+    from others. It is trained in this process, and its files are removed with the object that is returned.
 
     Args:
         task: a task, its name or its TOML file
@@ -50,7 +57,7 @@ def train(
         recipe: how to train; `default_recipe` of the task when None
         seeds: one seed per member, their number, or text as on the command line: 10 and `0:10` mean the seeds
             0 to 9
-        store: where the run is kept, a store or its directory; `Store()` when None
+        store: where the run is kept, a store or its directory; `Store()` when None; refused for a run that is not kept
         workers: the number of processes that share the members on a CPU. None chooses: only this process for less than
             about half a minute of work, else one process per core. A script that defines a task or a model needs
             `if __name__ == "__main__":` for several processes.
@@ -62,10 +69,16 @@ def train(
         progress: whether to show a bar with the share done and the time left, once training has taken two seconds. None
             shows it on a terminal and in a notebook, True also in logs, as plain lines.
         on: `local`, or `ray` or `slurm` to train elsewhere; see `anchorlab.engine.run`
+        loss: what training minimises in place of the task's loss: one registered by `al.training.register_loss`, or its
+            kind, or a function `loss(outputs, targets)` as described there. The metric `loss` is still the task's, and
+            the metric `objective` is this one.
+        after_step: called as `after_step(step, members)` after each optimiser step, from 1. `members.weights` has each
+            weight by name, `[member ...]`, to read or to change in place; `members(inputs)` predicts.
 
     Returns: the finished run. A `DivergedWarning` names the members that diverged, as `run.diverged` does.
 
-    Errors: `SpecError` that names the field; `StoreError` for a damaged store.
+    Errors: `SpecError` that names the field, also for a loss of the wrong shape, or one that is not finite at an
+    evaluation; `StoreError` for a damaged store.
 
     >>> run = train("anchor/identity", seeds=10)  # doctest: +SKIP
     >>> run.metric("accuracy", split="test")  # doctest: +SKIP
@@ -79,12 +92,21 @@ def train(
         raise SpecError("recipe", f"{_name(recipe)} is not a recipe", "write al.Recipe(...)")
     if start is not None and not isinstance(start, TrainedRun):
         raise SpecError("start", f"{_name(start)} is not a run", "give what al.train or al.zoo(NAME) returned")
-    chosen, store, members = as_task(task), Store.of(store), Members.of(seeds)
+    chosen, place, members = as_task(task), Store.of(store), Members.of(seeds)
     before = None if start is None else start.experiment
     model = model or (default_model(chosen.shape) if before is None else before.model)
-    experiment = Experiment(chosen, model, recipe or default_recipe(chosen), members, start=before)
+    recipe = recipe or default_recipe(chosen)
+    if loss is not None:
+        if recipe.loss is not None:
+            raise SpecError("loss", "the recipe has one, too", "give it once")
+        recipe = recipe.replace(loss=loss)
+    experiment = Experiment(chosen, model, recipe, members, start=before, after_step=after_step)
     with reported(report, progress) as show:
-        return run([experiment], store, workers, device, execution, show, on=on)[0]
+        if (part := experiment.not_storable) is not None and store is None:
+            if on != "local" or (workers or 1) > 1:
+                raise SpecError("workers", f"no other process can train with {part}", "leave it out, or leave out `on`")
+            return train_unstored(experiment, device, execution, show, None if start is None else start.ensemble())
+        return run([experiment], place, workers, device, execution, show, on=on)[0]
 
 
 def compare(

@@ -34,8 +34,9 @@ def transformer_lens_weights(model: Ensemble | nn.Module, member: int = 0) -> di
         W_E: `[token width]`, W_pos: `[position width]`, W_U: `[width output]`
 
     Errors: `SpecError` for a model that is not one of this package's transformers on tokens; for a part that is not
-    converted (no residual path, no positions, shifted values, a mask or scaled scores in some blocks only, layer norm
-    without feed-forward, norms before the layers, parallel layers); and for a member that does not exist.
+    converted (no residual path, no positions, shifted values, linear attention, a mask or scaled scores in some blocks
+    only, layer norm without feed-forward, norms before the layers, parallel layers); and for a member that does not
+    exist.
     """
     ensemble = as_ensemble(model)
     template = transformer(ensemble)
@@ -102,6 +103,7 @@ def _check(template: Transformer) -> None:
             ("residual", not block.residual, "TransformerLens always has a residual path"),
             ("parallel", block.parallel, "parallel layers are not converted"),
             ("shift_values", getattr(block.attn, "shift_values", 0), "TransformerLens does not shift values"),
+            ("attention", not block.attn.softmax, "TransformerLens always has a softmax"),
             ("mask", block.causal != first.causal, "TransformerLens masks all blocks or none"),
             ("scale_scores", scaled(block) != scaled(first), "TransformerLens scales all scores or none"),
             ("layer_norm", block.norm_first or template.ln_final, "norms before their layers are not converted"),

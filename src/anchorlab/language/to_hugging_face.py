@@ -64,6 +64,8 @@ def _form(spec: DecoderSpec, template: Transformer) -> str:
         given = getattr(spec, field)
         if given != needed and set(given if isinstance(given, tuple) else (given,)) != {needed}:
             raise SpecError(f"model.{field}", f"is {given!r}, not {needed!r} as in {form}", _REMEDY)
+    if not all(block.attn.softmax for block in template.blocks):  # uniform attention is a softmax of zeros
+        raise SpecError("model.attention", f"is {spec.attention!r}, and {form} has a softmax", _REMEDY)
     if form == "gpt2" and spec.heads * spec.head_width != spec.width:
         problem = f"is {spec.head_width}; in gpt2, heads x head_width is the width {spec.width}"
         raise SpecError("model.head_width", problem, _REMEDY)

@@ -22,6 +22,7 @@ class _WithSites(nn.Module):
 
     name: str
     rotary = False
+    softmax = True
     W_O: nn.Parameter | None
 
     @property
@@ -50,7 +51,8 @@ class Attention(_WithSites):
 
     Computes `softmax(Q Kᵀ / sqrt(head_width)) V W_O` with `Q = x W_Q`, `K = x W_K`, `V = x W_V`. Without
     `output_linear` the heads are concatenated. With `shift_values = n`, position s uses the value of position s + n, or
-    zero beyond the ends. With `rotary`, scores see positions through rotated queries and keys (see `rotated`).
+    zero beyond the ends. With `rotary`, scores see positions through rotated queries and keys (see `rotated`). Without
+    `softmax` the scores are the weights, as in linear attention (see `attend`).
 
     In a wide stream with narrow heads and the identity tap, queries, keys and values are one product,
     `x [W_Q W_K W_V]`: it takes less time than three narrow ones. The result is the same within rounding.
@@ -67,10 +69,11 @@ class Attention(_WithSites):
         biases: bool = False,
         shift_values: int = 0,
         rotary: bool = False,
+        softmax: bool = True,
     ) -> None:
         super().__init__()
         self.name, self.heads, self.head_width, self.shift_values = name, heads, head_width, shift_values
-        self.rotary = rotary
+        self.rotary, self.softmax = rotary, softmax
         self.scale = 1 / math.sqrt(head_width)
         inner = heads * head_width
         self.joins = width >= max(_LEAST_WIDTH, _LEAST_RATIO * inner)
@@ -130,7 +133,7 @@ class Attention(_WithSites):
         if self.rotary:
             keys = torch.arange(k.shape[1], device=k.device)
             places = keys if positions is None else positions, keys
-        return attend(q, k, v, self.scale, mask, self.name, tap, places)
+        return attend(q, k, v, self.scale, mask, self.name, tap, places, softmax=self.softmax)
 
     def _of_each(
         self, x: Float[Tensor, "head batch position width"], weight: Tensor, bias: Tensor | None
@@ -238,10 +241,14 @@ def attend(
     name: str,
     tap: Tap,
     places: tuple[Int[Tensor, "*batch query"], Int[Tensor, "key"]] | None = None,
+    *,
+    softmax: bool = True,
 ) -> Float[Tensor, "batch query head head_width"]:
     """Return the values mixed by `softmax(scale Q Kᵀ + mask)` for each query, and visit the sites below `name`.
 
-    Given `places`, the positions of queries and keys, both are rotated by them first.
+    Given `places`, the positions of queries and keys, both are rotated by them first. Without `softmax` the values are
+    mixed by `scale Q Kᵀ`, with 0 for hidden keys, not divided by the number of keys. Such weights can be negative.
+    Source of linear attention: von Oswald et al., Transformers Learn In-Context by Gradient Descent (2023), section 2.
     """
     q, k = tap(f"{name}.hook_q", q), tap(f"{name}.hook_k", k)
     if places is not None:
@@ -250,9 +257,10 @@ def attend(
     scores = (q * scale).transpose(1, 2) @ k.permute(0, 2, 3, 1)
     scores = tap(f"{name}.hook_attn_scores_unmasked", scores)
     if mask is not None:
-        scores = scores + mask.to(scores.dtype)  # unlike a fill, a sum has a free backward pass
+        # unlike a fill, a sum has a free backward pass
+        scores = scores + mask.to(scores.dtype) if softmax else scores.masked_fill(mask.isinf(), 0)
     scores = tap(f"{name}.hook_attn_scores", scores)
-    pattern = tap(f"{name}.hook_pattern", torch.softmax(scores, dim=-1))
+    pattern = tap(f"{name}.hook_pattern", torch.softmax(scores, dim=-1) if softmax else scores)
     return tap(f"{name}.hook_z", (pattern @ v.transpose(1, 2)).transpose(1, 2))
 
 

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
+import torch
 from pydantic import Field, PositiveInt, model_validator
+from torch import nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
@@ -15,12 +16,17 @@ from anchorlab.models.block import Block, LayerNorm, RMSNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import Activation, FeedForward
 from anchorlab.models.initialisation import DRAWS, draw_gpt2
-from anchorlab.models.model import Draw, ModelSpec, register_model
+from anchorlab.models.model import ModelSpec, register_model
 from anchorlab.models.transformer import Transformer, require_inputs
 from anchorlab.spec import Typed
 
 PerBlock = bool | tuple[bool, ...]
 """One switch for all blocks, or one for each block."""
+
+AttentionKind = Literal["softmax", "linear", "uniform"]
+"""Weights by a softmax of scores, the scores themselves, or equal weights."""
+
+Each = TypeVar("Each", bool, AttentionKind)
 
 
 def _whole(value: Any) -> int | None:
@@ -39,19 +45,24 @@ class DecoderSpec(ModelSpec):
     The defaults are the paper's model: 5.65 M parameters on its vocabulary of 201. Where `width` or `heads` is given,
     `head_width` is `width / heads` unless it is given too. A block computes
     `y = LN(x + Attn(x) W_O)`, then `LN(y + ReLU(y W_in) W_out)`, without biases; the projection `W_U` has one.
-    `residual`, `output_linear`, `layer_norm`, `feed_forward` and `mask` apply to all blocks or are given per block.
+    `residual`, `output_linear`, `layer_norm`, `feed_forward`, `mask` and `attention` apply to all blocks or are given
+    per block.
 
     Without `output_linear` the concatenated heads are the layer's output, so `heads * head_width` must equal `width`.
     Without `projection` the stream is the prediction, so `width` must equal the number of outputs. `shift_values = 1`
     gives position s the value of position s + 1 (Figure 15, last experiment), which lets a query see one position
     beyond the mask. `initialisation = "gamma"` uses `draw_gamma`; `Members.gamma` sets a member's γ.
 
+    With `attention = "linear"` a block has no softmax: its scores, divided by sqrt(head_width), are the weights. With
+    "uniform" each position takes the mean over the positions that it sees: the query and key maps are zero and are not
+    trained. Members of one seed start with the same other weights in all three.
+
     GPT-2's form is `norm="pre", activation="gelu", biases=True, tied=True`, and Llama's
     `norm="rms", positions="rotary", activation="swiglu"`, both with `initialisation="gpt2"`. A decoder whose norms come
     first has one more before the projection, unless its last block has none, and a projection without a bias.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"norm", "positions", "activation", "biases", "tied"})
+    later: ClassVar[frozenset[str]] = frozenset({"norm", "positions", "activation", "biases", "tied", "attention"})
 
     kind: Literal["decoder"] = "decoder"
     layers: int = Field(default=4, gt=0, le=1024)
@@ -78,6 +89,9 @@ class DecoderSpec(ModelSpec):
     activation: Activation = Field(default="relu", description="swiglu adds a gate, a third matrix")
     biases: bool = Field(default=False, description="of the maps in attention and feed-forward layers")
     tied: bool = Field(default=False, description="the projection is the transposed token embedding")
+    attention: AttentionKind | tuple[AttentionKind, ...] = Field(
+        default="softmax", description="linear: scores as weights, without softmax; uniform: equal weights"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -95,9 +109,9 @@ class DecoderSpec(ModelSpec):
 
     @model_validator(mode="after")
     def _widths_fit(self) -> "DecoderSpec":
-        for name in ("residual", "output_linear", "layer_norm", "feed_forward", "mask"):
+        for name in ("residual", "output_linear", "layer_norm", "feed_forward", "mask", "attention"):
             switch = getattr(self, name)
-            if not isinstance(switch, bool) and len(switch) != self.layers:
+            if isinstance(switch, tuple) and len(switch) != self.layers:
                 problem = f"{len(switch)} switches for {self.layers} blocks"
                 raise SpecError(name, problem, "give one for all blocks or one for each")
         if not all(self._switches(self.output_linear)) and self.heads * self.head_width != self.width:
@@ -119,8 +133,8 @@ class DecoderSpec(ModelSpec):
             **({} if self.head_width == follows else {"head_width": self.head_width}),
         }.items()
 
-    def _switches(self, switch: PerBlock) -> tuple[bool, ...]:
-        return (switch,) * self.layers if isinstance(switch, bool) else switch
+    def _switches(self, switch: Each | tuple[Each, ...]) -> tuple[Each, ...]:
+        return switch if isinstance(switch, tuple) else (switch,) * self.layers
 
     def build(self, shape: TaskShape) -> Transformer:
         """Build a member for token tasks.
@@ -136,7 +150,8 @@ class DecoderSpec(ModelSpec):
             problem = f"the task has {shape.input_size} tokens and {shape.output_size} outputs"
             raise SpecError("tied", problem, "use tied=False")
         components = (self.residual, self.output_linear, self.layer_norm, self.feed_forward, self.mask)
-        switches = list(zip(*map(self._switches, components), strict=True))
+        attention = self._switches(self.attention)
+        switches = list(zip(*map(self._switches, components), attention, strict=True))
         last = self.norm != "post" and self._switches(self.layer_norm)[-1]
         return Transformer(
             embed=TokenEmbedding(shape.input_size, self.width),
@@ -155,14 +170,25 @@ class DecoderSpec(ModelSpec):
     def _norm(self) -> type[LayerNorm] | type[RMSNorm]:
         return RMSNorm if self.norm == "rms" else LayerNorm
 
-    @property
-    def _draw(self) -> Draw:
+    def _draw(self, model: nn.Module, generator: torch.Generator) -> None:
+        """Draw every weight; the query and key maps of uniform attention are zero."""
         if self.initialisation == "gpt2":
-            return partial(draw_gpt2, scale=0.02, into_stream=1 / math.sqrt(2 * self.layers))
-        return DRAWS[self.initialisation]
+            draw_gpt2(model, generator, scale=0.02, into_stream=1 / math.sqrt(2 * self.layers))
+        else:
+            DRAWS[self.initialisation](model, generator)
+        for layer, kind in enumerate(self._switches(self.attention)):
+            for weight in _score_maps(model.get_submodule(f"blocks.{layer}.attn")) if kind == "uniform" else ():
+                weight.zero_()
 
     def _block(
-        self, name: str, residual: bool, output_linear: bool, layer_norm: bool, feed_forward: bool, mask: bool
+        self,
+        name: str,
+        residual: bool,
+        output_linear: bool,
+        layer_norm: bool,
+        feed_forward: bool,
+        mask: bool,
+        kind: AttentionKind,
     ) -> Block:
         attention = Attention(
             f"{name}.attn",
@@ -173,7 +199,10 @@ class DecoderSpec(ModelSpec):
             biases=self.biases,
             shift_values=self.shift_values,
             rotary=self.positions == "rotary",
+            softmax=kind != "linear",
         )
+        for weight in _score_maps(attention) if kind == "uniform" else ():
+            weight.requires_grad_(False)
         hidden = self.hidden or 3 * self.width
         mlp = FeedForward(f"{name}.mlp", self.width, hidden, self.activation, biases=self.biases)
         return Block(
@@ -186,3 +215,8 @@ class DecoderSpec(ModelSpec):
             residual=residual,
             causal=mask,
         )
+
+
+def _score_maps(attention: nn.Module) -> list[nn.Parameter]:
+    """Return the query and key maps and their biases; if these are zero, all scores are equal."""
+    return [weight for name, weight in attention.named_parameters() if name[-1] in "QK"]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Shaped
@@ -29,15 +29,19 @@ class Truncate(Spec):
     """Replace a matrix by its best approximation of lower rank, from its singular values (LASER).
 
     Give either `rank`, or `fraction`, which keeps rank floor(fraction x min(d_in, d_out)): 0 drops the matrix, and 1
-    leaves it unchanged bit for bit. `weight` names a matrix, or a product of two matrices such as
+    leaves it unchanged bit for bit. `skip` leaves out that many of the largest components, so that the next ones are
+    kept, a band of them or all the smallest. `weight` names a matrix, or a product of two matrices such as
     `blocks.0.attn.W_V @ blocks.0.attn.W_O`; both then become factors of the product's best approximation.
     Source: truncated weights, section 2.2.
     """
+
+    later: ClassVar[frozenset[str]] = frozenset({"skip"})
 
     kind: Literal["truncate"] = "truncate"
     weight: str
     fraction: float | None = Field(default=None, ge=0, le=1)
     rank: int | None = Field(default=None, ge=0)
+    skip: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
     def _one_measure(self) -> "Truncate":
@@ -70,12 +74,12 @@ class Truncate(Spec):
         names = self.names(weights)
         factors = [weights[name] for name in names]
         rank = self._kept([factor.shape[1:] for factor in factors])
-        if rank >= min(size for factor in factors for size in factor.shape[1:]):
+        if not self.skip and rank >= min(size for factor in factors for size in factor.shape[1:]):
             return {}
         changed = [torch.zeros_like(factor) for factor in factors]
         if rank:
-            left, singular, right = decompose(*factors)
-            left, right = left[..., :rank] * singular[..., None, :rank], right[..., :rank, :]
+            kept, (left, singular, right) = slice(self.skip, self.skip + rank), decompose(*factors)
+            left, right = left[..., kept] * singular[..., None, kept], right[..., kept, :]
             if len(factors) == 1:
                 changed = [(left @ right).to(factors[0].dtype)]
             else:
@@ -89,13 +93,13 @@ class Truncate(Spec):
         if len(shapes) == 2 and shapes[0][1] != shapes[1][0]:
             raise SpecError("weight", f"{self.weight!r} do not fit together", "name the factors in their order")
         full = min(shapes[0][0], shapes[-1][1])
-        if self.rank is None:
-            return math.floor((self.fraction or 0.0) * full + 1e-9)  # 0.29 x 100 is 28.999999999999996
-        if self.rank > full:
-            raise SpecError(
-                "rank", f"{self.rank} is above the full rank of {self.weight!r}, {full}", f"use at most {full}"
-            )
-        return self.rank
+        # 0.29 x 100 is 28.999999999999996
+        rank = math.floor((self.fraction or 0.0) * full + 1e-9) if self.rank is None else self.rank
+        if rank + self.skip > full:
+            behind, most = f" behind {self.skip}" if self.skip else "", max(0, full - self.skip)
+            problem = f"{rank}{behind} is above the full rank of {self.weight!r}, {full}"
+            raise SpecError("rank", problem, f"use at most {most}")
+        return rank
 
 
 class Remove(Spec):

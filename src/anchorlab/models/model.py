@@ -4,16 +4,15 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int, Shaped
-from pydantic import create_model
 from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.models.sites import Sites, Tap, identity_tap
-from anchorlab.spec import Spec, unknown_name
+from anchorlab.spec import Spec, register_kind, spec_of, unknown_name
 
 Weights = Mapping[str, Shaped[Tensor, "..."]]
 """One member's weights by name, or some of them; each has a shape of its own."""
@@ -112,15 +111,7 @@ def gather_positions(
 
 def register_model(kind: str) -> Callable[[type[ModelSpec]], type[ModelSpec]]:
     """Register a model spec under its kind, so that runs can be rebuilt. Errors: `ValueError` for a duplicate kind."""
-
-    def register(spec: type[ModelSpec]) -> type[ModelSpec]:
-        known = ModelSpec.registry.get(kind)
-        if known is not None and (known.__module__, known.__qualname__) != (spec.__module__, spec.__qualname__):
-            raise ValueError(f"model kind {kind!r} is already registered by {known.__module__}")
-        ModelSpec.registry[kind] = spec
-        return spec
-
-    return register
+    return lambda spec: register_kind(kind, spec, ModelSpec.registry, "model")
 
 
 def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[ModelSpec]]:
@@ -137,25 +128,7 @@ def register_module(kind: str) -> Callable[[Callable[..., nn.Module]], type[Mode
 
     Errors: `TypeError` for an argument without a default; `ValueError` for a kind that is already registered.
     """
-
-    def register(factory: Callable[..., nn.Module]) -> type[ModelSpec]:
-        fields: dict[str, Any] = {"kind": (Literal[kind], kind)}
-        for name, parameter in list(inspect.signature(factory, eval_str=True).parameters.items())[1:]:
-            if parameter.default is parameter.empty:
-                raise TypeError(f"{factory.__name__}: argument {name!r} needs a default")
-            annotation = type(parameter.default) if parameter.annotation is parameter.empty else parameter.annotation
-            fields[name] = (annotation, parameter.default)
-
-        def build(self: ModelSpec, shape: TaskShape) -> nn.Module:
-            return factory(shape, **{name: getattr(self, name) for name in fields if name != "kind"})
-
-        spec = cast(Any, create_model(factory.__name__, __base__=ModelSpec, __module__=factory.__module__, **fields))
-        spec.build = build
-        spec.__doc__, spec.__qualname__ = factory.__doc__, factory.__qualname__
-        spec.__abstractmethods__ = frozenset()
-        return register_model(kind)(spec)
-
-    return register
+    return lambda factory: register_model(kind)(spec_of(factory, kind, ModelSpec, "build", 1))
 
 
 def predict(

@@ -4,28 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from anchorlab.axes import TaskShape
-from anchorlab.errors import SpecError
 from anchorlab.models.decoder import DecoderSpec
 from anchorlab.models.model import ModelSpec
 from anchorlab.models.vectors import VectorSpec
-from anchorlab.spec import unknown_name
+from anchorlab.spec import parse_kind
 
 
 def parse_model(data: Mapping[str, Any] | ModelSpec, at: str = "model") -> ModelSpec:
-    """Build the spec that is registered for the `kind` in `data`, with the fields in `data`.
-
-    Errors: `SpecError` below `at` for a missing or unknown kind (with the nearest known one), and for an unknown field
-    or an invalid value.
-    """
+    """Build the spec registered for the `kind` in `data`, with the fields in `data`. Errors: as `parse_kind`."""
     if isinstance(data, ModelSpec):
         return data
-    kinds = ModelSpec.registry
-    if not isinstance(data, Mapping) or "kind" not in data:
-        raise SpecError(f"{at}.kind", "is missing", f"known: {', '.join(sorted(kinds))}")
-    kind = data["kind"]
-    if not isinstance(kind, str) or kind not in kinds:
-        raise unknown_name(f"{at}.kind", str(kind), kinds, "model")
-    return kinds[kind].parse(dict(data), at)
+    return parse_kind(data, at, ModelSpec.registry, "model")
 
 
 def default_model(shape: TaskShape) -> ModelSpec:

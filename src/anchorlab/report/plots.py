@@ -273,6 +273,7 @@ def _record_maps(record: Record, site: str, index: Mapping[str, int], tokens: Se
         for j in range(values.shape[1])
     ]
     is_pattern = site.endswith("hook_pattern")
+    shares = is_pattern and bool(((values >= 0) & (values < 1.01)).all())  # not those of linear attention
     return MapFigure(
         title=", ".join([site, *(_map_name(record, [axis], [at]) for axis, at in chosen.items())]),
         caption="The recorded values.",
@@ -280,7 +281,7 @@ def _record_maps(record: Record, site: str, index: Mapping[str, int], tokens: Se
         x_label=columns,
         y_label=rows,
         value_label="attention" if is_pattern else site.rpartition(".")[2],
-        value_range=(0.0, 1.0) if is_pattern else (None, None),
+        value_range=(0.0, 1.0) if shares else (None, None),
         signed=bool((values < 0).any()),
     )
 

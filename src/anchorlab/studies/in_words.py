@@ -147,7 +147,9 @@ def _optimiser(experiments: Sequence[Experiment], brief: bool) -> str:
     kinds = [*dict.fromkeys(kind for one in recipes for kind in one.optimiser.undecayed)]
     without = f" ({joined(kinds)} weights excluded)" if kinds else ""
     decay = f"weight decay {listed(decays, _rate)}{without}" if any(decays) else "no weight decay"
-    return f"{names} {at} {listed(rates, _rate)}{schedule}{momentum}, {decay}"
+    losses = dict.fromkeys("the task's" if one.loss is None else repr(one.loss) for one in recipes)
+    loss = f", loss {joined(list(losses))}" if losses.keys() != {"the task's"} else ""
+    return f"{names} {at} {listed(rates, _rate)}{schedule}{momentum}, {decay}{loss}"
 
 
 def _schedule(recipes: Sequence[Recipe], peak: float) -> str:

@@ -53,6 +53,11 @@ class Margins:
         return _noise(self.a, self.b)
 
     @property
+    def wrong(self) -> Curve:
+        """P(wrong) under the full matrix."""
+        return _noise(self.b, self.a)
+
+    @property
     def rank_one_noise(self) -> Curve:
         """P(noise) if only the larger singular value is kept: 2 |β₁| (first matrix) or √12 |β₂| (second matrix)."""
         beta_1, beta_2 = -self.a / 2, (self.a / 2 - self.b) / 3
@@ -122,7 +127,7 @@ def rank_one_coefficient(alpha: float, law: Law = "derived") -> float:
 
 
 def _noise(wrong: Curve, noise: Curve) -> Curve:
-    """Return P(noise) from the margins of the wrong output and of the noise over the right output."""
+    """Return P(noise) from the margins of the wrong output and of the noise over the right output, or the reverse."""
     probability: Curve = np.exp(noise) / (1 + np.exp(wrong) + np.exp(noise))
     return probability
 

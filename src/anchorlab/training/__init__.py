@@ -7,6 +7,7 @@ from anchorlab.training.experiment import Experiment
 from anchorlab.training.members import Gamma, Members
 from anchorlab.training.opened import find_runs, open_run
 from anchorlab.training.optimisers import undecayed_weights
+from anchorlab.training.own_loss import Loss, register_loss
 from anchorlab.training.recipe import (
     SGD,
     Adam,

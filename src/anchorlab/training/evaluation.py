@@ -20,6 +20,7 @@ from anchorlab.models.model import predict
 from anchorlab.models.transformer import Transformer
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch, Task
+from anchorlab.tasks.metrics import Losses
 from anchorlab.training.ensemble import Ensemble
 from anchorlab.training.executions.loss import autocast
 from anchorlab.training.feed import FixedSampleFeed, first_rows, map_batch
@@ -30,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 UNEDITED = "none"
 """The value of the `edit` column for metrics of unedited weights."""
+
+OBJECTIVE = "objective"
+"""The metric of a loss that a recipe puts in place of the task's."""
 
 ROWS = 128
 """The largest number of sequences in one forward pass, to bound memory."""
@@ -71,6 +75,7 @@ class Evaluator:
         dtype: the precision of real-valued inputs and targets
         mixed: whether products run in bfloat16
         fixed: the training feed if it is a fixed sample, else None
+        loss: the recipe's loss, which is measured too, if it has one
     """
 
     def __init__(
@@ -82,8 +87,9 @@ class Evaluator:
         dtype: torch.dtype,
         mixed: bool = False,
         fixed: FixedSampleFeed | None = None,
+        loss: Losses | None = None,
     ) -> None:
-        self.task, self.members, self.mixed, self.size = task, members, mixed, evaluation.size
+        self.task, self.members, self.mixed, self.size, self.loss = task, members, mixed, evaluation.size, loss
         self.edits: Mapping[str, Sequence[Edit]] = {UNEDITED: (), **evaluation.edits}
 
         def move(value: Tensor) -> Tensor:
@@ -188,7 +194,8 @@ class Evaluator:
     ) -> dict[str, Shaped[Tensor, "batch scored"]]:
         """Return the loss and the task's metrics at each scored position."""
         output = output.float() if self.mixed else output
-        return {"loss": self.task.losses(output, batch.targets), **self.task.metrics(output, batch)}
+        own = {} if self.loss is None else {OBJECTIVE: self.loss(output, batch.targets)}
+        return {"loss": self.task.losses(output, batch.targets), **own, **self.task.metrics(output, batch)}
 
 
 class MappedEvaluator(Evaluator):

@@ -1,6 +1,7 @@
 """Experiments: a task, a model, a recipe and members, which together decide the result of training."""
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from functools import cached_property, lru_cache
@@ -17,8 +18,10 @@ from anchorlab.models.model import Model, accepts
 from anchorlab.runs import Cell
 from anchorlab.spec import unknown_name
 from anchorlab.tasks import Task, parse_task
+from anchorlab.tasks.metrics import Losses
 from anchorlab.training.ensemble import Ensemble, build, check_gamma, initialise, without_weights
 from anchorlab.training.members import Members
+from anchorlab.training.own_loss import check_loss
 from anchorlab.training.recipe import Recipe, Times
 
 FORMAT = 1
@@ -41,6 +44,9 @@ class Experiment:
     their initial weights at all times of the recipe. `label` is a name for people and not part of the address. Times of
     the recipe that are `auto` become numbers.
 
+    `after_step(step, members)` is called after each optimiser step, from 1, with the `Ensemble` in training, whose
+    weights it may read, or change in place. No store keeps such an experiment.
+
     Errors: `SpecError` that names the field if the parts do not fit together.
     """
 
@@ -51,6 +57,7 @@ class Experiment:
     label: str = dataclass_field(default="", compare=False)
     start: "Experiment | None" = None
     trained: bool = True
+    after_step: Callable[[int, Ensemble], object] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "recipe", self.recipe.with_times())
@@ -61,6 +68,7 @@ class Experiment:
         check_gamma(self.members.gamma, self.model, template)
         self._check_positions(template)
         self._check_output(template)
+        self._check_loss()
         self._check_start(template)
         for name, edits in self.recipe.evaluation.edits.items():
             check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
@@ -117,6 +125,8 @@ class Experiment:
             raise SpecError("recipe.stop.split", f"{stop.split!r} is not evaluated", "add it to evaluation.splits")
         if stop.metric not in self.metrics:
             raise unknown_name("recipe.stop.metric", stop.metric, self.metrics, "metric")
+        if self.after_step is not None:
+            raise SpecError("recipe.stop", "after_step would change members that have stopped", "leave out one of them")
 
     def _check_positions(self, template: nn.Module) -> None:
         """Raise `SpecError` if the task scores positions at which the model does not predict."""
@@ -150,6 +160,28 @@ class Experiment:
             problem = f"returns shape {tuple(output.shape)} for {len(batch)} sequences"
             raise SpecError("model", problem, f"return {axes}, here {wanted}")
 
+    def _check_loss(self) -> None:
+        """Raise `SpecError` if the recipe's loss does not fit the task, or cannot be minimised."""
+        if self.recipe.loss is None:
+            return
+        batch = self.task.for_training(self.task.sample(self.task.splits[0], 2, seed=0))
+        shape = *batch.targets.shape[:2], self.task.shape.output_size
+        check_loss(self.recipe.loss, torch.randn(shape, generator=torch.Generator().manual_seed(0)), batch.targets)
+
+    @property
+    def losses(self) -> Losses:
+        """The loss at each scored position that training minimises: the recipe's, or else the task's."""
+        return self.task.losses if self.recipe.loss is None else self.recipe.loss
+
+    @property
+    def not_storable(self) -> str | None:
+        """The part that keeps the experiment, or what it starts from, out of any store; None if a store can keep it."""
+        if self.after_step is not None:
+            return "after_step"
+        if self.recipe.loss is not None and not self.recipe.loss.registered:
+            return "a loss that is not registered"
+        return None if self.start is None else self.start.not_storable
+
     @property
     def template(self) -> nn.Module:
         """A module of the architecture without weights, shared by all experiments with this architecture."""
@@ -165,7 +197,8 @@ class Experiment:
         """The names of the metrics that are evaluated."""
         batch = self.task.sample(self.splits[0], 1, seed=0)
         outputs = torch.zeros(*batch.targets.shape[:2], self.task.shape.output_size)
-        return ("loss", *self.task.metrics(outputs, batch))
+        own = () if self.recipe.loss is None else ("objective",)
+        return ("loss", *own, *self.task.metrics(outputs, batch))
 
     @property
     def steps(self) -> int:
@@ -210,9 +243,10 @@ class Experiment:
         return Cell(self.to_json(), label=self.label or self.task.name or self.task.family)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the experiment as plain JSON data, without its label."""
+        """Return the experiment as plain JSON data, without its label; different each time if no store can keep it."""
         return {
             "format": FORMAT,
+            **({} if self.not_storable is None else {"not_stored": secrets.token_hex(8)}),
             **({} if self.start is None else {"start": self.start.to_json()}),
             **({} if self.trained else {"trained": False}),
             "task": self.task.model_dump(mode="json"),
@@ -229,6 +263,8 @@ class Experiment:
         """
         if data.get("format") != FORMAT:
             raise SpecError("format", f"is {data.get('format')!r}, this version reads {FORMAT}", "train it again")
+        if "not_stored" in data:
+            raise SpecError("spec", "is of a run that no store keeps", "use what al.train returned")
         for name in ("task", "model", "recipe", "members"):
             if not isinstance(data.get(name), dict):
                 raise SpecError(name, "is missing", "remove the run and train it again")
@@ -244,7 +280,8 @@ class Experiment:
 
     def untrained(self) -> "Experiment":
         """Return the untrained control: the same experiment without its own training and without its start's."""
-        return replace(self, start=None if self.start is None else self.start.untrained(), trained=False)
+        start = None if self.start is None else self.start.untrained()
+        return replace(self, start=start, trained=False, after_step=None)
 
     def take(self, members: range) -> "Experiment":
         """Return the same experiment with the members in a range of indices."""

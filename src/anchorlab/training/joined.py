@@ -129,6 +129,8 @@ def common(experiment: Experiment) -> str | None:
     recipe = experiment.recipe
     if experiment.start is not None or recipe.stop is not None or not is_tiny(experiment):
         return None
+    if recipe.loss is not None:  # torch may be unable to map it over members
+        return None
     if not isinstance(experiment.template, Model):
         return None
     spec = experiment.cell.spec

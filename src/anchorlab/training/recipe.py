@@ -10,6 +10,7 @@ from anchorlab.errors import SpecError
 from anchorlab.models.edits import Edit
 from anchorlab.spec import Spec
 from anchorlab.tasks import Task
+from anchorlab.training.own_loss import AnyLoss
 
 Unit = Literal["steps", "epochs"]
 
@@ -200,10 +201,12 @@ class Stop(Spec):
 
 
 class Recipe(Spec):
-    """How an ensemble learns: data, optimiser, schedule, batch, duration, clipping, precision, evaluation.
+    """How an ensemble learns: data, loss, optimiser, schedule, batch, duration, clipping, precision, evaluation.
 
     `unit` is the unit of all times (duration, schedule, evaluation, checkpoints): steps or epochs. With epochs, the
-    learning rate changes once per epoch, as in the anchor-function paper's reference code.
+    learning rate changes once per epoch, as in the anchor-function paper's reference code. `loss` takes the place of
+    the task's own loss in training: a registered one (see `al.training.register_loss`), its kind, or a function. Then
+    the metric `loss` is still the task's, and the metric `objective` is what training minimises.
     """
 
     other_names: ClassVar[Mapping[str, str]] = {
@@ -217,9 +220,12 @@ class Recipe(Spec):
         "batch_size": "batch",
         "size": "data=al.FixedSample(size=...)",
         "dtype": "precision",
+        **dict.fromkeys(("loss_fn", "criterion"), "loss"),
         **dict.fromkeys(("grad_clip", "max_norm"), "clip"),
         **dict.fromkeys(("seed", "seeds"), "al.train(..., seeds=...)"),
     }
+
+    later: ClassVar[frozenset[str]] = frozenset({"loss"})
 
     data: Annotated[FixedSample | Stream, Field(discriminator="kind")] = FixedSample()
     optimiser: Optimiser = AdamW()
@@ -232,6 +238,7 @@ class Recipe(Spec):
     evaluation: Evaluation = Evaluation()
     checkpoints: Times = Times()
     stop: Stop | None = None
+    loss: AnyLoss = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recipe":

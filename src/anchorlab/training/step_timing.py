@@ -55,7 +55,7 @@ def pace_key(experiment: Experiment) -> str:
         "model": experiment.model.model_dump(mode="json"),
         "data": recipe.data.kind,
         "evaluation": recipe.evaluation.model_dump(mode="json", exclude={"every", "at"}),
-        "others": [batch, recipe.precision, recipe.optimiser.kind, recipe.clip is None],
+        "others": [batch, recipe.precision, recipe.optimiser.kind, recipe.clip is None, str(recipe.loss)],
         "work": work_per_step(experiment),
         "mapped": min(len(experiment.members), MOST_TOGETHER) if mapping_pays(experiment) else 0,
     }

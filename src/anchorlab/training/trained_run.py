@@ -286,7 +286,7 @@ def experiment_of(run: Run) -> Experiment:
         return Experiment.from_json(run.spec, run.label)
     except SpecError as error:
         missing = [name for name in named_modules(run.path.parent) if name not in sys.modules]
-        if not missing or error.field.partition(".")[0] not in ("task", "model", "start"):
+        if not missing or not error.field.startswith(("task", "model", "recipe.loss", "start")):
             raise
         modules = f"module{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
         remedy = f"this store's runs need the {modules}: add {' '.join(f'--import {name}' for name in missing)}"

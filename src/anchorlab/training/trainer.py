@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from math import isfinite
+from types import MappingProxyType
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -16,7 +18,7 @@ from anchorlab.models import fast_float32, full_float32
 from anchorlab.models.model import Model
 from anchorlab.training.cost import LEAST_ROW, mapping_pays
 from anchorlab.training.ensemble import Ensemble
-from anchorlab.training.evaluation import UNEDITED, Evaluator, MappedEvaluator, Row
+from anchorlab.training.evaluation import OBJECTIVE, UNEDITED, Evaluator, MappedEvaluator, Row
 from anchorlab.training.executions import Graphs, MappedExecution, MappedGradients, MemberExecution
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.feed import FixedSampleFeed, make_feed
@@ -162,7 +164,7 @@ class Session:
         self.optimiser, self.execution = self._all_at_once(device) if mapped else self._one_by_one()
         measure = MappedEvaluator if mapped else Evaluator
         fixed = self.feed if isinstance(self.feed, FixedSampleFeed) else None
-        self.evaluator = measure(task, recipe.evaluation, members, device, dtype, self.mixed, fixed)
+        self.evaluator = measure(task, recipe.evaluation, members, device, dtype, self.mixed, fixed, recipe.loss)
         self.rows: list[Row] = []
         self.resting = idle
         self.step = 0
@@ -173,9 +175,9 @@ class Session:
         """Return whether members are mapped. Errors: `SpecError` for `mapped` if torch cannot map the model."""
         if name == "member" or (name == "auto" and not is_gpu(device) and not mapping_pays(self.experiment)):
             return False
-        if isinstance(self.ensemble.template, Model):
+        if isinstance(self.ensemble.template, Model) and self.recipe.loss is None:
             return True
-        gradients = MappedGradients(self.ensemble, self.experiment.task.losses, self.mixed)
+        gradients = MappedGradients(self.ensemble, self.experiment.losses, self.mixed)
         reason = gradients.refusal(self.feed.at(0))
         if reason is None:
             return True
@@ -198,7 +200,7 @@ class Session:
         without = self._undecayed
         decays = {name: value.new_tensor(name not in without) for name, value in weights.items()} if without else None
         optimiser = StackedOptimiser(self.recipe, self.experiment.members, weights, decays)
-        return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.task.losses, self.mixed)
+        return optimiser, MemberExecution(self.ensemble, optimiser, self.experiment.losses, self.mixed)
 
     def _all_at_once(self, device: torch.device) -> tuple[RowOptimiser, MappedExecution]:
         """Return the optimiser and execution for mapped training; the trainable weights move into one buffer."""
@@ -207,7 +209,7 @@ class Session:
         graphs = Graphs(device) if device.type == "cuda" else None
         update = RowOptimiser if graphs is None and self.ensemble.parameter_count >= LEAST_ROW else FlatOptimiser
         optimiser = update(self.recipe, self.experiment.members, flat, self._undecayed)
-        return optimiser, MappedExecution(self.ensemble, optimiser, self.experiment.task.losses, self.mixed, graphs)
+        return optimiser, MappedExecution(self.ensemble, optimiser, self.experiment.losses, self.mixed, graphs)
 
     @property
     def all_rest(self) -> bool:
@@ -219,6 +221,8 @@ class Session:
         recipe, total, unit = self.recipe, self.experiment.steps, self.experiment.steps_per_unit
         if not self.experiment.trained:
             total = 0  # measured once; `TrainedRun` repeats it at all times of the recipe
+        after_step = self.experiment.after_step
+        members = self.ensemble.with_weights(MappingProxyType(dict(self.ensemble.weights)))  # changed in place only
         kept = reported = time.monotonic()
         pause = keep_every
         while self.step < total and not self.all_rest:
@@ -229,6 +233,8 @@ class Session:
                     break
             self.take_step(self.step, recipe.schedule.factor(elapsed))
             self.step += 1
+            if after_step is not None:
+                after_step(self.step, members)
             now = time.monotonic()
             if report is not None and now - reported > _REPORT_EVERY:
                 report(self.progress())
@@ -255,10 +261,19 @@ class Session:
         measured = bool(self.rows) and self.rows[-1].step == self.step
         if (last or self.recipe.evaluation.due(elapsed)) and not measured:
             rows = self.evaluator.measure(self.ensemble, self.step, self.resting)
+            self._check_objective(rows)
             self.rows += rows
             self._apply_stop_rule(rows)
         if self.keeper is not None and self.experiment.trained and (last or self.recipe.checkpoints.due(elapsed)):
             self.keeper.checkpoint(self.step, self.ensemble.weights)
+
+    def _check_objective(self, rows: list[Row]) -> None:
+        """Raise `SpecError` if the recipe's own loss is not finite for a member with unedited weights."""
+        lost = [row for row in rows if row.metric == OBJECTIVE and row.edit == UNEDITED and not isfinite(row.value)]
+        if lost and (loss := self.recipe.loss) is not None:
+            since = f"after step {self.rows[-1].step} and by step {self.step}" if self.rows else f"at step {self.step}"
+            problem = f"{loss.kind!r} became {lost[0].value} for seed {lost[0].seed} {since}"
+            raise SpecError("loss", problem, "keep it and its gradient finite, lower the learning rate, or clip")
 
     def _apply_stop_rule(self, rows: list[Row]) -> None:
         """Add to `resting` the members that meet the stop rule in every group of sequences."""

@@ -127,6 +127,8 @@ def _check_block(block: Block) -> None:
         raise _refused(f"model.{block.name}", "runs its two layers in parallel")
     if isinstance(block.attn, MergedAttention) and not block.attn.scaled:
         raise _refused(f"model.{block.name}.attn", "does not scale its scores")
+    if not block.attn.softmax:
+        raise _refused(f"model.{block.name}.attn", "has no softmax")
 
 
 def _refused(field: str, problem: str) -> SpecError:

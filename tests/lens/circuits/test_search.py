@@ -369,6 +369,12 @@ def with_fewer_outputs():
     return module
 
 
+def linear():
+    module = identity_solver()
+    module.blocks[1].attn.softmax = False
+    return module
+
+
 REMEDY = "; give the task that the model was trained on"
 LONGER = IDENTITY.replace(placement=IDENTITY.placement.replace(length=LENGTH + 1))
 REFUSED = [
@@ -377,6 +383,7 @@ REFUSED = [
     *(({"sequences": few}, rf"^sequences: {few} are too few; give at least 1") for few in (0, -1)),
     ({"threshold": 0.1, "rise": 0.02}, r"^rise: says again what the threshold says; give one of them"),
     ({"threshold": 0.001}, r"^threshold: 0\.001 is below the model's loss 0\.0\d+; raise it, or train"),
+    ({"model": linear()}, r"^pattern: has weights outside 0\.\.1; a head of linear attention has no shares"),
     ({"model": FNNSpec(width=4).build(IDENTITY.shape)}, "no attention to explain"),
     ({"task": "anchor/identity"}, rf"^task: has sequences that hold \d+, a token outside 0\.\.11.*{REMEDY}"),
     ({"task": "retrieval/minimal"},

@@ -18,6 +18,7 @@ FORMS = {
     "post": DECODER,
     "pre": DECODER.replace(norm="pre", biases=True, tied=True),
     "rms": DECODER.replace(norm="rms", positions="rotary"),
+    "linear": DECODER.replace(attention=("softmax", "linear", "linear")),
     "merged": RecallSpec(width=8),
 }
 

@@ -22,6 +22,7 @@ FORMS = {
     "no-norm": BASE.replace(layer_norm=False),
     "no-residual": BASE.replace(residual=(True, False)),
     "no-output-map": BASE.replace(head_width=4, output_linear=False, feed_forward=(False, True)),
+    "linear": BASE.replace(attention="linear"),
     "no-mask": BASE.replace(mask=False, layer_norm=(True, False)),
 }
 
@@ -150,8 +151,9 @@ class Written:
             q, k = (torch.cat([x.real, x.imag], dim=-1) for x in turned)
         scores = q @ k.mT / size**0.5
         if causal:
-            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
-        z = scores.softmax(-1) @ v
+            hidden = 0 if self.spec.attention == "linear" else -torch.inf
+            scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), hidden)
+        z = (scores if self.spec.attention == "linear" else scores.softmax(-1)) @ v
         return z @ W.get(f"{name}.W_O", torch.eye(len(none), dtype=torch.float64))[own]
 
     def perceptron(self, name: str, x: Tensor) -> Tensor:

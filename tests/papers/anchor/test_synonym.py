@@ -33,9 +33,16 @@ def arm(sizes, on_task, on_data) -> synonym.Arm:
     )
 
 
-def by_hand(synonyms, plain, sizes, unseen, twins) -> synonym.Seen:
+# the embeddings of 1, 2, 4, 3 and 9, by seed: in the first 9 is nearest to 3, in the second to 1, which is as far but
+# turned less
+NEAR = [[[1.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [3.0, 9.0], [0.0, 1.0]]]
+FAR = [[[2.0, 9.0], [-1.0, 0.0], [0.0, -1.0], [1.0, 1.0], [0.0, 1.0]]]
+
+
+def by_hand(synonyms, plain, sizes, unseen, twins, embeddings=NEAR + FAR) -> synonym.Seen:
     return seen_by_hand(
         synonym.Seen,
+        embeddings=torch.tensor(embeddings),
         arms={"synonyms": synonyms, "plain": plain},
         sizes=sizes,
         unseen=torch.tensor(unseen),
@@ -53,21 +60,36 @@ def test_synonyms_that_teach():
         unseen=[[120.0, 300.0, 130.0], [220.0, NEVER, NEVER]],
         twins=[[100.0, NEVER, 100.0], [200.0, 100.0, NEVER]],
     )
-    expected = {"enough-data": 0.99, "little-data": 0.3, "plain-fails": 0.45, "helps": 0.54, "later": 1.0}
+    expected = {
+        "enough-data": 0.99,
+        "little-data": 0.3,
+        "plain-fails": 0.45,
+        "helps": 0.54,
+        "later": 1.0,
+        "synonyms-nearest": 0.5,
+    }
     delay = ((1.2 + 1.1) / 2 + 1.3) / 2  # of a seed at both sizes, and one at one
     assert values_of(synonym.STUDY, seen) == pytest.approx(expected | {"slightly-later": delay})
 
 
 def test_synonyms_that_do_not():
     seen = by_hand(
-        arm((1000, 4000), [[0.5, 0.6], [0.9, 0.9]], [[1.0, 1.0], [1.0, 1.0]]),
-        arm((1000, 4000), [[0.2, 0.2], [0.8, 0.6]], [[1.0, 1.0], [0.95, 1.0]]),
+        embeddings=FAR + FAR,
+        synonyms=arm((1000, 4000), [[0.5, 0.6], [0.9, 0.9]], [[1.0, 1.0], [1.0, 1.0]]),
+        plain=arm((1000, 4000), [[0.2, 0.2], [0.8, 0.6]], [[1.0, 1.0], [0.95, 1.0]]),
         sizes=(1000, 4000),
         unseen=[[100.0, 150.0], [100.0, 400.0]],
         twins=[[200.0, 100.0], [100.0, 100.0]],
     )
     # at the same step is not later
-    expected = {"enough-data": 0.9, "little-data": 0.55, "plain-fails": 0.7, "helps": 0.2, "later": 0.5}
+    expected = {
+        "enough-data": 0.9,
+        "little-data": 0.55,
+        "plain-fails": 0.7,
+        "helps": 0.2,
+        "later": 0.5,
+        "synonyms-nearest": 0.0,
+    }
     assert values_of(synonym.STUDY, seen) == pytest.approx(expected | {"slightly-later": (0.5 + 1.5 + 1 + 4) / 4})
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import tensor
 
 from anchorlab.papers.retrieval import information_flow
-from anchorlab.papers.retrieval.depth import STUDY, Seen, Setting, experiments
+from anchorlab.papers.retrieval.depth import STUDY, Seen, Setting, experiments, final_loss
 from anchorlab.papers.retrieval.settings import least_layers_of, quick
 from anchorlab.studies import study
 from tests.papers.hand_made_runs import HandMadeRun, judged, results_of, seen_by_hand, values_of
@@ -120,6 +120,13 @@ def test_losses_are_read_by_depth_and_symbol():
     torch.testing.assert_close(seen.partial, tensor([[[0.0, 0.75, 0.9]], [[0.1, 0.2, 0.3]]]))
     at = tensor([[[50, inf, inf]], [[100 + 100 * 5 / 9, 100 + 100 * 5 / 8, 100]]])
     torch.testing.assert_close(seen.retrieved, at.double(), rtol=1e-5, atol=0.0)
+
+
+def test_the_final_loss_is_the_mean_over_the_last_hundred_steps():
+    experiment = quick(3, 1, 1000, seeds=2)
+    values = {("test", "loss"): [[9.0, 9.0, 0.5, 0.7, 0.6], [9.0, 9.0, 0.2, 0.2, 0.5]]}
+    run = HandMadeRun(experiment, (0, 900, 901, 950, 1000), values)
+    torch.testing.assert_close(final_loss(run), tensor([0.6, 0.3]))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from anchorlab.lens.circuits.circuit import Head
 from anchorlab.lens.circuits.explanation import AttentionRule, Explanation, Roles, attention_map, rest_map, rule_cells
+from anchorlab.lens.heads.chance import check_shares
 from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.first_sequence import sequences_at_a_time
 from anchorlab.lens.look.inputs import Subject, fitting
@@ -143,10 +144,12 @@ class AttentionLosses:
     def patterns(self) -> dict[Head, Float[Tensor, "batch query key"]]:
         """The model's own attention, by head."""
         seen = look(self.ensemble, self.batch.inputs, record=[attention_site("*")])
+        sites = [site for site in seen if site.endswith("hook_pattern")]
+        for site in sites:
+            check_shares(seen[site])
         return {
             (int(site.split(".")[1]), head): seen[site][0, :, head]
-            for site in seen
-            if site.endswith("hook_pattern")
+            for site in sites
             for head in range(seen[site].shape[2])
         }
 

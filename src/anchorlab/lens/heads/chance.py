@@ -12,6 +12,14 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 
 
+def check_shares(pattern: Float[Tensor, "*lead query key"]) -> None:
+    """Raise `SpecError` for a pattern with weights outside 0..1, as linear attention has."""
+    least, most = pattern.aminmax()
+    if least < -1e-4 or most > 1 + 1e-4:
+        remedy = "a head of linear attention has no shares to score; read the record itself"
+        raise SpecError("pattern", "has weights outside 0..1", remedy)
+
+
 def uniform_attention(
     length: int, causal: bool = True, lengths: Int[Tensor, "batch"] | None = None
 ) -> Float[Tensor, "*batch query key"]:

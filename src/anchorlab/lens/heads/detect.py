@@ -11,8 +11,9 @@ from torch import Tensor
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.grids import layers_of
 from anchorlab.lens.heads import per_sequence
-from anchorlab.lens.heads.chance import chance_of_uniform, threshold, uniform_attention
+from anchorlab.lens.heads.chance import chance_of_uniform, check_shares, threshold, uniform_attention
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
+from anchorlab.lens.look.padding import own_places
 from anchorlab.lens.look.record import Record
 from anchorlab.tasks.batch import Batch
 
@@ -95,6 +96,8 @@ def detect(
         anchors: the position of one anchor in each sequence, in place of the batch's.
         keys: the position of one key in each sequence, in place of the batch's.
         lengths: the length of each sequence, if shorter ones are padded on the right; None: the record's own lengths.
+
+    Errors: `SpecError` for attention with weights outside 0..1, as linear attention has.
     """
     if batch is not None:
         if not isinstance(batch, Batch):
@@ -199,6 +202,11 @@ class _Site:
         if causal is not (causal if self.causal is None else self.causal):
             raise SpecError("record", "attends to later positions in some parts alone", "give it as one record")
         self.causal = causal
+        if part.lengths is None:
+            check_shares(pattern)
+        else:  # the attention to and from the padding does not count
+            own = own_places(part.lengths.cpu(), length).to(pattern.device)
+            check_shares(pattern.where(own[:, None, :, None] & own[:, None, None], 0))
         for name, measure in part.detectors(length, causal).items():
             self.scores.setdefault(name, []).append(measure(pattern))
             self.chance.setdefault(name, []).append(part.chance(length, causal)[name])

@@ -4,7 +4,7 @@ Two anchors follow a key, and the answer is the key under both operations in tur
 trained. With synonyms, the anchor 3 does what 9 does and is trained with 1, 2 and 4; without, the same number of
 sequences all have pairs of 1, 2, 4 and 9.
 
-Source: anchor functions, section 4.6 and Figure 9; settings in its appendix A.
+Source: anchor functions, section 4.6, Figure 9 and Table 1; settings in its appendix A.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import Line, LineFigure, Table, at_least, at_most, line, numbers, within
-from anchorlab.lens import first_crossing
+from anchorlab.lens import cosine_similarity, first_crossing
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in
@@ -35,6 +35,7 @@ TRAIN, DATA, TASK = "train", "test on data", "test on task"
 ARMS = {"synonyms": "with synonyms", "plain": "plain data"}
 ENOUGH = 0.9  # the accuracy at which a pair counts as learned
 FITTED = 0.95  # accuracy on trained pairs (test on data) from which on a failure on the unseen ones says anything
+ANCHORS = (1, 2, 4, 3, 9)  # the synonyms last
 FEWEST = 3  # runs that learned both kinds of pair, without which nothing is said about their order
 
 
@@ -102,6 +103,12 @@ class Seen(Reading):
     def sizes(self) -> tuple[int, ...]:
         """The sizes of Figure 9b."""
         return shown([size for arm, size in self.runs if arm == "synonyms"])
+
+    @reading
+    def embeddings(self) -> Float[Tensor, "member anchor width"]:
+        """The anchors' embeddings at the largest total with synonyms, after training."""
+        run = self.runs["synonyms", self.arms["synonyms"].sizes[-1]]
+        return run.ensemble().weights["embed.W_E"][:, list(ANCHORS)]
 
     @reading
     def unseen(self) -> Float[Tensor, "size member"]:
@@ -195,6 +202,18 @@ def slightly_later(seen: Seen) -> Measurement:
     it on both.
     """
     return _in_time(seen, seen.unseen / seen.twins.clamp(min=1))
+
+
+@claim("Table 1", "how does the network learn synonym anchors; no value", at_least(0.8), own=True)
+def synonyms_nearest(seen: Seen) -> Bool[Tensor, "seed"]:
+    """The embedding of the anchor 9 is nearer to its synonym's, 3, than to any other anchor's.
+
+    Share of seeds in which the embedding of 9 has its greatest cosine over the other anchors with that of 3, at the
+    largest total of sequences.
+    """
+    *others, rare = seen.embeddings.unbind(dim=1)
+    nearest = cosine_similarity(rare.unsqueeze(1), torch.stack(others, dim=1))[:, 0].argmax(dim=-1)
+    return nearest == len(others) - 1
 
 
 def _in_time(seen: Seen, values: Float[Tensor, "size member"]) -> Measurement:

@@ -71,6 +71,8 @@ def test_errors_slopes_and_the_flow_itself():
     # what the flow goes to, from its closed forms: noise at rank 1 as (3 (1 - alpha) t)^(-1/2)
     values = values_of(STUDY, seen_by_hand(Seen, descents=[made_up(1.0)]))
     assert values["rank-one-forgets"] == pytest.approx((3 * 0.7 * 1e6) ** -0.5, rel=2e-3)
+    # P(wrong) goes to 0 as 1 / (3 t), which it takes from the noise and from the right output alike
+    assert values["full-keeps-noise"] == pytest.approx(1 / 3e6, rel=1e-2)
     assert values["flow-slope"] == pytest.approx(-0.5, abs=2e-3)
     assert values["b-limit"] == pytest.approx(0, abs=1e-5)
     # the printed equation's own limit is -log 18/5 (1 - alpha)
@@ -154,7 +156,7 @@ class TestFlow:
         value, verdict, detail = measured("a-constant", *descents)
         assert (value, verdict) == (pytest.approx(0.005), "reproduced")
         assert detail == "0.005 at alpha = 0.25; outside the range 9 at alpha = 0.03"
-        for name in ("b-limit", "rank-one-forgets"):
+        for name in ("b-limit", "rank-one-forgets", "full-keeps-noise"):
             kept = {0.25: made[0.25]}
             monkeypatch.setattr(theorem_2, "late_flow", lambda alpha, law="derived", kept=kept: kept[alpha])
             assert measured(name, *descents)[0] is not None  # 0.03 is not even read
@@ -170,6 +172,19 @@ class TestFlow:
         assert found == (pytest.approx(0.0009), "reproduced", "")
         flows[0.25, "derived"] = ([0, 0], [9, limits[0.25] - 0.0011])
         assert self.measured(monkeypatch, "b-limit", flows) == (pytest.approx(0.0011), "contradicted", "")
+
+    @pytest.mark.parametrize(
+        ("noise", "wrong", "far"), [(0.0009, 0.0, 0.0009), (0.0, 0.0012, 0.0012), (0.0007, 0.0006, 0.0013)]
+    )
+    def test_what_the_full_model_tends_to(self, monkeypatch, noise, wrong, far):
+        """At alpha = 0.25 it has its data's probabilities, at 0.35 so much more noise, and so much of the wrong one."""
+
+        def margins(noise, wrong):
+            return ([0, log(wrong / (1 - noise - wrong))], [0, log(noise / (1 - noise - wrong))])
+
+        flows = {(0.25, "derived"): margins(0.25, 1e-9), (0.35, "derived"): margins(0.35 + noise, wrong + 1e-9)}
+        value, verdict, _ = self.measured(monkeypatch, "full-keeps-noise", flows)
+        assert (value, verdict) == (pytest.approx(far, abs=1e-8), "reproduced" if far < 0.001 else "contradicted")
 
     @pytest.mark.parametrize(("far", "verdict"), [(-0.009, "reproduced"), (0.011, "contradicted")])
     def test_the_constant_of_a_under_the_printed_equation(self, monkeypatch, far, verdict):
@@ -207,7 +222,7 @@ def test_a_short_run_is_analysed():
     analysis = STUDY.analysis(runs(), SHORT)
     verdicts = verdicts_of(STUDY, analysis.seen)
     assert {name for name, verdict in verdicts.items() if verdict == "reproduced"} >= {
-        "rank-one-forgets", "flow-slope", "b-limit",
+        "full-keeps-noise", "rank-one-forgets", "flow-slope", "b-limit",
     }  # fmt: skip
     assert verdicts["descent-slope"] == "not measured"
     assert verdicts["a-constant"] == "contradicted"
