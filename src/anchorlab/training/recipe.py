@@ -226,6 +226,8 @@ class Recipe(Spec):
         **dict.fromkeys(("seed", "seeds"), "al.train(..., seeds=...)"),
     }
 
+    later: ClassVar[frozenset[str]] = frozenset({"loss"})
+
     data: Annotated[FixedSample | Stream, Field(discriminator="kind")] = FixedSample()
     optimiser: Optimiser = AdamW()
     schedule: Schedule = Constant()
