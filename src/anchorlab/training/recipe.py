@@ -209,7 +209,6 @@ class Recipe(Spec):
     the metric `loss` is still the task's, and the metric `objective` is what training minimises.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"loss"})
     other_names: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("learning_rate", "lr"), "optimiser=al.AdamW(learning_rate=...)"),
         **dict.fromkeys(("weight_decay", "wd"), "optimiser=al.AdamW(weight_decay=...)"),
