@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from anchorlab.papers.anchor import identity
-from anchorlab.papers.anchor.attention import EQUAL, FIRST, LINEAR, SECOND, SOFTMAX, STUDY, Seen, experiments
+from anchorlab.papers.anchor.attention import EQUAL, IN_0, IN_1, LINEAR, SOFTMAX, STUDY, Seen, experiments
 from tests.papers.hand_made_runs import judged, run_ending, seen_by_hand, values_of
 
 SETTING = replace(identity.TWO_LAYERS, seeds=2)
-TEST = {SOFTMAX: (1, 1), LINEAR: (0.9, 0.3), EQUAL: (0.1, 0.2), FIRST: (1, 0.9), SECOND: (0.1, 0.6)}
-TRAIN = {SOFTMAX: (1, 1), LINEAR: (0.96, 0.5), EQUAL: (0.98, 0.94), FIRST: (1, 1), SECOND: (1, 0.97)}
+TEST = {SOFTMAX: (1, 1), LINEAR: (0.9, 0.3), EQUAL: (0.1, 0.2), IN_0: (1, 0.9), IN_1: (0.1, 0.6)}
+TRAIN = {SOFTMAX: (1, 1), LINEAR: (0.96, 0.5), EQUAL: (0.98, 0.94), IN_0: (1, 1), IN_1: (1, 0.97)}
 
 
 def seen(train):
@@ -22,13 +22,13 @@ def seen(train):
 
 def test_values_of_accuracies_made_by_hand():
     values = {
-        "attention-needed": 0.15, "second-needed": 0.35, "second-suffices": 0.95, "softmax-not-needed": 0.9,
-        "softmax-sooner": 0.375,
+        "attention-needed": 0.15, "layer-0-alone-fails": 0.35, "layer-1-alone-suffices": 0.95,
+        "softmax-not-needed": 0.9, "softmax-sooner": 0.375,
     }  # fmt: skip
     assert values_of(STUDY, seen(TRAIN)) == pytest.approx({"fits": 0.96, **values})
     none_fits = values_of(STUDY, seen({**TRAIN, LINEAR: (0.94, 0.5)}))
     assert none_fits == pytest.approx({"fits": 0.96, **values, "softmax-not-needed": None})
-    unfit = judged(STUDY, seen({**TRAIN, SECOND: (0.9, 0.97)}))
+    unfit = judged(STUDY, seen({**TRAIN, IN_1: (0.9, 0.97)}))
     assert unfit == {"fits": pytest.approx(0.935), **dict.fromkeys(values)}
 
 

@@ -28,14 +28,14 @@ from anchorlab.tasks import task
 from anchorlab.training import Experiment
 
 SOFTMAX, LINEAR, EQUAL = "softmax", "no softmax", "equal weights"
-FIRST, SECOND = "equal weights in the first layer", "equal weights in the second layer"
+IN_0, IN_1 = "equal weights in layer 0", "equal weights in layer 1"
 
 KINDS: Mapping[str, AttentionKind | tuple[AttentionKind, AttentionKind]] = {
     SOFTMAX: "softmax",
     LINEAR: "linear",
     EQUAL: "uniform",
-    FIRST: ("uniform", "softmax"),
-    SECOND: ("softmax", "uniform"),
+    IN_0: ("uniform", "softmax"),
+    IN_1: ("softmax", "uniform"),
 }
 """How the two layers attend, by the name of the experiment."""
 
@@ -86,21 +86,21 @@ def attention_needed(seen: Seen) -> Float[Tensor, "seed"]:
 
 
 @claim(TABLE_1, ASKED, at_most(0.5))
-def second_needed(seen: Seen) -> Float[Tensor, "seed"]:
-    """Attention in the first layer alone does not suffice.
+def layer_0_alone_fails(seen: Seen) -> Float[Tensor, "seed"]:
+    """Attention in layer 0 alone does not suffice.
 
-    Test accuracy at the end with equal weights in the second layer, mean over seeds.
+    Test accuracy at the end with equal weights in layer 1, mean over seeds.
     """
-    return seen.test[SECOND]
+    return seen.test[IN_1]
 
 
 @claim(TABLE_1, ASKED, at_least(LEARNED))
-def second_suffices(seen: Seen) -> Float[Tensor, "seed"]:
-    """Attention in the second layer alone suffices.
+def layer_1_alone_suffices(seen: Seen) -> Float[Tensor, "seed"]:
+    """Attention in layer 1 alone suffices.
 
-    Test accuracy at the end with equal weights in the first layer, mean over seeds.
+    Test accuracy at the end with equal weights in layer 0, mean over seeds.
     """
-    return seen.test[FIRST]
+    return seen.test[IN_0]
 
 
 @claim(TABLE_1, ASKED, at_least(LEARNED))
