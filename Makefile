@@ -178,7 +178,7 @@ docs: .venv/installed-all
 # took fourteen hours on two shared cores: six for quick, five for scaled, three for paper-start
 gallery: language language-2
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' 'classics/*' 'truth/*' --profile quick
-	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick
+	$(BIN)/anchorlab study language/heads language/noise language/poems language/truncation-search --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick --model gemma3
 	$(BIN)/anchorlab study $(SCALED) --profile scaled
 	$(BIN)/anchorlab study $(PAPER) --profile paper

@@ -107,6 +107,33 @@ def test_the_page_carries_the_curves_of_each_run(store):
         }  # fmt: skip
 
 
+def test_an_unfinished_run_has_the_curves_of_its_newest_states(store):
+    """One chunk is at step 5, one has ended, and one has not begun; a damaged state costs the curves alone."""
+    cell = Cell({"model": {"layers": 8}, "members": {"seeds": [0, 1, 2]}, "format": 1}, label="begun")
+    with store.open(cell) as run:
+        run.plan({"chunks": [[0], [1], [2]]})
+        with run.chunk(0) as chunk:
+            chunk.write_state(5, {}, {"rows": [row for row in rows(2) if row[0] == 0 and row[2] == 0]})
+        with run.chunk(1) as chunk:
+            chunk.finish({"rows": [(0, *row[1:]) for row in rows(2) if row[0] == 1]})
+    index = Index(store.root)
+    (curve,) = json.loads(zlib.decompress(index.curves(index.entries())[cell.address]))
+    assert curve == {
+        "split": "test", "metric": "accuracy", "steps": [0, 10],
+        "mean": [0, 2.5], "low": [0, 2.5], "high": [0, 2.5],
+    }  # fmt: skip
+    found = run.metrics_so_far().sort("member", "step")
+    assert found.select("member", "step", "value").rows() == [(0, 0, 0.0), (1, 0, 0.0), (1, 10, 2.5)]
+    (state,) = run.state_path.glob("chunk-0000.*/step-*.safetensors")
+    state.write_bytes(state.read_bytes()[:-3])
+    assert cell.address not in index.curves(index.entries()) and len(index.curves(index.entries())) == 3
+
+
+def test_a_page_that_is_written_again_reloads_itself(store):
+    assert '<meta http-equiv="refresh" content="20">' in write_browser(store, every=20).read_text()
+    assert "refresh" not in re.sub("<script.*?</script>", "", write_browser(store).read_text(), flags=re.DOTALL)
+
+
 def test_no_text_of_the_store_becomes_part_of_the_page(store):
     text = write_browser(store).read_text()
     assert NASTY not in text and "<img" not in text

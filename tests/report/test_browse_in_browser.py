@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from anchorlab.report.browse import StudyRow, browser_page
-from anchorlab.runs import Entry, Index, Store
+from anchorlab.report.browse import StudyRow, browser_page, write_browser
+from anchorlab.runs import Cell, Entry, Index, Store
 from tests.browser import until
 from tests.report.hand_made_findings import make_findings
 
@@ -292,3 +292,20 @@ def test_nothing_is_wider_than_the_window(opened, width, scheme):
     )
     bright = [sum(map(int, re.findall(r"\d+", one)[:3])) for one in (back, ink)]
     assert (bright[0] > bright[1]) is (scheme == "light")
+
+
+def test_unfinished_runs_are_drawn_at_first_with_metrics_that_no_finished_run_has(browser, tmp_path):
+    store, layers = Store(tmp_path / "store"), (1, 2)
+    for number in layers:
+        with store.open(Cell({"model": {"layers": number}, "members": {"seeds": [0]}}, label="begun")) as run:
+            run.plan({"chunks": [[0]]})
+            with run.chunk(0) as chunk:
+                rows = [(0, 0, step, "train", "all", "none", "loss", number - step / 10) for step in (0, 5)]
+                chunk.write_state(5, {}, {"rows": rows if number == 2 else []})
+    page = browser.new_page()
+    page.goto(write_browser(store).as_uri())
+    until(lambda: page.locator("#plot canvas").count())
+    assert page.locator("#metric option").all_inner_texts() == ["train, loss"]
+    (shown,) = page.locator("#chosen strong").all_inner_texts()  # the other has no curve yet
+    assert shown == "1.5 (1.5 to 1.5)"
+    page.close()

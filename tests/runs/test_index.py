@@ -330,7 +330,7 @@ def test_the_end_is_the_last_step_in_whatever_order_a_table_has(tmp_path):
     path.parent.mkdir()
     pl.DataFrame(rows, schema=metrics_schema(), orient="row").write_parquet(path)
     assert ends_of({cell_of(0).address: path}) == {cell_of(0).address: {"test.loss": 120.0}}  # of 70 and 170
-    (curve,) = json.loads(zlib.decompress(packed_curves({cell_of(0).address: path})[cell_of(0).address]))
+    (curve,) = json.loads(zlib.decompress(packed_curves({cell_of(0).address: path}, {})[cell_of(0).address]))
     assert (curve["steps"], curve["mean"][-1]) == ([0, 10, 20, 30], 120.0)
 
 

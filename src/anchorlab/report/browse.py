@@ -35,11 +35,15 @@ class StudyRow:
     page: str | None
 
 
-def write_browser(store: Store | str | Path | None = None, path: Path | str | None = None) -> Path:
+def write_browser(
+    store: Store | str | Path | None = None, path: Path | str | None = None, every: int | None = None
+) -> Path:
     """Write a page that browses a store and return its path; by default `browse.html` in the store.
 
     The page loads nothing from the network. It has a table of all runs to filter and sort, the overlaid curves of
-    selected runs, with a band from the lowest to the highest member, and the studies with their claims.
+    selected runs, with a band from the lowest to the highest member, and the studies with their claims. Unfinished
+    runs have curves up to their newest state, and are selected at first. With `every`, the page reloads itself after
+    so many seconds.
 
     Errors: `SpecError` if the folder does not exist; `StoreError` that names damaged findings.
     """
@@ -49,7 +53,7 @@ def write_browser(store: Store | str | Path | None = None, path: Path | str | No
     entries = index.entries()
     newest = sorted(entries, key=lambda entry: entry.modified, reverse=True)[:MOST_CURVES]
     curves = index.curves(newest)
-    return write_page(browser_page(store, entries, index, study_rows(store, path), curves), path)
+    return write_page(browser_page(store, entries, index, study_rows(store, path), curves, every), path)
 
 
 def browser_page(
@@ -58,6 +62,7 @@ def browser_page(
     index: Index,
     studies: Sequence[StudyRow],
     curves: Mapping[str, bytes],
+    every: int | None = None,
 ) -> str:
     """Return the page as text, with the curves of runs by address, as `Index.curves` returns them."""
     table = run_table(Fields(entries, lambda: index.ends(entries), lambda: studies_by_run(store.root)))
@@ -70,6 +75,7 @@ def browser_page(
         .get_template("browse.html.jinja")
         .render(
             title=f"Runs in {store.root.name}",
+            every=every,
             count=len(entries),
             has_studies=bool(studies),
             data=Markup(script_json(data)),

@@ -131,6 +131,16 @@ class ChunkDirectory:
             raise StoreError(f"{self.path}: not finished; train the run again to continue from its last state")
         return _read(path)[2]
 
+    def rows(self) -> list[Any]:
+        """Return the rows of metrics in the newest state, or in the result; none at the beginning.
+
+        Errors: `DamagedChunkError`, also if the training process replaces the state meanwhile.
+        """
+        path, found = self._result_path(), self._newest()
+        states = {} if found is None else _steps(found[1])
+        path = path or (states[max(states)] if states else None)
+        return [] if path is None else list(_read(path)[2]["rows"])
+
     def _newest(self) -> tuple[int, Path] | None:
         prefix = f"{self.path.name}."
         try:

@@ -5,6 +5,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +60,10 @@ def ends_of(tables: Mapping[str, Path]) -> dict[str, dict[str, float]]:
     return found
 
 
-def packed_curves(tables: Mapping[str, Path]) -> dict[str, bytes]:
+def packed_curves(tables: Mapping[str, Path], begun: "Mapping[str, polars.DataFrame]") -> dict[str, bytes]:
     """Return each run's metrics along training by address, as zlib-compressed JSON, which browsers can read too.
+
+    `tables` has the tables of finished runs, `begun` the metrics of unfinished ones.
 
     Numbers have five significant digits, enough for drawing.
 
@@ -68,17 +71,18 @@ def packed_curves(tables: Mapping[str, Path]) -> dict[str, bytes]:
     `low` and `high` over members; null for a value that is not finite. A member that stopped before does not count.
     """
 
-    def along(rows: "polars.LazyFrame") -> "polars.LazyFrame":
-        import polars as pl
+    import polars as pl
 
+    def along(rows: "polars.LazyFrame") -> "polars.LazyFrame":
         series, value = ("run", "split", "metric"), pl.col("value")
         over_members = {"mean": value.mean(), "low": value.min(), "high": value.max()}
         finite = {name: pl.when(one.is_finite()).then(one.round_sig_figs(5)) for name, one in over_members.items()}
         steps = _of_all(rows).group_by(*series, pl.col("step").alias("steps")).agg(**finite).sort(*series, "steps")
         return steps.group_by(*series, maintain_order=True).agg("steps", *finite)
 
+    so_far = (along(rows.lazy().with_columns(run=pl.lit(one))).collect() for one, rows in begun.items())
     curves: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for _, frame in _summed_up(tables, along):
+    for frame in chain((frame for _, frame in _summed_up(tables, along)), so_far):
         for row in frame.iter_rows(named=True):
             curves[row.pop("run")].append(row)
     return {run: zlib.compress(json.dumps(rows, separators=(",", ":")).encode()) for run, rows in curves.items()}

@@ -21,7 +21,7 @@ from anchorlab.cache import cache_folder
 from anchorlab.errors import StoreError
 from anchorlab.plain import discard
 from anchorlab.runs.curves import ends_of, intact_tables, packed_curves
-from anchorlab.runs.entry import Entry, entry_of
+from anchorlab.runs.entry import ODD, Entry, entry_of
 from anchorlab.runs.lock import locked
 from anchorlab.runs.names import MANIFEST, is_address
 from anchorlab.runs.run import Run
@@ -89,11 +89,20 @@ class Index:
             self._write(_UPDATE, [(json.dumps(ends), address, changed[address]) for address, ends in read.items()])
         return found
 
-    def curves(self, entries: Iterable[Entry]) -> dict[str, bytes]:
-        """Return the curves of each finished run by address, as `packed_curves`; they are read anew each time."""
-        finished = [one.address for one in entries if one.state == "finished"]
-        batches = (packed_curves(intact_tables(self.root, batch)) for batch in _batches(finished))
-        return {address: curves for batch in batches for address, curves in batch.items()}
+    def curves(self, entries: Sequence[Entry]) -> dict[str, bytes]:
+        """Return the curves of each run by address, as `packed_curves`; they are read anew each time.
+
+        An unfinished run has them up to its newest state.
+        """
+        addresses = {
+            state: [one.address for one in entries if one.state == state] for state in ("finished", "unfinished")
+        }
+        batches = (packed_curves(intact_tables(self.root, batch), {}) for batch in _batches(addresses["finished"]))
+        begun = {}
+        for address in addresses["unfinished"]:
+            with suppress(*ODD):  # it has no plan yet, or has just been finished
+                begun[address] = Run(self.root / address).metrics_so_far()
+        return {address: curves for batch in (*batches, packed_curves({}, begun)) for address, curves in batch.items()}
 
     def _entries(self) -> list[Entry]:
         keys = _present(self.root)

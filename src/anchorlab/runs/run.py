@@ -21,7 +21,7 @@ from anchorlab.runs.atomic_files import (
 )
 from anchorlab.runs.cell import Cell
 from anchorlab.runs.chunk_directory import ChunkDirectory
-from anchorlab.runs.metrics import read_metrics, scan_metrics
+from anchorlab.runs.metrics import metrics_frame, read_metrics, scan_metrics
 from anchorlab.runs.names import MANIFEST, READINGS, checked_record, checkpoint_name, listed_files, step_of
 from anchorlab.runs.tensor_file import check_tensors, read_tensors
 
@@ -131,6 +131,11 @@ class Run:
         """Return the table of metrics, with the columns of `metrics_schema`."""
         with damage_in(self.metrics_path, self.address):
             return read_metrics(self.checked(self.metrics_path))
+
+    def metrics_so_far(self) -> "polars.DataFrame":
+        """Return the metrics of an unfinished run, up to the newest state of each chunk; as `metrics`."""
+        chunks = enumerate(self.recorded_plan()["chunks"])
+        return metrics_frame((members[row[0]], *row[1:]) for at, members in chunks for row in self.chunk(at).rows())
 
     def checkpoints(self) -> list[int]:
         """Return the steps of all checkpoints, ascending."""

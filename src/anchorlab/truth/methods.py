@@ -252,7 +252,7 @@ QUICK = Setting(
     variants=SELECTIVE,
     pairs=24,
     sequences=80,
-    seeds=14,
+    seeds=8,
 )
 
 STUDY = Study(
@@ -273,8 +273,8 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             QUICK,
-            "13 populations of 14 members on eight tasks, and 27 compiled models, rotated, heads in random order, with "
-            "soft attention. Methods see 24 pairs of sequences, landscapes 80 sequences.",
+            "13 populations of eight members on eight tasks, and 27 compiled models, rotated, heads in random order, "
+            "with soft attention. Methods see 24 pairs of sequences, landscapes 80 sequences.",
         )
     },
     smoke=replace(

@@ -1,23 +1,32 @@
 """`anchorlab browse`."""
 
+from contextlib import suppress
 from pathlib import Path
+from time import sleep
 
 from anchorlab.cli.options import shared
 from anchorlab.cli.terminal.output import check_file, hand_out, waiting
-from anchorlab.errors import StoreError
+from anchorlab.errors import SpecError, StoreError
 
 
-def browse(*, store: shared.StoreFolder = None, out: Path | None = None, json: shared.Json = False) -> None:
+def browse(
+    *, store: shared.StoreFolder = None, out: Path | None = None, every: int | None = None, json: shared.Json = False
+) -> None:
     """Write one HTML page about the store: a table of runs, their curves, the studies and their claims.
 
-    The page loads nothing from the network.
+    The page loads nothing from the network. Unfinished runs have curves up to their newest state; training keeps one
+    about every 20 seconds.
 
     Parameters
     ----------
     out
         File to write; by default `browse.html` in the store.
+    every
+        Write the page again after so many seconds, until Ctrl-C; the page reloads itself as often.
     """
     check_file(out, "out")
+    if every is not None and every < 1:
+        raise SpecError("every", f"{every} is not a number of seconds", "give 1 or more")
 
     from anchorlab.runs import Store
 
@@ -28,5 +37,9 @@ def browse(*, store: shared.StoreFolder = None, out: Path | None = None, json: s
     from anchorlab.report.browse import write_browser
 
     with waiting("reading the runs of the store", quiet=json):
-        page = write_browser(kept, out).absolute()
+        page = write_browser(kept, out, every).absolute()
     hand_out(json, lambda: {"page": str(page)}, (), page=page)
+    with suppress(KeyboardInterrupt):
+        while every is not None:
+            sleep(every)
+            write_browser(kept, out, every)

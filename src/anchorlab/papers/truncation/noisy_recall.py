@@ -151,11 +151,12 @@ def noisy_study(
     draws: Sequence[Draw],
     other_task: Callable[[Experiment], Task | None] = no_other_task,
     keeps: Callable[[TrainedRun, Setting], object] | None = None,
+    seeds: int = QUICK.seeds,
 ) -> Study[Setting]:
-    """Return a study of noisy recall with its profiles; the arguments are passed to `Study`."""
+    """Return a study of noisy recall with its profiles; the arguments are passed to `Study`, `seeds` are of `quick`."""
     profiles = {
         "quick": Profile(
-            QUICK,
+            replace(QUICK, seeds=seeds),
             "T = 64, where the paper has 256; the ends of the range of learning rates of appendix A.5; from the "
             "authors' public code: value maps of two factors, '!' for noise, and the loss after every second and "
             "later trigger, the last dozen of them. The paper's text has one value matrix, a noise token of its own, "

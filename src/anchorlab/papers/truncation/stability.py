@@ -166,4 +166,5 @@ STUDY = noisy_study(
         lambda seen: _figure("What is predicted, by noise level", "α", seen.alphas),
         _table,
     ),
+    seeds=3,
 )

@@ -168,7 +168,7 @@ QUICK = Setting(
         duration=6000,
         evaluation=Evaluation(every=50, size=500),
     ),
-    seeds=14,
+    seeds=6,
 )
 PAPER = Setting(
     model=DecoderSpec(layers=2, heads=4, width=128, head_width=32, hidden=512, norm="pre"),
