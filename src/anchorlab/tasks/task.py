@@ -49,6 +49,7 @@ class Task(Spec, Drawable):
     name: str = ""
 
     separated: ClassVar[bool] = True  # whether no sequence can occur in two splits
+    nested: ClassVar[bool] = False  # whether a sample is the beginning of every larger one with the same seed
     proof_samples: ClassVar[int] = 1_000_000  # number of sequences of each split that a proof by samples draws
     loss: ClassVar[LossKind] = "cross_entropy"
 

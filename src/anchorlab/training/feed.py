@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Shaped
@@ -11,6 +12,9 @@ from anchorlab.rng import child_seed, torch_generator
 from anchorlab.tasks import Batch, Task
 from anchorlab.training.members import Members
 from anchorlab.training.recipe import FixedSample, Recipe
+
+FIRST_BLOCK = 64
+"""The sequences in the first block of a nested sample. Never change it: a seed's sequences depend on it."""
 
 STREAM_DRAW = 8192
 """The largest number of sequences drawn at once for a stream. Never change it: a seed's sequences depend on it."""
@@ -53,6 +57,7 @@ class FixedSampleFeed:
     def __init__(self, task: Task, recipe: Recipe, members: Members, device: torch.device, dtype: torch.dtype) -> None:
         assert isinstance(recipe.data, FixedSample)
         self.sizes = members.data_size or (recipe.data.size,) * len(members)
+        in_blocks = recipe.data.nested and not task.nested
         self.batch = recipe.batch
         seeds = [members.stream("data", index) for index in range(len(members))]
         # members with the same data seed and size share one sample, for example if `hold` fixes the data
@@ -62,7 +67,8 @@ class FixedSampleFeed:
 
         def draw() -> Iterable[Batch]:
             for seed, size in samples:
-                batch = task.sample("train", size, child_seed(seed, "train"))
+                whole = child_seed(seed, "train")
+                batch = nested_sample(task, size, whole) if in_blocks else task.sample("train", size, whole)
                 first.append(first_rows(batch, recipe.evaluation.size))
                 yield task.for_training(batch)
 
@@ -96,6 +102,21 @@ class FixedSampleFeed:
             self._order[member, :size].copy_(drawn, non_blocking=True)
             self._epochs[member] = epoch
         return slice(place * self.batch, min(size, (place + 1) * self.batch))
+
+
+def nested_sample(task: Task, size: int, seed: int) -> Batch:
+    """Draw training sequences; those of a smaller `size` are the first of a larger one.
+
+    They are drawn in blocks, each with a child seed of its own: 64 sequences, then as many as all before. So a task
+    with exact `shares` of groups rounds their counts in each block.
+    """
+    blocks: list[Batch] = []
+    while (drawn := sum(map(len, blocks))) < size:
+        blocks.append(task.sample("train", drawn or FIRST_BLOCK, child_seed(seed, "block", len(blocks))))
+    first, *others = blocks
+    shared = first.positions if first.positions.ndim == 1 else None
+    whole = map_batch(first, lambda *values: shared if values[0] is shared else torch.cat(values), *others)
+    return first_rows(whole, size)
 
 
 class StreamFeed:
@@ -138,19 +159,19 @@ def make_feed(task: Task, recipe: Recipe, members: Members, device: torch.device
     return kind(task, recipe, members, device, dtype)
 
 
-def map_batch(batch: Batch, change: Callable[[Shaped[Tensor, "*axes"]], Shaped[Tensor, "..."]]) -> Batch:
-    """Return a batch with `change` applied to every tensor; latents are dropped, since training does not use them."""
-    return replace(
-        batch,
-        inputs=change(batch.inputs),
-        targets=change(batch.targets),
-        answers=change(batch.answers),
-        positions=change(batch.positions),
-        weights=None if batch.weights is None else change(batch.weights),
-        group=None if batch.group is None else change(batch.group),
-        latents={},
-        rivals={name: change(value) for name, value in batch.rivals.items()},
-    )
+def map_batch(batch: Batch, change: Callable[..., Shaped[Tensor, "..."]], *others: Batch) -> Batch:
+    """Return a batch with `change` applied to every tensor, and to the same tensors of other batches if any are given.
+
+    Latents are dropped, since training does not use them.
+    """
+
+    every = (batch, *others)
+    tensors: dict[str, Any] = {
+        name: None if getattr(batch, name) is None else change(*(getattr(one, name) for one in every))
+        for name in ("inputs", "targets", "answers", "positions", "weights", "group")
+    }
+    rivals = {name: change(*(one.rivals[name] for one in every)) for name in batch.rivals}
+    return replace(batch, **tensors, latents={}, rivals=rivals)
 
 
 def first_rows(batch: Batch, size: int) -> Batch:

@@ -19,12 +19,18 @@ MOST_SEQUENCES = 2**32
 
 
 class FixedSample(Spec):
-    """A fixed training set of `size` sequences, reshuffled every epoch."""
+    """A fixed training set of `size` sequences, reshuffled every epoch.
+
+    With `nested`, a smaller sample of a seed is the beginning of a larger one, so that a curve by data size compares
+    like with like. It is drawn in blocks (`nested_sample`), and so has other sequences than without.
+    """
 
     by_place: ClassVar[str | None] = "size"
+    later: ClassVar[frozenset[str]] = frozenset({"nested"})
 
     kind: Literal["sample"] = "sample"
     size: int = Field(default=1000, ge=1, le=MOST_SEQUENCES)
+    nested: bool = False
 
 
 class Stream(Spec):

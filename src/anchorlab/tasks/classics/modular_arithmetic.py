@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ class ModularArithmetic(Task):
     the same answer.
     Source: Power et al., Grokking: generalization beyond overfitting on small algorithmic datasets, 2022, appendix A.1.
     """
+
+    nested: ClassVar[bool] = True
 
     family: Literal["modular-arithmetic"] = "modular-arithmetic"
     prime: int = Field(97, ge=3, le=997)
