@@ -269,8 +269,6 @@ REFUSED = [
     (lambda model: detect(look(model, INPUTS, [PATTERNS]), INPUTS),
      r"^batch: is of type Tensor; give what task\.sample returned$"),
     *((lambda _, each=each: detect(pattern_record(each * torch.eye(3).expand(1, 1, 1, 3, 3), SEQUENCES[:1, :3])),
-       r"^pattern: has weights outside 0\.\.1; a head of linear attention has no shares to score; read the record "
-       r"itself$")
        r"^pattern: has weights outside 0\.\.1; a head of linear attention has no shares to score; read the record")
       for each in (-0.1, 1.1)),
     *((lambda _, given=given: detect(given), rf"^record: is of type \w+, not a record of attention; {REMEDY}$")
