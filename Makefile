@@ -179,7 +179,7 @@ docs: .venv/installed-all
 gallery: language language-2
 	$(BIN)/anchorlab study 'anchor/*' 'truncation/*' 'retrieval/*' 'classics/*' 'truth/*' --profile quick
 	$(BIN)/anchorlab study language/heads language/noise language/poems language/truncation-search --profile quick
-	$(BIN)/anchorlab study language/heads language/noise language/truncation-search --profile quick --model gemma3
+	$(BIN)/anchorlab study language/heads language/noise language/poems language/truncation-search --profile quick --model gemma3
 	$(BIN)/anchorlab study $(SCALED) --profile scaled
 	$(BIN)/anchorlab study $(PAPER) --profile paper
 	$(BIN)/anchorlab study anchor/structures --profile paper-none

@@ -36,7 +36,7 @@ PRECONDITIONS = {
     "classics/associative-recall": {"learns": ("width-grows", "overflows", "wider-knows-more", "attention-ahead")},
     "classics/grokking": {"memorised": ALL},
     "classics/in-context-regression": {"learned": ALL},
-    "language/poems": {"poems-known": ("backward-not-recited",)},
+    "language/poems": {"poems-known": ("backward-not-recited", "forward-easier")},
     "retrieval/buffers": {
         "learned": ALL,
         "chains-solved": (

@@ -131,7 +131,7 @@ def forward_recited(seen: Recited) -> Measurement:
     return over(_shares(seen.said["forward"]), "poems")
 
 
-@precondition("section 4.7", "95 % (GPT-4)", at_least(KNOWN), of=("backward-not-recited",))
+@precondition("section 4.7", "95 % (GPT-4)", at_least(KNOWN), of=("backward-not-recited", "forward-easier"))
 def poems_known(seen: Recited) -> Measurement:
     """The model knows the poems.
 
@@ -224,8 +224,9 @@ STUDY = Study(
     profiles={
         "quick": Profile(
             Setting(),
-            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1) in place of the "
-            "paper's GPT-4; 20 poems and the wording are our own choice, as the paper lists neither.",
+            "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
+            "270M, Q4_K_M) in place of the paper's GPT-4; 20 poems and the wording are our own choice, as the paper "
+            "lists neither.",
         ),
         "paper": Profile(
             Setting("https://api.openai.com/v1#gpt-4", manner=Manner(tokens=40)),
