@@ -41,7 +41,7 @@ DIRECTIONS = {"forward": 1, "backward": -1}
 SCORED: Scoring = "sum over prior"
 """How lines are compared: a line that the model finds likely after any line has no advantage."""
 
-KNOWN = 0.5  # the share of next lines recited from which on a failure to recite the line before says anything
+KNOWN = 0.5  # the share of known poems from which on a failure to recite the line before says anything
 _ASKED = {"forward": ("comes right after", "The next line is:"), "backward": ("comes right before", "That line is:")}
 _AROUND = " ,.;:!?\"'"  # of a line, what an answer need not repeat
 
@@ -122,7 +122,7 @@ def _shares(right: Bool[Tensor, "poem line"]) -> Float[Tensor, "poem"]:
     return right.double().mean(dim=1)
 
 
-@claim("section 4.7", "95 % (GPT-4)", at_least(0.9))
+@claim("anchor functions, section 4.7", "95 % (GPT-4)", at_least(0.9))
 def forward_recited(seen: Recited) -> Measurement:
     """The next line of a poem is recited.
 
@@ -131,16 +131,21 @@ def forward_recited(seen: Recited) -> Measurement:
     return over(_shares(seen.said["forward"]), "poems")
 
 
-@precondition("section 4.7", "95 % (GPT-4)", at_least(KNOWN), of=("backward-not-recited", "forward-easier"))
+@precondition(
+    "anchor functions, section 4.7",
+    "95 % of the next lines (GPT-4)",
+    at_least(KNOWN),
+    of=("backward-not-recited", "forward-easier"),
+)
 def poems_known(seen: Recited) -> Measurement:
     """The model knows the poems.
 
-    Share of lines after which the model's text begins with the next line, mean over poems.
+    Share of poems of which the model recites at least half of the next lines.
     """
-    return over(_shares(seen.said["forward"]), "poems")
+    return over(_shares(seen.said["forward"]) >= 1 / 2, "poems")
 
 
-@claim("section 4.7", "5 % (GPT-4)", at_most(0.1))
+@claim("anchor functions, section 4.7", "5 % (GPT-4)", at_most(0.1))
 def backward_not_recited(seen: Recited) -> Measurement:
     """The line before is not recited.
 
@@ -149,7 +154,7 @@ def backward_not_recited(seen: Recited) -> Measurement:
     return over(_shares(seen.said["backward"]), "poems")
 
 
-@claim("section 4.7", "much easier; 0.9 apart (GPT-4)", at_least(0.1))
+@claim("anchor functions, section 4.7", "much easier; 0.9 apart (GPT-4)", at_least(0.1))
 def forward_easier(seen: Recited) -> Measurement:
     """The next line is easier to tell than the line before.
 
