@@ -11,7 +11,7 @@ import torch
 
 from anchorlab.engine import local as on_this_machine
 from anchorlab.engine import run, train
-from anchorlab.engine.plan import _choose_workers, _divide, devices_of, planned
+from anchorlab.engine.plan import _divide, choose_workers, devices_of, planned
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.runs import Run, Store
@@ -169,12 +169,12 @@ def paper_size(duration, members):
 
 def test_small_work_stays_in_this_process_and_large_work_uses_every_core(monkeypatch):
     monkeypatch.setattr(sys.modules["anchorlab.engine.plan"], "cores", lambda: 7)
-    assert _choose_workers([]) == 1
-    assert _choose_workers([experiment(duration=100)]) == 1  # under a second
-    assert _choose_workers([paper_size(10, 10)]) == 1  # about ten seconds
-    assert _choose_workers([paper_size(10, 1)] * 100) == 7  # many small ones are much together
-    assert _choose_workers([paper_size(4000, 1)]) == 7
-    assert _choose_workers([paper_size(100, 40)]) == 7
+    assert choose_workers([]) == 1
+    assert choose_workers([experiment(duration=100)]) == 1  # under a second
+    assert choose_workers([paper_size(10, 10)]) == 1  # about ten seconds
+    assert choose_workers([paper_size(10, 1)] * 100) == 7  # many small ones are much together
+    assert choose_workers([paper_size(4000, 1)]) == 7
+    assert choose_workers([paper_size(100, 40)]) == 7
 
 
 @pytest.mark.parametrize(
