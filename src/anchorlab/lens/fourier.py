@@ -66,7 +66,7 @@ def restricted_loss(
 
     It falls while a model learns to add, before its test loss falls. Section 5.1 counts 20 terms of five frequencies,
     the four products of a wave of a and a wave of b. Like the authors' notebook, this keeps their two combinations that
-    are waves of the sum, not those of a - b.
+    are waves of the sum, and drops the waves of a - b.
 
     With many key frequencies and most pairs in training, a model that only memorises has a low restricted loss, too:
     the mean over all pairs with one sum tells the answer.

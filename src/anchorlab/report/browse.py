@@ -43,7 +43,7 @@ def write_browser(
     The page loads nothing from the network. It has a table of all runs to filter and sort, the overlaid curves of
     selected runs, with a band from the lowest to the highest member, and the studies with their claims. Unfinished
     runs have curves up to their newest state, and are selected at first. With `every`, the page reloads itself after
-    so many seconds.
+    this number of seconds.
 
     Errors: `SpecError` if the folder does not exist; `StoreError` that names damaged findings.
     """

@@ -273,7 +273,7 @@ def _record_maps(record: Record, site: str, index: Mapping[str, int], tokens: Se
         for j in range(values.shape[1])
     ]
     is_pattern = site.endswith("hook_pattern")
-    shares = is_pattern and bool(((values >= 0) & (values < 1.01)).all())  # not those of linear attention
+    shares = is_pattern and bool(((values >= 0) & (values < 1.01)).all())  # linear attention may have other weights
     return MapFigure(
         title=", ".join([site, *(_map_name(record, [axis], [at]) for axis, at in chosen.items())]),
         caption="The recorded values.",

@@ -105,7 +105,7 @@ class FixedSampleFeed:
 
 
 def nested_sample(task: Task, size: int, seed: int) -> Batch:
-    """Draw training sequences; those of a smaller `size` are the first of a larger one.
+    """Draw training sequences so that a smaller sample is the beginning of a larger one with the same seed.
 
     They are drawn in blocks, each with a child seed of its own: 64 sequences, then as many as all before. So a task
     with exact `shares` of groups rounds their counts in each block.

@@ -64,7 +64,7 @@ def register_loss(kind: str) -> Callable[[Callable[..., Float[Tensor, "batch sco
 
         al.train("anchor/identity", loss=focal(power=1.0))
 
-    Kind and fields are part of the address of a run, as those of a model are; the function's code is not.
+    Kind and fields are part of the address of a run, as for a model; the function's code is not.
 
     Errors: `TypeError` for an argument without a default; `ValueError` for a kind that is already registered.
     """

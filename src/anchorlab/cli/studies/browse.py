@@ -22,7 +22,7 @@ def browse(
     out
         File to write; by default `browse.html` in the store.
     every
-        Write the page again after so many seconds, until Ctrl-C; the page reloads itself as often.
+        Seconds after which the page is written again, until Ctrl-C; the page reloads itself as often.
     """
     check_file(out, "out")
     if every is not None and every < 1:

@@ -41,7 +41,7 @@ DIRECTIONS = {"forward": 1, "backward": -1}
 SCORED: Scoring = "sum over prior"
 """How lines are compared: a line that the model finds likely after any line has no advantage."""
 
-KNOWN = 0.5  # the share of known poems from which on a failure to recite the line before says anything
+KNOWN = 0.5  # a poem is known if this share of its next lines is recited, and the poems if this share of them is known
 _ASKED = {"forward": ("comes right after", "The next line is:"), "backward": ("comes right before", "That line is:")}
 _AROUND = " ,.;:!?\"'"  # of a line, what an answer need not repeat
 
@@ -142,7 +142,7 @@ def poems_known(seen: Recited) -> Measurement:
 
     Share of poems of which the model recites at least half of the next lines.
     """
-    return over(_shares(seen.said["forward"]) >= 1 / 2, "poems")
+    return over(_shares(seen.said["forward"]) >= KNOWN, "poems")
 
 
 @claim("anchor functions, section 4.7", "5 % (GPT-4)", at_most(0.1))
@@ -184,8 +184,8 @@ def _bars(seen: Recited) -> BarFigure:
     return BarFigure(
         title="Lines recited, and lines told from the other lines of the poem",
         caption="Mean over poems. Recited: the text begins with the right line. Told: the right line has the highest "
-        "likelihood, relative to its likelihood after no line. In the paper GPT-4 recites 0.95 forward and 0.05 "
-        "backward.",
+        "likelihood, relative to its likelihood when no line is shown. In the paper GPT-4 recites 0.95 forward and "
+        "0.05 backward.",
         groups=("next line", "line before"),
         bars=(bars("recited", seen.said), *([bars("told", seen.told)] if seen.told else [])),
         y_label="share of lines",
