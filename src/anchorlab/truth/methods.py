@@ -279,7 +279,7 @@ STUDY = Study(
     },
     smoke=replace(
         QUICK,
-        populations=(Population(TASKS["identity"], 2, 1), Population(TASKS["identity"], 3, 1)),
+        populations=(Population(TASKS["identity"], 1, 2),),
         recipe=QUICK.recipe.replace(
             duration=4,
             schedule=WarmupCosine(warmup=2, horizon=4, end=0.1),

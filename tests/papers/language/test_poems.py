@@ -91,6 +91,7 @@ def test_directions_are_told_apart(says, expected):
 
 def test_lines_are_scored_against_their_prior_on_this_machine(monkeypatch):
     """A model that scores by nothing but the order of candidates is right where the right line comes first."""
+    pytest.importorskip("transformers")
     monkeypatch.setattr(study, "put", lambda speaker, questions, *rest, told, **more: [
         type("Answer", (), {
             "asked": type("Asked", (), {"right": False}),
