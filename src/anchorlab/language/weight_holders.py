@@ -61,6 +61,11 @@ class Heads(Part):
         super().__init__(name)
         self.heads, self.key_value_heads, self.head_width, self.scale = heads, key_value_heads, head_width, scale
 
+    def written(self, z: Float[Tensor, "batch query head head_width"]) -> Float[Tensor, "head batch query width"]:
+        """Return what each head adds to the stream, without the layer's bias, from the values that it mixed."""
+        weight: Any = self.W_O
+        return torch.einsum("bqhe,hew->hbqw", z, weight.view(self.heads, self.head_width, -1))
+
 
 class Layers(Part):
     """A block: attention and a feed-forward layer, each after its norm, around the stream."""

@@ -72,8 +72,10 @@ from anchorlab.lens.look import (
 from anchorlab.lens.mapping import distinct_counts, mapping_sequences
 from anchorlab.lens.scoring import (
     Edge,
+    Faithfulness,
     Passes,
     Scores,
+    faithfulness,
     other_members,
     patch_edges,
     patch_units,

@@ -186,7 +186,7 @@ class MergedAttention(_WithSites):
     otherwise, if x is known as a sum of table rows, the embedding tables are mapped instead of x.
     """
 
-    heads = 1
+    heads = key_value_heads = 1
 
     def __init__(self, name: str, width: int, *, factored: bool = False, scaled: bool = True) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
 """The common interface of stacks of blocks around a residual stream: anchorlab's transformers and pretrained models."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from anchorlab.models.sites import Sites, Tap
+from anchorlab.models.sites import Sites, Tap, identity_tap
 
 
 @runtime_checkable
@@ -37,6 +37,9 @@ class StackedAttention(Protocol):
     def key_value_heads(self) -> int:
         """The number of key-value heads."""
 
+    def written(self, z: Float[Tensor, "batch query head head_width"]) -> Float[Tensor, "head batch query width"]:
+        """Return what each head adds to the stream, without the layer's bias, from the values that it mixed."""
+
 
 @runtime_checkable
 class StackedBlock(Protocol):
@@ -57,11 +60,22 @@ class StackedBlock(Protocol):
 class Stack(Protocol):
     """A model whose stream passes through `blocks`, a last norm and an output map, with weights under our names.
 
-    If `tied`, the output map is the transposed token embedding, and `unembed` is None.
+    If `tied`, the output map is the transposed token embedding, and `unembed` is None. If `positions_narrow_sites`,
+    scored positions select rows of the last block's sites, too, and not of the logits alone.
     """
 
+    positions_narrow_sites: ClassVar[bool]
     sites: Sites
     blocks: Sequence[StackedBlock]
     ln_final: Any  # a module that is a StackedNorm, or None
     unembed: Any  # a module, or None
     tied: bool
+
+    def __call__(
+        self,
+        inputs: Shaped[Tensor, "batch position *feature"],
+        positions: Int[Tensor, "*batch scored"] | None = None,
+        tap: Tap = identity_tap,
+        entering: tuple[int, Float[Tensor, "batch position width"]] | None = None,
+    ) -> Float[Tensor, "batch scored output"]:
+        """Return the logits at `positions`, or at all; `entering` is a block and the stream that enters it."""

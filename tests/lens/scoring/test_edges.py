@@ -63,7 +63,7 @@ LAST = torch.tensor([SHAPE.length - 1])
 
 def passed(ensemble, removed):
     stream, end = (mapped(ensemble, embedded, shared=[inputs]) for inputs in (CLEAN, CORRUPTED))
-    others = mapped(ensemble, unit_outputs, [mapped(ensemble, plain_pass, [end])[1]])
+    others = mapped(ensemble, unit_outputs, [mapped(ensemble, plain_pass, [end], [torch.tensor([0])])[1]])
     removed = removed.expand(ensemble.size, -1, -1).double()
     return mapped(ensemble, split_pass, [stream, removed, others], [LAST])[0]
 
@@ -127,7 +127,7 @@ def test_a_removed_edge_leaves_no_rounding():
     silent = [edge for edge in edges if edge.sender == "0.1"]
     deaf = [edge for edge in edges if edge.receiver.startswith("0.1.")]
     stream, end = (mapped(ensemble, embedded, shared=[inputs]) for inputs in (CLEAN, CORRUPTED))
-    others = mapped(ensemble, unit_outputs, [mapped(ensemble, plain_pass, [end])[1]])
+    others = mapped(ensemble, unit_outputs, [mapped(ensemble, plain_pass, [end], [torch.tensor([0])])[1]])
     before, after = (
         mapped(ensemble, split_pass, [stream, matrix(ensemble, removed).expand(2, -1, -1), others], [LAST])[0]
         for removed in (silent, silent + deaf)

@@ -87,7 +87,7 @@ REFUSED = [
       for name, ask in (("random", lambda one: one.edge_table), ("weight norms", lambda one: one.circuit(1.0)))),
     (lambda: FOUND.of(["0.0", "0.2"]), r"^units\.1: unknown unit '0\.2'; did you mean '0\.\d'\?$"),
     (lambda: FOUND.circuit(1.0, member=2), r"^member: there is no member 2; choose from 0 to 1$"),
-    *((lambda control=control: control(OTHER), r"^model: is of type \w+; give a transformer, such as a decoder$")
+    *((lambda control=control: control(OTHER), r"^model: is of type \w+; give a transformer, such as a decoder")
       for control in (weight_norms, random_scores)),
     (lambda: other_members(random_scores(drawn(BASE, members=1))),
      r"^scores: are of a single member; give scores of at least two$"),

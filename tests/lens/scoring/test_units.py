@@ -205,7 +205,7 @@ CLEAN, CORRUPTED, RIGHT, WRONG = pairs()
         ({"metric": lambda output, both: output.argmax(dim=-1) == both[..., 0]},
          r"^metric: returns torch\.bool, which has no derivative; use a metric of real numbers$"),
         ({"model": initialise(LSTMSpec(width=8), SHAPE, [0])},
-         r"^model: is of type \w+; give a transformer, such as a decoder$"),
+         r"^model: is of type \w+; give a transformer, such as a decoder, or a pretrained model$"),
     ],
 )  # fmt: skip
 def test_bad_arguments(method, change, message):

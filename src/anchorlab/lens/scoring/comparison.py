@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, get_args
 
 import torch
@@ -14,7 +14,8 @@ from anchorlab.lens.effects import Metric, Pairs, logit_difference
 from anchorlab.lens.look import row_ranges, sequences_at_a_time
 from anchorlab.lens.look.inputs import Subject
 from anchorlab.lens.look.padding import own_places
-from anchorlab.lens.scoring.graph import receivers_of
+from anchorlab.lens.scoring.graph import receivers_of, units_of
+from anchorlab.lens.scoring.hooked import Norms, hooked_pass
 from anchorlab.lens.scoring.passes import (
     ENTERING,
     Values,
@@ -26,7 +27,8 @@ from anchorlab.lens.scoring.passes import (
     unit_outputs,
 )
 from anchorlab.lens.scoring.scores import Passes
-from anchorlab.lens.vectors.attribution import transformer
+from anchorlab.lens.vectors.attribution import stack
+from anchorlab.models.stack import Stack
 from anchorlab.models.transformer import Transformer
 from anchorlab.spec import unknown_name
 from anchorlab.training.ensemble import Ensemble
@@ -38,7 +40,7 @@ at the same position, or zero."""
 
 @dataclass(frozen=True)
 class Comparison:
-    """A transformer, checked pairs of sequences, the metric to score by, and what takes the place of a unit's output.
+    """A model, checked pairs of sequences, the metric to score by, and what takes the place of a unit's output.
 
     Without a metric it is the difference of both logits.
     """
@@ -58,9 +60,14 @@ class Comparison:
         return self.pairs.base.ensemble
 
     @property
-    def template(self) -> Transformer:
-        """The members' architecture."""
-        return transformer(self.ensemble)
+    def template(self) -> Stack:
+        """The members' architecture: a transformer of this package or a pretrained model."""
+        return stack(self.ensemble)
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether its inputs get streams of their own by hooks."""
+        return not isinstance(self.template, Transformer)
 
     @property
     def count(self) -> int:
@@ -70,7 +77,10 @@ class Comparison:
     def parts(self) -> Iterator["Part"]:
         """Yield the pairs in parts that fit into memory with the streams of all receivers and members."""
         base = self.pairs.base
-        copies = self.ensemble.size * len(receivers_of(self.template)) * (2 * len(self.template.blocks) + 2)
+        if self.is_pretrained:
+            copies = 4 * len(units_of(self.template))
+        else:
+            copies = self.ensemble.size * len(receivers_of(self.template)) * (2 * len(self.template.blocks) + 2)
         size = sequences_at_a_time(base, given=self.batch_size, kept=[ENTERING], copies=copies)
         every = [*row_ranges(range(len(base.inputs)), size)]
         means = self._means(every) if self.baseline == "mean" else {}
@@ -78,7 +88,7 @@ class Comparison:
             stream, positions = self._stream(base, rows), base.rows(rows, self.ensemble.weights)[1]
             answers = self.pairs.answers[rows.start : rows.stop].to(positions.device)
             if self.baseline == "pair":
-                others = mapped(self.ensemble, plain_pass, [self._stream(self.pairs.source, rows)])[1]
+                others = mapped(self.ensemble, plain_pass, [self._stream(self.pairs.source, rows)], [positions])[1]
             elif self.baseline == "mean":
                 others = {site: mean.expand(-1, len(rows), *mean.shape[2:]) for site, mean in means.items()}
             else:
@@ -97,7 +107,8 @@ class Comparison:
         width = base.inputs.shape[1]
         own = own_places(torch.full((len(base.inputs),), width) if base.lengths is None else base.lengths, width)
         for rows in every:
-            values: Values = mapped(self.ensemble, plain_pass, [self._stream(base, rows)])[1]
+            positions = base.rows(rows, self.ensemble.weights)[1]
+            values: Values = mapped(self.ensemble, plain_pass, [self._stream(base, rows)], [positions])[1]
             for site, value in values.items():
                 here = own[rows.start : rows.stop].to(value).reshape(len(rows), width, *(1,) * (value.ndim - 3))
                 sums[site] = sums.get(site, 0) + (value * here).sum(dim=1, keepdim=True)
@@ -108,10 +119,16 @@ class Comparison:
         self, output: Float[Tensor, "row scored output"], answers: Int[Tensor, "row scored 2"]
     ) -> Float[Tensor, ""]:
         """Return these rows' share of the metric's mean over all sequences and scored positions."""
+        return self.each(output, answers).sum() / self.count
+
+    def each(
+        self, output: Float[Tensor, "row scored output"], answers: Int[Tensor, "row scored 2"]
+    ) -> Float[Tensor, "row scored"]:
+        """Return the metric at every scored position."""
         found = (self.metric or logit_difference)(output, answers)
         if not found.is_floating_point():
             raise SpecError("metric", f"returns {found.dtype}, which has no derivative", "use a metric of real numbers")
-        return found.sum() / self.count
+        return found
 
 
 @dataclass(frozen=True)
@@ -135,11 +152,19 @@ class Part:
         for step in range(count, 0, -1):
             yield self.stream if step == count else torch.lerp(self.values[ENTERING], self.stream, step / count)
 
-    def outputs(self, removed: Float[Tensor, "member unit receiver"]) -> Float[Tensor, "member row scored output"]:
+    def outputs(
+        self, removed: Float[Tensor, "member unit receiver"], norms: Norms = "live"
+    ) -> Float[Tensor, "member row scored output"]:
         """Return every member's outputs with some of its edges removed."""
         stacked = [self.stream, removed.to(self.stream), self.others]
-        found: Tensor = mapped(self.compared.ensemble, split_pass, stacked, [self.positions])[0]
+        split = partial(hooked_pass, norms=norms) if self.compared.is_pretrained else split_pass
+        with torch.no_grad():
+            found: Tensor = mapped(self.compared.ensemble, split, stacked, [self.positions])[0]
         return found
+
+    def by_pair(self, outputs: Float[Tensor, "member row scored output"]) -> Float[Tensor, "member row"]:
+        """Return each member's metric on each pair, mean over scored positions."""
+        return torch.stack([self.compared.each(one.double(), self.answers).mean(dim=-1) for one in outputs]).cpu()
 
     def metric(
         self,

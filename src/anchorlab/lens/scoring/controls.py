@@ -9,7 +9,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
 from anchorlab.lens.scoring.graph import EMBED, units_of
 from anchorlab.lens.scoring.scores import Passes, Scores
-from anchorlab.lens.vectors.attribution import blocks, transformer
+from anchorlab.lens.vectors.attribution import blocks, stack, transformer
 from anchorlab.rng import torch_generator
 
 
@@ -21,32 +21,32 @@ def weight_norms(model: AnyModel) -> Scores:
     place of W_Q and W_K.
     """
     ensemble = as_ensemble(model)
-    template = transformer(ensemble)
+    own_blocks, units = blocks(transformer(ensemble)), units_of(stack(ensemble))
     squares: dict[str, Tensor] = {
         name: value.double().square().cpu() for name, value in ensemble.weights.items() if value.is_floating_point()
     }
     scores = []
-    for unit in units_of(template):
+    for unit in units:
         layer, _, part = unit.partition(".")
         if unit == EMBED:
             own = [value for name, value in squares.items() if name.startswith(("embed.", "pos_embed."))]
         elif part == "mlp":
             own = [value for name, value in squares.items() if name.startswith(f"blocks.{layer}.mlp.")]
         else:
-            heads = blocks(template)[int(layer)].attn.heads
+            heads = own_blocks[int(layer)].attn.heads
             own = [
                 value.chunk(heads, dim=1 if name.endswith("W_O") else -1)[int(part)]
                 for name, value in squares.items()
                 if name.startswith(f"blocks.{layer}.attn.") and not name.endswith("b_O")
             ]
         scores.append(torch.stack([value.flatten(1).sum(dim=1) for value in own]).sum(dim=0).sqrt())
-    return Scores("weight norms", units_of(template), torch.stack(scores, dim=1), Passes(0, 0))
+    return Scores("weight norms", units, torch.stack(scores, dim=1), Passes(0, 0))
 
 
 def random_scores(model: AnyModel, seed: int = 0) -> Scores:
     """Score every unit by a uniform random number in [0, 1), drawn for each member from `seed`."""
     ensemble = as_ensemble(model)
-    units = units_of(transformer(ensemble))
+    units = units_of(stack(ensemble))
     drawn = [
         torch.rand(len(units), dtype=torch.float64, generator=torch_generator(seed, "random scores", member))
         for member in range(ensemble.size)

@@ -10,8 +10,10 @@ from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Baseline, Comparison, Part, checked_steps, named, passes
 from anchorlab.lens.scoring.graph import cells_of, edges_of, receivers_of, units_of
+from anchorlab.lens.scoring.hooked import slopes
 from anchorlab.lens.scoring.passes import mapped, split_pass
 from anchorlab.lens.scoring.scores import Scores
+from anchorlab.models.stack import Stack
 from anchorlab.models.transformer import Transformer
 
 
@@ -77,10 +79,12 @@ def _scores_of(part: Part, steps: int) -> Tensor:
     return total / steps
 
 
-def _slopes(
-    part: Part, model: Transformer, stream: Tensor, others: Tensor, changes: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _slopes(part: Part, model: Stack, stream: Tensor, others: Tensor, changes: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the derivative of the metric with respect to the removal of each edge, and what the units write."""
+
+    if not isinstance(model, Transformer):
+        measure = partial(part.compared.measure, answers=part.answers)
+        return slopes(model, stream, part.positions, measure, others, changes)
 
     def measured(removed: Tensor) -> tuple[Tensor, Tensor]:
         output, written = split_pass(model, stream, removed, others, part.positions, changes)

@@ -1,8 +1,9 @@
 """Passes of all members at once, in which every unit is seen, and every input may read a stream of its own."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -13,7 +14,8 @@ from anchorlab.lens.vectors.attribution import blocks
 from anchorlab.models.attention import Attention, MergedAttention, causal_mask
 from anchorlab.models.block import Block
 from anchorlab.models.model import gather_positions
-from anchorlab.models.sites import identity_tap
+from anchorlab.models.sites import Tap, identity_tap
+from anchorlab.models.stack import Stack, StackedBlock, StackedNorm
 from anchorlab.models.transformer import Transformer
 from anchorlab.training.ensemble import Ensemble
 
@@ -52,17 +54,44 @@ class _Held(nn.Module):
         return function(self.model, *arguments)
 
 
-def embedded(
-    model: Transformer, inputs: Shaped[Tensor, "batch position *feature"]
-) -> Float[Tensor, "batch position width"]:
+def embedded(model: Stack, inputs: Shaped[Tensor, "batch position *feature"]) -> Float[Tensor, "batch position width"]:
     """Return the stream that enters block 0."""
-    return model.embedding(inputs, identity_tap)[0]
+    if isinstance(model, Transformer):
+        return model.embedding(inputs, identity_tap)[0]
+    found: list[Tensor] = []
+
+    def tap(site: str, value: Tensor) -> Tensor:
+        if site == ENTERING:
+            found.append(value)
+            raise _EnteredError
+        return value
+
+    with suppress(_EnteredError):
+        model(inputs, tap=tap)
+    return found[0]
+
+
+class _EnteredError(Exception):
+    """Ends a pass at block 0."""
+
+
+def run(
+    model: Stack, stream: Float[Tensor, "batch position width"], tap: Tap, positions: Int[Tensor, "*batch scored"]
+) -> Float[Tensor, "batch scored output"]:
+    """Return the logits at some positions of a pass that begins with a stream entering block 0; sites keep all."""
+    unread = torch.zeros(stream.shape[:2], dtype=torch.int64, device=stream.device)
+    if model.positions_narrow_sites:
+        return gather_positions(model(unread, tap=tap, entering=(0, stream)), positions)
+    return model(unread, positions, tap=tap, entering=(0, stream))
 
 
 def plain_pass(
-    model: Transformer, stream: Float[Tensor, "batch position width"], added: Values | None = None
-) -> tuple[Float[Tensor, "batch position output"], Values]:
-    """Return the logits of a pass that begins with a stream entering block 0, and what every unit writes, by site.
+    model: Stack,
+    stream: Float[Tensor, "batch position width"],
+    positions: Int[Tensor, "*batch scored"],
+    added: Values | None = None,
+) -> tuple[Float[Tensor, "batch scored output"], Values]:
+    """Return the logits at some positions of a pass, and what every unit writes everywhere, by site.
 
     Heads are recorded before their output map, at `hook_z`. `added` are changes of these values, by site.
     """
@@ -73,28 +102,48 @@ def plain_pass(
             values[site] = value = value if added is None else value + added[site]
         return value
 
-    unread = torch.zeros(stream.shape[:2], dtype=torch.int64, device=stream.device)
-    return model(unread, tap=tap, entering=(0, stream)), values
+    return run(model, stream, tap, positions), values
 
 
-def no_change(model: Transformer, stream: Float[Tensor, "batch position width"]) -> Values:
+def no_change(model: Stack, stream: Float[Tensor, "batch position width"]) -> Values:
     """Return zeros in the shapes of the values of `plain_pass`."""
     zeros = {ENTERING: torch.zeros_like(stream)}
-    for block in blocks(model):
-        heads, inner = block.attn.heads, block.attn.W_V.shape[-1]
-        zeros[f"{block.attn.name}.hook_z"] = stream.new_zeros(*stream.shape[:2], heads, inner // heads)
+    for block in model.blocks:
+        attention: Any = block.attn
+        heads, inner = attention.heads, attention.W_V.shape[-1] if attention.W_O is None else len(attention.W_O)
+        zeros[f"{attention.name}.hook_z"] = stream.new_zeros(*stream.shape[:2], heads, inner // heads)
         if block.mlp is not None:
             zeros[f"{block.name}.hook_mlp_out"] = torch.zeros_like(stream)
     return zeros
 
 
-def unit_outputs(model: Transformer, values: Values) -> Float[Tensor, "unit batch position width"]:
+def unit_outputs(model: Stack, values: Values) -> Float[Tensor, "unit batch position width"]:
     """Return what each unit adds to the stream, given what units write, by site, as `plain_pass` has it."""
-    attentions = {f"{block.attn.name}.hook_z": block.attn for block in blocks(model)}
-    parts = [
-        attentions[site].written(value) if site in attentions else value.unsqueeze(0) for site, value in values.items()
-    ]
-    return torch.cat(parts)
+    attending = {f"{block.attn.name}.hook_z": block for block in model.blocks}
+    return torch.cat([
+        written(attending[site], value) if site in attending else value.unsqueeze(0) for site, value in values.items()
+    ])  # fmt: skip
+
+
+def written(
+    block: StackedBlock, z: Float[Tensor, "batch position head head_width"]
+) -> Float[Tensor, "head batch position width"]:
+    """Return what each head of a block adds to the stream, without the layer's bias.
+
+    If the block normalises the sum of its heads before it is added, each head has its part of the sum at this scale.
+    """
+    found: Tensor = block.attn.written(z)
+    if not block.adds_normed:
+        return found
+    norm, after = cast(StackedNorm, block.ln1), cast(Any, block).ln1_post
+    gain: Tensor = norm.offset + after.w
+    return found * norm_scale(norm, found.sum(dim=0)) * gain
+
+
+def norm_scale(norm: StackedNorm, x: Float[Tensor, "*batch width"]) -> Float[Tensor, "*batch 1"]:
+    """Return what a norm multiplies a stream by before its gain."""
+    x = x - x.mean(dim=-1, keepdim=True) if norm.centred else x
+    return torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + norm.epsilon)
 
 
 def split_pass(

@@ -1,17 +1,21 @@
 """Exact effects of edges and units, by replacing one at a time: path patching and activation patching."""
 
 from collections.abc import Sequence
+from typing import get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Baseline, Comparison, named, passes
-from anchorlab.lens.scoring.graph import cells_of, edges_of, receivers_of, units_of
+from anchorlab.lens.scoring.graph import cells_of, chosen_edges, receivers_of, units_of
+from anchorlab.lens.scoring.hooked import Norms
 from anchorlab.lens.scoring.scores import Scores
 from anchorlab.progress import Counted, counted
+from anchorlab.spec import unknown_name
 
 
 def patch_edges(
@@ -21,6 +25,8 @@ def patch_edges(
     answers: Int[Tensor, "batch scored"] | None = None,
     corrupted_answers: Int[Tensor, "batch scored"] | None = None,
     *,
+    edges: Sequence[tuple[str, str]] | None = None,
+    norms: Norms = "live",
     baseline: Baseline = "pair",
     metric: Metric | None = None,
     into: Into = "clean",
@@ -34,8 +40,13 @@ def patch_edges(
     reacts to it. `score_edges` estimates the same from gradients.
 
         patch_edges(run, clean, corrupted).circuit(0.1)  # edges that change the logit difference by at least 0.1
+        patch_edges(model, clean, corrupted, edges=[("3.1", "7.2.k"), ("embed", "7.2.k")])
 
     Args:
+        edges: the edges to patch, as sender and receiver; None: all. A pretrained model has tens of thousands.
+        norms: `live`, the norm before the receiver acts on the changed stream; or `frozen`, it divides by the scale of
+            the unchanged one, so that a path does not count for what it does to the scale. Only `live` for the
+            transformers of this package.
         progress: as in `effects`, by edges.
 
     Other arguments: as in `score_units`.
@@ -44,10 +55,14 @@ def patch_edges(
     compared = Comparison(
         Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into), metric, batch_size, baseline
     )
-    edges, cells = edges_of(compared.template), [*zip(*cells_of(compared.template), strict=True)]
-    values = _patched(compared, [[cell] for cell in cells], progress)
-    method, cost = named("path patching", baseline), passes(baseline, len(edges) + 1)
-    return Scores.of_edges(method, units_of(compared.template), edges, values, cost)
+    if norms not in get_args(Norms):
+        raise unknown_name("norms", norms, get_args(Norms), "form")
+    if norms == "frozen" and not compared.is_pretrained:
+        raise SpecError("norms", "are frozen in pretrained models only", "leave them live")
+    chosen, cells = chosen_edges(compared.template, edges, "edges"), [*zip(*cells_of(compared.template), strict=True)]
+    values = _patched(compared, [[cells[at]] for at in chosen.values()], progress, norms)
+    method, cost = named("path patching", baseline), passes(baseline, len(chosen) + 1)
+    return Scores.of_edges(method, units_of(compared.template), tuple(chosen), values, cost)
 
 
 def patch_units(
@@ -84,14 +99,14 @@ def patch_units(
 
 
 def _patched(
-    compared: Comparison, groups: Sequence[Sequence[tuple[int, int]]], progress: Counted
+    compared: Comparison, groups: Sequence[Sequence[tuple[int, int]]], progress: Counted, norms: Norms = "live"
 ) -> Float[Tensor, "member group"]:
     """Return how the metric changes if the edges of one group at a time are removed, given as unit and receiver."""
     parts = [*compared.parts()]
     none = torch.zeros(compared.ensemble.size, len(units_of(compared.template)), len(receivers_of(compared.template)))
 
     def measured(removed: Tensor) -> Tensor:
-        return torch.stack([part.metric(part.outputs(removed)) for part in parts]).sum(dim=0)
+        return torch.stack([part.metric(part.outputs(removed, norms)) for part in parts]).sum(dim=0)
 
     plain, changes = measured(none), list[Tensor]()
     with counted("patching", progress) as tell:

@@ -10,7 +10,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Baseline, Comparison, named, passes
-from anchorlab.lens.scoring.graph import LOGITS, cells_of, edges_of, receivers_of, units_of
+from anchorlab.lens.scoring.graph import LOGITS, cells_of, chosen_edges, edges_of, fed_by, receivers_of, units_of
 from anchorlab.lens.scoring.scores import Scores
 from anchorlab.progress import Counted, counted
 
@@ -23,6 +23,7 @@ def prune_edges(
     corrupted_answers: Int[Tensor, "batch scored"] | None = None,
     *,
     threshold: float,
+    start: Sequence[tuple[str, str]] | None = None,
     baseline: Baseline = "pair",
     metric: Metric | None = None,
     positions: AnyPositions | None = None,
@@ -44,6 +45,8 @@ def prune_edges(
 
     Args:
         threshold: the source's τ.
+        start: the edges to try, as sender and receiver; all others are removed beforehand. None: all. Those with the
+            largest scores in `score_edges` make pruning affordable in a pretrained model.
         metric: as in `score_units`; the score of an edge is the size of its change. None: the divergence of the outputs
             from the whole model's, KL(whole, pruned) in nats, as in the source; the score of an edge is the rise of the
             divergence, or 0 if it falls.
@@ -57,27 +60,33 @@ def prune_edges(
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, "clean")
     compared = Comparison(pairs, metric, batch_size, baseline)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
+    chosen = chosen_edges(compared.template, start, "start")
     edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
     parts = [*compared.parts()]
     removed = torch.zeros(compared.ensemble.size, len(units), len(receivers))
     whole = [part.outputs(removed) for part in parts]
+    for at, edge in enumerate(edges):
+        removed[:, senders[at], readers[at]] = edge not in chosen
 
     def measured(outputs: Sequence[Tensor]) -> Tensor:
         references = whole if metric is None else [None] * len(parts)
         triples = zip(parts, outputs, references, strict=True)
         return torch.stack([part.metric(found, reference) for part, found, reference in triples]).sum(dim=0)
 
-    def is_read(receiver: str) -> bool:
-        """Return whether, in any member, something still reads the unit to which an input belongs."""
-        unit = receiver if receiver in units else receiver.rpartition(".")[0]
-        reading = [reader for reader, edge in zip(readers, edges, strict=True) if edge.sender == unit]
-        return bool((removed[:, units.index(unit), reading] == 0).any())
+    fed, readers_by_sender = fed_by(compared.template), dict[int, list[int]]()
+    for sender, reader in zip(senders, readers, strict=True):
+        readers_by_sender.setdefault(sender, []).append(reader)
 
-    current = measured(whole)
+    def is_read(receiver: str) -> bool:
+        """Return whether, in any member, something still reads a unit that an input feeds."""
+        fed_here = [units.index(unit) for unit in fed[receiver]]
+        return any(bool((removed[:, unit, readers_by_sender.get(unit, [])] == 0).any()) for unit in fed_here)
+
+    current = measured(whole if start is None else [part.outputs(removed) for part in parts])
     scores = torch.zeros(len(removed), len(edges), dtype=torch.float64)
     tried_edges = 0
     with counted("pruning", progress) as tell:
-        for at, edge in reversed([*enumerate(edges)]):
+        for done, (edge, at) in enumerate(reversed(chosen.items()), 1):
             # try the edge in all members at once; each member accepts or refuses it by its own metric
             tried = removed.clone()
             tried[:, senders[at], readers[at]] = 1
@@ -87,5 +96,6 @@ def prune_edges(
                 scores[:, at] = (found - current).clamp(min=0) if metric is None else (found - current).abs()
                 current = torch.where(scores[:, at] < threshold, found, current)
             removed = torch.where((scores[:, at] < threshold)[:, None, None], tried, removed)
-            tell(len(edges) - at, len(edges))
-    return Scores.of_edges(named("ACDC", baseline), units, edges, scores, passes(baseline, tried_edges + 1))
+            tell(done, len(chosen))
+    cost = passes(baseline, tried_edges + (1 if start is None else 2))
+    return Scores.of_edges(named("ACDC", baseline), units, edges, scores, cost)

@@ -21,7 +21,8 @@ class Edge(NamedTuple):
 
     Fields
         sender: a unit, such as `embed`, `0.1` or `0.mlp`
-        receiver: `1.0.q`, `1.0.k` or `1.0.v` of a head, `1.mlp`, or `logits`
+        receiver: `1.0.q`, `1.0.k` or `1.0.v` of a head, `1.mlp`, or `logits`; where heads share keys and values, these
+            have the number of their key-value head
     """
 
     sender: str
@@ -77,8 +78,10 @@ class Scores(Tabled):
         So a unit is among the `circuit` at a threshold if one of the edges that leave it is. A sum would let edges of
         opposite signs cancel.
         """
-        leaving = [[at for at, edge in enumerate(edges) if edge.sender == unit] for unit in units]
-        values = torch.stack([edge_values[:, each].abs().amax(dim=1) for each in leaving], dim=1)
+        places = {unit: at for at, unit in enumerate(units)}
+        senders = torch.tensor([places[edge.sender] for edge in edges])
+        values = edge_values.new_zeros(len(edge_values), len(units))
+        values = values.index_reduce(1, senders, edge_values.abs(), "amax")
         return cls(method, units, values, passes, edges, edge_values)
 
     @property

@@ -12,8 +12,7 @@ from anchorlab.lens.scoring.comparison import Baseline, Comparison, Part, checke
 from anchorlab.lens.scoring.graph import units_of
 from anchorlab.lens.scoring.passes import Values, mapped, no_change, plain_pass
 from anchorlab.lens.scoring.scores import Scores
-from anchorlab.models.model import gather_positions
-from anchorlab.models.transformer import Transformer
+from anchorlab.models.stack import Stack
 
 
 def score_units(
@@ -82,12 +81,12 @@ def _by_unit(product: Tensor, site: str) -> Tensor:
     return by_head.sum(dim=-1) if site.endswith(".hook_z") else by_head.sum(dim=-1, keepdim=True)
 
 
-def _gradients(part: Part, model: Transformer, stream: Tensor) -> tuple[Values, Values]:
+def _gradients(part: Part, model: Stack, stream: Tensor) -> tuple[Values, Values]:
     """Return the gradients of the metric with respect to the values of `plain_pass`, and these values."""
 
     def measured(added: Values) -> tuple[Tensor, Values]:
-        output, values = plain_pass(model, stream, added)
-        return part.compared.measure(gather_positions(output, part.positions), part.answers), values
+        output, values = plain_pass(model, stream, part.positions, added)
+        return part.compared.measure(output, part.answers), values
 
     found: tuple[Values, Values] = torch.func.grad(measured, has_aux=True)(no_change(model, stream))
     return found
