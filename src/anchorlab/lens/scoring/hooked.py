@@ -65,21 +65,37 @@ def hooked_pass(
     `removed` of its output in `others`.
     """
     seen = _Seen(model)
-    # by the site of what follows an input: the input, the map, and its first receiver
-    places: dict[str, tuple[_Input, _Map, int]] = {}
-    first = 0
-    for place in _inputs(model):
-        for each in place.maps:
-            places[each.site] = place, each, first
-            first += each.heads
+    places = {each.site: (place, each) for place in _inputs(model) for each in place.maps}
+    own: dict[str, Tensor] = {}  # the streams of the receivers of each map, by the map's site
+    changes: list[Tensor] = []  # how a removal changes what units write, in the parts in which they have written
+
+    def streams_of(read: str, stream: Tensor) -> None:
+        """Give the receivers that read at a site their streams."""
+        for done in seen.written[len(changes) :]:
+            begin = sum(map(len, changes))
+            changes.append(others[begin : begin + len(done)] - done)
+        first = 0
+        for place in _inputs(model):
+            count = sum(each.heads for each in place.maps)
+            if place.stream == read:
+                streams = stream.expand(count, *stream.shape).flatten(1)
+                units = 0
+                for change in changes:
+                    share = removed[units : units + len(change), first : first + count]
+                    streams = streams + share.mT @ change.flatten(1)
+                    units += len(change)
+                parts = torch.split(streams.view(count, *stream.shape), [each.heads for each in place.maps])
+                own.update(zip((each.site for each in place.maps), parts, strict=True))
+            first += count
 
     def tap(site: str, value: Tensor) -> Tensor:
         value = seen.tap(site, value)
+        if site in seen.streams:
+            streams_of(site, value)
         if site not in places:
             return value
-        place, each, begin = places[site]
-        read, change = seen.streams[place.stream], others[: place.units] - torch.cat(seen.written)[: place.units]
-        changed = read + torch.einsum("ur,ubpw->rbpw", removed[: place.units, begin : begin + each.heads], change)
+        place, each = places[site]
+        changed, read = own.pop(site), seen.streams[place.stream]
         normed = place.norm(changed, identity_tap) if norms == "live" else _at_scale_of(place.norm, changed, read)
         if each.weight is None:
             return normed[0]
