@@ -723,6 +723,18 @@ def test_the_page_on_a_hidden_fact_brings_it_out(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("smollm2")
+def test_a_circuit_of_a_language_model_is_found(tmp_path):
+    said = run_page("language_circuits", tmp_path)
+    assert "70651 edges" in said
+    shares = [tuple(map(float, each)) for each in re.findall(r"stay: (-?[\d.]+), random (-?[\d.]+)", said)]
+    assert (shares[0], shares[-1]) == ((0.0, 0.0), (1.0, 1.0))
+    assert shares[3][0] > 0.5 and abs(shares[3][1]) < 0.1
+    assert len(re.findall(r"→ \S+: -?[\d.]+, -?[\d.]+, -?[\d.]+$", said, re.MULTILINE)) == 5
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_finding_a_circuit_tells_what_the_page_says(tmp_path):
     said = run_page("circuits", tmp_path)

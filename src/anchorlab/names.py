@@ -46,6 +46,7 @@ STUDIES = (
     "language/truncation-search",
     "language/along-training",
     "language/poems",
+    "language/edges",
     "classics/associative-recall",
     "classics/grokking",
     "classics/in-context-regression",

@@ -36,6 +36,7 @@ PRECONDITIONS = {
     "classics/associative-recall": {"learns": ("width-grows", "overflows", "wider-knows-more", "attention-ahead")},
     "classics/grokking": {"memorised": ALL},
     "classics/in-context-regression": {"learned": ALL},
+    "language/edges": {"solved": ALL},
     "language/poems": {"poems-known": ("backward-not-recited", "forward-easier")},
     "retrieval/buffers": {
         "learned": ALL,

@@ -33,7 +33,7 @@ def ordered(order):
 def curve(found=None, **given):
     both = {"answers": RIGHT, "corrupted_answers": WRONG}
     return faithfulness(
-        MEMBERS, CLEAN, CORRUPTED, found or ordered(ORDER), **both, batch_size=1, progress=False, **given
+        MEMBERS, found or ordered(ORDER), CLEAN, CORRUPTED, **both, batch_size=1, progress=False, **given
     )
 
 
@@ -111,7 +111,7 @@ def test_the_shares_of_the_source():
     ("given", "message"),
     [
         ({"sizes": [3, 99]}, r"^sizes: hold 99; choose from 0 to 12$"),
-        ({"controls": 0}, r"^controls: 0 are none; compare with at least 1$"),
+        ({"controls": -1}, r"^controls: -1 is no number of sets; give 0 or more$"),
         ({"found": Scores("few", ("embed",), torch.ones(2, 1), Passes(0, 0))},
          r"^found: has not the edges of this model; give scores of `score_edges` of the same model$"),
     ],

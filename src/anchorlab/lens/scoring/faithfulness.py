@@ -92,9 +92,9 @@ class Faithfulness(Tabled):
 
 def faithfulness(
     model: AnyModel,
+    found: Scores,
     clean: AnyInputs,
     corrupted: AnyInputs,
-    found: Scores,
     answers: Int[Tensor, "batch scored"] | None = None,
     corrupted_answers: Int[Tensor, "batch scored"] | None = None,
     *,
@@ -114,13 +114,13 @@ def faithfulness(
     random edges do not.
 
         found = score_edges(model, clean, corrupted, answers, wrong, steps=5)
-        curve = faithfulness(model, clean_2, corrupted_2, found, answers_2, wrong_2)  # on other pairs
+        curve = faithfulness(model, found, clean_2, corrupted_2, answers_2, wrong_2)  # on other pairs
         curve.least(0.8), curve.area, curve.random_area
 
     Args:
         found: scores of edges, such as of `score_edges`; on pairs of its own, scores cannot be fitted to these pairs.
         sizes: the numbers of edges, besides none and all; None: the shares `SHARES` of all edges.
-        controls: how many random sets of edges are measured for each size.
+        controls: how many random sets of edges are measured for each size; 0 leaves the random values NaN.
         seed: of the random edges.
         progress: as in `effects`, by sets of edges.
 
@@ -137,8 +137,8 @@ def faithfulness(
     every = tuple(sorted({0, *sizes, len(edges)}))
     if every[0] < 0 or every[-1] > len(edges):
         raise SpecError("sizes", f"hold {every[0] if every[0] < 0 else every[-1]}", f"choose from 0 to {len(edges)}")
-    if controls < 1:
-        raise SpecError("controls", f"{controls} are none", "compare with at least 1")
+    if controls < 0:
+        raise SpecError("controls", f"{controls} is no number of sets", "give 0 or more")
     shape = compared.ensemble.size, len(units_of(compared.template)), len(receivers_of(compared.template))
     best = found.edge_values.abs().argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     ranks = [best]

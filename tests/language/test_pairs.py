@@ -1,0 +1,55 @@
+"""Pairs of texts: their form, their answers, and that both have equally many tokens."""
+
+import torch
+
+from anchorlab.language.pairs import NAMES, SENTENCES, indirect_objects, repetitions
+from anchorlab.papers.pretrained.tiny import byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
+
+
+def texts(side, pairs):
+    rows = zip(side.inputs.tolist(), side.lengths.tolist(), strict=True)
+    return [TOKENIZER.decode(row[:length], skip_special_tokens=True) for row, length in rows]
+
+
+def test_the_next_word_is_the_person_who_does_not_give():
+    pairs = indirect_objects(TOKENIZER, 60, seed=3)
+    first_giver = 0
+    assert torch.equal(pairs.clean.lengths, pairs.corrupted.lengths)
+    for clean, corrupted, right, wrong in zip(
+        texts(pairs.clean, pairs), texts(pairs.corrupted, pairs), pairs.answers[:, 0], pairs.corrupted_answers[:, 0],
+        strict=True,
+    ):  # fmt: skip
+        a, b = sorted((name for name in NAMES if name in clean.split()), key=clean.index)
+        forms = {one.format(a=a, b=b, s=giver): giver for one in SENTENCES for giver in (a, b)}
+        assert {forms[clean], forms[corrupted]} == {a, b}
+        assert TOKENIZER.decode([right]).strip() == forms[corrupted][0]
+        assert TOKENIZER.decode([wrong]).strip() == forms[clean][0]
+        first_giver += forms[clean] == a
+    assert 15 < first_giver < 45
+    assert len(set(texts(pairs.clean, pairs))) > 50
+
+
+def test_the_repetition_tells_the_next_token():
+    half = 8
+    pairs = repetitions(TOKENIZER, 20, half, seed=1)
+    for clean, corrupted, right, wrong in zip(
+        pairs.clean.inputs, pairs.corrupted.inputs, pairs.answers[:, 0], pairs.corrupted_answers[:, 0], strict=True
+    ):
+        begun = len(clean) - half - half // 2
+        once, again = clean[begun : begun + half], clean[begun + half :]
+        assert torch.equal(again, once[: half // 2]) and right == once[half // 2]
+        assert len({*once.tolist(), int(wrong)}) == half + 1
+        differ = (clean != corrupted).nonzero().flatten().tolist()
+        assert differ == [begun + half // 2] and corrupted[differ[0]] == wrong
+
+
+def test_seeds_and_parts():
+    one, same, other = (indirect_objects(TOKENIZER, 6, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(one.clean.inputs, same.clean.inputs)
+    assert not torch.equal(one.answers, other.answers)
+    part = one.part(slice(2, 4))
+    for whole, some in zip(one, part, strict=True):
+        whole, some = (getattr(each, "inputs", each) for each in (whole, some))
+        assert torch.equal(whole[2:4], some)

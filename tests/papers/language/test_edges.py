@@ -1,0 +1,104 @@
+"""Circuits of a language model: what the claims make of circuits written by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from anchorlab.lens import Edge, Passes, Scores
+from anchorlab.papers.language import edges as study
+
+EDGES = (
+    Edge("embed", "0.0.q"), Edge("0.0", "1.0.k"), Edge("0.1", "1.0.k"), Edge("embed", "1.0.k"), Edge("0.0", "1.0.v"),
+    Edge("1.0", "logits"), Edge("1.1", "logits"),
+)  # fmt: skip
+UNITS = ("embed", "0.0", "0.1", "1.0", "1.1")
+
+
+def scores(*values):
+    return Scores.of_edges("by hand", UNITS, EDGES, torch.tensor([values]), Passes(0, 0))
+
+
+CIRCUIT = scores(0.1, -3.0, 1.0, 5.0, 0.0, 4.0, 0.5)  # 0.0 shifts into the keys of 1.0, which writes the answer
+OTHER = scores(0.1, 1.0, -3.0, 5.0, 0.0, 0.5, 4.0)
+
+
+def found(of=CIRCUIT, **given):
+    values = {"size": 10, "own": 0.9, "random": 0.1, "other": 0.3, "clean": 2.0, **given}
+    curve = SimpleNamespace(edges=1000, sizes=(0, 10, 1000), values=torch.tensor([[0.0, 0.85, 1.0]]))
+    return study.Found(of, curve, **values)
+
+
+def seen(repetition, objects, shifts=((0, 0),), induce=((1, 0),)):
+    fires = {name: torch.zeros(2, 2, dtype=torch.bool) for name in ("shift", "induction")}
+    for name, heads in (("shift", shifts), ("induction", induce)):
+        for layer, head in heads:
+            fires[name][layer, head] = True
+    heads = SimpleNamespace(
+        fires=fires.__getitem__,
+        distance=torch.ones(2, 2, dtype=torch.int64),
+        scores={name: one.float() for name, one in fires.items()},
+    )
+    return study.Seen({"repetition": tuple(repetition), "indirect object": tuple(objects)}, heads)
+
+
+def judged(what):
+    results = study.STUDY.judge(what, "quick")
+    return {one.claim.id.rpartition("/")[2]: (one.value, one.verdict) for one in results}
+
+
+GOOD = judged(seen([found() for _ in range(8)], [found(size=30) for _ in range(8)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("few-edges", 0.02), ("holds-elsewhere", 0.9), ("beats-random", 0.8), ("beats-other-task", 0.6),
+        ("circuit-has-induction-heads", 1.0), ("previous-token-feeds-keys", 1.0),
+    ],
+)  # fmt: skip
+def test_a_circuit_that_explains(name, value):
+    assert GOOD[name][0] == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ({"size": 200}, "few-edges"), ({"own": 0.2}, "holds-elsewhere"), ({"random": 0.8}, "beats-random"),
+        ({"other": 0.8}, "beats-other-task"),
+    ],
+)  # fmt: skip
+def test_a_circuit_that_does_not(change, differs):
+    spread = [0.01 * seed for seed in range(8)]  # equal values would have no interval
+    base = {"own": 0.9, "random": 0.1, "other": 0.3, "size": 10} | change
+
+    def varied(add):
+        return found(**base | {"own": base["own"] + add, "size": base["size"] + int(100 * add)})
+
+    verdicts = judged(seen([varied(add) for add in spread], [varied(2 * add) for add in spread]))
+    del verdicts["circuit-has-induction-heads"], verdicts["previous-token-feeds-keys"]
+    assert verdicts[differs][1].startswith("not supported")
+
+
+def test_a_task_that_few_edges_do_not_explain_is_not_measured():
+    verdicts = judged(seen([found(size=None)] * 8, [found()] * 8))
+    assert verdicts["holds-elsewhere"][1] == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("of", "given", "induction", "feeding"),
+    [
+        (CIRCUIT, {}, 1.0, 1.0),
+        (OTHER, {}, 0.0, 0.0),  # 1.0 has 0.5 at most, less than any other head
+        (CIRCUIT, {"shifts": ((0, 1),)}, 1.0, 0.0),
+        (CIRCUIT, {"induce": ()}, None, None),
+        (CIRCUIT, {"shifts": ()}, 1.0, None),
+    ],
+)
+def test_heads_are_compared_with_those_of_the_detectors(of, given, induction, feeding):
+    results = judged(seen([found(of)] * 8, [found()] * 8, **given))
+    for name, value in (("circuit-has-induction-heads", induction), ("previous-token-feeds-keys", feeding)):
+        if value is None:
+            assert results[name][1] == "not measured"
+        else:
+            assert results[name][0] == value
