@@ -27,7 +27,11 @@ PRECONDITIONS = {
     "anchor/range-split": {"fits": ALL},
     "anchor/attention": {"fits": ALL},
     "anchor/multi-anchor": {"fits": ("operations", "boundary", "worst", "rarity-explains")},
-    "anchor/nine-tasks": {"fits": ALL},
+    "anchor/nine-tasks": {
+        **{f"{name}-fitted": (name,)
+           for name in ("classification", "working-memory", "recitation", "statistical-output")},
+        **{f"{name}-fitted": (name, "unseen-pairs") for name in ("composite", "synonym")},
+    },
     "anchor/order": {"learned": ("along-the-curve", "neighbours", "picture")},
     "anchor/phase-diagram": {"learned": ALL},
     "anchor/reading-comprehension": {"fits": ALL},

@@ -6,7 +6,7 @@ import torch
 from anchorlab.papers.anchor.nine_tasks import NAMES, SMOKE, STUDY, Accuracies, held_out, unseen_pairs
 from anchorlab.studies import study
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
 
 ANCHORS = {
     "identity": "anchor/identity", "reading comprehension": "anchor/reading-comprehension",
@@ -73,13 +73,20 @@ def test_values_inside_and_outside_the_bands_and_curves():
         "classification": 0.965, "composite": 0.96, "working-memory": 0.975, "synonym": 0.951, "recitation": 0.985,
         "statistical-output": 0.99,
     }  # fmt: skip
-    assert values_of(STUDY, found) == pytest.approx({**own, "unseen-pairs": 0.95, "fits": 0.991})
+    fitted = {f"{name}-fitted": 1.0 for name in own} | {"composite-fitted": 0.991, "recitation-fitted": 0.995}
+    assert values_of(STUDY, found) == pytest.approx({**own, "unseen-pairs": 0.95, **fitted})
     poor = STUDY.see(
-        runs(0.9, {"composite": 0.94, "synonym": 0.949}, {"composite": 1.0, "synonym": 0.7}, [1, 0.98, *[1] * 7]),
+        runs(
+            0.9, {"composite": 0.94, "synonym": 0.949}, {"composite": 1.0, "synonym": 0.7}, [1, 1, 1, 1, 0.98, *[1] * 4]
+        ),
         SMOKE,
     )
     found = values_of(STUDY, poor)
-    assert (found["unseen-pairs"], found["fits"]) == pytest.approx((0.85, 0.98))
+    assert found["unseen-pairs"] == pytest.approx(0.85)
+    assert found["working-memory-fitted"] == pytest.approx(0.98)
+    judged = verdicts_of(STUDY, poor)
+    assert judged["working-memory"] == "not measured"  # and no other is
+    assert [name for name, verdict in judged.items() if verdict == "not measured"] == ["working-memory"]
     pairs = {"composite": torch.tensor([0.5]), "synonym": torch.tensor([0.9, 0.7])}
     found = unseen_pairs(seen_by_hand(Accuracies, unseen_pairs=pairs))
     assert found.units == pytest.approx((0.7, 0.7))

@@ -81,7 +81,7 @@ class Scores(Tabled):
         places = {unit: at for at, unit in enumerate(units)}
         senders = torch.tensor([places[edge.sender] for edge in edges])
         values = edge_values.new_zeros(len(edge_values), len(units))
-        values = values.index_reduce(1, senders, edge_values.abs(), "amax")
+        values = values.scatter_reduce(1, senders.expand_as(edge_values), edge_values.abs(), "amax")
         return cls(method, units, values, passes, edges, edge_values)
 
     @property
