@@ -6,7 +6,7 @@ import torch
 from anchorlab.papers.anchor.nine_tasks import NAMES, SMOKE, STUDY, Accuracies, held_out, unseen_pairs
 from anchorlab.studies import study
 from anchorlab.tasks import task
-from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of, verdicts_of
+from tests.papers.hand_made_runs import HandMadeRun, seen_by_hand, values_of
 
 ANCHORS = {
     "identity": "anchor/identity", "reading comprehension": "anchor/reading-comprehension",
@@ -84,9 +84,8 @@ def test_values_inside_and_outside_the_bands_and_curves():
     found = values_of(STUDY, poor)
     assert found["unseen-pairs"] == pytest.approx(0.85)
     assert found["working-memory-fitted"] == pytest.approx(0.98)
-    judged = verdicts_of(STUDY, poor)
-    assert judged["working-memory"] == "not measured"  # and no other is
-    assert [name for name, verdict in judged.items() if verdict == "not measured"] == ["working-memory"]
+    judged = STUDY.judge(poor, "quick")
+    assert [one.claim.id for one in judged if one.verdict == "not measured"] == ["anchor/nine-tasks/working-memory"]
     pairs = {"composite": torch.tensor([0.5]), "synonym": torch.tensor([0.9, 0.7])}
     found = unseen_pairs(seen_by_hand(Accuracies, unseen_pairs=pairs))
     assert found.units == pytest.approx((0.7, 0.7))
