@@ -105,6 +105,7 @@ class LanguageModel(nn.Module):
         tap: Tap = identity_tap,
         entering: Entering | None = None,
         attention_mask: Bool[Tensor, "batch position"] | Int[Tensor, "batch position"] | None = None,
+        past: Any = None,
     ) -> Float[Tensor, "batch scored output"]:
         """Return the logits of the next token at `positions`, or at all positions for None.
 
@@ -118,11 +119,13 @@ class LanguageModel(nn.Module):
             tap: called at every site
             entering: a block and the stream that enters it; the pass starts there instead of at the embedding
             attention_mask: as transformers pads on the right; it changes nothing here
+            past: a cache of transformers, as `empty_cache` makes it, with the tokens before these, which are added to
+                it; the sites have the positions of these tokens, and patterns the keys of all
 
         Errors: `SpecError` for sequences longer than the context, for ids outside the vocabulary, and for a mask with
         padding on the left, which would shift the positions.
         """
-        self._check(inputs)
+        self._check(inputs, 0 if past is None else int(past.get_seq_length()))
         if attention_mask is not None:
             lengths_of_mask(attention_mask, inputs, "attention_mask")
         running: _Running = self.__dict__["_running"]
@@ -132,10 +135,16 @@ class LanguageModel(nn.Module):
             name: getattr(self, f"constant_{place}") for place, (name, _) in enumerate(running.named_buffers())
         }
         this = Pass(tap, len(inputs), architecture.rotary, architecture.float32_softmax, entering)
-        arguments = {"positions": positions, "first": 0 if entering is None else entering[0]}
+        arguments = {"positions": positions, "first": 0 if entering is None else entering[0], "past": past}
         with passing(this):
             logits: Tensor = functional_call(running, {**weights, **constants}, (inputs,), arguments, tie_weights=False)
         return tap("hook_logits", logits)
+
+    def empty_cache(self) -> Any:
+        """Return a cache of keys and values without tokens, for `past`."""
+        from transformers import DynamicCache
+
+        return DynamicCache(config=self.hugging_face.config)
 
     def tokenise(self, texts: Sequence[str], special: bool = True) -> TokenisedTexts:
         """Return texts as token ids, padded on the right, with their lengths.
@@ -168,9 +177,9 @@ class LanguageModel(nn.Module):
             made.__dict__[name] = value if name in ("_entries", "_architecture") else copy.deepcopy(value, memo)
         return made
 
-    def _check(self, inputs: Tensor) -> None:
-        if inputs.shape[1] > self.context:
-            problem = f"have {inputs.shape[1]} tokens, and {self.name} reads {self.context}"
+    def _check(self, inputs: Tensor, before: int) -> None:
+        if before + inputs.shape[1] > self.context:
+            problem = f"have {before + inputs.shape[1]} tokens, and {self.name} reads {self.context}"
             raise SpecError("inputs", problem, "give shorter texts")
         if inputs.numel() and (int(inputs.min()) < 0 or int(inputs.max()) >= self.vocabulary):
             problem = f"hold a token id outside 0..{self.vocabulary - 1}"
@@ -197,13 +206,13 @@ class _Running(nn.Module):
         """Return the attention module of a layer: its first submodule with a `scaling`."""
         return next(part for part in self.layers[layer].modules() if hasattr(part, "scaling"))
 
-    def forward(self, inputs: Tensor, positions: Tensor | None, first: int) -> Tensor:
+    def forward(self, inputs: Tensor, positions: Tensor | None, first: int, past: Any) -> Tensor:
         base = self.base
         if first:
             base = copy.copy(base)
             skipped = [_Skipped() for _ in range(first)]
             base._modules = {**base._modules, self.layers_path: nn.ModuleList([*skipped, *self.layers[first:]])}
-        hidden = base(input_ids=inputs, use_cache=False).last_hidden_state
+        hidden = base(input_ids=inputs, past_key_values=past, use_cache=past is not None).last_hidden_state
         logits: Tensor = self.head(gather_positions(hidden, positions))
         return logits
 

@@ -28,6 +28,7 @@ from anchorlab.lens.emergence import (
     path_attention,
 )
 from anchorlab.lens.fourier import excluded_loss, frequency_norms, key_frequencies, mean_by_sum, restricted_loss
+from anchorlab.lens.generate import Generation, generate
 from anchorlab.lens.heads import (
     HeadMatching,
     HeadScores,
