@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from anchorlab.lens import Edge, Passes, Scores
+from anchorlab.lens import Edge, Faithfulness, Passes, Scores
 from anchorlab.papers.language import edges as study
 
 EDGES = (
@@ -80,9 +80,19 @@ def test_a_circuit_that_does_not(change, differs):
     assert verdicts[differs][1].startswith("not supported")
 
 
-def test_a_task_that_few_edges_do_not_explain_is_not_measured():
-    verdicts = judged(seen([found(size=None)] * 8, [found()] * 8))
-    assert verdicts["holds-elsewhere"][1] == "not measured"
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [
+        ([0, 0.5, 0.9, 0.95, 1], 56),  # 10 * 10 ** 0.75
+        ([0, 0.85, 0.9, 0.95, 1], 10),
+        ([0, 0.85, 0.6, 1.0, 1], 316),  # it must stay above: 100 * 10 ** 0.5
+        ([0, 0.1, 0.2, 0.4, 1], 4642),  # 1000 * 10 ** (2 / 3)
+    ],
+)
+def test_the_number_of_edges_that_explain(values, size):
+    metric = torch.tensor(values, dtype=torch.float64)[None, :, None]
+    curve = Faithfulness((0, 10, 100, 1000, 10_000), 10_000, metric, metric[:, :, :0, None])
+    assert study.enough(curve) == size
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ class Setting(ModelSetting):
 
     pairs: int = 8  # on which scores are found, and as many on which the circuit is measured
     steps: int = 5  # between both texts, over which gradients are averaged
-    shares: tuple[float, ...] = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1)  # of all edges
+    shares: tuple[float, ...] = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # of all edges
     controls: int = 1  # sets of random edges
     first: int = 1000  # seed of texts
     seeds: int = 6
@@ -60,7 +60,7 @@ class Found:
 
     scores: Scores
     curve: Faithfulness  # on the texts on which the scores were found, without controls
-    size: int | None  # the number of edges that explain the task there; None if even many do not
+    size: int  # the number of edges that explain the task there
     own: float  # the faithfulness of as many edges on other texts
     random: float  # the same of random edges
     other: float  # the same of the other task's edges
@@ -75,11 +75,8 @@ class Seen:
     heads: ScoredHeads
 
     def each(self, read: Callable[[Found], float]) -> Float[Tensor, "seed"]:
-        """Return a number of each seed, mean over tasks; NaN if a task is not explained."""
-        columns = [
-            torch.tensor([torch.nan if one.size is None else read(one) for one in found], dtype=torch.float64)
-            for found in self.found.values()
-        ]
+        """Return a number of each seed, mean over tasks."""
+        columns = [torch.tensor([read(one) for one in found]).double() for found in self.found.values()]
         return torch.stack(columns).mean(dim=0)
 
 
@@ -139,15 +136,13 @@ def measure(
     sizes = [max(1, round(share * len(scores.edges))) for share in setting.shares]
     curve = faithfulness(model, scores, *first, sizes=sizes, controls=0, progress=False)
     show.step(f"removing edges of {model.name}")
-    size = curve.least(ENOUGH)
-    size = None if size is None or size > max(sizes) else size
-    kept = [size or max(sizes)]
+    size = enough(curve)
     own = faithfulness(
-        model, scores, *second, sizes=kept, controls=setting.controls, seed=setting.first, progress=False
+        model, scores, *second, sizes=[size], controls=setting.controls, seed=setting.first, progress=False
     )
-    others = faithfulness(model, other, *second, sizes=kept, controls=0, progress=False)
+    others = faithfulness(model, other, *second, sizes=[size], controls=0, progress=False)
     show.step(f"removing edges of {model.name}")
-    at = own.sizes.index(kept[0])
+    at = own.sizes.index(size)
     return Found(
         scores,
         curve,
@@ -157,6 +152,18 @@ def measure(
         float(others.values[0, at]),
         float(own.metric[0, -1].mean()),
     )
+
+
+def enough(curve: Faithfulness) -> int:
+    """Return the number of edges from which on a curve stays above `ENOUGH`, by a line over its logarithm."""
+    measured = curve.least(ENOUGH)
+    assert measured is not None  # all edges are the whole model
+    at = curve.sizes.index(measured)
+    if at <= 1:
+        return measured
+    below, above = curve.values[0, at - 1 : at + 1].tolist()
+    reached = (ENOUGH - below) / (above - below)
+    return round(curve.sizes[at - 1] * float(measured / curve.sizes[at - 1]) ** float(reached))
 
 
 class _Progress:
@@ -187,10 +194,10 @@ def solved(seen: Seen) -> Measurement:
 def few_edges(seen: Seen) -> Measurement:
     """A small part of all edges explains a task.
 
-    Smallest measured share of edges from which on at least {ENOUGH:g} of the logit difference stays, on the texts on
-    which the edges were found, mean over both tasks.
+    Share of edges from which on at least {ENOUGH:g} of the logit difference stays, on the texts on which the edges were
+    found, between measured shares by a line over their logarithm, mean over both tasks.
     """
-    return over(seen.each(lambda one: one.size / one.curve.edges if one.size else torch.nan))
+    return over(seen.each(lambda one: one.size / one.curve.edges))
 
 
 @claim(QUESTION, NO_PAPER, at_least(0.7), own=True)
