@@ -9,6 +9,7 @@ Source: Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806, for the method; stac
 the heads of repetition.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -163,7 +164,7 @@ def enough(curve: Faithfulness) -> int:
         return measured
     below, above = curve.values[0, at - 1 : at + 1].tolist()
     reached = (ENOUGH - below) / (above - below)
-    return round(curve.sizes[at - 1] * float(measured / curve.sizes[at - 1]) ** float(reached))
+    return round(curve.sizes[at - 1] * math.pow(measured / curve.sizes[at - 1], reached))
 
 
 class _Progress:
