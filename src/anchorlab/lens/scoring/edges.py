@@ -43,8 +43,9 @@ def score_edges(
         found.circuit(0.1)  # the edges that change the logit difference by at least 0.1
         found.ranking       # the units, [member unit]
 
-    If norms follow the sums, the sender's change passes them on its way, to first order. The edges that leave a unit
-    add up to its score in `score_units`.
+    Where a model normalises what its layers add, as Gemma 3 does, a head writes its part of the sum at the sum's scale,
+    in each run its own. If norms follow the sums, the sender's change passes them on its way, to first order. The edges that leave a unit
+    add up to its score in `score_units`, but for these heads.
 
     Args:
         steps: the number of runs whose gradients are averaged. 1 is EAP. More is EAP-IG (the source has 5): the

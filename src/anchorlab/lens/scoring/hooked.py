@@ -64,8 +64,8 @@ def hooked_pass(
     As in `split_pass`, an input reads, of each unit, the share `1 - removed` of its present output and the share
     `removed` of its output in `others`.
     """
-    seen = _Seen(model)
-    places = {each.site: (place, each) for place in _inputs(model) for each in place.maps}
+    seen, inputs = _Seen(model), _inputs(model)
+    places = {each.site: (place, each) for place in inputs for each in place.maps}
     own: dict[str, Tensor] = {}  # the streams of the receivers of each map, by the map's site
     changes: list[Tensor] = []  # how a removal changes what units write, in the parts in which they have written
 
@@ -75,7 +75,7 @@ def hooked_pass(
             begin = sum(map(len, changes))
             changes.append(others[begin : begin + len(done)] - done)
         first = 0
-        for place in _inputs(model):
+        for place in inputs:
             count = sum(each.heads for each in place.maps)
             if place.stream == read:
                 streams = stream.expand(count, *stream.shape).flatten(1)

@@ -40,6 +40,7 @@ def score_units(
     k / steps from the baseline for k = 1 .. steps. The score of `embed` then tends to the whole change of the metric.
 
     Args:
+        model: as in `look`, with a transformer of this package or a pretrained model.
         clean, corrupted, answers, corrupted_answers, positions: as in `patch`.
         baseline: what the output changes to: `pair`, the output in the other run; `mean`, its mean over all sequences
             of the changed run at the same position; or `zero`, which makes the score minus gradient times activation.
