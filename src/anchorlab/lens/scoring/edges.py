@@ -44,8 +44,8 @@ def score_edges(
         found.ranking       # the units, [member unit]
 
     Where a model normalises what its layers add, as Gemma 3 does, a head writes its part of the sum at the sum's scale,
-    in each run its own. If norms follow the sums, the sender's change passes them on its way, to first order. The edges that leave a unit
-    add up to its score in `score_units`, but for these heads.
+    in each run its own. If norms follow the sums, the sender's change passes them on its way, to first order. The edges
+    that leave a unit add up to its score in `score_units`, but for the heads of such a model.
 
     Args:
         steps: the number of runs whose gradients are averaged. 1 is EAP. More is EAP-IG (the source has 5): the
