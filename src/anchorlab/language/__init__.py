@@ -2,7 +2,7 @@
 
 from anchorlab.language.answers import Answers, Questions
 from anchorlab.language.encode import TokenisedTexts, windows
-from anchorlab.language.losses import text_losses
+from anchorlab.language.losses import TextBits, text_bits, text_losses
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.next_words import continue_text, edited_weights, next_words
 from anchorlab.language.packaged import packaged_folder
@@ -19,6 +19,7 @@ __all__ = [
     "LanguageModel",
     "Prompt",
     "Questions",
+    "TextBits",
     "TokenisedTexts",
     "TruncationControls",
     "TruncationSearch",
@@ -31,6 +32,7 @@ __all__ = [
     "packaged_folder",
     "pretrained",
     "search_truncations",
+    "text_bits",
     "text_losses",
     "to_hugging_face",
     "windows",

@@ -1,13 +1,18 @@
 """The loss of a pretrained model on ordinary text."""
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from anchorlab.language.answers import device_of
-from anchorlab.language.encode import TokenisedTexts
+from anchorlab.language.encode import TokenisedTexts, tokenise
 from anchorlab.language.model import LanguageModel
+from anchorlab.language.start import beginning
 from anchorlab.models.model import Weights, predict
 from anchorlab.models.precision import at_least_float32
 
@@ -44,3 +49,35 @@ def text_losses(
         padding = torch.arange(1, inputs.shape[1]) >= lengths.cpu().unsqueeze(1)
         losses = losses.masked_fill(padding, torch.nan)
     return losses
+
+
+class TextBits(NamedTuple):
+    """The bits of texts under a model: per token, per character and per byte of UTF-8.
+
+    Tokens differ between tokenizers; bits per character or byte compare models with different ones.
+    """
+
+    per_token: Float[Tensor, "text"]
+    per_character: Float[Tensor, "text"]
+    per_byte: Float[Tensor, "text"]
+
+
+def text_bits(model: LanguageModel, texts: Sequence[str], weights: Weights | None = None) -> TextBits:
+    """Return -log2 p of each text, per token, character and byte.
+
+    The token that begins a text, such as `<bos>`, comes first, so that the whole text is predicted. For a tokenizer
+    without one, the first token of the text is given and not counted.
+
+    Args: as in `text_losses`.
+    Errors: as `LanguageModel.tokenise`.
+    """
+    start = beginning(model.tokenizer)
+    read = tokenise(model.tokenizer, texts, model.context, start)
+    bits = text_losses(model, read, weights).double() / math.log(2)
+    assert model.tokenizer is not None  # tokenise refuses a model without one
+    counts = []
+    for text, ids, length in zip(texts, read.inputs.tolist(), read.lengths.tolist(), strict=True):
+        said = text if ids[0] == start else str(model.tokenizer.decode(ids[1:length]))
+        counts.append((length - 1, len(said), len(said.encode())))
+    sizes = torch.tensor(counts, dtype=torch.float64).T
+    return TextBits(*(bits.nansum(dim=1) / size for size in sizes))
