@@ -286,7 +286,9 @@ def _figure(seen: Seen) -> LineFigure:
     for name, found in seen.found.items():
         sizes = found[0].curve.sizes[1:-1]
         values = torch.stack([one.curve.values[0, 1:-1] for one in found]).mean(dim=0)
-        lines.append(Line(name, numbers([100 * size / found[0].curve.edges for size in sizes]), numbers(values)))
+        lines.append(
+            Line(name, numbers([float(f"{100 * size / found[0].curve.edges:.1g}") for size in sizes]), numbers(values))
+        )
     return LineFigure(
         title="What is left of the logit difference if only some edges stay",
         caption="Edges with the largest scores stay, on the texts on which they were found; mean over seeds. 1 is the "
