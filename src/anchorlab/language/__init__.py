@@ -6,6 +6,7 @@ from anchorlab.language.losses import TextBits, text_bits, text_losses
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.next_words import continue_text, edited_weights, next_words
 from anchorlab.language.packaged import packaged_folder
+from anchorlab.language.pairs import TextPairs, indirect_objects, repetitions
 from anchorlab.language.pretrained import pretrained, wrap
 from anchorlab.language.prompts import Prompt, facts
 from anchorlab.language.sample_text import english_page
@@ -20,6 +21,7 @@ __all__ = [
     "Prompt",
     "Questions",
     "TextBits",
+    "TextPairs",
     "TokenisedTexts",
     "TruncationControls",
     "TruncationSearch",
@@ -28,9 +30,11 @@ __all__ = [
     "edited_weights",
     "english_page",
     "facts",
+    "indirect_objects",
     "next_words",
     "packaged_folder",
     "pretrained",
+    "repetitions",
     "search_truncations",
     "text_bits",
     "text_losses",

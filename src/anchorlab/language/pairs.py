@@ -43,7 +43,7 @@ class TextPairs:
     answers: Int[Tensor, "batch 1"]
     corrupted_answers: Int[Tensor, "batch 1"]
 
-    def __iter__(self) -> Iterator[TokenisedTexts | Tensor]:
+    def __iter__(self) -> Iterator[TokenisedTexts | Int[Tensor, "batch 1"]]:
         return iter((self.clean, self.corrupted, self.answers, self.corrupted_answers))
 
     def part(self, rows: slice) -> "TextPairs":

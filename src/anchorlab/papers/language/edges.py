@@ -5,8 +5,7 @@ from what one unit writes to what a later one reads. Then only the edges with th
 explain {ENOUGH:.0%} of the logit difference, and what is left is measured on other texts, beside random edges and the
 other task's edges. The heads of the circuit are compared with the heads that detectors find.
 
-Source: Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806, for the method; stacked attention heads, section 8.2, for
-the heads of repetition.
+Our own question, of no paper. Source of the method: Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
 """
 
 import math
@@ -203,7 +202,7 @@ def few_edges(seen: Seen) -> Measurement:
 
 @claim(QUESTION, NO_PAPER, at_least(0.7), own=True)
 def holds_elsewhere(seen: Seen) -> Measurement:
-    """These edges explain other texts of the task, too.
+    """The edges that explain a task on some texts explain its other texts, too.
 
     Share of the logit difference on other texts that stays with these edges alone, mean over both tasks.
     """
@@ -212,7 +211,7 @@ def holds_elsewhere(seen: Seen) -> Measurement:
 
 @claim(QUESTION, NO_PAPER, at_least(0.5), own=True)
 def beats_random(seen: Seen) -> Measurement:
-    """As many random edges explain less.
+    """Random edges explain less than as many edges with the largest scores.
 
     Share of the logit difference on other texts that stays with these edges alone, minus the share with as many random
     ones, mean over both tasks.
@@ -222,7 +221,7 @@ def beats_random(seen: Seen) -> Measurement:
 
 @claim(QUESTION, NO_PAPER, at_least(0.3), own=True)
 def beats_other_task(seen: Seen) -> Measurement:
-    """The edges of the other task explain less.
+    """The edges of another task explain less than as many edges of the task itself.
 
     Share of the logit difference on other texts that stays with these edges alone, minus the share with as many edges
     of the other task, mean over both tasks.
@@ -230,7 +229,7 @@ def beats_other_task(seen: Seen) -> Measurement:
     return over(seen.each(lambda one: one.own - one.other))
 
 
-@claim("stacked attention heads, 8.2", "induction heads", at_least(0.8))
+@claim(QUESTION, NO_PAPER, at_least(0.8), own=True)
 def circuit_has_induction_heads(seen: Seen) -> Measurement:
     """The circuit of repetition rests on the heads that a detector calls induction heads.
 
@@ -240,7 +239,7 @@ def circuit_has_induction_heads(seen: Seen) -> Measurement:
     return over(torch.tensor([_above(one.scores, which) for one in seen.found["repetition"]]))
 
 
-@claim("stacked attention heads, 8.2", "the first head enables the subsequent ones", at_least(0.6))
+@claim(QUESTION, NO_PAPER, at_least(0.6), own=True)
 def previous_token_feeds_keys(seen: Seen) -> Measurement:
     """The keys of induction heads read heads that attend to the previous token.
 
@@ -361,6 +360,10 @@ STUDY = Study(
             Setting(),
             "A small model whose weights come quantised to 4 bits (SmolLM2-135M-Instruct, Q4_1; beside it Gemma 3 "
             "270M, Q4_K_M); names and sentences are our own. Bands were chosen on seeds 0 and 1.",
+        ),
+        "paper": Profile(
+            Setting("openai-community/gpt2", pairs=50),
+            "GPT-2 small, the model of the method's source, on more of our own sentences.",
         ),
     },
     smoke=Setting(TINY, pairs=2, steps=1, shares=(0.1, 0.5), controls=1, seeds=2, sequences=4, half=8),
