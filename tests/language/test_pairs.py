@@ -1,6 +1,9 @@
 """Pairs of texts: their form, their answers, and that both have equally many tokens."""
 
+import pytest
 import torch
+
+pytest.importorskip("transformers")
 
 from anchorlab.language.pairs import NAMES, SENTENCES, indirect_objects, repetitions
 from anchorlab.papers.pretrained.tiny import byte_tokenizer
