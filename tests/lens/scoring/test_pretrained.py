@@ -220,7 +220,10 @@ def test_pruning_keeps_what_the_metric_needs():
     assert everything.circuit(1e9) == ()
     last = len([edge for edge in edges_of(model) if edge.receiver == "logits"])
     assert everything.passes.forward == 1 + 1 + last  # the plain run, the other run, and edges into the logits
-    start = [Edge("embed", "0.0.k"), Edge("0.0", "logits"), Edge("0.1", "logits")]
+    # in any order, the edge into a head is tried last, when nothing reads the head any more
+    start = [Edge("0.0", "logits"), Edge("embed", "0.0.k"), Edge("0.1", "logits")]
+    none = prune_edges(model, CLEAN, CORRUPTED, **ANSWERS, threshold=1e9, start=start[::-1], progress=False)
+    assert none.passes.forward == 3 + 2 and none.circuit(1e9) == ()
     some = prune_edges(model, CLEAN, CORRUPTED, **ANSWERS, threshold=1e-9, start=start, progress=False)
     assert set(some.circuit(1e-9)) == set(start)
     assert some.passes.forward == 3 + len(start)  # the model whole, and with the others removed

@@ -45,8 +45,8 @@ def prune_edges(
 
     Args:
         threshold: the source's τ.
-        start: the edges to try, as sender and receiver; all others are removed beforehand. None: all. Those with the
-            largest scores in `score_edges` make pruning affordable in a pretrained model.
+        start: the edges to try, as sender and receiver, in any order; all others are removed beforehand. None: all.
+            Those with the largest scores in `score_edges` make pruning affordable in a pretrained model.
         metric: as in `score_units`; the score of an edge is the size of its change. None: the divergence of the outputs
             from the whole model's, KL(whole, pruned) in nats, as in the source; the score of an edge is the rise of the
             divergence, or 0 if it falls.
@@ -65,8 +65,7 @@ def prune_edges(
     parts = [*compared.parts()]
     removed = torch.zeros(compared.ensemble.size, len(units), len(receivers))
     whole = [part.outputs(removed) for part in parts]
-    for at, edge in enumerate(edges):
-        removed[:, senders[at], readers[at]] = edge not in chosen
+    removed[:, senders, readers] = torch.tensor([float(edge not in chosen) for edge in edges])
 
     def measured(outputs: Sequence[Tensor]) -> Tensor:
         references = whole if metric is None else [None] * len(parts)
@@ -86,7 +85,8 @@ def prune_edges(
     scores = torch.zeros(len(removed), len(edges), dtype=torch.float64)
     tried_edges = 0
     with counted("pruning", progress) as tell:
-        for done, (edge, at) in enumerate(reversed(chosen.items()), 1):
+        for done, at in enumerate(sorted(chosen.values(), reverse=True), 1):
+            edge = edges[at]
             # try the edge in all members at once; each member accepts or refuses it by its own metric
             tried = removed.clone()
             tried[:, senders[at], readers[at]] = 1
