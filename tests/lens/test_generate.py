@@ -106,7 +106,11 @@ def test_a_chat_is_put_in_the_template(monkeypatch):
     ("given", "message"),
     [
         ({"interventions": QUIET.replace(rule="mean")}, r"^interventions\.0\.rule: 'mean' takes values from other"),
-        ({"interventions": LARGER.replace(where={"position": 0})}, r"^interventions\.0: selects from the axis 'posit"),
+        ({"interventions": LARGER.replace(where={"position": 0})}, r"^interventions\.0: tells places of the axis 'pos"),
+        (
+            {"interventions": LARGER.replace(operand=al.lens.Operand(values=[1.0, 2.0, 3.0, 4.0], axes=("batch",)))},
+            r"^interventions\.0: tells places of the axis 'batch' apart",
+        ),
         ({"tokens": 0}, r"^tokens: 0 is too small; give at least 1$"),
         ({"temperature": -1.0}, r"^temperature: -1\.0 is too small; give 0 or more$"),
         ({"chat": True}, r"^chat: the tokenizer has no chat template"),
@@ -116,6 +120,13 @@ def test_a_chat_is_put_in_the_template(monkeypatch):
 def test_unfitting_arguments(given, message):
     with pytest.raises(SpecError, match=message):
         generate(**{"model": MODEL, "texts": TEXTS} | given)
+
+
+def test_what_changes_nothing_is_an_error_unless_it_may():
+    still = LARGER.replace(operand=1.0)
+    with pytest.raises(SiteError, match=r"^interventions\.1 .* changed nothing; set may_do_nothing"):
+        generate(MODEL, TEXTS, 2, [QUIET, still])
+    assert generate(MODEL, TEXTS, 2, still.replace(may_do_nothing=True)).said == generate(MODEL, TEXTS, 2).said
 
 
 def test_a_site_that_does_not_exist():

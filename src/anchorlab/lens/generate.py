@@ -12,7 +12,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.inputs import as_list
 from anchorlab.lens.look.intervene import Moment, intervene
-from anchorlab.lens.look.interventions import BORROWING, Intervention
+from anchorlab.lens.look.interventions import BORROWING, Intervention, Operand
 from anchorlab.models.precision import at_least_float32
 from anchorlab.rng import torch_generator
 
@@ -102,11 +102,15 @@ def generate(
     prompts = [_turn(model.tokenizer, text) for text in texts] if chat else texts
     read = model.tokenise(prompts)
     found: dict[int, _Said] = {}
+    idle = {at for at, each in enumerate(changes) if not each.may_do_nothing}
     for length in sorted({*read.lengths.tolist()}):
         rows = (read.lengths == length).nonzero().flatten()
-        one = _Generating(model, access, changes, recorded, temperature, cache)
+        one = _Generating(model, access, changes, recorded, temperature, cache, idle)
         random = [torch_generator(seed, "generate", row) for row in rows.tolist()]
         found |= dict(zip(rows.tolist(), one.run(read.inputs[rows, :length], tokens, random), strict=True))
+    for at in sorted(idle):
+        problem = f"interventions.{at} ({changes[at].describe()}) changed nothing"
+        raise SiteError(f"{problem}; set may_do_nothing to allow it")
     every = [found[row] for row in range(len(texts))]
     end = model.tokenizer.eos_token_id
     said = [one.ids[:-1] if len(one.ids) and int(one.ids[-1]) == end else one.ids for one in every]
@@ -123,10 +127,11 @@ def _checked(interventions: Sequence[Intervention]) -> Sequence[Intervention]:
         if one.rule in BORROWING:
             problem = f"{one.rule!r} takes values from other sequences"
             raise SpecError(f"interventions.{at}.rule", problem, "choose a rule with an operand, or zero")
-        chosen = [axis for axis in PLACES if axis in one.where or axis in one.at]
-        if chosen or "batch" in one.where:
-            problem = f"selects from the axis {(chosen or ['batch'])[0]!r}"
-            raise SpecError(f"interventions.{at}", problem, "change all positions of all texts")
+        operand = one.operand.axes if isinstance(one.operand, Operand) else ()
+        for axis in (*PLACES, "batch"):
+            if axis in one.where or axis in one.at or axis in operand:
+                problem = f"tells places of the axis {axis!r} apart"
+                raise SpecError(f"interventions.{at}", problem, "change all positions of all texts alike")
     return interventions
 
 
@@ -155,9 +160,10 @@ class _Generating:
         recorded: set[str],
         temperature: float,
         cache: bool,
+        idle: set[int],
     ) -> None:
         self.model, self.access, self.interventions, self.recorded = model, access, interventions, recorded
-        self.temperature, self.cache = temperature, cache
+        self.temperature, self.cache, self.idle = temperature, cache, idle
         self.values: dict[str, list[Tensor]] = {site: [] for site in recorded}
         self.missing = {each.site for each in interventions} | recorded
 
@@ -200,7 +206,10 @@ class _Generating:
         moment = Moment(0, 1, range(len(value)), len(value))
         for at, one in enumerate(self.interventions):
             if one.site == site:
+                before = value
                 value = intervene(one, value, axes, moment, name=f"interventions.{at}")
+                if at in self.idle and not torch.equal(before, value):
+                    self.idle.remove(at)
         if site in self.recorded:
             place = next(axis for axis in PLACES if axis in axes)
             self.values[site].append(value.select(axes.index(place), -1).cpu().clone())
