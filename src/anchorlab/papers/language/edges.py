@@ -119,7 +119,7 @@ def look_into(model: LanguageModel, setting: Setting, seeds: int, show: "_Progre
             scores[name] = score_edges(model, *first, steps=setting.steps)
             show.step(f"scoring edges of {model.name}")
         for (name, (first, second)), other in zip(halves.items(), reversed(scores.values()), strict=True):
-            found[name].append(measure(model, first, second, scores[name], other, setting, show))
+            found[name].append(measure(model, first, second, scores[name], other, setting, seed, show))
     return Seen({name: tuple(each) for name, each in found.items()}, heads)
 
 
@@ -130,6 +130,7 @@ def measure(
     scores: Scores,
     other: Scores,
     setting: Setting,
+    seed: int,
     show: "_Progress",
 ) -> Found:
     """Measure how many edges explain the texts on which scores were found, and what these explain of others."""
@@ -137,9 +138,7 @@ def measure(
     curve = faithfulness(model, scores, *first, sizes=sizes, controls=0, progress=False)
     show.step(f"removing edges of {model.name}")
     size = enough(curve)
-    own = faithfulness(
-        model, scores, *second, sizes=[size], controls=setting.controls, seed=setting.first, progress=False
-    )
+    own = faithfulness(model, scores, *second, sizes=[size], controls=setting.controls, seed=seed, progress=False)
     others = faithfulness(model, other, *second, sizes=[size], controls=0, progress=False)
     show.step(f"removing edges of {model.name}")
     at = own.sizes.index(size)
