@@ -34,11 +34,16 @@ CONFIGS: Mapping[str, Any] = {
     "gemma3_text": transformers.Gemma3TextConfig(**_GROUPED, head_dim=8, sliding_window=6),
 }
 NAMES = tuple(CONFIGS)
+BIASED: Mapping[str, Any] = {
+    "gemma3_text-biased": transformers.Gemma3TextConfig(**_GROUPED, head_dim=8, sliding_window=6, attention_bias=True)
+}
+"""A model of no publisher: a bias below a norm that is behind the layer."""
 
 
 def hugging_face(name: str, dtype: torch.dtype = torch.float32) -> Any:
     """A model of transformers with weights large enough that every part matters, and its eager attention."""
-    model = transformers.AutoModelForCausalLM.from_config(CONFIGS[name], attn_implementation="eager", dtype=dtype)
+    config = CONFIGS[name] if name in CONFIGS else BIASED[name]
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=dtype)
     generator = torch.Generator().manual_seed(7)
     for parameter in model.parameters():
         with torch.no_grad():

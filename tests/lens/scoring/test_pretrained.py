@@ -164,7 +164,7 @@ def test_edges_are_what_hooks_on_their_modules_give(name):
     assert float((patched.edge_values - frozen.edge_values).abs().max()) > 0.01
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "gemma3_text-biased"])
 def test_with_every_edge_removed_a_model_answers_as_on_the_other_sequences(name):
     model = ours(name)
     pairs = Pairs.of(model, CLEAN, CORRUPTED, *ANSWERS.values(), None, "clean")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Into, Metric, Pairs
+from anchorlab.lens.effects.pairs import recovered_fraction
 from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Baseline, Comparison
@@ -45,7 +46,7 @@ class Faithfulness(Tabled):
 
     @property
     def values(self) -> Float[Tensor, "member size"]:
-        """The faithfulness: 0 without any edge, 1 with all.
+        """The faithfulness: 0 without any edge, 1 with all; NaN if edges make no difference.
 
         (metric - metric without edges) / (metric of the whole model - metric without edges), of means over pairs.
         """
@@ -83,8 +84,7 @@ class Faithfulness(Tabled):
 
     def _share(self, metric: Float[Tensor, "member size"]) -> Float[Tensor, "member size"]:
         ends = self.metric.mean(dim=-1)
-        none, whole = ends[:, :1], ends[:, -1:]
-        return (metric - none) / (whole - none)
+        return recovered_fraction(metric, ends[:, -1], ends[:, 0])
 
     def _area(self, values: Float[Tensor, "member size"]) -> Float[Tensor, "member"]:
         return torch.trapezoid(values, torch.tensor(self.sizes, dtype=values.dtype) / self.edges, dim=1)

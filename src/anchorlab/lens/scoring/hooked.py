@@ -206,4 +206,5 @@ def _at_scale_of(norm: StackedNorm, x: Tensor, scaled: Tensor) -> Tensor:
     of: Any = norm
     x = x - x.mean(dim=-1, keepdim=True) if norm.centred else x
     found: Tensor = x * norm_scale(norm, scaled) * (norm.offset + of.w)
-    return found + of.b if norm.centred else found
+    bias = getattr(of, "b", None)
+    return found if bias is None else found + bias

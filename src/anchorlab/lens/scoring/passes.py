@@ -130,13 +130,16 @@ def written(
 ) -> Float[Tensor, "head batch position width"]:
     """Return what each head of a block adds to the stream, without the layer's bias.
 
-    If the block normalises the sum of its heads before it is added, each head has its part of the sum at this scale.
+    If the block normalises the sum of its heads before it is added, each head has its part of the sum at this scale,
+    with an equal part of the bias, so that the parts add up to what is added.
     """
     found: Tensor = block.attn.written(z)
     if not block.adds_normed:
         return found
     norm, after = cast(StackedNorm, block.ln1), cast(Any, block).ln1_post
     gain: Tensor = norm.offset + after.w
+    bias = getattr(block.attn, "b_O", None)
+    found = found if bias is None else found + bias / len(found)
     return found * norm_scale(norm, found.sum(dim=0)) * gain
 
 
