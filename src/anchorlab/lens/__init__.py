@@ -12,6 +12,7 @@ from anchorlab.lens.effects import (
     PathPatching,
     Steering,
     effects,
+    estimate_patches,
     patch,
     patch_paths,
     steer,

@@ -8,7 +8,16 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.language.encode import TokenisedTexts
 from anchorlab.language.pretrained import wrap
-from anchorlab.lens import Edge, patch, patch_edges, patch_units, prune_edges, score_edges, score_units
+from anchorlab.lens import (
+    Edge,
+    estimate_patches,
+    patch,
+    patch_edges,
+    patch_units,
+    prune_edges,
+    score_edges,
+    score_units,
+)
 from anchorlab.lens.effects import Pairs
 from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.lens.scoring.graph import edges_of, receivers_of, units_of
@@ -245,3 +254,40 @@ def test_unfitting_arguments():
         patch_edges(ours("llama"), CLEAN, CORRUPTED, **ANSWERS, edges=[Edge("embed", "0.1.q"), Edge("0.0", "0.1.q")])
     with pytest.raises(SpecError, match=r"^norms: unknown"):
         patch_edges(ours("llama"), CLEAN, CORRUPTED, **ANSWERS, norms="still")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma3_text"])
+def test_patches_estimated_by_head_and_position(name):
+    """Beside transformers' own module: gradients at what enters the output maps, with texts of two lengths."""
+    model = theirs(name)
+    lengths = torch.tensor([11, 8, 11])
+    clean, corrupted = (TokenisedTexts(one, lengths) for one in (CLEAN, CORRUPTED))
+    found = estimate_patches(ours(name), clean, corrupted, *ANSWERS.values(), into="clean", progress=False)
+    maps = [
+        block.attn.c_proj if name == "gpt2" else block.self_attn.o_proj
+        for block in (model.transformer.h if name == "gpt2" else model.model.layers)
+    ]
+    seen = {}
+
+    def keep(module, given):
+        seen[module] = given[0]
+        if given[0].requires_grad:
+            given[0].retain_grad()
+
+    hooks = [one.register_forward_pre_hook(keep) for one in maps]
+    expected = torch.zeros(LAYERS, HEADS, 11, dtype=torch.float64)
+    for row, length in enumerate(lengths.tolist()):
+        with torch.no_grad():
+            model(CORRUPTED[[row], :length])
+        others = {one: seen[one] for one in maps}
+        logits = model(CLEAN[[row], :length]).logits[0, -1]
+        right, wrong = (each[row, 0] for each in ANSWERS.values())
+        (logits[right] - logits[wrong]).backward()
+        for layer, one in enumerate(maps):
+            product = (others[one] - seen[one].detach()) * seen[one].grad
+            expected[layer, :, :length] += product[0].unflatten(-1, (HEADS, -1)).sum(dim=-1).T / 3
+    for hook in hooks:
+        hook.remove()
+    change = found.difference[0] - found.clean[0]
+    torch.testing.assert_close(change, expected, atol=1e-6, rtol=0)
+    assert expected.abs().max() > 0.01
