@@ -11,6 +11,7 @@ from anchorlab.language.pretrained import wrap
 from anchorlab.lens import (
     Edge,
     estimate_patches,
+    landscape_on,
     patch,
     patch_edges,
     patch_units,
@@ -291,3 +292,26 @@ def test_patches_estimated_by_head_and_position(name):
     change = found.difference[0] - found.clean[0]
     torch.testing.assert_close(change, expected, atol=1e-6, rtol=0)
     assert expected.abs().max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma3_text"])
+def test_a_landscape_of_texts_of_different_lengths(name):
+    """Beside transformers' own module, text by text, with a head and a feed-forward layer removed by hooks."""
+    model, lengths = theirs(name), torch.tensor([11, 8, 11])
+    found = landscape_on(ours(name), TokenisedTexts(CLEAN, lengths), RIGHT, ["1.2", "2.mlp"], "zero", progress=False)
+    block, last = (model.transformer.h if name == "gpt2" else model.model.layers)[1:]
+    attention = block.attn.c_proj if name == "gpt2" else block.self_attn.o_proj
+
+    def no_head(module, given):
+        return (given[0].unflatten(-1, (HEADS, -1)) * (torch.arange(HEADS) != 2)[:, None]).flatten(-2)
+
+    for subset in range(4):
+        hooks = [] if subset & 1 else [attention.register_forward_pre_hook(no_head)]
+        hooks += [] if subset & 2 else [last.mlp.register_forward_hook(lambda module, given, output: 0 * output)]
+        with torch.no_grad():
+            rows = [model(CLEAN[[row], :length]).logits[0, -1] for row, length in enumerate(lengths.tolist())]
+        for hook in hooks:
+            hook.remove()
+        loss = torch.nn.functional.cross_entropy(torch.stack(rows), RIGHT[:, 0])
+        assert found.loss[0, subset].item() == pytest.approx(loss.item(), abs=1e-5)
+    assert found.loss.std() > 1e-3
