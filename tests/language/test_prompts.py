@@ -93,15 +93,15 @@ def test_40_sentences_end_in_the_prepositions_and_have_no_the():
 
 
 CITIES = {"Madrid": "Spain", "Paris": "France", "Osaka": "Japan", "Addis Ababa": "Ethiopia", "Quito": "Ecuador"}
-ALL = ("country", "capital", "language", "currency", "symbol", "author")
+ALL = ("country", "capital", "language", "currency", "symbol", "author", "native")
 
 
-def test_facts_of_six_relations_in_two_phrasings():
+def test_facts_of_seven_relations_in_two_phrasings():
     assert of.relations() == ALL
     one, both = of.facts(ALL), of.facts(ALL, (0, 1))
-    assert len(one) == 627
+    assert len(one) == 739
     assert both[0::2] == one
-    assert len({prompt.text for prompt in both}) == len(both) == 1254
+    assert len({prompt.text for prompt in both}) == len(both) == 1478
     assert min(Counter(prompt.kind for prompt in one).values()) >= 60
     for first, second in zip(both[0::2], both[1::2], strict=True):
         assert (first.answer, first.candidates, first.unit) == (second.answer, second.candidates, second.unit)
@@ -122,6 +122,8 @@ def test_facts_of_six_relations_in_two_phrasings():
         ("The chemical symbol of gold is", "Au", "gold"),
         ("Chemists write iron as", "Fe", "iron"),
         ("The book Anna Karenina was written by", "Leo Tolstoy", "Leo Tolstoy"),
+        ("Paul Citroen is a native speaker of", "Dutch", "Dutch"),  # the truncation paper's, section 2.1
+        ("The mother tongue of Frida Kahlo is", "Spanish", "Spanish"),
     ],
 )
 def test_facts_of_each_relation_are_true(text, answer, about):

@@ -73,7 +73,7 @@ def indirect_objects(n: int = 100, seed: int = 0) -> tuple[Prompt, ...]:
 
 
 def relations() -> tuple[str, ...]:
-    """Return the kinds of facts: country, capital, language, currency, symbol, author."""
+    """Return the kinds of facts: country, capital, language, currency, symbol, author, native language."""
     return tuple(_words()["relations"])
 
 
@@ -82,7 +82,7 @@ def facts(relations: Sequence[str] = ("country",), phrasings: Sequence[int] = (0
 
     The wrong candidates are the other answers of the relation. No answer takes an article, so "the" never begins the
     right answer. With the tokenizers of SmolLM2 and Gemma, no two answers of a relation share their first token, and
-    the first token has at least two letters unless it is the whole answer. The six relations have 627 facts in total.
+    the first token has at least two letters unless it is the whole answer. The seven relations have 739 facts in total.
 
     Args:
         relations: some of `relations()`; the `kind` of a prompt is its relation
@@ -100,7 +100,7 @@ def facts(relations: Sequence[str] = ("country",), phrasings: Sequence[int] = (0
         answers = sorted({row["answer"] for row in own})
         for row in own:
             others = tuple(answer for answer in answers if answer != row["answer"])
-            about = row["answer"] if relation in ("country", "author") else row["subject"]
+            about = row["answer"] if relation in ("country", "author", "native") else row["subject"]
             prompts += [
                 Prompt(templates[relation][one].format(row["subject"]), row["answer"], others, relation, about)
                 for one in phrasings

@@ -19,6 +19,9 @@ from anchorlab.studies.shared_seeds import over_shared
 WORDS = generic_words()
 """The generic words that are followed; the first is "the"."""
 
+SIX = ("country", "capital", "language", "currency", "symbol", "author")
+"""The relations whose facts are asked together; native languages came later and are not among them."""
+
 SUBJECTS = "subjects"
 """What claims on facts have one unit of: a country, an element, an author."""
 

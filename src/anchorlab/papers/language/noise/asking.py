@@ -19,14 +19,13 @@ from anchorlab.language.prompts import (
     indirect_objects,
     paper_sentences,
     prepositions,
-    relations,
     sentences,
     split_by_unit,
     with_country,
 )
 from anchorlab.language.truncations import TruncationSearch, search_truncations
 from anchorlab.models import Truncate
-from anchorlab.papers.language.laser import Laser, ask_both, input_matrices
+from anchorlab.papers.language.laser import SIX, Laser, ask_both, input_matrices
 from anchorlab.papers.language.noise.comparisons import CHAT_REQUEST, MADRID, SENTENCE
 from anchorlab.papers.language.precision import BITS, Bits, requantised
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
@@ -127,7 +126,7 @@ def in_conditions(model: LanguageModel, asked: Laser, truncation: Truncate) -> d
 def ask_mix(model: LanguageModel, truncation: Truncate, setting: Setting) -> Laser:
     """Ask facts of all relations, except about the countries that the truncation was chosen on."""
     chosen_on = {one.unit for one in split_by_unit(_sets(setting)[1])[0]}
-    told = evenly(facts(relations(), (0, 1)), setting.mix)
+    told = evenly(facts(SIX, (0, 1)), setting.mix)
     return ask_both(Questions(model, [one for one in told if one.unit not in chosen_on]), truncation)
 
 

@@ -9,12 +9,12 @@ from anchorlab.language import LanguageModel
 from anchorlab.language.answers import Questions
 from anchorlab.language.encode import windows
 from anchorlab.language.next_words import continue_text
-from anchorlab.language.prompts import Prompt, evenly, facts, relations, split_by_unit
+from anchorlab.language.prompts import Prompt, evenly, facts, split_by_unit
 from anchorlab.language.sample_text import english_page
 from anchorlab.language.truncation_controls import TruncationControls, control_truncation
 from anchorlab.language.truncations import TruncationSearch, search_truncations
 from anchorlab.models import Truncate
-from anchorlab.papers.language.laser import Laser, ask_both, in_words
+from anchorlab.papers.language.laser import SIX, Laser, ask_both, in_words
 from anchorlab.papers.language.precision import BITS, Bits, requantised
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
 from anchorlab.studies.observation_context import ObservationContext
@@ -84,7 +84,7 @@ class Observed:
 def observe(setting: Setting, context: ObservationContext) -> Observed:
     """Search the truncations of the setting's model and test the best; a killed search resumes where it stopped."""
     model = open_model(setting, context)
-    first, second = split_by_unit(evenly(facts(relations(), (0, 1)), setting.facts))
+    first, second = split_by_unit(evenly(facts(SIX, (0, 1)), setting.facts))
     search = search_truncations(
         Questions(model, evenly(first, setting.searched)),
         [FEED_FORWARD, ATTENTION],
