@@ -17,6 +17,7 @@ from anchorlab.findings.view import AttentionView
 from anchorlab.lens import Record, broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, quick_model, quick_recipe, reading
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import (
     ACCURACY,
@@ -30,11 +31,6 @@ from anchorlab.studies.kit import (
     train_size,
     training_curves,
 )
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
 from anchorlab.tasks import Batch, Task, task
 from anchorlab.training import Experiment, Times, TrainedRun
 from anchorlab.viewer.make import view_run

@@ -18,14 +18,11 @@ from anchorlab.findings import Scatter, ScatterFigure, at_least, at_most, number
 from anchorlab.lens import tsne
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import ITEMS, Setting, paper_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.draws import by_seed, split_curves
 from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against
-from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
+from anchorlab.studies.readings import first_at_end
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Times, TrainedRun
 

@@ -17,14 +17,10 @@ from anchorlab.findings import Map, MapFigure, at_least, grid
 from anchorlab.lens import Record, look
 from anchorlab.papers.anchor.settings import BATCH_NOTE, ITEMS, Setting, mirrored, paper_recipe
 from anchorlab.papers.anchor.structures import NONE, WHOLE, structures
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, quick_recipe
 from anchorlab.studies.draws import by_seed
 from anchorlab.studies.kit import attention_maps, example
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, of_first, sampled
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
+from anchorlab.studies.readings import first_at_end, of_first, sampled
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment, TrainedRun
 

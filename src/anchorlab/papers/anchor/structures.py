@@ -17,13 +17,9 @@ from anchorlab.errors import SpecError
 from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, metrics_alone, quick_recipe
 from anchorlab.studies.kit import mean_and_range
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_recipe
-from anchorlab.studies.readings import Reading, at_end
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study, metrics_alone
+from anchorlab.studies.readings import at_end
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Recipe, TrainedRun
 

@@ -13,13 +13,10 @@ from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, quick_model, quick_recipe, reading
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table, example
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
+from anchorlab.studies.readings import first_at_end, sampled
 from anchorlab.tasks import task
 from anchorlab.training import Experiment
 

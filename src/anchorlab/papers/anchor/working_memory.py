@@ -18,14 +18,10 @@ from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, mirrored, paper_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, quick_model, quick_recipe, reading
 from anchorlab.studies.draws import by_seed, curves
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
+from anchorlab.studies.readings import first_at_end, sampled
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Experiment
 

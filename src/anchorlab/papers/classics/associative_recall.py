@@ -17,10 +17,9 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Reference, Table, at_least
 from anchorlab.models import DecoderSpec, LSTMSpec
 from anchorlab.papers.anchor.settings import repeated
-from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, fresh, measures_in, precondition, reading
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, mean_table, seed_table
 from anchorlab.studies.readings import Quantity
-from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.tasks.classics.associative_recall import AssociativeRecall
 from anchorlab.training import (
     AdamW,

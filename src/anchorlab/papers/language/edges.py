@@ -26,12 +26,9 @@ from anchorlab.language.start import beginning
 from anchorlab.lens import Faithfulness, Scores, faithfulness, score_edges
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, described, open_model, untrained_model
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.observation_context import ObservationContext
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.study import Study
 
 ENOUGH = 0.8
 """The faithfulness from which on a number of edges explains a task, on the texts on which their scores were found."""

@@ -27,12 +27,9 @@ from anchorlab.papers.pretrained.opening import (
     untrained_speaker,
 )
 from anchorlab.papers.retrieval.language_models.answers import manner_for, put
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.observation_context import ObservationContext
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.study import Study
 from anchorlab.tasks import Question
 
 DIRECTIONS = {"forward": 1, "backward": -1}

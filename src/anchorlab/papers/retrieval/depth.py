@@ -33,10 +33,9 @@ from anchorlab.papers.retrieval.settings import (
     section_7,
     smoke,
 )
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, precondition, reading
+from anchorlab.studies import SEARCHED, Measurement, Profile, Study, claim, measures_in, over, over_shared, precondition
 from anchorlab.studies.kit import along, column_table
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.training import Experiment, TrainedRun
 
 LAST = 100

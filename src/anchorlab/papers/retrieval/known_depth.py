@@ -18,10 +18,8 @@ from anchorlab.findings import LineFigure, Reference, Table, at_least
 from anchorlab.lens import look
 from anchorlab.papers.retrieval.settings import OUR_CHOICES, least_layers_of, quick, retrieval_of, section_7, smoke
 from anchorlab.rng import generator
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, reading
+from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, over_shared, reading
 from anchorlab.studies.kit import ACCURACY, column_table, curves_against
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.tasks import Batch, MinimalRetrieval, RetrievalPrompts, task
 from anchorlab.training import Experiment, TrainedRun
 

@@ -26,9 +26,8 @@ from anchorlab.papers.retrieval.chain_order import (
     retrieving_two,
 )
 from anchorlab.papers.retrieval.settings import RETRIEVED, nearly_orthogonal, orthogonal, quick, section_7, smoke
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, kit, measures_in, over, precondition, reading
-from anchorlab.studies.readings import at_end
-from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies import SEARCHED, Measurement, Profile, Study, claim, kit, measures_in, over, precondition
+from anchorlab.studies.readings import Reading, at_end, reading
 from anchorlab.training import AdamW, Experiment, TrainedRun
 
 DISTINCT = tuple(2 * math.pi / 29 * turn for turn in (1, 3, 7, 12))

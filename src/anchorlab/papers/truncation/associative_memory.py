@@ -20,12 +20,10 @@ from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.rng import generator, torch_generator
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, claims, measures_in, over, reading
-from anchorlab.studies.claim import spread
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, fresh, over_shared, reading
+from anchorlab.studies.claim import Measurement, claim, claims, measures_in, over, spread
 from anchorlab.studies.kit import along, at_end
 from anchorlab.studies.readings import Quantity
-from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.tasks import task
 from anchorlab.theory import fit_power_law
 from anchorlab.theory.associative_descent import draw_memories

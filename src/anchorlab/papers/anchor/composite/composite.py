@@ -31,14 +31,10 @@ from anchorlab.papers.anchor.composite.outputs import (
     output_tables,
 )
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, mean_of_known, over_shared, reading
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, split_curves
-from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Study
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment
 

@@ -39,12 +39,8 @@ from anchorlab.papers.anchor.open_questions.choices import (
 from anchorlab.papers.anchor.open_questions.outcomes import LEARNED, effect
 from anchorlab.papers.anchor.open_questions.spikes import PEAK, WINDOW  # noqa: F401 - docstrings of claims name them
 from anchorlab.papers.anchor.settings import BATCH_NOTE
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.readings import Reading, reading
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, over_shared, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
 
 TENFOLD = 10.0  # between two initial scales that are compared
 HELPS = 0.02  # what test accuracy gains if a spike helps

@@ -29,7 +29,7 @@ from anchorlab.papers.anchor.reading_comprehension.answering import (
     heads_of,
 )
 from anchorlab.papers.anchor.settings import Setting, paper_recipe
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies import SEARCHED, Profile, Study, claim, measures_in, precondition, quick_model, quick_recipe
 from anchorlab.studies.draws import split_curves
 from anchorlab.studies.kit import (
     ACCURACY,
@@ -40,10 +40,6 @@ from anchorlab.studies.kit import (
     example,
     seed_table,
 )
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
 from anchorlab.tasks import AnchorFunction, Task, task
 from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.training import Experiment, Times

@@ -22,11 +22,7 @@ from anchorlab.papers.language.heads.observing import Observed, Seen, Setting, o
 from anchorlab.papers.language.heads.overview import figures, tables
 from anchorlab.papers.language.heads.scores import ScoredHeads, reached_by_chance
 from anchorlab.papers.pretrained.opening import TINY
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, over_shared
 
 PIECES, SEQUENCES = "pieces", "sequences"
 BEATEN = 0.95

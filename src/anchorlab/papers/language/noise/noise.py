@@ -42,11 +42,7 @@ from anchorlab.papers.language.noise.comparisons import (
 )
 from anchorlab.papers.language.precision import precision_table
 from anchorlab.papers.pretrained.opening import TINY
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, over_shared
 
 _CLEAR = (0.1, 0.8)  # the fractions between which Figure 1 sees "the" fall
 

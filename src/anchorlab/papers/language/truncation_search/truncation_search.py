@@ -39,11 +39,8 @@ from anchorlab.papers.language.truncation_search.asking import (
 )
 from anchorlab.papers.pretrained.opening import TINY
 from anchorlab.patterns import matches
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, over_shared
+from anchorlab.studies.claim import spread
 
 
 @claim("truncated weights, section 2.2 and appendix B.2", "the last of 16 layers for facts", at_least(0.5))
