@@ -19,13 +19,7 @@ from anchorlab.engine import Status
 from anchorlab.findings import BarFigure, Bars, Table, at_least, at_most
 from anchorlab.language.asking import Manner, Scoring, Speaker
 from anchorlab.language.poems import Poem, poems
-from anchorlab.papers.pretrained.opening import (
-    TINY,
-    ModelSetting,
-    described_speaker,
-    open_speaker,
-    untrained_speaker,
-)
+from anchorlab.papers.pretrained import opening
 from anchorlab.papers.retrieval.language_models.answers import manner_for, put
 from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
@@ -44,7 +38,7 @@ _AROUND = " ,.;:!?\"'"  # of a line, what an answer need not repeat
 
 
 @dataclass(frozen=True)
-class Setting(ModelSetting):
+class Setting(opening.ModelSetting):
     """The number of poems, and how lines are asked for."""
 
     poems: int = 20
@@ -109,10 +103,10 @@ def _tell(report: Callable[[Status], None], before: Status, done: int, of: int) 
 
 def observe(setting: Setting, context: ObservationContext) -> Observed:
     """Ask the model, and an untrained one if it is on this machine."""
-    speaker = open_speaker(setting, context)
-    recited, untrained = recite(speaker, setting, context.report), untrained_speaker(speaker)
+    speaker = opening.open_speaker(setting, context)
+    recited, untrained = recite(speaker, setting, context.report), opening.untrained_speaker(speaker)
     control = None if untrained is None else recite(untrained, setting, context.report, "asking an untrained model")
-    return Observed(recited, control, described_speaker(setting, speaker))
+    return Observed(recited, control, opening.described_speaker(setting, speaker))
 
 
 def _shares(right: Bool[Tensor, "poem line"]) -> Float[Tensor, "poem"]:
@@ -236,6 +230,6 @@ STUDY = Study(
             "recited lines alone are judged, since the server gives no likelihoods of lines.",
         ),
     },
-    smoke=Setting(TINY, poems=2, manner=Manner(chat=False, tokens=3)),
+    smoke=Setting(opening.TINY, poems=2, manner=Manner(chat=False, tokens=3)),
     observe=observe,
 )

@@ -10,16 +10,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from anchorlab import lens
 from anchorlab.language import LanguageModel
-from anchorlab.lens import (
-    HeadScores,
-    best_source,
-    chance_of_uniform,
-    look_by_parts,
-    per_sequence,
-    threshold,
-    uniform_attention,
-)
 
 PATTERNS = "blocks.*.attn.hook_pattern"
 LARGEST_SHIFT = 8
@@ -54,7 +46,7 @@ class ScoredHeads:
 
     def over(self, detector: str, scores: Float[Tensor, "*lead"]) -> Bool[Tensor, "*lead"]:
         """Return which scores are at least halfway from chance to 1."""
-        return scores > threshold(self.chance[detector])
+        return scores > lens.threshold(self.chance[detector])
 
     def texts(self, *detectors: str) -> Float[Tensor, "text detector layer head"]:
         """Return the scores of some detectors on each text."""
@@ -75,26 +67,26 @@ def score_heads(
 ) -> ScoredHeads:
     """Score every head on token ids of one length, part by part; `report` gets the number of texts done."""
     layers, length = len(model.blocks), inputs.shape[1]
-    scores: dict[str, list[list[HeadScores]]] = {}
-    profiles: list[list[HeadScores]] = [[] for _ in range(layers)]
+    scores: dict[str, list[list[lens.HeadScores]]] = {}
+    profiles: list[list[lens.HeadScores]] = [[] for _ in range(layers)]
     tokens: list[list[Tensor]] = [[] for _ in range(layers)]
     first: list[list[Tensor]] = [[] for _ in range(layers)]
     similar: list[list[Tensor]] = [[] for _ in range(layers)]
     done = 0
-    for part in look_by_parts(model, inputs, [PATTERNS], output=False):
+    for part in lens.look_by_parts(model, inputs, [PATTERNS], output=False):
         here = part.inputs.cpu()
         for layer in range(layers):
             pattern = part[PATTERNS.replace("*", str(layer))][0].float().cpu()
             for name, found in _detectors(pattern, here).items():
                 scores.setdefault(name, [[] for _ in range(layers)])[layer].append(found)
             profiles[layer].append(_shifts(pattern))
-            tokens[layer].append(here.gather(1, best_source(pattern, besides_first=True)[1]))
-            first[layer].append(best_source(pattern, besides_first=False)[1] == 0)
+            tokens[layer].append(here.gather(1, lens.best_source(pattern, besides_first=True)[1]))
+            first[layer].append(lens.best_source(pattern, besides_first=False)[1] == 0)
             similar[layer].append(_similarity(pattern))
         done += len(here)
         report(done)
-    joined = {name: [HeadScores.join(one) for one in each] for name, each in scores.items()}
-    shifts = [HeadScores.join(one) for one in profiles]
+    joined = {name: [lens.HeadScores.join(one) for one in each] for name, each in scores.items()}
+    shifts = [lens.HeadScores.join(one) for one in profiles]
     distance = torch.stack([one.mean.argmax(dim=0) for one in shifts])
     by_text = {name: _stacked([one.values for one in each]) for name, each in joined.items()}
     own = [
@@ -120,29 +112,29 @@ def _stacked(layers: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(layers), dim=1)
 
 
-def _shifts(pattern: Pattern) -> HeadScores:
-    found = per_sequence.shift_profile(pattern, min(LARGEST_SHIFT, pattern.shape[-1] - 1)).scores
-    return HeadScores(found.values[1:], found.weights[1:])
+def _shifts(pattern: Pattern) -> lens.HeadScores:
+    found = lens.per_sequence.shift_profile(pattern, min(LARGEST_SHIFT, pattern.shape[-1] - 1)).scores
+    return lens.HeadScores(found.values[1:], found.weights[1:])
 
 
-def _detectors(pattern: Pattern, tokens: Int[Tensor, "batch position"]) -> dict[str, HeadScores]:
+def _detectors(pattern: Pattern, tokens: Int[Tensor, "batch position"]) -> dict[str, lens.HeadScores]:
     weights = torch.ones(len(pattern))
     return {
-        "self": per_sequence.shift(pattern, 0),
-        "first token": per_sequence.first_token(pattern),
-        "broadcast": HeadScores(best_source(pattern, besides_first=True)[0], weights),
-        "any source": HeadScores(best_source(pattern, besides_first=False)[0], weights),
-        "uniform": per_sequence.uniform(pattern),
-        "matching": per_sequence.recurrence(pattern, tokens, "copies"),
-        "induction": per_sequence.recurrence(pattern, tokens, "followers"),
+        "self": lens.per_sequence.shift(pattern, 0),
+        "first token": lens.per_sequence.first_token(pattern),
+        "broadcast": lens.HeadScores(lens.best_source(pattern, besides_first=True)[0], weights),
+        "any source": lens.HeadScores(lens.best_source(pattern, besides_first=False)[0], weights),
+        "uniform": lens.per_sequence.uniform(pattern),
+        "matching": lens.per_sequence.recurrence(pattern, tokens, "copies"),
+        "induction": lens.per_sequence.recurrence(pattern, tokens, "followers"),
     }
 
 
 def _chance(inputs: Int[Tensor, "batch position"], length: int) -> dict[str, float]:
     """The scores of uniform attention, which are those that a random head has on average."""
-    random = uniform_attention(length).expand(len(inputs), 1, length, length)
+    random = lens.uniform_attention(length).expand(len(inputs), 1, length, length)
     found = {name: float(scores.mean) for name, scores in _detectors(random, inputs.cpu()).items()}
-    return {**found, "shift": float(_shifts(random).mean.max()), "uniform": chance_of_uniform(length)}
+    return {**found, "shift": float(_shifts(random).mean.max()), "uniform": lens.chance_of_uniform(length)}
 
 
 def _similarity(pattern: Pattern) -> Float[Tensor, "batch"]:
