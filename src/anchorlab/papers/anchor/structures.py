@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from anchorlab.errors import SpecError
 from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
@@ -68,9 +67,6 @@ def structure(components: Collection[str], width: int = 400, head_width: int = 6
     Without the linear map after attention, heads are as wide as the stream; without the projection, the stream is as
     wide as the vocabulary. Source: anchor functions, section 5.3.
     """
-    unknown = set(components) - set(COMPONENTS)
-    if unknown:
-        raise SpecError("components", f"there is no {min(unknown)!r}", f"choose from {', '.join(COMPONENTS)}")
     width = width if "projection" in components else VOCABULARY
     return DecoderSpec(
         layers=2,

@@ -218,10 +218,6 @@ def _in_time(seen: Seen, values: Float[Tensor, "size member"]) -> Measurement:
     return mean_of_known(values.where(seen.both, torch.nan).T)
 
 
-def _along_training(seen: Seen) -> list[LineFigure]:
-    return [_by_pair(seen.runs["synonyms", size], size) for size in seen.sizes]
-
-
 def _by_pair(run: TrainedRun, size: int) -> LineFigure:
     lines = []
     for split, pair in [(TASK, pair) for pair in UNSEEN] + [(DATA, pair) for pair in TWINS]:
@@ -290,7 +286,7 @@ STUDY = Study(
             log_x=True,
             y_range=ACCURACY,
         ),
-        _along_training,
+        lambda seen: [_by_pair(seen.runs["synonyms", size], size) for size in seen.sizes],
         _by_size,
         _timing,
     ),

@@ -8,7 +8,7 @@ Source: anchor functions, section 4.7, which asks GPT-4 for lines of 20 poems.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -20,7 +20,7 @@ from anchorlab.findings import BarFigure, Bars, Table, at_least, at_most
 from anchorlab.language.asking import Manner, Scoring, Speaker
 from anchorlab.language.poems import Poem, poems
 from anchorlab.papers.pretrained import opening
-from anchorlab.papers.retrieval.language_models.answers import manner_for, put
+from anchorlab.papers.retrieval.language_models.answers import manner_for, put, report_answers
 from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.observation_context import ObservationContext
@@ -89,16 +89,12 @@ def recite(speaker: Speaker, setting: Setting, report: Callable[[Status], None],
     asked = {name: [question(poem, at, name) for poem in chosen for at in places] for name in DIRECTIONS}
     manner, total, said, told = manner_for(speaker, setting.manner), sum(map(len, asked.values())), {}, {}
     for part, (name, questions) in enumerate(asked.items()):
-        progress = partial(_tell, report, Status(total, part * len(questions), what))
+        progress = partial(report_answers, report, Status(total, part * len(questions), what))
         answers = put(speaker, questions, manner, (), 1, scored=True, told=progress)
         said[name] = torch.tensor([one.asked.right for one in answers]).reshape(len(chosen), -1)
         if answers[0].likely:
             told[name] = torch.tensor([one.likely[SCORED] for one in answers]).reshape(len(chosen), -1)
     return Recited(said, told, asked["forward"][0].chance)
-
-
-def _tell(report: Callable[[Status], None], before: Status, done: int, of: int) -> None:
-    report(replace(before, done=before.done + done))
 
 
 def observe(setting: Setting, context: ObservationContext) -> Observed:

@@ -15,7 +15,6 @@ from anchorlab.studies import SEARCHED, Measure, Profile, Reading, Study, fresh
 from anchorlab.studies.draws import Draw
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, at_end, curves_against
-from anchorlab.studies.study import no_other_task
 from anchorlab.tasks import Task
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Recipe, Stream, Times, TrainedRun, WarmupCosine
@@ -147,7 +146,7 @@ def noisy_study(
     trains: Callable[[Setting], Mapping[Any, Experiment]],
     reads: type[Reading],
     draws: Sequence[Draw],
-    other_task: Callable[[Experiment], Task | None] = no_other_task,
+    other_task: Callable[[Experiment], Task | None] | None = None,
     keeps: Callable[[TrainedRun, Setting], object] | None = None,
     seeds: int = QUICK.seeds,
 ) -> Study[Setting]:

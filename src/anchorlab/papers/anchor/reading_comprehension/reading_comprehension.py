@@ -17,10 +17,10 @@ from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.reading_comprehension import answering
 from anchorlab.papers.anchor.reading_comprehension.answering import Seen
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
+from anchorlab.papers.anchor.settings import Setting, only, paper_recipe
 from anchorlab.studies import SEARCHED, Profile, Study, claim, kit, measures_in, precondition, quick_model, quick_recipe
 from anchorlab.studies.draws import split_curves
-from anchorlab.tasks import AnchorFunction, Task, task
+from anchorlab.tasks import AnchorFunction, Task
 from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.training import Experiment, Times
 
@@ -32,9 +32,7 @@ QUICK = Setting(quick_model(heads=4), quick_recipe(1000, steps=1500, evaluations
 PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100)), seeds=5)
 
 
-def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the only experiment of the setting."""
-    return {"four pairs": setting.experiment(task("anchor/reading-comprehension"), "reading comprehension")}
+experiments = only("four pairs", "anchor/reading-comprehension", "reading comprehension")
 
 
 def first_pair(experiment: Experiment) -> Task:

@@ -1,6 +1,7 @@
 """Scores of every head of a language model on some texts, for each detector, with the detector's chance level."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import comb
@@ -66,50 +67,43 @@ def score_heads(
     model: LanguageModel, inputs: Int[Tensor, "batch position"], report: Callable[[int], None] = lambda done: None
 ) -> ScoredHeads:
     """Score every head on token ids of one length, part by part; `report` gets the number of texts done."""
-    layers, length = len(model.blocks), inputs.shape[1]
-    scores: dict[str, list[list[lens.HeadScores]]] = {}
-    profiles: list[list[lens.HeadScores]] = [[] for _ in range(layers)]
-    tokens: list[list[Tensor]] = [[] for _ in range(layers)]
-    first: list[list[Tensor]] = [[] for _ in range(layers)]
-    similar: list[list[Tensor]] = [[] for _ in range(layers)]
-    done = 0
+    layers, done = range(len(model.blocks)), 0
+    scores: dict[str, list[list[lens.HeadScores]]] = defaultdict(lambda: [[] for _ in layers])
+    read: dict[str, list[list[Tensor]]] = defaultdict(lambda: [[] for _ in layers])
     for part in lens.look_by_parts(model, inputs, [PATTERNS], output=False):
         here = part.inputs.cpu()
-        for layer in range(layers):
+        for layer in layers:
             pattern = part[PATTERNS.replace("*", str(layer))][0].float().cpu()
-            for name, found in _detectors(pattern, here).items():
-                scores.setdefault(name, [[] for _ in range(layers)])[layer].append(found)
-            profiles[layer].append(_shifts(pattern))
-            tokens[layer].append(here.gather(1, lens.best_source(pattern, besides_first=True)[1]))
-            first[layer].append(lens.best_source(pattern, besides_first=False)[1] == 0)
-            similar[layer].append(_similarity(pattern))
+            for name, found in {"shift": _shifts(pattern), **_detectors(pattern, here)}.items():
+                scores[name][layer].append(found)
+            read["source"][layer].append(here.gather(1, lens.best_source(pattern, besides_first=True)[1]))
+            read["first"][layer].append(lens.best_source(pattern, besides_first=False)[1] == 0)
+            read["similarity"][layer].append(_similarity(pattern))
         done += len(here)
         report(done)
     joined = {name: [lens.HeadScores.join(one) for one in each] for name, each in scores.items()}
-    shifts = [lens.HeadScores.join(one) for one in profiles]
+    shifts = joined.pop("shift")  # [shift text head], of each layer
     distance = torch.stack([one.mean.argmax(dim=0) for one in shifts])
-    by_text = {name: _stacked([one.values for one in each]) for name, each in joined.items()}
     own = [
         one.values.gather(0, best.expand(1, *one.values.shape[1:]))[0]
         for one, best in zip(shifts, distance, strict=True)
     ]
+    sources, first, similarity = (torch.stack(list(map(torch.cat, each)), dim=1) for each in read.values())
     return ScoredHeads(
         scores={
             "shift": torch.stack([one.mean.amax(dim=0) for one in shifts]),
             **{name: torch.stack([one.mean for one in each]) for name, each in joined.items()},
         },
-        by_text={"shift": _stacked(own), **by_text},
-        chance=_chance(inputs, length),
+        by_text={
+            "shift": torch.stack(own, dim=1),
+            **{name: torch.stack([one.values for one in each], dim=1) for name, each in joined.items()},
+        },
+        chance=_chance(inputs),
         distance=distance + 1,
-        sources=torch.stack([torch.cat(one) for one in tokens]),
-        from_first=_stacked([torch.cat(one) for one in first]),
-        similarity=_stacked([torch.cat(one) for one in similar]),
+        sources=sources.movedim(1, 0),
+        from_first=first,
+        similarity=similarity,
     )
-
-
-def _stacked(layers: Sequence[Tensor]) -> Tensor:
-    """Return values of each layer, one row for each text, as `[text layer ...]`."""
-    return torch.stack(list(layers), dim=1)
 
 
 def _shifts(pattern: Pattern) -> lens.HeadScores:
@@ -130,8 +124,9 @@ def _detectors(pattern: Pattern, tokens: Int[Tensor, "batch position"]) -> dict[
     }
 
 
-def _chance(inputs: Int[Tensor, "batch position"], length: int) -> dict[str, float]:
+def _chance(inputs: Int[Tensor, "batch position"]) -> dict[str, float]:
     """The scores of uniform attention, which are those that a random head has on average."""
+    length = inputs.shape[1]
     random = lens.uniform_attention(length).expand(len(inputs), 1, length, length)
     found = {name: float(scores.mean) for name, scores in _detectors(random, inputs.cpu()).items()}
     return {**found, "shift": float(_shifts(random).mean.max()), "uniform": lens.chance_of_uniform(length)}

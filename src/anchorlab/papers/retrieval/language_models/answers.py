@@ -128,7 +128,7 @@ def answer(speaker: asking.Speaker, setting: PromptSetting, report: Callable[[St
         status = Status(total, len(known), f"{what}: {one.name or one.formulation}")
         report(status)
         new = [question for question in dict.fromkeys(questions) if question not in known]
-        told = partial(_report_answers, report, status)
+        told = partial(report_answers, report, status)
         answers = put(speaker, new, manner, worked[one], setting.tries, name in scored, told)
         known |= dict(zip(new, answers, strict=True))
         found[name][key] = tuple(known[question].asked for question in questions)
@@ -144,7 +144,8 @@ def manner_for(speaker: asking.Speaker, manner: asking.Manner) -> asking.Manner:
     return manner.model_copy(update={"chat": False}) if plain else manner
 
 
-def _report_answers(report: Callable[[Status], None], before: Status, answered: int, of: int) -> None:
+def report_answers(report: Callable[[Status], None], before: Status, answered: int, of: int) -> None:
+    """Report the status `before` with so many more questions answered."""
     report(replace(before, done=before.done + answered))
 
 
