@@ -37,10 +37,8 @@ def experiments(setting: Setting) -> Mapping[str, Experiment]:
 
 def answers_in_range(run: TrainedRun) -> Float[Tensor, "member"]:
     """Return the share of test sequences that each member answers with one of the keys 91 to 100."""
-    answers = look(run.ensemble(), run.experiment.task.sample("test", identity.LOOKED_AT, seed=0).inputs)[
-        "output"
-    ].argmax(dim=-1)
-    last = answers[:, :, -1]
+    inputs = run.experiment.task.sample("test", identity.LOOKED_AT, seed=0).inputs
+    last = look(run.ensemble(), inputs)["output"][:, :, -1].argmax(dim=-1)
     return ((last >= HELD_OUT[0]) & (last <= HELD_OUT[1])).float().mean(dim=1)
 
 

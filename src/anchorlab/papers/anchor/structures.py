@@ -20,7 +20,8 @@ from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures
 from anchorlab.studies.kit import mean_and_range
 from anchorlab.studies.readings import at_end
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, Recipe, TrainedRun
+from anchorlab.training import Experiment, Recipe
+from anchorlab.training.cost import parameter_count
 
 COMPONENTS = {
     "residual": "residual",
@@ -212,7 +213,12 @@ def _figure(seen: Accuracies) -> MapFigure:
 
 def _table(seen: Accuracies) -> Table:
     rows = [
-        (name, round(_parameters(run) / 1000), float(seen.train[name].mean()), *mean_and_range(seen.test[name]))
+        (
+            name,
+            round(parameter_count(run.experiment) / 1000),
+            float(seen.train[name].mean()),
+            *mean_and_range(seen.test[name]),
+        )
         for name, run in seen.runs.items()
     ]
     return Table(
@@ -221,11 +227,6 @@ def _table(seen: Accuracies) -> Table:
         columns=("structure", "parameters, thousands", "train mean", "test mean", "test lowest", "test highest"),
         rows=tuple(rows),
     )
-
-
-def _parameters(run: TrainedRun) -> int:
-    of = run.experiment
-    return sum(value.numel() for value in of.model.build(of.task.shape).parameters())
 
 
 STUDY = Study(
