@@ -28,7 +28,7 @@ MODEL = DecoderSpec(layers=1, heads=1, width=8, head_width=8)
 SEEDS = (4, 6)
 
 
-def experiments(steps: int) -> list[Experiment]:
+def experiment(steps: int) -> Experiment:
     """Twenty sequences of the identity function, which a few fast steps fit."""
     recipe = Recipe(
         data=FixedSample(size=20),
@@ -37,7 +37,7 @@ def experiments(steps: int) -> list[Experiment]:
         duration=steps,
         evaluation=Evaluation(every=10, size=20),
     )
-    return [Experiment(task("anchor/identity"), MODEL, recipe, Members(seeds=SEEDS))]
+    return Experiment(task("anchor/identity"), MODEL, recipe, Members(seeds=SEEDS))
 
 
 def analyse(runs, setting) -> Analysis:
@@ -60,7 +60,8 @@ derived = made_up("derived", at_least(1.0), lambda seen: 1.0, exact=True)
 never = made_up("never", at_most(1e9), lambda seen: 5.0 if bool((seen["loss"] < 1.0).all()) else float("inf"))
 
 CLAIMS = (fits, cannot_fail, judged_where_fitted, of_metrics_where_fitted, presupposes_learning, derived, never)
-STUDY = Study("own/control", DOC, CLAIMS, {"quick": Profile(60, "A note.")}, analyse=analyse, experiments=experiments)
+PROFILES = {"quick": Profile(60, "A note.")}
+STUDY = Study("own/control", DOC, CLAIMS, PROFILES, lambda steps: {"": experiment(steps)}, analyse=analyse)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_a_control_is_the_loss_and_the_norm_of_the_initial_weights(findings):
     # the cross-entropy of a module as it starts, on its member's training sequences
     from tests.small_experiments import plain_batches, plain_loss
 
-    (one,) = experiments(60)
+    one = experiment(60)
     losses = []
     for member, seed in enumerate(SEEDS):
         batch = next(iter(plain_batches(one, member, seed, seed)))
@@ -97,7 +98,7 @@ def test_a_control_is_the_loss_and_the_norm_of_the_initial_weights(findings):
     control = by_name(findings)["fits"].untrained
     assert control.value == pytest.approx(sum(losses) / 2, rel=1e-5)
     assert control.note == f"{min(losses):.3g} to {max(losses):.3g} over 2 seeds"
-    (one,) = experiments(60)
+    one = experiment(60)
     norms = [initial_module(one, member).state_dict()["embed.W_E"].norm() for member in range(2)]
     control = by_name(findings)["judged-where-fitted"].untrained
     assert control.value == pytest.approx(float(torch.stack(norms).mean()), rel=1e-5)
@@ -175,7 +176,7 @@ def twice(store) -> Findings:
 
 
 def test_a_second_control_has_the_weights_and_accuracies_that_another_task_gave(store, twice):
-    (one,) = experiments(60)
+    one = experiment(60)
     before = len(store.runs())
     (elsewhere,) = run([replace(one, task=other_task(one))], store, workers=1)
     assert len(store.runs()) == before, "the study has trained it"
@@ -210,14 +211,14 @@ def test_an_experiment_without_another_task_keeps_its_weights(store):
     def both(runs, setting) -> Analysis:
         return Analysis({"loss": at_end(runs[0], "train", "loss"), "weights": runs[0].ensemble().weights["embed.W_E"]})
 
-    (one,) = experiments(60)
+    one = experiment(60)
     second = replace(one, members=Members(seeds=(8, 9)))
     study = replace(
         TWICE,
         name="own/second",
         claims=(norm,),
         analyse=both,
-        experiments=lambda steps: [one, second],
+        trains=lambda steps: {0: one, 1: second},
         other_task=lambda experiment: other_task(experiment) if experiment == second else None,
     )
     assert [*other_experiments(study, "quick")] == [1]
@@ -227,7 +228,7 @@ def test_an_experiment_without_another_task_keeps_its_weights(store):
 
 def test_a_second_control_survives_json_and_follows_varied_seeds(twice, store):
     (one,) = other_experiments(TWICE.vary(seeds=(7,)), "quick").values()
-    assert (one.members.seeds, one.task) == ((7,), other_task(experiments(60)[0]))
+    assert (one.members.seeds, one.task) == ((7,), other_task(experiment(60)))
     assert Findings.from_json(twice.to_json()) == twice
     assert by_name(TWICE.judge_again(twice))["norm"].other_task == by_name(twice)["norm"].other_task
     assert by_name(with_controls(TWICE, twice, store))["norm"].other_task == by_name(twice)["norm"].other_task

@@ -199,7 +199,7 @@ STUDY = Study(
         "paper": Profile(THEIRS, "The seeds are ours.", paper=True),
         "paper-again": Profile(THEIRS),
     },
-    experiments=lambda setting: [replace(under(duration=setting.duration), members=Members(seeds=setting.seeds))],
+    trains=lambda setting: {0: replace(under(duration=setting.duration), members=Members(seeds=setting.seeds))},
     analyse=lambda runs, setting: Analysis(None),
     smoke=Setting(1, 2),
 )
@@ -226,10 +226,10 @@ def test_a_note_begins_with_the_setting(profile, note):
 
 
 def test_the_note_of_a_study_that_trains_nothing_or_changes_what_the_papers_setting_cannot_take():
-    exact = replace(STUDY, profiles={"quick": Profile(3, "Up to 3.")}, experiments=lambda setting: [], smoke=None)
+    exact = replace(STUDY, profiles={"quick": Profile(3, "Up to 3.")}, trains=lambda setting: {}, smoke=None)
     assert exact.note_of("quick") == "Up to 3."
 
     def refusing(setting):
-        return [replace(ONE, recipe=RECIPE.replace(batch=50 if setting == OURS else 500))]
+        return {0: replace(ONE, recipe=RECIPE.replace(batch=50 if setting == OURS else 500))}
 
-    assert "paper" not in replace(STUDY, experiments=refusing).note_of("quick")
+    assert "paper" not in replace(STUDY, trains=refusing).note_of("quick")

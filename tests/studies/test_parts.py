@@ -115,7 +115,7 @@ def own_study(keeps=metrics_alone, **choices) -> Study:
         "own/norms",
         "Norms.",
         claims=(norm, falls),
-        experiments=lambda members: [replace(setting, members=members)],
+        trains=lambda members: {"": replace(setting, members=members)},
         analyse=see,
         profiles=profiles,
         paper="a paper",

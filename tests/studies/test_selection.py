@@ -75,7 +75,7 @@ def test_options_come_before_the_file_and_a_study_of_ones_own_is_changed(tmp_pat
     changes = toml(tmp_path, 'profile = "quick"\n[recipe]\nduration = 3\n')
     (chosen,) = chosen_studies([str(mine)], Path(changes))
     (one,) = chosen.studies("quick", {})
-    assert (one.name, chosen.profile) == ("own/mine-own-chosen_changed", "quick")
+    assert (one.name, chosen.changes.profile) == ("own/mine-own-chosen_changed", "quick")
     assert one.experiments_of("quick")[0].recipe.duration == 3
 
 

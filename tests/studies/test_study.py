@@ -54,7 +54,7 @@ TINY = studies.Study(
     (loss,),
     analyse=analyse,
     profiles={"quick": studies.Profile((3, 1), "A note.")},
-    experiments=experiments,
+    trains=lambda seeds: dict(enumerate(experiments(seeds))),
     smoke=(0,),
     paper="",  # its claims name the paper themselves
 )
@@ -348,7 +348,7 @@ SHORT = Study(
     (low_loss,),
     analyse=lambda runs, steps: Analysis(runs),
     profiles={PROFILE: Profile(4, "A moment of training.")},
-    experiments=lambda steps: [small(duration=steps), small("recall", duration=steps)],
+    trains=lambda steps: {0: small(duration=steps), 1: small("recall", duration=steps)},
 )
 
 

@@ -137,7 +137,7 @@ def test_hypotheses_of_a_sweep_read_the_points_that_they_name(tmp_path):
         (f"{TASK}[recipe]\nbatchs = 3\n{GRID}", r"mine\.toml: recipe\.batchs: .*'batch'"),
         (f'study = "anchor/identity"\n{GRID}', r"mine\.toml: varies a study: it is no sweep; run anchorlab study"),
         (f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nsays = "S"\nat_least = 0\n',
-         r"mine\.toml: hypothesis\.0\.says: unknown field 'says'; write statement"),
+         r"mine\.toml: hypothesis\.0\.says: unknown field 'says';"),
         (f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "x"\nat_least = 0\n',
          r"mine\.toml: hypothesis\.h\.runs: no run is named 'x'; the nearest is 'layers"),
         (f'{TASK}{GRID}[[hypothesis]]\nname = "h"\nstatement = "S"\nruns = "layer 1"\nat_most = 0',

@@ -16,10 +16,10 @@ from tests.studies.made_up_claims import made_up
 above = made_up("above", at_least(0.0), lambda seen: seen, at="Fig 1")
 
 
-def experiments(setting) -> list[Experiment]:
+def trains(setting) -> dict[int, Experiment]:
     """One for each size of training data."""
-    return [
-        Experiment(
+    return {
+        size: Experiment(
             task("anchor/identity"),
             DecoderSpec(layers=1, heads=1, width=8, head_width=8),
             Recipe(data=FixedSample(size=size), batch=10, duration=2, evaluation=Evaluation(every=2, size=10)),
@@ -27,7 +27,7 @@ def experiments(setting) -> list[Experiment]:
             f"{size} sequences",
         )
         for size in (20, 40)
-    ]
+    }
 
 
 def analyse(runs, setting) -> Analysis:
@@ -41,7 +41,7 @@ PAPERS = Study(
     (above,),
     {"quick": Profile(None, "A note."), "paper": Profile(None, "", paper=True)},
     analyse=analyse,
-    experiments=experiments,
+    trains=trains,
     smoke=None,
 )
 
@@ -59,10 +59,10 @@ def test_values_and_seeds_of_all_experiments_and_their_starts():
     assert one.members.initialisation_scale == (0.5, 0.5)
 
     def after_another(setting):
-        base = experiments(setting)[0]
-        return [replace(base, start=base, recipe=base.recipe.replace(duration=4))]
+        base = trains(setting)[20]
+        return {20: replace(base, start=base, recipe=base.recipe.replace(duration=4))}
 
-    found = replace(PAPERS, experiments=after_another).vary({"model.heads": 2, "recipe.duration": 6}, seeds=3)
+    found = replace(PAPERS, trains=after_another).vary({"model.heads": 2, "recipe.duration": 6}, seeds=3)
     (one,) = found.experiments_of("quick")
     assert one.start is not None
     assert (one.model.heads, one.start.model.heads) == (2, 2)

@@ -6,15 +6,19 @@ from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.claim import Measure, Measured, Measurement, claim, claims, measures_in, over, precondition
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
-from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies.observation_context import ObservationContext, Progress
 from anchorlab.studies.profile import Profile
+from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, reading
 from anchorlab.studies.registry import STUDIES, is_pattern, study, study_names, study_title
 from anchorlab.studies.running import experiments_to_run, findings_directory, run_study
-from anchorlab.studies.study import Study
+from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies.shared_seeds import mean_of_known, over_shared
+from anchorlab.studies.study import Study, metrics_alone
 from anchorlab.studies.training_sweep import sweep_study
 
 __all__ = [
+    "SEARCHED",
     "STUDIES",
     "Analysis",
     "Measure",
@@ -22,6 +26,7 @@ __all__ = [
     "Measurement",
     "ObservationContext",
     "Profile",
+    "Progress",
     "Reading",
     "Study",
     "along",
@@ -32,11 +37,17 @@ __all__ = [
     "draws",
     "experiments_to_run",
     "findings_directory",
+    "fresh",
     "is_pattern",
     "kept_findings",
+    "mean_of_known",
     "measures_in",
+    "metrics_alone",
     "over",
+    "over_shared",
     "precondition",
+    "quick_model",
+    "quick_recipe",
     "reading",
     "readings",
     "run_study",

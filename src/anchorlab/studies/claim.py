@@ -133,8 +133,6 @@ def claims(
     band: Band,
     cases: Mapping[str, Case],
     *,
-    exact: bool = False,
-    own: bool = False,
     theory: bool = False,
 ) -> Callable[[Callable[[Seen, Case], Measured]], tuple[Measure[Seen], ...]]:
     """Return a decorator that makes a function the measure of several claims, which differ in one value, the case.
@@ -144,7 +142,7 @@ def claims(
     and `rank-two-8`, and `{width}` is 12 in the words of the first.
 
     Args:
-        at, paper, band, exact, own, theory: as in `claim`
+        at, paper, band, theory: as in `claim`
         cases: the case of each claim by the claim's name
 
     Errors: as in `claim`.
@@ -152,9 +150,9 @@ def claims(
 
     def decorate(function: Callable[[Seen, Case], Measured]) -> tuple[Measure[Seen], ...]:
         _, argument = signature(function).parameters
-        kind = {"exact": exact, "own": own, "theory": theory}
         return tuple(
-            _measure(function, name, at, paper, band, case={argument: case}, **kind) for name, case in cases.items()
+            _measure(function, name, at, paper, band, {argument: case}, exact=False, theory=theory)
+            for name, case in cases.items()
         )
 
     return decorate

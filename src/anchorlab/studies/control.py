@@ -100,22 +100,19 @@ def control_experiments(study: Study[Any], profile: str) -> list[Experiment]:
 
 
 def other_experiments(study: Study[Any], profile: str) -> dict[int, Experiment]:
-    """Return the trainings on another task for a study's controls, by the index of the experiment each controls."""
-    return _on_another_task(study, profile, study.experiments_of(profile))
+    """Return the trainings on another task for a study's controls, by the index of the experiment each controls.
 
-
-def _on_another_task(study: Study[Any], profile: str, experiments: Sequence[Experiment]) -> dict[int, Experiment]:
-    """Return none for chosen seeds of a paper's own setting: there the copies would cost as much as the seeds."""
-    if part_of(profile)[1] is not None and study.profile(profile).paper:
+    None for chosen seeds of a paper's own setting: there the copies would cost as much as the seeds.
+    """
+    if study.other_task is None or (part_of(profile)[1] is not None and study.profile(profile).paper):
         return {}
-    tasks = [(index, one, study.other_task(one)) for index, one in enumerate(experiments)]
+    tasks = [(index, one, study.other_task(one)) for index, one in enumerate(study.experiments_of(profile))]
     return {index: replace(one, task=task, label=f"{one.label}, control") for index, one, task in tasks if task}
 
 
 def trainings(study: Study[Any], profile: str) -> list[Experiment]:
     """Return the trainings of a study: its experiments, then their copies on another task."""
-    own = study.experiments_of(profile)
-    return [*own, *_on_another_task(study, profile, own).values()]
+    return [*study.experiments_of(profile), *other_experiments(study, profile).values()]
 
 
 class _Swapped(TrainedRun):

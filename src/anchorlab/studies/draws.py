@@ -27,12 +27,11 @@ def curves(
     y_label: str = "test accuracy",
     log_y: bool = False,
     learned: float | None = None,
-    bands: bool = True,
 ) -> Callable[[Reading], LineFigure]:
     """Draw a metric of every run along training, a curve for each run with its range over seeds.
 
     Args:
-        title, split, metric, caption, y_label, log_y, bands: as in `anchorlab.studies.training_curves`
+        title, split, metric, caption, y_label, log_y: as in `anchorlab.studies.training_curves`
         learned: the level that counts as learned, drawn as a dashed line
     """
 
@@ -46,38 +45,25 @@ def curves(
             y_label=y_label,
             log_y=log_y,
             references=() if learned is None else [Reference("learned", learned)],
-            bands=bands,
         )
 
     return draw
 
 
 def split_curves(
-    title: str,
-    splits: Mapping[str, str],
-    metric: str = "accuracy",
-    *,
-    caption: str = kit.MEAN_AND_RANGE,
-    y_label: str = "accuracy",
+    title: str, splits: Mapping[str, str], caption: str = kit.MEAN_AND_RANGE
 ) -> Callable[[Reading], LineFigure]:
-    """Draw a metric of the first run along training, a curve with its range over seeds for each split.
-
-    Arguments as in `anchorlab.studies.kit.split_curves`.
-    """
-    return lambda seen: kit.split_curves(title, seen.first, splits, metric, caption=caption, y_label=y_label)
+    """Draw the first run's accuracy along training, a curve for each split, as `anchorlab.studies.kit.split_curves`."""
+    return lambda seen: kit.split_curves(title, seen.first, splits, caption=caption)
 
 
-def against(
-    title: str, quantity: Quantity[Any], x_label: str, y_label: str, *, caption: str = kit.MEAN_AND_RANGE
-) -> Callable[[Reading], LineFigure]:
+def against(title: str, quantity: Quantity[Any], x_label: str, y_label: str) -> Callable[[Reading], LineFigure]:
     """Draw a quantity `[member]` of the runs against their labels, which are numbers, with its range over seeds."""
 
     def draw(seen: Reading) -> LineFigure:
         values = quantity.of(seen)
         curve = torch.stack(list(values.values())).T  # [member run]
-        return kit.curves_against(
-            title, list(values), {y_label: curve}, x_label=x_label, y_label=y_label, caption=caption
-        )
+        return kit.curves_against(title, list(values), {y_label: curve}, x_label=x_label, y_label=y_label)
 
     return draw
 

@@ -1,6 +1,6 @@
 """Your own hypotheses about the runs of a study, as a file declares them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -38,13 +38,6 @@ class Hypothesis(Spec):
     at_least: float | None = None
     at_most: float | None = None
     within: tuple[float, float] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_in_python(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "says" in data:
-            raise SpecError("says", "unknown field 'says'", "write statement")
-        return data
 
     @model_validator(mode="after")
     def _one_band(self) -> "Hypothesis":

@@ -32,3 +32,15 @@ class ObservationContext:
     download: bool = False
     answers: Path | None = None
     access: Access = field(default_factory=Access)
+
+
+class Progress:
+    """Progress through a known amount of work, reported to a context."""
+
+    def __init__(self, context: ObservationContext, total: int) -> None:
+        self.context, self.total, self.done = context, total, 0
+
+    def step(self, label: str, work: int = 1) -> None:
+        """Report that more work is done."""
+        self.done = min(self.done + work, self.total)
+        self.context.report(Status(self.total, self.done, label))

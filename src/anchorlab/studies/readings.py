@@ -119,11 +119,9 @@ def of_first(read: Callable[[TrainedRun], Value]) -> cached_property[Value]:
     return reading(lambda seen: read(seen.first))
 
 
-def first_at_end(
-    split: str, metric: str, edit: str = "none", group: str = "all"
-) -> cached_property[Float[Tensor, "member"]]:
+def first_at_end(split: str, metric: str) -> cached_property[Float[Tensor, "member"]]:
     """Read each member's value of a metric at the end of the first run. Arguments as in `anchorlab.studies.at_end`."""
-    return of_first(lambda run: kit.at_end(run, split, metric, edit, group))
+    return of_first(lambda run: kit.at_end(run, split, metric))
 
 
 def along(

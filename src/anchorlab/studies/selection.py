@@ -11,7 +11,7 @@ from typing import Any
 
 from anchorlab.errors import SpecError
 from anchorlab.spec import unknown_name
-from anchorlab.studies.hypotheses import Hypothesis, check_runs, with_hypotheses
+from anchorlab.studies.hypotheses import check_runs, with_hypotheses
 from anchorlab.studies.python_file import named_in, studies_in
 from anchorlab.studies.registry import study, study_names
 from anchorlab.studies.study import Study
@@ -28,21 +28,13 @@ class Chosen:
 
     Fields
         study: the study before any change
-        name: the changed study's name; None to make one from the changes
-        profile: the profile to run; None for the default
-        values: new values by path; a list is one value if the field holds a list, else it makes several studies
-        seeds: new seeds
-        hypotheses: judged in addition to the claims
-        source: the TOML file with the changes
+        changes: what a TOML file says; a list is one value if the field holds a list, else it makes several studies
+        source: this file
         code: the Python file with the study
     """
 
     study: Study[Any]
-    name: str | None = None
-    profile: str | None = None
-    values: Mapping[str, Any] = field(default_factory=dict)
-    seeds: tuple[int, ...] | None = None
-    hypotheses: tuple[Hypothesis, ...] = ()
+    changes: StudyFile = field(default_factory=StudyFile)
     source: Path | None = None
     code: Path | None = None
 
@@ -59,19 +51,20 @@ class Chosen:
         Errors: `SpecError` that names the field, before anything is trained.
         """
         with self.named(), self._in_file(options):
-            values = {**self.values, **options}
+            values = {**self.changes.values, **options}
+            own = self.changes.chosen_seeds if seeds is None else seeds
             listed = {path: _choices(self.study, profile, path, value) for path, value in values.items()}
             named = {path for path, several in listed.items() if len(several) > 1} | set(options)
             found = []
             for point in product(*listed.values()):
                 chosen = dict(zip(listed, point, strict=True))
                 parts = {path: value for path, value in chosen.items() if path in named}
-                name = None if self.name is None else name_of(self.name, parts, seeds)
-                found.append(self._varied(chosen, self.seeds if seeds is None else seeds, name))
+                name = None if self.changes.name is None else name_of(self.changes.name, parts, seeds)
+                found.append(self._varied(chosen, own, name))
             for one in found:
                 if one is not self.study:
                     one.experiments_of(profile)  # mistakes show before anything is trained
-                    check_runs(one, profile, self.hypotheses)
+                    check_runs(one, profile, self.changes.hypothesis)
             return found
 
     def named(self) -> Any:
@@ -84,7 +77,7 @@ class Chosen:
         else:
             own = self.study
             varied = own if name is None else replace(own, name=name, smoke=None, paper=own.paper_name)
-        return with_hypotheses(varied, self.hypotheses)
+        return with_hypotheses(varied, self.changes.hypothesis)
 
     @contextmanager
     def _in_file(self, options: Mapping[str, Any]) -> Iterator[None]:
@@ -92,7 +85,7 @@ class Chosen:
         try:
             yield
         except SpecError as error:
-            own = [*(path for path in self.values if path not in options), "hypothesis", "study.name"]
+            own = [*(path for path in self.changes.values if path not in options), "hypothesis", "study.name"]
             if self.source is None or not any(f"{error.field}.".startswith(f"{path}.") for path in own):
                 raise
             raise SpecError(f"{self.source}: {error.field}", error.problem, error.remedy) from None
@@ -111,7 +104,7 @@ def chosen_studies(words: Iterable[str], changes: Path | None = None) -> list[Ch
     found: dict[str, Chosen] = {}
     for word in words:
         for one in _of(word):
-            found.setdefault(one.name or one.study.name, one)
+            found.setdefault(one.changes.name or one.study.name, one)
     chosen = list(found.values())
     return chosen if changes is None else [_changed(chosen, changes)]
 
@@ -158,7 +151,7 @@ def _in_toml(path: Path, name: str | None) -> Chosen:
         raise SpecError(f"{path}: {error.field}", error.problem, error.remedy) from None
     if len(names) != 1:
         raise SpecError(at, f"{read.study!r} is several studies", "name one")
-    return _with(Chosen(study(names[0])), read, path)
+    return Chosen(study(names[0]), read, path)
 
 
 def _changed(chosen: Sequence[Chosen], path: Path) -> Chosen:
@@ -172,19 +165,7 @@ def _changed(chosen: Sequence[Chosen], path: Path) -> Chosen:
     if base.source is not None:
         raise SpecError("vary", f"{base.source} varies a study itself", "name the study that it varies")
     apart = f"{own_name('own', path)}-{base.study.name.replace('/', '-')}"  # of other studies that the file changes
-    return _with(base, read if read.name else read.replace(name=apart), path)
-
-
-def _with(base: Chosen, read: StudyFile, path: Path) -> Chosen:
-    return replace(
-        base,
-        name=read.name,
-        profile=read.profile,
-        values=read.values,
-        seeds=read.chosen_seeds,
-        hypotheses=read.hypothesis,
-        source=path,
-    )
+    return replace(base, changes=read if read.name else read.replace(name=apart), source=path)
 
 
 def _choices(study: Study[Any], profile: str, path: str, value: Any) -> list[Any]:

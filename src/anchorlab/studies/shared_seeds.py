@@ -34,11 +34,10 @@ def over_shared(
     return Measurement(value, spread(torch.tensor(units), of) if units else None, detail, tuple(units), within)
 
 
-def mean_of_known(values: Float[Tensor, "seed *condition"], of: str = "seeds", detail: str = "") -> Measurement:
+def mean_of_known(values: Float[Tensor, "seed *condition"]) -> Measurement:
     """Measure the mean over seeds of each seed's mean over the conditions in which its value is not NaN.
 
     Seeds without any value are left out.
     """
     means = values.double().flatten(1).nanmean(dim=1)
-    known = means[~means.isnan()]
-    return over(known, of, detail=detail)
+    return over(means[~means.isnan()])

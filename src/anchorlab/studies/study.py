@@ -44,18 +44,8 @@ PAPER = "paper"
 SMOKE_NOTE = "The smallest setting that exercises the code."
 
 
-def no_experiments(setting: object) -> Sequence[Experiment]:
-    """Return no experiments, for a study that trains nothing."""
-    return ()
-
-
 def metrics_alone(run: TrainedRun, setting: object) -> None:
     """Take no readings, for a study whose claims read metrics alone."""
-
-
-def no_other_task(experiment: Experiment) -> Task | None:
-    """Return no other task, for a study without a second control."""
-    return None
 
 
 @dataclass(frozen=True)
@@ -73,14 +63,13 @@ class Study(Generic[Setting]):
         smoke: the smallest setting that exercises all code, for tests; it becomes the profile `smoke`
         analyse: in place of `reads` and `draws`: called with the runs in the order of the experiments, or the result of
             `observe`, and the setting
-        experiments: in place of `trains`: returns the experiments of a setting
         paper: the short name of the paper, the beginning of the claims' sources; by default its family's
         observe: measures in a study without experiments, such as of a pretrained model; called with setting and context
         own: whether the claims are hypotheses of your own, `supported` or `not supported`; by default if no family,
             `paper` or profile names a paper
         chosen_on: the seeds used to choose the settings by looking at results; no profile may train them
         other_task: returns, for an experiment on heads or mechanisms, a task of equal shape on which a second control
-            trains instead; None for no such control
+            trains instead, or None; by default no such control
         keeps: takes every reading (`TrainedRun.reading`) that the claims need of one run's weights, so that a part can
             be kept without weights; `metrics_alone` if they need none; None for a study without parts
 
@@ -99,12 +88,11 @@ class Study(Generic[Setting]):
     draws: Sequence[Draw] = ()
     smoke: Setting | None = None
     analyse: Callable[[Any, Setting], Analysis] | None = None
-    experiments: Callable[[Setting], Sequence[Experiment]] = no_experiments
     paper: str | None = None
     observe: Callable[[Setting, ObservationContext], Any] | None = None
     own: bool | None = None
     chosen_on: Sequence[int] = ()
-    other_task: Callable[[Experiment], Task | None] = no_other_task
+    other_task: Callable[[Experiment], Task | None] | None = None
     keeps: Callable[[TrainedRun, Setting], object] | None = None
 
     def __post_init__(self) -> None:
@@ -178,7 +166,7 @@ class Study(Generic[Setting]):
     @property
     def trains_models(self) -> bool:
         """Whether the study trains models, rather than measuring pretrained ones or computing exactly."""
-        return self.trains is not None or self.experiments is not no_experiments
+        return self.trains is not None
 
     @property
     def has_own_claims(self) -> bool:
@@ -237,9 +225,7 @@ class Study(Generic[Setting]):
 
     def labelled(self, setting: Setting) -> dict[Any, Experiment]:
         """Return the experiments of a setting by label."""
-        if self.trains is None:
-            return dict(enumerate(self.experiments(setting)))
-        found = self.trains(setting)
+        found = {} if self.trains is None else self.trains(setting)
         return {label: one if one.label else replace(one, label=str(label)) for label, one in found.items()}
 
     def experiments_of(self, profile: str) -> Sequence[Experiment]:

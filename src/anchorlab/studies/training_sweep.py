@@ -8,18 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid, line
+from anchorlab.findings import Figure, LineFigure, Map, MapFigure, Table, grid
 from anchorlab.models import ModelSpec
 from anchorlab.spec import unknown_name
 from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.in_words import joined
-from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, mean_and_range
+from anchorlab.studies.kit import ACCURACY, at_end, curves_against, mean_and_range
 from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.study import Study
@@ -75,7 +75,8 @@ def sweep_study(
     name = _name(vary, metric, experiments) if name is None else name
     note = f"{len(experiments)} settings; nothing else differs between them."
     profiles = {"quick": Profile(None, note)}
-    return Study(name, title, claims=(), analyse=analyse, profiles=profiles, experiments=lambda setting: experiments)
+    trained = dict(enumerate(experiments))
+    return Study(name, title, claims=(), analyse=analyse, profiles=profiles, trains=lambda setting: trained)
 
 
 def _check(vary: Vary) -> None:
@@ -100,17 +101,15 @@ def _name(vary: Vary, metric: str, experiments: Sequence[Experiment]) -> str:
 
 
 def _at_point(base: Experiment, point: Mapping[str, Value]) -> Experiment:
-    """The experiment with the values of one point of the sweep."""
-    label = ", ".join(_words(list(point), list(point.values())))
-    return with_values(base, point, label, at="vary.")
+    return with_values(base, point, ", ".join(_words(list(point), list(point.values()))), at="vary.")
 
 
 def _figures(title: str, vary: Vary, scores: Mapping[str, Tensor], metric: str) -> list[Figure]:
     """Curves of `[point member]` over one quantity of numbers, else maps; none where these would be too many."""
     paths, values = list(vary), list(vary.values())
-    numbers = [value for value in values[0] if isinstance(value, int | float) and not isinstance(value, bool)]
+    numbers = [float(value) for value in values[0] if _is_number(value)]
     if len(paths) == 1 and len(numbers) == len(values[0]):
-        return [_curves(title, paths[0], [float(value) for value in numbers], scores, metric)]
+        return [_curves(title, paths[0], numbers, scores, metric)]
     outer = list(product(*values[:-2]))  # one row of maps for each
     if len(outer) > _MOST_ROWS:
         return []
@@ -136,12 +135,13 @@ def _figures(title: str, vary: Vary, scores: Mapping[str, Tensor], metric: str) 
 
 
 def _curves(title: str, path: str, x: Sequence[float], scores: Mapping[str, Tensor], metric: str) -> LineFigure:
-    return LineFigure(
-        title=title,
-        caption=MEAN_AND_RANGE,
+    rising = sorted(range(len(x)), key=x.__getitem__)
+    return curves_against(
+        title,
+        [x[at] for at in rising],
+        {split: score[rising].T for split, score in scores.items()},
         x_label=quantity(path),
         y_label=metric,
-        lines=tuple(_sorted_line(split, x, score) for split, score in scores.items()),
         log_x=min(x) > 0 and max(x) / min(x) >= _LOG_FROM,
         y_range=ACCURACY if metric == "accuracy" else (None, None),
     )
@@ -151,18 +151,10 @@ def _words(paths: Sequence[str], point: Sequence[Value]) -> list[str]:
     return [f"{quantity(path)} {value}" for path, value in zip(paths, point, strict=False)]
 
 
-def _sorted_line(label: str, x: Sequence[float], score: Tensor) -> Any:
-    order = torch.tensor(x).argsort()
-    return line(label, [x[at] for at in order.tolist()], score[order].T)
-
-
 def _table(vary: Vary, scores: Mapping[str, Tensor], metric: str) -> Table:
     rows = [
         (
-            *(
-                value if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
-                for value in point
-            ),
+            *(value if _is_number(value) else str(value) for value in point),
             *(number for score in scores.values() for number in mean_and_range(score[index])),
         )
         for index, point in enumerate(product(*vary.values()))
@@ -176,3 +168,7 @@ def _table(vary: Vary, scores: Mapping[str, Tensor], metric: str) -> Table:
         ),
         rows=tuple(rows),
     )
+
+
+def _is_number(value: Value) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -5,11 +5,10 @@ from itertools import pairwise
 import pytest
 import torch
 
-from anchorlab.language.asking import Manner, Said
+from anchorlab.language.asking import LocalSpeaker, Manner, Said
 from anchorlab.language.poems import poems
 from anchorlab.papers.language import poems as study
 from anchorlab.papers.pretrained.tiny import tiny_model
-from anchorlab.papers.retrieval.language_models.answers import LocalSpeaker
 
 SETTING = study.Setting("none", manner=Manner(chat=False, begun=True, tokens=24))
 AFTER = {first: second for poem in poems() for first, second in pairwise(poem.lines)}

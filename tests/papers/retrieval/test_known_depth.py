@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import tensor
 
-from anchorlab.errors import SpecError
 from anchorlab.papers.retrieval import known_depth
 from anchorlab.papers.retrieval.known_depth import STUDY, Seen, Setting, Transcribed, answer, experiments, transcribe
 from anchorlab.papers.retrieval.settings import quick
@@ -145,17 +144,3 @@ def test_words_are_drawn_anew_in_every_question_and_queries_come_in_every_order(
     outputs[..., :4] = 9.0  # of other symbols
     outputs[0, :, :, -2] = torch.tensor([[1.9, 2.1], [1.9, 2.1], [2.1, 1.9]])
     assert one.right(outputs).tolist() == [[True, True, False], [True, False, False]]
-
-
-@pytest.mark.parametrize(
-    "name, options",
-    [
-        ("lives-with", {}), ("equations", {"order": "shuffled"}), ("equations", {"order": "sorted"}),
-        ("equations", {"chains": 4}), ("equations", {"steps": 3}), ("equations", {"distractors": 1}),
-        ("equations", {"asked_steps": (1, 2)}),
-    ],
-)  # fmt: skip
-def test_questions_of_another_form_are_refused(name, options):
-    questions = task(f"retrieval/{name}", **{"chains": 3, "steps": 2, **options})
-    with pytest.raises(SpecError, match="questions"):
-        transcribe(questions, questions.sample("test", 2, seed=0), both(2)[1])

@@ -233,7 +233,7 @@ def study(
     plan = [
         _Planned(found, one, at)
         for one in known
-        for found, at in changes.applied(one, profile or one.profile or "quick")
+        for found, at in changes.applied(one, profile or one.changes.profile or "quick")
     ]
     for option, given in (("report", report is not None), ("only", bool(only)), ("dry-run", dry_run)):
         if claim and given:

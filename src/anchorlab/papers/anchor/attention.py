@@ -17,13 +17,9 @@ from anchorlab.lens import first_crossing
 from anchorlab.models.decoder import AttentionKind
 from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting
-from anchorlab.studies import kit
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, kit, measures_in, metrics_alone, precondition
 from anchorlab.studies.draws import curves, seed_by_seed
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.readings import Quantity, Reading, at_end
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study, metrics_alone
+from anchorlab.studies.readings import Quantity, at_end
 from anchorlab.tasks import task
 from anchorlab.training import Experiment
 

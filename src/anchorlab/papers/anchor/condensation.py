@@ -16,14 +16,10 @@ from anchorlab.findings import LineFigure, MapFigure, Table, at_least
 from anchorlab.lens import broadcast_profile, condensation, head_similarity, look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, at_every_gamma, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, mean_of_known, over_shared, quick_model, quick_recipe
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, attention_maps, curves_against, example
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Quantity, Reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Study
+from anchorlab.studies.readings import Quantity
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, Times, TrainedRun
 

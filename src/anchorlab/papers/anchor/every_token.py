@@ -22,7 +22,7 @@ from anchorlab.papers.anchor.composite.depths import DATA, SPLITS, TASK, TRAIN, 
 from anchorlab.papers.anchor.identity import PAPER_SIZES, Curve, read_curve
 from anchorlab.papers.anchor.perturbed import kept_under_noise, rise_in_loss
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.kit import (
     ACCURACY,
     MEAN_AND_RANGE,
@@ -33,12 +33,8 @@ from anchorlab.studies.kit import (
     curves_against,
     training_curves,
 )
-from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Study
 from anchorlab.tasks import Batch, task
 from anchorlab.training import Ensemble, Experiment, TrainedRun
 from anchorlab.training.feed import FixedSampleFeed, make_feed

@@ -12,14 +12,10 @@ from torch import Tensor
 from anchorlab.findings import at_least
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies import SEARCHED, Profile, Study, claim, measures_in, metrics_alone, quick_model, quick_recipe
 from anchorlab.studies.draws import curves, seed_by_seed
 from anchorlab.studies.kit import MEAN_AND_RANGE
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import ByRun, Reading, at_end, crossing
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study, metrics_alone
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment
 

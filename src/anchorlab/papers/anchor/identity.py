@@ -17,24 +17,8 @@ from anchorlab.findings.view import AttentionView
 from anchorlab.lens import Record, broadcast, broadcast_profile, look, shift, shift_profile
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, kit, quick_model, quick_recipe, reading
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
-from anchorlab.studies.kit import (
-    ACCURACY,
-    MEAN_AND_RANGE,
-    at_end,
-    attention_maps,
-    example,
-    mean_and_range,
-    read,
-    seed_table,
-    train_size,
-    training_curves,
-)
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
 from anchorlab.tasks import Batch, Task, task
 from anchorlab.training import Experiment, Times, TrainedRun
 from anchorlab.viewer.make import view_run
@@ -111,12 +95,12 @@ class Curve:
 
 def read_curve(runs: Iterable[TrainedRun]) -> Curve:
     """Read a learner's curve from its runs, in any order; a run with more members than another gives its first."""
-    ordered = sorted(runs, key=train_size)
+    ordered = sorted(runs, key=kit.train_size)
     count = min(len(run.experiment.members) for run in ordered)
     test, train = (
-        torch.stack([at_end(run, split, "accuracy")[:count] for run in ordered]) for split in ("test", "train")
+        torch.stack([kit.at_end(run, split, "accuracy")[:count] for run in ordered]) for split in ("test", "train")
     )
-    return Curve(tuple(map(train_size, ordered)), test, train)
+    return Curve(tuple(map(kit.train_size, ordered)), test, train)
 
 
 @dataclass(frozen=True)
@@ -176,7 +160,7 @@ def heads_of(run: TrainedRun) -> Heads | None:
     model = run.experiment.model
     if not isinstance(model, DecoderSpec) or model.layers != FIGURE_13.layers:
         return None
-    return read(run, Heads, _heads_at_end)
+    return kit.read(run, Heads, _heads_at_end)
 
 
 def _heads_at_end(run: TrainedRun) -> Heads:
@@ -254,9 +238,9 @@ def _against_size(seen: Seen) -> LineFigure:
 
 def _along_training(seen: Seen) -> LineFigure:
     shown = seen.of_curve if len(seen.of_curve) <= 8 else seen.of_curve[:: len(seen.of_curve) // 7]
-    return training_curves(
+    return kit.training_curves(
         "Test accuracy along training, by train size",
-        {str(train_size(one)): one for one in shown},
+        {str(kit.train_size(one)): one for one in shown},
         "test",
         caption="Mean over seeds.",
         bands=False,
@@ -267,12 +251,12 @@ def size_figure(title: str, curves: Mapping[str, Curve], reference: str, caption
     """Return the figure of test accuracy against train size by learner; `reference` labels the paper's train size."""
     return LineFigure(
         title=title,
-        caption=f"{caption}{MEAN_AND_RANGE} Test sequences hold a key at a position where training never shows it "
+        caption=f"{caption}{kit.MEAN_AND_RANGE} Test sequences hold a key at a position where training never shows it "
         "(modular residue).",
         x_label="training sequences",
         y_label="test accuracy",
         lines=tuple(line(name, curve.sizes, curve.test.T) for name, curve in curves.items()),
-        y_range=ACCURACY,
+        y_range=kit.ACCURACY,
         references=(Reference(reference, ENOUGH, "x"),),
     )
 
@@ -284,7 +268,7 @@ SIZE_COLUMNS = ("training sequences", "test mean", "test lowest", "test highest"
 def size_rows(curve: Curve, *begin: str) -> tuple[tuple[str | float, ...], ...]:
     """Return a table row for each train size, under `SIZE_COLUMNS`, after the given cells."""
     values = zip(curve.sizes, curve.test, curve.train, strict=True)
-    return tuple((*begin, size, *mean_and_range(test), float(train.mean())) for size, test, train in values)
+    return tuple((*begin, size, *kit.mean_and_range(test), float(train.mean())) for size, test, train in values)
 
 
 def _by_size(seen: Seen) -> Table:
@@ -297,10 +281,12 @@ def _maps(seen: Seen) -> MapFigure | None:
         return None
     function = run.experiment.task
     batch = function.sample("test", LOOKED_AT, seed=0)
-    place, ticks = example(function, batch, batch.latents["anchor_positions"][:, 0] == 4)  # as in the paper's figure
+    place, ticks = kit.example(
+        function, batch, batch.latents["anchor_positions"][:, 0] == 4
+    )  # as in the paper's figure
     record = look(run.ensemble().select([0]), batch.inputs[[place]], record=PATTERNS)
     seed = run.experiment.members.seeds[0]
-    return attention_maps(
+    return kit.attention_maps(
         "Attention of a two-layer model (Fig 13)",
         {f"layer {layer}": record[site][0, 0, 0] for layer, site in enumerate(PATTERNS)},
         ticks,
@@ -314,7 +300,7 @@ def _heads(seen: Seen) -> Table | None:
     heads, seeds = seen.heads, seen.last.experiment.members.seeds
     if heads is None:
         return None
-    return seed_table(
+    return kit.seed_table(
         "What the two layers do, seed by seed",
         f"On {LOOKED_AT} test sequences. Shifts count positions back; sources count positions after the anchor, so "
         "that 1 is the key's.",

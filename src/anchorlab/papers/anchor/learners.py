@@ -17,15 +17,10 @@ from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec
 from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.identity import ENOUGH, FITTED, Curve, read_curve
 from anchorlab.papers.anchor.settings import BATCH_NOTE, BATCH_OF_TEXT, Setting, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, over_shared, quick_recipe, reading
 from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
 from anchorlab.studies.draws import Drawn
 from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, at_end, column_table, seed_table, training_curves
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 

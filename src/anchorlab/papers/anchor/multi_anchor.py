@@ -13,18 +13,12 @@ from torch import Tensor
 
 from anchorlab.findings import Reference, at_least, at_most
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, only, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, over_shared, quick_model, quick_recipe, reading
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.draws import split_curves
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, column_table, curves_against
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
-from anchorlab.tasks import task
-from anchorlab.training import Experiment
+from anchorlab.studies.readings import first_at_end
 
 ANCHORS = tuple(range(1, 11))
 BOUNDARY = (1, 2, 10)
@@ -39,9 +33,7 @@ QUICK = Setting(
 PAPER = Setting(DecoderSpec(), paper_recipe(20_000, epochs=1000, batch=100, every=20), seeds=5)
 
 
-def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the only experiment of the setting."""
-    return {"ten anchors": setting.experiment(task("anchor/multi-anchor"), "multi-anchor")}
+experiments = only("ten anchors", "anchor/multi-anchor", "multi-anchor")
 
 
 class Seen(Reading):

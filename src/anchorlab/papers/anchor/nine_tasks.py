@@ -18,15 +18,10 @@ from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor import identity, multi_anchor, order, recitation, statistical, synonym, working_memory
 from anchorlab.papers.anchor.composite import composite
 from anchorlab.papers.anchor.settings import Setting, paper_recipe
-from anchorlab.studies import kit
-from anchorlab.studies.claim import Measure, Measurement, claim
+from anchorlab.studies import SEARCHED, Measure, Measurement, Profile, Study, claim, fresh, kit, over_shared
 from anchorlab.studies.kit import ACCURACY, along, column_table, train_size
-from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, at_end, reading
-from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
 from anchorlab.tasks import Task, task
 from anchorlab.training import Evaluation, Members, Recipe, Times
 

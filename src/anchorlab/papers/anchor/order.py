@@ -17,17 +17,13 @@ from torch import Tensor
 from anchorlab.findings import Scatter, ScatterFigure, at_least, at_most, numbers
 from anchorlab.lens import tsne
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import ITEMS, Setting, paper_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, precondition
+from anchorlab.papers.anchor.settings import ITEMS, Setting, only, paper_recipe
+from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.draws import by_seed, split_curves
 from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against
-from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
-from anchorlab.tasks import task
-from anchorlab.training import Experiment, Times, TrainedRun
+from anchorlab.studies.readings import first_at_end
+from anchorlab.training import Times, TrainedRun
 
 NEIGHBOURS, NEAR = 2, 3  # nearest embeddings compared for each item; the largest near difference in value
 LINKED = 6  # neighbours that the graph along the curve links each item to, at least
@@ -46,9 +42,8 @@ QUICK = Pictured(quick_model(), quick_recipe(30_000, steps=6000, batch=100, eval
 PAPER = Pictured(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at=(0,))), seeds=5)
 
 
-def experiments(setting: Pictured) -> dict[str, Experiment]:
-    """Return the only experiment, which saves its weights at the start and the end."""
-    return {"classification": setting.experiment(task("anchor/classification"), "classification")}
+experiments = only("classification", "anchor/classification", "classification")
+"""The only experiment, which saves its weights at the start and the end."""
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,10 @@ from torch import Tensor
 from anchorlab.findings import Map, MapFigure, Table, at_least, grid
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import Setting, at_every_gamma
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, mean_of_known, over_shared, reading
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
-from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Study
 from anchorlab.tasks import Task, task
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Recipe, Stream, WarmupCosine
 

@@ -15,12 +15,9 @@ from anchorlab.findings import at_least, at_most
 from anchorlab.lens import look
 from anchorlab.papers.anchor import identity
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, precondition
 from anchorlab.studies.draws import curves, seed_by_seed
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.readings import Quantity, Reading, at_end
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
+from anchorlab.studies.readings import Quantity, at_end
 from anchorlab.tasks import task
 from anchorlab.tasks.anchor import AnchorBased
 from anchorlab.training import Experiment, TrainedRun
@@ -40,10 +37,8 @@ def experiments(setting: Setting) -> Mapping[str, Experiment]:
 
 def answers_in_range(run: TrainedRun) -> Float[Tensor, "member"]:
     """Return the share of test sequences that each member answers with one of the keys 91 to 100."""
-    answers = look(run.ensemble(), run.experiment.task.sample("test", identity.LOOKED_AT, seed=0).inputs)[
-        "output"
-    ].argmax(dim=-1)
-    last = answers[:, :, -1]
+    inputs = run.experiment.task.sample("test", identity.LOOKED_AT, seed=0).inputs
+    last = look(run.ensemble(), inputs)["output"][:, :, -1].argmax(dim=-1)
     return ((last >= HELD_OUT[0]) & (last <= HELD_OUT[1])).float().mean(dim=1)
 
 

@@ -17,14 +17,9 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least, within
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, over_shared, quick_model, quick_recipe, reading
 from anchorlab.studies.claim import Measurement, claims, measures_in, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, at_end, column_table, curves_against
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 

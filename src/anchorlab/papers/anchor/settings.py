@@ -1,12 +1,12 @@
 """Shared by the anchor-function studies: a setting, the paper's own recipe, and the second control."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from anchorlab.models import ModelSpec
 from anchorlab.studies.seeds import fresh
-from anchorlab.tasks import AnchorFunction, Task
+from anchorlab.tasks import AnchorFunction, Task, task
 from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, Times, WarmupCosine
 
@@ -52,6 +52,11 @@ class Setting:
     def shortened(self: SomeSetting, steps: int, seeds: int = 2, size: int | None = None) -> SomeSetting:
         """Return the setting with few steps and seeds, and on `size` sequences if given; for smoke profiles."""
         return replace(self, recipe=shortened(self.recipe, steps, size), seeds=seeds)
+
+
+def only(label: str, name: str, run: str) -> Callable[[Setting], dict[str, Experiment]]:
+    """Return what a study trains that has a single experiment, `run`, on the task `name`: a function of the setting."""
+    return lambda setting: {label: setting.experiment(task(name), run)}
 
 
 def paper_recipe(size: int, epochs: int = 4000, batch: int = 50, every: int = 100, whole: int = 4000) -> Recipe:
@@ -109,10 +114,10 @@ def mirrored(experiment: Experiment) -> Task:
     `A x -> A(x)`, the token after the anchor, becomes `x A -> A(x)`, the token before it: what follows the anchor no
     longer matters.
     """
-    task = experiment.task
-    assert isinstance(task, AnchorFunction)
+    own = experiment.task
+    assert isinstance(own, AnchorFunction)
     rules = {
         name: Rule.parse(f"{' '.join(reversed(rule.pattern.text.split()))} -> {rule.answer.text}")
-        for name, rule in task.rules.items()
+        for name, rule in own.rules.items()
     }
-    return task.replace(name=f"{task.name}-mirrored", rules=rules)
+    return own.replace(name=f"{own.name}-mirrored", rules=rules)

@@ -15,18 +15,14 @@ from torch import Tensor
 
 from anchorlab.findings import Map, MapFigure, at_least, grid
 from anchorlab.lens import Record, look
-from anchorlab.papers.anchor.settings import BATCH_NOTE, ITEMS, Setting, mirrored, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, ITEMS, Setting, mirrored, only, paper_recipe
 from anchorlab.papers.anchor.structures import NONE, WHOLE, structures
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, quick_recipe
 from anchorlab.studies.draws import by_seed
 from anchorlab.studies.kit import attention_maps, example
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, of_first, sampled
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
-from anchorlab.tasks import Batch, task
-from anchorlab.training import Experiment, TrainedRun
+from anchorlab.studies.readings import first_at_end, of_first, sampled
+from anchorlab.tasks import Batch
+from anchorlab.training import TrainedRun
 
 LEARNED = 0.9
 """A seed is judged if its test accuracy is at least this: the paper explains a model that generalises."""
@@ -40,9 +36,7 @@ SCALED = Setting(structures()[NONE], paper_recipe(30_000, epochs=100, every=5, w
 PAPER = Setting(structures()[NONE], paper_recipe(30_000, epochs=10_000), seeds=5)
 
 
-def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the experiment of the structure without any optional component."""
-    return {NONE: setting.experiment(task("anchor/identity"), NONE)}
+experiments = only(NONE, "anchor/identity", NONE)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,9 @@ from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, 
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
+from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, over, reading
 from anchorlab.studies.kit import MEAN_AND_RANGE, along_units, column_table, curves_against
-from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
 from anchorlab.tasks import task
 from anchorlab.training import Experiment, TrainedRun
 

@@ -13,19 +13,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from anchorlab.errors import SpecError
 from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, metrics_alone, quick_recipe
 from anchorlab.studies.kit import mean_and_range
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_recipe
-from anchorlab.studies.readings import Reading, at_end
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study, metrics_alone
+from anchorlab.studies.readings import at_end
 from anchorlab.tasks import task
-from anchorlab.training import Experiment, Recipe, TrainedRun
+from anchorlab.training import Experiment, Recipe
+from anchorlab.training.cost import parameter_count
 
 COMPONENTS = {
     "residual": "residual",
@@ -72,9 +68,6 @@ def structure(components: Collection[str], width: int = 400, head_width: int = 6
     Without the linear map after attention, heads are as wide as the stream; without the projection, the stream is as
     wide as the vocabulary. Source: anchor functions, section 5.3.
     """
-    unknown = set(components) - set(COMPONENTS)
-    if unknown:
-        raise SpecError("components", f"there is no {min(unknown)!r}", f"choose from {', '.join(COMPONENTS)}")
     width = width if "projection" in components else VOCABULARY
     return DecoderSpec(
         layers=2,
@@ -220,7 +213,12 @@ def _figure(seen: Accuracies) -> MapFigure:
 
 def _table(seen: Accuracies) -> Table:
     rows = [
-        (name, round(_parameters(run) / 1000), float(seen.train[name].mean()), *mean_and_range(seen.test[name]))
+        (
+            name,
+            round(parameter_count(run.experiment) / 1000),
+            float(seen.train[name].mean()),
+            *mean_and_range(seen.test[name]),
+        )
         for name, run in seen.runs.items()
     ]
     return Table(
@@ -229,11 +227,6 @@ def _table(seen: Accuracies) -> Table:
         columns=("structure", "parameters, thousands", "train mean", "test mean", "test lowest", "test highest"),
         rows=tuple(rows),
     )
-
-
-def _parameters(run: TrainedRun) -> int:
-    of = run.experiment
-    return sum(value.numel() for value in of.model.build(of.task.shape).parameters())
 
 
 STUDY = Study(

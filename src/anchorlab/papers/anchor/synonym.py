@@ -18,14 +18,9 @@ from anchorlab.findings import Line, LineFigure, Table, at_least, at_most, line,
 from anchorlab.lens import cosine_similarity, first_crossing
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
-from anchorlab.studies.claim import Measurement, claim, measures_in
+from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, mean_of_known, measures_in, reading
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, along, along_units, at_end, column_table
-from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import mean_of_known
-from anchorlab.studies.study import Study
 from anchorlab.tasks import task
 from anchorlab.training import Evaluation, Experiment, TrainedRun
 
@@ -223,10 +218,6 @@ def _in_time(seen: Seen, values: Float[Tensor, "size member"]) -> Measurement:
     return mean_of_known(values.where(seen.both, torch.nan).T)
 
 
-def _along_training(seen: Seen) -> list[LineFigure]:
-    return [_by_pair(seen.runs["synonyms", size], size) for size in seen.sizes]
-
-
 def _by_pair(run: TrainedRun, size: int) -> LineFigure:
     lines = []
     for split, pair in [(TASK, pair) for pair in UNSEEN] + [(DATA, pair) for pair in TWINS]:
@@ -295,7 +286,7 @@ STUDY = Study(
             log_x=True,
             y_range=ACCURACY,
         ),
-        _along_training,
+        lambda seen: [_by_pair(seen.runs["synonyms", size], size) for size in seen.sizes],
         _by_size,
         _timing,
     ),

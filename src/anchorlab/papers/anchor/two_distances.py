@@ -12,16 +12,11 @@ from torch import Tensor
 from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid
 from anchorlab.lens import broadcast_profile, look, shift_profile
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
+from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, only, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, quick_model, quick_recipe, reading
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table, example
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
-from anchorlab.tasks import task
-from anchorlab.training import Experiment
+from anchorlab.studies.readings import first_at_end, sampled
 
 DISTANCES = {"near": 1, "far": 2}  # positions from anchor to key, by rule: after 3 the next token, after 4 one later
 LEARNED = 0.9  # the test accuracy from which a seed is judged
@@ -34,9 +29,7 @@ SCALED = Setting(MODEL, paper_recipe(2000, epochs=400, every=10, whole=400), see
 PAPER = Setting(MODEL, paper_recipe(2000), seeds=5)
 
 
-def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the only experiment of the setting."""
-    return {"two distances": setting.experiment(task("anchor/two-distances"), "two distances")}
+experiments = only("two distances", "anchor/two-distances", "two distances")
 
 
 class Heads(Reading):

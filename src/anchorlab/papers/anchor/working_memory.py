@@ -17,17 +17,12 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, mirrored, paper_recipe
-from anchorlab.studies.claim import claim, measures_in
+from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, mirrored, only, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, quick_model, quick_recipe, reading
 from anchorlab.studies.draws import by_seed, curves
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, first_at_end, reading, sampled
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
-from anchorlab.tasks import Batch, task
-from anchorlab.training import Experiment
+from anchorlab.studies.readings import first_at_end, sampled
+from anchorlab.tasks import Batch
 
 FIRST, SECOND = (1, 2), (3, 4)  # the anchors that can come first, and second
 ADDS = {1: 0, 2: 1, 3: 0, 4: -2}  # what each anchor adds to the key
@@ -45,9 +40,7 @@ SCALED = Setting(DecoderSpec(), paper_recipe(40_000, epochs=12, batch=100, every
 PAPER = Setting(DecoderSpec(), paper_recipe(40_000, epochs=300, batch=100, every=10), seeds=5)
 
 
-def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the only experiment of the setting."""
-    return {"working memory": setting.experiment(task("anchor/working-memory"), "working memory")}
+experiments = only("working memory", "anchor/working-memory", "working memory")
 
 
 class Seen(Reading):

@@ -14,26 +14,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from anchorlab import training
 from anchorlab.findings import LineFigure, Reference, Table, at_least
 from anchorlab.models import DecoderSpec, LSTMSpec
 from anchorlab.papers.anchor.settings import repeated
-from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, fresh, measures_in, precondition, reading
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, at_end, curves_against, mean_table, seed_table
 from anchorlab.studies.readings import Quantity
-from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.tasks.classics.associative_recall import AssociativeRecall
-from anchorlab.training import (
-    AdamW,
-    Evaluation,
-    Experiment,
-    FixedSample,
-    Members,
-    Recipe,
-    Stop,
-    Stream,
-    TrainedRun,
-    WarmupCosine,
-)
 
 SOLVED = 0.9  # a width suffices at this test accuracy
 
@@ -61,18 +49,18 @@ class Setting:
     widths: tuple[int, ...]  # in rising order
     attention: Learner
     recurrent: Learner
-    recipe: Recipe  # how both learn, apart from the batch and the learning rate
+    recipe: training.Recipe  # how both learn, apart from the batch and the learning rate
     seeds: int  # the number of members at each learning rate
 
 
-def experiments(setting: Setting) -> dict[tuple[str, int, int], Experiment]:
+def experiments(setting: Setting) -> dict[tuple[str, int, int], training.Experiment]:
     """Return attention's trainings, then the recurrent model's, each by rising number of pairs and rising width."""
     return {
-        (learner.name, task.pairs, width): Experiment(
+        (learner.name, task.pairs, width): training.Experiment(
             task,
             learner.at(width),
             setting.recipe.replace(batch=batch),
-            Members(
+            training.Members(
                 seeds=fresh(setting.seeds) * len(learner.rates), learning_rate=repeated(learner.rates, setting.seeds)
             ),
             f"{learner.name}, {task.pairs} pairs, width {width}",
@@ -83,7 +71,7 @@ def experiments(setting: Setting) -> dict[tuple[str, int, int], Experiment]:
     }
 
 
-def _best(run: TrainedRun) -> Float[Tensor, "seed"]:
+def _best(run: training.TrainedRun) -> Float[Tensor, "seed"]:
     rates = len(set(run.experiment.members.learning_rate or (None,)))
     return at_end(run, "test", "accuracy").reshape(rates, -1).amax(dim=0)
 
@@ -257,14 +245,14 @@ QUICK = Setting(
     widths=(16, 32, 64, 128),
     attention=Learner("attention", DecoderSpec(layers=2, heads=1, feed_forward=False, norm="pre"), (1e-3, 3e-3)),
     recurrent=Learner("LSTM", LSTMSpec(layers=1), (1e-2,)),
-    recipe=Recipe(
-        data=Stream(),
-        optimiser=AdamW(weight_decay=0.0),
-        schedule=WarmupCosine(warmup=50, horizon=2000, end=0.1),
+    recipe=training.Recipe(
+        data=training.Stream(),
+        optimiser=training.AdamW(weight_decay=0.0),
+        schedule=training.WarmupCosine(warmup=50, horizon=2000, end=0.1),
         duration=2000,
         clip=1.0,
-        evaluation=Evaluation(every=100, size=500, splits=("test",)),
-        stop=Stop(metric="accuracy", value=0.99),
+        evaluation=training.Evaluation(every=100, size=500, splits=("test",)),
+        stop=training.Stop(metric="accuracy", value=0.99),
     ),
     seeds=3,
 )
@@ -282,14 +270,14 @@ PAPER = Setting(
         RATES,
     ),
     recurrent=Learner("LSTM", LSTMSpec(layers=4), RATES),
-    recipe=Recipe(
-        data=FixedSample(size=100_000),
+    recipe=training.Recipe(
+        data=training.FixedSample(size=100_000),
         unit="epochs",
-        schedule=WarmupCosine(horizon=64),
+        schedule=training.WarmupCosine(horizon=64),
         batch=512,
         duration=64,
-        evaluation=Evaluation(every=1, size=3000, splits=("test",)),
-        stop=Stop(metric="accuracy", value=0.99),
+        evaluation=training.Evaluation(every=1, size=3000, splits=("test",)),
+        stop=training.Stop(metric="accuracy", value=0.99),
     ),
     seeds=1,
 )
@@ -323,8 +311,8 @@ STUDY = Study(
         widths=(4, 8),
         recipe=QUICK.recipe.replace(
             duration=4,
-            schedule=WarmupCosine(warmup=2, horizon=4),
-            evaluation=Evaluation(every=2, size=50, splits=("test",)),
+            schedule=training.WarmupCosine(warmup=2, horizon=4),
+            evaluation=training.Evaluation(every=2, size=50, splits=("test",)),
         ),
         seeds=2,
     ),

@@ -19,9 +19,8 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most
 from anchorlab.lens import look
 from anchorlab.models import VectorSpec
-from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, fresh, measures_in, precondition, reading
 from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against, seed_table, training_curves
-from anchorlab.studies.seeds import SEARCHED, fresh
 from anchorlab.tasks import Batch, LinearRegression
 from anchorlab.training import Adam, Evaluation, Experiment, Members, Recipe, Stream, TrainedRun, WarmupCosine
 

@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float
 from scipy.stats import mannwhitneyu
 from torch import Tensor
 
-from anchorlab.engine import Status
 from anchorlab.findings import Line, LineFigure, Table, at_least, at_most, numbers
 from anchorlab.language import LanguageModel
 from anchorlab.language.pairs import TextPairs, indirect_objects, repetitions
@@ -26,12 +25,19 @@ from anchorlab.language.start import beginning
 from anchorlab.lens import Faithfulness, Scores, faithfulness, score_edges
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import TINY, ModelSetting, described, open_model, untrained_model
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.studies import (
+    Analysis,
+    Measurement,
+    ObservationContext,
+    Profile,
+    Progress,
+    Study,
+    claim,
+    measures_in,
+    over,
+    precondition,
+)
 from anchorlab.studies.kit import column_table
-from anchorlab.studies.observation_context import ObservationContext
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.study import Study
 
 ENOUGH = 0.8
 """The faithfulness from which on a number of edges explains a task, on the texts on which their scores were found."""
@@ -95,7 +101,7 @@ class Observed:
 def observe(setting: Setting, context: ObservationContext) -> Observed:
     """Find the circuits of both tasks in the model, and in an untrained one for the first seed alone."""
     model = open_model(setting, context)
-    show = _Progress(context, (setting.seeds + 1) * len(TASKS) * 3)
+    show = Progress(context, (setting.seeds + 1) * len(TASKS) * 3)
     return Observed(
         look_into(model, setting, setting.seeds, show),
         look_into(untrained_model(model), setting, 1, show),
@@ -103,7 +109,7 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
     )
 
 
-def look_into(model: LanguageModel, setting: Setting, seeds: int, show: "_Progress") -> Seen:
+def look_into(model: LanguageModel, setting: Setting, seeds: int, show: Progress) -> Seen:
     """Find the circuits of both tasks for some seeds, and score the heads."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
@@ -134,7 +140,7 @@ def measure(
     other: Scores,
     setting: Setting,
     seed: int,
-    show: "_Progress",
+    show: Progress,
 ) -> Found:
     """Measure how many edges explain the texts on which scores were found, and what these explain of others."""
     sizes = [max(1, round(share * len(scores.edges))) for share in setting.shares]
@@ -166,17 +172,6 @@ def enough(curve: Faithfulness) -> int:
     below, above = curve.values[0, at - 1 : at + 1].tolist()
     reached = (ENOUGH - below) / (above - below)
     return round(curve.sizes[at - 1] * math.pow(measured / curve.sizes[at - 1], reached))
-
-
-class _Progress:
-    """Progress in steps of equal length."""
-
-    def __init__(self, context: ObservationContext, total: int) -> None:
-        self.context, self.total, self.done = context, total, 0
-
-    def step(self, label: str) -> None:
-        self.done += 1
-        self.context.report(Status(self.total, min(self.done, self.total), label))
 
 
 QUESTION, NO_PAPER = "our own question", "no paper"
@@ -320,7 +315,7 @@ def _measured(seen: Seen) -> Table:
 
 def _heads(seen: Seen) -> Table:
     heads = seen.heads
-    columns: dict[str, list[object]] = {"task": [], "head": [], "score": [], "previous token": [], "induction": []}
+    rows = []
     by_one = torch.where(heads.distance == 1, heads.scores["shift"], 0)
     for name, found in seen.found.items():
         means = torch.stack([one.scores.values[0] for one in found]).mean(dim=0)
@@ -329,13 +324,13 @@ def _heads(seen: Seen) -> Table:
         for at in known:
             layer, head = map(int, units[at].split("."))
             told = float(by_one[layer, head]), float(heads.scores["induction"][layer, head])
-            for column, value in zip(columns.values(), (name, units[at], float(means[at]), *told), strict=True):
-                column.append(value)
-    return column_table(
+            rows.append((name, units[at], float(means[at]), *told))
+    return Table(
         "Heads of the circuits",
         "The heads with the largest scores, each the size of its largest edge, mean over seeds; and what detectors say "
         "of them on repeated random tokens.",
-        columns,
+        ("task", "head", "score", "previous token", "induction"),
+        tuple(rows),
     )
 
 

@@ -13,8 +13,7 @@ from anchorlab.language.answers import Answers, Questions
 from anchorlab.language.next_words import edited_weights
 from anchorlab.language.prompts import Prompt, generic_words
 from anchorlab.models import Truncate
-from anchorlab.studies.claim import Measurement
-from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies import Measurement, over_shared
 
 WORDS = generic_words()
 """The generic words that are followed; the first is "the"."""

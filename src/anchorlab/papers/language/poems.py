@@ -8,7 +8,7 @@ Source: anchor functions, section 4.7, which asks GPT-4 for lines of 20 poems.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -19,20 +19,11 @@ from anchorlab.engine import Status
 from anchorlab.findings import BarFigure, Bars, Table, at_least, at_most
 from anchorlab.language.asking import Manner, Scoring, Speaker
 from anchorlab.language.poems import Poem, poems
-from anchorlab.papers.pretrained.opening import (
-    TINY,
-    ModelSetting,
-    described_speaker,
-    open_speaker,
-    untrained_speaker,
-)
-from anchorlab.papers.retrieval.language_models.answers import manner_for, put
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
+from anchorlab.papers.pretrained import opening
+from anchorlab.papers.retrieval.language_models.answers import manner_for, put, report_answers
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, precondition
 from anchorlab.studies.kit import column_table
 from anchorlab.studies.observation_context import ObservationContext
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.study import Study
 from anchorlab.tasks import Question
 
 DIRECTIONS = {"forward": 1, "backward": -1}
@@ -47,7 +38,7 @@ _AROUND = " ,.;:!?\"'"  # of a line, what an answer need not repeat
 
 
 @dataclass(frozen=True)
-class Setting(ModelSetting):
+class Setting(opening.ModelSetting):
     """The number of poems, and how lines are asked for."""
 
     poems: int = 20
@@ -98,7 +89,7 @@ def recite(speaker: Speaker, setting: Setting, report: Callable[[Status], None],
     asked = {name: [question(poem, at, name) for poem in chosen for at in places] for name in DIRECTIONS}
     manner, total, said, told = manner_for(speaker, setting.manner), sum(map(len, asked.values())), {}, {}
     for part, (name, questions) in enumerate(asked.items()):
-        progress = partial(_tell, report, Status(total, part * len(questions), what))
+        progress = partial(report_answers, report, Status(total, part * len(questions), what))
         answers = put(speaker, questions, manner, (), 1, scored=True, told=progress)
         said[name] = torch.tensor([one.asked.right for one in answers]).reshape(len(chosen), -1)
         if answers[0].likely:
@@ -106,16 +97,12 @@ def recite(speaker: Speaker, setting: Setting, report: Callable[[Status], None],
     return Recited(said, told, asked["forward"][0].chance)
 
 
-def _tell(report: Callable[[Status], None], before: Status, done: int, of: int) -> None:
-    report(replace(before, done=before.done + done))
-
-
 def observe(setting: Setting, context: ObservationContext) -> Observed:
     """Ask the model, and an untrained one if it is on this machine."""
-    speaker = open_speaker(setting, context)
-    recited, untrained = recite(speaker, setting, context.report), untrained_speaker(speaker)
+    speaker = opening.open_speaker(setting, context)
+    recited, untrained = recite(speaker, setting, context.report), opening.untrained_speaker(speaker)
     control = None if untrained is None else recite(untrained, setting, context.report, "asking an untrained model")
-    return Observed(recited, control, described_speaker(setting, speaker))
+    return Observed(recited, control, opening.described_speaker(setting, speaker))
 
 
 def _shares(right: Bool[Tensor, "poem line"]) -> Float[Tensor, "poem"]:
@@ -239,6 +226,6 @@ STUDY = Study(
             "recited lines alone are judged, since the server gives no likelihoods of lines.",
         ),
     },
-    smoke=Setting(TINY, poems=2, manner=Manner(chat=False, tokens=3)),
+    smoke=Setting(opening.TINY, poems=2, manner=Manner(chat=False, tokens=3)),
     observe=observe,
 )

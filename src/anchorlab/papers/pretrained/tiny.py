@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 
 
-def tiny_model(seed: int = 0) -> LanguageModel:
+def tiny_model() -> LanguageModel:
     """Return a Llama of 3 layers with 4 heads, with random weights and a tokenizer of bytes."""
     try:
         import transformers
@@ -37,10 +37,10 @@ def tiny_model(seed: int = 0) -> LanguageModel:
         max_position_embeddings=4096,
         initializer_range=0.2,
     )
-    return wrap(drawn_model(transformers.LlamaForCausalLM, config, seed), tokenizer, "tiny")
+    return wrap(drawn_model(transformers.LlamaForCausalLM, config, 0), tokenizer, "tiny")
 
 
-def train_tiny(folder: Path, steps: Sequence[int], seed: int = 0) -> None:
+def train_tiny(folder: Path, steps: Sequence[int]) -> None:
     """Train a GPT-NeoX of 2 layers with 4 heads on the page of English, and save it at the given steps.
 
     Each checkpoint is a folder such as `step4`, in half precision with its tokenizer, like Pythia's on the hub.
@@ -56,8 +56,8 @@ def train_tiny(folder: Path, steps: Sequence[int], seed: int = 0) -> None:
         rotary_pct=0.5,
     )
     pieces = windows(tokenizer, english_page().text, 32, context)
-    random = generator(seed, "language", "tiny training")
-    model = drawn_model(transformers.GPTNeoXForCausalLM, config, seed)
+    random = generator(0, "language", "tiny training")
+    model = drawn_model(transformers.GPTNeoXForCausalLM, config, 0)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(max(steps) + 1):
         if step in steps:

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least, at_most
+from anchorlab.papers.retrieval import settings
 from anchorlab.papers.retrieval.chain_order import (
     GUESSING_LINE,
     evaluated_every,
@@ -24,19 +25,9 @@ from anchorlab.papers.retrieval.chain_order import (
     partials_along,
     retrieved_at,
 )
-from anchorlab.papers.retrieval.settings import (
-    OUR_CHOICES,
-    RETRIEVED,
-    least_layers_of,
-    quick,
-    retrieval_of,
-    section_7,
-    smoke,
-)
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, precondition, reading
+from anchorlab.studies import SEARCHED, Measurement, Profile, Study, claim, measures_in, over, over_shared, precondition
 from anchorlab.studies.kit import along, column_table
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies.readings import Reading, reading
 from anchorlab.training import Experiment, TrainedRun
 
 LAST = 100
@@ -55,9 +46,9 @@ class Setting:
     end: Experiment
 
 
-QUICK = Setting((1, 2, 3, 4, 6), quick(3, 1, 1000, seeds=3), quick(3, 1, 1000, seeds=2))
-PAPER = Setting(tuple(range(1, 9)), section_7(5), section_7(3))
-SMOKE = Setting((1, 2), smoke(2), smoke(2, seeds=1))
+QUICK = Setting((1, 2, 3, 4, 6), settings.quick(3, 1, 1000, seeds=3), settings.quick(3, 1, 1000, seeds=2))
+PAPER = Setting(tuple(range(1, 9)), settings.section_7(5), settings.section_7(3))
+SMOKE = Setting((1, 2), settings.smoke(2), settings.smoke(2, seeds=1))
 
 
 def experiments(setting: Setting) -> dict[tuple[str, int], Experiment]:
@@ -106,7 +97,7 @@ class Seen(Reading):
     @reading
     def least(self) -> list[int]:
         """The layers that retrieving each symbol takes, for this number of heads and mask."""
-        return least_layers_of(self.first, retrieval_of(self.first).asked)
+        return settings.least_layers_of(self.first, settings.retrieval_of(self.first).asked)
 
 
 @claim("section 7.2", "above 0.7 in 100 % of runs", at_least(0.8))
@@ -117,7 +108,7 @@ def no_curriculum_fails(seen: Seen) -> Bool[Tensor, "seed"] | None:
     depth, trained alike but with the curriculum, retrieves the queried symbol.
     """
     by_depth = seen.partial[:, :, seen.end - 1].mean(dim=1)
-    return (seen.loss_without > FAILED).all(dim=0) if bool((by_depth < RETRIEVED).any()) else None
+    return (seen.loss_without > FAILED).all(dim=0) if bool((by_depth < settings.RETRIEVED).any()) else None
 
 
 @claim("Fig 4 left", "falls with the number of layers", at_least(0.2))
@@ -150,7 +141,7 @@ def later_is_harder(seen: Seen) -> Measurement:
     Share of depths at which the final partial losses, averaged over runs as in the figure, rise along the chain, among
     depths that retrieve any symbol.
     """
-    judged = (seen.partial.mean(dim=1) < RETRIEVED).any(dim=1)
+    judged = (seen.partial.mean(dim=1) < settings.RETRIEVED).any(dim=1)
     if not judged.any():
         return Measurement(None)
     losses = seen.partial[judged].movedim(1, 0)  # [member depth symbol]
@@ -164,7 +155,7 @@ def later_is_harder(seen: Seen) -> Measurement:
 @precondition(
     "Fig 4 right",
     "partial loss of x_2 far below 0.5",
-    at_most(RETRIEVED),
+    at_most(settings.RETRIEVED),
     of=("chain-order", "later-is-harder", "least-layers"),
 )
 def second_step_retrieved(seen: Seen) -> Float[Tensor, "seed"]:
@@ -184,7 +175,7 @@ def least_layers(seen: Seen) -> Measurement:
     retrieves every one of these symbols.
     """
     short = torch.tensor(seen.least) > torch.tensor(seen.setting.layers).unsqueeze(1)  # [depth symbol]
-    learned = seen.partial < RETRIEVED
+    learned = seen.partial < settings.RETRIEVED
     found = learned.permute(0, 2, 1)[short].float()  # [out_of_reach member]
     within_reach = learned.float().mean(dim=1) > 0.5
     learnable = bool(within_reach.any(dim=0)[short.any(dim=0)].all())
@@ -193,7 +184,7 @@ def least_layers(seen: Seen) -> Measurement:
 
 
 def _depths_table(seen: Seen) -> Table:
-    learned = (seen.partial < RETRIEVED).float().mean(dim=1)
+    learned = (seen.partial < settings.RETRIEVED).float().mean(dim=1)
     layers = torch.tensor(seen.setting.layers)
 
     def fewest(share: float) -> list[int | None]:
@@ -249,7 +240,7 @@ def _along(seen: Seen) -> LineFigure:
 
 
 def _symbols(seen: Seen) -> list[str]:
-    return [f"x_{symbol}" for symbol in retrieval_of(seen.first).asked]
+    return [f"x_{symbol}" for symbol in settings.retrieval_of(seen.first).asked]
 
 
 def _table(seen: Seen) -> Table:
@@ -277,8 +268,8 @@ STUDY = Study(
         ),
         "paper": Profile(
             PAPER,
-            f"Section 7.1. {OUR_CHOICES} The final loss is the mean over both evaluations in the last 100 steps, each "
-            "on 4096 sequences.",
+            f"Section 7.1. {settings.OUR_CHOICES} The final loss is the mean over both evaluations in the last 100 "
+            "steps, each on 4096 sequences.",
             paper=True,
         ),
     },

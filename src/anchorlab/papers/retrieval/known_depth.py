@@ -13,15 +13,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anchorlab.errors import SpecError
 from anchorlab.findings import LineFigure, Reference, Table, at_least
 from anchorlab.lens import look
 from anchorlab.papers.retrieval.settings import OUR_CHOICES, least_layers_of, quick, retrieval_of, section_7, smoke
 from anchorlab.rng import generator
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, reading
+from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, over_shared, reading
 from anchorlab.studies.kit import ACCURACY, column_table, curves_against
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.tasks import Batch, MinimalRetrieval, RetrievalPrompts, task
 from anchorlab.training import Experiment, TrainedRun
 
@@ -86,21 +83,12 @@ class Transcribed:
 
 
 def transcribe(questions: RetrievalPrompts, batch: Batch, into: MinimalRetrieval, seed: int = 0) -> Transcribed:
-    """Return a batch of equations as inputs of a vector task with the same numbers of chains and steps.
+    """Return equations, in the paper's order, as inputs of a vector task with the same numbers of chains and steps.
 
     The premise "b = a" becomes the pair (b, a), and every word a normal vector, drawn anew in each question. The
     question becomes the last word of each chain, in random order: the model answers about all of them at once, as in
     training.
-    Errors: `SpecError` for questions other than equations in the paper's order about the ends of their chains, and
-    for a task with other numbers of chains or steps.
     """
-    sizes = (into.chains, into.steps)
-    if questions.formulation != "equations" or questions.order not in ("paper", "steps"):
-        problem = f"{questions.formulation} in the order {questions.order!r} are not pairs step by step"
-        raise SpecError("questions", problem, "take retrieval/equations in the paper's order")
-    if (questions.chains, questions.steps) != sizes or questions.distractors or questions.depths != (questions.steps,):
-        problem = f"do not ask about the ends of {into.chains} chains of {into.steps} steps"
-        raise SpecError("questions", problem, "take as many chains and steps, without distractors and `asked_steps`")
     words = batch.inputs[:, : 4 * into.chains * into.steps]
     premises = words.reshape(len(batch), -1, 4)  # name, " = ", value, end of line
     pairs = premises[:, :, [0, 2]]

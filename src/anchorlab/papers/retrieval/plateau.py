@@ -16,19 +16,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import LineFigure, Table, at_least, at_most
-from anchorlab.papers.retrieval.chain_order import (
-    GUESSING_LINE,
-    in_order,
-    loss_curves,
-    partial_losses,
-    partials_along,
-    retrieved_at,
-    retrieving_two,
-)
+from anchorlab.papers.retrieval import chain_order
 from anchorlab.papers.retrieval.settings import RETRIEVED, nearly_orthogonal, orthogonal, quick, section_7, smoke
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, kit, measures_in, over, precondition, reading
-from anchorlab.studies.readings import at_end
-from anchorlab.studies.seeds import SEARCHED
+from anchorlab.studies import SEARCHED, Measurement, Profile, Study, claim, kit, measures_in, over, precondition
+from anchorlab.studies.readings import Reading, at_end, reading
 from anchorlab.training import AdamW, Experiment, TrainedRun
 
 DISTINCT = tuple(2 * math.pi / 29 * turn for turn in (1, 3, 7, 12))
@@ -171,14 +162,14 @@ def _figures(seen: Seen) -> list[LineFigure]:
 
 
 def _figure(having: TrainedRun, lacking: TrainedRun) -> LineFigure:
-    steps, partials = partials_along(having)
-    ((last, without),) = partials_along(lacking)[1].items()
-    return loss_curves(
+    steps, partials = chain_order.partials_along(having)
+    ((last, without),) = chain_order.partials_along(lacking)[1].items()
+    return chain_order.loss_curves(
         f"{len(partials)} steps, with the curriculum and without",
         steps,
         {**partials, f"{last} without the curriculum": without},
         "Partial losses on fresh sequences along training; mean and range over seeds.",
-        GUESSING_LINE,
+        chain_order.GUESSING_LINE,
     )
 
 
@@ -195,10 +186,10 @@ def _table(seen: Seen) -> Table:
 
 
 def _row(run: TrainedRun) -> tuple[str | int | float | None, ...]:
-    loss, retrieved = kit.at_end(run, "test", "loss"), retrieved_at(run)
-    learned = int((partial_losses(run) < RETRIEVED).all(dim=1).sum())
+    loss, retrieved = kit.at_end(run, "test", "loss"), chain_order.retrieved_at(run)
+    learned = int((chain_order.partial_losses(run) < RETRIEVED).all(dim=1).sum())
     arrived = [times[times.isfinite()] for times in (retrieved[:, 0], retrieved[:, -1])]
-    ordered = in_order(retrieving_two(retrieved))
+    ordered = chain_order.in_order(chain_order.retrieving_two(retrieved))
     return (
         learned,
         len(loss),

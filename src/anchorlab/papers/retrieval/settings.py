@@ -4,23 +4,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from anchorlab import training
 from anchorlab.models import VectorSpec
 from anchorlab.studies.seeds import fresh
 from anchorlab.tasks import MinimalRetrieval, task
 from anchorlab.theory.information_flow import Flow, least_depth
-from anchorlab.training import (
-    AdamW,
-    Constant,
-    Evaluation,
-    Experiment,
-    FixedSample,
-    Members,
-    Recipe,
-    Stream,
-    Times,
-    TrainedRun,
-    WarmupCosine,
-)
 
 RETRIEVED = 0.5
 """A symbol counts as retrieved once its partial loss is below this (section 7.2)."""
@@ -53,7 +41,7 @@ def nearly_orthogonal(features: int) -> tuple[float, ...]:
 
 def quick(
     steps: int, layers: int, duration: int, seeds: int, checkpoints: int | None = None, label: str = ""
-) -> Experiment:
+) -> training.Experiment:
     """Return the setting of quick profiles, with the implicit curriculum; `retrieval/plateau` shows which parts matter.
 
     Args:
@@ -65,97 +53,97 @@ def quick(
         label: a name for people
     """
     features = 8
-    recipe = Recipe(
-        data=Stream(),
-        optimiser=AdamW(learning_rate=3e-3, weight_decay=0.1),
-        schedule=WarmupCosine(warmup=100, horizon=duration, end=0.05),
+    recipe = training.Recipe(
+        data=training.Stream(),
+        optimiser=training.AdamW(learning_rate=3e-3, weight_decay=0.1),
+        schedule=training.WarmupCosine(warmup=100, horizon=duration, end=0.05),
         batch=64,
         duration=duration,
         clip=1.0,
-        evaluation=Evaluation(every=20, size=256, splits=("test",)),
-        checkpoints=Times(every=checkpoints),
+        evaluation=training.Evaluation(every=20, size=256, splits=("test",)),
+        checkpoints=training.Times(every=checkpoints),
     )
-    return Experiment(
+    return training.Experiment(
         task("retrieval/minimal", steps=steps, features=features, frequencies=nearly_orthogonal(features)),
         VectorSpec(layers=layers, heads=1, width=64, feed_forward=False, initial_scale=0.15),
         recipe,
-        Members(seeds=fresh(seeds)),
+        training.Members(seeds=fresh(seeds)),
         label,
     )
 
 
-def paper(steps: int, model: VectorSpec, recipe: Recipe, seeds: int, label: str = "") -> Experiment:
+def paper(steps: int, model: VectorSpec, recipe: training.Recipe, seeds: int, label: str = "") -> training.Experiment:
     """Return a setting of the paper, with the implicit curriculum: K = 4, and the rotary embedding's frequencies."""
-    return Experiment(
-        task("retrieval/minimal", steps=steps, features=4), model, recipe, Members(seeds=fresh(seeds)), label
+    return training.Experiment(
+        task("retrieval/minimal", steps=steps, features=4), model, recipe, training.Members(seeds=fresh(seeds)), label
     )
 
 
 def paper_recipe(
-    steps: int, batch: int, evaluation: Evaluation, size: int = 2**18, checkpoints: int | None = None
-) -> Recipe:
+    steps: int, batch: int, evaluation: training.Evaluation, size: int = 2**18, checkpoints: int | None = None
+) -> training.Recipe:
     """Return the paper's recipe: a fixed sample, Adam at 1e-3 with a decoupled decay of 0.1.
 
     When and on how many sequences the losses are measured is our choice.
 
     Source: stacked attention heads, sections 7.1, 8.1 and 9.1.
     """
-    return Recipe(
-        data=FixedSample(size=size),
-        optimiser=AdamW(learning_rate=1e-3, weight_decay=0.1),
+    return training.Recipe(
+        data=training.FixedSample(size=size),
+        optimiser=training.AdamW(learning_rate=1e-3, weight_decay=0.1),
         batch=batch,
         duration=steps,
         clip=1.0,
         evaluation=evaluation,
-        checkpoints=Times(every=checkpoints),
+        checkpoints=training.Times(every=checkpoints),
     )
 
 
-def on_fixed_sample(setting: Experiment, seeds: int, label: str = "") -> Experiment:
+def on_fixed_sample(setting: training.Experiment, seeds: int, label: str = "") -> training.Experiment:
     """Return a setting trained and measured on a fixed sample, seen as often as the paper's, with its first seeds."""
     recipe, fewer = setting.recipe, range(min(seeds, len(setting.members)))
     sample = recipe.replace(
-        data=FixedSample(size=round(setting.steps * recipe.batch / PASSES)),
+        data=training.FixedSample(size=round(setting.steps * recipe.batch / PASSES)),
         evaluation=recipe.evaluation.replace(size=1024, splits=("train", "test")),
-        checkpoints=Times(),
+        checkpoints=training.Times(),
     )
     return replace(setting.take(fewer), recipe=sample, label=label)
 
 
-def section_7(steps: int) -> Experiment:
+def section_7(steps: int) -> training.Experiment:
     """Return the paper's setting of section 7.1: eight layers of eight heads, width 128, with feed-forward layers."""
-    evaluation = Evaluation(every=80, size=4096)  # a guess at 0.75 on 1024 could fall below the claims' 0.7
+    evaluation = training.Evaluation(every=80, size=4096)  # a guess at 0.75 on 1024 could fall below the claims' 0.7
     return paper(steps, VectorSpec(), paper_recipe(10_000, 512, evaluation, size=2**20), seeds=8)
 
 
-def smoke(steps: int, seeds: int = 2, label: str = "") -> Experiment:
+def smoke(steps: int, seeds: int = 2, label: str = "") -> training.Experiment:
     """Return a setting that is fast but learns nothing."""
-    recipe = Recipe(
-        data=Stream(),
-        schedule=Constant(),
+    recipe = training.Recipe(
+        data=training.Stream(),
+        schedule=training.Constant(),
         batch=8,
         duration=6,
-        evaluation=Evaluation(every=2, size=16, splits=("test",)),
-        checkpoints=Times(every=3),
+        evaluation=training.Evaluation(every=2, size=16, splits=("test",)),
+        checkpoints=training.Times(every=3),
     )
     return paper(steps, VectorSpec(layers=2, heads=1, width=16, feed_forward=False), recipe, seeds, label)
 
 
-def retrieval_of(run: TrainedRun) -> MinimalRetrieval:
+def retrieval_of(run: training.TrainedRun) -> MinimalRetrieval:
     """Return a run's task."""
     chosen = run.experiment.task
     assert isinstance(chosen, MinimalRetrieval)
     return chosen
 
 
-def layers_of(run: TrainedRun) -> int:
+def layers_of(run: training.TrainedRun) -> int:
     """Return the number of layers of a run's models."""
     spec = run.experiment.model
     assert isinstance(spec, VectorSpec)
     return spec.layers
 
 
-def least_layers_of(run: TrainedRun, steps: Iterable[int]) -> list[int]:
+def least_layers_of(run: training.TrainedRun, steps: Iterable[int]) -> list[int]:
     """Return the fewest layers, with the mask and heads of a run's models, that carry information `steps` steps."""
     spec = run.experiment.model
     assert isinstance(spec, VectorSpec)

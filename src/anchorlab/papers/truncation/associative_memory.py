@@ -20,12 +20,10 @@ from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.rng import generator, torch_generator
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, claims, measures_in, over, reading
-from anchorlab.studies.claim import spread
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, fresh, over_shared, reading
+from anchorlab.studies.claim import Measurement, claim, claims, measures_in, over, spread
 from anchorlab.studies.kit import along, at_end
 from anchorlab.studies.readings import Quantity
-from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.tasks import task
 from anchorlab.theory import fit_power_law
 from anchorlab.theory.associative_descent import draw_memories
@@ -81,10 +79,6 @@ def experiments(setting: Setting) -> dict[int, Experiment]:
     return {width: Experiment(law, AssociativeSpec(width=width), recipe, members, f"d = {width}") for width in WIDTHS}
 
 
-def _losses(run: TrainedRun) -> dict[str, Float[Tensor, "member"]]:
-    return {edit: at_end(run, "clean", "loss", edit) for edit in CURVES}
-
-
 def many_losses(width: int, setting: Setting, steps: int) -> dict[str, Float[Tensor, "run"]]:
     """Train many runs for `steps` steps as in the study; return their pure-label losses, at rank 2 and whole."""
     start = draw_memories(generator(0, "associative memory", width), setting.drawn, INPUTS, width)
@@ -95,7 +89,7 @@ def many_losses(width: int, setting: Setting, steps: int) -> dict[str, Float[Ten
 class Seen(Reading):
     """The losses of the trained runs, of many more, and of the gradient flow."""
 
-    losses = Quantity(_losses)
+    losses = Quantity(lambda run: {edit: at_end(run, "clean", "loss", edit) for edit in CURVES})
 
     @reading
     def many(self) -> dict[int, dict[str, Float[Tensor, "run"]]]:
@@ -194,14 +188,11 @@ def alpha_decides(seen: Seen) -> Measurement:
     large = [count for count in FLOW_INPUTS if count >= MANY]
     shares = {}
     for at, time in enumerate(FLOW_TIMES):
-        found = [{_noise_is_smallest(seen.flows[count, alpha], at) for alpha in FLOW_ALPHAS} for count in large]
+        smallest = {key: bool(flow.noise_value[at] < flow.signal_value[at]) for key, flow in seen.flows.items()}
+        found = [{smallest[count, alpha] for alpha in FLOW_ALPHAS} for count in large]
         shares[time] = sum(len(both) == 2 for both in found) / len(found)
     detail = ", ".join(f"{share:g} at t = {time:g}" for time, share in shares.items())
     return Measurement(min(shares.values()), detail=detail)
-
-
-def _noise_is_smallest(flow: MemoryFlow, at: int) -> bool:
-    return bool(flow.noise_value[at] < flow.signal_value[at])
 
 
 def _quartiles(values: Float[Tensor, "member *rest"]) -> Float[Tensor, "quartile *rest"]:
@@ -243,11 +234,7 @@ def _singular_values(seen: Seen) -> MapFigure:
     )
 
 
-def _panels(seen: Seen) -> list[LineFigure]:
-    return [_panel(run, width) for width, run in seen.runs.items()]
-
-
-def _panel(run: TrainedRun, width: int) -> LineFigure:
+def _panel(width: int, run: TrainedRun) -> LineFigure:
     lines = []
     for edit, label in CURVES.items():
         steps, values = along(run, "clean", "loss", edit)
@@ -310,7 +297,7 @@ STUDY = Study(
     measures_in(__name__),
     trains=experiments,
     reads=Seen,
-    draws=(_panels, _singular_values, _ends, _falls),
+    draws=(lambda seen: [_panel(*one) for one in seen.runs.items()], _singular_values, _ends, _falls),
     profiles={
         "quick": Profile(QUICK, _SHARED),
         "paper": Profile(

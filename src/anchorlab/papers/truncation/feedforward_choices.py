@@ -12,10 +12,9 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
 from anchorlab.papers.truncation import noisy_recall as noisy
-from anchorlab.studies import Measurement, Reading, claim, measures_in
+from anchorlab.studies import Measurement, Reading, claim, measures_in, over_shared
 from anchorlab.studies.kit import curves_against
 from anchorlab.studies.readings import Quantity
-from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.training import Experiment
 
 MLP_MLP: noisy.FeedForwards = ("mlp", "mlp")

@@ -14,11 +14,9 @@ from torch import Tensor
 
 from anchorlab.findings import LineFigure, Reference, Table, at_least, at_most, within
 from anchorlab.papers.truncation import noisy_recall as noisy
-from anchorlab.studies import Measurement, Reading, claim, measures_in, reading
+from anchorlab.studies import Measurement, Reading, claim, measures_in, metrics_alone, over_shared, reading
 from anchorlab.studies.kit import at_end, curves_against, mean_table
 from anchorlab.studies.readings import crossing
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import metrics_alone
 
 KEPT = {noisy.FULL: 1.0, **{f"rho={rho:g}": rho for rho in noisy.FRACTIONS}, noisy.WITHOUT_F2: 0.0}
 """The fraction rho of the rank that each edit keeps; a layer whose input matrix is zero adds nothing."""

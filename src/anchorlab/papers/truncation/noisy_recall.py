@@ -11,13 +11,10 @@ from anchorlab.findings import LineFigure, Reference
 from anchorlab.models import RecallSpec
 from anchorlab.models.edits import Edit, Remove, Truncate
 from anchorlab.models.recall import FeedForwardKind
-from anchorlab.studies import Profile, Reading, Study
-from anchorlab.studies.claim import Measure
+from anchorlab.studies import SEARCHED, Measure, Profile, Reading, Study, fresh
 from anchorlab.studies.draws import Draw
 from anchorlab.studies.ideal import ideal_scores
 from anchorlab.studies.kit import along, at_end, curves_against
-from anchorlab.studies.seeds import SEARCHED, fresh
-from anchorlab.studies.study import no_other_task
 from anchorlab.tasks import Task
 from anchorlab.tasks.recall.noisy import NoisyRecall
 from anchorlab.training import SGD, Evaluation, Experiment, Members, Recipe, Stream, Times, TrainedRun, WarmupCosine
@@ -149,7 +146,7 @@ def noisy_study(
     trains: Callable[[Setting], Mapping[Any, Experiment]],
     reads: type[Reading],
     draws: Sequence[Draw],
-    other_task: Callable[[Experiment], Task | None] = no_other_task,
+    other_task: Callable[[Experiment], Task | None] | None = None,
     keeps: Callable[[TrainedRun, Setting], object] | None = None,
     seeds: int = QUICK.seeds,
 ) -> Study[Setting]:

@@ -15,10 +15,9 @@ import torch
 
 from anchorlab.findings import LineFigure, Table, at_least
 from anchorlab.papers.truncation.noisy_recall import ALPHA, FULL, WITHOUT_F2, Setting, noise_peak, noisy_study
-from anchorlab.studies import Measurement, Reading, claim, measures_in, reading
+from anchorlab.studies import Measurement, Reading, claim, fresh, measures_in, reading
 from anchorlab.studies.kit import ACCURACY, at_end, column_table, curves_against
 from anchorlab.studies.readings import Quantity
-from anchorlab.studies.seeds import fresh
 from anchorlab.training import Experiment, Members, TrainedRun
 
 RATES = (0.001, 0.003, 0.01)

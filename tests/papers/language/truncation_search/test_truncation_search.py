@@ -14,7 +14,7 @@ from anchorlab.language.truncations import search_truncations
 from anchorlab.models import Truncate
 from anchorlab.papers.language.laser import Laser, ask_both
 from anchorlab.papers.language.truncation_search import asking, truncation_search
-from anchorlab.papers.language.truncation_search.truncation_search import Observed, Seen, Setting
+from anchorlab.papers.language.truncation_search.asking import Observed, Seen, Setting
 from anchorlab.studies import ObservationContext
 from tests.language.spoken import DIVIDED, LAYERS, LOUD, PROMPTS, divided, spoken, token
 from tests.papers.hand_made_runs import values_of
@@ -84,7 +84,7 @@ def test_attention_may_be_the_better_one():
 def observed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Observed, Path]:
     folder = tmp_path_factory.mktemp("partial")
     setting = truncation_search.STUDY.profile("smoke").setting
-    return truncation_search.observe(setting, ObservationContext(folder)), folder
+    return asking.observe(setting, ObservationContext(folder)), folder
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_maps_have_a_row_for_each_layer_and_one_for_each_kind_of_matrix(observed
 def test_a_second_observation_reads_what_the_first_has_kept(observed):
     first, folder = observed
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    again = truncation_search.observe(truncation_search.STUDY.profile("smoke").setting, ObservationContext(folder))
+    again = asking.observe(truncation_search.STUDY.profile("smoke").setting, ObservationContext(folder))
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     assert again.sentences == first.sentences
     assert again.trained.controls.gain == first.trained.controls.gain
@@ -130,7 +130,7 @@ def test_a_truncation_is_chosen_on_one_half_and_reported_on_the_other(monkeypatc
     monkeypatch.setattr(asking, "windows", lambda *given: page)
     _, second = split_by_unit(PROMPTS)
     setting = Setting(fractions=(0.0,), draws=1, checked=1, told=1, continued=1)
-    seen = truncation_search.observe(setting, ObservationContext(tmp_path)).trained
+    seen = asking.observe(setting, ObservationContext(tmp_path)).trained
     spoilt = DIVIDED[str(second[0].answer)]
     assert seen.best in [Truncate(weight=name, fraction=0.0) for name in (spoilt, spoilt.replace("in", "out"))]
     assert len(seen.controls.full.right) == len(second)

@@ -268,7 +268,7 @@ def test_the_prior_is_that_of_questions_without_premises(monkeypatch):
 
         return Likelihoods(total(requests), torch.ones(24, len(candidates[0]), dtype=torch.int64), total(priors))
 
-    monkeypatch.setattr(prompt_answers, "likelihoods", likely)
+    monkeypatch.setattr(prompt_answers.asking, "likelihoods", likely)
     found = prompt_answers._scored(LocalSpeaker(tiny_model()), questions, Manner(), ())
     first = sum(one.candidates[0] == one.answer for one in questions) / 24
     assert first < 0.9

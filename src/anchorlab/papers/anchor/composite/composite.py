@@ -15,30 +15,14 @@ from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.composite.depths import (
-    DATA,
-    SPLITS,
-    TASK,
-    WHOLE,  # noqa: F401 - docstrings of claims name it
-    Depth,
-    depth_table,
-    see,
-    sequence_figure,
-    sequence_table,
-)
-from anchorlab.papers.anchor.composite.outputs import (
-    COMMON,  # noqa: F401 - docstrings of claims name it
-    output_tables,
-)
+from anchorlab.papers.anchor.composite import depths
+from anchorlab.papers.anchor.composite.depths import WHOLE, Depth  # noqa: F401 - docstrings of claims name it
+from anchorlab.papers.anchor.composite.outputs import COMMON, output_tables  # noqa: F401 - likewise
 from anchorlab.papers.anchor.settings import BATCH_NOTE_TEXT, Setting, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, mean_of_known, over_shared, reading
 from anchorlab.studies.claim import Measurement, claim, measures_in, over, precondition
 from anchorlab.studies.kit import ACCURACY, MEAN_AND_RANGE, curves_against, split_curves
-from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.readings import Reading, reading
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.studies.study import Study
 from anchorlab.tasks import task
 from anchorlab.training import AdamW, Experiment
 
@@ -96,7 +80,7 @@ def experiments(setting: Depths) -> dict[int, Experiment]:
 class Seen(Reading):
     """What the models of each depth do, the smallest depth first."""
 
-    depths = reading(lambda seen: [see(run, layers) for layers, run in seen.runs.items()])
+    depths = reading(lambda seen: [depths.see(run, layers) for layers, run in seen.runs.items()])
 
     @property
     def deepest(self) -> Depth:
@@ -113,7 +97,7 @@ class Seen(Reading):
 
     def learned(self, *at: int) -> bool:
         """Return whether the models of some depths learned the trained pairs; their outputs are judged only then."""
-        return bool((self.accuracy(DATA)[list(at)].mean(dim=1) > ANSWERED).all())
+        return bool((self.accuracy(depths.DATA)[list(at)].mean(dim=1) > ANSWERED).all())
 
     def over_pairs(
         self, at: int, name: Literal["counts", "common", "most_common"], unseen: bool = False
@@ -137,7 +121,7 @@ def data(seen: Seen) -> Float[Tensor, "seed"]:
 
     Accuracy on the split `test on data`, mean over seeds, lowest over depths.
     """
-    return _lowest_mean(seen.accuracy(DATA))
+    return _lowest_mean(seen.accuracy(depths.DATA))
 
 
 @claim("section 4.4 and Fig 7a", "below or equal", at_least(-0.01))
@@ -146,7 +130,7 @@ def task_below_data(seen: Seen) -> Float[Tensor, "seed"] | None:
 
     Accuracy on `test on data` minus accuracy on `test on task`, mean over seeds, lowest over depths.
     """
-    return _lowest_mean(seen.accuracy(DATA) - seen.accuracy(TASK)) if seen.learned(0, -1) else None
+    return _lowest_mean(seen.accuracy(depths.DATA) - seen.accuracy(depths.TASK)) if seen.learned(0, -1) else None
 
 
 @claim("section 4.4 and Fig 7b", "always", at_least(0.9))
@@ -156,7 +140,7 @@ def data_first(seen: Seen) -> Measurement:
     Among members that reach an accuracy of {WHOLE:g} on `test on data`, over depths and seeds: share that reach it
     there no later than on `test on task`.
     """
-    first, later = seen.reached(DATA), seen.reached(TASK)
+    first, later = seen.reached(depths.DATA), seen.reached(depths.TASK)
     return mean_of_known((first <= later).float().where(first.isfinite(), torch.nan))
 
 
@@ -167,7 +151,7 @@ def much_earlier(seen: Seen) -> Measurement:
     Step at which the accuracy on `test on task` reaches 100 % ({WHOLE:g}), divided by the same step for `test on data`,
     median over depths and seeds; the last step if a member never reaches it on the task.
     """
-    first, later = seen.reached(DATA), seen.reached(TASK).clamp(max=seen.deepest.steps)
+    first, later = seen.reached(depths.DATA), seen.reached(depths.TASK).clamp(max=seen.deepest.steps)
     ratios = later / first.where(first.isfinite(), torch.nan)
     return over_shared(ratios[first.isfinite().any(dim=1)], torch.nanmedian)
 
@@ -276,18 +260,20 @@ STUDY = Study(
         lambda seen: curves_against(
             "Test accuracy against depth (Fig 7a, curves)",
             [depth.layers for depth in seen.depths],
-            {split: seen.accuracy(split).T for split in (DATA, TASK)},
+            {split: seen.accuracy(split).T for split in (depths.DATA, depths.TASK)},
             x_label="layers",
             y_label="test accuracy",
             caption=f"{MEAN_AND_RANGE} On data: trained pairs, keys at positions where training never shows them. On "
             "task: the pair (3, 4), which is never trained.",
             y_range=ACCURACY,
         ),
-        lambda seen: sequence_figure(seen.depths),
-        lambda seen: split_curves(f"Accuracy along training, {seen.deepest.layers} layers (Fig 7b)", seen.last, SPLITS),
+        lambda seen: depths.sequence_figure(seen.depths),
+        lambda seen: split_curves(
+            f"Accuracy along training, {seen.deepest.layers} layers (Fig 7b)", seen.last, depths.SPLITS
+        ),
         lambda seen: output_tables(seen.deepest.outputs, seen.deepest.layers, seen.last.experiment.members.seeds),
-        lambda seen: sequence_table(seen.depths),
-        lambda seen: depth_table(seen.depths),
+        lambda seen: depths.sequence_table(seen.depths),
+        lambda seen: depths.depth_table(seen.depths),
     ),
     profiles={
         "quick": Profile(QUICK),

@@ -20,13 +20,9 @@ from anchorlab.papers.anchor.mechanism import broadcast, feed_forward, outputs, 
 from anchorlab.papers.anchor.mechanism.feed_forward import ADDED, STREAM, SUM, share_of_first
 from anchorlab.papers.anchor.mechanism.rows import LOOKED_AT
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, mirrored, paper_recipe
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, precondition, quick_model, reading
 from anchorlab.studies.draws import by_seed
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model
-from anchorlab.studies.readings import Reading, first_at_end, of_first, reading, sampled
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
+from anchorlab.studies.readings import first_at_end, of_first, sampled
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble, Experiment
 

@@ -31,8 +31,7 @@ class Projection:
 
 def project_others(ensemble: Ensemble, batch: Batch) -> Projection:
     """Measure the probabilities that the projection gives for layer 0's rows without the key."""
-    site = "blocks.1.hook_resid_pre"
-    rows = look(ensemble, batch.inputs, record=[site])[site]
+    rows = look(ensemble, batch.inputs, record=[_ROWS])[_ROWS]
     chosen = rows[:, torch.arange(rows.shape[2]) != key_positions(batch).unsqueeze(-1)]
     probabilities = torch.softmax(unembed(ensemble, chosen), dim=-1)
     on_items = probabilities[..., ITEMS.start : ITEMS.stop]

@@ -13,38 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
-from anchorlab.papers.anchor.open_questions import layers, outcomes, spikes
-from anchorlab.papers.anchor.open_questions.choices import (
-    BATCH,
-    COMPARED,
-    DECAY,
-    FEW_HEADS,
-    FEW_LAYERS,
-    LAYERS,
-    MANY,
-    ORDER,
-    PAPER,
-    QUICK,
-    RATE,
-    SCALE,
-    SEVERAL_HEADS,
-    SEVERAL_LAYERS,
-    SHARED,
-    SMOKE,
-    SPIKES,
-    WIDTH,
-    Value,
-    experiments,
-)
+from anchorlab.papers.anchor.open_questions import choices, layers, outcomes, spikes
+from anchorlab.papers.anchor.open_questions.choices import FEW_HEADS, FEW_LAYERS, SEVERAL_HEADS, SEVERAL_LAYERS
 from anchorlab.papers.anchor.open_questions.outcomes import LEARNED, effect
 from anchorlab.papers.anchor.open_questions.spikes import PEAK, WINDOW  # noqa: F401 - docstrings of claims name them
 from anchorlab.papers.anchor.settings import BATCH_NOTE
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.readings import Reading, reading
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, over_shared, reading
 from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
 
 TENFOLD = 10.0  # between two initial scales that are compared
 HELPS = 0.02  # what test accuracy gains if a spike helps
@@ -62,8 +37,10 @@ class Seen(Reading):
     choices = reading(lambda seen: outcomes.outcomes(seen.runs, seen.setting))  # the outcomes of each choice
     # the outcomes on many sequences of the values whose learning times are compared
     many = reading(lambda seen: outcomes.timed(seen.runs, seen.setting))
-    spikes = reading(lambda seen: spikes.spikes(seen.runs[SPIKES]))  # the loss spikes at constant learning rates
-    layers = reading(lambda seen: layers.layers_along(seen.runs[ORDER]))  # both layers along training
+    spikes = reading(
+        lambda seen: spikes.spikes(seen.runs[choices.SPIKES])
+    )  # the loss spikes at constant learning rates
+    layers = reading(lambda seen: layers.layers_along(seen.runs[choices.ORDER]))  # both layers along training
 
     def near(self, choice: str) -> Float[Tensor, "value seed"]:
         """Return the test accuracies at the base's value and at those within a factor of about three of it."""
@@ -79,7 +56,7 @@ def _gain(seen: Seen, choice: str, few: int, several: int) -> Tensor:
 
 def _sooner(seen: Seen, choice: str) -> Measurement | None:
     """How many times as many steps the larger amount takes as the smaller; None where no seed learned."""
-    few, several = (seen.many[Value(choice, amount)] for amount in COMPARED[choice])
+    few, several = (seen.many[choices.Value(choice, amount)] for amount in choices.COMPARED[choice])
     if not torch.cat([few.times, several.times]).isfinite().any():
         return None
     steps = torch.stack([few.until, several.until], dim=1)
@@ -95,7 +72,7 @@ def heads_generalise(seen: Seen) -> Float[Tensor, "seed"]:
     Test accuracy with {SEVERAL_HEADS} heads minus that with {FEW_HEADS} of the same total width, hence as many
     parameters; mean over seeds.
     """
-    return _gain(seen, SHARED, FEW_HEADS, SEVERAL_HEADS)
+    return _gain(seen, choices.SHARED, FEW_HEADS, SEVERAL_HEADS)
 
 
 @claim(TABLE_1, "what is the benefit; no value", at_most(0.9))
@@ -105,7 +82,7 @@ def heads_sooner(seen: Seen) -> Measurement | None:
     Mean steps until test accuracy {LEARNED:g} with {SEVERAL_HEADS} heads, divided by those with {FEW_HEADS} of the same
     total width, on many sequences; the whole training if it is never reached.
     """
-    return _sooner(seen, SHARED)
+    return _sooner(seen, choices.SHARED)
 
 
 @claim(TABLE_1, "what is the benefit; no value", at_least(0.1))
@@ -114,7 +91,7 @@ def layers_generalise(seen: Seen) -> Float[Tensor, "seed"]:
 
     Test accuracy with {SEVERAL_LAYERS} layers minus that with {FEW_LAYERS}, mean over seeds.
     """
-    return _gain(seen, LAYERS, FEW_LAYERS, SEVERAL_LAYERS)
+    return _gain(seen, choices.LAYERS, FEW_LAYERS, SEVERAL_LAYERS)
 
 
 @claim(TABLE_1, "what is the benefit; no value", at_most(0.9))
@@ -124,7 +101,7 @@ def layers_sooner(seen: Seen) -> Measurement | None:
     Mean steps until test accuracy {LEARNED:g} with {SEVERAL_LAYERS} layers, divided by those with {FEW_LAYERS}, on many
     sequences; the whole training if it is never reached.
     """
-    return _sooner(seen, LAYERS)
+    return _sooner(seen, choices.LAYERS)
 
 
 @claim(TABLE_1, "how does it affect it", at_least(AFFECTS))
@@ -133,7 +110,7 @@ def width_matters(seen: Seen) -> Float[Tensor, "seed"]:
 
     Test accuracy at the best width minus that at the worst, both chosen by the other seeds, mean over seeds.
     """
-    return effect(torch.stack([one.test for one in seen.choices[WIDTH]]))
+    return effect(torch.stack([one.test for one in seen.choices[choices.WIDTH]]))
 
 
 @claim(TABLE_1, "so sensitive; no value", at_least(0.5))
@@ -143,7 +120,7 @@ def rate_sensitive(seen: Seen) -> Float[Tensor, "seed"]:
     Test accuracy at the best learning rate minus that at the worst, among the base's and those about three times larger
     and smaller, chosen by the other seeds; mean over seeds.
     """
-    return effect(seen.near(RATE))
+    return effect(seen.near(choices.RATE))
 
 
 @claim(TABLE_1, "so sensitive", at_least(0.1))
@@ -153,8 +130,10 @@ def rate_most_sensitive(seen: Seen) -> Measurement:
     Test accuracy at the best learning rate minus that at the worst, minus the largest such difference for batch, weight
     decay and initial scale, each changed by a factor of about three, too.
     """
-    effects = {choice: effect(seen.near(choice)) for choice in (RATE, BATCH, DECAY, SCALE)}
-    if not len(effects[RATE]):
+    effects = {
+        choice: effect(seen.near(choice)) for choice in (choices.RATE, choices.BATCH, choices.DECAY, choices.SCALE)
+    }
+    if not len(effects[choices.RATE]):
         return Measurement(None)
     detail = ", ".join(f"{choice} {float(one.mean()):.3g}" for choice, one in effects.items())
 
@@ -172,7 +151,7 @@ def batch_matters(seen: Seen) -> Float[Tensor, "seed"]:
     Test accuracy at the best batch minus that at the worst, among the base's and those about three times smaller and
     larger, chosen by the other seeds; with equal steps, or epochs if the recipe counts them; mean over seeds.
     """
-    return effect(seen.near(BATCH))
+    return effect(seen.near(choices.BATCH))
 
 
 @claim(TABLE_1, NOT_ASKED, at_least(AFFECTS))
@@ -182,7 +161,7 @@ def decay_matters(seen: Seen) -> Float[Tensor, "seed"]:
     Test accuracy at the best weight decay minus that at the worst, among the base's and those about three times smaller
     and larger, chosen by the other seeds; mean over seeds.
     """
-    return effect(seen.near(DECAY))
+    return effect(seen.near(choices.DECAY))
 
 
 @claim("section 6.2", "the smaller, the lower the complexity of what is fitted", at_least(0.1))
@@ -195,7 +174,7 @@ def small_weights_generalise(seen: Seen) -> Measurement:
     # Section 6.2 says it of the whole curve: "as the initialization of network weights becomes smaller, the neurons in
     # the same layer would tend to be more condensed", and "Condensation implies that neural networks tend to fit the
     # data with a function with complexity as small as possible".
-    values = seen.choices[SCALE]
+    values = seen.choices[choices.SCALE]
     test = torch.stack([one.test.where(one.train >= FITTED, torch.nan) for one in values], dim=1)  # [seed scale]
     pairs = [
         (small, large)
@@ -247,31 +226,33 @@ STUDY = Study(
     __doc__,
     measures_in(__name__),
     own=True,
-    trains=experiments,
+    trains=choices.experiments,
     reads=Seen,
     draws=(
         lambda seen: outcomes.accuracy_dots(seen.choices),
-        lambda seen: outcomes.speed_curves([seen.runs[MANY], *(seen.runs[MANY, one] for one in seen.setting.timed)]),
-        lambda seen: spikes.spike_curves(seen.runs[SPIKES], seen.setting.rates),
+        lambda seen: outcomes.speed_curves(
+            [seen.runs[choices.MANY], *(seen.runs[choices.MANY, one] for one in seen.setting.timed)]
+        ),
+        lambda seen: spikes.spike_curves(seen.runs[choices.SPIKES], seen.setting.rates),
         lambda seen: layers.layer_curves(seen.layers),
         lambda seen: outcomes.value_table(seen.choices),
         lambda seen: outcomes.speed_table(seen.many.values()),
-        lambda seen: spikes.spike_table(seen.spikes, seen.runs[SPIKES]),
+        lambda seen: spikes.spike_table(seen.spikes, seen.runs[choices.SPIKES]),
     ),
     profiles={
         "quick": Profile(
-            QUICK,
+            choices.QUICK,
             "The base setting is two layers of one head, width 64, 600 steps of batch 50 on 450 sequences with "
             "learning rate 3e-3 and weight decay 0.3. Loss spikes: 1200 steps at constant learning rates, no "
             "clipping. Learning times, and order of layers: the base setting on 1000 sequences.",
         ),
         "paper": Profile(
-            PAPER,
+            choices.PAPER,
             "The base setting is that of appendix A and the authors' code, four layers of four heads, width 400, on "
             "400 sequences; layers are looked at in the two-layer model. Table 1 names no setting, so that none is "
             f"the paper's own. {BATCH_NOTE}",
         ),
     },
-    smoke=SMOKE,
+    smoke=choices.SMOKE,
     chosen_on=SEARCHED,
 )

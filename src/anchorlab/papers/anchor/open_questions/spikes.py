@@ -1,9 +1,9 @@
 """Loss spikes at constant learning rates, and what test accuracy gains over each."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from anchorlab.findings import LineFigure, Table, line
+from anchorlab.findings import Line, LineFigure, Table, numbers
 from anchorlab.studies.kit import ACCURACY, along, column_table
 from anchorlab.training import TrainedRun
 
@@ -72,26 +72,24 @@ def spike_curves(run: TrainedRun, rates: Sequence[float]) -> list[LineFigure]:
     """Return training loss and test accuracy of the first seed at each constant learning rate."""
     seeds, first = len(run.experiment.members) // len(rates), run.experiment.members.seeds[0]
     chosen = {f"learning rate {rate:g}": index * seeds for index, rate in enumerate(rates)}
-    made = []
-    for title, split, metric, log in (
-        ("Training loss at a constant learning rate", "train", "loss", True),
-        ("Test accuracy at a constant learning rate", "test", "accuracy", False),
-    ):
+
+    def figure(title: str, split: str, metric: str) -> LineFigure:
         steps, values = along(run, split, metric)
-        lines = (line(label, steps, values[[member]]) for label, member in chosen.items())
-        made.append(
-            LineFigure(
-                title=title,
-                caption=f"Seed {first}, without clipping.",
-                x_label="steps",
-                y_label=f"{split} {metric}",
-                lines=tuple(replace(one, low=(), high=()) for one in lines),
-                log_y=log,
-                y_range=(None, None) if log else ACCURACY,
-                seeds=str(first),
-            )
+        return LineFigure(
+            title=title,
+            caption=f"Seed {first}, without clipping.",
+            x_label="steps",
+            y_label=f"{split} {metric}",
+            lines=tuple(Line(label, numbers(steps), numbers(values[member])) for label, member in chosen.items()),
+            log_y=metric == "loss",
+            y_range=ACCURACY if metric == "accuracy" else (None, None),
+            seeds=str(first),
         )
-    return made
+
+    return [
+        figure("Training loss at a constant learning rate", "train", "loss"),
+        figure("Test accuracy at a constant learning rate", "test", "accuracy"),
+    ]
 
 
 def spike_table(found: Sequence[Spike], run: TrainedRun) -> Table:

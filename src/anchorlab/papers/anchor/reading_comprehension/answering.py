@@ -14,18 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from anchorlab.lens import (
-    Emergence,
-    Intervention,
-    broadcast,
-    broadcast_profile,
-    effects,
-    emergence,
-    induction,
-    look,
-    matching,
-    shift_profile,
-)
+from anchorlab import lens
 from anchorlab.lens.effects.effects import Metric
 from anchorlab.papers.anchor.settings import ITEMS
 from anchorlab.studies.kit import read
@@ -95,11 +84,11 @@ def read_heads(pattern: Float[Tensor, "member layer batch head query key"], batc
     """Measure where heads attend; in test sequences only the question's anchor occurs twice."""
     first, later, at = pattern[:, 0], pattern[:, 1:], places(batch)
     return Heads(
-        to_anchor=broadcast(first, at.anchor, queries="last", lengths=at.item + 1),
-        shifts=shift_profile(first).best,
-        to_item=induction(later, batch.inputs),
-        to_match=matching(later, batch.inputs),
-        sources=broadcast_profile(later, at.anchor, queries="last").best,
+        to_anchor=lens.broadcast(first, at.anchor, queries="last", lengths=at.item + 1),
+        shifts=lens.shift_profile(first).best,
+        to_item=lens.induction(later, batch.inputs),
+        to_match=lens.matching(later, batch.inputs),
+        sources=lens.broadcast_profile(later, at.anchor, queries="last").best,
     )
 
 
@@ -143,16 +132,16 @@ def take_away(ensemble: Ensemble, batch: Batch, patterns: Sequence[str]) -> Answ
     }
     cuts = {
         name: [
-            Intervention(site=site, at={"query": query, "key": key}, rule="zero", may_do_nothing=True)
+            lens.Intervention(site=site, at={"query": query, "key": key}, rule="zero", may_do_nothing=True)
             for site in patterns
         ]
         for name, (query, key) in paths.items()
     }
-    outputs = look(ensemble, batch.inputs, candidates={WHOLE: [], **cuts}, positions=batch.positions)
+    outputs = lens.look(ensemble, batch.inputs, candidates={WHOLE: [], **cuts}, positions=batch.positions)
     found = _shares(outputs["output"], batch)
     metrics = {name: _metric(kind) for kind, name in enumerate(KINDS)}
-    left_out = Intervention(site="blocks.*.attn.hook_z", rule="mean")
-    heads = effects(ensemble, batch.inputs, at.items.unsqueeze(1), left_out, over=["head"], metrics=metrics)
+    left_out = lens.Intervention(site="blocks.*.attn.hook_z", rule="mean")
+    heads = lens.effects(ensemble, batch.inputs, at.items.unsqueeze(1), left_out, over=["head"], metrics=metrics)
     return Answers(dict(zip(CUTS, found.unbind(dim=1), strict=True)), heads.values.movedim(0, -1).float())
 
 
@@ -171,7 +160,7 @@ def _sequences(run: TrainedRun) -> Batch:
 
 def _patterns(run: TrainedRun) -> tuple[list[str], Float[Tensor, "member layer batch head query key"]]:
     """Return the sites of all attention patterns, and the patterns at the end."""
-    record = look(run.ensemble(), _sequences(run).inputs, record=[PATTERNS], output=False)
+    record = lens.look(run.ensemble(), _sequences(run).inputs, record=[PATTERNS], output=False)
     return list(record), torch.stack([record[site] for site in record], dim=1)
 
 
@@ -185,21 +174,21 @@ def answers_of(run: TrainedRun) -> Answers:
     return Answers(dict(zip(CUTS, cut.unbind(dim=1), strict=True)), heads)
 
 
-def answers_along(run: TrainedRun) -> Emergence:
+def answers_along(run: TrainedRun) -> lens.Emergence:
     """Read the shares of the answers by `KINDS` at every checkpoint of a run."""
     shares = run.reading("answers along", _along)
     steps = tuple(run.checkpoints or run.experiment.steps_at(run.experiment.recipe.checkpoints))
-    return Emergence(steps, dict(zip(KINDS, shares.unbind(dim=-1), strict=True)))
+    return lens.Emergence(steps, dict(zip(KINDS, shares.unbind(dim=-1), strict=True)))
 
 
 def _along(run: TrainedRun) -> Float[Tensor, "member checkpoint kind"]:
     batch = _sequences(run)
 
     def answers(of: Ensemble) -> dict[str, PerMember]:
-        shares = _shares(look(of, batch.inputs, positions=batch.positions)["output"], batch)
+        shares = _shares(lens.look(of, batch.inputs, positions=batch.positions)["output"], batch)
         return dict(zip(KINDS, shares.unbind(dim=-1), strict=True))
 
-    found = emergence(run, answers)
+    found = lens.emergence(run, answers)
     return torch.stack([found.values[name] for name in KINDS], dim=-1)
 
 

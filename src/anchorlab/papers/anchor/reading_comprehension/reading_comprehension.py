@@ -15,36 +15,12 @@ from torch import Tensor
 from anchorlab.findings import MapFigure, Table, at_least
 from anchorlab.lens import look
 from anchorlab.models import DecoderSpec
-from anchorlab.papers.anchor.reading_comprehension.answering import (
-    FUSED,
-    KINDS,
-    LOOKED_AT,
-    OTHER_FUSED,
-    OTHER_READ,
-    PATTERNS,
-    READ,
-    Seen,
-    answers_along,
-    answers_of,
-    heads_of,
-)
-from anchorlab.papers.anchor.settings import Setting, paper_recipe
-from anchorlab.studies.claim import claim, measures_in, precondition
+from anchorlab.papers.anchor.reading_comprehension import answering
+from anchorlab.papers.anchor.reading_comprehension.answering import Seen
+from anchorlab.papers.anchor.settings import Setting, only, paper_recipe
+from anchorlab.studies import SEARCHED, Profile, Study, claim, kit, measures_in, precondition, quick_model, quick_recipe
 from anchorlab.studies.draws import split_curves
-from anchorlab.studies.kit import (
-    ACCURACY,
-    MEAN_AND_RANGE,
-    attention_maps,
-    column_table,
-    curves_against,
-    example,
-    seed_table,
-)
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.quick import quick_model, quick_recipe
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.study import Study
-from anchorlab.tasks import AnchorFunction, Task, task
+from anchorlab.tasks import AnchorFunction, Task
 from anchorlab.tasks.anchor.rule import Rule
 from anchorlab.training import Experiment, Times
 
@@ -56,9 +32,7 @@ QUICK = Setting(quick_model(heads=4), quick_recipe(1000, steps=1500, evaluations
 PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100)), seeds=5)
 
 
-def experiments(setting: Setting) -> dict[str, Experiment]:
-    """Return the only experiment of the setting."""
-    return {"four pairs": setting.experiment(task("anchor/reading-comprehension"), "reading comprehension")}
+experiments = only("four pairs", "anchor/reading-comprehension", "reading comprehension")
 
 
 def first_pair(experiment: Experiment) -> Task:
@@ -114,7 +88,7 @@ def shift_critical(seen: Seen) -> Float[Tensor, "seed"]:
     Test accuracy lost if the asked item cannot attend to its anchor in any head, minus that lost if another item cannot
     attend to its own; mean over seeds that learned.
     """
-    return (seen.answers.lost(FUSED) - seen.answers.lost(OTHER_FUSED))[seen.learned]
+    return (seen.answers.lost(answering.FUSED) - seen.answers.lost(answering.OTHER_FUSED))[seen.learned]
 
 
 @claim(QUESTION, f"no value; critical in section 1, {ON_IDENTITY}", at_least(0.5), own=True)
@@ -124,7 +98,7 @@ def broadcast_critical(seen: Seen) -> Float[Tensor, "seed"]:
     Test accuracy lost if the question cannot attend to the asked item in any head, minus that lost if it cannot attend
     to another item; mean over seeds that learned.
     """
-    return (seen.answers.lost(READ) - seen.answers.lost(OTHER_READ))[seen.learned]
+    return (seen.answers.lost(answering.READ) - seen.answers.lost(answering.OTHER_READ))[seen.learned]
 
 
 def _of(values: Tensor, head: Tensor) -> Tensor:
@@ -147,13 +121,13 @@ def _maps(seen: Seen) -> MapFigure | None:
     if not run.has_weights:
         return None
     member, of = int(seen.test.argmax()), run.experiment.task
-    batch = of.sample("test", LOOKED_AT, seed=0)
-    place, ticks = example(of, batch, batch.latents["rule"] == 1)
-    record = look(run.ensemble().select([member]), batch.inputs[[place]], record=[PATTERNS], output=False)
+    batch = of.sample("test", answering.LOOKED_AT, seed=0)
+    place, ticks = kit.example(of, batch, batch.latents["rule"] == 1)
+    record = look(run.ensemble().select([member]), batch.inputs[[place]], record=[answering.PATTERNS], output=False)
     layers = [record[site][0, 0] for site in record]
     shifting, (later, reading) = int(seen.heads.shifting[member]), (int(one[member]) for one in seen.heads.reading)
     seed = run.experiment.members.seeds[member]
-    return attention_maps(
+    return kit.attention_maps(
         "Attention of the two heads that answer",
         {
             f"layer 0, head {shifting}": layers[0][shifting],
@@ -169,12 +143,12 @@ def _maps(seen: Seen) -> MapFigure | None:
 
 def _heads(seen: Seen) -> Table:
     later, reading = seen.heads.reading
-    return seed_table(
+    return kit.seed_table(
         "The two heads, seed by seed",
-        f"On {LOOKED_AT} test sequences. The shifting head has the most attention from the asked item to its anchor in "
-        "layer 0, the reading head the most from the question to that item in the later layers. Source: where the "
-        "question reads most, counted from its anchor in the text. Without the shift or the broadcast: without this "
-        "attention in any head.",
+        f"On {answering.LOOKED_AT} test sequences. The shifting head has the most attention from the asked item to its "
+        "anchor in layer 0, the reading head the most from the question to that item in the later layers. Source: "
+        "where the question reads most, counted from its anchor in the text. Without the shift or the broadcast: "
+        "without this attention in any head.",
         seen.first.experiment.members.seeds,
         {
             "test accuracy": seen.test,
@@ -186,9 +160,9 @@ def _heads(seen: Seen) -> Table:
             "source": _of(_reading_layer(seen, seen.heads.sources), reading),
             "question to item": _of(_reading_layer(seen, seen.heads.to_item), reading),
             "question to anchor": _of(_reading_layer(seen, seen.heads.to_match), reading),
-            "accuracy without the shift": seen.answers.cut[FUSED][:, 0],
+            "accuracy without the shift": seen.answers.cut[answering.FUSED][:, 0],
             "without the shifting head": _of(seen.answers.without_head[:, 0, :, 0], seen.heads.shifting),
-            "without the broadcast": seen.answers.cut[READ][:, 0],
+            "without the broadcast": seen.answers.cut[answering.READ][:, 0],
         },
     )
 
@@ -202,11 +176,12 @@ def _answers(seen: Seen) -> Table:
         rows["another head of layer 0"] = _of_others(first, seen.heads.shifting)
         rows["another head of the reading layer"] = _of_others(second, reading)
     means = torch.stack([shares.mean(dim=0) for shares in rows.values()])
-    return column_table(
+    return kit.column_table(
         "What is answered without it",
-        f"Shares of the answers to {LOOKED_AT} test sequences, mean over seeds. Attention from one position to another "
-        "is taken from every head; a head that is left out puts out its mean over the sequences at each position.",
-        {"without": list(rows), **{name: means[:, kind] for kind, name in enumerate(KINDS)}},
+        f"Shares of the answers to {answering.LOOKED_AT} test sequences, mean over seeds. Attention from one position "
+        "to another is taken from every head; a head that is left out puts out its mean over the sequences at each "
+        "position.",
+        {"without": list(rows), **{name: means[:, kind] for kind, name in enumerate(answering.KINDS)}},
     )
 
 
@@ -219,16 +194,16 @@ STUDY = Study(
     draws=(
         split_curves("Accuracy along training (Fig 3b)", {"train": "train", "test": "test"}),
         _maps,
-        lambda seen: curves_against(
+        lambda seen: kit.curves_against(
             "What is answered along training",
             seen.along.steps[1:],
-            {name: seen.along.values[name][:, 1:] for name in KINDS},
+            {name: seen.along.values[name][:, 1:] for name in answering.KINDS},
             x_label="steps",
             y_label="share of answers",
-            caption=f"On {LOOKED_AT} test sequences. {MEAN_AND_RANGE} Naming any of the text's four items gives a "
-            "quarter of right answers.",
+            caption=f"On {answering.LOOKED_AT} test sequences. {kit.MEAN_AND_RANGE} Naming any of the text's four "
+            "items gives a quarter of right answers.",
             log_x=True,
-            y_range=ACCURACY,
+            y_range=kit.ACCURACY,
         ),
         _heads,
         _answers,
@@ -247,5 +222,5 @@ STUDY = Study(
     smoke=replace(QUICK.shortened(steps=2, size=100), model=quick_model(heads=2, width=16)),
     chosen_on=SEARCHED,
     other_task=first_pair,
-    keeps=lambda run, setting: (heads_of(run), answers_of(run), answers_along(run)),
+    keeps=lambda run, setting: (answering.heads_of(run), answering.answers_of(run), answering.answers_along(run)),
 )

@@ -16,11 +16,10 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Reference, at_least, at_most
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.classics.grokking.progress import frequencies, losses, progress
-from anchorlab.studies import Profile, Reading, Study, claim, measures_in, precondition, reading
+from anchorlab.studies import SEARCHED, Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.draws import seed_by_seed
 from anchorlab.studies.kit import MEAN_AND_RANGE, split_curves, training_curves
 from anchorlab.studies.readings import Quantity, along, at_end, crossing
-from anchorlab.studies.seeds import SEARCHED
 from anchorlab.tasks.classics.modular_arithmetic import ModularArithmetic, Operation
 from anchorlab.training import AdamW, Evaluation, Experiment, FixedSample, Members, Recipe, WarmupCosine
 

@@ -17,10 +17,7 @@ from anchorlab.papers.language.along_training.checkpoints import Checkpoint, Set
 from anchorlab.papers.language.along_training.curves import figures, tables
 from anchorlab.papers.language.along_training.measuring import Measuring
 from anchorlab.papers.pretrained.opening import TINY
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.study import Study
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ and so is every group of consecutive layers. The heads of one model are not inde
 Source: anchor functions, section 5.5 and 5.6, Figures 17 and 28; stacked attention heads, section 8.2.
 """
 
+from math import nan
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -22,11 +24,7 @@ from anchorlab.papers.language.heads.observing import Observed, Seen, Setting, o
 from anchorlab.papers.language.heads.overview import figures, tables
 from anchorlab.papers.language.heads.scores import ScoredHeads, reached_by_chance
 from anchorlab.papers.pretrained.opening import TINY
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, over_shared
 
 PIECES, SEQUENCES = "pieces", "sequences"
 BEATEN = 0.95
@@ -68,11 +66,8 @@ def _exceeded(seen: Seen, measure: str, sign: int, of: str) -> Measurement:
     others = before + drawn.mean(dim=0)
     words = f"{float(others.mean()):.3g}, {float(others.min()):.3g} to {float(others.max()):.3g}"
     detail = f"{before:.3g} becomes {before + float(change.mean()):.3g}; with others removed {words}"
-    return over_shared(sign * (change[:, None] - drawn), _share_above, of=of, detail=detail)
-
-
-def _share_above(rows: Float[Tensor, "text draw"]) -> float:
-    return float((rows.mean(dim=0) > 0).float().mean())
+    rows = sign * (change[:, None] - drawn)  # [text draw]
+    return over_shared(rows, lambda rows: (rows.mean(dim=0) > 0).float().mean(), of=of, detail=detail)
 
 
 PAPER, INDUCTION = "anchor functions, 5.5, Fig 17 and 28", "anchor functions, 5.6"
@@ -212,23 +207,23 @@ def previous_token_first(seen: Seen) -> Measurement:
     by_one = torch.where(repeated.distance == 1, repeated.by_text["shift"], 0)
     rows = torch.stack([by_one, repeated.by_text["induction"]], dim=1)
 
-    def kinds(rows: Float[Tensor, "text kind layer head"]) -> list[Tensor]:
-        means = rows.mean(dim=0)
-        fires = (repeated.over("shift", means[0]), repeated.over("induction", means[1]))
-        return [one.nonzero()[:, 0] for one in fires]  # layers, the first one first
+    def firsts(rows: Float[Tensor, "text kind layer head"]) -> tuple[int, int, int] | None:
+        """Return the first layer of each kind, and their distance by chance; None without either kind."""
+        shifts, induces = rows.mean(dim=0)
+        previous, induction = repeated.over("shift", shifts).nonzero(), repeated.over("induction", induces).nonzero()
+        if not len(previous) or not len(induction):
+            return None
+        chance = reached_by_chance(*by_one.shape[1:], len(previous), len(induction), BEATEN)
+        return int(previous[0, 0]), int(induction[0, 0]), chance
 
     def beyond(rows: Float[Tensor, "text kind layer head"]) -> float:
-        previous, induction = kinds(rows)
-        if not len(previous) or not len(induction):
-            return float("nan")
-        chance = reached_by_chance(*by_one.shape[1:], len(previous), len(induction), BEATEN)
-        return float(induction[0] - previous[0]) - chance
+        previous, induction, chance = firsts(rows) or (nan, nan, nan)
+        return induction - previous - chance
 
-    previous, induction = kinds(rows)
-    if not len(previous) or not len(induction):
+    found = firsts(rows)
+    if found is None:
         return Measurement(None)
-    chance = reached_by_chance(*by_one.shape[1:], len(previous), len(induction), BEATEN)
-    detail = f"layers {int(previous[0])} and {int(induction[0])}; {chance} by chance"
+    detail = "layers {} and {}; {} by chance".format(*found)
     return over_shared(rows, beyond, of=SEQUENCES, detail=detail)
 
 

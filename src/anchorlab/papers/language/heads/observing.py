@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from anchorlab.engine import Status
 from anchorlab.language import LanguageModel
 from anchorlab.language.encode import windows
 from anchorlab.language.repeated import repeated_tokens
@@ -23,7 +22,7 @@ from anchorlab.papers.language.heads.removal import (
 )
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
-from anchorlab.studies.observation_context import ObservationContext
+from anchorlab.studies import ObservationContext, Progress
 from anchorlab.viewer import AttentionView, read_texts
 
 
@@ -75,10 +74,10 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
     tokens = english.numel() + repeated.inputs.numel()
     one = setting.removal_texts * (english.shape[1] + repeated.inputs.shape[1])
     deep = [group for group in groups if group.start >= len(model.blocks) - third(len(model.blocks))]
-    show = _Progress(context, 2 * tokens + (setting.draws + 2) * one + (len(groups) + len(deep) + 2) * one // 2)
+    show = Progress(context, 2 * tokens + (setting.draws + 2) * one + (len(groups) + len(deep) + 2) * one // 2)
     untrained = untrained_model(model)
-    english_heads, repeated_heads = (show.scored(model, inputs) for inputs in (english, repeated.inputs))
-    random_heads = [show.scored(untrained, inputs) for inputs in (english, repeated.inputs)]
+    english_heads, repeated_heads = (_scored(model, inputs, show) for inputs in (english, repeated.inputs))
+    random_heads = [_scored(untrained, inputs, show) for inputs in (english, repeated.inputs)]
     few = english[: setting.removal_texts]
     loss, without_layers = _without_layers(model, few, groups, show)
     random_loss, random_without = _without_layers(untrained, few, deep, show)
@@ -87,7 +86,7 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
         half = RepeatedTexts(repeated.inputs[: setting.removal_texts], setting.half)
         found = repeated_heads.heads("induction")
         without = without_heads(
-            model, few, half, removed, found, setting.draws, setting.seed, lambda done: show.step(one, "without heads")
+            model, few, half, removed, found, setting.draws, setting.seed, lambda done: show.step("without heads", one)
         )
     return Observed(
         Seen(english_heads, repeated_heads, loss, without_layers, without),
@@ -127,30 +126,20 @@ def layer_groups(layers: int, size: int) -> list[range]:
 
 
 def _without_layers(
-    model: LanguageModel, text: Tensor, groups: Sequence[range], show: "_Progress"
+    model: LanguageModel, text: Tensor, groups: Sequence[range], show: Progress
 ) -> tuple[Tensor, dict[int, Tensor]]:
     found = {}
     whole = losses(model, text)
     for group in groups:
         found[group.start] = losses_without_layers(model, text, group)
-        show.step(text.numel(), "without layers")
+        show.step("without layers", text.numel())
     return whole, found
 
 
-class _Progress:
-    """Progress in tokens that went through a model."""
+def _scored(model: LanguageModel, inputs: Tensor, show: Progress) -> ScoredHeads:
+    before = show.done
 
-    def __init__(self, context: ObservationContext, total: int) -> None:
-        self.context, self.total, self.done = context, total, 0
+    def report(texts: int) -> None:
+        show.step(f"heads of {model.name}", before + texts * inputs.shape[1] - show.done)
 
-    def step(self, tokens: int, label: str) -> None:
-        self.done = min(self.done + tokens, self.total)
-        self.context.report(Status(self.total, self.done, label))
-
-    def scored(self, model: LanguageModel, inputs: Tensor) -> ScoredHeads:
-        before = self.done
-
-        def report(texts: int) -> None:
-            self.step(before + texts * inputs.shape[1] - self.done, f"heads of {model.name}")
-
-        return score_heads(model, inputs, report)
+    return score_heads(model, inputs, report)

@@ -1,6 +1,7 @@
 """Scores of every head of a language model on some texts, for each detector, with the detector's chance level."""
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import comb
@@ -10,16 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from anchorlab import lens
 from anchorlab.language import LanguageModel
-from anchorlab.lens import (
-    HeadScores,
-    best_source,
-    chance_of_uniform,
-    look_by_parts,
-    per_sequence,
-    threshold,
-    uniform_attention,
-)
 
 PATTERNS = "blocks.*.attn.hook_pattern"
 LARGEST_SHIFT = 8
@@ -54,7 +47,7 @@ class ScoredHeads:
 
     def over(self, detector: str, scores: Float[Tensor, "*lead"]) -> Bool[Tensor, "*lead"]:
         """Return which scores are at least halfway from chance to 1."""
-        return scores > threshold(self.chance[detector])
+        return scores > lens.threshold(self.chance[detector])
 
     def texts(self, *detectors: str) -> Float[Tensor, "text detector layer head"]:
         """Return the scores of some detectors on each text."""
@@ -74,75 +67,69 @@ def score_heads(
     model: LanguageModel, inputs: Int[Tensor, "batch position"], report: Callable[[int], None] = lambda done: None
 ) -> ScoredHeads:
     """Score every head on token ids of one length, part by part; `report` gets the number of texts done."""
-    layers, length = len(model.blocks), inputs.shape[1]
-    scores: dict[str, list[list[HeadScores]]] = {}
-    profiles: list[list[HeadScores]] = [[] for _ in range(layers)]
-    tokens: list[list[Tensor]] = [[] for _ in range(layers)]
-    first: list[list[Tensor]] = [[] for _ in range(layers)]
-    similar: list[list[Tensor]] = [[] for _ in range(layers)]
-    done = 0
-    for part in look_by_parts(model, inputs, [PATTERNS], output=False):
+    layers, done = range(len(model.blocks)), 0
+    scores: dict[str, list[list[lens.HeadScores]]] = defaultdict(lambda: [[] for _ in layers])
+    read: dict[str, list[list[Tensor]]] = defaultdict(lambda: [[] for _ in layers])
+    for part in lens.look_by_parts(model, inputs, [PATTERNS], output=False):
         here = part.inputs.cpu()
-        for layer in range(layers):
+        for layer in layers:
             pattern = part[PATTERNS.replace("*", str(layer))][0].float().cpu()
-            for name, found in _detectors(pattern, here).items():
-                scores.setdefault(name, [[] for _ in range(layers)])[layer].append(found)
-            profiles[layer].append(_shifts(pattern))
-            tokens[layer].append(here.gather(1, best_source(pattern, besides_first=True)[1]))
-            first[layer].append(best_source(pattern, besides_first=False)[1] == 0)
-            similar[layer].append(_similarity(pattern))
+            for name, found in {"shift": _shifts(pattern), **_detectors(pattern, here)}.items():
+                scores[name][layer].append(found)
+            read["source"][layer].append(here.gather(1, lens.best_source(pattern, besides_first=True)[1]))
+            read["first"][layer].append(lens.best_source(pattern, besides_first=False)[1] == 0)
+            read["similarity"][layer].append(_similarity(pattern))
         done += len(here)
         report(done)
-    joined = {name: [HeadScores.join(one) for one in each] for name, each in scores.items()}
-    shifts = [HeadScores.join(one) for one in profiles]
+    joined = {name: [lens.HeadScores.join(one) for one in each] for name, each in scores.items()}
+    shifts = joined.pop("shift")  # [shift text head], of each layer
     distance = torch.stack([one.mean.argmax(dim=0) for one in shifts])
-    by_text = {name: _stacked([one.values for one in each]) for name, each in joined.items()}
     own = [
         one.values.gather(0, best.expand(1, *one.values.shape[1:]))[0]
         for one, best in zip(shifts, distance, strict=True)
     ]
+    sources, first, similarity = (torch.stack(list(map(torch.cat, each)), dim=1) for each in read.values())
     return ScoredHeads(
         scores={
             "shift": torch.stack([one.mean.amax(dim=0) for one in shifts]),
             **{name: torch.stack([one.mean for one in each]) for name, each in joined.items()},
         },
-        by_text={"shift": _stacked(own), **by_text},
-        chance=_chance(inputs, length),
+        by_text={
+            "shift": torch.stack(own, dim=1),
+            **{name: torch.stack([one.values for one in each], dim=1) for name, each in joined.items()},
+        },
+        chance=_chance(inputs),
         distance=distance + 1,
-        sources=torch.stack([torch.cat(one) for one in tokens]),
-        from_first=_stacked([torch.cat(one) for one in first]),
-        similarity=_stacked([torch.cat(one) for one in similar]),
+        sources=sources.movedim(1, 0),
+        from_first=first,
+        similarity=similarity,
     )
 
 
-def _stacked(layers: Sequence[Tensor]) -> Tensor:
-    """Return values of each layer, one row for each text, as `[text layer ...]`."""
-    return torch.stack(list(layers), dim=1)
+def _shifts(pattern: Pattern) -> lens.HeadScores:
+    found = lens.per_sequence.shift_profile(pattern, min(LARGEST_SHIFT, pattern.shape[-1] - 1)).scores
+    return lens.HeadScores(found.values[1:], found.weights[1:])
 
 
-def _shifts(pattern: Pattern) -> HeadScores:
-    found = per_sequence.shift_profile(pattern, min(LARGEST_SHIFT, pattern.shape[-1] - 1)).scores
-    return HeadScores(found.values[1:], found.weights[1:])
-
-
-def _detectors(pattern: Pattern, tokens: Int[Tensor, "batch position"]) -> dict[str, HeadScores]:
+def _detectors(pattern: Pattern, tokens: Int[Tensor, "batch position"]) -> dict[str, lens.HeadScores]:
     weights = torch.ones(len(pattern))
     return {
-        "self": per_sequence.shift(pattern, 0),
-        "first token": per_sequence.first_token(pattern),
-        "broadcast": HeadScores(best_source(pattern, besides_first=True)[0], weights),
-        "any source": HeadScores(best_source(pattern, besides_first=False)[0], weights),
-        "uniform": per_sequence.uniform(pattern),
-        "matching": per_sequence.recurrence(pattern, tokens, "copies"),
-        "induction": per_sequence.recurrence(pattern, tokens, "followers"),
+        "self": lens.per_sequence.shift(pattern, 0),
+        "first token": lens.per_sequence.first_token(pattern),
+        "broadcast": lens.HeadScores(lens.best_source(pattern, besides_first=True)[0], weights),
+        "any source": lens.HeadScores(lens.best_source(pattern, besides_first=False)[0], weights),
+        "uniform": lens.per_sequence.uniform(pattern),
+        "matching": lens.per_sequence.recurrence(pattern, tokens, "copies"),
+        "induction": lens.per_sequence.recurrence(pattern, tokens, "followers"),
     }
 
 
-def _chance(inputs: Int[Tensor, "batch position"], length: int) -> dict[str, float]:
+def _chance(inputs: Int[Tensor, "batch position"]) -> dict[str, float]:
     """The scores of uniform attention, which are those that a random head has on average."""
-    random = uniform_attention(length).expand(len(inputs), 1, length, length)
+    length = inputs.shape[1]
+    random = lens.uniform_attention(length).expand(len(inputs), 1, length, length)
     found = {name: float(scores.mean) for name, scores in _detectors(random, inputs.cpu()).items()}
-    return {**found, "shift": float(_shifts(random).mean.max()), "uniform": chance_of_uniform(length)}
+    return {**found, "shift": float(_shifts(random).mean.max()), "uniform": lens.chance_of_uniform(length)}
 
 
 def _similarity(pattern: Pattern) -> Float[Tensor, "batch"]:

@@ -14,39 +14,12 @@ import torch
 
 from anchorlab.findings import at_least, at_most, within
 from anchorlab.language.answers import Answers
-from anchorlab.papers.language.laser import (
-    SUBJECTS,
-    WORDS,
-    Laser,
-    by_unit,
-    first_gain,
-    first_of_its_kind,
-    kinds_over_right,
-    quotient,
-    right_over_the,
-    right_with_and_without,
-    rise_of_ratio,
-    the_with_and_without,
-)
+from anchorlab.papers.language import laser
+from anchorlab.papers.language.noise import comparisons
 from anchorlab.papers.language.noise.asking import Observed, Seen, Setting, observe
-from anchorlab.papers.language.noise.comparisons import (
-    LOCATED,
-    MIX,
-    along_rho,
-    clouds,
-    comparison_table,
-    condition_table,
-    preposition_table,
-    relation_table,
-    words_table,
-)
 from anchorlab.papers.language.precision import precision_table
 from anchorlab.papers.pretrained.opening import TINY
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, over_shared
 
 _CLEAR = (0.1, 0.8)  # the fractions between which Figure 1 sees "the" fall
 
@@ -57,8 +30,8 @@ def the_hides_facts(seen: Seen) -> Measurement:
 
     Ratio of the mean probability of the right country to that of "the" after "... is located in", all cities.
     """
-    rows = by_unit(seen.units, seen.facts.right.exp(), seen.facts.words[:, 0].exp())
-    return over_shared(rows, quotient, SUBJECTS)
+    rows = laser.by_unit(seen.units, seen.facts.right.exp(), seen.facts.words[:, 0].exp())
+    return over_shared(rows, laser.quotient, laser.SUBJECTS)
 
 
 @claim(
@@ -72,7 +45,9 @@ def better_prompting(seen: Seen) -> Measurement:
     Ratio of the mean probability of the right country to that of "the" in the full model, after "... is located in the
     country of", second half of the cities; the detail gives the ratio after "... is located in".
     """
-    return replace(right_over_the(seen.country_of), detail=f"after {LOCATED} {seen.facts_cut.ratios[0]:.3g}")
+    return replace(
+        laser.right_over_the(seen.country_of), detail=f"after {comparisons.LOCATED} {seen.facts_cut.ratios[0]:.3g}"
+    )
 
 
 @claim("truncated weights, section 3 (phase iii)", "after 2000 steps", at_least(0.75))
@@ -81,7 +56,7 @@ def object_over_subject(seen: Seen) -> Measurement:
 
     Share of sentences in which the indirect object is likelier than the subject.
     """
-    first = first_of_its_kind(seen.objects)
+    first = laser.first_of_its_kind(seen.objects)
     return over(first[~first.isnan()].bool(), of="sentences")
 
 
@@ -92,7 +67,7 @@ def object_over_the(seen: Seen) -> Measurement:
     Ratio of the mean probability of the indirect object to that of "the", all sentences.
     """
     rows = torch.stack([seen.objects.right.exp(), seen.objects.words[:, 0].exp()], dim=-1)
-    return over_shared(rows, quotient, "sentences")
+    return over_shared(rows, laser.quotient, "sentences")
 
 
 @claim("truncated weights, section 3 and Fig 1", '"them" and "the"', at_least(0.5))
@@ -101,7 +76,7 @@ def generic_words_intrude(seen: Seen) -> Measurement:
 
     Share of the sentences about indirect objects in which "the" or "them" has a rank of 4 or better.
     """
-    ranks = seen.objects.word_ranks[:, [WORDS.index("the"), WORDS.index("them")]]
+    ranks = seen.objects.word_ranks[:, [laser.WORDS.index("the"), laser.WORDS.index("them")]]
     return over((ranks <= 4).any(dim=1), of="sentences")
 
 
@@ -135,7 +110,7 @@ def facts_lose_the(seen: Seen) -> Measurement:
     Ratio of the mean probability of "the" after "... is located in" with the truncation to that without, second half of
     the cities.
     """
-    return the_with_and_without(seen.facts_cut)
+    return laser.the_with_and_without(seen.facts_cut)
 
 
 @claim("truncated weights, Table 1", "from 0.079 to 0.300, 3.8 times", at_least(1.2))
@@ -145,7 +120,7 @@ def facts_gain_right(seen: Seen) -> Measurement:
     Ratio of the mean probability of the right country after "... is located in" with the truncation to that without,
     second half of the cities.
     """
-    return right_with_and_without(seen.facts_cut)
+    return laser.right_with_and_without(seen.facts_cut)
 
 
 @claim("truncated weights, Fig 2 right", "from 0.16 to 11.3 times as likely, 70 times", at_least(2))
@@ -155,8 +130,8 @@ def facts_ratio(seen: Seen) -> Measurement:
     Mean probability of the right country over that of "the" after "... is located in": ratio with the truncation
     divided by that without, second half of the cities.
     """
-    rows = by_unit(seen.facts_cut.units, *seen.facts_cut.probabilities)
-    return over_shared(rows, rise_of_ratio, SUBJECTS, _change(seen.facts_cut.ratios, seen.facts_cut))
+    rows = laser.by_unit(seen.facts_cut.units, *seen.facts_cut.probabilities)
+    return over_shared(rows, laser.rise_of_ratio, laser.SUBJECTS, _change(seen.facts_cut))
 
 
 @claim(
@@ -171,7 +146,7 @@ def right_among_its_kind(seen: Seen) -> Measurement:
     Share of facts whose right word is likelier than all others of its kind: with the truncation minus without, second
     half of the facts.
     """
-    return first_gain(seen.facts_cut)
+    return laser.first_gain(seen.facts_cut)
 
 
 @claim("our question", "no value: the paper shows one fact", within(0.8, 1.25), own=True)
@@ -182,7 +157,7 @@ def kind_rises_alike(seen: Seen) -> Measurement:
     mean log-probabilities after "... is located in", second half of the cities; no value if the right word does not
     rise.
     """
-    return kinds_over_right(seen.facts_cut)
+    return laser.kinds_over_right(seen.facts_cut)
 
 
 @claim("truncated weights, Fig 2 left", "from 2.3 to 12.3 times as likely, 5.3 times", at_least(2))
@@ -193,7 +168,7 @@ def objects_ratio(seen: Seen) -> Measurement:
     second half of the sentences.
     """
     rows = torch.stack(seen.objects_cut.probabilities, dim=-1)
-    return over_shared(rows, rise_of_ratio, "sentences", _change(seen.objects_cut.ratios, seen.objects_cut))
+    return over_shared(rows, laser.rise_of_ratio, "sentences", _change(seen.objects_cut))
 
 
 @claim("truncated weights, Fig 1", "clearly, for rho from 0.1 to 0.8", at_least(0.9))
@@ -204,14 +179,15 @@ def late_layers_lower_generic_words(seen: Seen) -> Measurement:
     {_CLEAR[0]:g} to {_CLEAR[1]:g}, for Figure 1's sentence and others of its kind.
     """
     inside = [place for place, rho in enumerate(seen.swept.fractions) if _CLEAR[0] <= rho <= _CLEAR[1]]
-    words = [WORDS.index("the"), WORDS.index("them")]
+    words = [laser.WORDS.index("the"), laser.WORDS.index("them")]
     after, before = seen.swept.answers.words[:-1, inside][..., words], seen.swept.full.words[..., words]
     shares = (after < before).all(dim=-1).double().mean(dim=(0, 1))
     return over(shares, "sentences", detail=f"after the sentence of Figure 1 {float(shares[0]):.3g}")
 
 
-def _change(values: tuple[float, float], laser: Laser) -> str:
-    return f"{values[0]:.3g} to {values[1]:.3g}; {laser.truncation}"
+def _change(cut: laser.Laser) -> str:
+    before, after = cut.ratios
+    return f"{before:.3g} to {after:.3g}; {cut.truncation}"
 
 
 def analyse(observed: Observed, setting: Setting) -> Analysis:
@@ -219,14 +195,14 @@ def analyse(observed: Observed, setting: Setting) -> Analysis:
     seen = observed.trained
     return Analysis(
         seen,
-        figures=[*along_rho(seen.swept), clouds(seen.facts_cut)],
+        figures=[*comparisons.along_rho(seen.swept), comparisons.clouds(seen.facts_cut)],
         tables=[
-            comparison_table(seen.objects_cut, seen.facts_cut, seen.country_of),
-            relation_table(observed.mix),
-            condition_table({**observed.conditions, MIX: observed.mix}),
+            comparisons.comparison_table(seen.objects_cut, seen.facts_cut, seen.country_of),
+            comparisons.relation_table(observed.mix),
+            comparisons.condition_table({**observed.conditions, comparisons.MIX: observed.mix}),
             precision_table(STUDY.claims, seen, observed.coarser),
-            words_table(seen.words, seen.facts_cut.truncation),
-            preposition_table(
+            comparisons.words_table(seen.words, seen.facts_cut.truncation),
+            comparisons.preposition_table(
                 {
                     "prepositions alone": seen.prepositions,
                     "the paper's sentences that end in one": seen.sentences,

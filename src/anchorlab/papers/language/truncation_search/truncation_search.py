@@ -15,35 +15,14 @@ from anchorlab.findings import Map, MapFigure, Table, at_least, at_most, grid
 from anchorlab.language.truncation_controls import TruncationControls
 from anchorlab.language.truncations import TruncationSearch
 from anchorlab.models import Truncate
-from anchorlab.papers.language.laser import (
-    COMPARED,
-    SUBJECTS,
-    among_its_kind,
-    by_unit,
-    comparison,
-    first_mean,
-    in_words,
-    layer_of,
-    the_with_and_without,
-)
+from anchorlab.papers.language import laser
 from anchorlab.papers.language.precision import precision_table
-from anchorlab.papers.language.truncation_search.asking import (
-    ATTENTION,
-    ATTENTION_BEST,
-    FEED_FORWARD,
-    FEED_FORWARD_BEST,
-    Observed,
-    Seen,
-    Setting,
-    observe,
-)
+from anchorlab.papers.language.truncation_search import asking
+from anchorlab.papers.language.truncation_search.asking import Seen, Setting
 from anchorlab.papers.pretrained.opening import TINY
 from anchorlab.patterns import matches
-from anchorlab.studies.analysis import Analysis
-from anchorlab.studies.claim import Measurement, claim, measures_in, over, spread
-from anchorlab.studies.profile import Profile
-from anchorlab.studies.shared_seeds import over_shared
-from anchorlab.studies.study import Study
+from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, over_shared
+from anchorlab.studies.claim import spread
 
 
 @claim("truncated weights, section 2.2 and appendix B.2", "the last of 16 layers for facts", at_least(0.5))
@@ -55,9 +34,11 @@ def deep_feed_forward(seen: Seen) -> Measurement:
     """
     if seen.search is None:
         return Measurement(None)
-    layers = max(map(layer_of, seen.search.weights)) + 1
-    within = matches(FEED_FORWARD, seen.best.weight)
-    return Measurement((layer_of(seen.best.weight) + 1) / layers if within else 0.0, detail=in_words(seen.best))
+    layers = max(map(laser.layer_of, seen.search.weights)) + 1
+    within = matches(asking.FEED_FORWARD, seen.best.weight)
+    return Measurement(
+        (laser.layer_of(seen.best.weight) + 1) / layers if within else 0.0, detail=laser.in_words(seen.best)
+    )
 
 
 @claim("truncated weights, section 2.2", "rho smaller than 0.2 for many datasets", at_most(0.199))
@@ -82,10 +63,12 @@ def feed_forward_over_attention(seen: Seen) -> Measurement:
     """
     if not seen.others:
         return Measurement(None)
-    found = [seen.others[name] for name in (FEED_FORWARD_BEST, ATTENTION_BEST)]
+    found = [seen.others[name] for name in (asking.FEED_FORWARD_BEST, asking.ATTENTION_BEST)]
     gains = [one.cut.right - one.full.right for one in found]
     means = [f"{float(gain.mean()):+.2f} ({one.truncation})" for gain, one in zip(gains, found, strict=True)]
-    return over_shared(by_unit(found[0].units, gains[0] - gains[1]), first_mean, SUBJECTS, ", ".join(means))
+    return over_shared(
+        laser.by_unit(found[0].units, gains[0] - gains[1]), laser.first_mean, laser.SUBJECTS, ", ".join(means)
+    )
 
 
 @claim("truncated weights, Table 1", "from 0.499 to 0.027, to 0.05 of it", at_most(0.5))
@@ -94,7 +77,7 @@ def the_falls(seen: Seen) -> Measurement:
 
     Ratio of the mean probability of "the" with the best truncation to that without, second half.
     """
-    return the_with_and_without(seen.laser)
+    return laser.the_with_and_without(seen.laser)
 
 
 @claim("our control", "no value: components are removed selectively (section 2.2)", at_least(0.95), own=True)
@@ -117,7 +100,7 @@ def right_over_others(seen: Seen) -> Measurement:
     without; second half.
     """
     controls = seen.controls
-    before, after = (among_its_kind(one) for one in (controls.full, controls.cut))
+    before, after = (laser.among_its_kind(one) for one in (controls.full, controls.cut))
     detail = (
         f"right {controls.gain:+.2f}, others {controls.others_gain:+.2f}; first of its kind {before:.2f} to {after:.2f}"
     )
@@ -125,7 +108,7 @@ def right_over_others(seen: Seen) -> Measurement:
         return Measurement(None, detail=detail)
     right, others = (controls.cut.right - controls.full.right, controls.cut.others - controls.full.others)
     units = [one.unit for one in seen.prompts]
-    return over_shared(by_unit(units, right - others), first_mean, SUBJECTS, detail)
+    return over_shared(laser.by_unit(units, right - others), laser.first_mean, laser.SUBJECTS, detail)
 
 
 @claim("our control", "no value: components are removed selectively (section 2.2)", at_most(1.05), own=True)
@@ -143,7 +126,7 @@ def text_is_spared(seen: Seen) -> Measurement:
     return over_shared(torch.stack(losses, dim=-1), ratio, "pieces", f"{before:.4g} to {after:.4g}")
 
 
-def analyse(observed: Observed, setting: Setting) -> Analysis:
+def analyse(observed: asking.Observed, setting: Setting) -> Analysis:
     """Draw the search as heat maps, and list the best truncations, the controls and sentences."""
     seen = observed.trained
     assert seen.search is not None
@@ -194,7 +177,7 @@ def _maps(
             f"Mean change of {of} over the first half of the facts, one matrix cut at a time"
             f"{'' if most is None else f'; colours end at {most:g}'}."
         ),
-        maps=(row(ATTENTION), row(FEED_FORWARD)),
+        maps=(row(asking.ATTENTION), row(asking.FEED_FORWARD)),
         x_label="ρ",
         y_label="layer",
         value_label=f"change of {of}",
@@ -204,11 +187,11 @@ def _maps(
 
 
 def _compared(seen: Seen) -> Table:
-    rows = [row for name, laser in seen.others.items() for row in comparison(name, laser)]
+    rows = [row for name, one in seen.others.items() for row in laser.comparison(name, one)]
     return Table(
         title="The second half of the facts without and with truncations",
         caption="Mean probabilities; the two best truncations were chosen on the first half.",
-        columns=("truncation", *COMPARED[1:]),
+        columns=("truncation", *laser.COMPARED[1:]),
         rows=tuple(rows),
     )
 
@@ -220,7 +203,7 @@ def _best(search: TruncationSearch) -> Table:
         best = search.best(f"blocks.*.{kind}")
         fraction = best.fraction or 0.0
         loss = float(losses[search.weights.index(best.weight), search.fractions.index(fraction)])
-        rows.append((loss, kind, layer_of(best.weight), fraction))
+        rows.append((loss, kind, laser.layer_of(best.weight), fraction))
     return Table(
         title="The best truncation of each kind of matrix",
         caption=f"First half of the facts; loss: mean of -log p(right word), {full:.4g} of the full model.",
@@ -235,7 +218,8 @@ def _controls(controls: TruncationControls) -> Table:
     right, others = (value.exp().mean(-1) for value in (random.right, random.others))
     rows: list[tuple[str | float | None, ...]] = [
         ("full model", *_means(controls.full.right, controls.full.others, controls.full.words[:, 0]), 0.0, 0.0, full),
-        (in_words(controls.truncation), *_means(controls.cut.right, controls.cut.others, controls.cut.words[:, 0]),
+        (laser.in_words(controls.truncation),
+         *_means(controls.cut.right, controls.cut.others, controls.cut.words[:, 0]),
          controls.gain, controls.others_gain, cut),
         ("random changes, mean", float(right.mean()), float(others.mean()), float(random.words[..., 0].exp().mean()),
          float(controls.random_gains.mean()), float((random.others - controls.full.others).mean()), None),
@@ -256,10 +240,10 @@ def _means(*logarithms: Tensor) -> tuple[float, ...]:
     return tuple(float(one.exp().mean()) for one in logarithms)
 
 
-def _told(observed: Observed, best: Truncate) -> Table:
+def _told(observed: asking.Observed, best: Truncate) -> Table:
     return Table(
         title="Sentences before and after",
-        caption=f"The likeliest next token, {in_words(best)}; facts of the second half.",
+        caption=f"The likeliest next token, {laser.in_words(best)}; facts of the second half.",
         columns=("right word", "full model", "truncated model"),
         rows=observed.sentences,
     )
@@ -284,5 +268,5 @@ STUDY = Study(
     smoke=Setting(
         TINY, facts=8, searched=2, fractions=(0.0, 0.1), draws=2, checked=1, window=32, pieces=4, told=2, continued=2
     ),
-    observe=observe,
+    observe=asking.observe,
 )

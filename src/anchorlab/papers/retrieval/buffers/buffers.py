@@ -18,9 +18,7 @@ from anchorlab.models import DecoderSpec
 from anchorlab.papers.retrieval import circuits, one_head
 from anchorlab.papers.retrieval.buffers import reading
 from anchorlab.papers.retrieval.buffers.reading import SOLVED, Seen
-from anchorlab.studies import Measurement, Profile, Study, claim, measures_in, precondition
-from anchorlab.studies.seeds import SEARCHED
-from anchorlab.studies.shared_seeds import mean_of_known
+from anchorlab.studies import SEARCHED, Measurement, Profile, Study, claim, mean_of_known, measures_in, precondition
 from anchorlab.tasks.retrieval import StepRetrieval
 from anchorlab.training import AdamW, Evaluation, Experiment, Members, Recipe, Stream, WarmupCosine
 

@@ -9,16 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.lens import (
-    Circuit,
-    CircuitPath,
-    Emergence,
-    Explanation,
-    PathAttention,
-    emergence,
-    first_crossing,
-    path_attention,
-)
+from anchorlab import lens
 from anchorlab.lens.circuits import Assignment, AttentionLosses, rule_places
 from anchorlab.papers.retrieval.chain_order import retrieved_at
 from anchorlab.papers.retrieval.one_head import Solution, solutions
@@ -45,19 +36,19 @@ class Growth:
 
     solution: Solution
     steps: tuple[int, ...]
-    needs: Mapping[CircuitPath, frozenset[int]]  # the symbols that need each path, counted from 1
-    attention: Mapping[CircuitPath, Float[Tensor, "checkpoint"]]  # the mean attention along each path
+    needs: Mapping[lens.CircuitPath, frozenset[int]]  # the symbols that need each path, counted from 1
+    attention: Mapping[lens.CircuitPath, Float[Tensor, "checkpoint"]]  # the mean attention along each path
     retrieved: Mapping[int, float]  # the step at which each symbol is retrieved, infinite if never
     evaluated: tuple[int, ...]  # the steps at which the loss was measured
     loss: Float[Tensor, "evaluation"]  # the loss on fresh sequences, over all symbols
     replaced: float  # how much the loss rises when all attention is replaced, from `rise_replaced`
 
-    def crossing(self, path: CircuitPath, level: float = EMERGED) -> float:
+    def crossing(self, path: lens.CircuitPath, level: float = EMERGED) -> float:
         """Return the step at which the attention along a path first reaches a level; infinite if it never does."""
-        found = float(first_crossing(self.steps, self.attention[path].unsqueeze(0), level)[0])
+        found = float(lens.first_crossing(self.steps, self.attention[path].unsqueeze(0), level)[0])
         return found if isfinite(found) else inf
 
-    def paths_of(self, symbol: int) -> list[CircuitPath]:
+    def paths_of(self, symbol: int) -> list[lens.CircuitPath]:
         """Return the paths that a symbol needs."""
         return [path for path, symbols in self.needs.items() if symbol in symbols]
 
@@ -91,16 +82,16 @@ def growths(run: TrainedRun, rise: float) -> list[Growth]:
     ]
 
 
-def rise_replaced(circuit: Circuit, losses: AttentionLosses) -> float:
+def rise_replaced(circuit: lens.Circuit, losses: AttentionLosses) -> float:
     """Return how much the loss rises when all attention is replaced by the circuit's maps.
 
     Heads that no rule explains attend uniformly, since their own attention is not part of a circuit.
     """
-    maps = {head: one or Explanation("uniform") for head, one in circuit.explanations.items()}
+    maps = {head: one or lens.Explanation("uniform") for head, one in circuit.explanations.items()}
     return losses.loss(maps) - losses.loss({})
 
 
-def needs(circuit: Circuit, losses: AttentionLosses) -> dict[CircuitPath, frozenset[int]]:
+def needs(circuit: lens.Circuit, losses: AttentionLosses) -> dict[lens.CircuitPath, frozenset[int]]:
     """Return the symbols that need each path of a circuit, with the model's own attention along the other paths."""
 
     def partials(assignment: Assignment) -> dict[int, float]:
@@ -115,17 +106,17 @@ def needs(circuit: Circuit, losses: AttentionLosses) -> dict[CircuitPath, frozen
     }
 
 
-def _attention(run: TrainedRun, circuits: Sequence[Circuit]) -> Emergence:
+def _attention(run: TrainedRun, circuits: Sequence[lens.Circuit]) -> lens.Emergence:
     """Return every member's mean attention along the paths of all circuits, by path, at each checkpoint."""
     task = retrieval_of(run)
     batch = task.sample("test", SEQUENCES, seed=2)
     roles, length = task.roles(batch), task.shape.length
     places = {
-        str(path): PathAttention(path.layer, path.head, *rule_places(path.rule, roles, length, circuit.causal))
+        str(path): lens.PathAttention(path.layer, path.head, *rule_places(path.rule, roles, length, circuit.causal))
         for circuit in circuits
         for path in circuit.paths
     }
-    return emergence(run, path_attention(batch.inputs, places))
+    return lens.emergence(run, lens.path_attention(batch.inputs, places))
 
 
 def distance(one: Growth, end: float) -> float:
@@ -180,7 +171,7 @@ def pace(one: Growth) -> float:
     """
     times = [min(time, one.evaluated[-1]) for time in one.retrieved.values()]
     first, last = min(one.retrieved.values()), max(times)
-    start = float(first_crossing(one.evaluated, one.loss.unsqueeze(0), EMPTY, falling=True)[0])
+    start = float(lens.first_crossing(one.evaluated, one.loss.unsqueeze(0), EMPTY, falling=True)[0])
     if not start < first < last:
         return nan
     before, middle, after = np.interp((start, first, last), one.evaluated, one.loss.numpy()).tolist()

@@ -24,8 +24,7 @@ from anchorlab.papers.truncation.attention_gradient.projections import (
     measure,
     measure_with_noise,
 )
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, reading
-from anchorlab.studies.shared_seeds import over_shared
+from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, over_shared, reading
 from anchorlab.theory import PowerLaw, fit_power_law
 from anchorlab.theory.attention_gradient import first_step, leading_order, pull_by_output
 from anchorlab.theory.noise_logit import noise_logits, safe_rate, target_logit

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from anchorlab.findings import Line, LineFigure, Reference, Table, line, numbers
+from anchorlab.findings import Line, LineFigure, Reference, Table, numbers
 from anchorlab.studies.kit import curves_against
 from anchorlab.theory.margin_scans import LOGITS, Scanned
 from anchorlab.theory.uniform_recall import UniformRecall
@@ -36,11 +36,11 @@ def margins(scanned: Scanned) -> LineFigure:
 
 def spreads(scanned: Scanned) -> LineFigure:
     """Return the figure of the margins' standard deviations along a scan, with the noise logits' exact ones."""
-    lines = []
+    lines, x = [], numbers(scanned.scan.values)
     for logit, label in LOGITS.items():
         found = [point.margins[logit] for point in scanned.points]
-        lines.append(line(label, scanned.scan.values, [[one.deviation for one in found]]))
-        lines.append(line(f"exact, {label}", scanned.scan.values, [[one.predicted for one in found]]))
+        lines.append(Line(label, x, numbers([one.deviation for one in found])))
+        lines.append(Line(f"exact, {label}", x, numbers([one.predicted for one in found])))
     law, along = scanned.scan.law, scanned.scan.along
     regime = "" if along == "samples" else ", T ≫ N" if law.length > law.tokens else ", N ≫ T"
     return LineFigure(
@@ -49,7 +49,7 @@ def spreads(scanned: Scanned) -> LineFigure:
         "exact one of the noise logit alone. One repeated token is the hardest test sequence.",
         x_label=_AXES[along],
         y_label="standard deviation",
-        lines=tuple(Line(one.label, one.x, one.mean) for one in lines),
+        lines=tuple(lines),
         log_x=True,
         log_y=True,
     )

@@ -17,8 +17,7 @@ from anchorlab.findings import numbers as as_numbers
 from anchorlab.models import AssociativeSpec
 from anchorlab.models.edits import Truncate
 from anchorlab.papers.truncation.rank_one_noise import theorem_2
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, reading
-from anchorlab.studies.seeds import SEARCHED, fresh
+from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, fresh, measures_in, reading
 from anchorlab.tasks import task
 from anchorlab.theory import PowerLaw, a_offset, gradient_flow, lemma_a_offset, rank_one_coefficient
 from anchorlab.theory import b_limit as limit_of_b
