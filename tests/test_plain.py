@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from anchorlab.cli.options.fields import read_value
-from anchorlab.depth import is_too_deep
 from anchorlab.errors import SpecError
-from anchorlab.plain import discard, open_data, parse_json, read_data
+from anchorlab.plain import discard, is_too_deep, open_data, parse_json, read_data
 
 ODD = {
     "is a link": lambda path: path.symlink_to(path.with_name("real")),

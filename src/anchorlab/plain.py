@@ -16,13 +16,17 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import Any
 
-from anchorlab.depth import MOST_DEPTH, TOO_DEEP, is_too_deep
-
 MOST_BYTES = 2**24
 """The largest file that is read at once, in bytes; a specification, a plan or a record has a few hundred kB at most."""
 
 MOST_BYTES_OF_RESULTS = 2**28
 """The largest file of results that is read at once, in bytes: findings with their views, and tables of metrics."""
+
+MOST_DEPTH = 64
+"""The most levels of nested lists and tables; our own files have fewer than ten."""
+
+TOO_DEEP = f"is nested deeper than {MOST_DEPTH} levels"
+TOO_LONG = "holds a whole number of more than 64 bits"
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LINK, _OTHER = "is a link, which a store may not hold", "is neither a file nor a folder"
@@ -73,6 +77,25 @@ def _named_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
         (name, _), *_ = Counter(name for name, _ in fields).most_common(1)
         raise ValueError(f"names {name[:60]!r} twice")
     return found
+
+
+def is_too_deep(data: Any) -> bool:
+    """Return whether lists and tables are nested deeper than `MOST_DEPTH`."""
+    level = _nested([data])
+    for _ in range(MOST_DEPTH):
+        level = [inner for one in level for inner in _nested(one)]
+    return bool(level)
+
+
+def has_long_number(data: Any) -> bool:
+    """Return whether data that is not too deep holds a whole number outside the signed 64 bits of TOML."""
+    if isinstance(data, dict | list):
+        return any(map(has_long_number, data.values() if isinstance(data, dict) else data))
+    return isinstance(data, int) and not -(2**63) <= data < 2**63
+
+
+def _nested(one: dict[Any, Any] | list[Any]) -> list[dict[Any, Any] | list[Any]]:
+    return [inner for inner in (one.values() if isinstance(one, dict) else one) if isinstance(inner, dict | list)]
 
 
 def discard(path: Path) -> None:

@@ -16,18 +16,13 @@ def printable(text: str, *, lines: bool = False) -> str:
     if (text.replace("\n", "").replace("\t", "") if lines else text).isprintable():
         return text
     kept = _JOINERS + ("\n\t" if lines else "")
-    return "".join(one if one in kept or _is_seen(one) else _written(one) for one in text)
+    seen = (one in kept or one.isprintable() or unicodedata.category(one) == "Zs" for one in text)  # Zs: spaces
+    return "".join(
+        one if is_seen else one.encode("unicode_escape").decode() for one, is_seen in zip(text, seen, strict=True)
+    )
 
 
 def first_few(words: Sequence[str], between: str = ", ", most: int = _FEW) -> str:
     """Join the first `most` words and count the rest: `a, b and 3 more`."""
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return between.join(words[:most]) + more
-
-
-def _is_seen(sign: str) -> bool:
-    return sign.isprintable() or unicodedata.category(sign) == "Zs"  # spaces, such as the no-break space
-
-
-def _written(sign: str) -> str:
-    return sign.encode("unicode_escape").decode("ascii")

@@ -179,7 +179,7 @@ class _Lines(_Bar):
         elif status.done and left is not None and now >= self.due:
             self.due = now + self.every
             share = f"{printable(status.label)}: {status.done / max(status.total, 1):.0%}"
-            self._write(_joined(share, f"{left:.0f} s left", newest(status.metrics)), status)
+            self._write(", ".join(filter(None, (share, f"{left:.0f} s left", newest(status.metrics)))), status)
         else:
             return
         self.label = status.label
@@ -202,7 +202,7 @@ class _NotebookLine(_Lines):
         if self.handle is not None and (last := self.last) is not None:
             share = f"{printable(last.label)}: {last.done / max(last.total, 1):.0%}"
             took = f"{share} in {time.monotonic() - self.began:.0f} s"
-            self._write(_joined(took, newest(last.metrics)), last)
+            self._write(", ".join(filter(None, (took, newest(last.metrics)))), last)
 
     def _write(self, text: str, status: Status) -> None:
         bar = f'<progress value="{status.done}" max="{max(status.total, 1)}" style="width: 8rem"></progress>'
@@ -225,7 +225,3 @@ def newest(metrics: Mapping[str, float]) -> str:
         if found:
             return printable(" ".join([wanted, *found]))
     return ""
-
-
-def _joined(*parts: str) -> str:
-    return ", ".join(filter(None, parts))

@@ -60,7 +60,6 @@ class _Processes:
         self.team: list[_Process] = []
 
     def submit(self, jobs: Sequence[Job]) -> list["_Process"]:
-        """Give each job to an idle process, or to a new one."""
         return [self._start(job) for job in jobs]
 
     def ended(self, tasks: Sequence["_Process"], seconds: float) -> list[tuple["_Process", Exception | None]]:
@@ -106,8 +105,6 @@ class _Processes:
 
 
 class _Process:
-    """A child process, and the outcome of its job."""
-
     def __init__(self, device: str) -> None:
         self.device, self.busy = device, False
         self.executor = ProcessPoolExecutor(

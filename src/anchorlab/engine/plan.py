@@ -183,7 +183,6 @@ def choose_workers(experiments: Iterable[Experiment]) -> int:
 
 
 def _fitting(experiment: Experiment, workers: int, device: str) -> int:
-    """Return how many members fit into a worker's share of the memory, at least one."""
     share = _memory_of(device) // (workers if device == "cpu" else 1)
     return max(1, int(_MEMORY_SHARE * share) // memory_per_member(experiment))
 

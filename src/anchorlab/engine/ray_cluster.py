@@ -73,11 +73,9 @@ class _Tasks:
         self.call = ray.remote(_call).options(num_cpus=1, num_gpus=gpus, max_retries=cluster.retries, name="anchorlab")
 
     def submit(self, jobs: Sequence[Job]) -> list[Any]:
-        """Begin one task for each job."""
         return [self.call.remote(job) for job in jobs]
 
     def ended(self, tasks: Sequence[Any], seconds: float) -> list[tuple[Any, Exception | None]]:
-        """Return the tasks that have ended, with their errors, after waiting for one at most so many seconds."""
         try:
             self.ray.wait(list(tasks), timeout=seconds)
             ended: list[Any] = self.ray.wait(list(tasks), num_returns=len(tasks), timeout=0)[0]

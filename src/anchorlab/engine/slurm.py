@@ -50,8 +50,6 @@ class Slurm:
 
 
 class _Queue:
-    """The jobs of Slurm as a `Pool`."""
-
     slots = sys.maxsize
 
     def __init__(self, slurm: Slurm) -> None:

@@ -1,15 +1,24 @@
 """Train an ensemble on a task in one call, or compare several learners."""
 
+import math
+import shutil
+import tempfile
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
+from anchorlab.engine.driver import Tally
+from anchorlab.engine.job import with_threads
+from anchorlab.engine.modules import refuse_in_import
+from anchorlab.engine.plan import check_fits, checked_device, choose_workers
 from anchorlab.engine.pool import Backend
-from anchorlab.engine.run import On, run
-from anchorlab.engine.unstored import train_unstored
-from anchorlab.errors import SpecError
+from anchorlab.engine.run import On, check_execution, divergence, run
+from anchorlab.errors import DivergedWarning, SpecError
 from anchorlab.models import ModelSpec, default_model, parse_model
 from anchorlab.progress import Report, reported
 from anchorlab.runs import Store
@@ -17,7 +26,7 @@ from anchorlab.runs.metrics import last_metrics
 from anchorlab.tasks import Task
 from anchorlab.tasks.build import as_task
 from anchorlab.tasks.metrics import Losses
-from anchorlab.training import Ensemble, Experiment, Loss, Members, Recipe, TrainedRun
+from anchorlab.training import ChunkKeeper, Ensemble, Experiment, Loss, Members, Recipe, TrainedRun, fit, merge
 from anchorlab.training.cost import parameter_count
 from anchorlab.training.evaluation import UNEDITED
 from anchorlab.training.recipe import default_recipe
@@ -105,8 +114,43 @@ def train(
         if (part := experiment.not_storable) is not None and store is None:
             if on != "local" or (workers or 1) > 1:
                 raise SpecError("workers", f"no other process can train with {part}", "leave it out, or leave out `on`")
-            return train_unstored(experiment, device, execution, show, None if start is None else start.ensemble())
+            return _train_unstored(experiment, device, execution, show, None if start is None else start.ensemble())
         return run([experiment], place, workers, device, execution, show, on=on)[0]
+
+
+def _train_unstored(
+    experiment: Experiment, device: str, execution: ExecutionName, report: Report, start: Ensemble | None
+) -> TrainedRun:
+    """Train an experiment and return its run, whose files are removed with it; `start` is what `experiment.start` gave.
+
+    Errors: as `run`.
+    """
+    refuse_in_import()
+    check_execution(execution)
+    device = checked_device(device)
+    check_fits([experiment], device)
+    folder, name = Path(tempfile.mkdtemp(prefix="anchorlab-")), (experiment.cell.address, 0)
+    directory = Store(folder).open(experiment.cell)
+    weakref.finalize(directory, shutil.rmtree, folder, ignore_errors=True)
+    tally = Tally({experiment.cell.address: experiment}, report)
+    threads = choose_workers([experiment]) if device == "cpu" else torch.get_num_threads()
+    with directory:
+        with directory.chunk(0) as chunk, with_threads(threads):
+            trained = fit(
+                experiment,
+                device,
+                execution,
+                ChunkKeeper(chunk),
+                lambda progress: tally.update({name: experiment}, progress),
+                math.inf,
+                start,
+            )
+            chunk.finish({"rows": [list(row) for row in trained.rows]})
+        merge(directory, experiment, [list(range(len(experiment.members)))])
+    run = TrainedRun(directory, experiment)
+    if (text := divergence([run])) is not None:
+        warnings.warn(text, DivergedWarning, stacklevel=3)
+    return run
 
 
 def compare(

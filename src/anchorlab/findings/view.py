@@ -157,8 +157,11 @@ class AttentionView:
             raise SpecError(
                 "view.weights", f"has {len(self.weights)} bytes for {sizes}", "make it with AttentionView.of"
             )
+        of_heads = [[self.layers * self.heads] * len(self.steps)] * len(self.members)
         for field, given in (("labels", self.labels), *((f"scores.{one.detector}", one.values) for one in self.scores)):
-            self._check_heads(f"view.{field}", given)
+            if given and [[len(one) for one in member] for member in given] != of_heads:
+                problem = "do not fit the steps and heads"
+                raise SpecError(f"view.{field}", problem, "give [member][step][layer*heads + head]")
         if self.live is not None:
             self._check_live(self.live)
         if self.circuits and len(self.circuits) != len(self.members):
@@ -167,11 +170,6 @@ class AttentionView:
         for member, paths in enumerate(self.circuits):
             for index, path in enumerate(paths):
                 self._check_path(f"view.circuits.{member}.{index}", path)
-
-    def _check_heads(self, at: str, given: Sequence[Sequence[Sequence[Any]]]) -> None:
-        heads = [[self.layers * self.heads] * len(self.steps)] * len(self.members)
-        if given and [[len(one) for one in member] for member in given] != heads:
-            raise SpecError(at, "do not fit the steps and heads", "give [member][step][layer*heads + head]")
 
     def _check_path(self, at: str, path: ViewPath) -> None:
         if not (0 <= path.layer < self.layers and 0 <= path.head < self.heads):

@@ -87,7 +87,6 @@ def browser_page(
 
 
 def _study_data(row: StudyRow) -> dict[str, Any]:
-    """Return the data that the page shows for a study."""
     found = row.findings
     claims = [
         {

@@ -74,12 +74,10 @@ def _wrapped(roles: tuple[str, ...]) -> list[str]:
 
 
 def _letters(texts: list[str]) -> int:
-    """Return the number of letters in the longest line."""
     return max(len(line) for text in texts for line in text.split("\n"))
 
 
 def _lines(texts: list[str]) -> int:
-    """Return the largest number of lines of a text."""
     return max(text.count("\n") + 1 for text in texts)
 
 
@@ -92,7 +90,6 @@ def _levels(panel: CircuitPanel) -> Float[np.ndarray, "level"]:
 
 
 def _draw_frame(axes: Axes, panel: CircuitPanel, texts: list[str], column: float) -> None:
-    """Draw layers and streams with their names."""
     levels = _levels(panel)
     top = float(levels[-1])
     right = column * (len(texts) - 1)

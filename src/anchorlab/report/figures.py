@@ -101,17 +101,11 @@ def save(figure: Figure, provenance: Provenance, path: Path) -> Path:
 
     The same figure gives the same bytes. Errors: `SpecError` for another suffix.
     """
-    kind = figure_kind(path)
-    path.write_bytes(_bytes(draw(figure, provenance), kind))
-    return path
-
-
-def figure_kind(path: Path) -> str:
-    """Return `svg`, `png` or `pdf`, by the suffix of a path. Errors: `SpecError` for another suffix."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("svg", "png", "pdf"):
         raise SpecError("figure.path", f"cannot write {path.name!r}", "end the name with .svg, .png or .pdf")
-    return kind
+    path.write_bytes(_bytes(draw(figure, provenance), kind))
+    return path
 
 
 def page_svg(figure: Figure, provenance: Provenance) -> str:

@@ -102,7 +102,6 @@ def _with_broken_labels(one: Map) -> Map:
 
 
 def _longest_label(one: Map) -> int:
-    """Return the length of the longest tick label that is shown."""
     sides = ((one.row_ticks, len(one.values)), (one.column_ticks, len(one.values[0])))
     return max((len(tick) for ticks, size in sides if size <= _MOST_TICK_LABELS for tick in ticks), default=0)
 

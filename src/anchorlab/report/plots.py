@@ -90,7 +90,6 @@ def plot(
 
 
 def _splits(run: TrainedRun, metric: str) -> list[str]:
-    """Return the splits on which a metric was measured, in the task's order."""
     found = run.metrics.filter(run.metrics["metric"] == metric)["split"].unique()
     return [one for one in run.experiment.task.splits if one in found]
 
@@ -287,7 +286,6 @@ def _record_maps(record: Record, site: str, index: Mapping[str, int], tokens: Se
 
 
 def _in_rows(maps: Sequence[Map], columns: int = _IN_A_ROW) -> tuple[tuple[Map, ...], ...]:
-    """Return maps in rows of `columns` maps."""
     return tuple(tuple(maps[start : start + columns]) for start in range(0, len(maps), columns))
 
 

@@ -122,7 +122,6 @@ def _together(tables: Mapping[str, Path], summary: _Summary, most: int) -> "pola
 
 
 def _of_all(rows: "polars.LazyFrame") -> "polars.LazyFrame":
-    """Return the rows over all sequences of a split, with unedited weights."""
     import polars as pl
 
     return rows.filter(pl.col("group") == "all", pl.col("edit") == "none")

@@ -166,7 +166,8 @@ class Store(Drawable):
                 found[address] = None
             except StoreError as error:
                 found[address] = error
-        self._clear()
+        for path in self.root.glob(f"{_REMOVED}*"):  # also of a killed process
+            discard(path)
         return found
 
     def _put_aside(self, run: Run) -> None:
@@ -177,8 +178,3 @@ class Store(Drawable):
                 run.path.rename(self.root / f"{_REMOVED}{run.address}-{secrets.token_hex(4)}")
         except OSError as error:
             raise StoreError(f"{run.path}: cannot be removed: {error.strerror or error}") from error
-
-    def _clear(self) -> None:
-        """Delete the runs that were put aside, also by a killed process."""
-        for path in self.root.glob(f"{_REMOVED}*"):
-            discard(path)

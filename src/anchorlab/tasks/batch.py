@@ -1,9 +1,11 @@
 """The values that tasks return: batches, an oracle's answers, and readable examples."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
@@ -39,11 +41,25 @@ class Batch(Drawable):
     def __len__(self) -> int:
         return int(self.inputs.shape[0])
 
+    @property
+    def asked(self) -> Int[Tensor, "batch scored"]:
+        """The scored positions of each sequence; -1 where a score pads its row."""
+        positions = self.positions.expand(len(self), -1)
+        return positions if self.weights is None else positions.where(self.weights > 0, -1)
+
     def __repr__(self) -> str:
         arrays = ("inputs", "targets", "answers", "positions", "weights", "group")
         shapes = [f"{name} {list(array.shape)}" for name in arrays if (array := getattr(self, name)) is not None]
         held = [f"{name} {', '.join(kept)}" for name in ("latents", "rivals") if (kept := getattr(self, name))]
         return "\n  ".join([f"Batch of {len(self)} sequences of {self.split!r}", ", ".join(shapes), *held])
+
+
+def drawn_in_parts(
+    n: int, most: int, draw: Callable[[int], Mapping[str, Shaped[np.ndarray, "row ..."]]]
+) -> dict[str, Shaped[Tensor, "row ..."]]:
+    """Return `n` rows of the arrays that `draw(rows)` draws, at most `most` rows at a time, in torch's own memory."""
+    parts = [draw(min(most, n - start)) for start in range(0, n, most)] or [draw(0)]
+    return {name: torch.cat([torch.from_numpy(one[name]) for one in parts]) for name in parts[0]}
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from anchorlab.depth import TOO_DEEP, TOO_LONG, has_long_number, is_too_deep
 from anchorlab.errors import SpecError, below
-from anchorlab.plain import read_data
+from anchorlab.plain import TOO_DEEP, TOO_LONG, has_long_number, is_too_deep, read_data
 from anchorlab.spec import typed
 from anchorlab.tasks.registry import parse_task, shared, task_factory
 from anchorlab.tasks.task import Task

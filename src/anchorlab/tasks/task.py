@@ -8,6 +8,7 @@ from functools import wraps
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
+import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
@@ -57,7 +58,8 @@ class Task(Spec, Drawable):
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         for name in vars(cls).keys() & set(_READERS):
-            setattr(cls, name, _of_batches(vars(cls)[name]))
+            method = vars(cls)[name]
+            setattr(cls, name, _of_batches(_of_own_inputs(method) if name == "split_of" else method))
 
     def __eq__(self, other: object) -> bool:
         # Compare fields only: the tables that a task caches for sampling are not part of its value.
@@ -121,15 +123,15 @@ class Task(Spec, Drawable):
         such as a query and the key that answers it. If a role has a single instance, it belongs to all instances of
         other roles. Circuits (`anchorlab.lens.find_circuit`) are described by these names.
         """
-        asked = batch.positions.expand(len(batch), -1)
-        found = {"asked": asked if batch.weights is None else asked.where(batch.weights > 0, -1)}
-        return found | {step.name: step.position.unsqueeze(1) for step in self.oracle(batch.inputs).trace}
+        steps = {step.name: step.position.unsqueeze(1) for step in self.oracle(batch.inputs).trace}
+        return {"asked": batch.asked, **steps}
 
     def split_of(self, inputs: Shaped[Tensor, "batch position *feature"]) -> Int[Tensor, "batch"]:
         """Return the index in `splits` of each sequence's split; -1 if the sequence belongs to no split.
 
         By default the sequence of a task whose splits are not `separated` belongs to the first split if the oracle
-        knows an answer. A task with separated splits has to define it.
+        knows an answer. A task with separated splits has to define it. A definition reads only inputs of the task's
+        shape; all others, and sequences with a token outside the vocabulary, belong to no split.
         """
         if self.separated:
             problem = f"is missing, though the splits of {type(self).__name__} are separated"
@@ -196,13 +198,29 @@ class Task(Spec, Drawable):
 
 
 def _of_batches(method: Callable[[Task, Tensor], Any]) -> Callable[[Task, Tensor], Any]:
-    """Return a method of a task that refuses one sequence in place of a batch before it reads it."""
+    """Return a method of a task that reads batches on the CPU, and refuses one sequence in place of a batch."""
 
     @wraps(method)
     def checked(self: Task, inputs: Tensor) -> Any:
         if inputs.ndim == (2 if self.shape.inputs == "vectors" else 1):
             raise one_sequence("inputs")
-        return method(self, inputs)
+        return method(self, inputs.cpu())
+
+    return checked
+
+
+def _of_own_inputs(split_of: Callable[[Task, Tensor], Tensor]) -> Callable[[Task, Tensor], Tensor]:
+    """Return a task's `split_of` with -1 for inputs of another shape and sequences with other tokens."""
+
+    @wraps(split_of)
+    def checked(self: Task, inputs: Tensor) -> Tensor:
+        shape = self.shape
+        if inputs.shape[1:] != ((shape.length,) if shape.inputs == "tokens" else (shape.length, shape.input_size)):
+            return torch.full((len(inputs),), -1)
+        if shape.inputs == "vectors":
+            return split_of(self, inputs)
+        own = ((inputs >= 0) & (inputs < shape.input_size)).all(dim=1)
+        return torch.where(own, split_of(self, inputs.where(own[:, None], 0)), -1)
 
     return checked
 

@@ -5,7 +5,6 @@ from anchorlab.training.cost import check_memory, memory_per_member, work_per_st
 from anchorlab.training.ensemble import Ensemble, initialise
 from anchorlab.training.experiment import Experiment
 from anchorlab.training.members import Gamma, Members
-from anchorlab.training.opened import find_runs, open_run
 from anchorlab.training.optimisers import undecayed_weights
 from anchorlab.training.own_loss import Loss, register_loss
 from anchorlab.training.recipe import (
@@ -22,5 +21,5 @@ from anchorlab.training.recipe import (
     WarmupCosine,
 )
 from anchorlab.training.saved_model import load_pretrained
-from anchorlab.training.trained_run import TrainedRun
+from anchorlab.training.trained_run import TrainedRun, find_runs, open_run
 from anchorlab.training.trainer import Progress, Trained, fit

@@ -69,7 +69,7 @@ def _seconds_of_step(experiment: Experiment) -> float:
     read_and_written = 3 + 2 * len(slots(recipe.optimiser))  # weight, gradient and slots; weight and slots
     optimiser = _bytes_per_number(experiment) * parameter_count(experiment) * read_and_written
     begin = _MAPPED_STEP / _at_once(experiment) if mapping_pays(experiment) else _SECONDS_PER_STEP
-    return begin + _seconds(forward.times(1 + _BACKWARD), experiment) + optimiser / BYTES_PER_SECOND
+    return begin + (1 + _BACKWARD) * _seconds(forward, experiment) + optimiser / BYTES_PER_SECOND
 
 
 def _seconds_of_evaluation(experiment: Experiment) -> float:
@@ -84,7 +84,6 @@ def _seconds_of_evaluation(experiment: Experiment) -> float:
 
 
 def _at_once(experiment: Experiment) -> int:
-    """Return the number of members that a mapped pass computes."""
     return min(len(experiment.members), MOST_TOGETHER)
 
 
@@ -168,7 +167,6 @@ def _bytes_per_sequence(task: Task, number: int) -> int:
 
 
 def _bytes_per_number(experiment: Experiment) -> int:
-    """Return the bytes of a floating-point number in the recipe's precision."""
     return 8 if experiment.recipe.precision == "float64" else 4
 
 

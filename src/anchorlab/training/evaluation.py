@@ -150,7 +150,6 @@ class Evaluator:
         }
 
     def _first_blocks(self, ensemble: Ensemble) -> list[int]:
-        """Return the first block that each variant of the weights changes."""
         known = list(ensemble.weights)
         return [first_changed_block(ensemble.template, known, edits) for edits in self.edits.values()]
 
@@ -192,7 +191,6 @@ class Evaluator:
     def _metrics(
         self, output: Float[Tensor, "batch scored output"], batch: Batch
     ) -> dict[str, Shaped[Tensor, "batch scored"]]:
-        """Return the loss and the task's metrics at each scored position."""
         output = output.float() if self.mixed else output
         own = {} if self.loss is None else {OBJECTIVE: self.loss(output, batch.targets)}
         return {"loss": self.task.losses(output, batch.targets), **own, **self.task.metrics(output, batch)}

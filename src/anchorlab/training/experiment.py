@@ -74,7 +74,6 @@ class Experiment:
             check_edits(edits, dict(template.named_parameters()), at=f"recipe.evaluation.edits.{name}")
 
     def _check_splits(self) -> None:
-        """Raise `SpecError` for a split that the task does not have."""
         stop, known = self.recipe.stop, self.task.splits
         named = [("recipe.evaluation.splits", split) for split in self.recipe.evaluation.splits or ()]
         for field, split in named + ([("recipe.stop.split", stop.split)] if stop else []):
@@ -82,7 +81,6 @@ class Experiment:
                 raise unknown_name(field, split, known, "split")
 
     def _check_data_sizes(self) -> None:
-        """Raise `SpecError` for data sizes of members that the recipe cannot use."""
         recipe, sizes = self.recipe, self.members.data_size
         if sizes is None:
             return
@@ -117,7 +115,6 @@ class Experiment:
                 raise SpecError("start.model", problem, "use the same model, on a task of the same size")
 
     def _check_stop(self) -> None:
-        """Raise `SpecError` for a stop rule on a split or metric that is not measured."""
         stop = self.recipe.stop
         if stop is None:
             return
@@ -129,7 +126,6 @@ class Experiment:
             raise SpecError("recipe.stop", "after_step would change members that have stopped", "leave out one of them")
 
     def _check_positions(self, template: nn.Module) -> None:
-        """Raise `SpecError` if the task scores positions at which the model does not predict."""
         if not getattr(template, "predicts_last_alone", False):
             return
         positions = self.task.for_training(self.task.sample(self.task.splits[0], 1, seed=0)).positions
@@ -161,7 +157,6 @@ class Experiment:
             raise SpecError("model", problem, f"return {axes}, here {wanted}")
 
     def _check_loss(self) -> None:
-        """Raise `SpecError` if the recipe's loss does not fit the task, or cannot be minimised."""
         if self.recipe.loss is None:
             return
         batch = self.task.for_training(self.task.sample(self.task.splits[0], 2, seed=0))

@@ -243,7 +243,6 @@ class JoinedKeeper:
 
 
 def _taken(experiments: Sequence[Experiment], places: Sequence[Places]) -> list[range]:
-    """Return the places that each experiment's members take."""
     return [range(place.first, place.first + len(one.members)) for one, place in zip(experiments, places, strict=True)]
 
 

@@ -30,14 +30,6 @@ class Operations(NamedTuple):
     products: float
     bytes: float
 
-    def times(self, factor: float) -> "Operations":
-        """Return these operations times a factor."""
-        return Operations(*(factor * one for one in self))
-
-    def minus(self, other: "Operations") -> "Operations":
-        """Return these operations without others."""
-        return Operations(*(one - two for one, two in zip(self, other, strict=True)))
-
 
 def forward_operations(
     model: ModelSpec, task: Task, sequences: int, training: bool = True, first_block: int = 0
@@ -88,7 +80,8 @@ def _counts(model: ModelSpec, task: Task, training: bool, first_block: int = 0) 
         others: dict[str, Any] = {"tap": counter.tap} if first_block else {}
         with torch.no_grad(), _one_thread(), counter:
             predict(template, batch.inputs, batch.positions, weights, **others)
-        found.append(counter.so_far.minus(counter.before))
+        both = zip(counter.so_far, counter.before, strict=True)
+        found.append(Operations(*(all_of_it - before for all_of_it, before in both)))
     return found
 
 

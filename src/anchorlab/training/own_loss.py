@@ -40,8 +40,6 @@ class Loss(Spec):
 
 
 class _Unregistered(Loss):
-    """A function that is not registered."""
-
     registered: ClassVar[bool] = False
     function: Any = Field(exclude=True)
 

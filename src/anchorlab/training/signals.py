@@ -26,7 +26,9 @@ class DelayedSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
         if self.waiting is not None:
             signal.raise_signal(self.waiting)
 
@@ -36,11 +38,6 @@ class DelayedSignals:
             self.__exit__()
             self.waiting = None
             self.__enter__()  # the handler returned: training continues
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.waiting = number

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import AnchorlabError, SpecError, StoreError
 from anchorlab.handed_down import handed_down
-from anchorlab.runs import Run
+from anchorlab.runs import Run, Store
 from anchorlab.runs.metrics import diverged_members, select_metric
 from anchorlab.runs.plugins import named_modules
 from anchorlab.training.ensemble import Ensemble, initialise
@@ -55,7 +55,6 @@ class TrainedRun(Drawable):
 
     @property
     def _summary(self) -> str:
-        """The model, the members and the steps in one line."""
         one = self.experiment
         seeds = f"{len(one.members)} seed{'s' if len(one.members) > 1 else ''}"
         trained = f"{one.steps} steps" if one.trained else "untrained"
@@ -165,7 +164,6 @@ class TrainedRun(Drawable):
 
     @cached_property
     def _readings(self) -> dict[str, Shaped[Tensor, "member ..."]]:
-        """The readings that the run keeps."""
         return self.run.readings()
 
     def ensemble(self, step: int | None = None) -> Ensemble:
@@ -180,9 +178,11 @@ class TrainedRun(Drawable):
             return self._initial_ensemble
         if not self.has_weights:
             raise StoreError(f"{self.run.path}: kept without weights; train it in another store to look inside")
-        weights = self.run.read_checkpoint(self.checkpoints[-1] if step is None else step)
+        kept = self.run.read_checkpoint(self.checkpoints[-1] if step is None else step)
+        half = torch.bfloat16  # of some weights of the zoo
+        weights = {name: value.float() if value.dtype == half else value for name, value in kept.items()}
         blank = initialise(self.experiment.model, self.experiment.task.shape, [0])
-        return blank.with_weights({name: _computable(weights[name]) for name in blank.weights})
+        return blank.with_weights({name: weights[name] for name in blank.weights})
 
     @cached_property
     def _initial_ensemble(self) -> Ensemble:
@@ -272,11 +272,6 @@ class TrainedRun(Drawable):
         return found[0]
 
 
-def _computable(weights: Shaped[Tensor, "member ..."]) -> Shaped[Tensor, "member ..."]:
-    """Return weights in float32; the zoo keeps some in bfloat16."""
-    return weights.float() if weights.dtype == torch.bfloat16 else weights
-
-
 def experiment_of(run: Run) -> Experiment:
     """Rebuild the experiment of a run.
 
@@ -291,3 +286,31 @@ def experiment_of(run: Run) -> Experiment:
         modules = f"module{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
         remedy = f"this store's runs need the {modules}: add {' '.join(f'--import {name}' for name in missing)}"
         raise SpecError(error.field, error.problem.partition(";")[0], remedy) from None
+
+
+def open_run(address: str, store: Store | str | Path | None = None) -> TrainedRun:
+    """Open a finished run by its address, or by the first digits of it that no other run has.
+
+    It is `al.run`. Commands print the address of each run that they train or list. `store` is a store or its directory;
+    `Store()` when None.
+
+    Errors: `StoreError` if no run, several runs, or an unfinished run has such an address.
+
+    >>> open_run("3e345").plot("accuracy")  # doctest: +SKIP
+    """
+    if not isinstance(address, str):
+        raise SpecError("address", f"should be text, got {address!r:.60}", "write al.run('3e345')")
+    return TrainedRun(Store.of(store).find(address))
+
+
+def find_runs(*where: str, store: Store | str | Path | None = None) -> list[TrainedRun]:
+    """Open the finished runs that fulfil all conditions, in order of their addresses; without conditions, all of them.
+
+    Conditions are written as for `anchorlab runs --where`. `store` is a store or its directory; `Store()` when None.
+
+    Errors: `SpecError` for an invalid condition, and for an unknown or ambiguous field.
+
+    >>> find_runs("model.layers=2", "test.accuracy>0.9")  # doctest: +SKIP
+    """
+    kept = Store.of(store)
+    return [TrainedRun(kept.find(one.address)) for one in kept.select(*where) if one.state == "finished"]

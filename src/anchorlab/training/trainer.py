@@ -188,7 +188,6 @@ class Session:
 
     @property
     def _undecayed(self) -> frozenset[str]:
-        """The names of the trainable weights that do not decay."""
         return undecayed_weights(self.ensemble.template, self.recipe.optimiser.undecayed) & {*self.ensemble.trainable}
 
     def _one_by_one(self) -> tuple[StackedOptimiser, MemberExecution]:

@@ -6,21 +6,3 @@ from anchorlab.viewer.make import view_patterns, view_run
 from anchorlab.viewer.oracle import page_oracle
 from anchorlab.viewer.page_data import view_json, viewer_script, viewer_style
 from anchorlab.viewer.texts import TextHeads, read_texts
-
-__all__ = [
-    "AttentionView",
-    "LiveModel",
-    "TextHeads",
-    "ViewExample",
-    "ViewPath",
-    "ViewScores",
-    "can_run",
-    "live_model",
-    "page_oracle",
-    "read_texts",
-    "view_json",
-    "view_patterns",
-    "view_run",
-    "viewer_script",
-    "viewer_style",
-]

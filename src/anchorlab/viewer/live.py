@@ -9,7 +9,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.findings.view import Architecture, LiveModel, Weight
 from anchorlab.models import ModelSpec
-from anchorlab.models.attention import Attention, MergedAttention
+from anchorlab.models.attention import MergedAttention
 from anchorlab.models.block import Block
 from anchorlab.models.embedding import TokenEmbedding
 from anchorlab.models.feedforward import FeedForward
@@ -91,7 +91,10 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
     outputs = inputs if module.tied else width if module.unembed is None else module.unembed.W_U.shape[1]
     if (length, inputs, outputs) != (shape.length, shape.input_size, shape.output_size):
         raise _refused("model", f"reads {length} of {inputs} tokens and predicts {outputs}, unlike its task")
-    heads, head_width, shift_values = _heads(blocks[0].attn, width)
+    first = blocks[0].attn  # all blocks have the same heads
+    heads, head_width, shift = 1, width, 0
+    if not isinstance(first, MergedAttention):
+        heads, head_width, shift = first.heads, first.head_width, first.shift_values
     return Architecture(
         layers=len(blocks),
         heads=heads,
@@ -104,7 +107,7 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
         feed_forward=tuple(block.mlp is not None for block in blocks),
         mask=tuple(block.causal for block in blocks),
         projection=module.unembed is not None,
-        shift_values=shift_values,
+        shift_values=shift,
         length=length,
         inputs=inputs,
         outputs=outputs,
@@ -113,13 +116,6 @@ def _architecture(module: nn.Module, shape: TaskShape) -> Architecture:
         activation=perceptrons[0].activation if perceptrons else "relu",
         tied=module.tied,
     )
-
-
-def _heads(attention: Attention | MergedAttention, width: int) -> tuple[int, int, int]:
-    """Return the number of heads, their width and the shift of values; these are the same in all blocks."""
-    if isinstance(attention, MergedAttention):
-        return 1, width, 0
-    return attention.heads, attention.head_width, attention.shift_values
 
 
 def _check_block(block: Block) -> None:

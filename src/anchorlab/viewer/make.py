@@ -6,7 +6,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
@@ -69,7 +68,7 @@ def view_run(
         raise SpecError("examples", f"cannot show {examples} sequences of a split", "give 1 or more")
     batches = [task.sample(split, examples, seed=0) for split in task.splits]
     inputs = torch.cat([batch.inputs for batch in batches])
-    scored = torch.cat([_last_scored(batch) for batch in batches])
+    scored = torch.cat([batch.asked.amax(dim=-1) for batch in batches])  # the last scored positions
     sample = task.sample(task.splits[-1], _LABELLED, seed=0)
 
     patterns, predicted, heads = [], [], []
@@ -79,15 +78,17 @@ def view_run(
         patterns.append(torch.stack([record[site] for site in record if record.axes(site) == _PATTERN_AXES], dim=2))
         if 2 * patterns[0].numel() * len(steps) > MOST_RECORDED:
             raise SpecError("view", "has more than 64 MiB of patterns", "choose fewer members, steps or examples")
-        predicted.append(_predicted(record["output"], scored, task))
+        final = record["output"][:, torch.arange(len(scored)), scored].argmax(dim=-1)  # [member example]
+        predicted.append([[task.text_of(token) for token in row] for row in final.tolist()])
         heads.append(detect(look(ensemble, sample.inputs, record=[_PATTERNS]), sample))
     why_not = can_run(run.experiment.model, task) if live else ""
+    unique = len(set(seeds)) == len(seeds)
     view = AttentionView.of(
         title or f"Attention of {run.run.label or task.name or task.family}",
         [example for batch in batches for example in task.render(batch.inputs)],
         steps,
         torch.stack(patterns, dim=1),
-        members=_names(seeds, members),
+        members=[f"seed {seeds[at]}" if unique else f"member {at}, seed {seeds[at]}" for at in members],
         predicted=list(zip(*predicted, strict=True)) if task.loss == "cross_entropy" else (),
         labels=head_labels(heads),
         scores=head_scores(heads),
@@ -158,28 +159,6 @@ def _spread(values: Sequence[int], most: int) -> list[int]:
     if len(values) <= most:
         return list(values)
     return [values[round(at)] for at in torch.linspace(len(values) - 1, 0, most).tolist()][::-1]
-
-
-def _names(seeds: Sequence[int], members: Sequence[int]) -> list[str]:
-    """Return the members' names: their seeds, with their indices if seeds repeat."""
-    unique = len(set(seeds)) == len(seeds)
-    return [f"seed {seeds[at]}" if unique else f"member {at}, seed {seeds[at]}" for at in members]
-
-
-def _last_scored(batch: Batch) -> Int[Tensor, "batch"]:
-    """Return the last scored position of each sequence."""
-    positions = batch.positions.expand(len(batch), -1)
-    if batch.weights is not None:
-        positions = positions.where(batch.weights > 0, -1)
-    return positions.amax(dim=-1)
-
-
-def _predicted(
-    outputs: Float[Tensor, "member example position token"], scored: Int[Tensor, "example"], task: Task
-) -> list[list[str]]:
-    """Return the text predicted at one scored position of each sequence, `[member][example]`."""
-    final = outputs[:, torch.arange(len(scored)), scored].argmax(dim=-1)
-    return [[task.text_of(token) for token in row] for row in final.tolist()]
 
 
 def _paths(circuit: Circuit, batches: Sequence[Batch], task: Task) -> list[ViewPath]:

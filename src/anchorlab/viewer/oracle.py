@@ -24,6 +24,7 @@ def page_oracle(task: Task) -> str:
         return ""
     vocabulary, labels = task.vocabulary, task.labels
     soft = labels if labels is not None and labels.targets == "distribution" else None
+    reads_trained = any("trained(" in rule.answer.text for rule in task.rules.values())
     data = {
         "length": task.placement.length,
         "positions": task.positions.tolist(),
@@ -33,7 +34,7 @@ def page_oracle(task: Task) -> str:
         "distinct": task.placement.distinct,
         "operations": {anchor: _operation(operation) for anchor, operation in task.operations.items()},
         "exceptions": [{"pair": pair, "operation": _operation(operation)} for pair, operation in task.pairs.items()],
-        "trained": _trained(task),
+        "trained": sorted(task.reader.trained) if reads_trained else [],
         "rules": [_rule(task, name, rule) for name, rule in task.rules.items()],
         "label": {"operation": _operation(soft.change), "share": soft.share} if soft else None,
     }
@@ -42,13 +43,6 @@ def page_oracle(task: Task) -> str:
 
 def _operation(operation: Operation) -> dict[str, Any]:
     return {"text": operation.text, "steps": operation.steps, "table": operation.table}
-
-
-def _trained(task: AnchorFunction) -> list[tuple[int, int]]:
-    """Return the pairs of anchors in the training data if an answer uses `trained(...)`, else an empty list."""
-    if not any("trained(" in rule.answer.text for rule in task.rules.values()):
-        return []
-    return sorted(task.reader.trained)
 
 
 def _rule(task: AnchorFunction, name: str, rule: Rule) -> dict[str, Any]:

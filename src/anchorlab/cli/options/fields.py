@@ -7,9 +7,8 @@ from typing import Any
 
 from cyclopts import Parameter
 
-from anchorlab.depth import MOST_DEPTH, TOO_DEEP
 from anchorlab.errors import SpecError
-from anchorlab.plain import parse_json
+from anchorlab.plain import MOST_DEPTH, TOO_DEEP, parse_json
 
 PARTS = ("task", "model", "recipe", "members", "slurm")
 """What has fields that are options: the parts of an experiment, and the jobs of Slurm."""

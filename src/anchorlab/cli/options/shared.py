@@ -96,15 +96,6 @@ def read_store(folder: str | Path | None) -> "Store":
     return Store(folder)
 
 
-def existing_store(folder: Path, option: str) -> "Store":
-    """Return the store in a folder. Errors: `SpecError` that names the option if there is no such folder."""
-    from anchorlab.runs import Store
-
-    if not folder.is_dir():
-        raise SpecError(option, f"{folder} is not a folder", "name a folder of runs")
-    return Store(folder)
-
-
 def found_run(name: str, folder: str | Path | None) -> "Run":
     """Return the stored run whose address begins with `name`; for `zoo:NAME`, the zoo's run.
 

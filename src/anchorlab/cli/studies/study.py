@@ -80,8 +80,6 @@ class Changes:
 
 @dataclass(frozen=True)
 class _Planned:
-    """A study to run, what it was made from, and its profile."""
-
     study: "Study[Any]"
     source: "Chosen"
     profile: str
@@ -117,7 +115,6 @@ class _Outcome:
 
     @property
     def row(self) -> tuple[str, str, str]:
-        """The study, its verdicts and its time, for a table."""
         if self.findings is None:
             return self.planned.study.name, "failed", ""
         seconds = self.findings.provenance.seconds
@@ -126,8 +123,6 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Runner:
-    """What every study of a command is run with."""
-
     store: "Store"
     of: PretrainedOptions
     access: "Access | None"
@@ -241,8 +236,9 @@ def study(
     check_file(report, "report")
     on = where.backend()
     access = of.access(" ".join([*(one.profile for one in plan), str(of.address())]))
-    held = [shared.existing_store(folder, "parts") for folder in parts or ()]
-    runner = _Runner(kept, of, access, where, on, held, claim or (), quiet=json)
+    if missing := [folder for folder in parts or () if not folder.is_dir()]:
+        raise SpecError("parts", f"{missing[0]} is not a folder", "name a folder of runs")
+    runner = _Runner(kept, of, access, where, on, list(map(Store, parts or ())), claim or (), quiet=json)
     if only:
         return _train_only(plan, only, runner)
     if dry_run:

@@ -119,15 +119,12 @@ def verify(
 
 @dataclass(frozen=True)
 class _Part:
-    """One seed of one experiment of a study's profile."""
-
     study: "Study[Any]"
     profile: str
     experiment: "Experiment"
 
     @property
     def row(self) -> tuple[str, ...]:
-        """Study, profile, experiment, seed and address, for a table."""
         (seed,) = self.experiment.members.seeds
         return self.study.name, self.profile, self.experiment.label, str(seed), self.experiment.cell.address
 

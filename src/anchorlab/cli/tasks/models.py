@@ -55,7 +55,6 @@ def _data(kind: str, spec: Any) -> dict[str, Any]:
 
 
 def _choices(annotation: Any) -> str:
-    """Return the values of a field that takes one of a few words."""
     return " or ".join(map(str, get_args(annotation))) if get_origin(annotation) is Literal else ""
 
 

@@ -214,7 +214,6 @@ class _Evaluation:
         return np.take_along_axis(values, best[None], axis=0)[0], all_found & alone
 
     def _first_after(self, slot: str) -> Known:
-        """Return the first item after the slot's anchor."""
         sequences = self.reading.sequences
         assert sequences is not None
         later = np.arange(sequences.shape[1]) > self.reading.positions[slot][:, None]
@@ -248,7 +247,6 @@ class _Evaluation:
         return result, inside
 
     def _is_trained(self, first: str, second: str) -> np.ndarray:
-        """Return whether each row's pair of anchors is in the training data."""
         tokens, size = self.reading.tokens, len(self.reading.is_item)
         pairs = np.array(sorted(self.reading.trained), dtype=np.int64).reshape(-1, 2)
         shown: np.ndarray = np.isin(tokens[first] * size + tokens[second], pairs[:, 0] * size + pairs[:, 1])

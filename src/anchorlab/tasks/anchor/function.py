@@ -118,9 +118,7 @@ class AnchorFunction(Task):
             for rule in self.rules.values():
                 check_names(rival, rule.pattern, f"rivals.{name}")
         self.pairs  # noqa: B018  raises for exceptions that cannot be read
-        patterns = {name: rule.pattern for name, rule in self.rules.items()}
         with below("placement"):
-            self.placement.check(patterns, self.vocabulary)
             layout = self.layout
         with below("separation"):
             self.separation.check(layout)
@@ -291,7 +289,7 @@ class AnchorFunction(Task):
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the answers, with a trace of the anchors found, the keys read and the value after each operation."""
-        found = self.reader.read(inputs.cpu().numpy())
+        found = self.reader.read(inputs.numpy())
         latent = found.latent
         steps = [
             TraceStep(f"{what} {index + 1}", torch.from_numpy(places[:, index]), torch.from_numpy(tokens[:, index]))
@@ -317,7 +315,7 @@ class AnchorFunction(Task):
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return an index into `splits`; -1 for a sequence that fits no rule, has other tokens or mixes splits."""
-        return torch.from_numpy(self.reader.side(inputs.cpu().numpy()))
+        return torch.from_numpy(self.reader.side(inputs.numpy()))
 
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch

@@ -48,5 +48,4 @@ class MarkovNoise(Spec):
 
 @lru_cache(maxsize=16)
 def _ring(chain: int, first: int, last: int) -> UInt16[np.ndarray, "item"]:
-    """Return the items in the order of the ring."""
     return generator(chain, "noise chain").permutation(np.arange(first, last + 1, dtype=np.uint16))

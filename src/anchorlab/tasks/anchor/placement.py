@@ -1,6 +1,6 @@
 """Placement: all ways to fit patterns into a sequence, for writing anchors and keys and for reading them back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -37,9 +37,9 @@ class Placement(Spec):
                 raise SpecError(slot, f"{list(anchors)} is not a choice of anchors", "name each of them once")
         return choices
 
-    def check(self, patterns: Mapping[str, Pattern], vocabulary: Vocabulary) -> None:
-        """Raise `SpecError` for a slot or an anchor that does not exist, or a pattern that does not fit."""
-        slots = {slot for pattern in patterns.values() for slot in pattern.anchors}
+    def check(self, patterns: Sequence[Pattern], vocabulary: Vocabulary) -> None:
+        """Raise `SpecError` for a slot or an anchor that does not exist."""
+        slots = {slot for pattern in patterns for slot in pattern.anchors}
         for slot, anchors in self.choices.items():
             if slot not in slots:
                 raise SpecError(f"choices.{slot}", "is not a slot of any pattern", f"use {', '.join(sorted(slots))}")
@@ -48,16 +48,12 @@ class Placement(Spec):
                     raise SpecError(
                         f"choices.{slot}", f"{anchor} is not an anchor", f"choose from {sorted(vocabulary.anchors)}"
                     )
-        for pattern in patterns.values():
+        for pattern in patterns:
             for slot in pattern.anchors:
                 if slot.isdigit() and int(slot) not in vocabulary.anchors:
                     raise SpecError(
                         "pattern", f"`{pattern.text}`: {slot} is not an anchor", "list it in vocabulary.anchors"
                     )
-            if self.length < pattern.needed:
-                raise SpecError(
-                    "length", f"{self.length} is too short for `{pattern.text}`", f"use at least {pattern.needed}"
-                )
 
     def allowed(self, slot: str, vocabulary: Vocabulary) -> tuple[int, ...]:
         """Return the anchors that a slot may hold."""
@@ -98,8 +94,10 @@ class Layout:
     def build(cls, patterns: Sequence[Pattern], placement: Placement, vocabulary: Vocabulary) -> "Layout":
         """List the assignments and combinations of the patterns.
 
-        Errors: `SpecError` if there are too many, or if a sequence would not determine the positions of its keys.
+        Errors: as `Placement.check`; `SpecError` if there are too many, or if a sequence would not determine the
+        positions of its keys.
         """
+        placement.check(patterns, vocabulary)
         assignments = tuple(pattern.positions(placement.length) for pattern in patterns)
         combinations = tuple(placement.combinations(pattern, vocabulary) for pattern in patterns)
         frames = sum(len(one) * len(other) for one, other in zip(assignments, combinations, strict=True))

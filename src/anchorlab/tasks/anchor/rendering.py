@@ -11,7 +11,7 @@ from anchorlab.tasks.batch import Example, Token
 
 def render(reader: Reader, inputs: Int[Tensor, "batch position"]) -> list[Example]:
     """Return the sequences with the role of each token, and the oracle's trace in words."""
-    sequences = inputs.cpu().numpy()
+    sequences = inputs.numpy()
     found, sides = reader.read(sequences), reader.side(sequences).tolist()
     splits = [reader.separation.splits[side] if side >= 0 else "nowhere" for side in sides]
     return [_example(reader, found, row, tokens, splits[row]) for row, tokens in enumerate(sequences.tolist())]
@@ -20,7 +20,10 @@ def render(reader: Reader, inputs: Int[Tensor, "batch position"]) -> list[Exampl
 def _example(reader: Reader, found: Found, row: int, tokens: list[int], split: str) -> Example:
     rule = int(found.latent.rule[row])
     if rule < 0 or found.answer[row] < 0:
-        return _unanswered(reader, rule, tokens, split)
+        why = "no single arrangement of anchors and keys"
+        if rule >= 0:
+            why = f"{list(reader.rules.values())[rule].answer.text} has no answer"
+        return Example(tuple(Token(str(token), "noise") for token in tokens), (why,), "unknown", split)
     name, one = list(reader.rules.items())[rule]
     pattern, latent = one.pattern, found.latent
     anchors, keys = latent.anchors[row].tolist(), latent.keys[row].tolist()
@@ -40,14 +43,6 @@ def _example(reader: Reader, found: Found, row: int, tokens: list[int], split: s
     ]
     shown = tuple(Token(str(token), role) for token, role in zip(tokens, roles, strict=True))
     return Example(shown, tuple(trace), str(int(found.answer[row])), split)
-
-
-def _unanswered(reader: Reader, rule: int, tokens: list[int], split: str) -> Example:
-    if rule < 0:
-        why = "no single arrangement of anchors and keys"
-    else:
-        why = f"{list(reader.rules.values())[rule].answer.text} has no answer"
-    return Example(tuple(Token(str(token), "noise") for token in tokens), (why,), "unknown", split)
 
 
 def _operation(reader: Reader, rule: Rule, text: str, held: dict[str, int]) -> Operation:

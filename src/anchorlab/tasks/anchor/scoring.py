@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from anchorlab.errors import SpecError
 from anchorlab.spec import Spec
@@ -26,12 +26,6 @@ class Scoring(Spec):
 
     positions: tuple[int, ...] = Field((-1,), min_length=1, max_length=4096)
     every_token: bool = False
-
-    @model_validator(mode="after")
-    def _once(self) -> "Scoring":
-        if len(set(self.positions)) < len(self.positions):
-            raise SpecError("positions", f"{list(self.positions)} names one twice", "name each position once")
-        return self
 
     def within(self, length: int) -> tuple[int, ...]:
         """Return the positions counted from 0 in a sequence of this length.

@@ -113,19 +113,15 @@ class ModularResidue(Separation):
         modulus = self.modulus or max(length - 1, 2)
         position = self._place(latent)
         if not self.by_position:
-            return np.isin((latent.keys - position) % modulus, self._reduced(self.residues, modulus))
+            return np.isin((latent.keys - position) % modulus, np.mod(self.residues, modulus))
         held_out = np.zeros(latent.keys.shape, dtype=bool)
         for place, residues in self.by_position.items():
-            held_out |= (position == place) & np.isin(latent.keys % modulus, self._reduced(residues, modulus))
+            held_out |= (position == place) & np.isin(latent.keys % modulus, np.mod(residues, modulus))
         return held_out
 
     def _place(self, latent: Latent) -> Int[np.ndarray, "row slot_or_one"]:
         """Return the position p of each key."""
         return latent.anchor_positions[:, :1] if self.position == "anchor" else latent.key_positions
-
-    @staticmethod
-    def _reduced(residues: tuple[int, ...], modulus: int) -> list[int]:
-        return [residue % modulus for residue in residues]
 
 
 class MovingKeys(ModularResidue):

@@ -12,7 +12,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
-from anchorlab.tasks.classics.drawing import distinct
+from anchorlab.tasks.classics.drawing import all_different, distinct
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
@@ -89,13 +89,12 @@ class AssociativeRecall(Task):
 
         The trace has a step for each query: the position of the value it asks for.
         """
-        tokens = inputs.cpu()
-        n, length = tokens.shape
+        n, length = inputs.shape
         fits = torch.zeros(n, dtype=torch.bool)
         places = torch.zeros((n, self.pairs), dtype=torch.int64)
         if length == self.length:
             first = 2 * self.pairs
-            keys, values, rest = tokens[:, 0:first:2], tokens[:, 1:first:2], tokens[:, first:]
+            keys, values, rest = inputs[:, 0:first:2], inputs[:, 1:first:2], inputs[:, first:]
             fits = self._distinct(keys, 1) & self._distinct(values, self.vocabulary + 1)
             asked = rest != 0
             fits &= asked.sum(dim=1) == self.pairs
@@ -103,7 +102,7 @@ class AssociativeRecall(Task):
             same = rest.gather(1, queries)[:, :, None] == keys[:, None, :]
             fits &= same.any(dim=2).all(dim=1) & same.any(dim=1).all(dim=1)
             places = 2 * same.long().argmax(dim=2) + 1
-        answers = tokens.gather(1, places.clamp(max=length - 1))
+        answers = inputs.gather(1, places.clamp(max=length - 1))
         trace = tuple(
             TraceStep(f"value {query + 1}", torch.where(fits, places[:, query], -1), answers[:, query])
             for query in range(self.pairs)
@@ -112,9 +111,7 @@ class AssociativeRecall(Task):
 
     def _distinct(self, found: Int[Tensor, "batch pair"], low: int) -> Tensor:
         """Return whether the tokens are distinct and lie in the range from `low` on."""
-        inside = ((found >= low) & (found < low + self.vocabulary)).all(dim=1)
-        ordered = found.sort(dim=1).values
-        return inside & (ordered[:, 1:] != ordered[:, :-1]).all(dim=1)
+        return ((found >= low) & (found < low + self.vocabulary)).all(dim=1) & all_different(found)
 
     def text_of(self, token: int) -> str:
         """Return `k3` for the third key, `v3` for the third value, `.` for a blank."""

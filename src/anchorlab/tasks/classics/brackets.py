@@ -1,5 +1,6 @@
 """Dyck-k: balanced brackets of several kinds, nested to a bounded depth."""
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
 from anchorlab.tasks.classics.drawing import draw_split, side
 from anchorlab.tasks.registry import register_task
@@ -63,12 +63,8 @@ class Brackets(Task):
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` balanced words. Errors: `SpecError` for an unknown split."""
-        self.check_draw(split, n, seed)
-        random = generator(seed, "sequences", split)
-        most, wanted = self.deeper if split == "deep" else self.depth, self.splits.index(split)
-        inputs = draw_split(
-            random, n, lambda source, count: self._draw(source, count, most), lambda drawn: self._split(drawn) == wanted
-        )
+        draw = partial(self._draw, most=self.deeper if split == "deep" else self.depth)
+        inputs = draw_split(self, split, n, seed, draw, self._split)
         answers = self._closing(inputs)
         return Batch(inputs, answers, answers, torch.arange(self.length), split)
 
@@ -100,9 +96,8 @@ class Brackets(Task):
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the bracket that may close next after each token; unknown for words that are not balanced."""
-        tokens = inputs.cpu()
-        answers = torch.full(tokens.shape, 2 * self.kinds)
-        for row, word in enumerate(tokens.tolist()):
+        answers = torch.full(inputs.shape, 2 * self.kinds)
+        for row, word in enumerate(inputs.tolist()):
             stack: list[int] = []
             for place, token in enumerate(word):
                 if token < self.kinds:
@@ -110,12 +105,10 @@ class Brackets(Task):
                 elif stack:
                     stack.pop()
                 answers[row, place] = self.kinds + stack[-1] if stack else 2 * self.kinds
-        known = self._balanced(tokens)
-        deepest = self._depths(tokens).max(dim=1)
-        step = TraceStep(
-            "deepest", torch.where(known, deepest.indices, -1), tokens.gather(1, deepest.indices[:, None])[:, 0]
-        )
-        return Answer(answers, known.unsqueeze(1).expand(tokens.shape), (step,))
+        known = self._balanced(inputs)
+        deepest = self._depths(inputs).argmax(dim=1)
+        step = TraceStep("deepest", torch.where(known, deepest, -1), inputs.gather(1, deepest[:, None])[:, 0])
+        return Answer(answers, known.unsqueeze(1).expand(inputs.shape), (step,))
 
     def _balanced(self, tokens: Int[Tensor, "batch position"]) -> Bool[Tensor, "batch"]:
         """Return whether every bracket is closed, by its own kind."""
@@ -128,12 +121,10 @@ class Brackets(Task):
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return the split by depth, then by the hash of the tokens; -1 for words that are not balanced."""
-        tokens = inputs.cpu()
-        deepest = self._depths(tokens).amax(dim=1)
-        return torch.where(self._balanced(tokens) & (deepest <= self.deeper), self._split(tokens), -1)
+        deepest = self._depths(inputs).amax(dim=1)
+        return torch.where(self._balanced(inputs) & (deepest <= self.deeper), self._split(inputs), -1)
 
     def _split(self, words: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
-        """Return the split of balanced words."""
         return torch.where(self._depths(words).amax(dim=1) > self.depth, 2, side(words))
 
     def text_of(self, token: int) -> str:

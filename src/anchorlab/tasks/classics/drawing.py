@@ -9,6 +9,8 @@ from numpy.random import Generator
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.rng import generator
+from anchorlab.tasks.task import Task
 
 TEST_ONE_IN = 5
 """The test split has one sequence in five."""
@@ -29,24 +31,33 @@ def side(tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
 
 
 def draw_split(
-    random: Generator,
+    task: Task,
+    split: str,
     n: int,
+    seed: int,
     draw: Callable[[Generator, int], Int[np.ndarray, "batch position"]],
-    belongs: Callable[[Int[Tensor, "batch position"]], Bool[Tensor, "batch"]],
+    split_of: Callable[[Int[Tensor, "batch position"]], Int[Tensor, "batch"]] = side,
 ) -> Int[Tensor, "batch position"]:
-    """Draw sequences until `n` of them belong to a split.
+    """Draw sequences of a task until `n` of them belong to a split; `split_of` gives the index of each one's split.
 
-    Errors: `SpecError` if nearly none belongs to it.
+    Errors: as `Task.check_draw`; `SpecError` if nearly none belongs to the split.
     """
+    task.check_draw(split, n, seed)
+    random, wanted = generator(seed, "sequences", split), task.splits.index(split)
     found, drawn, count = [torch.from_numpy(draw(random, 0))], 0, 0
     while count < n:
         several = torch.from_numpy(draw(random, max(_LEAST_DRAWN, 2 * (n - count))))
-        found.append(several[belongs(several)])
+        found.append(several[split_of(several) == wanted])
         drawn, count = drawn + len(several), count + len(found[-1])
         if count * _TOO_RARE < drawn:
             problem = f"{count} of {drawn:,} drawn sequences belong to the split"
             raise SpecError("split", problem, "choose longer sequences or other limits")
     return torch.cat(found)[:n]
+
+
+def all_different(tokens: Int[Tensor, "batch token"]) -> Bool[Tensor, "batch"]:
+    """Return whether each row holds no token twice."""
+    return tokens.sort(dim=1).values.diff(dim=1).ne(0).all(dim=1)
 
 
 def distinct(random: Generator, n: int, count: int, size: int) -> Int[np.ndarray, "batch token"]:

@@ -93,12 +93,9 @@ class LinearRegression(Task):
 
     def split_of(self, inputs: Float[Tensor, "batch position feature"]) -> Int[Tensor, "batch"]:
         """Return 0 for a sequence of points and values at their positions, -1 for anything else."""
-        d, length = self.dimension, 2 * self.examples
-        if inputs.shape[1:] != (length, self.shape.input_size):
-            return torch.full((len(inputs),), -1)
-        values = inputs.cpu()
-        placed = (values[:, :, d + 1 :] == torch.eye(length)).all(dim=2).all(dim=1)
-        alone = (values[:, 1::2, :d] == 0).all(dim=2).all(dim=1) & (values[:, 0::2, d] == 0).all(dim=1)
+        d = self.dimension
+        placed = (inputs[:, :, d + 1 :] == torch.eye(2 * self.examples)).all(dim=2).all(dim=1)
+        alone = (inputs[:, 1::2, :d] == 0).all(dim=2).all(dim=1) & (inputs[:, 0::2, d] == 0).all(dim=1)
         return (placed & alone).long() - 1
 
     def ideal(self, inputs: Float[Tensor, "batch position feature"]) -> Float[Tensor, "batch scored output"]:

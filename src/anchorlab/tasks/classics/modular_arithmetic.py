@@ -144,9 +144,8 @@ class ModularArithmetic(Task):
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return x op y mod p, with both numbers as the trace; unknown for anything but `x op y =`."""
-        tokens = inputs.cpu()
-        fits = self._well_formed(tokens)
-        x, y = (tokens[:, place].where(fits, 1) for place in (0, 2))
+        fits = self._well_formed(inputs)
+        x, y = (inputs[:, place].where(fits, 1) for place in (0, 2))
         answers = (_FORMULAS[self.operation](x, y, self._inverse) % self.prime).unsqueeze(1)
         trace = tuple(
             TraceStep(name, torch.where(fits, place, -1), value) for name, place, value in (("x", 0, x), ("y", 2, y))
@@ -163,9 +162,8 @@ class ModularArithmetic(Task):
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return 0 for training pairs, 1 for test pairs, -1 for anything else."""
-        tokens = inputs.cpu()
-        fits = self._well_formed(tokens)
-        x, y = (tokens[:, place].where(fits, 0) for place in (0, -2))
+        fits = self._well_formed(inputs)
+        x, y = (inputs[:, place].where(fits, 0) for place in (0, 2))
         return torch.where(fits, self._side[x, y], -1)
 
     def proof(self) -> Proof:

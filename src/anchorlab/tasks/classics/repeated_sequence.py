@@ -11,9 +11,8 @@ from torch import Tensor
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
-from anchorlab.tasks.classics.drawing import distinct, draw_split, side
+from anchorlab.tasks.classics.drawing import all_different, distinct, draw_split, side
 from anchorlab.tasks.numbers import Pair
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
@@ -55,10 +54,7 @@ class RepeatedSequence(Task):
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences. Errors: `SpecError` for an unknown split."""
-        self.check_draw(split, n, seed)
-        wanted = self.splits.index(split)
-        random = generator(seed, "sequences", split)
-        whole = draw_split(random, n, self._draw, lambda drawn: side(drawn) == wanted)
+        whole = draw_split(self, split, n, seed, self._draw)
         positions = torch.arange(self.periods[1], self.length - 1)
         answers = whole[:, positions + 1]
         return Batch(whole, answers, answers, positions, split)
@@ -71,34 +67,26 @@ class RepeatedSequence(Task):
 
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the token after the previous copy of each scored token; the trace has the last scored token's."""
-        tokens = inputs.cpu()
         scored = torch.arange(self.periods[1], self.length - 1)
-        fits = self._period(tokens) > 0
-        if tokens.shape[1] != self.length:
-            return Answer(
-                torch.zeros((len(tokens), len(scored)), dtype=torch.int64),
-                torch.zeros((len(tokens), len(scored)), dtype=torch.bool),
-            )
-        same = (tokens[:, scored, None] == tokens[:, None, :]) & (torch.arange(self.length) < scored[:, None])
+        if inputs.shape[1] != self.length:
+            nothing = torch.zeros((len(inputs), len(scored)), dtype=torch.int64)
+            return Answer(nothing, nothing.bool())
+        fits = self._period(inputs) > 0
+        same = (inputs[:, scored, None] == inputs[:, None, :]) & (torch.arange(self.length) < scored[:, None])
         copies = torch.where(same, torch.arange(self.length), -1).amax(dim=2)
-        answers = tokens.gather(1, copies + 1)
+        answers = inputs.gather(1, copies + 1)
         step = TraceStep("after the last copy", torch.where(fits, copies[:, -1] + 1, -1), answers[:, -1])
         return Answer(answers, fits.unsqueeze(1).expand(answers.shape), (step,))
 
     def _period(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return the shortest period of each sequence with distinct tokens within it; 0 if it has none."""
         found = torch.zeros(len(tokens), dtype=torch.int64)
-        if tokens.shape[1] != self.length:
-            return found
         own = ((tokens >= 0) & (tokens < self.vocabulary)).all(dim=1)
         for period in range(self.periods[1], self.periods[0] - 1, -1):
             repeats = (tokens[:, period:] == tokens[:, :-period]).all(dim=1)
-            ordered = tokens[:, :period].sort(dim=1).values
-            distinct = (ordered[:, 1:] != ordered[:, :-1]).all(dim=1)
-            found = torch.where(own & repeats & distinct, period, found)
+            found = torch.where(own & repeats & all_different(tokens[:, :period]), period, found)
         return found
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return the split by the hash of the tokens; -1 for sequences without a period."""
-        tokens = inputs.cpu()
-        return torch.where(self._period(tokens) > 0, side(tokens), -1)
+        return torch.where(self._period(inputs) > 0, side(inputs), -1)

@@ -2,16 +2,13 @@
 
 from typing import Literal
 
-import numpy as np
 import torch
 from jaxtyping import Int
-from numpy.random import Generator
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
-from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
 from anchorlab.tasks.classics.drawing import draw_split, side
 from anchorlab.tasks.numbers import Numbers
@@ -52,30 +49,20 @@ class SparseParity(Task):
 
     def sample(self, split: str, n: int, seed: int) -> Batch:
         """Draw `n` sequences of fair bits. Errors: `SpecError` for an unknown split."""
-        self.check_draw(split, n, seed)
-        wanted = self.splits.index(split)
-        random = generator(seed, "sequences", split)
-        inputs = draw_split(random, n, self._draw, lambda drawn: side(drawn) == wanted)
+        inputs = draw_split(self, split, n, seed, lambda random, count: random.integers(0, 2, (count, self.length)))
         answers = (inputs[:, list(self.relevant)].sum(dim=1, keepdim=True)) % 2
         return Batch(inputs, answers, answers, torch.tensor([self.length - 1]), split)
 
-    def _draw(self, random: Generator, n: int) -> Int[np.ndarray, "batch position"]:
-        return random.integers(0, 2, (n, self.length))
-
     def oracle(self, inputs: Int[Tensor, "batch position"]) -> Answer:
         """Return the parity; the trace has a step for each relevant bit."""
-        tokens = inputs.cpu()
-        fits = self.split_of(tokens) >= 0
-        parity, trace = torch.zeros(len(tokens), dtype=torch.bool), []
+        fits = self.split_of(inputs) >= 0
+        parity, trace = torch.zeros(len(inputs), dtype=torch.bool), []
         for place in self.relevant:
-            bit = tokens[:, place] if tokens.shape[1] > place else torch.zeros(len(tokens), dtype=torch.int64)
+            bit = inputs[:, place] if inputs.shape[1] > place else torch.zeros(len(inputs), dtype=torch.int64)
             parity = parity ^ (bit == 1)
             trace.append(TraceStep(f"bit {place}", torch.where(fits, place, -1), bit))
         return Answer(parity.long().unsqueeze(1), fits.unsqueeze(1), tuple(trace))
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return the split by the hash of the bits; -1 for anything but n bits."""
-        tokens = inputs.cpu()
-        if tokens.shape[1] != self.length:
-            return torch.full((len(tokens),), -1)
-        return torch.where(((tokens == 0) | (tokens == 1)).all(dim=1), side(tokens), -1)
+        return side(inputs)

@@ -55,10 +55,9 @@ class Superposition(Task):
 
     def oracle(self, inputs: Float[Tensor, "batch position feature"]) -> Answer:
         """Return the vector itself; the trace names the largest feature."""
-        values = inputs.cpu()
-        known = (self.split_of(values) == 0).unsqueeze(1)
-        step = TraceStep("vector", torch.where(known[:, 0], 0, -1), values[:, 0])
-        return Answer(values[:, :1], known, (step,))
+        known = (self.split_of(inputs) == 0).unsqueeze(1)
+        step = TraceStep("vector", torch.where(known[:, 0], 0, -1), inputs[:, 0])
+        return Answer(inputs[:, :1], known, (step,))
 
     def losses(
         self, outputs: Float[Tensor, "batch scored output"], targets: Float[Tensor, "batch scored output"]
@@ -71,6 +70,4 @@ class Superposition(Task):
 
     def split_of(self, inputs: Float[Tensor, "batch position feature"]) -> Int[Tensor, "batch"]:
         """Return 0 for one vector of values between 0 and 1, -1 for anything else."""
-        if inputs.shape[1:] != (1, self.features):
-            return torch.full((len(inputs),), -1)
-        return ((inputs.cpu() >= 0) & (inputs.cpu() <= 1)).all(dim=2)[:, 0].long() - 1
+        return ((inputs >= 0) & (inputs <= 1)).all(dim=2)[:, 0].long() - 1

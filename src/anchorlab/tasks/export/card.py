@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
 from itertools import chain
+from shlex import quote
 
 from anchorlab.tasks.batch import Example
 from anchorlab.tasks.export.lm_eval import LM_EVAL, how_to_run
@@ -95,7 +96,7 @@ class Card:
     @property
     def command(self) -> str:
         """The command that writes the same files from the specification in the same folder."""
-        splits = "" if self.every else "".join(f" --split {_shell(part.split)}" for part in self.parts)
+        splits = "" if self.every else "".join(f" --split {quote(part.split)}" for part in self.parts)
         text = " --text" if self.text else ""
         options = f"--format {self.format} --n {self.n} --seed {self.seed}{splits}{text}"
         return f"anchorlab export {SPECIFICATION} {options} --out FOLDER"
@@ -223,7 +224,6 @@ def _feature(kind: tuple[str, ...], indent: str) -> Iterator[str]:
 
 
 def _is_ours(declared: Callable[..., Task]) -> bool:
-    """Return whether a task's class or factory is part of anchorlab."""
     return declared.__module__.split(".")[0] == "anchorlab"
 
 
@@ -235,7 +235,3 @@ def _plain(text: str) -> str:
 def _fenced(text: str, language: str = "text") -> Iterator[str]:
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))  # longer than any run in the text
     yield from (f"{fence}{language}", *text.rstrip("\n").splitlines(), fence)
-
-
-def _shell(word: str) -> str:
-    return f"'{word}'" if not word.replace("_", "").isalnum() else word

@@ -81,7 +81,10 @@ def export(
         parts = []
         for name in names:
             batch = task.sample(name, n, seed)
-            frame = _frame(task, batch, format, seed, text)
+            if format == LM_EVAL and isinstance(task, RetrievalPrompts):
+                frame = question_frame(task, name, n, seed)
+            else:
+                frame = split_frame(task, batch, text)
             _write_frame(frame, temporary / places[name])
             examples = tuple(task.render(batch.inputs[:_EXAMPLES]))
             parts.append(_part(name, frame, examples, temporary, places[name]))
@@ -96,12 +99,6 @@ def export(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
-
-
-def _frame(task: Task, batch: Batch, format: str, seed: int, text: bool) -> "polars.DataFrame":
-    if format == LM_EVAL and isinstance(task, RetrievalPrompts):
-        return question_frame(task, batch.split, len(batch), seed)
-    return split_frame(task, batch, text)
 
 
 def split_frame(task: Task, batch: Batch, text: bool = False) -> "polars.DataFrame":

@@ -1,7 +1,6 @@
 """Noisy in-context recall: a trigger is followed by the sequence's own output token, or by noise."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -15,31 +14,20 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
+from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, drawn_in_parts
 from anchorlab.tasks.metrics import correct, probability
 from anchorlab.tasks.numbers import Numbers
 from anchorlab.tasks.recall.evidence import read_evidence
 from anchorlab.tasks.recall.markov import MarkovChain, is_table_file, table_chain, table_characters, table_digest
 from anchorlab.tasks.recall.scored import scored_positions, scored_width, trigger_share
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
 
 _ROWS_AT_ONCE = 8192
 _EXISTING_NOISE = 2  # '!' of tiny Shakespeare
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """A part of the sequences, with their triggers and outputs."""
-
-    tokens: Int[np.ndarray, "row following"]  # z_1 .. z_{T+1}
-    repeated: Bool[np.ndarray, "row position"]  # whether a trigger here occurred before
-    outputs: Int[np.ndarray, "row token"]  # y of each trigger; -1 for other tokens
-    triggers: Int[np.ndarray, "row trigger"]
-
-
 @register_task("recall/noisy")
-@task_family("recall")
 class NoisyRecall(Task):
     """The token that followed the trigger earlier in the sequence, though noise often takes its place.
 
@@ -176,41 +164,27 @@ class NoisyRecall(Task):
         Errors: `SpecError` for an unknown split.
         """
         self.check_draw(split, n, seed)
-        random = generator(seed, "sequences", split)
-        alpha = self.alpha if split == "train" else 0.0
-        last = self.scored == "last"
-        inputs = torch.empty((n, self.length), dtype=torch.int64)
-        shape = (n, self.width)
-        targets, answers = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.int64)
-        positions, weights = np.empty(shape, dtype=np.int64), np.empty(shape, dtype=np.float32)
-        trigger = np.empty((n, self.drawn or len(self.triggers)), dtype=np.int64)
-        output = np.empty_like(trigger)
-        for start in range(0, n, _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, n))
-            drawn = self._draw(random, rows.stop - rows.start, alpha)
-            inputs.numpy()[rows] = drawn.tokens[:, :-1]
-            positions[rows], weights[rows] = self._scored(drawn.repeated)
-            asked = np.take_along_axis(drawn.tokens, positions[rows], axis=1)
-            targets[rows] = np.take_along_axis(drawn.tokens, positions[rows] + 1, axis=1)
-            answers[rows] = np.take_along_axis(drawn.outputs, asked, axis=1)
-            trigger[rows] = drawn.triggers
-            output[rows] = np.take_along_axis(drawn.outputs, drawn.triggers, axis=1)
+        random, alpha = generator(seed, "sequences", split), self.alpha if split == "train" else 0.0
+        found, last = (
+            drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows, alpha)),
+            self.scored == "last",
+        )
         return Batch(
-            inputs=inputs,
-            targets=torch.from_numpy(targets),
-            answers=torch.from_numpy(answers),
-            positions=torch.tensor([self.length - 1]) if last else torch.from_numpy(positions),
+            inputs=found["inputs"],
+            targets=found["targets"],
+            answers=found["answers"],
+            positions=torch.tensor([self.length - 1]) if last else found["positions"],
             split=split,
-            weights=None if last else torch.from_numpy(weights),
+            weights=None if last else found["weights"],
             latents={
-                "output": torch.from_numpy(output),
-                "trigger": torch.from_numpy(trigger),
-                "noisy": torch.from_numpy(targets == self.noise_token),
+                "output": found["output"],
+                "trigger": found["trigger"],
+                "noisy": found["targets"] == self.noise_token,
             },
         )
 
-    def _draw(self, random: Generator, rows: int, alpha: float) -> _Drawn:
-        """Draw `rows` sequences z_1 .. z_{T+1} from left to right."""
+    def _draw(self, random: Generator, rows: int, alpha: float) -> dict[str, np.ndarray]:
+        """Draw `rows` sequences z_1 .. z_{T+1} from left to right, and what is scored of them."""
         triggers = self._draw_triggers(random, rows)
         every = np.arange(rows)
         # a table per sequence from token to output, -1 for tokens that are no trigger: one lookup tests and answers
@@ -237,7 +211,18 @@ class NoisyRecall(Task):
             state = self.chain.transition_table.draw(random, state)
             state[at] = np.where(random.random(at.size) < alpha, self.noise_token, output[at])
         tokens[-1] = state
-        return _Drawn(np.ascontiguousarray(tokens.T), repeated, outputs, triggers)
+        drawn = np.ascontiguousarray(tokens.T).astype(np.int64)
+        positions, weights = self._scored(repeated)
+        asked = np.take_along_axis(drawn, positions, axis=1)
+        return {
+            "inputs": drawn[:, :-1],
+            "targets": np.take_along_axis(drawn, positions + 1, axis=1),
+            "answers": np.take_along_axis(outputs, asked, axis=1).astype(np.int64),
+            "positions": positions,
+            "weights": weights,
+            "trigger": triggers,
+            "output": np.take_along_axis(outputs, triggers, axis=1).astype(np.int64),
+        }
 
     def _draw_triggers(self, random: Generator, rows: int) -> Int[np.ndarray, "row trigger"]:
         if not self.drawn:
@@ -263,8 +248,8 @@ class NoisyRecall(Task):
         trigger, so only the last column is known. Nothing is known of a sequence with a token outside the vocabulary.
         The trace is for position T.
         """
-        own = ((inputs >= 0) & (inputs < self.chain.states)).all(dim=1).cpu().numpy()
-        tokens = np.where(own[:, None], inputs.cpu().numpy(), 0)
+        own = ((inputs >= 0) & (inputs < self.chain.states)).all(dim=1).numpy()
+        tokens = np.where(own[:, None], inputs.numpy(), 0)
         rows, every = tokens.shape[0], np.arange(tokens.shape[0])
         last = tokens[:, -1]
         evidence = read_evidence(tokens, self.chain.states, self.noise_token)
@@ -287,10 +272,7 @@ class NoisyRecall(Task):
         `asked` are the scored triggers, `output` the first token other than noise after an earlier occurrence of each,
         and `earlier trigger` that occurrence.
         """
-        tokens = batch.inputs.cpu().numpy()
-        asked = batch.positions.expand(len(batch), -1)
-        if batch.weights is not None:
-            asked = asked.where(batch.weights > 0, -1)
+        tokens, asked = batch.inputs.cpu().numpy(), batch.asked
         source = torch.from_numpy(read_evidence(tokens, self.chain.states, self.noise_token).source)
         output = source.gather(1, batch.inputs.cpu().gather(1, asked.clamp(min=0)))
         output = output.where((asked >= 0) & (output <= asked), -1)
@@ -304,7 +286,7 @@ class NoisyRecall(Task):
 
         Errors: `SpecError` for tokens outside the vocabulary.
         """
-        tokens = inputs.cpu().numpy()
+        tokens = inputs.numpy()
         if ((tokens < 0) | (tokens >= self.chain.states)).any():
             problem = "hold a token outside the vocabulary"
             raise SpecError("inputs", problem, f"give tokens from 0 to {self.chain.states - 1}")
@@ -330,17 +312,11 @@ class NoisyRecall(Task):
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return 1 (clean) if noise follows no known trigger, 0 (train) if it does, -1 for an impossible sequence."""
-        tokens = inputs.cpu().numpy()
-        rows = tokens.shape[0]
-        if tokens.shape[1] != self.length:
-            return torch.full((rows,), -1)
-        last = tokens[:, -1]
-        legal = ((tokens >= 0) & (tokens < self.chain.states)).all(axis=1)
-        legal &= np.isin(last, np.flatnonzero(self._trigger_weights) if self.drawn else self.triggers)
-        noisy = np.zeros(rows, dtype=bool)
-        output = np.full((rows, self.chain.states), -1)
+        tokens = inputs.numpy()
+        rows, last = len(tokens), tokens[:, -1]
+        legal = np.isin(last, np.flatnonzero(self._trigger_weights) if self.drawn else self.triggers)
+        noisy, output = np.zeros(rows, dtype=bool), np.full((rows, self.chain.states), -1)
         every = np.arange(rows)
-        tokens = np.where(legal[:, None], tokens, 0)
         for position in range(1, self.length - 1):
             before, token = tokens[:, position - 1], tokens[:, position]
             after_trigger = self._is_trigger(before, last)

@@ -125,8 +125,10 @@ class StepGraph:
         rows = len(queries)
         placed = np.empty((rows, self.length + self.asking), dtype=np.int64)
         for table, order in zip(self.tables, orders, strict=True):
-            placed[:, table.start : table.stop] = table.ids[order].reshape(rows, -1)
-        placed[:, self.length :] = (np.arange(self.roots) * self.chains + queries[:, :, None]).reshape(rows, -1)
+            placed[:, table.start : table.stop] = table.ids[order].reshape(rows, table.ids.size)
+        placed[:, self.length :] = (np.arange(self.roots) * self.chains + queries[:, :, None]).reshape(
+            rows, self.asking
+        )
         return placed
 
     def _read(self, table: StepTable, symbols: Int[Tensor, "batch position"]) -> Int[Tensor, "batch record column"]:

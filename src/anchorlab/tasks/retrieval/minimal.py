@@ -16,10 +16,10 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.batch import Answer, Batch, Example, TraceStep
+from anchorlab.tasks.batch import Answer, Batch, Example, TraceStep, drawn_in_parts
 from anchorlab.tasks.metrics import LossKind
 from anchorlab.tasks.numbers import Lists, Numbers, Reals
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.retrieval.graph import StepGraph, asked_steps, check_asked_steps
 from anchorlab.tasks.task import Task
 
@@ -27,7 +27,6 @@ _ROWS_AT_ONCE = 2048
 
 
 @register_task("retrieval/minimal")
-@task_family("retrieval")
 class MinimalRetrieval(Task):
     """The symbols at the end of each query's chain of pairs, where every symbol is a fresh normal vector.
 
@@ -124,55 +123,40 @@ class MinimalRetrieval(Task):
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
-        graph, K = self._graph, self.features
-        symbols = np.empty((n, graph.symbols, K), dtype=np.float32)
-        order = np.full((n, self.steps + 1, max(self._counts)), -1)
-        inputs = torch.empty((n, self.shape.length, 2 * K), dtype=torch.float32)
-        targets = np.empty((n, self.chains, self.shape.output_size), dtype=np.float32)
-        for start in range(0, n, _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, n))
-            self._draw(random, symbols[rows], order[rows], inputs.numpy()[rows], targets[rows])
-        answers = torch.from_numpy(targets)
-        own = symbols[:, : self.chains * graph.values].reshape(n, self.chains, graph.values, K)
+        found = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows))
         return Batch(
-            inputs=inputs,
-            targets=answers,
-            answers=answers,
-            positions=graph.query_places(self.shape.length)[:, -1],
+            inputs=found["inputs"],
+            targets=found["answers"],
+            answers=found["answers"],
+            positions=self._graph.query_places(self.shape.length)[:, -1],
             split=split,
-            latents={"symbols": torch.from_numpy(own), "order": torch.from_numpy(order)},
+            latents={name: found[name] for name in ("symbols", "order")},
         )
 
-    @property
-    def _counts(self) -> list[int]:
-        """The number of queries, then the number of records of each step."""
-        return [self.chains, *(len(table.ids) for table in self._graph.tables)]
-
-    def _draw(
-        self,
-        random: Generator,
-        symbols: Float[np.ndarray, "batch symbol feature"],
-        order: Int[np.ndarray, "batch step record"],
-        inputs: Float[np.ndarray, "batch position both"],
-        targets: Float[np.ndarray, "batch chain output"],
-    ) -> None:
-        """Draw sequences into the arrays, which are overwritten; `both` is the K symbol and K position features."""
-        N, V, K = self.chains, self._graph.values, self.features
-        symbols[:] = random.standard_normal(symbols.shape, dtype=np.float32)
-        draws = np.split(random.random((len(symbols), sum(self._counts))), np.cumsum(self._counts)[:-1], axis=1)
+    def _draw(self, random: Generator, rows: int) -> dict[str, np.ndarray]:
+        """Draw the inputs, answers and latents of `rows` sequences."""
+        graph, N, V, K = self._graph, self.chains, self._graph.values, self.features
+        symbols = random.standard_normal((rows, graph.symbols, K), dtype=np.float32)
+        counts = [N, *(len(table.ids) for table in graph.tables)]  # of queries, then of the records of each step
+        draws = np.split(random.random((rows, sum(counts))), np.cumsum(counts)[:-1], axis=1)
         orders = [np.argsort(draw, axis=1) for draw in draws]
+        order = np.full((rows, len(counts), max(counts)), -1)
         for step, of_step in enumerate(orders):
             order[:, step, : of_step.shape[1]] = of_step
         # Symbols are drawn chain by chain, [chain value], but numbered value by value.
-        drawn = np.concatenate([np.arange(N * V).reshape(N, V).T.ravel(), np.arange(N * V, self._graph.symbols)])
+        drawn = np.concatenate([np.arange(N * V).reshape(N, V).T.ravel(), np.arange(N * V, graph.symbols)])
         # look symbols up by one flat index: the number of the sequence times its symbols, plus the symbol
-        first = np.arange(len(symbols))[:, None] * self._graph.symbols
+        first = np.arange(rows)[:, None] * graph.symbols
         flat = symbols.reshape(-1, K)
-        inputs[..., :K] = flat[drawn[self._graph.lay_out(orders[1:], orders[0])] + first]
-        inputs[..., K:] = self.position_vectors
+        placed = flat[drawn[graph.lay_out(orders[1:], orders[0])] + first]
         # the answers of a query are the values after its chain's last root, which lie one after another in a chain
         last_root = orders[0] * V + self.roots - 1 + first
-        targets[:] = flat[last_root[:, :, None] + np.array(self.asked)].reshape(targets.shape)
+        return {
+            "inputs": np.concatenate([placed, np.broadcast_to(self.position_vectors, placed.shape)], axis=2),
+            "answers": flat[last_root[:, :, None] + np.array(self.asked)].reshape(rows, N, len(self.asked) * K),
+            "symbols": symbols[:, : N * V].reshape(rows, N, V, K),
+            "order": order,
+        }
 
     def oracle(self, inputs: Float[Tensor, "batch position both"]) -> Answer:
         """Return the answers, found by following each query to equal symbols; known if every step has a single match.
@@ -182,7 +166,7 @@ class MinimalRetrieval(Task):
         """
         if inputs.shape[1] != self.shape.length:
             raise SpecError("inputs", f"have {inputs.shape[1]} positions", f"give {self.shape.length}")
-        symbols = inputs.cpu()[..., : self.features]
+        symbols = inputs[..., : self.features]
         _, found, known = self._graph.follow(_numbered(symbols))
         values = [symbols.gather(1, at[..., None].expand(-1, -1, self.features)) for at in found]
         answers = torch.cat([values[step - 1] for step in self.asked], dim=-1)
@@ -203,11 +187,8 @@ class MinimalRetrieval(Task):
 
     def split_of(self, inputs: Float[Tensor, "batch position both"]) -> Int[Tensor, "batch"]:
         """Return 0 for a well-formed sequence, which both splits could draw, and -1 for any other."""
-        if inputs.shape[1:] != (self.shape.length, 2 * self.features):
-            return torch.full((inputs.shape[0],), -1)
-        values = inputs.cpu()
-        placed = (values[..., self.features :] == torch.from_numpy(self.position_vectors)).all(dim=-1).all(dim=-1)
-        return torch.where(self._graph.well_formed(_numbered(values[..., : self.features])) & placed, 0, -1)
+        placed = (inputs[..., self.features :] == torch.from_numpy(self.position_vectors)).all(dim=-1).all(dim=-1)
+        return torch.where(self._graph.well_formed(_numbered(inputs[..., : self.features])) & placed, 0, -1)
 
     def metrics(
         self, outputs: Float[Tensor, "batch scored output"], batch: Batch
@@ -219,7 +200,7 @@ class MinimalRetrieval(Task):
 
     def render(self, inputs: Float[Tensor, "batch position both"]) -> Sequence[Example]:
         """Return the sequences with a letter for each distinct symbol, in the order in which the queries reach them."""
-        numbers = _numbered(inputs.cpu()[..., : self.features])
+        numbers = _numbered(inputs[..., : self.features])
         _, found, known = self._graph.follow(numbers)
         sides = self.split_of(inputs).tolist()
         return [

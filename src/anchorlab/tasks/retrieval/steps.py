@@ -13,6 +13,7 @@ from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
 from anchorlab.tasks.batch import Answer, Batch, TraceStep
+from anchorlab.tasks.classics.drawing import all_different
 from anchorlab.tasks.numbers import Numbers
 from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.task import Task
@@ -112,13 +113,12 @@ class StepRetrieval(Task):
         step: the position and the symbol read.
         Errors: `SpecError` for sequences of another length.
         """
-        tokens = inputs.cpu()
-        if tokens.shape[1] != self.shape.length:
-            raise SpecError("inputs", f"have {tokens.shape[1]} positions", f"give {self.shape.length}")
-        fits, trace, at = self._well_formed(tokens), [], tokens[:, -1]
+        if inputs.shape[1] != self.shape.length:
+            raise SpecError("inputs", f"have {inputs.shape[1]} positions", f"give {self.shape.length}")
+        fits, trace, at = self._well_formed(inputs), [], inputs[:, -1]
         for step in range(self.steps):
-            place = 2 * (tokens[:, :-1:2] == at.unsqueeze(1)).long().argmax(dim=1) + 1
-            at = tokens.gather(1, place.unsqueeze(1)).squeeze(1)
+            place = 2 * (inputs[:, :-1:2] == at.unsqueeze(1)).long().argmax(dim=1) + 1
+            at = inputs.gather(1, place.unsqueeze(1)).squeeze(1)
             trace.append(TraceStep(f"step {step + 1}", torch.where(fits, place, -1), at))
         return Answer(at.unsqueeze(1), fits.unsqueeze(1), tuple(trace))
 
@@ -128,7 +128,7 @@ class StepRetrieval(Task):
         follows = second.unsqueeze(2) == first.unsqueeze(1)  # [batch pair next]
         begins = ~follows.any(dim=1)
         within = begins  # the pairs at each depth: each must be as many as there are chains
-        right = _different(first) & _different(second) & (begins.sum(dim=1) == self.chains)
+        right = all_different(first) & all_different(second) & (begins.sum(dim=1) == self.chains)
         for _ in range(self.steps - 1):
             within = (within.unsqueeze(2) & follows).any(dim=1)
             right &= within.sum(dim=1) == self.chains
@@ -137,14 +137,6 @@ class StepRetrieval(Task):
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return the split of all pairs; -1 for pairs of both splits and for sequences that are not well-formed."""
-        tokens = inputs.cpu()
-        if tokens.shape[1] != self.shape.length:
-            return torch.full((len(tokens),), -1)
-        sides = self._sides()[(tokens[:, 1:-1:2] - tokens[:, :-1:2]) % self.modulus]
-        one = (sides == sides[:, :1]).all(dim=1) & self._well_formed(tokens)
+        sides = self._sides()[(inputs[:, 1:-1:2] - inputs[:, :-1:2]) % self.modulus]
+        one = (sides == sides[:, :1]).all(dim=1) & self._well_formed(inputs)
         return torch.where(one, sides[:, 0], -1)
-
-
-def _different(tokens: Int[Tensor, "batch pair"]) -> Bool[Tensor, "batch"]:
-    ordered = tokens.sort(dim=1).values
-    return (ordered[:, 1:] != ordered[:, :-1]).all(dim=1)

@@ -1,5 +1,6 @@
 """The retrieval problem with tokens for symbols: follow chains, or any graph of steps."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import product
@@ -7,7 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.random import Generator
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -15,10 +16,9 @@ from torch import Tensor
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.batch import Answer, Batch, Example, TraceStep
-from anchorlab.tasks.metrics import correct, probability
+from anchorlab.tasks.batch import Answer, Batch, Example, TraceStep, drawn_in_parts
 from anchorlab.tasks.numbers import Lists, Numbers
-from anchorlab.tasks.registry import register_task, task_family
+from anchorlab.tasks.registry import register_task
 from anchorlab.tasks.retrieval.graph import StepGraph, asked_steps, check_asked_steps
 from anchorlab.tasks.task import Task
 
@@ -26,7 +26,6 @@ _ROWS_AT_ONCE = 8192
 
 
 @register_task("retrieval/tokens")
-@task_family("token-retrieval")
 class TokenRetrieval(Task):
     """The token at the end of each query's chain of pairs; with D = 1, the induction problem.
 
@@ -41,12 +40,8 @@ class TokenRetrieval(Task):
     implicit_curriculum: if true, each sequence draws a step s to ask for, and the marker #s (token symbols + s - 1)
         before the queries names it; else every sequence asks for step D, without a marker
     asked_steps: restricts the curriculum to these steps; (3,) asks for x_3 and needs no marker
-    parents: the values that each step depends on, in place of the chain 0; 1; 2; ... Values are numbered, the query's
-        symbols first (0 .. roots - 1), then one per step. 0; 0; 1,2 is the conditional retrieval of section 3.1,
-        `xyz ay ax a`: z follows x and y, which both follow a. A step with k parents has a record for each of the N^k
-        combinations of chains. The value of a combination of different chains is a separate symbol, so that no parent
-        alone determines it. Records of later steps contain only the values of unmixed combinations.
-    roots: the number of symbols of a query, which is scored at its last
+    parents, roots: the graph of steps, as in `MinimalRetrieval`: the values that each step depends on, and the number
+        of symbols of a query, which is scored at its last
 
     Groups are the steps asked for. The splits have the same distribution; with the default number of symbols hardly any
     sequence recurs, but nothing prevents it: `separated` is false.
@@ -102,50 +97,36 @@ class TokenRetrieval(Task):
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
-        symbols = np.empty((n, self._graph.values, self.chains), dtype=np.int64)
-        queries = np.empty((n, self.chains), dtype=np.int64)
-        inputs = np.empty((n, self.shape.length), dtype=np.int64)
-        step = np.empty(n, dtype=np.int64)
-        for start in range(0, n, _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, n))
-            self._draw(random, symbols[rows], queries[rows], inputs[rows], step[rows])
-        asked = np.take_along_axis(symbols, self.roots + step[:, None, None] - 1, axis=1)[:, 0]
-        targets = torch.from_numpy(np.take_along_axis(asked, queries, axis=1))
+        latents = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows))
+        inputs, step = latents.pop("inputs"), latents["step"]
+        asked = latents["symbols"][torch.arange(n), self.roots + step - 1]
+        targets = asked.gather(1, latents["queries"])
         return Batch(
-            inputs=torch.from_numpy(inputs),
+            inputs=inputs,
             targets=targets,
             answers=targets,
             positions=self._graph.query_places(self.shape.length)[:, -1],
             split=split,
-            group=torch.from_numpy(np.searchsorted(np.array(self.asked), step)),
+            group=torch.searchsorted(torch.tensor(self.asked), step),
             groups=tuple(f"step {one}" for one in self.asked),
-            latents={
-                "symbols": torch.from_numpy(symbols),
-                "queries": torch.from_numpy(queries),
-                "step": torch.from_numpy(step),
-            },
+            latents=latents,
         )
 
-    def _draw(
-        self,
-        random: Generator,
-        symbols: Int[np.ndarray, "batch value chain"],
-        queries: Int[np.ndarray, "batch place"],
-        inputs: Int[np.ndarray, "batch position"],
-        step: Int[np.ndarray, "batch"],
-    ) -> None:
-        """Draw sequences into the arrays, which are overwritten."""
-        rows, graph = len(symbols), self._graph
+    def _draw(self, random: Generator, rows: int) -> dict[str, np.ndarray]:
+        """Draw the inputs and latents of `rows` sequences."""
+        graph, values = self._graph, (self._graph.values, self.chains)
         drawn = np.argsort(random.random((rows, self.symbols)), axis=1)[:, : graph.symbols]
-        symbols[:] = drawn[:, : symbols[0].size].reshape(symbols.shape)
         orders = [np.argsort(random.random((rows, len(table.ids))), axis=1) for table in graph.tables]
-        queries[:] = np.argsort(random.random(queries.shape), axis=1)
-        step[:] = np.array(self.asked)[random.integers(len(self.asked), size=rows)]
+        queries = np.argsort(random.random((rows, self.chains)), axis=1)
+        step = np.array(self.asked)[random.integers(len(self.asked), size=rows)]
         tokens = np.take_along_axis(drawn, graph.lay_out(orders, queries), axis=1)
-        inputs[:, : graph.length] = tokens[:, : graph.length]
-        inputs[:, -graph.asking :] = tokens[:, graph.length :]
-        if self._marked:
-            inputs[:, graph.length] = self.symbols + step - 1
+        marker = [self.symbols + step[:, None] - 1] if self._marked else []
+        return {
+            "symbols": drawn[:, : math.prod(values)].reshape(rows, *values),
+            "queries": queries,
+            "step": step,
+            "inputs": np.concatenate([tokens[:, : graph.length], *marker, tokens[:, graph.length :]], axis=1),
+        }
 
     def _step(self, tokens: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return the step that each sequence asks for, 0 if its marker is invalid."""
@@ -164,9 +145,8 @@ class TokenRetrieval(Task):
         """
         if inputs.shape[1] != self.shape.length:
             raise SpecError("inputs", f"have {inputs.shape[1]} positions", f"give {self.shape.length}")
-        tokens = inputs.cpu()
-        values, places, known = self._graph.follow(tokens)
-        step = self._step(tokens)
+        values, places, known = self._graph.follow(inputs)
+        step = self._step(inputs)
         known = known & (step > 0).unsqueeze(1)
         index = (self.roots + step.clamp(min=1) - 1).view(1, -1, 1).expand(1, -1, self.chains)
         read = known & (torch.arange(1, self.steps + 1).view(-1, 1, 1) <= step.view(1, -1, 1))
@@ -188,22 +168,10 @@ class TokenRetrieval(Task):
 
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return 0 for a well-formed sequence, which both splits could draw, and -1 for any other."""
-        tokens = inputs.cpu()
-        if tokens.shape[1] != self.shape.length:
-            return torch.full((len(tokens),), -1)
-        legal = (tokens >= 0) & (tokens < self.symbols)
+        legal = inputs < self.symbols
         if self._marked:
-            legal[:, self._graph.length] = self._step(tokens) > 0
-        return torch.where(legal.all(dim=1) & self._graph.well_formed(tokens), 0, -1)
-
-    def metrics(
-        self, outputs: Float[Tensor, "batch scored output"], batch: Batch
-    ) -> dict[str, Float[Tensor, "batch scored"]]:
-        """Return `accuracy` (the right symbol is the most probable) and `right` (its probability)."""
-        return {
-            "accuracy": correct(outputs, batch.answers),
-            "right": probability(outputs, batch.answers),
-        }
+            legal[:, self._graph.length] = self._step(inputs) > 0
+        return torch.where(legal.all(dim=1) & self._graph.well_formed(inputs), 0, -1)
 
     def text_of(self, token: int) -> str:
         """Return a symbol's number, or `#s` for the marker of step s."""
@@ -211,9 +179,9 @@ class TokenRetrieval(Task):
 
     def render(self, inputs: Int[Tensor, "batch position"]) -> Sequence[Example]:
         """Return the sequences with each query's path to its answer."""
-        answer, places = self.oracle(inputs), self._graph.follow(inputs.cpu())[1]
+        answer, places = self.oracle(inputs), self._graph.follow(inputs)[1]
         answers, known = answer.answers.tolist(), answer.known.tolist()
-        sides, steps = self.split_of(inputs).tolist(), self._step(inputs.cpu()).tolist()
+        sides, steps = self.split_of(inputs).tolist(), self._step(inputs).tolist()
         return [
             self._render(tokens, places[:, row].T.tolist(), answers[row], known[row], steps[row], sides[row])
             for row, tokens in enumerate(inputs.tolist())

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -191,7 +191,7 @@ class MappedExecution:
         key = tuple(value.shape for value in _tensors(batches))
         if key in self._captured:
             return self._captured[key]
-        own = _copy(batches)
+        own = replace(batches, **{name: value.clone() for name, value in vars(batches).items() if value is not None})
         self._set_active((False,) * len(self._known))  # so that the warm-up steps change nothing
         try:
             graph = self._within_memory(lambda: graphs.capture(lambda: self._update(self.gradients(own))))
@@ -213,13 +213,10 @@ class MappedExecution:
 
 @dataclass(frozen=True)
 class _Captured:
-    """A captured step, and the batches that it reads."""
-
     graph: torch.cuda.CUDAGraph
     batches: MemberBatches
 
     def replay(self, batches: MemberBatches) -> None:
-        """Take the step on other batches of the same shapes."""
         for own, value in zip(_tensors(self.batches), _tensors(batches), strict=True):
             own.copy_(value)
         self.graph.replay()
@@ -228,8 +225,3 @@ class _Captured:
 def _tensors(batches: MemberBatches) -> tuple[Tensor, ...]:
     scored = () if batches.weights is None else (batches.weights,)
     return (batches.inputs, batches.targets, batches.positions, *scored)
-
-
-def _copy(batches: MemberBatches) -> MemberBatches:
-    scored = None if batches.weights is None else batches.weights.clone()
-    return MemberBatches(batches.inputs.clone(), batches.targets.clone(), batches.positions.clone(), scored)

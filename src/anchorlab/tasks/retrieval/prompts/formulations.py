@@ -56,45 +56,23 @@ def kingdoms(chains: int, every: int, steps: int) -> Formulation:
     if steps > _KINGDOMS:
         raise SpecError("steps", f"{steps} are too many for kingdoms", f"choose 1 to {_KINGDOMS}")
     lands, beliefs, foods = words("kingdoms", every), words("beliefs", every), words("foods", every)
-    keys = (
-        lands,
-        tuple(f"{belief}ism" for belief in beliefs),
-        foods,
-        words("minerals", every),
-        words("illnesses", every),
+    minerals = words("minerals", every)
+    believers = tuple(f"{belief.capitalize()}ists" for belief in beliefs)
+    rows = (
+        (words("names", every), "lives in", lands, "Who lives in"),
+        (tuple(f"{land}ns" for land in lands), "believe in", tuple(f"{one}ism" for one in beliefs), "Who believes in"),
+        (believers, "eat", foods, "Who eats"),
+        (tuple(food.capitalize() for food in foods), "contains", minerals, "Whose food contains"),
+        (minerals, "causes", words("illnesses", every), "Who has"),
     )
-    values = (
-        words("names", every),
-        tuple(f"{land}ns" for land in lands),
-        tuple(f"{belief.capitalize()}ists" for belief in beliefs),
-        tuple(food.capitalize() for food in foods),
-        keys[3],
-    )
+    values, verbs, keys, questions = zip(*rows[:steps], strict=True)
     return _chain(
-        templates=[
-            "{value} lives in {0}.\n",
-            "{value} believe in {0}.\n",
-            "{value} eat {0}.\n",
-            "{value} contains {0}.\n",
-            "{value} causes {0}.\n",
-        ][:steps],
-        keys=keys[:steps],
-        values=values[:steps],
+        templates=[f"{{value}} {verb} {{0}}.\n" for verb in verbs],
+        keys=keys,
+        values=values,
         chains=chains,
-        questions=[
-            "Who lives in {0}?",
-            "Who believes in {0}?",
-            "Who eats {0}?",
-            "Whose food contains {0}?",
-            "Who has {0}?",
-        ][:steps],
-        begun=[
-            "The one who lives in {0} is",
-            "The one who believes in {0} is",
-            "The one who eats {0} is",
-            "The one whose food contains {0} is",
-            "The one who has {0} is",
-        ][:steps],
+        questions=[f"{question} {{0}}?" for question in questions],
+        begun=[f"The one w{question[1:]} {{0}} is" for question in questions],
         instruction="Say directly the name without other words.",
     )
 

@@ -134,16 +134,13 @@ class Layout:
 
     def question(self, depth: int, hops: Sequence[Int[np.ndarray, "batch"]]) -> Int[np.ndarray, "batch position"]:
         """Return the tokens of the questions of one depth; `hops` gives each hop's premise, counted within its step."""
-        keys = [self._key_tokens(self.formulation.reads[hop])[hops[hop]] for hop in self.heads(depth)]
-        words = np.concatenate(keys, axis=1)
+        keys = [(self._steps[self.formulation.reads[hop]].keys, hops[hop]) for hop in self.heads(depth)]
+        words = np.concatenate([np.array(list(map(self._tokens, own)))[rows] for own, rows in keys], axis=1)
         columns = [
             words[:, int(piece[1:-1])] if piece[0] == "{" else np.full(len(words), self.ids[piece])
             for piece in pieces(self.formulation.questions[depth])
         ]
         return np.stack(columns, axis=1)
-
-    def _key_tokens(self, step: int) -> Int[np.ndarray, "premise word"]:
-        return np.array([self._tokens(key) for key in self._steps[step].keys])
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens; an unknown token becomes �, which no text contains."""

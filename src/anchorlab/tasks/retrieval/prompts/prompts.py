@@ -6,15 +6,14 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.rng import generator
-from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep
-from anchorlab.tasks.metrics import correct, probability
+from anchorlab.tasks.batch import Answer, Batch, Example, Token, TraceStep, drawn_in_parts
 from anchorlab.tasks.numbers import Numbers
 from anchorlab.tasks.registry import register_task, task_family
 from anchorlab.tasks.retrieval.prompts.formulation import Formulation, pieces
@@ -121,9 +120,7 @@ class RetrievalPrompts(Task):
         """
         self.check_draw(split, n, seed)
         random = generator(seed, "sequences", split)
-        sizes = [self._draw(random, min(_ROWS_AT_ONCE, n - start)) for start in range(0, n, _ROWS_AT_ONCE)]
-        drawn = sizes or [self._draw(random, 0)]
-        parts = {name: torch.from_numpy(np.concatenate([one[name] for one in drawn])) for name in drawn[0]}
+        parts = drawn_in_parts(n, _ROWS_AT_ONCE, lambda rows: self._draw(random, rows))
         targets = parts.pop("answer").unsqueeze(1)
         inputs, depth = parts.pop("inputs"), parts["depth"]
         return Batch(
@@ -183,7 +180,8 @@ class RetrievalPrompts(Task):
         for row, text in enumerate(self.texts(batch.inputs)):
             depth, places = latents["depth"][row], latents["places"][row]
             read = [hop for hop, place in enumerate(places) if place >= 0]
-            asked = self._asked(batch.inputs[row, self._layout.length :].tolist(), depth)
+            question = zip(batch.inputs[row, self._layout.length :], pieces(words.questions[depth]), strict=True)
+            asked = [self._layout.text([int(token)]) for token, piece in question if piece[0] == "{"]
             before = {hop: end if words.levels[hop] == depth else places[hop - 1] for hop in read}
             questions.append(
                 Question(
@@ -200,11 +198,6 @@ class RetrievalPrompts(Task):
                 )
             )
         return tuple(questions)
-
-    def _asked(self, tokens: list[int], depth: int) -> list[str]:
-        """Return the words in the slots of a question, given the question's tokens."""
-        template = pieces(self.words.questions[depth])
-        return [self._layout.text([token]) for token, piece in zip(tokens, template, strict=True) if piece[0] == "{"]
 
     def texts(self, inputs: Int[Tensor, "batch position"]) -> list[str]:
         """Return sequences as texts, without the paper's instruction."""
@@ -240,16 +233,8 @@ class RetrievalPrompts(Task):
     def split_of(self, inputs: Int[Tensor, "batch position"]) -> Int[Tensor, "batch"]:
         """Return 0 for a well-formed question, which both splits could draw, and -1 for any other."""
         ordered = [not shuffled for shuffled in self._shuffled]
-        if inputs.shape[1] != self.shape.length:
-            return torch.full((len(inputs),), -1)
         well_formed = [self._layout.well_formed(text, ordered, self.depths) for text in self.texts(inputs)]
         return torch.where(torch.tensor(well_formed, dtype=torch.bool), 0, -1)
-
-    def metrics(
-        self, outputs: Float[Tensor, "batch scored output"], batch: Batch
-    ) -> dict[str, Float[Tensor, "batch scored"]]:
-        """Return `accuracy` (the right word is the most probable) and `right` (its probability)."""
-        return {"accuracy": correct(outputs, batch.answers), "right": probability(outputs, batch.answers)}
 
     def text_of(self, token: int) -> str:
         """Return the text of a token, with its spaces and ends of lines."""

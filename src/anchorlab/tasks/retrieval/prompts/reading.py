@@ -30,7 +30,9 @@ def read(formulation: str, text: str) -> Reading:
 
     The answer is None if the text has no question, or if not exactly one premise fits at some hop.
     """
-    return _READERS[formulation](text)
+    question, reader = _READERS[formulation]
+    asked = re.search(f"^{question}", text, re.MULTILINE)
+    return Reading((), None) if asked is None else reader(asked, text)
 
 
 def hop_names(formulation: str, steps: int) -> tuple[str, ...]:
@@ -62,18 +64,16 @@ class _Trail:
     def end(self, answer: str) -> Reading:
         return Reading(tuple(self.hops), None if self.lost or not answer else answer)
 
-    def chain(self, facts: Facts, key: str, kind: str) -> str:
-        """Follow names as long as they have a value; then name the hops by distance from the end, as `value 1`."""
+    def chain(self, facts: Facts, key: str, kind: str, last: int = 1) -> str:
+        """Follow names as long as they have a value; number the hops from the end on, the last one `value 1`."""
         start = len(self.hops)
         while (key,) in facts and not self.lost and len(self.hops) - start <= len(facts):
             key = self.step("", facts, key)
         self.lost |= (key,) in facts  # a circle
         own = self.hops[start:]
-        self.hops[start:] = [Hop(f"{kind} {len(own) - place}", hop.value, hop.at) for place, hop in enumerate(own)]
+        levels = range(len(own) - 1 + last, last - 1, -1)
+        self.hops[start:] = [Hop(f"{kind} {at}", hop.value, hop.at) for at, hop in zip(levels, own, strict=True)]
         return key
-
-
-_NOWHERE = Reading((), None)
 
 
 def _facts(pattern: str, text: str, keys: Iterable[str] = ("key",)) -> Facts:
@@ -84,19 +84,13 @@ def _facts(pattern: str, text: str, keys: Iterable[str] = ("key",)) -> Facts:
     return found
 
 
-def _equations(text: str) -> Reading:
-    asked = re.search(r"^What is the value of (\w+)\?", text, re.MULTILINE)
-    if asked is None:
-        return _NOWHERE
+def _equations(asked: re.Match[str], text: str) -> Reading:
     trail = _Trail()
     end = trail.chain(_facts(r"(?P<key>[a-z]+) = (?P<value>\w+)", text), asked[1], "value")
     return trail.end(end if end.isdigit() else "")
 
 
-def _lives_with(text: str) -> Reading:
-    asked = re.search(r"^Where does (\w+) live\?", text, re.MULTILINE)
-    if asked is None:
-        return _NOWHERE
+def _lives_with(asked: re.Match[str], text: str) -> Reading:
     places = _facts(r"(?P<key>\w+) lives in (?P<value>\w+)", text)
     both = _facts(r"(?P<key>\w+) lives (?:in|with) (?P<value>\w+)", text)
     trail = _Trail()
@@ -113,39 +107,26 @@ _KINGDOMS = (
 )
 
 
-def _kingdoms(text: str) -> Reading:
-    for depth, (question, _) in enumerate(_KINGDOMS, start=1):
-        if asked := re.search(f"^{question}", text, re.MULTILINE):
-            trail, key = _Trail(), asked[1]
-            for level in range(depth, 0, -1):
-                pattern = _KINGDOMS[level - 1][1]
-                value = trail.step(f"value {level}", _facts(pattern, text), key)
-                key = {2: value.removesuffix("ns"), 3: value.removesuffix("ists").lower(), 4: value.lower()}.get(
-                    level, value
-                )
-            return trail.end(key)
-    return _NOWHERE
+def _kingdoms(asked: re.Match[str], text: str) -> Reading:
+    depth = asked.lastindex or 0  # of the question that matches
+    trail, key = _Trail(), asked[depth]
+    for level in range(depth, 0, -1):
+        value = trail.step(f"value {level}", _facts(_KINGDOMS[level - 1][1], text), key)
+        names = {2: value.removesuffix("ns"), 3: value.removesuffix("ists").lower(), 4: value.lower()}
+        key = names.get(level, value)
+    return trail.end(key)
 
 
-def _functions(text: str) -> Reading:
-    asked = re.search(r"^What is the value of (\w+)\((\w+)\)\?", text, re.MULTILINE)
-    if asked is None:
-        return _NOWHERE
+def _functions(asked: re.Match[str], text: str) -> Reading:
     table = _facts(r"(?P<function>[a-z]+)\((?P<argument>\d+)\) = (?P<value>\d+)", text, keys=("function", "argument"))
     named = _facts(r"(?P<key>[a-z]+) = (?P<value>\w+)", text)
     trail = _Trail()
-    function = trail.chain(named, asked[1], "function")
-    argument = trail.chain(named, asked[2], "argument")
-    hops = [Hop(f"{kind} {int(level) + 1}", hop.value, hop.at) for hop in trail.hops
-            for kind, level in [hop.name.split()]]  # fmt: skip
-    trail.hops = hops  # the table is level 1
+    function = trail.chain(named, asked[1], "function", 2)  # the table is level 1
+    argument = trail.chain(named, asked[2], "argument", 2)
     return trail.end(trail.step("value 1", table, function, argument))
 
 
-def _relatives(text: str) -> Reading:
-    asked = re.search(r"^Where does (\w+) live\?", text, re.MULTILINE)
-    if asked is None:
-        return _NOWHERE
+def _relatives(asked: re.Match[str], text: str) -> Reading:
     homes = _facts(r"(?P<key>\w+) lives in (?P<value>\w+)\.", text)
     family = _facts(r"(?P<person>\w+)s (?P<relation>\w+) is (?P<value>\w+)\.", text, keys=("person", "relation"))
     customs = _facts(r"(?P<key>\w+)s live with their (?P<value>\w+s)\.", text)
@@ -159,10 +140,11 @@ def _relatives(text: str) -> Reading:
     return trail.end(trail.step("home", homes, relative))
 
 
-_READERS: dict[str, Callable[[str], Reading]] = {
-    "equations": _equations,
-    "lives-with": _lives_with,
-    "kingdoms": _kingdoms,
-    "functions": _functions,
-    "relatives": _relatives,
+_READERS: dict[str, tuple[str, Callable[[re.Match[str], str], Reading]]] = {
+    "equations": (r"What is the value of (\w+)\?", _equations),
+    "lives-with": (r"Where does (\w+) live\?", _lives_with),
+    "kingdoms": (f"(?:{'|'.join(question for question, _ in _KINGDOMS)})", _kingdoms),
+    "functions": (r"What is the value of (\w+)\((\w+)\)\?", _functions),
+    "relatives": (r"Where does (\w+) live\?", _relatives),
 }
+"""The question of each formulation, and what reads the answer to it."""
