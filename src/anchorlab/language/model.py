@@ -17,7 +17,7 @@ from anchorlab.language.weight_holders import Heads, Layers, Norm, Output, Part
 from anchorlab.language.weight_names import BASE, Entry, join_all, layout, split_all
 from anchorlab.models.input_checks import lengths_of_mask
 from anchorlab.models.model import gather_positions
-from anchorlab.models.sites import Sites, Tap, identity_tap
+from anchorlab.models.sites import Sites, Tap, by_name, identity_tap
 from anchorlab.models.transformer import Entering
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class LanguageModel(nn.Module):
         head_width = int(getattr(attentions[0], "head_dim", None) or config.hidden_size // heads)
         shared = int(getattr(config, "num_key_value_heads", None) or heads)
         parallel = architecture.is_parallel(config)
-        self.sites = {site.name: site for site in sites(architecture, layers, shared != heads, parallel)}
+        self.sites = by_name(sites(architecture, layers, shared != heads, parallel))
         install(architecture, running.base, heads, parallel)
         self.embed, self.unembed, self.blocks = Part("embed"), Output("unembed"), nn.ModuleList()
         self.pos_embed = None if architecture.rotary else Part("pos_embed")

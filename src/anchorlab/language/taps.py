@@ -9,11 +9,8 @@ from torch import Tensor, nn
 
 from anchorlab.language.architectures import Architecture
 from anchorlab.language.attention import Pass, current_pass
-from anchorlab.models.sites import Site
-
-_STREAM = ("batch", "position", "width")
-_HIDDEN = ("batch", "position", "hidden")
-_PER_PAIR = ("batch", "head", "query", "key")
+from anchorlab.models.attention import PER_HEAD, attention_sites
+from anchorlab.models.sites import HIDDEN, LOGITS, STREAM, Site
 
 Change = Callable[[Pass, Shaped[Tensor, "*axes"]], Shaped[Tensor, "*axes"]]
 """What a hook does to a value within a pass; it returns the same tensor to change nothing."""
@@ -28,11 +25,11 @@ def sites(architecture: Architecture, layers: int, grouped: bool, parallel: bool
         grouped: whether several query heads share a key and value head
         parallel: whether both layers of a block read the stream that enters it
     """
-    found = [Site("hook_embed", _STREAM)]
-    found += [Site("hook_pos_embed", _STREAM)] if architecture.pos_embed else []
+    found = [Site("hook_embed", STREAM)]
+    found += [Site("hook_pos_embed", STREAM)] if architecture.pos_embed else []
     for layer in range(layers):
         found += _block_sites(architecture, f"blocks.{layer}", grouped, parallel)
-    return [*found, Site("ln_final.hook_normalized", _STREAM), Site("hook_logits", ("batch", "position", "output"))]
+    return [*found, Site("ln_final.hook_normalized", STREAM), LOGITS]
 
 
 def install(architecture: Architecture, base: nn.Module, heads: int, parallel: bool) -> None:
@@ -51,20 +48,17 @@ def install(architecture: Architecture, base: nn.Module, heads: int, parallel: b
 
 
 def _block_sites(architecture: Architecture, block: str, grouped: bool, parallel: bool) -> list[Site]:
-    per_head = ("batch", "position", "head", "head_width")
-    per_key_head = ("batch", "position", "key_value_head", "head_width") if grouped else per_head
-    found: list[tuple[str, tuple[str, ...]]] = [("hook_resid_pre", _STREAM), ("ln1.hook_normalized", _STREAM)]
-    found += [("attn.hook_q", per_head), ("attn.hook_k", per_key_head)]
-    if architecture.rotary:
-        found += [("attn.hook_rot_q", per_head), ("attn.hook_rot_k", per_key_head)]
-    found += [("attn.hook_v", per_key_head), ("attn.hook_attn_scores_unmasked", _PER_PAIR)]
-    found += [("attn.hook_attn_scores", _PER_PAIR), ("attn.hook_pattern", _PER_PAIR), ("attn.hook_z", per_head)]
-    found += [("hook_attn_out", _STREAM)]
-    found += [] if parallel else [("hook_resid_mid", _STREAM)]
-    found += [("ln2.hook_normalized", _STREAM), ("mlp.hook_pre", _HIDDEN)]
-    found += [] if architecture.gate is None else [("mlp.hook_pre_linear", _HIDDEN)]
-    found += [("mlp.hook_post", _HIDDEN), ("hook_mlp_out", _STREAM), ("hook_resid_post", _STREAM)]
-    return [Site(f"{block}.{name}", axes) for name, axes in found]
+    keys = ("batch", "position", "key_value_head", "head_width") if grouped else PER_HEAD
+    before, after = ("hook_resid_pre", "ln1.hook_normalized"), ("hook_mlp_out", "hook_resid_post")
+    middle = ("hook_attn_out", *(() if parallel else ("hook_resid_mid",)), "ln2.hook_normalized")
+    hidden = ("hook_pre", *(() if architecture.gate is None else ("hook_pre_linear",)), "hook_post")
+    return [
+        *(Site(f"{block}.{name}", STREAM) for name in before),
+        *attention_sites(f"{block}.attn", architecture.rotary, keys),
+        *(Site(f"{block}.{name}", STREAM) for name in middle),
+        *(Site(f"{block}.mlp.{name}", HIDDEN) for name in hidden),
+        *(Site(f"{block}.{name}", STREAM) for name in after),
+    ]
 
 
 def _install_block(architecture: Architecture, block: nn.Module, layer: int, heads: int, parallel: bool) -> None:

@@ -13,10 +13,9 @@ from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.inputs import as_list
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import BORROWING, Intervention, Operand
+from anchorlab.lens.look.padding import PLACES
 from anchorlab.models.precision import at_least_float32
 from anchorlab.rng import torch_generator
-
-PLACES = ("position", "query", "key")
 
 
 @runtime_checkable
@@ -149,23 +148,21 @@ class _Said:
     record: Mapping[str, Shaped[Tensor, "token *axes"]]
 
 
+@dataclass
 class _Generating:
     """Generates after some texts of one length."""
 
-    def __init__(
-        self,
-        model: Any,
-        access: Access,
-        interventions: Sequence[Intervention],
-        recorded: set[str],
-        temperature: float,
-        cache: bool,
-        idle: set[int],
-    ) -> None:
-        self.model, self.access, self.interventions, self.recorded = model, access, interventions, recorded
-        self.temperature, self.cache, self.idle = temperature, cache, idle
-        self.values: dict[str, list[Tensor]] = {site: [] for site in recorded}
-        self.missing = {each.site for each in interventions} | recorded
+    model: Any
+    access: Access
+    interventions: Sequence[Intervention]
+    recorded: set[str]
+    temperature: float
+    cache: bool
+    idle: set[int]
+
+    def __post_init__(self) -> None:
+        self.values: dict[str, list[Tensor]] = {site: [] for site in self.recorded}
+        self.missing = {each.site for each in self.interventions} | self.recorded
 
     def run(self, inputs: Int[Tensor, "text position"], tokens: int, random: Sequence[torch.Generator]) -> list[_Said]:
         """Return what is generated after each text."""

@@ -25,6 +25,14 @@ Decompose = Callable[..., SVD]
 """A cached singular value decomposition of stacked matrices, or of stacked products of two matrices."""
 
 
+def checked_fractions(fractions: Iterable[float]) -> tuple[float, ...]:
+    """Return the fractions of a rank to keep, each once and without 1. Errors: `SpecError` without any in 0..1."""
+    tried = tuple(sorted({float(fraction) for fraction in fractions if fraction != 1}))
+    if not tried or not 0 <= tried[0] <= tried[-1] < 1:
+        raise SpecError("fractions", f"{list(fractions)} are not fractions of the rank", "give some from 0 to below 1")
+    return tried
+
+
 class Truncate(Spec):
     """Replace a matrix by its best approximation of lower rank, from its singular values (LASER).
 

@@ -157,9 +157,8 @@ def verdict(printed: _Formula | None, derived: _Formula) -> str:
 
 def verdicts(means: bool) -> list[str]:
     """Return the verdict on the mean (if `means`) or the variance of every entry of Table 2."""
-    if means:
-        return [verdict(PRINTED[entry].mean, TABLE_2[entry].mean) for entry in ENTRIES]
-    return [verdict(PRINTED[entry].variance, TABLE_2[entry].variance) for entry in ENTRIES]
+    moment = "mean" if means else "variance"
+    return [verdict(getattr(PRINTED[entry], moment), getattr(TABLE_2[entry], moment)) for entry in ENTRIES]
 
 
 def share_right(means: bool) -> float:

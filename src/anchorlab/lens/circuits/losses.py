@@ -16,7 +16,7 @@ from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.first_sequence import sequences_at_a_time
 from anchorlab.lens.look.inputs import Subject, fitting
 from anchorlab.lens.look.intervene import Moment, intervene
-from anchorlab.lens.look.interventions import Intervention, Operand
+from anchorlab.lens.look.interventions import Intervention, InterventionRule, Operand
 from anchorlab.lens.look.look import look
 from anchorlab.lens.look.replay import replay
 from anchorlab.models.transformer import Transformer
@@ -231,15 +231,7 @@ class AttentionLosses:
 
 
 def _change(
-    head: Head, rule: str, pattern: Float[Tensor, "batch query key"], name: str = "hook_pattern"
+    head: Head, rule: InterventionRule, pattern: Float[Tensor, "batch query key"], name: str = "hook_pattern"
 ) -> Intervention:
-    operand = Operand(values=pattern, axes=("batch", "query", "key"))
-    return Intervention.parse(
-        {
-            "site": attention_site(head[0], name),
-            "where": {"head": head[1]},
-            "rule": rule,
-            "operand": operand,
-            "may_do_nothing": True,
-        }
-    )
+    site, operand = attention_site(head[0], name), Operand(values=pattern, axes=("batch", "query", "key"))
+    return Intervention(site=site, where={"head": head[1]}, rule=rule, operand=operand, may_do_nothing=True)

@@ -21,6 +21,7 @@ from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.sources import Borrowed, borrower
 from anchorlab.lens.own_task import check_fits, own_task
 from anchorlab.lens.threads import Tally, in_threads
+from anchorlab.lens.vectors.attribution import transformer
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
@@ -83,13 +84,11 @@ def landscape(
     if sequences < least:
         raise SpecError("sequences", f"{sequences} are too few", f"give at least {least}")
     ensemble, task = as_ensemble(model), own_task(model, task)
-    if not isinstance(ensemble.template, Transformer):
-        kind = type(ensemble.template).__name__
-        raise SpecError("model", f"a {kind} has no blocks of heads", "give a decoder or another transformer")
+    template = transformer(ensemble)
     check_fits(ensemble, task)
     batch = task.sample(split or task.splits[-1], sequences, child_seed(seed, "landscape"))
     roles = role_map(task, batch) if have_roles(units) else None
-    names, blocks = chosen_units(ensemble.template, units, roles)
+    names, blocks = chosen_units(template, units, roles)
     subject = Subject.of(ensemble, batch.inputs, batch.positions)
     size = sequences_at_a_time(subject, passes=min(torch.get_num_threads(), ensemble.size), most=_AT_A_TIME)
     at_a_time = min(size, _ROWS)

@@ -42,17 +42,20 @@ at the same position, or zero."""
 class Comparison:
     """A model, checked pairs of sequences, the metric to score by, and what takes the place of a unit's output.
 
-    Without a metric it is the difference of both logits.
+    Without a metric it is the difference of both logits. `steps` are the runs whose gradients are averaged.
     """
 
     pairs: Pairs
     metric: Metric | None
     batch_size: int | None
     baseline: Baseline
+    steps: int = 1
 
     def __post_init__(self) -> None:
         if self.baseline not in get_args(Baseline):
             raise unknown_name("baseline", self.baseline, get_args(Baseline), "baseline")
+        if self.steps < 1:
+            raise SpecError("steps", f"{self.steps} are no path between two runs", "give at least 1")
 
     @property
     def ensemble(self) -> Ensemble:
@@ -73,6 +76,15 @@ class Comparison:
     def count(self) -> int:
         """The number of scored positions of all sequences."""
         return self.pairs.answers[..., 0].numel()
+
+    def named(self, method: str) -> str:
+        """Return the name of a method with its steps, if they are several, and its baseline, if it is not the pair."""
+        steps = f", {self.steps} steps" if self.steps > 1 else ""
+        return method + steps + ("" if self.baseline == "pair" else f", {self.baseline}")
+
+    def passes(self, forward: int, backward: int = 0) -> Passes:
+        """Return a method's passes, with one for the values of a baseline other than zero."""
+        return Passes(forward + (self.baseline != "zero"), backward)
 
     def parts(self) -> Iterator["Part"]:
         """Yield the pairs in parts that fit into memory with the streams of all receivers and members."""
@@ -147,8 +159,9 @@ class Part:
         written: Tensor = mapped(self.compared.ensemble, unit_outputs, [self.values])
         return written
 
-    def steps(self, count: int) -> Iterator[Float[Tensor, "member row position width"]]:
-        """Yield the streams of a number of steps from the baseline to the run to change, which is the first."""
+    def steps(self) -> Iterator[Float[Tensor, "member row position width"]]:
+        """Yield the streams of all steps from the baseline to the run to change, which is the first."""
+        count = self.compared.steps
         for step in range(count, 0, -1):
             yield self.stream if step == count else torch.lerp(self.values[ENTERING], self.stream, step / count)
 
@@ -177,20 +190,3 @@ class Part:
         pruned, own = (each.double().log_softmax(dim=-1) for each in (outputs, whole))
         divergence = (own.exp() * (own - pruned)).sum(dim=(1, 2, 3))
         return divergence.cpu() / self.compared.count
-
-
-def checked_steps(steps: int) -> int:
-    """Return the number of steps unchanged, if it is at least 1."""
-    if steps < 1:
-        raise SpecError("steps", f"{steps} are no path between two runs", "give at least 1")
-    return steps
-
-
-def named(method: str, baseline: Baseline, steps: int = 1) -> str:
-    """Return the name of a method with its steps, if they are several, and its baseline, if it is not the pair."""
-    return method + (f", {steps} steps" if steps > 1 else "") + ("" if baseline == "pair" else f", {baseline}")
-
-
-def passes(baseline: Baseline, forward: int, backward: int = 0) -> Passes:
-    """Return a method's passes, with one for the values of a baseline other than zero."""
-    return Passes(forward + (baseline != "zero"), backward)

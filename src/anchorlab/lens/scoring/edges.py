@@ -8,7 +8,7 @@ from torch import Tensor
 
 from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Baseline, Comparison, Part, checked_steps, named, passes
+from anchorlab.lens.scoring.comparison import Baseline, Comparison, Part
 from anchorlab.lens.scoring.graph import cells_of, edges_of, receivers_of, units_of
 from anchorlab.lens.scoring.hooked import slopes
 from anchorlab.lens.scoring.passes import mapped, split_pass
@@ -55,29 +55,28 @@ def score_edges(
     Other arguments: as in `score_units`.
     Source: Syed, Rager & Conmy, 2023, arXiv 2310.10348; Hanna, Pezzelle & Belinkov, 2024, arXiv 2403.17806.
     """
-    checked_steps(steps)
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
-    compared = Comparison(pairs, metric, batch_size, baseline)
+    compared = Comparison(pairs, metric, batch_size, baseline, steps)
     units, receivers = units_of(compared.template), receivers_of(compared.template)
     values = torch.zeros(compared.ensemble.size, len(units), len(receivers), dtype=torch.float64)
     for part in compared.parts():
-        values += _scores_of(part, steps).cpu()
+        values += _scores_of(part).cpu()
     edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
-    method, cost = named("edge attribution patching", baseline, steps), passes(baseline, steps, steps)
+    method, cost = compared.named("edge attribution patching"), compared.passes(steps, steps)
     return Scores.of_edges(method, units, edges, values[:, senders, readers], cost)
 
 
-def _scores_of(part: Part, steps: int) -> Tensor:
+def _scores_of(part: Part) -> Tensor:
     """Return the scores of some pairs, `[member unit receiver]`; 0 where there is no edge."""
     changes: Tensor | None = None
     total = torch.zeros(())
-    for entering in part.steps(steps):
+    for entering in part.steps():
         stacked = [entering, part.others, changes]
         slopes, present = mapped(part.compared.ensemble, partial(_slopes, part), stacked)
         if changes is None:  # the first step is the plain run
             changes = part.others - present
         total = total + slopes.double()
-    return total / steps
+    return total / part.compared.steps
 
 
 def _slopes(part: Part, model: Stack, stream: Tensor, others: Tensor, changes: Tensor | None) -> tuple[Tensor, Tensor]:

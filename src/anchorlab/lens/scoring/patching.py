@@ -10,7 +10,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Baseline, Comparison, named, passes
+from anchorlab.lens.scoring.comparison import Baseline, Comparison
 from anchorlab.lens.scoring.graph import cells_of, chosen_edges, receivers_of, units_of
 from anchorlab.lens.scoring.hooked import Norms
 from anchorlab.lens.scoring.scores import Scores
@@ -61,7 +61,7 @@ def patch_edges(
         raise SpecError("norms", "are frozen in pretrained models only", "leave them live")
     chosen, cells = chosen_edges(compared.template, edges, "edges"), [*zip(*cells_of(compared.template), strict=True)]
     values = _patched(compared, [[cells[at]] for at in chosen.values()], progress, norms)
-    method, cost = named("path patching", baseline), passes(baseline, len(chosen) + 1)
+    method, cost = compared.named("path patching"), compared.passes(len(chosen) + 1)
     return Scores.of_edges(method, units_of(compared.template), tuple(chosen), values, cost)
 
 
@@ -95,7 +95,7 @@ def patch_units(
     )
     units, cells = units_of(compared.template), [*zip(*cells_of(compared.template), strict=True)]
     values = _patched(compared, [[cell for cell in cells if cell[0] == unit] for unit in range(len(units))], progress)
-    return Scores(named("activation patching", baseline), units, values, passes(baseline, len(units) + 1))
+    return Scores(compared.named("activation patching"), units, values, compared.passes(len(units) + 1))
 
 
 def _patched(

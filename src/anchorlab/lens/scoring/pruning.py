@@ -9,7 +9,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Baseline, Comparison, named, passes
+from anchorlab.lens.scoring.comparison import Baseline, Comparison
 from anchorlab.lens.scoring.graph import LOGITS, cells_of, chosen_edges, edges_of, fed_by, receivers_of, units_of
 from anchorlab.lens.scoring.scores import Scores
 from anchorlab.progress import Counted, counted
@@ -97,5 +97,5 @@ def prune_edges(
                 current = torch.where(scores[:, at] < threshold, found, current)
             removed = torch.where((scores[:, at] < threshold)[:, None, None], tried, removed)
             tell(done, len(chosen))
-    cost = passes(baseline, tried_edges + (1 if start is None else 2))
-    return Scores.of_edges(named("ACDC", baseline), units, edges, scores, cost)
+    cost = compared.passes(tried_edges + (1 if start is None else 2))
+    return Scores.of_edges(compared.named("ACDC"), units, edges, scores, cost)

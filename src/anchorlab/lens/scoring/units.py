@@ -8,7 +8,7 @@ from torch import Tensor
 
 from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Baseline, Comparison, Part, checked_steps, named, passes
+from anchorlab.lens.scoring.comparison import Baseline, Comparison, Part
 from anchorlab.lens.scoring.graph import units_of
 from anchorlab.lens.scoring.passes import Values, mapped, no_change, plain_pass
 from anchorlab.lens.scoring.scores import Scores
@@ -54,26 +54,25 @@ def score_units(
 
     Source: Nanda, 2023; Syed, Rager & Conmy, 2023 (attribution patching); Hanna, Pezzelle & Belinkov, 2024 (steps).
     """
-    checked_steps(steps)
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
-    compared = Comparison(pairs, metric, batch_size, baseline)
+    compared = Comparison(pairs, metric, batch_size, baseline, steps)
     units = units_of(compared.template)
     values = torch.zeros(compared.ensemble.size, len(units), dtype=torch.float64)
     for part in compared.parts():
-        values += _scores_of(part, steps).cpu()
-    return Scores(named("attribution patching", baseline, steps), units, values, passes(baseline, steps, steps))
+        values += _scores_of(part).cpu()
+    return Scores(compared.named("attribution patching"), units, values, compared.passes(steps, steps))
 
 
-def _scores_of(part: Part, steps: int) -> Float[Tensor, "member unit"]:
+def _scores_of(part: Part) -> Float[Tensor, "member unit"]:
     changes: Values = {}
     total = torch.zeros(())
-    for entering in part.steps(steps):
+    for entering in part.steps():
         # sum the gradients over all steps; the changes come from the first step alone
         gradients, present = mapped(part.compared.ensemble, partial(_gradients, part), [entering])
         if not changes:  # the first step is the plain run
             changes = {site: part.values[site] - value for site, value in present.items()}
         total = total + torch.cat([_by_unit(changes[site] * gradients[site], site) for site in changes], dim=1)
-    return total / steps
+    return total / part.compared.steps
 
 
 def _by_unit(product: Tensor, site: str) -> Tensor:

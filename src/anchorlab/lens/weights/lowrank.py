@@ -6,8 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anchorlab.errors import SpecError
-from anchorlab.models import Truncate
+from anchorlab.models.edits import Truncate, checked_fractions
 from anchorlab.patterns import matching
 from anchorlab.progress import Counted, counted
 from anchorlab.runs.atomic_files import read_json, write_json
@@ -53,9 +52,7 @@ def truncations(
 
     ensemble, task = run.ensemble(step), run.experiment.task
     names = matrices(ensemble, weights)
-    tried = sorted({float(fraction) for fraction in fractions if fraction != 1})
-    if not tried or not 0 <= tried[0] <= tried[-1] < 1:
-        raise SpecError("fractions", f"{list(fractions)} are not fractions of the rank", "give some from 0 to below 1")
+    tried = checked_fractions(fractions)
     split = task.splits[-1] if split is None else split
     if split not in task.splits:
         raise unknown_name("split", split, task.splits, "split")
