@@ -4,6 +4,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -97,6 +98,11 @@ class LanguageModel(nn.Module):
         """Hugging Face's model with its own weights; edits of this module's weights do not change it."""
         found: PreTrainedModel = self.__dict__["_running"].model[0]
         return found
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
 
     def forward(
         self,
@@ -218,8 +224,6 @@ class _Running(nn.Module):
 
 
 class _Skipped(nn.Module):
-    """A block that does nothing."""
-
     def forward(self, stream: Tensor, *others: Any, **named: Any) -> Tensor:
         return stream
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from anchorlab.errors import AnchorlabError, SpecError, is_out_of_memory
+from anchorlab.errors import AnchorlabError, SpecError, from_extra, is_out_of_memory
 from anchorlab.language.architectures import ARCHITECTURES, Architecture
 from anchorlab.language.attention import ATTENTION, register
 from anchorlab.language.loaded_weights import check_loaded, left_in_gguf
@@ -62,10 +62,8 @@ def pretrained(
     Errors: `SpecError` for a missing library, a missing name, revision or file, weights in pickle files only, weights
     that are missing, have another shape or are left over, and an unsupported architecture or setting.
     """
-    try:
+    with from_extra("transformers", "language"):
         import transformers
-    except ImportError as error:
-        raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
     register()
     place = _place(str(name))
     options = {"revision": revision} if revision else {}

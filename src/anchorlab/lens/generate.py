@@ -110,15 +110,12 @@ def generate(
     for at in sorted(idle):
         problem = f"interventions.{at} ({changes[at].describe()}) changed nothing"
         raise SiteError(f"{problem}; set may_do_nothing to allow it")
-    every = [found[row] for row in range(len(texts))]
+    every, logits, records = zip(*(found[row] for row in range(len(texts))), strict=True)
     end = model.tokenizer.eos_token_id
-    said = [one.ids[:-1] if len(one.ids) and int(one.ids[-1]) == end else one.ids for one in every]
-    return Generation(
-        tuple(str(model.tokenizer.decode(ids.tolist())) for ids in said),
-        tuple(one.ids for one in every),
-        tuple(one.logits for one in every),
-        {site: tuple(one.record[site] for one in every) for site in access.names if site in recorded},
-    )
+    said = [ids[:-1] if len(ids) and int(ids[-1]) == end else ids for ids in every]
+    decoded = tuple(str(model.tokenizer.decode(ids.tolist())) for ids in said)
+    by_site = {site: tuple(one[site] for one in records) for site in access.names if site in recorded}
+    return Generation(decoded, every, logits, by_site)
 
 
 def _checked(interventions: Sequence[Intervention]) -> Sequence[Intervention]:
@@ -141,11 +138,7 @@ def _turn(tokenizer: Any, text: str) -> str:
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
-@dataclass(frozen=True)
-class _Said:
-    ids: Int[Tensor, "token"]
-    logits: Float[Tensor, "token output"]
-    record: Mapping[str, Shaped[Tensor, "token *axes"]]
+_Said = tuple[Int[Tensor, "token"], Float[Tensor, "token output"], Mapping[str, Shaped[Tensor, "token *axes"]]]
 
 
 @dataclass
@@ -165,7 +158,6 @@ class _Generating:
         self.missing = {each.site for each in self.interventions} | self.recorded
 
     def run(self, inputs: Int[Tensor, "text position"], tokens: int, random: Sequence[torch.Generator]) -> list[_Said]:
-        """Return what is generated after each text."""
         device = next(self.model.parameters()).device
         ids, end = inputs.to(device), self.model.tokenizer.eos_token_id
         past = self.model.empty_cache() if self.cache else None
@@ -221,4 +213,4 @@ class _Generating:
             own = [value[row] for value in values[:count]]
             size = own[-1].shape[-1]  # keys become more with every token
             record[site] = torch.stack([torch.nn.functional.pad(each, (0, size - each.shape[-1])) for each in own])
-        return _Said(ids[:count], logits[:count], record)
+        return ids[:count], logits[:count], record

@@ -33,7 +33,6 @@ class _WithSites(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """The sites, in the order of visits."""
         return attention_sites(self.name, self.rotary)
 
     def written(self, z: Float[Tensor, "batch query head head_width"]) -> Float[Tensor, "head batch query width"]:

@@ -36,7 +36,6 @@ class _Norm(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """The site of the norm's output."""
         return [Site(f"{self.name}.hook_normalized", STREAM)]
 
 

@@ -102,9 +102,8 @@ class DecoderSpec(ModelSpec):
         if width is None or heads is None or heads < 1:  # the fields' own errors say more
             return data
         if width % heads:
-            raise SpecError(
-                "heads", f"{heads} does not divide the width, {width}", "choose a divisor or set head_width"
-            )
+            problem = f"{heads} does not divide the width, {width}"
+            raise SpecError("heads", problem, "choose a divisor or set head_width")
         return {**data, "head_width": width // heads}
 
     @model_validator(mode="after")

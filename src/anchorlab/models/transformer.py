@@ -42,7 +42,6 @@ class Transformer(Model):
         self.sites = by_name(self._visited(blocks))
 
     def _visited(self, blocks: Sequence[Block]) -> Iterable[Site]:
-        """Yield the sites in the order of visits."""
         yield Site("hook_embed", STREAM)
         if self.pos_embed is not None:
             yield Site("hook_pos_embed", STREAM)

@@ -58,7 +58,6 @@ SELECTIVE = tuple(variant for variant in VARIANTS if variant != "plain")
 
 
 def _answering(program: Program) -> Head:
-    """Return the answer head."""
     answer = program.units[-1]
     assert isinstance(answer, Head)
     return answer

@@ -14,10 +14,8 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.landscape.landscape import Landscape, Replacement
 from anchorlab.lens.landscape.subsets import membership
 from anchorlab.lens.landscape.units import BlockUnits, Kind, chosen_units, have_roles, role_map
+from anchorlab.lens.look import AnyModel, Intervention, Subject, as_ensemble, row_ranges, sequences_at_a_time
 from anchorlab.lens.look.access import Access, evaluating
-from anchorlab.lens.look.first_sequence import sequences_at_a_time
-from anchorlab.lens.look.inputs import AnyModel, Subject, as_ensemble, row_ranges
-from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.sources import Borrowed, borrower
 from anchorlab.lens.own_task import check_fits, own_task
 from anchorlab.lens.threads import Tally, in_threads
@@ -108,9 +106,8 @@ def landscape(
         loss, accuracy = torch.stack(in_threads(by_member, ensemble.size), dim=1)
     if not bool(loss.isfinite().all()):
         member = int((~loss.isfinite()).any(dim=1).nonzero()[0])
-        raise SpecError(
-            "model", f"member {member} has a loss that is not finite", "choose others, or a checkpoint before"
-        )
+        problem = f"member {member} has a loss that is not finite"
+        raise SpecError("model", problem, "choose others, or a checkpoint before")
     return Landscape(names, loss, accuracy, replace)
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anchorlab.models.edits import Truncate, checked_fractions
 from anchorlab.patterns import matching
@@ -128,9 +128,9 @@ def _cuts(
     evaluator = Evaluator(run.experiment.task, evaluation, run.experiment.members, first.device, first.dtype)
     one = ensemble.member_weights(0)
     ranks = {cut: Truncate(weight=name, fraction=cut).rank_left(one) for cut in (*fractions, 1.0)}
-    measured: list[tuple[float, list[str | int | float]]] = [
-        (fraction, [name, fraction, ranks[fraction], row.member, row.seed, row.group, row.metric, row.value])
+    rows: list[list[Any]] = [
+        [name, fraction, ranks[fraction], row.member, row.seed, row.group, row.metric, row.value]
         for row in evaluator.measure(ensemble, step)
         for fraction in (1.0 if row.edit == UNEDITED else float(row.edit),)
     ]
-    return [row for _, row in sorted(measured, key=lambda one: one[0])]
+    return sorted(rows, key=lambda row: float(row[1]))

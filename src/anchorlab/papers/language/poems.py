@@ -18,7 +18,7 @@ from torch import Tensor
 from anchorlab.engine import Status
 from anchorlab.findings import BarFigure, Bars, Table, at_least, at_most
 from anchorlab.language.asking import Manner, Scoring, Speaker
-from anchorlab.language.poems import Poem, poems
+from anchorlab.language.sample_text import Poem, poems
 from anchorlab.papers.pretrained.opening import (
     TINY,
     ModelSetting,

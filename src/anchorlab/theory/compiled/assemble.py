@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float
@@ -37,7 +38,8 @@ def assemble(program: Program, sharpness: float, gap: float) -> tuple[DecoderSpe
         layer_norm=False,
         feed_forward=tuple(one is not None for one in layer_of),
     )
-    slices = _slices(program.sizes)
+    ends = accumulate(program.sizes.values())
+    slices = {block: slice(end - size, end) for (block, size), end in zip(program.sizes.items(), ends, strict=True)}
     module = spec.build(program.task.shape)
     weights = {name: torch.zeros(value.shape, dtype=torch.float64) for name, value in module.named_parameters()}
     for block, table in program.tokens.items():
@@ -56,15 +58,6 @@ def assemble(program: Program, sharpness: float, gap: float) -> tuple[DecoderSpe
             for block, table in one.writes.items():
                 weights[f"blocks.{layer}.mlp.W_out"][neurons, slices[block]] = table
     return spec, weights
-
-
-def _slices(sizes: Mapping[str, int]) -> dict[str, slice]:
-    """Return the coordinates of each block in the stream."""
-    found, start = {}, 0
-    for block, size in sizes.items():
-        found[block] = slice(start, start + size)
-        start += size
-    return found
 
 
 def _needed(parts: Sequence[Match | Move]) -> int:
