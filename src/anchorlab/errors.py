@@ -52,6 +52,15 @@ def below(field: str) -> Iterator[None]:
         raise SpecError(f"{field}.{error.field}", error.problem, error.remedy) from None
 
 
+@contextmanager
+def from_extra(package: str, extra: str) -> Iterator[None]:
+    """Turn the failure of an import inside `with` into a `SpecError` that says which extra installs the package."""
+    try:
+        yield
+    except ImportError as error:
+        raise SpecError(package, "is not installed", f"run pip install 'anchorlab[{extra}]'") from error
+
+
 class StoreError(AnchorlabError):
     """A damaged, missing or locked file of a store; the message names the file and the remedy."""
 

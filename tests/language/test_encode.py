@@ -103,9 +103,9 @@ def test_words_are_scored_up_to_the_first_token_that_tells_them_apart(
 
 
 def test_prompts_without_an_answer_and_windows_of_a_text(tokenizer):
-    made = word_tokens(tokenizer, ["in", "Mn"])
-    assert made.ids.tolist() == [*_ids("Ġin"), -1]
-    assert made.notes == ("'Mn' begins with a space of its own, as other words do, and is not scored",)
+    ids, notes = word_tokens(tokenizer, ["in", "Mn"])
+    assert ids.tolist() == [*_ids("Ġin"), -1]
+    assert notes == ("'Mn' begins with a space of its own, as other words do, and is not scored",)
     made = tokenise_prompts(tokenizer, [of.Prompt("to"), of.Prompt("in")], context=8)
     assert made.answers.tolist() == [-1, -1]
     assert made.candidates.shape == (2, 0)
@@ -171,16 +171,16 @@ def test_every_word_of_the_prompts_is_one_token_of_smollm2(smollm2_tokenizer):
         assert made.inputs.shape[1] <= 20
         for row, prompt in enumerate(prompts[:5]):
             assert smollm2_tokenizer.decode(made.inputs[row, : made.lengths[row]]) == prompt.text
-    generic = word_tokens(smollm2_tokenizer, of.generic_words())
-    assert [smollm2_tokenizer.decode([token]) for token in generic.ids] == [" the", " a", " them"]
-    assert generic.notes == ()
+    ids, notes = word_tokens(smollm2_tokenizer, of.generic_words())
+    assert [smollm2_tokenizer.decode([token]) for token in ids] == [" the", " a", " them"]
+    assert notes == ()
 
 
 def check_first_tokens(tokenizer: "PreTrainedTokenizerBase") -> None:
     """Each right word is told from all others of its kind by its first token, which is more than a letter of it."""
     for relation in of.relations():
         answers = sorted({str(prompt.answer) for prompt in of.facts((relation,))})
-        firsts = word_tokens(tokenizer, answers).ids.tolist()
+        firsts = word_tokens(tokenizer, answers)[0].tolist()
         assert len(set(firsts)) == len(answers)
         for answer, token in zip(answers, firsts, strict=True):
             beginning = tokenizer.decode([token]).strip()

@@ -13,32 +13,3 @@ from anchorlab.language.sample_text import english_page
 from anchorlab.language.to_hugging_face import to_hugging_face
 from anchorlab.language.truncation_controls import TruncationControls, control_truncation
 from anchorlab.language.truncations import FRACTIONS, TruncationSearch, search_truncations
-
-__all__ = [
-    "FRACTIONS",
-    "Answers",
-    "LanguageModel",
-    "Prompt",
-    "Questions",
-    "TextBits",
-    "TextPairs",
-    "TokenisedTexts",
-    "TruncationControls",
-    "TruncationSearch",
-    "continue_text",
-    "control_truncation",
-    "edited_weights",
-    "english_page",
-    "facts",
-    "indirect_objects",
-    "next_words",
-    "packaged_folder",
-    "pretrained",
-    "repetitions",
-    "search_truncations",
-    "text_bits",
-    "text_losses",
-    "to_hugging_face",
-    "windows",
-    "wrap",
-]

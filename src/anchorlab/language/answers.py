@@ -99,8 +99,8 @@ class Questions:
         self.model, self.prompts = model, tuple(prompts)
         self.words = generic_words() if words is None else tuple(words)
         self.tokens = tokenise_prompts(model.tokenizer, self.prompts, model.context, start, begun)
-        words_read = word_tokens(model.tokenizer, self.words)
-        self.word_ids, self.notes = words_read.ids, tuple(dict.fromkeys((*self.tokens.notes, *words_read.notes)))
+        self.word_ids, notes = word_tokens(model.tokenizer, self.words)
+        self.notes = tuple(dict.fromkeys((*self.tokens.notes, *notes)))
 
     @torch.no_grad()
     def answers(self, weights: Weights | None = None) -> Answers:
@@ -122,7 +122,7 @@ class Questions:
         """Yield, part by part, the log-probabilities after each prompt and each token of its answer that follows it."""
         first = first_block(weights or {})
         for at, part in enumerate(self._parts):
-            inputs = part.inputs.to(device_of(self.model))
+            inputs = part.inputs.to(self.model.device)
             places = _last(inputs) - torch.arange(int(part.following[0]), -1, -1, device=inputs.device)
             entering = (first, self._streams[at][first]) if first else None
             found = predict(self.model, inputs, places, weights and dict(weights), entering=entering)
@@ -145,7 +145,7 @@ class Questions:
                 kept.append(value)
             return value
 
-        inputs = inputs.to(device_of(self.model))
+        inputs = inputs.to(self.model.device)
         predict(self.model, inputs, _last(inputs), tap=tap)
         return kept
 
@@ -216,11 +216,6 @@ def first_block(weights: Iterable[str]) -> int:
     """Return the first block that reads one of these weights; 0 for weights outside the blocks, such as embeddings."""
     layers = [int(name.split(".")[1]) if name.startswith("blocks.") else 0 for name in weights]
     return min(layers, default=0)
-
-
-def device_of(model: LanguageModel) -> torch.device:
-    """Return the device of a model's weights."""
-    return next(model.parameters()).device
 
 
 def _ranks(log_probabilities: Float[Tensor, "prompt token"], own: Float[Tensor, "prompt word"]) -> Tensor:

@@ -103,9 +103,8 @@ def tokenise(
         row = begun_once([] if start is None else [start], begun_once(added, ids[len(added) :]))
         rows.append(row)
         if len(row) > context:
-            raise SpecError(
-                f"{field}[{place}]", f"has {len(row)} tokens, but the model's context holds {context}", "shorten it"
-            )
+            problem = f"has {len(row)} tokens, but the model's context holds {context}"
+            raise SpecError(f"{field}[{place}]", problem, "shorten it")
     return TokenisedTexts(_pad(rows, _padding(known)), torch.tensor([len(row) for row in rows]))
 
 
@@ -134,18 +133,17 @@ def tokenise_prompts(
         return str(known.decode([*ids])).strip()
 
     scored = [scored_words(prompt, tokens, read) for prompt in prompts]
-    rows = [
-        [*row[:length].tolist(), *one.following]
-        for row, length, one in zip(texts.inputs, texts.lengths.tolist(), scored, strict=True)
-    ]
-    for place, (row, one) in enumerate(zip(rows, scored, strict=True)):
-        if len(row) > context:
-            problem = f"has {len(row)} tokens with {len(one.following)} of its answer"
+    rows: list[list[int]] = []
+    for place, (row, length, one) in enumerate(zip(texts.inputs, texts.lengths.tolist(), scored, strict=True)):
+        rows.append([*row[:length].tolist(), *one.following])
+        if len(rows[-1]) > context:
+            problem = f"has {len(rows[-1])} tokens with {len(one.following)} of its answer"
             raise SpecError(f"prompts[{place}]", f"{problem}, but the model's context holds {context}", "shorten it")
+    following = torch.tensor([len(one.following) for one in scored])
     return TokenisedPrompts(
         _pad(rows, _padding(known)),
-        texts.lengths + torch.tensor([len(one.following) for one in scored]),
-        torch.tensor([len(one.following) for one in scored]),
+        texts.lengths + following,
+        following,
         torch.tensor([one.shared for one in scored]),
         torch.tensor([one.answer for one in scored]),
         _pad([[token for _, token in one.candidates] for one in scored], ABSENT),
@@ -154,21 +152,12 @@ def tokenise_prompts(
     )
 
 
-@dataclass(frozen=True)
-class WordTokens:
-    """Words inside a sentence, each by its first token.
+def word_tokens(
+    tokenizer: "PreTrainedTokenizerBase | None", words: Sequence[str]
+) -> tuple[Int[Tensor, "word"], tuple[str, ...]]:
+    """Return the first token of each word as it appears inside a sentence, after another word and a space, and notes.
 
-    Fields
-        ids: the first token of each word; -1 for a mere space, since other words begin with it, too
-        notes: one line for each word of more than one token
-    """
-
-    ids: Int[Tensor, "word"]
-    notes: tuple[str, ...]
-
-
-def word_tokens(tokenizer: "PreTrainedTokenizerBase | None", words: Sequence[str]) -> WordTokens:
-    """Return the first token of each word as it appears inside a sentence, after another word and a space.
+    The token is -1 for a mere space, since other words begin with it, too. A note tells of a word of several tokens.
 
     Errors: `SpecError` without a tokenizer, and for a word that is empty, begins or ends with a space, or is unknown to
     the tokenizer.
@@ -183,7 +172,7 @@ def word_tokens(tokenizer: "PreTrainedTokenizerBase | None", words: Sequence[str
             notes.append(only_a_space(word))
         elif len(own) > 1:
             notes.append(f"'{word}' is {len(own)} tokens; the first, '{beginning}', is scored")
-    return WordTokens(torch.tensor(ids, dtype=torch.int64), tuple(notes))
+    return torch.tensor(ids, dtype=torch.int64), tuple(notes)
 
 
 def windows(

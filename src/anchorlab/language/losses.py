@@ -9,7 +9,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from anchorlab.language.answers import device_of
 from anchorlab.language.encode import TokenisedTexts, tokenise
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.start import beginning
@@ -42,7 +41,7 @@ def text_losses(
     lengths = None
     if isinstance(inputs, TokenisedTexts):
         lengths, inputs = inputs.lengths, inputs.inputs
-    some = torch.split(inputs.to(device_of(model)), _AT_ONCE)
+    some = torch.split(inputs.to(model.device), _AT_ONCE)
     found = [next_token_losses(predict(model, texts, None, weights)[:, :-1], texts[:, 1:]) for texts in some]
     losses = torch.cat(found).cpu()
     if lengths is not None:

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -17,7 +18,7 @@ from anchorlab.language.weight_holders import Heads, Layers, Norm, Output, Part
 from anchorlab.language.weight_names import BASE, Entry, join_all, layout, split_all
 from anchorlab.models.input_checks import lengths_of_mask
 from anchorlab.models.model import gather_positions
-from anchorlab.models.sites import Sites, Tap, identity_tap
+from anchorlab.models.sites import Sites, Tap, by_name, identity_tap
 from anchorlab.models.transformer import Entering
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class LanguageModel(nn.Module):
         head_width = int(getattr(attentions[0], "head_dim", None) or config.hidden_size // heads)
         shared = int(getattr(config, "num_key_value_heads", None) or heads)
         parallel = architecture.is_parallel(config)
-        self.sites = {site.name: site for site in sites(architecture, layers, shared != heads, parallel)}
+        self.sites = by_name(sites(architecture, layers, shared != heads, parallel))
         install(architecture, running.base, heads, parallel)
         self.embed, self.unembed, self.blocks = Part("embed"), Output("unembed"), nn.ModuleList()
         self.pos_embed = None if architecture.rotary else Part("pos_embed")
@@ -97,6 +98,11 @@ class LanguageModel(nn.Module):
         """Hugging Face's model with its own weights; edits of this module's weights do not change it."""
         found: PreTrainedModel = self.__dict__["_running"].model[0]
         return found
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.parameters()).device
 
     def forward(
         self,
@@ -218,8 +224,6 @@ class _Running(nn.Module):
 
 
 class _Skipped(nn.Module):
-    """A block that does nothing."""
-
     def forward(self, stream: Tensor, *others: Any, **named: Any) -> Tensor:
         return stream
 

@@ -7,7 +7,6 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.language.answers import device_of
 from anchorlab.language.encode import tokenise
 from anchorlab.language.model import LanguageModel
 from anchorlab.language.start import start_token
@@ -54,7 +53,7 @@ def _ids(model: LanguageModel, text: str) -> Tensor:
     if not text.strip() or text != text.rstrip():
         raise SpecError("text", f"{text!r} does not end in a word", "leave out the space at its end")
     ids = tokenise(model.tokenizer, [text], model.context, start_token(model.tokenizer), "text").inputs
-    return ids.to(device_of(model))
+    return ids.to(model.device)
 
 
 @torch.no_grad()

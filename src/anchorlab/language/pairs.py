@@ -1,6 +1,6 @@
 """Pairs of texts that differ in one word, each with the next word: what methods that compare two runs read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING
@@ -52,16 +52,11 @@ class TextPairs:
         return TextPairs(clean, corrupted, self.answers[rows], self.corrupted_answers[rows])
 
 
-def indirect_objects(
-    tokenizer: "PreTrainedTokenizerBase", count: int, seed: int = 0, sentences: Sequence[str] = SENTENCES
-) -> TextPairs:
+def indirect_objects(tokenizer: "PreTrainedTokenizerBase", count: int, seed: int = 0) -> TextPairs:
     """Draw sentences of two people, one of whom gives something to the other, who is the next word.
 
     The corrupted text lets the other person give: `After Anna and Ben cleaned the kitchen, Ben handed the broom to` is
     followed by Anna, and with `Anna handed` by Ben. Either person is named first in half of all texts.
-
-    Args:
-        sentences: with the places `{a}` and `{b}` for both people, and `{s}` for the one who gives.
 
     Both names have equally many tokens, and so have both texts. The answers are the first tokens by which names differ.
 
@@ -82,7 +77,7 @@ def indirect_objects(
     for _ in range(count):
         a, b = couples[int(random.integers(len(couples)))]
         giver, other = (a, b) if random.integers(2) else (b, a)
-        sentence = sentences[int(random.integers(len(sentences)))]
+        sentence = SENTENCES[int(random.integers(len(SENTENCES)))]
         for one, subject in zip(texts, (giver, other), strict=True):
             one.append(sentence.format(a=a, b=b, s=subject))
         answers.append([tokens[other][first], tokens[giver][first]])

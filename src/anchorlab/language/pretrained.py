@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
-from anchorlab.errors import AnchorlabError, SpecError, is_out_of_memory
+from anchorlab.errors import AnchorlabError, SpecError, from_extra, is_out_of_memory
 from anchorlab.language.architectures import ARCHITECTURES, Architecture
 from anchorlab.language.attention import ATTENTION, register
 from anchorlab.language.loaded_weights import check_loaded, left_in_gguf
@@ -61,22 +62,22 @@ def pretrained(
     Errors: `SpecError` for a missing library, a missing name, revision or file, weights in pickle files only, weights
     that are missing, have another shape or are left over, and an unsupported architecture or setting.
     """
-    try:
+    with from_extra("transformers", "language"):
         import transformers
-    except ImportError as error:
-        raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
     register()
     place = _place(str(name))
     options = {"revision": revision} if revision else {}
     options |= {"gguf_file": place.file} if place.file else {}
+    at = f"{place.source} at {revision}" if revision else place.source
+    explained = partial(_explained, at, "cannot be opened", "give another model", place.local)
     with quiet(), _network(allowed=download and not place.local):
-        with _explained(place, revision):
+        with explained():
             config = transformers.AutoConfig.from_pretrained(place.source, trust_remote_code=False, **options)
         architecture = _architecture(config)
         config._attn_implementation = "eager"  # the configuration could name a kernel on the hub, which is code
         _check_adapter(place, revision)
         _check_index(place, revision)
-        with _explained(place, revision):
+        with explained():
             model, report = transformers.AutoModelForCausalLM.from_pretrained(
                 place.source,
                 dtype=getattr(torch, precision),
@@ -117,7 +118,7 @@ def wrap(
     model.eval()
     sequences, length = _PROBE[0], min(_PROBE[1], int(model.config.max_position_embeddings))
     tokens = torch.arange(sequences * length, device=model.device).reshape(sequences, length) % model.config.vocab_size
-    with torch.no_grad(), _run(name):
+    with torch.no_grad(), _explained(name, "does not run", "check its configuration"):
         model.set_attn_implementation("eager")
         expected = model(input_ids=tokens, use_cache=False).logits
         if expected.isnan().any():
@@ -212,35 +213,22 @@ def _file(place: _Place, name: str, revision: str | None) -> Path:
 
 
 @contextmanager
-def _explained(place: _Place, revision: str | None) -> Iterator[None]:
+def _explained(name: str, failed: str, remedy: str, local: bool = True) -> Iterator[None]:
     """Within `with`, turn the errors of transformers into a `SpecError` of one line with a remedy."""
-    try:
-        yield
-    except Exception as error:  # untrusted files cause errors in several libraries, all with one remedy
-        if is_out_of_memory(error):
-            raise
-        said = printable(" ".join(str(error).split()))
-        at = f"{place.source} at {revision}" if revision else place.source
-        if isinstance(error, OSError) and not place.local:
-            missing = "offline" in said.lower() or "cached" in said.lower()
-            problem = f"{at} is not on this machine" if missing else f"{at} cannot be opened: {said[:160]}"
-            remedy = "check the name and revision, and allow the download (--download)"
-            raise SpecError("model", problem, remedy) from None
-        raise SpecError("model", f"{at} cannot be opened: {said[:200]}", "give another model") from None
-
-
-@contextmanager
-def _run(name: str) -> Iterator[None]:
-    """Within `with`, turn an error of transformers, such as for a setting out of range, into a `SpecError`."""
     try:
         yield
     except AnchorlabError:
         raise
-    except Exception as error:  # of any library
+    except Exception as error:  # untrusted files cause errors in several libraries, all with one remedy
         if is_out_of_memory(error):
             raise
         said = printable(" ".join(str(error).split()))
-        raise SpecError("model", f"{name} does not run: {said:.200}", "check its configuration") from None
+        if isinstance(error, OSError) and not local:
+            missing = "offline" in said.lower() or "cached" in said.lower()
+            problem = "is not on this machine" if missing else f"{failed}: {said:.160}"
+            remedy = "check the name and revision, and allow the download (--download)"
+            raise SpecError("model", f"{name} {problem}", remedy) from None
+        raise SpecError("model", f"{name} {failed}: {said:.200}", remedy) from None
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from anchorlab.errors import SpecError
+from anchorlab.language.sample_text import read_text
 from anchorlab.rng import generator
 from anchorlab.spec import unknown_name
 
@@ -91,7 +91,7 @@ def facts(relations: Sequence[str] = ("country",), phrasings: Sequence[int] = (0
     Errors: `SpecError` for an unknown relation.
     """
     templates = _words()["relations"]
-    rows = list(csv.DictReader(_read("facts.tsv").splitlines(), delimiter="\t"))
+    rows = list(csv.DictReader(read_text("facts.tsv").splitlines(), delimiter="\t"))
     prompts = []
     for relation in relations:
         if relation not in templates:
@@ -133,12 +133,12 @@ def sentences() -> tuple[Prompt, ...]:
 
     As in the paper, each ends in one of the 30 prepositions (appendix B.1).
     """
-    return tuple(Prompt(line, kind="sentence") for line in _read("sentences.txt").splitlines())
+    return tuple(Prompt(line, kind="sentence") for line in read_text("sentences.txt").splitlines())
 
 
 def paper_sentences() -> tuple[Prompt, ...]:
     """Return the paper's own 40 incomplete sentences that end in a preposition (appendix F.1), without an answer."""
-    return tuple(Prompt(line, kind="sentence") for line in _read("paper_sentences.txt").splitlines())
+    return tuple(Prompt(line, kind="sentence") for line in read_text("paper_sentences.txt").splitlines())
 
 
 def split_by_unit(prompts: Sequence[Prompt], seed: int = 0) -> tuple[tuple[Prompt, ...], tuple[Prompt, ...]]:
@@ -163,10 +163,6 @@ def split_by_unit(prompts: Sequence[Prompt], seed: int = 0) -> tuple[tuple[Promp
     )
 
 
-def _read(name: str) -> str:
-    return (files("anchorlab.language.texts") / name).read_text("utf-8")
-
-
 @cache
 def _words() -> dict[str, Any]:
-    return tomllib.loads(_read("words.toml"))
+    return tomllib.loads(read_text("words.toml"))

@@ -1,6 +1,7 @@
 """Hooks on Hugging Face's modules that visit the sites outside attention."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,11 +10,8 @@ from torch import Tensor, nn
 
 from anchorlab.language.architectures import Architecture
 from anchorlab.language.attention import Pass, current_pass
-from anchorlab.models.sites import Site
-
-_STREAM = ("batch", "position", "width")
-_HIDDEN = ("batch", "position", "hidden")
-_PER_PAIR = ("batch", "head", "query", "key")
+from anchorlab.models.attention import PER_HEAD, attention_sites
+from anchorlab.models.sites import HIDDEN, LOGITS, STREAM, Site
 
 Change = Callable[[Pass, Shaped[Tensor, "*axes"]], Shaped[Tensor, "*axes"]]
 """What a hook does to a value within a pass; it returns the same tensor to change nothing."""
@@ -28,11 +26,11 @@ def sites(architecture: Architecture, layers: int, grouped: bool, parallel: bool
         grouped: whether several query heads share a key and value head
         parallel: whether both layers of a block read the stream that enters it
     """
-    found = [Site("hook_embed", _STREAM)]
-    found += [Site("hook_pos_embed", _STREAM)] if architecture.pos_embed else []
+    found = [Site("hook_embed", STREAM)]
+    found += [Site("hook_pos_embed", STREAM)] if architecture.pos_embed else []
     for layer in range(layers):
         found += _block_sites(architecture, f"blocks.{layer}", grouped, parallel)
-    return [*found, Site("ln_final.hook_normalized", _STREAM), Site("hook_logits", ("batch", "position", "output"))]
+    return [*found, Site("ln_final.hook_normalized", STREAM), LOGITS]
 
 
 def install(architecture: Architecture, base: nn.Module, heads: int, parallel: bool) -> None:
@@ -51,20 +49,17 @@ def install(architecture: Architecture, base: nn.Module, heads: int, parallel: b
 
 
 def _block_sites(architecture: Architecture, block: str, grouped: bool, parallel: bool) -> list[Site]:
-    per_head = ("batch", "position", "head", "head_width")
-    per_key_head = ("batch", "position", "key_value_head", "head_width") if grouped else per_head
-    found: list[tuple[str, tuple[str, ...]]] = [("hook_resid_pre", _STREAM), ("ln1.hook_normalized", _STREAM)]
-    found += [("attn.hook_q", per_head), ("attn.hook_k", per_key_head)]
-    if architecture.rotary:
-        found += [("attn.hook_rot_q", per_head), ("attn.hook_rot_k", per_key_head)]
-    found += [("attn.hook_v", per_key_head), ("attn.hook_attn_scores_unmasked", _PER_PAIR)]
-    found += [("attn.hook_attn_scores", _PER_PAIR), ("attn.hook_pattern", _PER_PAIR), ("attn.hook_z", per_head)]
-    found += [("hook_attn_out", _STREAM)]
-    found += [] if parallel else [("hook_resid_mid", _STREAM)]
-    found += [("ln2.hook_normalized", _STREAM), ("mlp.hook_pre", _HIDDEN)]
-    found += [] if architecture.gate is None else [("mlp.hook_pre_linear", _HIDDEN)]
-    found += [("mlp.hook_post", _HIDDEN), ("hook_mlp_out", _STREAM), ("hook_resid_post", _STREAM)]
-    return [Site(f"{block}.{name}", axes) for name, axes in found]
+    keys = ("batch", "position", "key_value_head", "head_width") if grouped else PER_HEAD
+    before, after = ("hook_resid_pre", "ln1.hook_normalized"), ("hook_mlp_out", "hook_resid_post")
+    middle = ("hook_attn_out", *(() if parallel else ("hook_resid_mid",)), "ln2.hook_normalized")
+    hidden = ("hook_pre", *(() if architecture.gate is None else ("hook_pre_linear",)), "hook_post")
+    return [
+        *(Site(f"{block}.{name}", STREAM) for name in before),
+        *attention_sites(f"{block}.attn", architecture.rotary, keys),
+        *(Site(f"{block}.{name}", STREAM) for name in middle),
+        *(Site(f"{block}.mlp.{name}", HIDDEN) for name in hidden),
+        *(Site(f"{block}.{name}", STREAM) for name in after),
+    ]
 
 
 def _install_block(architecture: Architecture, block: nn.Module, layer: int, heads: int, parallel: bool) -> None:
@@ -76,22 +71,22 @@ def _install_block(architecture: Architecture, block: nn.Module, layer: int, hea
     _enter_block(block, layer)
     _on_output(part(architecture.attention_norm), _visit(f"{name}.ln1.hook_normalized"))
     if architecture.rotary and architecture.fused is not None:
-        _on_output(part(architecture.fused[0]), _visit_fused(f"{name}.attn", heads))
+        _on_output(part(architecture.fused[0]), partial(_visit_fused, f"{name}.attn", heads))
     elif architecture.rotary:
         assert architecture.query is not None and architecture.key is not None
         head_width = part(architecture.query).get_parameter("weight").shape[0] // heads
-        _on_output(part(architecture.query), _visit_heads(f"{name}.attn.hook_q", head_width))
-        _on_output(part(architecture.key), _visit_heads(f"{name}.attn.hook_k", head_width))
+        _on_output(part(architecture.query), partial(_visit_heads, f"{name}.attn.hook_q", head_width))
+        _on_output(part(architecture.key), partial(_visit_heads, f"{name}.attn.hook_k", head_width))
     _on_output(part(architecture.attention_added or architecture.attention_out), _visit(f"{name}.hook_attn_out"))
     if not parallel:
-        _on_input(part(architecture.feed_forward_norm), _visit_middle(layer))
+        _on_input(part(architecture.feed_forward_norm), partial(_visit_middle, layer))
     _on_output(part(architecture.feed_forward_norm), _visit(f"{name}.ln2.hook_normalized"))
     _on_output(part(architecture.gate or architecture.feed_forward_in), _visit(f"{name}.mlp.hook_pre"))
     if architecture.gate is not None:
         _on_output(part(architecture.feed_forward_in), _visit(f"{name}.mlp.hook_pre_linear"))
     _on_input(part(architecture.feed_forward_out), _visit(f"{name}.mlp.hook_post"))
-    _on_output(part(architecture.feed_forward_added or architecture.feed_forward_out), _visit_added(layer))
-    _on_output(block, _leave_block(layer))
+    _on_output(part(architecture.feed_forward_added or architecture.feed_forward_out), partial(_visit_added, layer))
+    _on_output(block, partial(_leave_block, layer))
 
 
 def _on_output(module: nn.Module, change: Change) -> None:
@@ -134,28 +129,20 @@ def _visit(site: str) -> Change:
     return lambda this, value: this.tap(site, value)
 
 
-def _visit_heads(site: str, head_width: int) -> Change:
+def _visit_heads(site: str, head_width: int, this: Pass, value: Tensor) -> Tensor:
     """Visit a map's output before rotation, its last axis split into heads."""
-
-    def change(this: Pass, value: Tensor) -> Tensor:
-        by_head = torch.unflatten(value, -1, (-1, head_width))
-        after = this.tap(site, by_head)
-        return value if after is by_head else after.flatten(-2)
-
-    return change
+    by_head = torch.unflatten(value, -1, (-1, head_width))
+    after = this.tap(site, by_head)
+    return value if after is by_head else after.flatten(-2)
 
 
-def _visit_fused(attention: str, heads: int) -> Change:
+def _visit_fused(attention: str, heads: int, this: Pass, value: Tensor) -> Tensor:
     """Visit queries and keys before rotation at the output of a fused map, which returns both, head by head."""
-
-    def change(this: Pass, value: Tensor) -> Tensor:
-        query, key, others = torch.unflatten(value, -1, (heads, 3, -1)).unbind(-2)
-        new_query, new_key = this.tap(f"{attention}.hook_q", query), this.tap(f"{attention}.hook_k", key)
-        if new_query is query and new_key is key:
-            return value
-        return torch.stack([new_query, new_key, others.expand_as(new_query)], dim=-2).flatten(-3)
-
-    return change
+    query, key, others = torch.unflatten(value, -1, (heads, 3, -1)).unbind(-2)
+    new_query, new_key = this.tap(f"{attention}.hook_q", query), this.tap(f"{attention}.hook_k", key)
+    if new_query is query and new_key is key:
+        return value
+    return torch.stack([new_query, new_key, others.expand_as(new_query)], dim=-2).flatten(-3)
 
 
 def _visit_positions(this: Pass, value: Tensor) -> Tensor:
@@ -164,35 +151,25 @@ def _visit_positions(this: Pass, value: Tensor) -> Tensor:
     return value if after is expanded else after
 
 
-def _visit_middle(layer: int) -> Change:
+def _visit_middle(layer: int, this: Pass, value: Tensor) -> Tensor:
     """Visit the stream between attention and feed-forward layer, and store a changed stream in the pass.
 
     Hugging Face's module adds the unchanged stream at its residual connection: the change made here reaches only the
     feed-forward branch. Therefore the hook after the block repeats the sum with the stored stream.
     """
-
-    def change(this: Pass, value: Tensor) -> Tensor:
-        after = this.tap(f"blocks.{layer}.hook_resid_mid", value)
-        if after is not value:
-            this.middles[layer] = after
-        return after
-
-    return change
+    after = this.tap(f"blocks.{layer}.hook_resid_mid", value)
+    if after is not value:
+        this.middles[layer] = after
+    return after
 
 
-def _visit_added(layer: int) -> Change:
-    def change(this: Pass, value: Tensor) -> Tensor:
-        after = this.tap(f"blocks.{layer}.hook_mlp_out", value)
-        if layer in this.middles:
-            this.added[layer] = after
-        return after
-
-    return change
+def _visit_added(layer: int, this: Pass, value: Tensor) -> Tensor:
+    after = this.tap(f"blocks.{layer}.hook_mlp_out", value)
+    if layer in this.middles:
+        this.added[layer] = after
+    return after
 
 
-def _leave_block(layer: int) -> Change:
-    def change(this: Pass, value: Tensor) -> Tensor:
-        stream = this.middles.pop(layer) + this.added.pop(layer) if layer in this.middles else value
-        return this.tap(f"blocks.{layer}.hook_resid_post", stream)
-
-    return change
+def _leave_block(layer: int, this: Pass, value: Tensor) -> Tensor:
+    stream = this.middles.pop(layer) + this.added.pop(layer) if layer in this.middles else value
+    return this.tap(f"blocks.{layer}.hook_resid_post", stream)

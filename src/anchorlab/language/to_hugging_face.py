@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, from_extra
 from anchorlab.language.architectures import ARCHITECTURES
 from anchorlab.language.weight_names import BASE, HEAD, join_all, layout, split_all
 from anchorlab.models.decoder import DecoderSpec
@@ -77,10 +77,8 @@ def _form(spec: DecoderSpec, template: Transformer) -> str:
 
 def _blank(form: str, spec: DecoderSpec, template: Transformer) -> Any:
     """Return a model of transformers in the decoder's sizes; its weights are still to be copied."""
-    try:
+    with from_extra("transformers", "language"):
         import transformers
-    except ImportError as error:
-        raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
     hidden, tokens = spec.hidden or 3 * spec.width, len(template.embed.W_E)
     norm: Any = template.ln_final
     shared = {"vocab_size": tokens, "tie_word_embeddings": spec.tied, "bos_token_id": None, "eos_token_id": None}

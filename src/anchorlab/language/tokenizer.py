@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, from_extra
 from anchorlab.language.model_folder import check_files
 from anchorlab.language.packaged import PACKAGED, packaged_folder
 
@@ -19,10 +19,8 @@ def open_tokenizer(name: str) -> "PreTrainedTokenizerBase":
     Errors: `SpecError` if the tokenizer is not on this machine, if a pipe or a device is among its files, and if
     `transformers` is not installed.
     """
-    try:
+    with from_extra("transformers", "language"):
         from transformers import AutoTokenizer
-    except ImportError as error:
-        raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
     source = str(packaged_folder(name)) if name in PACKAGED else name
     check_files(Path(source), "tokenizer")
     try:

@@ -69,7 +69,6 @@ def control_truncation(
     text: Int[Tensor, "batch position"],
     draws: int = 50,
     seed: int = 0,
-    full_losses: Float[Tensor, "batch following"] | None = None,
     progress: Counted = None,
 ) -> TruncationControls:
     """Compare a truncation with the full model and with `draws` equally large random changes of the same matrix.
@@ -85,7 +84,6 @@ def control_truncation(
         text: token ids of ordinary text, such as `windows` returns
         draws: the number of random changes
         seed: the seed of the draws
-        full_losses: the full model's losses on the text, if they are known
         progress: called with the number of draws done and their total; None shows it on a terminal and in a notebook,
             False nowhere
 
@@ -113,6 +111,6 @@ def control_truncation(
         questions.answers(),
         questions.answers(cut),
         combine(changes),
-        text_losses(model, text) if full_losses is None else full_losses,
+        text_losses(model, text),
         text_losses(model, text, cut),
     )

@@ -17,7 +17,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError, StoreError
 from anchorlab.language.answers import Answers, Questions, combine, first_block
 from anchorlab.language.model import LanguageModel
-from anchorlab.models.edits import Truncate, apply_each
+from anchorlab.models.edits import Truncate, apply_each, checked_fractions
 from anchorlab.patterns import matches, matching
 from anchorlab.progress import Counted, counted
 from anchorlab.runs.atomic_files import check_named_file, write_file
@@ -109,9 +109,7 @@ def search_truncations(
     """
     model = questions.model
     names = matrices(model, weights)
-    tried = tuple(sorted({float(fraction) for fraction in fractions if fraction != 1}))
-    if not tried or not 0 <= tried[0] <= tried[-1] < 1:
-        raise SpecError("fractions", f"{list(fractions)} are not fractions of the rank", "give some from 0 to below 1")
+    tried = checked_fractions(fractions)
     if all(prompt.answer is None for prompt in questions.prompts):
         raise SpecError("prompts", "none has a right answer", "give at least one an answer")
     setting = _setting(questions, tried) if keep is not None else ""

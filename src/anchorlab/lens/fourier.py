@@ -51,7 +51,9 @@ def key_frequencies(norms: Float[Tensor, "*lead frequency"], share: float = 0.9)
 
 def mean_by_sum(logits: Float[Tensor, "*lead first second output"]) -> Float[Tensor, "*lead sum output"]:
     """Return the mean logits over all pairs with the same sum modulo p: their projection on functions of the sum."""
-    _require_square(logits)
+    if logits.ndim < 3 or logits.shape[-3] != logits.shape[-2]:
+        problem = f"have shape {tuple(logits.shape)}"
+        raise SpecError("logits", problem, "give every pair (a, b): [... first second output], as many of each")
     numbers = torch.arange(logits.shape[-2], device=logits.device)
     return logits[..., numbers, (numbers.unsqueeze(1) - numbers) % len(numbers), :].mean(dim=-2)
 
@@ -127,9 +129,3 @@ def _loss(
         raise SpecError("scored", "names no pair", "score at least one, or leave it out")
     loss = -logits.log_softmax(dim=-1).gather(-1, answers.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
     return loss.flatten(-2).mean(dim=-1) if scored is None else loss[..., scored].mean(dim=-1)
-
-
-def _require_square(logits: Float[Tensor, "*lead first second output"]) -> None:
-    if logits.ndim < 3 or logits.shape[-3] != logits.shape[-2]:
-        problem = f"have shape {tuple(logits.shape)}"
-        raise SpecError("logits", problem, "give every pair (a, b): [... first second output], as many of each")

@@ -13,10 +13,9 @@ from anchorlab.lens.look.access import Access, evaluating
 from anchorlab.lens.look.inputs import as_list
 from anchorlab.lens.look.intervene import Moment, intervene
 from anchorlab.lens.look.interventions import BORROWING, Intervention, Operand
+from anchorlab.lens.look.padding import PLACES
 from anchorlab.models.precision import at_least_float32
 from anchorlab.rng import torch_generator
-
-PLACES = ("position", "query", "key")
 
 
 @runtime_checkable
@@ -111,15 +110,12 @@ def generate(
     for at in sorted(idle):
         problem = f"interventions.{at} ({changes[at].describe()}) changed nothing"
         raise SiteError(f"{problem}; set may_do_nothing to allow it")
-    every = [found[row] for row in range(len(texts))]
+    every, logits, records = zip(*(found[row] for row in range(len(texts))), strict=True)
     end = model.tokenizer.eos_token_id
-    said = [one.ids[:-1] if len(one.ids) and int(one.ids[-1]) == end else one.ids for one in every]
-    return Generation(
-        tuple(str(model.tokenizer.decode(ids.tolist())) for ids in said),
-        tuple(one.ids for one in every),
-        tuple(one.logits for one in every),
-        {site: tuple(one.record[site] for one in every) for site in access.names if site in recorded},
-    )
+    said = [ids[:-1] if len(ids) and int(ids[-1]) == end else ids for ids in every]
+    decoded = tuple(str(model.tokenizer.decode(ids.tolist())) for ids in said)
+    by_site = {site: tuple(one[site] for one in records) for site in access.names if site in recorded}
+    return Generation(decoded, every, logits, by_site)
 
 
 def _checked(interventions: Sequence[Intervention]) -> Sequence[Intervention]:
@@ -142,33 +138,26 @@ def _turn(tokenizer: Any, text: str) -> str:
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
 
-@dataclass(frozen=True)
-class _Said:
-    ids: Int[Tensor, "token"]
-    logits: Float[Tensor, "token output"]
-    record: Mapping[str, Shaped[Tensor, "token *axes"]]
+_Said = tuple[Int[Tensor, "token"], Float[Tensor, "token output"], Mapping[str, Shaped[Tensor, "token *axes"]]]
 
 
+@dataclass
 class _Generating:
     """Generates after some texts of one length."""
 
-    def __init__(
-        self,
-        model: Any,
-        access: Access,
-        interventions: Sequence[Intervention],
-        recorded: set[str],
-        temperature: float,
-        cache: bool,
-        idle: set[int],
-    ) -> None:
-        self.model, self.access, self.interventions, self.recorded = model, access, interventions, recorded
-        self.temperature, self.cache, self.idle = temperature, cache, idle
-        self.values: dict[str, list[Tensor]] = {site: [] for site in recorded}
-        self.missing = {each.site for each in interventions} | recorded
+    model: Any
+    access: Access
+    interventions: Sequence[Intervention]
+    recorded: set[str]
+    temperature: float
+    cache: bool
+    idle: set[int]
+
+    def __post_init__(self) -> None:
+        self.values: dict[str, list[Tensor]] = {site: [] for site in self.recorded}
+        self.missing = {each.site for each in self.interventions} | self.recorded
 
     def run(self, inputs: Int[Tensor, "text position"], tokens: int, random: Sequence[torch.Generator]) -> list[_Said]:
-        """Return what is generated after each text."""
         device = next(self.model.parameters()).device
         ids, end = inputs.to(device), self.model.tokenizer.eos_token_id
         past = self.model.empty_cache() if self.cache else None
@@ -224,4 +213,4 @@ class _Generating:
             own = [value[row] for value in values[:count]]
             size = own[-1].shape[-1]  # keys become more with every token
             record[site] = torch.stack([torch.nn.functional.pad(each, (0, size - each.shape[-1])) for each in own])
-        return _Said(ids[:count], logits[:count], record)
+        return ids[:count], logits[:count], record

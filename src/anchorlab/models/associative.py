@@ -8,12 +8,11 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from anchorlab.axes import TaskShape
-from anchorlab.models.block import STREAM
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.feedforward import LinearFeedForward
 from anchorlab.models.initialisation import Embeddings, draw_unit_embeddings, require_room
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
-from anchorlab.models.sites import Site, Tap, identity_tap
+from anchorlab.models.sites import LOGITS, STREAM, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 
@@ -52,9 +51,7 @@ class AssociativeMemory(Model):
         for fixed in (self.embed, self.unembed):
             fixed.requires_grad_(False)
         self._draw = partial(draw_unit_embeddings, embeddings=embeddings)
-        sites = [Site("hook_embed", STREAM), Site("hook_memory_out", STREAM)]
-        sites.append(Site("hook_logits", ("batch", "position", "output")))
-        self.sites = {site.name: site for site in sites}
+        self.sites = by_name([Site("hook_embed", STREAM), Site("hook_memory_out", STREAM), LOGITS])
 
     def forward(
         self,

@@ -11,10 +11,16 @@ from torch.nn import functional
 from anchorlab.models.model import gather_positions
 from anchorlab.models.sites import Site, Tap, identity_tap
 
-_PER_HEAD = ("batch", "position", "head", "head_width")
-_PER_PAIR = ("batch", "head", "query", "key")
+PER_HEAD = ("batch", "position", "head", "head_width")
 _ROTARY_BASE = 10000.0
 _LEAST_WIDTH, _LEAST_RATIO = 256, 8  # of the stream, and of it to all heads: where one product for several maps pays
+
+
+def attention_sites(name: str, rotary: bool, keys: tuple[str, ...] = PER_HEAD) -> list[Site]:
+    """Return the sites of an attention layer in the order of visits; `keys` are the axes of its keys and values."""
+    pairs, rotated = ("batch", "head", "query", "key"), {"rot_q": PER_HEAD, "rot_k": keys} if rotary else {}
+    axes = {"q": PER_HEAD, "k": keys, **rotated, "v": keys, "attn_scores_unmasked": pairs, "attn_scores": pairs}
+    return [Site(f"{name}.hook_{hook}", each) for hook, each in {**axes, "pattern": pairs, "z": PER_HEAD}.items()]
 
 
 class _WithSites(nn.Module):
@@ -27,23 +33,12 @@ class _WithSites(nn.Module):
 
     @property
     def sites(self) -> list[Site]:
-        """The sites, in the order of visits."""
-        return [
-            Site(f"{self.name}.hook_q", _PER_HEAD),
-            Site(f"{self.name}.hook_k", _PER_HEAD),
-            *(Site(f"{self.name}.hook_rot_{role}", _PER_HEAD) for role in ("qk" if self.rotary else "")),
-            Site(f"{self.name}.hook_v", _PER_HEAD),
-            Site(f"{self.name}.hook_attn_scores_unmasked", _PER_PAIR),
-            Site(f"{self.name}.hook_attn_scores", _PER_PAIR),
-            Site(f"{self.name}.hook_pattern", _PER_PAIR),
-            Site(f"{self.name}.hook_z", _PER_HEAD),
-        ]
+        return attention_sites(self.name, self.rotary)
 
     def written(self, z: Float[Tensor, "batch query head head_width"]) -> Float[Tensor, "head batch query width"]:
         """Return what each head adds to the stream, without the layer's bias, from the values that it mixed."""
-        heads, inner = z.shape[-2], z.shape[-2] * z.shape[-1]
-        weight = torch.eye(inner, dtype=z.dtype, device=z.device) if self.W_O is None else self.W_O
-        return torch.einsum("bqhe,hew->hbqw", z, weight.view(heads, z.shape[-1], -1))
+        weight = torch.eye(z.shape[-2:].numel(), dtype=z.dtype, device=z.device) if self.W_O is None else self.W_O
+        return torch.einsum("bqhe,hew->hbqw", z, weight.view(*z.shape[-2:], -1))
 
 
 class Attention(_WithSites):

@@ -11,9 +11,7 @@ from anchorlab.errors import SpecError
 from anchorlab.models.attention import Attention, Embedded, MergedAttention
 from anchorlab.models.feedforward import FeedForward, LinearFeedForward
 from anchorlab.models.model import gather_positions
-from anchorlab.models.sites import Site, Tap
-
-STREAM = ("batch", "position", "width")
+from anchorlab.models.sites import STREAM, Site, Tap
 
 Stream = Float[Tensor, "*later batch position width"]
 
@@ -26,44 +24,42 @@ def shared(layer: nn.Module, x: Stream) -> tuple[Stream, Stream]:
     return x, x
 
 
-class LayerNorm(nn.Module):
-    """`(x - mean) / sqrt(variance + 1e-5) * w + b` over the width; its output is the site `hook_normalized`."""
+class _Norm(nn.Module):
+    """A norm with a gain; its output is the site `hook_normalized`."""
 
-    centred, epsilon, offset = True, 1e-5, 0.0  # the fields of `StackedNorm`; `language.parts.Norm` has other values
+    offset = 0.0  # a field of `StackedNorm`, for which pretrained models have other values
 
     def __init__(self, name: str, width: int) -> None:
         super().__init__()
         self.name = name
         self.w = nn.Parameter(torch.empty(width))
-        self.b = nn.Parameter(torch.empty(width))
 
     @property
     def sites(self) -> list[Site]:
-        """The site of the norm's output."""
         return [Site(f"{self.name}.hook_normalized", STREAM)]
+
+
+class LayerNorm(_Norm):
+    """`(x - mean) / sqrt(variance + 1e-5) * w + b` over the width; its output is the site `hook_normalized`."""
+
+    centred, epsilon = True, 1e-5
+
+    def __init__(self, name: str, width: int) -> None:
+        super().__init__(name, width)
+        self.b = nn.Parameter(torch.empty(width))
 
     def forward(self, x: Float[Tensor, "*batch position width"], tap: Tap) -> Float[Tensor, "*batch position width"]:
         """Return the normalised stream."""
         return tap(f"{self.name}.hook_normalized", functional.layer_norm(x, self.w.shape, self.w, self.b, self.epsilon))
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(_Norm):
     """`x / sqrt(mean(x²) + 1e-6) * w` over the width, as in Llama; its output is the site `hook_normalized`.
 
     Source: Zhang and Sennrich, Root Mean Square Layer Normalization (2019).
     """
 
-    centred, epsilon, offset = False, 1e-6, 0.0
-
-    def __init__(self, name: str, width: int) -> None:
-        super().__init__()
-        self.name = name
-        self.w = nn.Parameter(torch.empty(width))
-
-    @property
-    def sites(self) -> list[Site]:
-        """The site of the norm's output."""
-        return [Site(f"{self.name}.hook_normalized", STREAM)]
+    centred, epsilon = False, 1e-6
 
     def forward(self, x: Float[Tensor, "*batch position width"], tap: Tap) -> Float[Tensor, "*batch position width"]:
         """Return the normalised stream."""

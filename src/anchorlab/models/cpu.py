@@ -1,7 +1,7 @@
 """Control how a CPU computes: the library for float32 products, and the treatment of denormal numbers."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -17,10 +17,7 @@ def fast_float32() -> Iterator[None]:
     to bfloat16 (AMX units), or if PyTorch lacks the switch. The choice depends on the machine, never on a timing, so a
     resumed run computes the same bytes.
     """
-    if not _keeps_float32():
-        yield
-        return
-    with _onednn_allowed():
+    with _onednn_allowed() if _keeps_float32() else nullcontext():
         yield
 
 

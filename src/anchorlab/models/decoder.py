@@ -102,9 +102,8 @@ class DecoderSpec(ModelSpec):
         if width is None or heads is None or heads < 1:  # the fields' own errors say more
             return data
         if width % heads:
-            raise SpecError(
-                "heads", f"{heads} does not divide the width, {width}", "choose a divisor or set head_width"
-            )
+            problem = f"{heads} does not divide the width, {width}"
+            raise SpecError("heads", problem, "choose a divisor or set head_width")
         return {**data, "head_width": width // heads}
 
     @model_validator(mode="after")
@@ -153,18 +152,16 @@ class DecoderSpec(ModelSpec):
         attention = self._switches(self.attention)
         switches = list(zip(*map(self._switches, components), attention, strict=True))
         last = self.norm != "post" and self._switches(self.layer_norm)[-1]
+        unembed = Unembedding(self.width, shape.output_size, bias=self.norm == "post")
         return Transformer(
             embed=TokenEmbedding(shape.input_size, self.width),
             pos_embed=PositionEmbedding(shape.length, self.width) if self.positions == "learned" else None,
             blocks=[self._block(f"blocks.{layer}", *each) for layer, each in enumerate(switches)],
             ln_final=self._norm("ln_final", self.width) if last else None,
-            unembed=None if self.tied or not self.projection else self._unembedding(shape),
+            unembed=unembed if self.projection and not self.tied else None,
             draw=self._draw,
             tied=self.tied,
         )
-
-    def _unembedding(self, shape: TaskShape) -> Unembedding:
-        return Unembedding(self.width, shape.output_size, bias=self.norm == "post")
 
     @property
     def _norm(self) -> type[LayerNorm] | type[RMSNorm]:

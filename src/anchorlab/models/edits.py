@@ -25,6 +25,14 @@ Decompose = Callable[..., SVD]
 """A cached singular value decomposition of stacked matrices, or of stacked products of two matrices."""
 
 
+def checked_fractions(fractions: Iterable[float]) -> tuple[float, ...]:
+    """Return the fractions of a rank to keep, each once and without 1. Errors: `SpecError` without any in 0..1."""
+    tried = tuple(sorted({float(fraction) for fraction in fractions if fraction != 1}))
+    if not tried or not 0 <= tried[0] <= tried[-1] < 1:
+        raise SpecError("fractions", f"{list(fractions)} are not fractions of the rank", "give some from 0 to below 1")
+    return tried
+
+
 class Truncate(Spec):
     """Replace a matrix by its best approximation of lower rank, from its singular values (LASER).
 
@@ -56,9 +64,8 @@ class Truncate(Spec):
             if part not in known:
                 raise unknown_name("weight", part, known, "weight")
         if len(set(parts)) < len(parts) or len(parts) > 2:
-            raise SpecError(
-                "weight", f"{self.weight!r} is not a product of two matrices", "name one, or two with @ between"
-            )
+            problem = f"{self.weight!r} is not a product of two matrices"
+            raise SpecError("weight", problem, "name one, or two with @ between")
         return tuple(parts)
 
     def check(self, weights: Weights) -> None:
@@ -123,7 +130,7 @@ class Remove(Spec):
             parts = [name.split(".") for name in names]
             prefixes = {".".join(part[:end]) for part in parts for end in range(1, len(part) + 1)}
             raise unknown_name("weight", self.weight, prefixes, "weight")
-        maps = tuple(name for name in found if not _of_a_norm(name))
+        maps = tuple(name for name in found if not name.rpartition(".")[0].rpartition(".")[2].startswith("ln"))
         if not maps:
             raise SpecError("weight", f"{self.weight!r} is a layer norm, which adds nothing to remove", "name a map")
         return maps
@@ -233,8 +240,3 @@ def _decompose(*factors: Shaped[Tensor, "member _ _"]) -> SVD:
     left, singular, right = torch.linalg.svd(torch.where(finite, whole, 0.0), full_matrices=False)
     left, right = (torch.where(finite, factor, torch.nan) for factor in (left, right))
     return left, torch.where(finite[..., 0], singular, torch.nan), right
-
-
-def _of_a_norm(name: str) -> bool:
-    """Return whether a weight belongs to a layer norm, a module named `ln...`."""
-    return name.rpartition(".")[0].rpartition(".")[2].startswith("ln")

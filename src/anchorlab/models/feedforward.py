@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from anchorlab.models.attention import affine
-from anchorlab.models.sites import Site, Tap
+from anchorlab.models.sites import HIDDEN, Site, Tap
 
 Activation = Literal["relu", "gelu", "swiglu"]
 
@@ -37,7 +37,7 @@ class FeedForward(nn.Module):
     def sites(self) -> list[Site]:
         """The sites, in the order of visits: before the activation, the gated values, and what `W_out` reads."""
         hooks = ("hook_pre", "hook_post") if self.W_gate is None else ("hook_pre", "hook_pre_linear", "hook_post")
-        return [Site(f"{self.name}.{hook}", ("batch", "position", "hidden")) for hook in hooks]
+        return [Site(f"{self.name}.{hook}", HIDDEN) for hook in hooks]
 
     def forward(self, x: Float[Tensor, "batch position width"], tap: Tap) -> Float[Tensor, "batch position width"]:
         """Return the layer's output, without the residual stream."""

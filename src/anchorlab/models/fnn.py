@@ -11,11 +11,10 @@ from torch.nn import functional
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError
 from anchorlab.models.attention import affine
-from anchorlab.models.block import STREAM
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding
 from anchorlab.models.initialisation import DRAWS, Initialisation
 from anchorlab.models.model import Draw, Model, ModelSpec, register_model
-from anchorlab.models.sites import Site, Tap, identity_tap
+from anchorlab.models.sites import LOGITS, STREAM, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 _FLAT = ("batch", "width")  # here the width of all positions, concatenated
@@ -67,8 +66,7 @@ class FNN(Model):
         self._draw = draw
         sites = [Site("hook_embed", STREAM), Site("hook_pos_embed", STREAM)]
         sites += [site for block in blocks for site in block.sites]
-        sites += [Site("hook_flat_out", _FLAT), Site("hook_logits", ("batch", "position", "output"))]
-        self.sites = {site.name: site for site in sites}
+        self.sites = by_name([*sites, Site("hook_flat_out", _FLAT), LOGITS])
 
     def forward(
         self,

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from anchorlab.axes import TaskShape
 from anchorlab.models.attention import affine
-from anchorlab.models.block import STREAM
 from anchorlab.models.embedding import TokenEmbedding, Unembedding
 from anchorlab.models.initialisation import DRAWS, Initialisation
 from anchorlab.models.model import Draw, Model, ModelSpec, gather_positions, register_model
-from anchorlab.models.sites import Site, Tap, identity_tap
+from anchorlab.models.sites import LOGITS, STREAM, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 
@@ -51,8 +50,7 @@ class LSTM(Model):
         self.unembed = Unembedding(width, outputs, bias=True)
         self._draw = draw
         hidden = [Site(f"layers.{layer}.hook_hidden", STREAM) for layer in range(layers)]
-        sites = [Site("hook_embed", STREAM), *hidden, Site("hook_logits", ("batch", "position", "output"))]
-        self.sites = {site.name: site for site in sites}
+        self.sites = by_name([Site("hook_embed", STREAM), *hidden, LOGITS])
 
     def forward(
         self,

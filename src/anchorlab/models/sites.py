@@ -1,6 +1,6 @@
 """Sites: the named places in a model where a value can be read or changed, and the `tap` that visits them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from jaxtyping import Shaped
@@ -29,3 +29,12 @@ class Site:
 
 Sites = Mapping[str, Site]
 """The sites of a model by name, in the order of visits."""
+
+STREAM = ("batch", "position", "width")
+HIDDEN = ("batch", "position", "hidden")
+LOGITS = Site("hook_logits", ("batch", "position", "output"))
+
+
+def by_name(sites: Iterable[Site]) -> Sites:
+    """Return sites by their names."""
+    return {site.name: site for site in sites}

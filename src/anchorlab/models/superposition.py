@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from anchorlab.axes import TaskShape
 from anchorlab.errors import SpecError, one_sequence
 from anchorlab.models.model import Model, ModelSpec, gather_positions, register_model
-from anchorlab.models.sites import Site, Tap, identity_tap
+from anchorlab.models.sites import HIDDEN, LOGITS, Site, Tap, by_name, identity_tap
 from anchorlab.models.transformer import require_inputs
 
 
@@ -46,9 +46,7 @@ class Autoencoder(Model):
         self.W = nn.Parameter(torch.empty(features, hidden))
         self.b = nn.Parameter(torch.empty(features))
         self.relu, self._draw = relu, draw_autoencoder
-        sites = [Site("hook_hidden", ("batch", "position", "hidden"))]
-        sites.append(Site("hook_logits", ("batch", "position", "output")))
-        self.sites = {site.name: site for site in sites}
+        self.sites = by_name([Site("hook_hidden", HIDDEN), LOGITS])
 
     def forward(
         self,

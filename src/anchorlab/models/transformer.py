@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from anchorlab.axes import InputKind, TaskShape
 from anchorlab.errors import SpecError, too_long
 from anchorlab.models.attention import Embedded, causal_mask
-from anchorlab.models.block import STREAM, Block, LayerNorm, RMSNorm
+from anchorlab.models.block import Block, LayerNorm, RMSNorm
 from anchorlab.models.embedding import PositionEmbedding, TokenEmbedding, Unembedding, VectorEmbedding
 from anchorlab.models.model import Draw, Model, ModelSpec
-from anchorlab.models.sites import Site, Tap, identity_tap
+from anchorlab.models.sites import LOGITS, STREAM, Site, Tap, by_name, identity_tap
 
 Entering = tuple[int, Float[Tensor, "batch position width"]]
 """The index of a block, and the stream that enters it."""
@@ -39,10 +39,9 @@ class Transformer(Model):
         self.embed, self.pos_embed, self.ln_final, self.unembed = embed, pos_embed, ln_final, unembed
         self.blocks = nn.ModuleList(blocks)
         self._draw, self.tied = draw, tied
-        self.sites = {site.name: site for site in self._visited(blocks)}
+        self.sites = by_name(self._visited(blocks))
 
     def _visited(self, blocks: Sequence[Block]) -> Iterable[Site]:
-        """Yield the sites in the order of visits."""
         yield Site("hook_embed", STREAM)
         if self.pos_embed is not None:
             yield Site("hook_pos_embed", STREAM)
@@ -50,7 +49,7 @@ class Transformer(Model):
             yield from block.sites
         if self.ln_final is not None:
             yield from self.ln_final.sites
-        yield Site("hook_logits", ("batch", "position", "output"))
+        yield LOGITS
 
     def forward(
         self,

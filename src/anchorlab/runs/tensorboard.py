@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, from_extra
 
 if TYPE_CHECKING:
     import polars
@@ -25,10 +25,8 @@ def write_events(metrics: "polars.DataFrame", folder: Path, names: Mapping[str, 
     """
     if folder.exists():
         raise SpecError("out", f"{folder} exists", "give a new folder")
-    try:
+    with from_extra("tensorboard", "tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise SpecError("tensorboard", "is not installed", "run pip install 'anchorlab[tensorboard]'") from error
     found = metrics.partition_by("run", "member", maintain_order=True)
     seeds = metrics.select("run", "member", "seed").unique().group_by("run", "seed").len()
     shared = {(run, seed) for run, seed, members in seeds.iter_rows() if members > 1}

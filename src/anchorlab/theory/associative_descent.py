@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
+from scipy.special import softmax
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Memories:
     def pure_label_loss(self, rank: int | None = None) -> Float[np.ndarray, "run"]:
         """Return the cross-entropy on noise-free labels, of W or of its best approximation of rank `rank`."""
         kept = self if rank is None else Memories(_cut(self.weights, rank), self.inputs, self.outputs)
-        right = np.diagonal(_probabilities(kept.scores), axis1=1, axis2=2)  # leaves out the noise, the last output
+        right = np.diagonal(softmax(kept.scores, axis=1), axis1=1, axis2=2)  # leaves out the noise, the last output
         return np.asarray(-np.log(right).mean(axis=1))
 
     def descend(self, alpha: float, rate: float, steps: int) -> "Memories":
@@ -46,7 +47,7 @@ class Memories:
         # W moves only within the span of u_j e_iᵀ: track its coefficients A, since the scores change by (U Uᵀ) A (E Eᵀ)
         start, moved = self.scores, np.zeros((len(self.weights), count + 1, count))
         for _ in range(steps):
-            moved += rate / count * (law - _probabilities(start + outputs @ moved @ inputs))
+            moved += rate / count * (law - softmax(start + outputs @ moved @ inputs, axis=1))
         return Memories(self.weights + self.outputs.swapaxes(1, 2) @ moved @ self.inputs, self.inputs, self.outputs)
 
 
@@ -64,8 +65,3 @@ def _on_sphere(random: Generator, runs: int, count: int, width: int) -> Float[np
 def _cut(weights: Float[np.ndarray, "run row column"], rank: int) -> Float[np.ndarray, "run row column"]:
     left, values, right = np.linalg.svd(weights)
     return np.asarray((left[:, :, :rank] * values[:, None, :rank]) @ right[:, :rank])
-
-
-def _probabilities(scores: Float[np.ndarray, "run output input"]) -> Float[np.ndarray, "run output input"]:
-    odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(odds / odds.sum(axis=1, keepdims=True))

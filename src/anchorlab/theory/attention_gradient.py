@@ -14,15 +14,9 @@ from math import exp
 import numpy as np
 from jaxtyping import Float
 from numpy.random import Generator
+from scipy.special import softmax
 
-from anchorlab.theory.one_step import (
-    Entry,
-    Token,
-    feedforward_gradient,
-    feedforward_moments,
-    value_gradient,
-    value_moments,
-)
+from anchorlab.theory import one_step
 from anchorlab.theory.uniform_recall import (
     NOISE_KIND,
     OTHER_KIND,
@@ -49,18 +43,17 @@ class FirstStep:
 def first_step(law: UniformRecall, learning_rate: float) -> FirstStep:
     """Return the weights after one step along the exact gradient of the expected loss (infinitely many sequences)."""
     outputs = law.tokens + 1
-    feedforward = np.full(outputs, feedforward_moments(law, "other").mean)
-    feedforward[law.noise_token] = feedforward_moments(law, "noise").mean
+    feedforward = np.full(outputs, one_step.feedforward_moments(law, "other").mean)
+    feedforward[law.noise_token] = one_step.feedforward_moments(law, "noise").mean
 
-    def mean(output: Token, token: Token) -> float:
-        entry: Entry = (output, token)
-        return value_moments(law, entry).mean
+    def mean(output: one_step.Token, token: one_step.Token) -> float:
+        return one_step.value_moments(law, (output, token)).mean
 
     value = np.full((outputs, outputs), mean("other", "other"))
     np.fill_diagonal(value, mean("other", "same"))
     value[:, TRIGGER] = mean("other", "trigger")
     value[:, law.noise_token] = mean("other", "noise")
-    rows: tuple[tuple[int, Token], ...] = ((TRIGGER, "trigger"), (law.noise_token, "noise"))
+    rows: tuple[tuple[int, one_step.Token], ...] = ((TRIGGER, "trigger"), (law.noise_token, "noise"))
     for row, name in rows:
         value[row] = mean(name, "other")
         value[row, TRIGGER], value[row, law.noise_token] = mean(name, "trigger"), mean(name, "noise")
@@ -82,7 +75,7 @@ def pull_by_output(law: UniformRecall, learning_rate: float) -> Float[np.ndarray
 
 def measured_first_step(law: UniformRecall, sample: Sequences, learning_rate: float) -> FirstStep:
     """Return the weights after one step along the gradient on drawn sequences, which need not follow the law."""
-    feedforward, value = feedforward_gradient(sample, law.tokens), value_gradient(sample, law.tokens)
+    feedforward, value = one_step.feedforward_gradient(sample, law.tokens), one_step.value_gradient(sample, law.tokens)
     return FirstStep(-learning_rate * feedforward, -learning_rate * value)
 
 
@@ -100,10 +93,8 @@ def key_query_gradient(law: UniformRecall, sample: Sequences, weights: FirstStep
     shares = sample.counts(law.tokens) / law.length
     # attention is uniform, so what it adds to the logits is the mean of G over the tokens of the sequence
     attended = shares @ weights.value.T
-    logits = attended + weights.feedforward
-    likely = np.exp(logits - logits.max(axis=1, keepdims=True))
     # the error 1{z_{T+1} = j} - p_j, averaged over the target given y: noise with probability alpha, else y
-    error = -likely / likely.sum(axis=1, keepdims=True)
+    error = -softmax(attended + weights.feedforward, axis=1)
     error[:, law.noise_token] += law.alpha
     error[np.arange(len(error)), sample.outputs] += 1 - law.alpha
     # what more attention to k would gain, minus the gain of attention as it is: the derivative of a softmax

@@ -11,16 +11,7 @@ from jaxtyping import Float
 
 from anchorlab.rng import generator
 from anchorlab.theory import PowerLaw, fit_power_law
-from anchorlab.theory.one_step_margins import (
-    alpha_hat,
-    attention_bound,
-    attention_spread,
-    draw_margins,
-    feedforward_bound,
-    feedforward_spread,
-    repeated_token,
-    shares_of,
-)
+from anchorlab.theory import one_step_margins as step
 from anchorlab.theory.uniform_recall import UniformRecall
 
 DELTA = 0.05
@@ -115,14 +106,14 @@ def measure(law: UniformRecall, samples: int, draws: int) -> Point:
     """Return the margins after one gradient step on each of `draws` training sets of `samples` sequences."""
     random = partial(generator, 0, "one step")
     tests = law.draw(random("tests", law.tokens, law.length), _TYPICAL).tokens
-    shares = np.concatenate([shares_of(tests, law.tokens + 1), repeated_token(law)])
-    found = draw_margins(law, samples, draws, shares, random("margins", law.tokens, law.length, samples))
-    expected = alpha_hat(law, shares) / law.tokens
-    exact = np.array([attention_spread(law, samples, row).deviation for row in shares])
-    bound, few = attention_bound(law, samples, DELTA), slice(0, _TYPICAL)
-    own = np.array([law.alpha]), np.array([feedforward_spread(law, samples).deviation])
+    shares = np.concatenate([step.shares_of(tests, law.tokens + 1), step.repeated_token(law)])
+    found = step.draw_margins(law, samples, draws, shares, random("margins", law.tokens, law.length, samples))
+    expected = step.alpha_hat(law, shares) / law.tokens
+    exact = np.array([step.attention_spread(law, samples, row).deviation for row in shares])
+    bound, few = step.attention_bound(law, samples, DELTA), slice(0, _TYPICAL)
+    own = np.array([law.alpha]), np.array([step.feedforward_spread(law, samples).deviation])
     margins = {
-        "feedforward": _margin(found.feedforward[:, None], *own, feedforward_bound(law, samples, DELTA)),
+        "feedforward": _margin(found.feedforward[:, None], *own, step.feedforward_bound(law, samples, DELTA)),
         "typical": _margin(found.attention[:, few], expected[few], exact[few], bound),
         "repeated": _margin(found.attention[:, _TYPICAL:], expected[_TYPICAL:], exact[_TYPICAL:], bound),
     }

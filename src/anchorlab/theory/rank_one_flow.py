@@ -92,8 +92,7 @@ def b_limit(alpha: float) -> float:
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
-    check_alpha(alpha)
-    return float(np.log(alpha / (1 - alpha)))
+    return float(np.log(check_alpha(alpha) / (1 - alpha)))
 
 
 def a_offset(alpha: float, law: Law = "derived") -> float:
@@ -114,8 +113,7 @@ def lemma_a_offset(alpha: float) -> float:
 
     Errors: `SpecError` for an alpha outside (0, 1).
     """
-    check_alpha(alpha)
-    return float(-np.log((1 - alpha) * (4 - 2 * alpha)))
+    return float(-np.log((1 - check_alpha(alpha)) * (4 - 2 * alpha)))
 
 
 def rank_one_coefficient(alpha: float, law: Law = "derived") -> float:

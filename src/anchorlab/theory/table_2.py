@@ -98,23 +98,18 @@ def draw_moments(law: UniformRecall, batches: int, size: int) -> Drawn:
     feedforward = [one_step.feedforward_moments(law, "noise"), one_step.feedforward_moments(law, "other")]
     exact = (*feedforward, *(one_step.value_moments(law, entry) for entry in ENTRIES))
     means, variances, kept = [], [], list[bool]()
+    plain, unbiased = 1 / (law.tokens + 1), size / (size - 1)
     for batch in range(batches):
         sample = law.draw(generator(0, "one step", "moments", batch), size)
         gradient = one_step.feedforward_gradient(sample, law.tokens)
-        squares = _square_of_error(gradient, law)
+        # the mean square of 1/(N+1) - 1{y = k}, computed from its mean: the indicator equals its square
+        squares = plain**2 + (1 - 2 * plain) * (plain - gradient)
         value, value_squares = one_step.value_gradient(sample, law.tokens), one_step.value_squares(sample, law.tokens)
-        unbiased = size / (size - 1)
         spread, value_spread = unbiased * (squares - gradient**2), unbiased * (value_squares - value**2)
         means.append([gradient[-1], gradient[:-1].mean(), *(one_step.average(value, entry) for entry in ENTRIES)])
         variances.append([spread[-1], spread[:-1].mean(), *(one_step.average(value_spread, one) for one in ENTRIES)])
         kept.append(_keeps_bounds(law, exact, gradient, value, size))
     return Drawn(law, exact, np.array(means).T, np.array(variances).T, np.array(kept))
-
-
-def _square_of_error(gradient: np.ndarray, law: UniformRecall) -> np.ndarray:
-    """Return the mean square of 1/(N+1) - 1{y = k}, computed from its mean: the indicator equals its square."""
-    plain = 1 / (law.tokens + 1)
-    return plain**2 + (1 - 2 * plain) * (plain - gradient)
 
 
 def _keeps_bounds(
@@ -157,9 +152,8 @@ def verdict(printed: _Formula | None, derived: _Formula) -> str:
 
 def verdicts(means: bool) -> list[str]:
     """Return the verdict on the mean (if `means`) or the variance of every entry of Table 2."""
-    if means:
-        return [verdict(PRINTED[entry].mean, TABLE_2[entry].mean) for entry in ENTRIES]
-    return [verdict(PRINTED[entry].variance, TABLE_2[entry].variance) for entry in ENTRIES]
+    moment = "mean" if means else "variance"
+    return [verdict(getattr(PRINTED[entry], moment), getattr(TABLE_2[entry], moment)) for entry in ENTRIES]
 
 
 def share_right(means: bool) -> float:

@@ -123,23 +123,18 @@ class UniformRecall:
         # y is the trigger with probability 1 / N, and else one of N - 1 tokens. A fixed other token is this y in one of
         # these cases (`OUTPUT_KIND`), and not in N - 2 (`OTHER_KIND`)
         looped, plain, others = self.given(True), self.given(False), self.tokens - 2
-        mean, square, product = np.full(4, np.nan), np.full(4, np.nan), np.full((4, 4), np.nan)
-        for kind in (NOISE_KIND, TRIGGER_KIND):
-            mean[kind] = (looped.mean[kind] + (others + 1) * plain.mean[kind]) / self.tokens
-            square[kind] = (looped.square[kind] + (others + 1) * plain.square[kind]) / self.tokens
-            with_other = looped.product[kind, OTHER_KIND] + plain.product[kind, OUTPUT_KIND]
-            with_other += others * plain.product[kind, OTHER_KIND]
-            product[kind, OTHER_KIND] = product[OTHER_KIND, kind] = with_other / self.tokens
-        both = looped.product[NOISE_KIND, TRIGGER_KIND] + (others + 1) * plain.product[NOISE_KIND, TRIGGER_KIND]
-        product[NOISE_KIND, TRIGGER_KIND] = product[TRIGGER_KIND, NOISE_KIND] = both / self.tokens
-        for found, of in ((mean, "mean"), (square, "square")):
-            one, other = getattr(looped, of), getattr(plain, of)
+        moments = [(getattr(looped, of).T, getattr(plain, of).T) for of in ("mean", "square", "product")]
+        mean, square, product = ((one + (others + 1) * other) / self.tokens for one, other in moments)
+        for found, (one, other) in zip((mean, square, product), moments, strict=True):
             found[OTHER_KIND] = (one[OTHER_KIND] + other[OUTPUT_KIND] + others * other[OTHER_KIND]) / self.tokens
+        product[:, OTHER_KIND] = product[OTHER_KIND]
         product[OTHER_KIND, OTHER_KIND] = (
             looped.product[OTHER_KIND, OTHER_KIND]
             + 2 * plain.product[OUTPUT_KIND, OTHER_KIND]
             + (others - 1) * plain.product[OTHER_KIND, OTHER_KIND]
         ) / self.tokens
+        for found in (mean, square, product, product.T):
+            found[OUTPUT_KIND] = np.nan
         return CountMoments(mean, square, product)
 
     def most(self, kind: int, output_is_trigger: bool) -> int:

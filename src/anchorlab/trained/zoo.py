@@ -63,6 +63,5 @@ def zoo(name: str | None = None) -> "TrainedRun | polars.DataFrame":
 
 @cache
 def _entries() -> list[dict[str, Any]]:
-    """Return the list of runs as it was written."""
     found: list[dict[str, Any]] = json.loads(FILE.read_text("utf-8"))
     return found

@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from anchorlab.errors import SpecError
 from anchorlab.lens import Landscape, landscape
+from anchorlab.lens.landscape.units import MOST
 from anchorlab.plain import parse_json, read_data
 from anchorlab.spec import Spec
 from anchorlab.truth.circuits import Truth
@@ -40,7 +41,7 @@ class Known(Spec):
         units = self.units
         if not {unit for one in self.truth.minimal for unit in one} <= {*units} or not self.truth.minimal:
             raise SpecError("truth.minimal", "holds no sets of the units", _AGAIN)
-        if len(units) > _MOST_UNITS or len(self.loss) != 2 ** len(units):
+        if len(units) > MOST or len(self.loss) != 2 ** len(units):
             raise SpecError("loss", f"has {len(self.loss)} numbers for {len(units)} units", _AGAIN)
         return self
 
@@ -101,6 +102,3 @@ def _read(path: Path) -> Known:
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else "is damaged"
         raise SpecError(str(path), str(problem), _AGAIN) from None
-
-
-_MOST_UNITS = 16  # as in a landscape

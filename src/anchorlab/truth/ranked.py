@@ -9,21 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from anchorlab.lens import (
-    Landscape,
-    Passes,
-    Scores,
-    attribute,
-    landscape,
-    other_members,
-    patch_edges,
-    patch_units,
-    prune_edges,
-    random_scores,
-    score_edges,
-    score_units,
-    weight_norms,
-)
+from anchorlab import lens
 from anchorlab.lens.effects import Metric
 from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch, Task
@@ -40,14 +26,14 @@ ABLATION, RESAMPLED = OWN = "ablation, mean *", "ablation, resampled *"
 PATCHING, PATHS, DIRECT, ACDC = "activation patching", "path patching", "direct attribution", "ACDC"
 PLAIN, INTEGRATED = "attribution patching", f"attribution patching, {STEPS} steps"
 EDGES, INTEGRATED_EDGES = "edge attribution patching", f"edge attribution patching, {STEPS} steps"
-BY_BASELINE: Mapping[str, Callable[..., Scores]] = {
-    PATCHING: partial(patch_units, progress=False),
-    PLAIN: score_units,
-    INTEGRATED: partial(score_units, steps=STEPS),
-    PATHS: partial(patch_edges, progress=False),
-    EDGES: score_edges,
-    INTEGRATED_EDGES: partial(score_edges, steps=STEPS),
-    ACDC: partial(prune_edges, threshold=PRUNED, progress=False),
+BY_BASELINE: Mapping[str, Callable[..., lens.Scores]] = {
+    PATCHING: partial(lens.patch_units, progress=False),
+    PLAIN: lens.score_units,
+    INTEGRATED: partial(lens.score_units, steps=STEPS),
+    PATHS: partial(lens.patch_edges, progress=False),
+    EDGES: lens.score_edges,
+    INTEGRATED_EDGES: partial(lens.score_edges, steps=STEPS),
+    ACDC: partial(lens.prune_edges, threshold=PRUNED, progress=False),
 }
 """Methods that replace units or edges by any baseline."""
 
@@ -95,8 +81,8 @@ class Ranked:
         scores: by the name of the method or control, in the order of `METHODS` and `CONTROLS`
     """
 
-    truth: Landscape
-    scores: Mapping[str, Scores]
+    truth: lens.Landscape
+    scores: Mapping[str, lens.Scores]
 
     @cached_property
     def sets(self) -> list[Bool[Tensor, "set unit"]]:
@@ -169,7 +155,7 @@ def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int
         seed: of the random ranking
     """
     truth, resampled = (
-        landscape(ensemble, "all", how, task=task, split=split_of(task), sequences=sequences, progress=False)
+        lens.landscape(ensemble, "all", how, task=task, split=split_of(task), sequences=sequences, progress=False)
         for how in ("mean", "resample")
     )
     both = paired(task, pairs)
@@ -179,9 +165,9 @@ def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int
     integrated = next(one for one in found if one.method == f"{INTEGRATED}, mean")
     found += [
         direct(ensemble, *both, truth.units),
-        weight_norms(ensemble),
-        replace(other_members(integrated) if ensemble.size > 1 else nothing(integrated), method=OTHER),
-        random_scores(ensemble, seed),
+        lens.weight_norms(ensemble),
+        replace(lens.other_members(integrated) if ensemble.size > 1 else nothing(integrated), method=OTHER),
+        lens.random_scores(ensemble, seed),
     ]
     heads = [
         replace(detected(ensemble, both[0]), method=DETECTORS),
@@ -190,7 +176,7 @@ def ranked(ensemble: Ensemble, task: Task, pairs: int, sequences: int, seed: int
     return ByTruth(against(truth, found), against(resampled, found), against(of_heads(truth), [*found, *heads]))
 
 
-def against(truth: Landscape, found: Sequence[Scores]) -> Ranked:
+def against(truth: lens.Landscape, found: Sequence[lens.Scores]) -> Ranked:
     """Return scores against a truth, with the wrong circuit after all controls."""
     scores = {one.method: one for one in found if one.method not in OF_HEADS}
     scores[WRONG] = reversed_truth(truth)
@@ -198,31 +184,33 @@ def against(truth: Landscape, found: Sequence[Scores]) -> Ranked:
     return Ranked(truth, scores | {one.method: one for one in found if one.method in OF_HEADS})
 
 
-def alone(truth: Landscape, name: str) -> Scores:
+def alone(truth: lens.Landscape, name: str) -> lens.Scores:
     """Return how much the loss rises if one unit alone is replaced."""
     every = truth.loss.shape[1] - 1
     without = [every - (1 << place) for place in range(len(truth.units))]
-    return Scores(name, truth.units, truth.loss[:, without] - truth.loss[:, [every]], Passes(len(without) + 1, 0))
+    return lens.Scores(
+        name, truth.units, truth.loss[:, without] - truth.loss[:, [every]], lens.Passes(len(without) + 1, 0)
+    )
 
 
-def direct(ensemble: Ensemble, clean: Batch, corrupted: Batch, units: tuple[str, ...]) -> Scores:
+def direct(ensemble: Ensemble, clean: Batch, corrupted: Batch, units: tuple[str, ...]) -> lens.Scores:
     """Return the mean contribution of each unit to the clean answer's logit minus the corrupted answer's."""
-    right, wrong = (attribute(ensemble, clean.inputs, one.answers, clean.positions) for one in (clean, corrupted))
+    right, wrong = (lens.attribute(ensemble, clean.inputs, one.answers, clean.positions) for one in (clean, corrupted))
     places = []
     for unit in units:
         layer, _, part = unit.partition(".")
         name = f"blocks.{layer}.mlp" if part == "mlp" else f"blocks.{layer}.attn.head.{part}"
         places.append(right.components.index(name))
     values = (right.contributions - wrong.contributions)[:, places].double().mean(dim=(2, 3))
-    return Scores(DIRECT, units, values, Passes(1, 0))
+    return lens.Scores(DIRECT, units, values, lens.Passes(1, 0))
 
 
-def reversed_truth(truth: Landscape) -> Scores:
+def reversed_truth(truth: lens.Landscape) -> lens.Scores:
     """Return the reverse of the ranking by Shapley values: the least important unit first."""
     sizes = truth.shapley.abs()
-    return Scores(WRONG, truth.units, sizes.amax(dim=1, keepdim=True) - sizes, Passes(0, 0))
+    return lens.Scores(WRONG, truth.units, sizes.amax(dim=1, keepdim=True) - sizes, lens.Passes(0, 0))
 
 
-def nothing(scores: Scores) -> Scores:
+def nothing(scores: lens.Scores) -> lens.Scores:
     """Return scores without a value: the NaN of a control that a single member cannot have."""
     return replace(scores, values=torch.full_like(scores.values, torch.nan), edges=(), edge_values=None)

@@ -59,9 +59,8 @@ def read_rankings(path: Path | str, units: Mapping[str, Sequence[str]]) -> Ranki
     try:
         data = parse_json(read_data(Path(path), MOST_BYTES, follow=True), once=True)
     except OSError as error:
-        raise SpecError(
-            "file", f"{path} cannot be read: {error.strerror or error}", "name a file of rankings"
-        ) from None
+        problem = f"{path} cannot be read: {error.strerror or error}"
+        raise SpecError("file", problem, "name a file of rankings") from None
     except json.JSONDecodeError as error:
         raise SpecError("file", f"{path} is no JSON: {error}", _FORM) from None
     except ValueError as error:  # nested too deeply, no UTF-8, a name twice, or a number of thousands of digits

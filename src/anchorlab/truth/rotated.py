@@ -50,7 +50,6 @@ class _Draw:
     spare: int
 
     def normal(self, *shape: int) -> Tensor:
-        """Return independent standard normal numbers."""
         return torch.randn(*shape, dtype=torch.float64, generator=self.generator)
 
     def noise(self, signal: Float[Tensor, "row width"], norm: Tensor) -> Float[Tensor, "row spare"]:

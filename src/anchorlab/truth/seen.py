@@ -1,6 +1,6 @@
 """How well methods and controls rank the units of trained and of compiled models."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -65,6 +65,16 @@ def _ranked(of: str, truth: str) -> cached_property[Sequence[Ranked]]:
     return reading(lambda seen: [getattr(one, truth) for one in getattr(seen, of)])
 
 
+def _skill(of: str) -> cached_property[Float[Tensor, "seed population method"]]:
+    """Read `Ranked.skill` of the trained members, against one truth."""
+    return reading(lambda seen: torch.stack([one.skill for one in getattr(seen, of)], dim=1))
+
+
+def _skill_of_compiled(of: str) -> cached_property[Float[Tensor, "model method"]]:
+    """Read `Ranked.skill` of the compiled models, against one truth."""
+    return reading(lambda seen: torch.cat([one.skill for one in getattr(seen, of)]))
+
+
 class Seen(Reading):
     """How well methods and controls, in the order of `ALL`, rank the units of trained and of compiled models."""
 
@@ -73,6 +83,12 @@ class Seen(Reading):
     heads = _ranked("rankings", "heads")  # against heads alone, with the methods of `OF_HEADS` last
     written = _ranked("rankings_of_compiled", "whole")  # of each compiled model
     written_heads = _ranked("rankings_of_compiled", "heads")
+
+    skill = _skill("trained")
+    skill_if_resampled = _skill("resampled")
+    skill_on_heads = _skill("heads")
+    skill_of_compiled = _skill_of_compiled("written")
+    skill_on_heads_of_compiled = _skill_of_compiled("written_heads")
 
     @reading
     def populations(self) -> tuple[Population, ...]:
@@ -112,31 +128,6 @@ class Seen(Reading):
         found = [at_end(run, split_of(run.experiment.task), "accuracy").double() for run in self.runs.values()]
         return torch.stack(found, dim=1)
 
-    @reading
-    def skill(self) -> Float[Tensor, "seed population method"]:
-        """`Ranked.skill` of the trained members."""
-        return _skills(self.trained)
-
-    @reading
-    def skill_if_resampled(self) -> Float[Tensor, "seed population method"]:
-        """`Ranked.skill` of the trained members if the truth replaces units by another sequence's."""
-        return _skills(self.resampled)
-
-    @reading
-    def skill_on_heads(self) -> Float[Tensor, "seed population method"]:
-        """`Ranked.skill` of the trained members on heads alone, in the order of `ON_HEADS`."""
-        return _skills(self.heads)
-
-    @reading
-    def skill_of_compiled(self) -> Float[Tensor, "model method"]:
-        """`Ranked.skill` of the compiled models."""
-        return torch.cat([one.skill for one in self.written])
-
-    @reading
-    def skill_on_heads_of_compiled(self) -> Float[Tensor, "model method"]:
-        """`Ranked.skill` of the compiled models on heads alone, in the order of `ON_HEADS`."""
-        return torch.cat([one.skill for one in self.written_heads])
-
     def of(self, method: str, if_resampled: bool = False) -> Float[Tensor, "seed"]:
         """Return the skill of a method or control on each seed, mean over populations."""
         skill = self.skill_if_resampled if if_resampled else self.skill
@@ -151,10 +142,6 @@ def best(skill: Float[Tensor, "*unit method"], family: str, by_loss: bool | None
     """Return the highest skill of the forms of a method: of all, or of those by the loss, or of the others."""
     forms = [form for form in FAMILIES[family] if by_loss in (None, form.endswith(BY_LOSS))]
     return skill[..., [ALL.index(form) for form in forms]].amax(dim=-1)
-
-
-def _skills(ranked: Iterable[Ranked]) -> Float[Tensor, "seed population method"]:
-    return torch.stack([one.skill for one in ranked], dim=1)
 
 
 @lru_cache(maxsize=1)  # the control reads the same

@@ -9,11 +9,6 @@ from torch import Tensor
 from anchorlab.theory.compiled import Head, Program
 
 
-def plain(program: Program) -> Program:
-    """Return the program itself: one head in each layer."""
-    return program
-
-
 def backup(program: Program) -> Program:
     """Add a copy of one of the heads, so that either suffices."""
     first = program.units[program.doubled]
@@ -51,7 +46,7 @@ def cancelling(program: Program) -> Program:
 
 
 VARIANTS: dict[str, Callable[[Program], Program]] = {
-    "plain": plain,
+    "plain": lambda program: program,  # one head in each layer
     "backup": backup,
     "distractor": distractor,
     "cancelling": cancelling,
@@ -63,7 +58,6 @@ SELECTIVE = tuple(variant for variant in VARIANTS if variant != "plain")
 
 
 def _answering(program: Program) -> Head:
-    """Return the answer head."""
     answer = program.units[-1]
     assert isinstance(answer, Head)
     return answer

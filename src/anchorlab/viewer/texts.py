@@ -11,7 +11,6 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.findings.view import AttentionView, weights_of
 from anchorlab.language import LanguageModel
-from anchorlab.language.answers import device_of
 from anchorlab.language.weight_holders import Heads
 from anchorlab.lens import HeadScores, best_source, detect, look, threshold, uniform_attention
 from anchorlab.tasks.batch import Example, Token
@@ -59,7 +58,7 @@ def read_texts(model: LanguageModel, texts: str | Sequence[str], title: str | No
     if 2 * layers * heads * sum(weights_of(length, causal=True) for length in lengths) > MOST_RECORDED:
         raise SpecError("texts", f"{sum(lengths)} tokens make a page above 64 MiB", "give fewer or shorter texts")
     names = [_PATTERNS.format(layer) for layer in range(layers)]
-    record = look(model, tokens.inputs.to(device_of(model)), names, positions=tokens.lengths.unsqueeze(1) - 1)
+    record = look(model, tokens.inputs.to(model.device), names, positions=tokens.lengths.unsqueeze(1) - 1)
     patterns = torch.stack([record[name][0].float() for name in names])
     found = _with_broadcast(detect(record, lengths=tokens.lengths), patterns, tokens.lengths)
     view = AttentionView.of(

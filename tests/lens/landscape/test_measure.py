@@ -325,7 +325,7 @@ def many(heads, layers=1):
         (diverged_beside(many(2)), {}, r"^model: member 1 has a loss that is not finite"),
         (many(2), {"task": None}, r"^task: is missing; give the task that the model was trained on$"),
         (many(2), {"task": "anchor/identity"}, r"^task: has .*; give the task that the model was trained on$"),
-        (initialise(LSTMSpec(), IDENTITY.shape, [0]), {}, r"^model: a \w*LSTM\w* has no blocks of heads; give a "),
+        (initialise(LSTMSpec(), IDENTITY.shape, [0]), {}, r"^model: is of type \w*LSTM\w*; give a transformer"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(model, arguments, message):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anchorlab.lens import patch_edges, patch_paths, score_edges, score_units
-from anchorlab.lens.scoring.graph import edges_of, receivers_of, units_of
+from anchorlab.lens.scoring.graph import graph_of
 from anchorlab.lens.scoring.passes import embedded, mapped, plain_pass, split_pass, unit_outputs
 from anchorlab.models import OneLayerSpec, RecallSpec
 from anchorlab.training.ensemble import initialise
@@ -25,7 +25,7 @@ from tests.lens.scoring.reference import (
 
 def of(spec):
     template = spec.build(SHAPE)
-    return units_of(template), receivers_of(template), [str(edge) for edge in edges_of(template)]
+    return graph_of(template).units, graph_of(template).receivers, [str(edge) for edge in graph_of(template).edges]
 
 
 def test_two_heads_and_a_feed_forward_layer():
@@ -70,7 +70,7 @@ def passed(ensemble, removed):
 
 def matrix(ensemble, edges, share=1.0):
     """The shares of removed edges, `[unit receiver]`."""
-    units, receivers = units_of(ensemble.template), receivers_of(ensemble.template)
+    units, receivers = graph_of(ensemble.template).units, graph_of(ensemble.template).receivers
     removed = torch.zeros(len(units), len(receivers))
     for sender, receiver in edges:
         removed[units.index(sender), receivers.index(receiver)] = share
@@ -80,7 +80,7 @@ def matrix(ensemble, edges, share=1.0):
 @pytest.mark.parametrize("form", FORMS)
 def test_edges_are_removed_as_in_a_decoder_written_out(form):
     ensemble = drawn(FORMS[form])
-    edges = edges_of(ensemble.template)
+    edges = graph_of(ensemble.template).edges
     noise = torch.Generator().manual_seed(3)
     few, many, half = (torch.rand(len(edges), generator=noise) < share for share in (0.1, 0.6, 0.3))
     for chosen, share in ((few, 1.0), (many, 1.0), (half, 0.25)):
@@ -97,7 +97,7 @@ def test_edges_are_removed_as_in_a_decoder_written_out(form):
 def test_each_edge_alone_matters_in_its_own_way():
     """In a random decoder no two edges of the graph have the same effect, so none is another under a wrong name."""
     ensemble = drawn(BASE.replace(layer_norm=False))
-    effects = [passed(ensemble, matrix(ensemble, [edge]))[0] for edge in edges_of(ensemble.template)]
+    effects = [passed(ensemble, matrix(ensemble, [edge]))[0] for edge in graph_of(ensemble.template).edges]
     assert torch.pdist(torch.stack(effects).flatten(1)).min() > 1e-6
 
 
@@ -113,7 +113,7 @@ OTHERS = {
 def test_none_removed_is_the_clean_run_and_all_removed_the_corrupted_one(form):
     others = {name: initialise(spec, SHAPE, [0, 1], dtype=torch.float64) for name, spec in OTHERS.items()}
     ensemble = others[form] if form in others else drawn(FORMS[form])
-    every = edges_of(ensemble.template)
+    every = graph_of(ensemble.template).edges
     clean, corrupted = (ensemble(inputs, LAST) for inputs in (CLEAN, CORRUPTED))
     assert (clean - corrupted).abs().mean() > 0.01
     torch.testing.assert_close(passed(ensemble, matrix(ensemble, [])), clean, rtol=0, atol=1e-11)
@@ -123,7 +123,7 @@ def test_none_removed_is_the_clean_run_and_all_removed_the_corrupted_one(form):
 def test_a_removed_edge_leaves_no_rounding():
     """All edges from a unit removed: what it reads no longer matters, to the last bit."""
     ensemble = drawn(BASE).with_weights({name: value.float() for name, value in drawn(BASE).weights.items()})
-    edges = edges_of(ensemble.template)
+    edges = graph_of(ensemble.template).edges
     silent = [edge for edge in edges if edge.sender == "0.1"]
     deaf = [edge for edge in edges if edge.receiver.startswith("0.1.")]
     stream, end = (mapped(ensemble, embedded, shared=[inputs]) for inputs in (CLEAN, CORRUPTED))

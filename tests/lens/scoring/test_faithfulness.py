@@ -6,11 +6,11 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.lens import Passes, Scores, faithfulness, score_edges
 from anchorlab.lens.scoring.faithfulness import SHARES
-from anchorlab.lens.scoring.graph import edges_of, units_of
+from anchorlab.lens.scoring.graph import graph_of
 from tests.lens.scoring.linear import CLEAN, CORRUPTED, RIGHT, WRONG, effects, linear_members
 
 MEMBERS = linear_members()
-EDGES = edges_of(MEMBERS.template)
+EDGES = graph_of(MEMBERS.template).edges
 PATHS = {
     "embed": ["embed → logits"],
     "first": ["embed → 0.0.v", "0.0 → logits"],
@@ -27,7 +27,7 @@ def ordered(order):
     values = torch.full((2, len(EDGES)), 0.5)
     for place, name in enumerate(order):
         values[:, names.index(name)] = -10.0 + place if place % 2 else 10.0 - place  # the sign does not count
-    return Scores.of_edges("by hand", units_of(MEMBERS.template), EDGES, values, Passes(0, 0))
+    return Scores.of_edges("by hand", graph_of(MEMBERS.template).units, EDGES, values, Passes(0, 0))
 
 
 def curve(found=None, **given):

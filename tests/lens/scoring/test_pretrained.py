@@ -21,7 +21,7 @@ from anchorlab.lens import (
 )
 from anchorlab.lens.effects import Pairs
 from anchorlab.lens.scoring.comparison import Comparison
-from anchorlab.lens.scoring.graph import edges_of, receivers_of, units_of
+from anchorlab.lens.scoring.graph import graph_of
 from tests.language.tiny import HEADS, LAYERS, NAMES, TOKENS, hugging_face, tokens
 
 CLEAN, CORRUPTED = tokens(), tokens().flip(0)
@@ -179,7 +179,7 @@ def test_with_every_edge_removed_a_model_answers_as_on_the_other_sequences(name)
     model = ours(name)
     pairs = Pairs.of(model, CLEAN, CORRUPTED, *ANSWERS.values(), None, "clean")
     (part,) = Comparison(pairs, None, None, "pair").parts()
-    every = torch.ones(1, len(units_of(model)), len(receivers_of(model)), dtype=torch.float64)
+    every = torch.ones(1, len(graph_of(model).units), len(graph_of(model).receivers), dtype=torch.float64)
     for removed, inputs in ((every, CORRUPTED), (torch.zeros_like(every), CLEAN)):
         expected = theirs(name)(input_ids=inputs).logits[:, -1:]
         torch.testing.assert_close(part.outputs(removed)[0], expected, rtol=1e-5, atol=1e-5)
@@ -213,13 +213,13 @@ def test_the_score_of_the_embedding_tends_to_the_whole_change():
 
 def test_keys_and_values_are_those_of_groups_of_heads():
     model = ours("llama")
-    assert [one for one in receivers_of(model) if one.startswith("1.")] == [
+    assert [one for one in graph_of(model).receivers if one.startswith("1.")] == [
         *(f"1.{head}.q" for head in range(HEADS)), "1.0.k", "1.1.k", "1.0.v", "1.1.v", "1.mlp",
     ]  # fmt: skip
     units = 1 + LAYERS * (HEADS + 1)
     before = [1 + layer * (HEADS + 1) for layer in range(LAYERS)]
-    assert len(edges_of(model)) == sum(8 * count + count + HEADS for count in before) + units
-    parallel = [edge for edge in edges_of(ours("gpt_neox-parallel")) if edge.receiver == "1.mlp"]
+    assert len(graph_of(model).edges) == sum(8 * count + count + HEADS for count in before) + units
+    parallel = [edge for edge in graph_of(ours("gpt_neox-parallel")).edges if edge.receiver == "1.mlp"]
     assert [edge.sender for edge in parallel] == ["embed", *(f"0.{head}" for head in range(HEADS)), "0.mlp"]
 
 
@@ -228,7 +228,7 @@ def test_pruning_keeps_what_the_metric_needs():
     model = ours("llama")
     everything = prune_edges(model, CLEAN, CORRUPTED, **ANSWERS, threshold=1e9, progress=False)
     assert everything.circuit(1e9) == ()
-    last = len([edge for edge in edges_of(model) if edge.receiver == "logits"])
+    last = len([edge for edge in graph_of(model).edges if edge.receiver == "logits"])
     assert everything.passes.forward == 1 + 1 + last  # the plain run, the other run, and edges into the logits
     # in any order, the edge into a head is tried last, when nothing reads the head any more
     start = [Edge("0.0", "logits"), Edge("embed", "0.0.k"), Edge("0.1", "logits")]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from anchorlab.language.asking import LocalSpeaker, Manner, Said
-from anchorlab.language.poems import poems
+from anchorlab.language.sample_text import poems
 from anchorlab.papers.language import poems as study
 from anchorlab.papers.pretrained.tiny import tiny_model
 

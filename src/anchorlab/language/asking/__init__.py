@@ -7,24 +7,3 @@ from anchorlab.language.asking.local import LocalSpeaker
 from anchorlab.language.asking.prompt_style import Manner
 from anchorlab.language.asking.reply import Reply, read_reply
 from anchorlab.language.asking.request import Request, Said, Speaker, Turn
-
-__all__ = [
-    "SCORINGS",
-    "Accuracy",
-    "Asked",
-    "Likelihoods",
-    "LocalSpeaker",
-    "Manner",
-    "Reply",
-    "Request",
-    "Results",
-    "Said",
-    "Scoring",
-    "Speaker",
-    "Turn",
-    "accuracy",
-    "ask",
-    "likelihoods",
-    "read_reply",
-    "results",
-]

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.language.answers import device_of
 from anchorlab.language.asking.local import LocalSpeaker, batches
 from anchorlab.language.asking.request import Request
 
@@ -106,9 +105,7 @@ def _rest(speaker: LocalSpeaker, cache: object, words: Sequence[Sequence[int]]) 
     if longest == 0:
         return torch.zeros(len(words))
     model, padded = speaker.model, torch.tensor([[*word, *[0] * (longest + 1 - len(word))] for word in words])
-    out = model.hugging_face(
-        input_ids=padded[:, :-1].to(device_of(model)), past_key_values=deepcopy(cache), use_cache=True
-    )
+    out = model.hugging_face(input_ids=padded[:, :-1].to(model.device), past_key_values=deepcopy(cache), use_cache=True)
     steps: Tensor = out.logits.float().cpu().log_softmax(-1).gather(2, padded[:, 1:, None])[:, :, 0]
     kept = torch.arange(1, longest + 1) < torch.tensor([[len(word)] for word in words])
     return steps.where(kept, 0).sum(dim=1)

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
-from anchorlab.language.answers import device_of
 from anchorlab.language.asking.chat import chat_text
 from anchorlab.language.asking.request import OnProgress, Request, Said
 from anchorlab.language.model import LanguageModel
@@ -94,14 +93,14 @@ class LocalSpeaker:
         logits, cache = self._read[0], deepcopy(self._read[1])
         chosen = torch.tensor([self._rows[row] for row in rows])
         if len(chosen) != len(logits) or not bool((chosen == torch.arange(len(logits))).all()):
-            cache.batch_select_indices(chosen.to(device_of(self.model)))
+            cache.batch_select_indices(chosen.to(self.model.device))
         return logits[chosen], cache
 
     @torch.no_grad()
     def _say(self, requests: Sequence[Request], ids: Int[Tensor, "batch position"]) -> list[Said]:
         """Return the model's replies to requests of one length, given as token ids."""
         running = self.model.hugging_face
-        device, ends = device_of(self.model), _ends(running)
+        device, ends = self.model.device, _ends(running)
         draws = [torch_generator(request.seed, "said") for request in requests]
         logits, cache = self.read(ids)
         written: list[list[int]] = [[] for _ in requests]
@@ -161,7 +160,7 @@ def read_prompt(
 
     The prefix that all rows share is computed once.
     """
-    running, device = model.hugging_face, device_of(model)
+    running, device = model.hugging_face, model.device
     shared = _shared(ids)
     options: dict[str, Any] = {"use_cache": True, "logits_to_keep": 1}
     if len(ids) > 1 and shared > 0:
@@ -180,7 +179,6 @@ def _shared(ids: Int[Tensor, "batch position"]) -> int:
 
 
 def _ends(running: Any) -> frozenset[int]:
-    """Return the tokens that end a text."""
     found = running.generation_config.eos_token_id
     return frozenset(found if isinstance(found, list) else [] if found is None else [found])
 

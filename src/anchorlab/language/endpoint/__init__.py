@@ -3,5 +3,3 @@
 from anchorlab.language.address import address_of, is_address, read_address
 from anchorlab.language.endpoint.access import Access
 from anchorlab.language.endpoint.endpoint import Endpoint
-
-__all__ = ["Access", "Endpoint", "address_of", "is_address", "read_address"]

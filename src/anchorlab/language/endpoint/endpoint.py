@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, from_extra
 from anchorlab.language.address import read_address
 from anchorlab.language.asking.request import OnProgress, Request, Said
 from anchorlab.language.endpoint.access import Access
@@ -33,11 +33,9 @@ class Endpoint:
     """
 
     def __init__(self, address: str, journal: Path, access: Access | None = None) -> None:
-        try:
+        with from_extra("openai", "language"):
             import openai
             from anyio.from_thread import start_blocking_portal
-        except ImportError as error:
-            raise SpecError("openai", "is not installed", "run pip install 'anchorlab[language]'") from error
         self._openai, self._portal = openai, start_blocking_portal
         self._url, self.name = read_address(address)
         self._access, self._journal = access or Access(), Journal(journal)

@@ -8,8 +8,6 @@ from anchorlab.lens.circuits.explanation import (
     SAME,
     AttentionRule,
     Explanation,
-    Rest,
-    Roles,
     attention_map,
     rule_cells,
     rule_places,

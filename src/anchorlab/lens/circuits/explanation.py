@@ -86,9 +86,8 @@ def rule_places(
     queries = torch.arange(length).expand(batch, -1) if rule.query == EVERYWHERE else _role(rule.query, roles, "query")
     if isinstance(rule.key, int):
         if not 0 <= rule.key < length:
-            raise SpecError(
-                "rule.key", f"{rule.key} before is not within {length} positions", f"give one of 0..{length - 1}"
-            )
+            problem = f"{rule.key} before is not within {length} positions"
+            raise SpecError("rule.key", problem, f"give one of 0..{length - 1}")
         keys = (queries - rule.key).clamp(min=-1)
     else:
         keys = _role(rule.key, roles, "key")

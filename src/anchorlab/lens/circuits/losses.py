@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 import torch
@@ -12,12 +12,10 @@ from torch import Tensor
 from anchorlab.lens.circuits.circuit import Head
 from anchorlab.lens.circuits.explanation import AttentionRule, Explanation, Roles, attention_map, rest_map, rule_cells
 from anchorlab.lens.heads.chance import check_shares
+from anchorlab.lens.look import Intervention, InterventionRule, Operand, Subject, look, sequences_at_a_time
 from anchorlab.lens.look.access import Access, evaluating
-from anchorlab.lens.look.first_sequence import sequences_at_a_time
-from anchorlab.lens.look.inputs import Subject, fitting
+from anchorlab.lens.look.inputs import fitting
 from anchorlab.lens.look.intervene import Moment, intervene
-from anchorlab.lens.look.interventions import Intervention, Operand
-from anchorlab.lens.look.look import look
 from anchorlab.lens.look.replay import replay
 from anchorlab.models.transformer import Transformer
 from anchorlab.tasks.batch import Batch
@@ -114,6 +112,9 @@ class AttentionLosses:
     ensemble: Ensemble
     task: Task
     batch: Batch
+    _known: dict[tuple[frozenset[tuple[Head, Explanation | None]], bool], float] = field(
+        default_factory=dict, init=False
+    )
 
     @cached_property
     def roles(self) -> Roles:
@@ -124,11 +125,6 @@ class AttentionLosses:
     def tokens(self) -> Int[Tensor, "batch position"] | None:
         """The inputs if they are tokens, otherwise None."""
         return self.batch.inputs if self.batch.inputs.ndim == 2 else None
-
-    @cached_property
-    def _known(self) -> dict[tuple[frozenset[tuple[Head, Explanation | None]], bool], float]:
-        """The losses computed so far, because a search tries many assignments more than once."""
-        return {}
 
     @cached_property
     def _resumed(self) -> ResumedPasses | None:
@@ -231,15 +227,7 @@ class AttentionLosses:
 
 
 def _change(
-    head: Head, rule: str, pattern: Float[Tensor, "batch query key"], name: str = "hook_pattern"
+    head: Head, rule: InterventionRule, pattern: Float[Tensor, "batch query key"], name: str = "hook_pattern"
 ) -> Intervention:
-    operand = Operand(values=pattern, axes=("batch", "query", "key"))
-    return Intervention.parse(
-        {
-            "site": attention_site(head[0], name),
-            "where": {"head": head[1]},
-            "rule": rule,
-            "operand": operand,
-            "may_do_nothing": True,
-        }
-    )
+    site, operand = attention_site(head[0], name), Operand(values=pattern, axes=("batch", "query", "key"))
+    return Intervention(site=site, where={"head": head[1]}, rule=rule, operand=operand, may_do_nothing=True)

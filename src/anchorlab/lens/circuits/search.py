@@ -99,9 +99,8 @@ def find_circuit(
     if threshold is None:
         threshold = own + (_allowance(search, own) if rise is None else rise)
     if own > threshold:
-        raise SpecError(
-            "threshold", f"{threshold:.4g} is below the model's loss {own:.4g}", "raise it, or train longer"
-        )
+        problem = f"{threshold:.4g} is below the model's loss {own:.4g}"
+        raise SpecError("threshold", problem, "raise it, or train longer")
     with phased(progress) as tell:
         found = _joined(search, _alone(search, threshold, tell), own, threshold, tell)
         found = _by_roles(search, found, threshold)

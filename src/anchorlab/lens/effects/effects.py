@@ -14,10 +14,9 @@ from anchorlab.drawable import plotted
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.batched import MappedPasses
 from anchorlab.lens.grids import Tabled, grid_table, heat_map, place_axes
-from anchorlab.lens.look.first_sequence import check_read, sequences_at_a_time
-from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions, Subject, as_list
-from anchorlab.lens.look.interventions import Intervention
-from anchorlab.lens.look.look import look_at
+from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Intervention, Subject, look_at, sequences_at_a_time
+from anchorlab.lens.look.first_sequence import check_read
+from anchorlab.lens.look.inputs import as_list
 from anchorlab.lens.look.padding import counted_from_own_ends
 from anchorlab.lens.threads import Tally, in_threads
 from anchorlab.models.cpu import fast_float32
@@ -145,7 +144,6 @@ def effects(
         site: [single.replace(site=site, where={**single.where, **dict(zip(over, at, strict=True))}) for at in places]
         for site in sites
     }
-    measured = _Measure(metrics, targets)
     access, members, batch = subject.access, subject.ensemble.size, len(subject.inputs)
     if mapped and access.foreign:
         raise SpecError("mapped", "the model has no sites of its own, or another library's", "leave it out")
@@ -155,6 +153,14 @@ def effects(
     narrow = accepts(access.module, "positions") and (mapped or access.hands_on_positions(sites))
     scored, passes = subject.positions if narrow else None, min(torch.get_num_threads(), members) if mapped else 1
     size = sequences_at_a_time(subject, scored, given=batch_size, passes=passes, most=256)
+
+    def measured(output: Float[Tensor, "place sequence scored output"], rows: range) -> Float[Tensor, "metric place"]:
+        """Return the metrics of some rows, divided by the total of scored positions, so that parts add up to means."""
+        own = targets[rows.start : rows.stop].to(output.device)
+        own = own.expand(len(output), *own.shape).flatten(0, 1)
+        each = [metric(output.flatten(0, 1), own) for metric in metrics.values()]
+        sums = [value.reshape(len(output), -1).sum(dim=1, dtype=torch.float64) for value in each]
+        return (torch.stack(sums) / targets.shape[:2].numel()).cpu()
 
     def by_member(member: int) -> Float[Tensor, "metric place"]:
         """Return the metrics of one member without intervention, then at every place of the grid."""
@@ -189,23 +195,6 @@ def sweep(*given: Any, **named: Any) -> Effects:
     text = "al.sweep is now al.effects; a sweep is a grid of trainings (anchorlab sweep, al.studies.sweep_study)"
     warnings.warn(text, FutureWarning, stacklevel=2)
     return effects(*given, **named)
-
-
-class _Measure:
-    """Computes the metrics of some rows, divided by the total of scored positions, so that parts add up to means."""
-
-    def __init__(self, metrics: Mapping[str, Metric], targets: Tensor) -> None:
-        self.metrics, self.targets = metrics, targets
-
-    def __call__(
-        self, output: Float[Tensor, "place sequence scored output"], rows: range
-    ) -> Float[Tensor, "metric place"]:
-        targets = self.targets[rows.start : rows.stop].to(output.device)
-        targets = targets.expand(len(output), *targets.shape).flatten(0, 1)
-        scored = self.targets.shape[0] * self.targets.shape[1]
-        each = [metric(output.flatten(0, 1), targets) for metric in self.metrics.values()]
-        sums = [value.reshape(len(output), -1).sum(dim=1, dtype=torch.float64) for value in each]
-        return (torch.stack(sums) / scored).cpu()
 
 
 def place_sizes(subject: Subject, sites: Sequence[str], intervention: Intervention, over: Sequence[str]) -> list[int]:

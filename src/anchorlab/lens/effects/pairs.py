@@ -10,18 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from anchorlab.errors import SpecError
+from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Subject, as_ensemble, as_positions, look_at
 from anchorlab.lens.look.access import Access
-from anchorlab.lens.look.inputs import (
-    AnyInputs,
-    AnyModel,
-    AnyPositions,
-    Subject,
-    as_ensemble,
-    as_positions,
-    as_sequences,
-    common_lengths,
-)
-from anchorlab.lens.look.look import look_at
+from anchorlab.lens.look.inputs import as_sequences, common_lengths
 from anchorlab.lens.look.padding import last_places
 from anchorlab.models.precision import at_least_float32
 from anchorlab.tasks.batch import Batch

@@ -118,10 +118,15 @@ def steer(
     sample = look_at(subject.first(), sites, output=False)
     steered = torch.as_tensor(direction).detach().double()
     for name in sites:
-        _check_direction(steered, (members, sample[name].shape[-1]), name)
+        width = sample[name].shape[-1]
+        if tuple(steered.shape) not in ((width,), (members, width)):
+            problem = f"has shape {tuple(steered.shape)}, and {name} a last axis of {width}"
+            raise SpecError("direction", problem, f"give [{width}], or {[members, width]} for one of each member")
+    length = steered.norm(dim=-1, keepdim=True)
+    if bool((length == 0).any()):
+        raise SpecError("direction", "has length 0", "give one of nonzero length")
     draw = torch_generator(seed, "steer")
     drawn = torch.randn(random_directions, *steered.shape, generator=draw, dtype=torch.float64)
-    length = steered.norm(dim=-1, keepdim=True)
     tried = torch.cat([steered.unsqueeze(0), drawn / drawn.norm(dim=-1, keepdim=True) * length])
     added = torch.stack([factor * one for one in tried for factor in factors])
     aims = targets.repeat(members * len(added), *(1,) * (targets.ndim - 1))
@@ -144,11 +149,3 @@ def steer(
         values.append(torch.stack(each).reshape(len(metrics), members, len(tried), len(factors), -1).mean(dim=-1))
     found = torch.stack(values, dim=3).movedim(2, 0)  # direction metric member site multiple
     return Steering(tuple(metrics), tuple(sites), factors, found[0], found[1:])
-
-
-def _check_direction(direction: Tensor, shape: tuple[int, int], site: str) -> None:
-    if tuple(direction.shape) not in (shape[1:], shape):
-        problem = f"has shape {tuple(direction.shape)}, and {site} a last axis of {shape[1]}"
-        raise SpecError("direction", problem, f"give [{shape[1]}], or {list(shape)} for one of each member")
-    if bool((direction.norm(dim=-1) == 0).any()):
-        raise SpecError("direction", "has length 0", "give one of nonzero length")

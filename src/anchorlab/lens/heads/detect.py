@@ -13,8 +13,7 @@ from anchorlab.lens.grids import layers_of
 from anchorlab.lens.heads import per_sequence
 from anchorlab.lens.heads.chance import chance_of_uniform, check_shares, threshold, uniform_attention
 from anchorlab.lens.heads.scores import HeadScores, OffsetScores
-from anchorlab.lens.look.padding import own_places
-from anchorlab.lens.look.record import Record
+from anchorlab.lens.look import Record, own_places
 from anchorlab.tasks.batch import Batch
 
 if TYPE_CHECKING:
@@ -146,29 +145,26 @@ class _Part:
 
     def detectors(self, length: int, causal: bool) -> dict[str, Callable[[Tensor], Scores]]:
         """The detectors that apply, by name; each takes a pattern `[... batch head query key]`."""
-        lengths = self.lengths
-        found: dict[str, Callable[[Tensor], Scores]] = {
-            "shift": partial(per_sequence.shift_profile, lengths=lengths),
-            "previous_token": partial(per_sequence.shift, k=1, lengths=lengths),
-            "self_attending": partial(per_sequence.shift, k=0, lengths=lengths),
-            "uniform": partial(per_sequence.uniform, causal=causal, lengths=lengths),
-            "first_token": partial(per_sequence.first_token, lengths=lengths),
+        positions = per_sequence.fixed_position_profile
+        found: dict[str, Callable[..., Scores]] = {
+            "shift": per_sequence.shift_profile,
+            "previous_token": partial(per_sequence.shift, k=1),
+            "self_attending": partial(per_sequence.shift, k=0),
+            "uniform": partial(per_sequence.uniform, causal=causal),
+            "first_token": per_sequence.first_token,
+            "fixed_position": positions if causal else partial(positions, largest=length - 1, queries="all"),
         }
-        position = partial(per_sequence.fixed_position_profile, lengths=lengths)
-        found["fixed_position"] = position if causal else partial(position, largest=length - 1, queries="all")
         if not causal:
-            found["next_token"] = partial(per_sequence.next_token, lengths=lengths)
+            found["next_token"] = per_sequence.next_token
         if not self.inputs.is_floating_point():
-            recurrence = partial(per_sequence.recurrence, tokens=self.inputs, lengths=lengths)
-            found["induction"] = partial(recurrence, wanted="followers")
-            found["matching"] = partial(recurrence, wanted="copies")
+            found["induction"] = partial(per_sequence.recurrence, tokens=self.inputs, wanted="followers")
+            found["matching"] = partial(per_sequence.recurrence, tokens=self.inputs, wanted="copies")
         if self.anchors is not None:
-            attending = partial(per_sequence.anchor_attending, anchors=self.anchors, lengths=lengths)
-            profile = partial(per_sequence.broadcast_profile, anchors=self.anchors, lengths=lengths)
-            found |= {"anchor_attending": attending, "broadcast_profile": profile}
+            found["anchor_attending"] = partial(per_sequence.anchor_attending, anchors=self.anchors)
+            found["broadcast_profile"] = partial(per_sequence.broadcast_profile, anchors=self.anchors)
         if self.keys is not None:
-            found["broadcast"] = partial(per_sequence.broadcast, sources=self.keys, lengths=lengths)
-        return found
+            found["broadcast"] = partial(per_sequence.broadcast, sources=self.keys)
+        return {name: partial(score, lengths=self.lengths) for name, score in found.items()}
 
     def chance(self, length: int, causal: bool) -> dict[str, Scores]:
         """Return the expected scores of a random head, by detector."""

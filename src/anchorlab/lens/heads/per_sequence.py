@@ -203,9 +203,7 @@ def uniform(pattern: AttentionPattern, causal: bool = True, lengths: Lengths = N
         raise SpecError("pattern", "a single position leaves a causal head no choice", "give longer sequences")
     pattern = at_least_float32(pattern)
     limits = _limits(pattern, lengths)
-    target = uniform_attention(length, causal).to(pattern)
-    if lengths is not None:
-        target = uniform_attention(length, causal, limits).to(pattern).unsqueeze(1)
+    target = uniform_attention(length, causal, limits).to(pattern).unsqueeze(1)
     distance = (_cut(pattern, lengths) - target).abs().sum(dim=-1) / 2  # 0 for the queries that do not count
     first = 1 if causal else 0
     counts = (limits - first).unsqueeze(-1).to(pattern.dtype)

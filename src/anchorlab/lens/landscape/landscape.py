@@ -11,14 +11,7 @@ from torch import Tensor
 
 from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import SpecError
-from anchorlab.lens.landscape.subsets import (
-    exchangeable,
-    minimal,
-    most_disjoint,
-    shapley_interactions,
-    shapley_values,
-    sizes,
-)
+from anchorlab.lens.landscape import subsets
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -65,8 +58,8 @@ class Landscape(Drawable):
     replace: Replacement = "mean"
 
     def __repr__(self) -> str:
-        members, subsets = self.loss.shape
-        return f"Landscape of {members} members and {subsets:,} subsets of {len(self.units)} units"
+        members, count = self.loss.shape
+        return f"Landscape of {members} members and {count:,} subsets of {len(self.units)} units"
 
     @property
     def effect(self) -> Float[Tensor, "member"]:
@@ -79,7 +72,7 @@ class Landscape(Drawable):
 
         The values of a member add up to its `effect`. See `subsets.shapley_values`.
         """
-        return shapley_values(-self.loss)
+        return subsets.shapley_values(-self.loss)
 
     @cached_property
     def interactions(self) -> Float[Tensor, "member unit other"]:
@@ -88,12 +81,12 @@ class Landscape(Drawable):
         It is negative if one unit can stand in for the other, and positive if they work only together. See
         `subsets.shapley_interactions`.
         """
-        return shapley_interactions(-self.loss)
+        return subsets.shapley_interactions(-self.loss)
 
     @cached_property
     def best_loss(self) -> Float[Tensor, "member size"]:
         """The lowest loss of all subsets of each size, from 0 to all units."""
-        counts = sizes(len(self.units))
+        counts = subsets.sizes(len(self.units))
         return torch.stack([self.loss[:, counts == size].amin(dim=1) for size in range(len(self.units) + 1)], dim=1)
 
     def subset(self, *units: str) -> int:
@@ -127,17 +120,17 @@ class Landscape(Drawable):
 
         The smallest come first, and sets of one size in the order of their loss.
         """
-        found = minimal(self.sufficient(share))
+        found = subsets.minimal(self.sufficient(share))
         return tuple(self._named(sets, loss.tolist()) for sets, loss in zip(found, self.loss, strict=True))
 
     def necessary(self, share: float = SHARE) -> tuple[Sets, ...]:
         """Return each member's minimal necessary sets: sets without which all others do not suffice, and minimal so."""
-        return tuple(self._named(sets) for sets in minimal(~self.sufficient(share).flip(-1)))
+        return tuple(self._named(sets) for sets in subsets.minimal(~self.sufficient(share).flip(-1)))
 
     def redundancy(self, share: float = SHARE) -> Int[Tensor, "member"]:
         """Return the largest number of pairwise disjoint sufficient sets; 0 if no unit is needed at all."""
-        sets = minimal(self.sufficient(share))
-        return most_disjoint(sets) * ~sets[:, 0]
+        sets = subsets.minimal(self.sufficient(share))
+        return subsets.most_disjoint(sets) * ~sets[:, 0]
 
     def backups(self, share: float = SHARE) -> Bool[Tensor, "member unit backup"]:
         """Return for each pair of units whether the second can take the first one's place in a minimal sufficient set.
@@ -146,7 +139,7 @@ class Landscape(Drawable):
         Removing v alone may then cost nothing, though v does work.
         """
         enough = self.sufficient(share)
-        return exchangeable(minimal(enough), enough)
+        return subsets.exchangeable(subsets.minimal(enough), enough)
 
     def summary(self, share: float = SHARE) -> "polars.DataFrame":
         """Return one row per member with its losses, minimal sets, redundancy and units without which it fails."""
@@ -172,13 +165,13 @@ class Landscape(Drawable):
         """One row per member and subset: member, subset, size, units, loss, accuracy."""
         import polars
 
-        members, subsets = self.loss.shape
-        names = [" ".join(self.names(subset)) for subset in range(subsets)]
+        members, count = self.loss.shape
+        names = [" ".join(self.names(subset)) for subset in range(count)]
         return polars.DataFrame(
             {
-                "member": torch.arange(members).repeat_interleave(subsets).numpy(),
-                "subset": torch.arange(subsets).repeat(members).numpy(),
-                "size": sizes(len(self.units)).repeat(members).numpy(),
+                "member": torch.arange(members).repeat_interleave(count).numpy(),
+                "subset": torch.arange(count).repeat(members).numpy(),
+                "size": subsets.sizes(len(self.units)).repeat(members).numpy(),
                 "units": names * members,
                 "loss": self.loss.flatten().numpy(),
                 "accuracy": self.accuracy.flatten().numpy(),

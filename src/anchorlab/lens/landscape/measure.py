@@ -14,13 +14,12 @@ from anchorlab.errors import SpecError
 from anchorlab.lens.landscape.landscape import Landscape, Replacement
 from anchorlab.lens.landscape.subsets import membership
 from anchorlab.lens.landscape.units import BlockUnits, Kind, chosen_units, have_roles, role_map
+from anchorlab.lens.look import AnyModel, Intervention, Subject, as_ensemble, row_ranges, sequences_at_a_time
 from anchorlab.lens.look.access import Access, evaluating
-from anchorlab.lens.look.first_sequence import sequences_at_a_time
-from anchorlab.lens.look.inputs import AnyModel, Subject, as_ensemble, row_ranges
-from anchorlab.lens.look.interventions import Intervention
 from anchorlab.lens.look.sources import Borrowed, borrower
 from anchorlab.lens.own_task import check_fits, own_task
 from anchorlab.lens.threads import Tally, in_threads
+from anchorlab.lens.vectors.attribution import transformer
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import gather_positions
 from anchorlab.models.transformer import Transformer
@@ -83,13 +82,11 @@ def landscape(
     if sequences < least:
         raise SpecError("sequences", f"{sequences} are too few", f"give at least {least}")
     ensemble, task = as_ensemble(model), own_task(model, task)
-    if not isinstance(ensemble.template, Transformer):
-        kind = type(ensemble.template).__name__
-        raise SpecError("model", f"a {kind} has no blocks of heads", "give a decoder or another transformer")
+    template = transformer(ensemble)
     check_fits(ensemble, task)
     batch = task.sample(split or task.splits[-1], sequences, child_seed(seed, "landscape"))
     roles = role_map(task, batch) if have_roles(units) else None
-    names, blocks = chosen_units(ensemble.template, units, roles)
+    names, blocks = chosen_units(template, units, roles)
     subject = Subject.of(ensemble, batch.inputs, batch.positions)
     size = sequences_at_a_time(subject, passes=min(torch.get_num_threads(), ensemble.size), most=_AT_A_TIME)
     at_a_time = min(size, _ROWS)
@@ -109,9 +106,8 @@ def landscape(
         loss, accuracy = torch.stack(in_threads(by_member, ensemble.size), dim=1)
     if not bool(loss.isfinite().all()):
         member = int((~loss.isfinite()).any(dim=1).nonzero()[0])
-        raise SpecError(
-            "model", f"member {member} has a loss that is not finite", "choose others, or a checkpoint before"
-        )
+        problem = f"member {member} has a loss that is not finite"
+        raise SpecError("model", problem, "choose others, or a checkpoint before")
     return Landscape(names, loss, accuracy, replace)
 
 

@@ -58,9 +58,8 @@ def role_map(task: Task, batch: Batch) -> RoleMap:
         row, instance = (places >= 0).nonzero(as_tuple=True)
         cells[row, places[row, instance].to(cells.device)] = index
     if len(torch.unique(cells)) == 1:
-        raise SpecError(
-            "task", "has no roles that tell positions apart", "define `roles` on it, or choose units='heads'"
-        )
+        problem = "has no roles that tell positions apart"
+        raise SpecError("task", problem, "define `roles` on it, or choose units='heads'")
     names = (*(name.replace(" ", "-") for name in roles), OTHER)
     return RoleMap(names, cells, gather_positions(cells, batch.positions))
 

@@ -1,10 +1,10 @@
 """The sites of a module: its own, visited by `tap`, or its submodules, visited by hooks."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -144,33 +144,27 @@ def at_submodules(module: nn.Module, targets: Iterable[str], visit: Tap) -> Iter
         split = _ELEMENT.fullmatch(site)
         name, element = (split["module"], int(split["element"])) if split else (site, None)
         elements.setdefault(name, []).append(element)
-    handles = []
-    try:
+    with ExitStack() as hooks:
         for name, chosen in elements.items():
-            handles.append(module.get_submodule(name).register_forward_hook(_hook(name, chosen, visit)))
+            hook = partial(_hook, name, chosen, visit)
+            hooks.callback(module.get_submodule(name).register_forward_hook(hook).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def _hook(name: str, chosen: list[int | None], visit: Tap) -> Callable[[nn.Module, Any, Any], Any]:
-    def hook(module: nn.Module, arguments: Any, output: Any) -> Any:
-        for element in chosen:
-            if element is None:
-                if not isinstance(output, Tensor):
-                    kind = type(output).__name__
-                    raise SiteError(f"site {name!r} returns a {kind}, not a tensor; name one element, {name + '[0]'!r}")
-                output = visit(name, output)
-            else:
-                site = f"{name}[{element}]"
-                if not isinstance(output, tuple | list) or element >= len(output):
-                    raise SiteError(f"site {site!r}: what {name!r} returns has no element {element}")
-                if not isinstance(output[element], Tensor):
-                    raise SiteError(f"site {site!r} holds a {type(output[element]).__name__}, not a tensor")
-                parts = list(output)
-                parts[element] = visit(site, parts[element])
-                output = type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
-        return output
-
-    return hook
+def _hook(name: str, chosen: list[int | None], visit: Tap, module: nn.Module, arguments: Any, output: Any) -> Any:
+    for element in chosen:
+        if element is None:
+            if not isinstance(output, Tensor):
+                kind = type(output).__name__
+                raise SiteError(f"site {name!r} returns a {kind}, not a tensor; name one element, {name + '[0]'!r}")
+            output = visit(name, output)
+        else:
+            site = f"{name}[{element}]"
+            if not isinstance(output, tuple | list) or element >= len(output):
+                raise SiteError(f"site {site!r}: what {name!r} returns has no element {element}")
+            if not isinstance(output[element], Tensor):
+                raise SiteError(f"site {site!r} holds a {type(output[element]).__name__}, not a tensor")
+            parts = list(output)
+            parts[element] = visit(site, parts[element])
+            output = type(output)(*parts) if hasattr(output, "_fields") else type(output)(parts)
+    return output

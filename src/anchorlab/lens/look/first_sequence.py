@@ -1,7 +1,8 @@
 """Short passes over the first sequence, to see whether values are read and how many sequences fit into memory."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.look.access import OUTPUT, evaluating
 from anchorlab.lens.look.inputs import Subject, fitting, positions_of
+from anchorlab.models.sites import Tap
 
 WORKING_BYTES = 512 * 2**20
 """The memory for the sequences of one pass, in bytes, in addition to the weights and the record."""
@@ -87,17 +89,14 @@ def _sizes(subject: Subject, positions: Tensor | None) -> dict[str, int]:
     with evaluating(access.module), ExitStack() as hooks:
         if access.own_sites is None:
             for name, part in access.module.named_modules():
-                hooks.callback(part.register_forward_hook(_measure(name, visit)).remove)
+                hooks.callback(part.register_forward_hook(partial(_measure, name, visit)).remove)
         targets = access.names if access.own_sites is not None else ()
         output = access.run(weights, fitting(subject.inputs[:1], weights), targets, visit, positions)
     return {**found, OUTPUT: output.nbytes}
 
 
-def _measure(name: str, visit: Callable[[str, Tensor], Tensor]) -> Callable[[nn.Module, Any, Any], None]:
-    def hook(module: nn.Module, arguments: Any, output: Any) -> None:
-        elements = enumerate(output) if isinstance(output, tuple | list) else ()
-        for site, value in [(name, output), *((f"{name}[{place}]", element) for place, element in elements)]:
-            if isinstance(value, Tensor):
-                visit(site, value)
-
-    return hook
+def _measure(name: str, visit: Tap, module: nn.Module, arguments: Any, output: Any) -> None:
+    elements = enumerate(output) if isinstance(output, tuple | list) else ()
+    for site, value in [(name, output), *((f"{name}[{place}]", element) for place, element in elements)]:
+        if isinstance(value, Tensor):
+            visit(site, value)

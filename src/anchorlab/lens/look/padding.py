@@ -17,14 +17,6 @@ PLACES = ("position", "query", "key")
 _AGREE = 1e-4  # largest change of an output, relative to its size, that counts as rounding
 
 
-def lengths_of(
-    given: Any, sequences: Shaped[Tensor, "batch position *feature"], field: str
-) -> Int[Tensor, "batch"] | None:
-    """Return how many tokens of each sequence are its own, `[batch]`, as `stated_lengths`; None if all are."""
-    lengths = stated_lengths(given, sequences, field)
-    return None if lengths is None or bool((lengths == sequences.shape[1]).all()) else lengths
-
-
 def stated_lengths(
     given: Any, sequences: Shaped[Tensor, "batch position *feature"], field: str
 ) -> Int[Tensor, "batch"] | None:

@@ -34,11 +34,6 @@ class Branch:
     interventions: Mapping[str, Intervention]
     changed: set[str] = field(default_factory=set)
 
-    @property
-    def sites(self) -> set[str]:
-        """The sites of its interventions."""
-        return {intervention.site for intervention in self.interventions.values()}
-
     def check_changed(self) -> None:
         """Raise `SiteError` for an intervention that changed nothing, unless `may_do_nothing` allows it."""
         for name, intervention in self.interventions.items():
@@ -147,7 +142,7 @@ class _Visit:
     def __init__(self, passes: Passes, branch: Branch, moment: Moment, borrowed: Borrowed, put: Put) -> None:
         self.access, self.recorded, self.branch = passes.subject.access, passes.recorded, branch
         self.moment, self.borrowed, self.put = moment, borrowed, put
-        self.targets = (set(passes.recorded) - {OUTPUT}) | branch.sites
+        self.targets = (set(passes.recorded) - {OUTPUT}) | {one.site for one in branch.interventions.values()}
         self.visited: set[str] = set()
 
     def __call__(self, site: str, value: Tensor) -> Tensor:

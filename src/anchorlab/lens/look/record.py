@@ -12,7 +12,7 @@ from torch import Tensor
 from anchorlab.drawable import Drawable, plotted
 from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens.look.inputs import AnyInputs, as_tensor
-from anchorlab.lens.look.padding import PLACES, lengths_of
+from anchorlab.lens.look.padding import PLACES, stated_lengths
 from anchorlab.spec import unknown_name
 
 if TYPE_CHECKING:
@@ -157,7 +157,9 @@ def record_patterns(patterns: Sequence[Any], inputs: AnyInputs) -> Record:
         raise SpecError("patterns", problem, "give [batch head query key] for each layer")
     sites = {f"blocks.{layer}.attn.hook_pattern": pattern[None] for layer, pattern in enumerate(layers)}
     axes = dict.fromkeys(sites, ("member", "batch", "head", "query", "key"))
-    return Record(sites, axes, tokens, lengths=lengths_of(inputs, tokens, "inputs"))
+    lengths = stated_lengths(inputs, tokens, "inputs")
+    padded = lengths is not None and bool((lengths < tokens.shape[1]).any())
+    return Record(sites, axes, tokens, lengths=lengths if padded else None)
 
 
 def _pattern(at: int, given: Any) -> Tensor:

@@ -11,21 +11,11 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Metric, Pairs, logit_difference
-from anchorlab.lens.look import row_ranges, sequences_at_a_time
-from anchorlab.lens.look.inputs import Subject
-from anchorlab.lens.look.padding import own_places
-from anchorlab.lens.scoring.graph import receivers_of, units_of
+from anchorlab.lens.look import Subject, own_places, row_ranges, sequences_at_a_time
+from anchorlab.lens.scoring import passes
+from anchorlab.lens.scoring.graph import Graph, graph_of
 from anchorlab.lens.scoring.hooked import Norms, hooked_pass
-from anchorlab.lens.scoring.passes import (
-    ENTERING,
-    Values,
-    embedded,
-    mapped,
-    no_change,
-    plain_pass,
-    split_pass,
-    unit_outputs,
-)
+from anchorlab.lens.scoring.passes import ENTERING, Values, mapped
 from anchorlab.lens.scoring.scores import Passes
 from anchorlab.lens.vectors.attribution import stack
 from anchorlab.models.stack import Stack
@@ -42,17 +32,20 @@ at the same position, or zero."""
 class Comparison:
     """A model, checked pairs of sequences, the metric to score by, and what takes the place of a unit's output.
 
-    Without a metric it is the difference of both logits.
+    Without a metric it is the difference of both logits. `steps` are the runs whose gradients are averaged.
     """
 
     pairs: Pairs
     metric: Metric | None
     batch_size: int | None
     baseline: Baseline
+    steps: int = 1
 
     def __post_init__(self) -> None:
         if self.baseline not in get_args(Baseline):
             raise unknown_name("baseline", self.baseline, get_args(Baseline), "baseline")
+        if self.steps < 1:
+            raise SpecError("steps", f"{self.steps} are no path between two runs", "give at least 1")
 
     @property
     def ensemble(self) -> Ensemble:
@@ -64,6 +57,16 @@ class Comparison:
         """The members' architecture: a transformer of this package or a pretrained model."""
         return stack(self.ensemble)
 
+    @cached_property
+    def graph(self) -> Graph:
+        """The members' units, inputs and edges."""
+        return graph_of(self.template)
+
+    @cached_property
+    def none_removed(self) -> Float[Tensor, "member unit receiver"]:
+        """Zeros, by which no edge is removed."""
+        return torch.zeros(self.ensemble.size, len(self.graph.units), len(self.graph.receivers))
+
     @property
     def is_pretrained(self) -> bool:
         """Whether its inputs get streams of their own by hooks."""
@@ -74,13 +77,22 @@ class Comparison:
         """The number of scored positions of all sequences."""
         return self.pairs.answers[..., 0].numel()
 
+    def named(self, method: str) -> str:
+        """Return the name of a method with its steps, if they are several, and its baseline, if it is not the pair."""
+        steps = f", {self.steps} steps" if self.steps > 1 else ""
+        return method + steps + ("" if self.baseline == "pair" else f", {self.baseline}")
+
+    def passes(self, forward: int, backward: int = 0) -> Passes:
+        """Return a method's passes, with one for the values of a baseline other than zero."""
+        return Passes(forward + (self.baseline != "zero"), backward)
+
     def parts(self) -> Iterator["Part"]:
         """Yield the pairs in parts that fit into memory with the streams of all receivers and members."""
         base = self.pairs.base
         if self.is_pretrained:
-            copies = 4 * len(units_of(self.template))
+            copies = 4 * len(self.graph.units)
         else:
-            copies = self.ensemble.size * len(receivers_of(self.template)) * (2 * len(self.template.blocks) + 2)
+            copies = self.ensemble.size * len(self.graph.receivers) * (2 * len(self.template.blocks) + 2)
         size = sequences_at_a_time(base, given=self.batch_size, kept=[ENTERING], copies=copies)
         every = [*row_ranges(range(len(base.inputs)), size)]
         means = self._means(every) if self.baseline == "mean" else {}
@@ -88,17 +100,18 @@ class Comparison:
             stream, positions = self._stream(base, rows), base.rows(rows, self.ensemble.weights)[1]
             answers = self.pairs.answers[rows.start : rows.stop].to(positions.device)
             if self.baseline == "pair":
-                others = mapped(self.ensemble, plain_pass, [self._stream(self.pairs.source, rows)], [positions])[1]
+                source = self._stream(self.pairs.source, rows)
+                others = mapped(self.ensemble, passes.plain_pass, [source], [positions])[1]
             elif self.baseline == "mean":
                 others = {site: mean.expand(-1, len(rows), *mean.shape[2:]) for site, mean in means.items()}
             else:
-                others = mapped(self.ensemble, no_change, [stream])
+                others = mapped(self.ensemble, passes.no_change, [stream])
             yield Part(self, stream, others, positions, answers)
 
     def _stream(self, subject: Subject, rows: range) -> Float[Tensor, "member row position width"]:
         """Return what enters block 0 for some sequences."""
         inputs = subject.rows(rows, self.ensemble.weights)[0]
-        stream: Tensor = mapped(self.ensemble, embedded, shared=[inputs])
+        stream: Tensor = mapped(self.ensemble, passes.embedded, shared=[inputs])
         return stream
 
     def _means(self, every: Sequence[range]) -> Values:
@@ -108,7 +121,7 @@ class Comparison:
         own = own_places(torch.full((len(base.inputs),), width) if base.lengths is None else base.lengths, width)
         for rows in every:
             positions = base.rows(rows, self.ensemble.weights)[1]
-            values: Values = mapped(self.ensemble, plain_pass, [self._stream(base, rows)], [positions])[1]
+            values: Values = mapped(self.ensemble, passes.plain_pass, [self._stream(base, rows)], [positions])[1]
             for site, value in values.items():
                 here = own[rows.start : rows.stop].to(value).reshape(len(rows), width, *(1,) * (value.ndim - 3))
                 sums[site] = sums.get(site, 0) + (value * here).sum(dim=1, keepdim=True)
@@ -144,11 +157,12 @@ class Part:
     @cached_property
     def others(self) -> Float[Tensor, "member unit row position width"]:
         """What takes the place of what the units add to the stream."""
-        written: Tensor = mapped(self.compared.ensemble, unit_outputs, [self.values])
+        written: Tensor = mapped(self.compared.ensemble, passes.unit_outputs, [self.values])
         return written
 
-    def steps(self, count: int) -> Iterator[Float[Tensor, "member row position width"]]:
-        """Yield the streams of a number of steps from the baseline to the run to change, which is the first."""
+    def steps(self) -> Iterator[Float[Tensor, "member row position width"]]:
+        """Yield the streams of all steps from the baseline to the run to change, which is the first."""
+        count = self.compared.steps
         for step in range(count, 0, -1):
             yield self.stream if step == count else torch.lerp(self.values[ENTERING], self.stream, step / count)
 
@@ -157,7 +171,7 @@ class Part:
     ) -> Float[Tensor, "member row scored output"]:
         """Return every member's outputs with some of its edges removed."""
         stacked = [self.stream, removed.to(self.stream), self.others]
-        split = partial(hooked_pass, norms=norms) if self.compared.is_pretrained else split_pass
+        split = partial(hooked_pass, norms=norms) if self.compared.is_pretrained else passes.split_pass
         with torch.no_grad():
             found: Tensor = mapped(self.compared.ensemble, split, stacked, [self.positions])[0]
         return found
@@ -177,20 +191,3 @@ class Part:
         pruned, own = (each.double().log_softmax(dim=-1) for each in (outputs, whole))
         divergence = (own.exp() * (own - pruned)).sum(dim=(1, 2, 3))
         return divergence.cpu() / self.compared.count
-
-
-def checked_steps(steps: int) -> int:
-    """Return the number of steps unchanged, if it is at least 1."""
-    if steps < 1:
-        raise SpecError("steps", f"{steps} are no path between two runs", "give at least 1")
-    return steps
-
-
-def named(method: str, baseline: Baseline, steps: int = 1) -> str:
-    """Return the name of a method with its steps, if they are several, and its baseline, if it is not the pair."""
-    return method + (f", {steps} steps" if steps > 1 else "") + ("" if baseline == "pair" else f", {baseline}")
-
-
-def passes(baseline: Baseline, forward: int, backward: int = 0) -> Passes:
-    """Return a method's passes, with one for the values of a baseline other than zero."""
-    return Passes(forward + (baseline != "zero"), backward)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.look.inputs import AnyModel, as_ensemble
-from anchorlab.lens.scoring.graph import EMBED, units_of
+from anchorlab.lens.scoring.graph import EMBED, graph_of
 from anchorlab.lens.scoring.scores import Passes, Scores
 from anchorlab.lens.vectors.attribution import blocks, stack, transformer
 from anchorlab.rng import torch_generator
@@ -21,7 +21,7 @@ def weight_norms(model: AnyModel) -> Scores:
     place of W_Q and W_K.
     """
     ensemble = as_ensemble(model)
-    own_blocks, units = blocks(transformer(ensemble)), units_of(stack(ensemble))
+    own_blocks, units = blocks(transformer(ensemble)), graph_of(stack(ensemble)).units
     squares: dict[str, Tensor] = {
         name: value.double().square().cpu() for name, value in ensemble.weights.items() if value.is_floating_point()
     }
@@ -46,7 +46,7 @@ def weight_norms(model: AnyModel) -> Scores:
 def random_scores(model: AnyModel, seed: int = 0) -> Scores:
     """Score every unit by a uniform random number in [0, 1), drawn for each member from `seed`."""
     ensemble = as_ensemble(model)
-    units = units_of(stack(ensemble))
+    units = graph_of(stack(ensemble)).units
     drawn = [
         torch.rand(len(units), dtype=torch.float64, generator=torch_generator(seed, "random scores", member))
         for member in range(ensemble.size)

@@ -14,7 +14,6 @@ from anchorlab.lens.effects.pairs import recovered_fraction
 from anchorlab.lens.grids import Tabled, grid_table
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
 from anchorlab.lens.scoring.comparison import Baseline, Comparison
-from anchorlab.lens.scoring.graph import cells_of, edges_of, receivers_of, units_of
 from anchorlab.lens.scoring.scores import Scores
 from anchorlab.progress import Counted, counted
 from anchorlab.rng import torch_generator
@@ -129,7 +128,7 @@ def faithfulness(
     """
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into)
     compared = Comparison(pairs, metric, batch_size, baseline)
-    edges, cells = edges_of(compared.template), torch.tensor(cells_of(compared.template))
+    edges, cells = compared.graph.edges, compared.graph.cells
     if found.edges != edges or found.edge_values is None or len(found.edge_values) != compared.ensemble.size:
         raise SpecError("found", "has not the edges of this model", "give scores of `score_edges` of the same model")
     if sizes is None:
@@ -139,7 +138,6 @@ def faithfulness(
         raise SpecError("sizes", f"hold {every[0] if every[0] < 0 else every[-1]}", f"choose from 0 to {len(edges)}")
     if controls < 0:
         raise SpecError("controls", f"{controls} is no number of sets", "give 0 or more")
-    shape = compared.ensemble.size, len(units_of(compared.template)), len(receivers_of(compared.template))
     best = found.edge_values.abs().argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     ranks = [best]
     for control in range(controls):
@@ -148,8 +146,8 @@ def faithfulness(
     parts = [*compared.parts()]
 
     def measured(kept: Bool[Tensor, "member edge"]) -> Float[Tensor, "member pair"]:
-        removed = torch.zeros(shape)
-        removed[:, cells[0], cells[1]] = (~kept).float()
+        removed = compared.none_removed.clone()
+        removed[:, *cells] = (~kept).float()
         rows = [part.by_pair(part.outputs(removed)) for part in parts]
         return torch.cat(rows, dim=1)
 

@@ -29,7 +29,6 @@ class _Map:
 
     @property
     def by_head(self) -> Float[Tensor, "width head head_width"]:
-        """The map, its columns split into heads."""
         assert self.weight is not None
         return self.weight.view(len(self.weight), self.heads, -1)
 
@@ -166,7 +165,6 @@ class _Seen:
         self._attending = {f"{block.attn.name}.hook_z": block for block in model.blocks}
 
     def tap(self, site: str, value: Tensor) -> Tensor:
-        """Note a value, and return it."""
         if site in self._wanted:
             self.streams[site] = value
         if site in self._attending:
@@ -177,7 +175,7 @@ class _Seen:
 
 
 def _inputs(model: Stack) -> list[_Input]:
-    """Return the inputs of a pretrained model in its order, so that their maps are those of `receivers_of`."""
+    """Return the inputs of a pretrained model in its order, so that their maps are those of `Graph.receivers`."""
     found, units = [], 1
     for block in model.blocks:
         attention: Any = block.attn

@@ -56,8 +56,6 @@ class _Held(nn.Module):
 
 def embedded(model: Stack, inputs: Shaped[Tensor, "batch position *feature"]) -> Float[Tensor, "batch position width"]:
     """Return the stream that enters block 0."""
-    if isinstance(model, Transformer):
-        return model.embedding(inputs, identity_tap)[0]
     found: list[Tensor] = []
 
     def tap(site: str, value: Tensor) -> Tensor:

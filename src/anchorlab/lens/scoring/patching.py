@@ -10,8 +10,7 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Into, Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Baseline, Comparison, named, passes
-from anchorlab.lens.scoring.graph import cells_of, chosen_edges, receivers_of, units_of
+from anchorlab.lens.scoring.comparison import Baseline, Comparison
 from anchorlab.lens.scoring.hooked import Norms
 from anchorlab.lens.scoring.scores import Scores
 from anchorlab.progress import Counted, counted
@@ -59,10 +58,10 @@ def patch_edges(
         raise unknown_name("norms", norms, get_args(Norms), "form")
     if norms == "frozen" and not compared.is_pretrained:
         raise SpecError("norms", "are frozen in pretrained models only", "leave them live")
-    chosen, cells = chosen_edges(compared.template, edges, "edges"), [*zip(*cells_of(compared.template), strict=True)]
+    chosen, cells = compared.graph.chosen(edges, "edges"), compared.graph.cells.T.tolist()
     values = _patched(compared, [[cells[at]] for at in chosen.values()], progress, norms)
-    method, cost = named("path patching", baseline), passes(baseline, len(chosen) + 1)
-    return Scores.of_edges(method, units_of(compared.template), tuple(chosen), values, cost)
+    method, cost = compared.named("path patching"), compared.passes(len(chosen) + 1)
+    return Scores.of_edges(method, compared.graph.units, tuple(chosen), values, cost)
 
 
 def patch_units(
@@ -93,9 +92,9 @@ def patch_units(
     compared = Comparison(
         Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into), metric, batch_size, baseline
     )
-    units, cells = units_of(compared.template), [*zip(*cells_of(compared.template), strict=True)]
+    units, cells = compared.graph.units, compared.graph.cells.T.tolist()
     values = _patched(compared, [[cell for cell in cells if cell[0] == unit] for unit in range(len(units))], progress)
-    return Scores(named("activation patching", baseline), units, values, passes(baseline, len(units) + 1))
+    return Scores(compared.named("activation patching"), units, values, compared.passes(len(units) + 1))
 
 
 def _patched(
@@ -103,15 +102,14 @@ def _patched(
 ) -> Float[Tensor, "member group"]:
     """Return how the metric changes if the edges of one group at a time are removed, given as unit and receiver."""
     parts = [*compared.parts()]
-    none = torch.zeros(compared.ensemble.size, len(units_of(compared.template)), len(receivers_of(compared.template)))
 
     def measured(removed: Tensor) -> Tensor:
         return torch.stack([part.metric(part.outputs(removed, norms)) for part in parts]).sum(dim=0)
 
-    plain, changes = measured(none), list[Tensor]()
+    plain, changes = measured(compared.none_removed), list[Tensor]()
     with counted("patching", progress) as tell:
         for group in groups:
-            removed = none.clone()
+            removed = compared.none_removed.clone()
             for unit, receiver in group:
                 removed[:, unit, receiver] = 1
             changes.append(measured(removed) - plain)

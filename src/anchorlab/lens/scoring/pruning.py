@@ -9,8 +9,8 @@ from torch import Tensor
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects import Metric, Pairs
 from anchorlab.lens.look.inputs import AnyInputs, AnyModel, AnyPositions
-from anchorlab.lens.scoring.comparison import Baseline, Comparison, named, passes
-from anchorlab.lens.scoring.graph import LOGITS, cells_of, chosen_edges, edges_of, fed_by, receivers_of, units_of
+from anchorlab.lens.scoring.comparison import Baseline, Comparison
+from anchorlab.lens.scoring.graph import LOGITS
 from anchorlab.lens.scoring.scores import Scores
 from anchorlab.progress import Counted, counted
 
@@ -59,12 +59,11 @@ def prune_edges(
         raise SpecError("threshold", f"{threshold} removes no edge", "give a positive number")
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, "clean")
     compared = Comparison(pairs, metric, batch_size, baseline)
-    units, receivers = units_of(compared.template), receivers_of(compared.template)
-    chosen = chosen_edges(compared.template, start, "start")
-    edges, (senders, readers) = edges_of(compared.template), cells_of(compared.template)
+    graph, removed = compared.graph, compared.none_removed
+    chosen, edges, (senders, readers) = graph.chosen(start, "start"), graph.edges, graph.cells.tolist()
     parts = [*compared.parts()]
-    removed = torch.zeros(compared.ensemble.size, len(units), len(receivers))
     whole = [part.outputs(removed) for part in parts]
+    removed = removed.clone()
     removed[:, senders, readers] = torch.tensor([float(edge not in chosen) for edge in edges])
 
     def measured(outputs: Sequence[Tensor]) -> Tensor:
@@ -72,14 +71,13 @@ def prune_edges(
         triples = zip(parts, outputs, references, strict=True)
         return torch.stack([part.metric(found, reference) for part, found, reference in triples]).sum(dim=0)
 
-    fed, readers_by_sender = fed_by(compared.template), dict[int, list[int]]()
-    for sender, reader in zip(senders, readers, strict=True):
-        readers_by_sender.setdefault(sender, []).append(reader)
+    exists = torch.zeros(removed.shape[1:], dtype=torch.bool)
+    exists[senders, readers] = True
 
     def is_read(receiver: str) -> bool:
         """Return whether, in any member, something still reads a unit that an input feeds."""
-        fed_here = [units.index(unit) for unit in fed[receiver]]
-        return any(bool((removed[:, unit, readers_by_sender.get(unit, [])] == 0).any()) for unit in fed_here)
+        units = [graph.units.index(unit) for unit in graph.fed[receiver]]
+        return bool(((removed[:, units] == 0) & exists[units]).any())
 
     current = measured(whole if start is None else [part.outputs(removed) for part in parts])
     scores = torch.zeros(len(removed), len(edges), dtype=torch.float64)
@@ -97,5 +95,5 @@ def prune_edges(
                 current = torch.where(scores[:, at] < threshold, found, current)
             removed = torch.where((scores[:, at] < threshold)[:, None, None], tried, removed)
             tell(done, len(chosen))
-    cost = passes(baseline, tried_edges + (1 if start is None else 2))
-    return Scores.of_edges(named("ACDC", baseline), units, edges, scores, cost)
+    cost = compared.passes(tried_edges + (1 if start is None else 2))
+    return Scores.of_edges(compared.named("ACDC"), graph.units, edges, scores, cost)

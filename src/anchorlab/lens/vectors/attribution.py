@@ -84,19 +84,21 @@ def attribute(
         raise SpecError("tokens", f"have shape {tuple(tokens.shape)}", f"give one for each scored position, {shape}")
     ends = ("hook_embed", "hook_pos_embed", "hook_z", "hook_mlp_out", "hook_resid_mid", "hook_resid_post")
     summed = [site for site in template.sites if site.endswith(ends)]
-    contributions, logits = [], []
+    by_member = []
     for member in range(ensemble.size):
-        one = ensemble.select([member])
+        one, found = ensemble.select([member]), []
         for rows in row_ranges(range(len(inputs)), batch_size):
             here = slice(rows.start, rows.stop)
             scored = positions if positions.ndim == 1 else positions[here]
             record = look_at(Subject(one, subject.access, inputs[here], scored), summed)
             parts = _Parts(template, one.member_weights(0), record, scored)
             asked = None if tokens is None else tokens[here]
-            contributions.append(parts.logits(asked))
             whole = at_least_float32(record["output"])  # of one member
-            logits.append(whole if asked is None else whole.gather(-1, asked[None, ..., None]).squeeze(-1))
-    return Attribution(tuple(parts.names), _by_member(contributions, ensemble), _by_member(logits, ensemble).squeeze(1))
+            logits = whole if asked is None else whole.gather(-1, asked[None, ..., None]).squeeze(-1)
+            found.append((parts.logits(asked), logits))
+        by_member.append([torch.cat(each, dim=1) for each in zip(*found, strict=True)])
+    contributions, logits = (torch.stack(each) for each in zip(*by_member, strict=True))
+    return Attribution(tuple(parts.names), contributions, logits.squeeze(1))
 
 
 def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tensor, "*rows output"]:
@@ -233,12 +235,6 @@ class _Parts:
 
     def _seen(self, site: str) -> Tensor:
         return at_least_float32(gather_positions(self.record[site][0], self.positions))
-
-
-def _by_member(parts: list[Tensor], ensemble: Ensemble) -> Tensor:
-    """Join parts of the batch, on axis 1, and stack them to `[member ...]`; the parts are ordered by member."""
-    count = len(parts) // ensemble.size
-    return torch.stack([torch.cat(parts[at : at + count], dim=1) for at in range(0, len(parts), count)])
 
 
 def _part(weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:

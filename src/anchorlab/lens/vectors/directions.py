@@ -104,9 +104,8 @@ def recorded_directions(record: Record) -> Directions:
     The rows are the positions of each sequence, `[member layer batch head row head_width]` (anchor functions, B.4).
     """
     if record.lengths is not None:
-        raise SpecError(
-            "record", "has sequences of different lengths, padded to one", "look at sequences of one length"
-        )
+        problem = "has sequences of different lengths, padded to one"
+        raise SpecError("record", problem, "look at sequences of one length")
     layers = [site.removesuffix(".hook_q") for site in record if site.endswith(".attn.hook_q")]
     if not layers:
         raise SpecError("record", "has no queries", "record blocks.*.attn.hook_q and blocks.*.attn.hook_k")

@@ -118,8 +118,7 @@ def probe(
         raise SpecError("shrinkage", f"{shrinkage:g} is out of range", "give one above 0 and at most 1")
     if shuffles < 1:
         raise SpecError("shuffles", f"{shuffles} leave no control", "give at least 1")
-    sites = [site] if isinstance(site, str) else list(site)
-    record = look(model, inputs, sites, output=False, axes=axes)
+    record = look(model, inputs, site, output=False, axes=axes)
     if positions is not None:
         positions = as_positions(positions, record.inputs, record.lengths)
     first = _values(record, next(iter(record)), where, positions)
@@ -134,7 +133,7 @@ def probe(
     found = reading.of(record, where, positions)
     control = None
     if untrained is not None:
-        before = look(untrained, inputs, sites, output=False, axes=axes)
+        before = look(untrained, inputs, site, output=False, axes=axes)
         control = reading.of(before, where, positions, shuffled=False)[0]
     counted = checked[checked >= 0].bincount()
     return Probe(tuple(record), found[0], found[1:], control, float(counted.max() / counted.sum()))

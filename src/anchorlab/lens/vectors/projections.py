@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import SpecError, from_extra
 from anchorlab.rng import generator
 
 Vectors = Float[Tensor, "member *row width"]
@@ -48,9 +48,8 @@ def principal_components(vectors: Vectors, components: int = 2) -> PrincipalComp
     most = min(rows.shape[1:])
     if not 1 <= components <= most:
         count, width = rows.shape[1:]
-        raise SpecError(
-            "components", f"cannot take {components} of {count} vectors of width {width}", f"give one of 1..{most}"
-        )
+        problem = f"cannot take {components} of {count} vectors of width {width}"
+        raise SpecError("components", problem, f"give one of 1..{most}")
     mean = rows.mean(dim=1)
     centred = rows - mean.unsqueeze(1)
     _, singular, axes = torch.linalg.svd(centred, full_matrices=False)
@@ -110,10 +109,8 @@ def tsne(
 
     Source: anchor functions, 4.3, Fig 5; van der Maaten & Hinton, 2008.
     """
-    try:
+    with from_extra("scikit-learn", "tsne"):
         from sklearn import manifold
-    except ImportError as error:
-        raise SpecError("scikit-learn", "is not installed", "run pip install 'anchorlab[tsne]'") from error
     rows = vectors.detach().flatten(1, -2).cpu()
     count, width = rows.shape[1:]
     if count < 4 or width < 2:

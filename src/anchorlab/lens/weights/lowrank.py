@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from anchorlab.errors import SpecError
-from anchorlab.models import Truncate
+from anchorlab.models.edits import Truncate, checked_fractions
 from anchorlab.patterns import matching
 from anchorlab.progress import Counted, counted
 from anchorlab.runs.atomic_files import read_json, write_json
@@ -53,9 +52,7 @@ def truncations(
 
     ensemble, task = run.ensemble(step), run.experiment.task
     names = matrices(ensemble, weights)
-    tried = sorted({float(fraction) for fraction in fractions if fraction != 1})
-    if not tried or not 0 <= tried[0] <= tried[-1] < 1:
-        raise SpecError("fractions", f"{list(fractions)} are not fractions of the rank", "give some from 0 to below 1")
+    tried = checked_fractions(fractions)
     split = task.splits[-1] if split is None else split
     if split not in task.splits:
         raise unknown_name("split", split, task.splits, "split")
@@ -131,9 +128,9 @@ def _cuts(
     evaluator = Evaluator(run.experiment.task, evaluation, run.experiment.members, first.device, first.dtype)
     one = ensemble.member_weights(0)
     ranks = {cut: Truncate(weight=name, fraction=cut).rank_left(one) for cut in (*fractions, 1.0)}
-    measured: list[tuple[float, list[str | int | float]]] = [
-        (fraction, [name, fraction, ranks[fraction], row.member, row.seed, row.group, row.metric, row.value])
+    rows: list[list[Any]] = [
+        [name, fraction, ranks[fraction], row.member, row.seed, row.group, row.metric, row.value]
         for row in evaluator.measure(ensemble, step)
         for fraction in (1.0 if row.edit == UNEDITED else float(row.edit),)
     ]
-    return [row for _, row in sorted(measured, key=lambda one: one[0])]
+    return sorted(rows, key=lambda row: float(row[1]))

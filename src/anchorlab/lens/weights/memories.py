@@ -90,10 +90,6 @@ def _through(
 ) -> Float[Tensor, "member row width"]:
     layer, start = ensemble.template.get_submodule(name), f"{name}."
     weights = {key.removeprefix(start): value for key, value in ensemble.weights.items() if key.startswith(start)}
-
-    def one(weights: dict[str, Tensor], rows: Float[Tensor, "row width"]) -> Float[Tensor, "row width"]:
-        passed: Tensor = functional_call(layer, weights, (rows.unsqueeze(0), identity_tap))  # one sequence
-        return passed.squeeze(0)
-
-    passed: Tensor = vmap(one)(weights, rows)
-    return passed
+    one = vmap(lambda own, sequence: functional_call(layer, own, (sequence, identity_tap)))
+    passed: Tensor = one(weights, rows.unsqueeze(1))
+    return passed.squeeze(1)

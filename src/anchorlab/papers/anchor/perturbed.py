@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.lens import Intervention, Operand, look
-from anchorlab.models.block import STREAM
 from anchorlab.models.model import predict
+from anchorlab.models.sites import STREAM
 from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch
 from anchorlab.tasks.metrics import loss_per_position

@@ -18,7 +18,7 @@ from torch import Tensor
 from anchorlab.engine import Status
 from anchorlab.findings import BarFigure, Bars, Table, at_least, at_most
 from anchorlab.language.asking import Manner, Scoring, Speaker
-from anchorlab.language.poems import Poem, poems
+from anchorlab.language.sample_text import Poem, poems
 from anchorlab.papers.pretrained import opening
 from anchorlab.papers.retrieval.language_models.answers import manner_for, put, report_answers
 from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in, over, precondition

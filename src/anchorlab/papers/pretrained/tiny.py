@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from anchorlab.errors import SpecError
+from anchorlab.errors import from_extra
 from anchorlab.language import LanguageModel, wrap
 from anchorlab.language.checkpoints import revision_of
 from anchorlab.language.encode import windows
@@ -24,10 +24,8 @@ _SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
 
 def tiny_model() -> LanguageModel:
     """Return a Llama of 3 layers with 4 heads, with random weights and a tokenizer of bytes."""
-    try:
+    with from_extra("transformers", "language"):
         import transformers
-    except ImportError as error:
-        raise SpecError("transformers", "is not installed", "run pip install 'anchorlab[language]'") from error
     tokenizer = byte_tokenizer()
     config = transformers.LlamaConfig(
         **_SIZES,

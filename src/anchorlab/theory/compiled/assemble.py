@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import torch
 from jaxtyping import Float
@@ -32,12 +33,13 @@ def assemble(program: Program, sharpness: float, gap: float) -> tuple[DecoderSpe
         layers=program.layers,
         heads=max(map(len, heads)),
         width=sum(program.sizes.values()),
-        head_width=max(max(_scored(head.matches), _moved(head.moves)) for head in every),
+        head_width=max(_needed(parts) for head in every for parts in (head.matches, head.moves)),
         hidden=max([one.neurons for one in layer_of if one is not None], default=1),
         layer_norm=False,
         feed_forward=tuple(one is not None for one in layer_of),
     )
-    slices = _slices(program.sizes)
+    ends = accumulate(program.sizes.values())
+    slices = {block: slice(end - size, end) for (block, size), end in zip(program.sizes.items(), ends, strict=True)}
     module = spec.build(program.task.shape)
     weights = {name: torch.zeros(value.shape, dtype=torch.float64) for name, value in module.named_parameters()}
     for block, table in program.tokens.items():
@@ -58,23 +60,9 @@ def assemble(program: Program, sharpness: float, gap: float) -> tuple[DecoderSpe
     return spec, weights
 
 
-def _slices(sizes: Mapping[str, int]) -> dict[str, slice]:
-    """Return the coordinates of each block in the stream."""
-    found, start = {}, 0
-    for block, size in sizes.items():
-        found[block] = slice(start, start + size)
-        start += size
-    return found
-
-
-def _scored(matches: Sequence[Match]) -> int:
-    """Return the coordinates of a head that its scores need: for each summand the smaller side of its table."""
-    return sum(min(match.table.shape) for match in matches)
-
-
-def _moved(moves: Sequence[Move]) -> int:
-    """Return the coordinates of a head that its moves need: as `_scored`."""
-    return sum(min(move.table.shape) for move in moves)
+def _needed(parts: Sequence[Match | Move]) -> int:
+    """Return the coordinates of a head that its scores, or its moves, need: of each table the smaller side."""
+    return sum(min(part.table.shape) for part in parts)
 
 
 def _write_head(weights: Weights, name: str, start: int, head: Head, slices: Mapping[str, slice]) -> None:
