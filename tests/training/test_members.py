@@ -207,6 +207,17 @@ def test_members_keep_their_scalars_when_some_are_taken():
     assert members.take(range(1, 3)) == cut
 
 
+def test_an_ensemble_selects_members():
+    one = experiment()
+    ensemble = initialise(one.model, one.task.shape, (0, 1, 2))
+    chosen = ensemble.select([2, 0])
+    assert chosen.size == 2
+    assert worst(chosen.member_weights(0), ensemble.member_weights(2)) == 0
+    # embeddings, two blocks of attention, feed-forward and norms, and the output map
+    block = 4 * 16 * 16 + 2 * 16 * 24 + 4 * 16
+    assert ensemble.parameter_count == 201 * 16 + 9 * 16 + 2 * block + 16 * 201 + 201
+
+
 def test_epochs_change_the_rate_once_an_epoch():
     """Three batches of 16, 16 and 8 sequences an epoch, at the rate of the epoch."""
     schedule = {"kind": "warmup_cosine", "warmup": 2, "horizon": 4, "start": 0.5}

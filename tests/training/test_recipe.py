@@ -107,3 +107,9 @@ def test_above_and_below():
     assert Stop(metric="loss", value=0.1, direction="below").reached(0.1)
     assert not Stop(metric="loss", value=0.1, direction="below").reached(0.11)
     assert not Stop(metric="loss", value=0.1, direction="below").reached(float("nan"))
+
+
+def test_when_all_rest_training_ends():
+    stop = Stop(metric="loss", split="train", value=100.0, direction="below")
+    trained = fit(experiment(recipe=RECIPE.replace(stop=stop)))
+    assert {row.step for row in trained.rows} == {0}
