@@ -158,7 +158,6 @@ def test_train_says_what_it_would_take(anchorlab, small):
 
 
 def test_a_study_says_the_cells_that_it_runs(anchorlab, workplace, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     write(workplace, "cli_dry")
     options = ("study", "cli_dry.py", "--seeds", "0:3", "--recipe.duration", "4,5", "--workers", "1")

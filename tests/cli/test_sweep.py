@@ -1,11 +1,6 @@
 """`anchorlab sweep`."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import polars as pl
 import pytest
@@ -14,7 +9,6 @@ from anchorlab.cli.studies.sweep import _best
 from anchorlab.findings import Table
 from anchorlab.runs import Store
 from anchorlab.training import TrainedRun
-from tests.cli.test_interrupt import MAIN
 from tests.studies.test_toml_file import SMALL
 
 FILE = f"""
@@ -116,27 +110,3 @@ def test_what_a_dry_run_says_is_what_runs_and_points_in_the_store_are_kept(ancho
 )
 def test_a_missing_file_folder_seed_or_device_is_one_line(refused, file, words, message):
     assert refused("sweep", *words).startswith(message)
-
-
-@pytest.mark.killed
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on_where_it_was(anchorlab, workplace, file):
-    """The finished points are kept, and the rest ends as without the kill."""
-    file.write_text(FILE.replace("duration = 2\n", "duration = 300\n"))
-    words = [sys.executable, "-c", MAIN, "sweep", "mine.toml", "--workers", "1"]
-    process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-    store = Store(workplace / "runs")
-    while process.poll() is None and not any(run.finished for run in store.runs()):
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    kept = {run.address: run.modified for run in store.runs() if run.finished}
-    assert 0 < len(kept) < 4
-    assert anchorlab("sweep", "mine.toml", "--workers", "1", "--json").code == 0
-    assert all(run.finished for run in store.runs()) and len(store.runs()) == 4
-    assert {run.address: run.modified for run in store.runs() if run.address in kept} == kept
-    interrupted = losses(workplace)
-    assert anchorlab("sweep", "mine.toml", "--workers", "1", "--json", "--store", "other").code == 0
-    (workplace / "runs").rename(workplace / "before")
-    (workplace / "other").rename(workplace / "runs")
-    assert losses(workplace) == interrupted

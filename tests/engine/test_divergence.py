@@ -4,12 +4,9 @@ import warnings
 
 import pytest
 
-import anchorlab as al
 from anchorlab.engine import run
-from anchorlab.engine.run import divergence
 from anchorlab.errors import DivergedWarning
-from anchorlab.runs import Store
-from anchorlab.training import AdamW, Evaluation, Members, Recipe, TrainedRun
+from anchorlab.training import Evaluation, Members
 from tests.small_experiments import SAMPLE, experiment
 
 RECIPE = SAMPLE.replace(precision="float32", duration=6, evaluation=Evaluation(every=3, size=8))
@@ -49,20 +46,3 @@ def test_one_warning_for_runs_that_are_trained_together(tmp_path):
     assert [bool(each.diverged) for each in found] == [False, True, False, True, True, True, True, True]
     (text,) = (str(each.message) for each in told)
     assert text.count(" by step 3") == 5 and " and 1 more; lower" in text
-
-
-def test_also_of_runs_that_were_trained_before(tmp_path):
-    store, one = Store(tmp_path), asked((1e-3, 1e30), (7, 4))
-    with pytest.warns(DivergedWarning):
-        run([one], store, workers=1)
-    found = TrainedRun(store.open(one.cell))
-    label = f"{one.cell.label} ({one.cell.address})"
-    assert divergence([found]).startswith(f"diverged (metrics are not finite): {label}: seed 4 by step 3;")
-    assert found.diverged == {1: 3}
-
-
-def test_train_warns_of_members_in_python(tmp_path):
-    recipe = Recipe(data={"kind": "sample", "size": 20}, optimiser=AdamW(1e30), batch=10, duration=4)
-    with pytest.warns(DivergedWarning, match="anchor/identity .*: seed 0 by step .*, seed 1 by step"):
-        found = al.train("anchor/identity", "recall", recipe.replace(clip=None), seeds=2, store=tmp_path)
-    assert set(found.diverged) == {0, 1}

@@ -82,28 +82,6 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path):
     assert again[0].experiment == one
 
 
-def test_the_same_experiment_twice_is_trained_once(tmp_path):
-    one = experiment()
-    found = run([one, experiment("recall"), one], Store(tmp_path), workers=1)
-    assert [each.experiment for each in found] == [one, experiment("recall"), one]
-    assert len(Store(tmp_path).runs()) == 2
-
-
-def test_runs_that_finish_are_kept_when_a_later_one_fails(tmp_path, monkeypatch):
-    """The longer one goes first; what it left does not wait for the other."""
-    long, short = experiment(duration=40), experiment(duration=20)
-
-    def report(status):
-        if status.cells_done == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run([short, long], Store(tmp_path), workers=1, report=report)
-    assert long.cell in Store(tmp_path)
-    with Store(tmp_path).open(short.cell) as directory, directory.chunk(0):
-        assert not directory.finished
-
-
 def test_the_costliest_run_goes_first(tmp_path):
     """As many steps of both, but four layers take longer than one."""
     shallow, deep = (Experiment(IDENTITY, DECODER.replace(layers=layers), SAMPLE, Members()) for layers in (1, 4))
@@ -341,20 +319,6 @@ def test_work_beyond_the_memory_ends_in_one_line(tmp_path, monkeypatch):
         train("anchor/identity", DECODER, SAMPLE.replace(duration=1), store=Store(tmp_path))
 
 
-def test_one_call_from_a_task_to_a_trained_ensemble(tmp_path):
-    recipe = SAMPLE.replace(duration=5)
-    found = train("anchor/identity", DECODER, recipe, seeds=2, store=Store(tmp_path))
-    assert found.experiment == Experiment(IDENTITY, DECODER, recipe, Members(seeds=(0, 1)))
-    assert found.metrics.filter(step=5, split="test", metric="accuracy").height == 2
-    assert found.ensemble().size == 2
-
-
-def test_seeds_that_are_no_seeds(tmp_path):
-    with pytest.raises(SpecError, match=r"^members\.seeds"):
-        train(IDENTITY, seeds=[3, 3], store=Store(tmp_path / "store"))
-    assert not (tmp_path / "store").exists()
-
-
 def test_a_damaged_run_is_not_taken_for_a_good_one(tmp_path):
     one, store = experiment(), Store(tmp_path)
     (finished,) = run([one], store, workers=1)
@@ -362,3 +326,18 @@ def test_a_damaged_run_is_not_taken_for_a_good_one(tmp_path):
     checkpoint.write_bytes(checkpoint.read_bytes()[:-5])
     with pytest.raises(StoreError, match=checkpoint.name):
         run([one], store, workers=1)
+
+
+def test_runs_that_finish_are_kept_when_a_later_one_fails(tmp_path):
+    """The longer one goes first; what it left does not wait for the other."""
+    long, short = experiment(duration=40), experiment(duration=20)
+
+    def report(status):
+        if status.cells_done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run([short, long], Store(tmp_path), workers=1, report=report)
+    assert long.cell in Store(tmp_path)
+    with Store(tmp_path).open(short.cell) as directory, directory.chunk(0):
+        assert not directory.finished

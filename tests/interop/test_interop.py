@@ -200,16 +200,6 @@ def library():
 @pytest.mark.usefixtures("library")
 class TestLibrary:
     @pytest.mark.parametrize("name", SPECS)
-    def test_gives_the_same_logits(self, name):
-        ensemble = drawn(SPECS[name])
-        ours = look(ensemble, INPUTS)["output"]
-        for member in range(2):
-            with torch.no_grad():
-                theirs = to_transformer_lens(ensemble, member)(INPUTS)
-            assert theirs.dtype == torch.float32
-            assert (theirs - ours[member]).abs().max() < 1e-5
-
-    @pytest.mark.parametrize("name", SPECS)
     def test_has_the_same_values_at_the_same_names(self, name):
         ensemble = drawn(SPECS[name], dtype=torch.float64)
         ours = look(ensemble, INPUTS, record=["**"])
@@ -244,6 +234,7 @@ class TestLibrary:
 
         with torch.no_grad():
             theirs = to_transformer_lens(ensemble).run_with_hooks(INPUTS, fwd_hooks=[(site, zero)])
+        assert theirs.dtype == torch.float32
         assert (theirs - ours).abs().max() < 1e-5
         assert (theirs - look(ensemble, INPUTS)["output"][0]).abs().max() > 1e-2
 

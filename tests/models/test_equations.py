@@ -84,21 +84,6 @@ def test_values_shifted_back_and_off_the_end():
     assert not off.any()
 
 
-def test_the_simplified_model_is_two_attention_products():
-    """Section 5.4: X_out = Attn2 Attn1 X1 W_V1 W_V2."""
-    spec = DECODER.replace(
-        heads=1, head_width=12, residual=False, output_linear=False, layer_norm=False, feed_forward=False,
-        projection=False, mask=False,
-    )  # fmt: skip
-    model, inputs, seen = drawn(spec), inputs_of(spec), {}
-    output = model(inputs, tap=lambda site, value: seen.setdefault(site, value))
-    first, second = (seen[f"blocks.{layer}.attn.hook_pattern"][:, 0] for layer in (0, 1))
-    x = seen["hook_embed"] + seen["hook_pos_embed"]
-    weights = dict(model.named_parameters())
-    expected = second @ first @ x @ weights["blocks.0.attn.W_V"] @ weights["blocks.1.attn.W_V"]
-    torch.testing.assert_close(output, expected)
-
-
 @pytest.mark.parametrize("kinds", list(product(["mlp", "linear", "none"], repeat=2)))
 @pytest.mark.parametrize("factored", [False, True])
 def test_recall_with_each_choice_of_feed_forward_layers(kinds, factored):

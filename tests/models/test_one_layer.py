@@ -1,4 +1,4 @@
-"""The one-layer model, and the linear associative memory: starts, scores and ranks, and first steps against counts."""
+"""The one-layer model, and the linear associative memory: starts, scores, and first steps against counts."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from scipy import stats
 
 from anchorlab.axes import TaskShape
 from anchorlab.lens import qk
-from anchorlab.models import AssociativeSpec, OneLayerSpec, Truncate, apply_edits
+from anchorlab.models import AssociativeSpec, OneLayerSpec
 from anchorlab.rng import child_seed
 from anchorlab.tasks import NoisyAssociative
 from anchorlab.tasks import task as make_task
@@ -193,37 +193,3 @@ def test_the_first_step_from_zero_is_the_gradient_by_hand(embeddings):
             wanted = (1 - ALPHA if y == x else 0.0) + (ALPHA if y == 3 else 0.0)
             expected += (wanted - 0.25) / 3 * u[:, y, :, None] * e[:, x, None, :]
     torch.testing.assert_close(W, expected, rtol=0, atol=1e-7)
-
-
-def test_singular_values_after_one_step_with_orthonormal_embeddings():
-    """With alpha = 1/4 the noise is at its mean, and what is left are the three inputs told apart.
-
-    Scores are (1/3) (3/4 on the right output, nothing elsewhere) less (1/3)(1/4) on the three, nothing on noise: the
-    matrix (1/4) (1 - J/3) with two singular values 1/4 and no third.
-    """
-    W, _, _ = one_step("orthonormal")
-    values = torch.linalg.svdvals(W)
-    torch.testing.assert_close(values[:, :2], torch.full((2, 2), 0.25).double(), rtol=0, atol=1e-7)
-    assert float(values[:, 2:].max()) < 1e-7
-
-
-def test_rank_two_of_an_ideal_memory_forgets_the_noise():
-    """Scores log p(y | x) up to a constant per input: told apart by a, noise at b; the third singular value is noise.
-
-    W = s (1 - J/3) over the right outputs + t (1, 1, 1, -3) over every input, its singular values s, s and 6 t.
-    """
-    s, t = 5.0, 0.4
-    model = drawn("orthonormal")
-    scores = torch.zeros(4, 3).double()
-    scores[:3] = s * (torch.eye(3) - 1 / 3)
-    kept = scores.clone()
-    scores += t * torch.tensor([1.0, 1.0, 1.0, -3.0]).double()[:, None]
-    ensemble = initialise(AssociativeSpec(width=8, embeddings="orthonormal"), SHAPE, [0], torch.float64)
-    e, u = ensemble.weights["embed.W_E"][0], ensemble.weights["unembed.W_U"][0]
-    stored = {**ensemble.weights, "memory.W_F": (u @ scores @ e).mT[None]}
-    cut = apply_edits(stored, [Truncate(weight="memory.W_F", rank=2)])
-    for weights, expected in ((stored, scores), (cut, kept)):
-        found = torch.func.functional_call(
-            model, {name: value[0] for name, value in weights.items()}, (torch.tensor([[0], [1], [2]]),)
-        )
-        torch.testing.assert_close(found[:, 0], expected.T, rtol=0, atol=1e-5)

@@ -134,15 +134,6 @@ def test_of_two_equal_matrices_the_greater_is_kept():
     assert float(margins.rank_one_noise[0]) == pytest.approx(np.exp(2) / (np.exp(2) + 2 * np.exp(-1)))
 
 
-@pytest.mark.parametrize("law", ["derived", "printed"])
-def test_the_slopes_at_the_start_by_hand(law):
-    """All three probabilities are 1/3: da/dt = -2 (1 - alpha), and db/dt = -2 + 4 alpha, or (9)'s -4 + 10 alpha."""
-    alpha, step = 0.3, 1e-4
-    flow = gradient_flow(alpha, np.array([step]), law)
-    assert flow.a[0] / step == pytest.approx(-2 * (1 - alpha), abs=1e-3)
-    assert flow.b[0] / step == pytest.approx({"derived": -2 + 4 * alpha, "printed": -4 + 10 * alpha}[law], abs=1e-3)
-
-
 def test_the_printed_law_is_equation_nine():
     alpha = 0.3
 

@@ -115,18 +115,6 @@ def test_what_is_written_is_what_is_computed(entry):
     assert value(closed.variance_text) == pytest.approx(closed.variance(7, 50, 0.3))
 
 
-def test_an_average_over_draws_has_the_exact_mean():
-    law = UniformRecall(8, 20, ALPHA)
-    drawn = np.stack([value_gradient(law.draw(generator(0, "draw", draw), 500), 8) for draw in range(100)])
-    error = drawn.std(axis=0) / 10
-    for entry, places in {
-        ("noise", "other"): (8, 3),
-        ("trigger", "trigger"): (0, 0),
-        ("other", "same"): (2, 2),
-    }.items():
-        assert abs(drawn.mean(axis=0)[places] - value_moments(law, entry).mean) < 5 * error[places]
-
-
 @pytest.mark.parametrize("block", [1 << 22, 12 * 70])
 def test_margins_are_those_of_one_gradient_step(monkeypatch, block):
     monkeypatch.setattr("anchorlab.theory.uniform_recall._BLOCK_TOKENS", block)  # draws that lie across blocks too

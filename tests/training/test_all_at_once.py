@@ -15,6 +15,7 @@ from anchorlab.training.joined import Places, fit_joined
 from tests.small_experiments import KINDS, SAMPLE, STREAM, experiment
 from tests.training.kernels import Kernels, OnDevice
 from tests.training.mapped_parts import MEMBERS, parts
+from tests.training.test_joined import Kept
 
 CPU = torch.device("cpu")
 
@@ -27,43 +28,6 @@ def agree(left, right):
     assert [row[:-1] for row in left] == [row[:-1] for row in right]
     expected = [row.value for row in right]
     assert [row.value for row in left] == pytest.approx(expected, abs=1e-10, nan_ok=True)
-
-
-class Stopped(Exception):
-    pass
-
-
-class Memory:
-    """Keeps the state of one step, and stops the training there."""
-
-    def __init__(self, step):
-        self.step, self.state, self.parts = step, None, []
-
-    def load(self):
-        return self.state
-
-    def keep(self, state):
-        if self.state is None and state.step == self.step:
-            copies = {name: value.clone() for name, value in state.tensors.items()}
-            self.state = type(state)(state.step, copies, state.rows, state.resting, state.execution)
-            raise Stopped
-
-    def checkpoint(self, step, weights):
-        self.parts.append((step, {name: value.clone() for name, value in weights.items()}))
-
-
-def test_a_resumed_training_ends_with_the_same_bytes(monkeypatch):
-    monkeypatch.setattr("anchorlab.training.trainer._LEAST_TRAINING_PER_KEEPING", 0)
-    one = experiment("decoder", members=MEMBERS, precision="float32")
-    whole = at_once(one)
-    memory = Memory(13)
-    with pytest.raises(Stopped):
-        at_once(one, keeper=memory, keep_every=0.0)
-    assert memory.state.execution == "mapped"
-    resumed = at_once(one, keeper=memory, keep_every=0.0)
-    assert memory.load().execution == "mapped"
-    assert resumed.rows == whole.rows
-    assert all(torch.equal(value, whole.ensemble.weights[name]) for name, value in resumed.ensemble.weights.items())
 
 
 EDITS = {
@@ -159,7 +123,7 @@ def test_a_mean_does_not_depend_on_how_many_more_sequences_others_have():
     together = at_once(one).rows
     for index in range(12):
         part = one.take(range(index, index + 1))
-        (alone,) = fit_joined([part], [Places(index, 12)], [Memory(1)], [None], partial(fit, execution="mapped"))
+        (alone,) = fit_joined([part], [Places(index, 12)], [Kept()], [None], partial(fit, execution="mapped"))
         assert [row.value for row in together if row.member == index] == [row.value for row in alone]
 
 

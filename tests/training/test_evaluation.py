@@ -8,12 +8,12 @@ from anchorlab.models import DecoderSpec, VectorSpec
 from anchorlab.models.edits import Remove, Truncate
 from anchorlab.rng import child_seed
 from anchorlab.tasks import AnchorFunction, MinimalRetrieval, Vocabulary
-from anchorlab.training import Evaluation, Experiment, Members, fit
+from anchorlab.training import Evaluation, Members, fit
 from anchorlab.training.ensemble import initialise
 from anchorlab.training.evaluation import Evaluator
 from anchorlab.training.executions import member_module
 from anchorlab.training.feed import make_feed
-from tests.small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment, worst
+from tests.small_experiments import IDENTITY, KINDS, SAMPLE, STREAM, experiment
 
 CPU = torch.device("cpu")
 
@@ -196,14 +196,6 @@ def test_members_that_share_data_are_measured_on_the_same_sequences():
     by_member = [[row.value for row in rows if row.member == index] for index in (0, 1)]
     assert by_member[0] == by_member[1]
     assert [row.seed for row in rows] == [1] * (len(rows) // 2) + [2] * (len(rows) // 2)
-
-
-def test_evaluation_happens_when_due_and_at_the_end():
-    rows = fit(experiment(evaluation=Evaluation(every=12, at=(5,), size=4))).rows
-    assert sorted({row.step for row in rows}) == [0, 5, 12, 24, 30]
-    one = Experiment(*KINDS["vectors"], SAMPLE.replace(evaluation=Evaluation(at=(30,), size=4)), Members())
-    assert sorted({row.step for row in fit(one).rows}) == [30]
-    assert worst(fit(one).ensemble.weights, fit(one).ensemble.weights) == 0
 
 
 @pytest.mark.parametrize("kind", ["recall after triggers", "decoder", "vectors", "decoder of four blocks"])

@@ -58,15 +58,6 @@ def test_both_executions_give_what_a_plain_loop_gives(kind, recipe):
     assert [row.value for row in together.rows] == pytest.approx(expected, abs=1e-10, nan_ok=True)
 
 
-@pytest.mark.parametrize("optimiser", [Adam(weight_decay=0.1), SGD(momentum=0.9, weight_decay=0.1), SGD()])
-def test_other_optimisers_too(optimiser):
-    one = experiment("recall", optimiser=optimiser)
-    for execution in ("member", "mapped"):
-        found = fit(one, execution=execution).ensemble
-        for index in range(3):
-            assert worst(found.member_weights(index), train_plainly(one, index)) < 1e-10
-
-
 GPT_2 = DECODER.replace(norm="pre", biases=True)
 NORMS = ("blocks.0.ln1", "blocks.0.ln2", "blocks.1.ln1", "blocks.1.ln2", "ln_final")
 WITHOUT_DECAY = {

@@ -82,15 +82,6 @@ def test_the_best_member_has_the_lowest_loss_at_its_end(decoders, monkeypatch, l
     assert decoders.best_member == best
 
 
-def test_a_member_is_read_from_any_checkpoint_and_from_no_other(decoders):
-    first, last = decoders.run.read_checkpoint(0), decoders.run.read_checkpoint(4)
-    name = "blocks.0.attn.W_Q"
-    assert torch.equal(decoders.model(2, step=0).state_dict()[name], first[name][2])
-    assert torch.equal(decoders.model(2).state_dict()[name], last[name][2])
-    with pytest.raises(StoreError, match="no checkpoint of step 3; there are 0, 2, 4"):
-        decoders.model(0, step=3)
-
-
 def test_a_member_is_named_by_its_seed_or_its_index(tmp_path):
     one = experiment(duration=1, members=Members(seeds=(4, 7, 7), learning_rate=(1e-3, 1e-3, 2e-3)))
     found = run([one], Store(tmp_path), workers=1)[0]

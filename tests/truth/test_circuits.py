@@ -74,22 +74,6 @@ def test_the_minimal_sets_are_those_of_all_subsets(name, variant, rotated):
     assert all(some in map(frozenset, lone) for some in useful)  # nothing else breaks a sufficient set
 
 
-@pytest.mark.parametrize("rule", ["zero", "mean"])
-def test_a_backup_backs_up_and_a_pair_cancels(rule):
-    """On the whole model of two distances: its answer head is there twice, or three heads write beside each other."""
-    made = compiled("two-distances", "backup")
-    assert made.truth.minimal == (("0.0", "1.0"), ("0.0", "1.1")) and made.truth.needed == ("0.0",)
-    found = accuracies(made, [("0.0", "1.0"), ("0.0", "1.1"), ("0.0",)], rule)
-    assert [*found.values()][:2] == [1, 1] and found["0.0",] < 0.1
-    made = compiled("two-distances", "cancelling")
-    (pair,) = made.truth.cancelling
-    whole = tuple(unit.name for unit in made.truth.units)
-    kept = [whole, *(tuple(unit for unit in whole if unit != one) for one in pair)]
-    kept.append(tuple(unit for unit in whole if unit not in pair))
-    with_both, without_first, without_second, without_both = accuracies(made, kept, rule).values()
-    assert with_both == without_both == 1 and without_first < 0.05 and without_second < 0.05
-
-
 def test_units_have_roles_and_jobs():
     truth = compiled("composite", "distractor").truth
     assert [(unit.name, unit.job) for unit in truth.units] == [

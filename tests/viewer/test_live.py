@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from importlib.resources import files
-from math import log
 
 import pytest
 import torch
@@ -12,9 +11,8 @@ from anchorlab.models import DecoderSpec, RecallSpec
 from anchorlab.tasks import AnchorFunction, Placement, Vocabulary
 from anchorlab.training.ensemble import initialise
 from anchorlab.viewer.page_data import SCRIPTS
-from tests.lens.hand_built import LENGTH, VOCABULARY, identity_sequences, identity_solver, known_pattern, stacked
 from tests.report.hand_made_findings import make_findings
-from tests.viewer.viewer_scripts import SOLVED, live_json, live_view, page_with
+from tests.viewer.viewer_scripts import live_json, live_view, page_with
 
 TASK = AnchorFunction(vocabulary=Vocabulary(size=14, items=(4, 11)), placement=Placement(length=7))
 
@@ -175,39 +173,6 @@ def test_edits_are_the_interventions_of_the_lens(page, edits, interventions, shi
     found = run(page, live, inputs, edits=edits)
     assert_near(found[0], logits[0])
     assert_near(found[1], patterns[0])
-
-
-def test_hand_built_solver_attends_and_answers_as_it_was_built(page):
-    inputs, anchors = identity_sequences()
-    live = live_json(live_view([stacked(identity_solver())], SOLVED, inputs))
-    logits, patterns = run(page, live, inputs)
-    assert_near(patterns[:, 1, 0], known_pattern())
-    assert_near(patterns[:, 0, 0, 1:], torch.eye(LENGTH)[:-1].expand(len(inputs), -1, -1))  # shifts by 1
-    rows = torch.arange(len(inputs))
-    assert_near(logits[rows, -1], torch.eye(VOCABULARY)[inputs[rows, anchors + 1]])
-    # Without the broadcasting head nothing is predicted; where it is uniform, the share of each token in the sequence.
-    assert_near(run(page, live, inputs, edits=[{"layer": 1, "head": 0, "rule": "off"}])[0], torch.zeros_like(logits))
-    uniform, _ = run(page, live, inputs, edits=[{"layer": 1, "head": 0, "rule": "uniform"}])
-    assert_near(uniform[:, -1], torch.eye(VOCABULARY)[inputs].mean(dim=1))
-    # With the shift of layer 0 one further, the token after the next is what the anchor names.
-    by_two, _ = run(page, live, inputs[:5], edits=[{"layer": 0, "head": 0, "rule": "shift", "shift": 2}])
-    assert_near(by_two[rows[:5], -1], torch.eye(VOCABULARY)[inputs[rows[:5], anchors[:5] + 2]])
-
-
-def test_softmax_of_one_head_in_closed_form(page):
-    """Two tokens, one coordinate: query 1 sees scores 0 and log 3, and so weighs the values 1 to 3."""
-    spec = DecoderSpec(layers=1, heads=1, width=1, head_width=1, layer_norm=False, feed_forward=False, residual=False)
-    ensemble = initialise(spec, TASK.shape, seeds=[0])
-    weights = {name: torch.zeros_like(value) for name, value in ensemble.weights.items()}
-    for name, value in (("W_Q", log(3)), ("W_K", 1.0), ("W_V", 8.0), ("W_O", 0.5)):
-        weights[f"blocks.0.attn.{name}"][:] = value
-    weights["embed.W_E"][0, 5] = 1.0
-    weights["unembed.W_U"][:] = torch.arange(14.0)
-    weights["unembed.b_U"][:] = 2.0
-    live = live_json(live_view([ensemble.with_weights(weights)], TASK, sequences()))
-    logits, patterns = run(page, live, torch.tensor([[4, 5]]))
-    assert_near(patterns.flatten(), torch.tensor([1.0, 0.0, 0.25, 0.75]))
-    assert_near(logits[0, 1], 2.0 + 0.75 * 8 * 0.5 * torch.arange(14.0))
 
 
 def test_carries_the_steps_that_have_weights(page):

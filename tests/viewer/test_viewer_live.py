@@ -126,12 +126,6 @@ def test_switching_off_the_head_that_carries_the_answer_changes_it_until_it_is_u
     assert top(page) == "6"
 
 
-def test_heads_that_carry_nothing_do_not_matter(page):
-    edit(page, ANSWERING + 1, "switched off")
-    assert (top(page), top(page, 1)) == ("6", "6")
-    assert "✓" in verdict(page)
-
-
 def test_the_exact_shift_does_what_the_shifting_head_does(page):
     edit(page, SHIFTING, "uniform pattern")
     assert "✗" in verdict(page)

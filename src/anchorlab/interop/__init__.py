@@ -1,3 +1,4 @@
 """Other libraries' models: a trained member in TransformerLens."""
 
-from anchorlab.interop.weights import to_transformer_lens, transformer_lens_weights
+from anchorlab.interop.convert import to_transformer_lens
+from anchorlab.interop.weights import transformer_lens_weights

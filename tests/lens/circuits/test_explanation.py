@@ -1,4 +1,4 @@
-"""Rules, their maps and hypotheses about a head: against maps by hand and lists of cells written out place by place."""
+"""Rules, their maps and hypotheses about a head: against lists of cells written out place by place."""
 
 from itertools import product
 
@@ -77,7 +77,7 @@ def test_cells_are_those_listed(rule):
     assert torch.equal(circuits.rule_cells(rule, ROLES, LENGTH, TOKENS), expected)
 
 
-def test_places_and_maps_by_hand():
+def test_places_by_hand():
     """Both are -1 where one is missing; a single instance is the key of all; a place before the first is none."""
 
     def places(query: str, key: str | int) -> tuple[list[list[int]], list[list[int]]]:
@@ -92,20 +92,6 @@ def test_places_and_maps_by_hand():
     assert places(EVERYWHERE, "marker") == ([[0, 1, 2, 3, 4, 5]] * 2, [[3] * 6] * 2)
     queries, keys = circuits.rule_places(AttentionRule(EVERYWHERE, "marker"), ROLES, LENGTH, causal=True)
     assert (queries.tolist(), keys.tolist()) == ([[-1, -1, -1, 3, 4, 5]] * 2, [[-1, -1, -1, 3, 3, 3]] * 2)
-    # Two rules of a query share it; behind the mask a key ahead is none, and the rest stands there.
-    roles = {"a": torch.tensor([[2]]), "b": torch.tensor([[0]]), "c": torch.tensor([[1]])}
-    one = Explanation("uniform", (AttentionRule("a", "b"), AttentionRule("a", "c"), AttentionRule("b", "c")))
-    half, third = 1 / 2, 1 / 3
-    assert torch.equal(attention_map(one, roles, 3)[0], torch.tensor([[1.0, 0, 0], [half, half, 0], [half, half, 0]]))
-    both_ways = torch.tensor([[0, 1, 0], [third, third, third], [half, half, 0]])
-    torch.testing.assert_close(attention_map(one, roles, 3, causal=False)[0], both_ways)
-    silent = Explanation("nothing", one.rules)
-    assert torch.equal(attention_map(silent, roles, 3)[0], torch.tensor([[0.0, 0, 0], [0, 0, 0], [half, half, 0]]))
-    assert torch.equal(rest_map("itself", 2), torch.eye(2)) and torch.equal(rest_map("nothing", 2), torch.zeros(2, 2))
-    assert torch.equal(rest_map("uniform", 2), torch.tensor([[1.0, 0], [0.5, 0.5]]))
-    assert torch.equal(rest_map("uniform", 2, causal=False), torch.full((2, 2), 0.5))
-    itself = Explanation("itself", (AttentionRule("a", 2),))
-    assert torch.equal(attention_map(itself, roles, 3)[0], torch.tensor([[1.0, 0, 0], [0, 1, 0], [1, 0, 0]]))
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -13,7 +11,7 @@ from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, RecallSpec, Site, V
 from anchorlab.models.model import gather_positions
 from anchorlab.training.ensemble import initialise
 from tests.lens import hand_built
-from tests.lens.hand_built import LENGTH, VOCABULARY, identity_solver, stacked, turned_solver
+from tests.lens.hand_built import LENGTH, identity_solver, stacked, turned_solver
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 GENERATOR = torch.Generator().manual_seed(0)
@@ -162,24 +160,6 @@ class TestHandBuilt:
         return effects(
             stacked(identity_solver(), identity_solver()), self.INPUTS, self.KEYS, self.EVERY_HEAD, ("head",)
         )
-
-    def test_baseline_and_that_only_the_two_heads_matter(self, result):
-        solved = math.e / (math.e + VOCABULARY - 1)
-        expected = torch.tensor([1.0, 1.0, solved], dtype=torch.float64).unsqueeze(1).expand(3, 2)
-        assert torch.allclose(result.baseline, expected, atol=1e-5)
-        for metric in METRICS:
-            change = result.change(metric)
-            assert change.shape == (2, 2, 3)
-            assert change[:, :, 1:].abs().max() < 1e-6
-            assert (change[:, :, 0] < -0.1).all()
-
-    def test_without_the_broadcasting_head_is_no_answer_and_without_the_shifting_one_all_tokens_are_alike(self, result):
-        first = (self.KEYS == 0).double().mean().item()  # all logits are 0, and the first is taken
-        expected = torch.tensor([first, 0.0, 1 / VOCABULARY], dtype=torch.float64)
-        assert torch.allclose(result.values[:, 0, 1, 0], expected, atol=1e-6)
-        logits = torch.nn.functional.one_hot(self.INPUTS, VOCABULARY).double().sum(1) / LENGTH
-        expected = logits.softmax(-1).gather(1, self.KEYS).mean()
-        assert torch.allclose(result.values[1:, 0, 0, 0], torch.stack([logits.gather(1, self.KEYS).mean(), expected]))
 
     def test_table_and_map(self, result):
         table = result.table

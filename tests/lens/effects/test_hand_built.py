@@ -84,15 +84,6 @@ class TestAnotherAnchor:
             assert half.recovered.flatten().tolist() == pytest.approx([0.5], abs=1e-5)
 
 
-def test_agrees_with_a_look_written_out():
-    corrupted, answers = other_key()
-    found = patch(identity_solver(), CLEAN, corrupted, KEYS, answers, site=hand_built.PATTERN_1, over="query")
-    change = Intervention(site=hand_built.PATTERN_1, where={"query": 4}, rule="patch", may_do_nothing=True)
-    output = look(identity_solver(), corrupted, interventions=change, patch_inputs=CLEAN)["output"][0, :, -1]
-    expected = (output[hand_built.ROWS, KEYS[:, 0]] - output[hand_built.ROWS, answers[:, 0]]).double().mean()
-    assert found.difference[0, 0, 4].item() == pytest.approx(expected.item(), abs=1e-6)
-
-
 def test_batches_bring_answers_and_positions():
     corrupted, answers = other_key()
     end = torch.tensor([LENGTH - 1])

@@ -148,8 +148,7 @@ class TestUniform:
         assert is_near(detectors.uniform(torch.eye(4).expand(2, 1, 4, 4), causal=False), [0.25])
 
 
-class TestInduction:
-    TOKENS = torch.tensor([[0, 5, 7, 9, 5, 7, 2, 5, 4], [0, 8, 8, 3, 1, 3, 1, 6, 8]])
+RECURRING = torch.tensor([[0, 5, 7, 9, 5, 7, 2, 5, 4], [0, 8, 8, 3, 1, 3, 1, 6, 8]])
 
 
 @pytest.mark.parametrize(("detector", "further"), [(detectors.induction, 1), (detectors.matching, 0)])
@@ -157,12 +156,12 @@ def test_attention_to_earlier_copies_and_what_follows_them_against_enumeration(d
     generator = torch.Generator().manual_seed(0)
     pattern = torch.softmax(torch.randn(2, 2, 9, 9, generator=generator), dim=-1)
     values = []
-    for b, row in enumerate(TestInduction.TOKENS.tolist()):
+    for b, row in enumerate(RECURRING.tolist()):
         for q, token in enumerate(row):
             keys = [j + further for j in range(q) if row[j] == token]
             if keys:
                 values.append(sum(pattern[b, :, q, k] for k in keys))
-    assert torch.allclose(detector(pattern, TestInduction.TOKENS), torch.stack(values).mean(0), atol=1e-6)
+    assert torch.allclose(detector(pattern, RECURRING), torch.stack(values).mean(0), atol=1e-6)
 
 
 # Broadcasting from the best source, on patterns written by hand.

@@ -147,49 +147,12 @@ class TestCoverage:
         # shift by none: query 0 always, the others 0.5 on average
         assert holds((low[0], profile.scores.interval[1][0]), (1 + 3 * 0.5) / 4) == pytest.approx(0.95, abs=0.015)
 
-    def test_induction_where_some_sequences_have_more_to_match(self):
-        # one query each, which gives the follower 0.2 on average, or three, which give it 0.8; +- 0.2 in both
-        few, many = torch.tensor([1, 2, 3, 1, 4, 5]), torch.tensor([1, 2, 3, 1, 2, 3])
-        kind = torch.arange(80) < 20
-        share = torch.where(kind.reshape(-1, 1, 1), 0.8, 0.2)
-        share = share + 0.2 * (2 * torch.rand(80, REPEATS, 3, generator=generator(1)) - 1)
-        pattern = torch.zeros(80, REPEATS, 6, 6)
-        pattern[..., range(6), range(6)] = 1
-        for query in (3, 4, 5):
-            pattern[..., query, query - 2] = share[..., query - 3]
-            pattern[..., query, query] = 1 - share[..., query - 3]
-        scores = per_sequence.induction(pattern, torch.where(kind.unsqueeze(-1), many, few))
-        assert float(scores.mean.mean()) == pytest.approx((60 * 0.8 + 60 * 0.2) / 120, abs=1e-3)
-        # most of the error: another draw might hold more or fewer of one kind, which lie 0.3 from the mean
-        expected = (80 / 79 * (20 * 0.9**2 + 60 * 0.3**2)) ** 0.5 / 120
-        assert float(scores.standard_error.mean()) == pytest.approx(expected, rel=0.05)
-
     def test_weights_that_go_with_the_values(self):
         # weight 1 with value 0.2, weight 3 with value 0.8, both +- 0.2: 0.65 on average of all that is weighed
         many = torch.randint(2, (REPEATS, 80), generator=generator(3)).double()
         values = 0.2 + 0.6 * many + 0.2 * (2 * torch.rand(REPEATS, 80, generator=generator(4)) - 1)
         scores = HeadScores(values.unsqueeze(-1), 1 + 2 * many)
         assert holds(scores.interval, (1 * 0.2 + 3 * 0.8) / 4) == pytest.approx(0.95, abs=0.015)
-
-    def test_broadcast_without_the_sequences_that_have_no_query(self):
-        sources = torch.randint(5, (60,), generator=generator())
-        pattern = torch.softmax(torch.randn(60, REPEATS, 5, 5, generator=generator(1)), dim=-1)
-        scores = per_sequence.broadcast(pattern, sources, "after")
-        # the keys are alike, so that each gets 1/5 on average; no query comes after position 4
-        assert holds(scores.interval, 0.2) == pytest.approx(0.95, abs=0.015)
-        kept = sources < 4
-        alone = per_sequence.broadcast(pattern[kept], sources[kept], "after")
-        assert int(kept.sum()) < 60
-        for end, other in zip(scores.interval, alone.interval, strict=True):
-            assert torch.allclose(end, other, atol=1e-6)
-
-    def test_uniform(self):
-        # query 1 has two keys and gives one of them x, uniform over [0, 1]: the score is 1 - |x - 1/2|, 3/4 on average
-        x = torch.rand(60, REPEATS, generator=generator())
-        pattern = torch.zeros(60, REPEATS, 2, 2)
-        pattern[..., 0, 0] = 1
-        pattern[..., 1, 0], pattern[..., 1, 1] = x, 1 - x
-        assert holds(per_sequence.uniform(pattern).interval, 0.75) == pytest.approx(0.95, abs=0.015)
 
 
 def test_profile_gives_the_interval_of_its_best_offset():

@@ -41,42 +41,14 @@ def test_sizes_count_the_bits():
     assert sizes(0).tolist() == [0]
 
 
-class TestGames:
-    """Closed forms of Shapley values and interactions."""
-
-    def test_shapley_values_of_additive_worths_one_unit_and_none(self):
-        worths = [3.0, -1.0, 0.5, 2.0]
-        table = game(4, lambda units: 7 + sum(worths[unit] for unit in units))
-        assert shapley_values(table).tolist() == pytest.approx(worths, abs=1e-12)
-        assert shapley_interactions(table).abs().max() < 1e-12
-        assert shapley_values(torch.tensor([[1.0, 4.0]])).tolist() == [[3.0]]
-        assert shapley_interactions(torch.tensor([1.0, 4.0])).tolist() == [[0.0]]
-        assert shapley_values(torch.tensor([5.0])).shape == (0,)
-
-    def test_unanimity(self):
-        """All of 0, 2 and 3 are needed: each has a third; pairs of them interact by 1 / (3 - 1)."""
-        needed = {0, 2, 3}
-        table = game(5, lambda units: needed <= units)
-        assert shapley_values(table).tolist() == pytest.approx([1 / 3, 0, 1 / 3, 1 / 3, 0], abs=1e-12)
-        expected = torch.zeros(5, 5, dtype=torch.float64)
-        for one, other in permutations(needed, 2):
-            expected[one, other] = 1 / 2
-        assert torch.allclose(shapley_interactions(table), expected, atol=1e-12)
-
-    @pytest.mark.parametrize(("quota", "interaction"), [(1, -1 / 4), (2, 0), (3, 0), (4, 0), (5, 1 / 4)])
-    def test_quota(self, quota, interaction):
-        """Any `quota` of five suffice: equal shares; a pair interacts only if one suffices, or all are needed."""
-        table = game(5, lambda units: len(units) >= quota)
-        assert shapley_values(table).tolist() == pytest.approx([1 / 5] * 5, abs=1e-12)
-        expected = interaction * (1 - torch.eye(5, dtype=torch.float64))
-        assert torch.allclose(shapley_interactions(table), expected, atol=1e-12)
-
-    def test_backup_pair(self):
-        """Either of 0 and 1 is worth 6, and unit 2 is worth 1 alone: the pair shares its worth, and interacts by -6."""
-        table = game(3, lambda units: 6 * bool(units & {0, 1}) + (2 in units))
-        assert shapley_values(table).tolist() == pytest.approx([3, 3, 1], abs=1e-12)
-        expected = [[0, -6, 0], [-6, 0, 0], [0, 0, 0]]
-        assert torch.allclose(shapley_interactions(table), torch.tensor(expected, dtype=torch.float64), atol=1e-12)
+def test_shapley_values_of_additive_worths_one_unit_and_none():
+    worths = [3.0, -1.0, 0.5, 2.0]
+    table = game(4, lambda units: 7 + sum(worths[unit] for unit in units))
+    assert shapley_values(table).tolist() == pytest.approx(worths, abs=1e-12)
+    assert shapley_interactions(table).abs().max() < 1e-12
+    assert shapley_values(torch.tensor([[1.0, 4.0]])).tolist() == [[3.0]]
+    assert shapley_interactions(torch.tensor([1.0, 4.0])).tolist() == [[0.0]]
+    assert shapley_values(torch.tensor([5.0])).shape == (0,)
 
 
 def random_tables(units, count=3, seed=0):
@@ -256,13 +228,6 @@ def test_sets_of_one_size_come_by_their_loss():
     worths = {frozenset({"0.0"}): 0.92, frozenset({"1.2"}): 0.97}
     found = made(lambda kept: max([worth for one, worth in worths.items() if one <= kept] + [len(kept) == 5]))
     assert found.minimal(0.1)[0] == (("1.2",), ("0.0",))
-
-
-def test_shapley_values_of_the_layers():
-    """0.1 joins after a pair of layer 1 in half of the orders of four; the rest is shared by three."""
-    # of the orders of 0.1 and three heads, 0.1 completes the set if two or three of them came before
-    assert FOUND.shapley[1].tolist() == pytest.approx([0, 1 / 2, 1 / 6, 1 / 6, 1 / 6], abs=1e-12)
-    assert FOUND.interactions[1, 1, 2].item() > 0
 
 
 def test_units_that_do_nothing_or_harm_are_not_needed():

@@ -1,9 +1,8 @@
-"""Landscapes of hand-built networks, by their arithmetic in numpy, and of random ones, by interventions one by one."""
+"""Landscapes of a hand-built network with a backup, and of random ones, by interventions one by one."""
 
 import dataclasses
 from importlib import import_module
 
-import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -52,70 +51,6 @@ def sequences(one, count):
     return one.sample(one.splits[-1], count, child_seed(0, "landscape"))
 
 
-def by_hand(batch, replace, units, kept_at):
-    """The loss and the accuracy of a solver with each subset of its units, `[subset]`, by numpy.
-
-    `kept_at` gives where each head that brings the token before is kept, and whether the head that answers is.
-    """
-    tokens = np.eye(VOCABULARY)[batch.inputs.numpy()]
-    before = np.concatenate([tokens[:, :1], tokens[:, :-1]], axis=1)
-
-    def removed(value):
-        return np.zeros_like(value) if replace == "zero" else np.broadcast_to(value.mean(0, keepdims=True), value.shape)
-
-    def answered(brought):
-        weights = np.exp(hand_built.SHARP * brought[:, :, ANCHOR])
-        return np.einsum("bp,bpt->bt", weights / weights.sum(1, keepdims=True), tokens)
-
-    rows, answers = np.arange(len(batch)), batch.answers[:, 0].numpy()
-    losses, accuracies = [], []
-    for subset in range(2**units):
-        bringing, answering = kept_at([bool(subset >> unit & 1) for unit in range(units)])
-        brought = sum(np.where(where, before, removed(before)) for where in bringing)
-        logits = LOUD * (answered(brought) if answering else removed(answered(len(bringing) * before)))
-        losses.append((np.log(np.exp(logits).sum(1)) - logits[rows, answers]).mean())
-        accuracies.append((logits.argmax(1) == answers).mean())
-    return torch.tensor(np.array([losses, accuracies]))
-
-
-@pytest.mark.parametrize("replace", ["zero", "mean"])
-@pytest.mark.usefixtures("parts")
-def test_every_subset_of_a_network_with_known_heads(replace):
-    found = landscape(with_backup(), replace=replace, task=IDENTITY, sequences=20, progress=False)
-    loss, accuracy = by_hand(sequences(IDENTITY, 20), replace, 6, lambda kept: ((kept[0], kept[2]), kept[3]))
-    assert found.units == UNITS and found.loss.shape == (1, 64)
-    assert torch.allclose(found.loss[0], loss, atol=1e-4)
-    assert replace == "mean" or torch.equal(found.accuracy[0], accuracy)  # with means, logits tie within rounding
-    assert len(loss.round(decimals=3).unique()) == 3
-
-
-@pytest.mark.parametrize("replace", ["zero", "mean"])
-@pytest.mark.usefixtures("parts")
-def test_every_subset_by_role_of_a_network_with_known_heads(replace):
-    """The answer needs the token before the key, there alone; some keys are at the end, where the asked position is."""
-    solver, batch = identity_solver(), sequences(IDENTITY, 30)
-    with torch.no_grad():
-        solver.unembed.W_U *= LOUD
-    units = ("0.0@asked", "0.0@anchor-1", "0.0@key-1", "0.0@other", "1.0@asked")
-    found = landscape(solver, [*reversed(units)], replace, task=IDENTITY, sequences=30, progress=False)
-    anchor = batch.inputs.numpy() == ANCHOR
-    key = np.roll(anchor, 1, axis=1)
-    asked = np.zeros_like(key)
-    asked[:, -1], key[:, -1] = True, False
-    assert 0 < (~key.any(1)).sum() < 30
-    roles = [asked, anchor, key, ~(asked | anchor | key)]
-
-    def kept_at(kept):
-        where = sum(role * one for role, one in zip(roles, kept, strict=False))
-        return (where.astype(bool)[:, :, None],), kept[4]
-
-    loss, _ = by_hand(batch, replace, 5, kept_at)
-    assert found.units == units and found.loss.shape == (1, 32)
-    assert torch.allclose(found.loss[0], loss, atol=1e-4)
-    needed = {one for one in found.minimal(0.1)[0][0] if one[:3] == "0.0"}
-    assert "0.0@key-1" in needed and not needed & {"0.0@anchor-1", "0.0@other"}
-
-
 def test_a_planted_backup_shows():
     """Removing either head alone costs nothing, so that one by one only head 1.0 counts; the landscape finds both."""
     solver, batch = with_backup(), sequences(IDENTITY, 20)
@@ -160,6 +95,7 @@ def cut(found, subset, seed=0):
 
 @pytest.mark.parametrize("replace", ["mean", "resample", "zero"])
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.usefixtures("parts")
 def test_equals_interventions_one_by_one(form, replace):
     spec = DecoderSpec(layers=3, heads=2, width=12, head_width=6, hidden=9, **FORMS[form])
     model = drawn(initialise(spec, IDENTITY.shape, [3, 4], dtype=torch.float64))
@@ -195,6 +131,7 @@ ROLE_TASKS = (IDENTITY, task("classics/associative-recall", length=14, pairs=3))
 
 @pytest.mark.parametrize("replace", ["mean", "resample", "zero"])
 @pytest.mark.parametrize("one", ROLE_TASKS, ids=["one scored", "several scored"])
+@pytest.mark.usefixtures("parts")
 def test_units_by_role_equal_interventions_one_by_one(one, replace):
     """Each sequence is read alone, since the number of positions of a role differs between sequences."""
     spec = DecoderSpec(layers=2, heads=2, width=12, head_width=6, hidden=9)

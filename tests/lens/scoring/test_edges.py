@@ -8,7 +8,6 @@ from anchorlab.lens.scoring.graph import graph_of
 from anchorlab.lens.scoring.passes import embedded, mapped, plain_pass, split_pass, unit_outputs
 from anchorlab.models import OneLayerSpec, RecallSpec
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import identity_solver, other_anchor, stacked
 from tests.lens.scoring import linear
 from tests.lens.scoring.reference import (
     BASE,
@@ -94,13 +93,6 @@ def test_edges_are_removed_as_in_a_decoder_written_out(form):
             torch.testing.assert_close(found[member], expected, rtol=0, atol=1e-11)
 
 
-def test_each_edge_alone_matters_in_its_own_way():
-    """In a random decoder no two edges of the graph have the same effect, so none is another under a wrong name."""
-    ensemble = drawn(BASE.replace(layer_norm=False))
-    effects = [passed(ensemble, matrix(ensemble, [edge]))[0] for edge in graph_of(ensemble.template).edges]
-    assert torch.pdist(torch.stack(effects).flatten(1)).min() > 1e-6
-
-
 OTHERS = {
     "merged": RecallSpec(width=8),
     "merged-factored": RecallSpec(width=8, factored_values=True, feed_forward_1="linear"),
@@ -177,47 +169,6 @@ def test_edges_that_leave_a_unit_add_up_to_its_score(form, steps, baseline):
     for place, unit in enumerate(units.units):
         leaving = [at for at, edge in enumerate(edges.edges) if edge.sender == unit]
         torch.testing.assert_close(edges.edge_values[:, leaving].sum(dim=1), units.values[:, place])
-
-
-@pytest.mark.slow
-def test_integrated_gradients_of_the_embedding_tend_to_the_whole_change():
-    """The fundamental theorem: the mean gradient along a straight path, times its length, is the change at its end.
-
-    A sum over m points on one side of their intervals misses it by a term in 1 / m, which two sums show and remove.
-    """
-    ensemble = drawn(FORMS["pre"])  # GELU, as the corners of ReLU would blur the law
-    clean, corrupted, right, wrong = PAIRS
-    models = [Written(ensemble, member) for member in range(2)]
-    near, far = (
-        torch.stack([difference(model(model.embedded(each)), right, wrong) for model in models])
-        for each in (clean, corrupted)
-    )
-    errors = {}
-    for steps in (4, 32, 128):
-        found = score_edges(ensemble, *PAIRS, steps=steps)
-        leaving = [at for at, edge in enumerate(found.edges) if edge.sender == "embed"]
-        errors[steps] = found.edge_values[:, leaving].sum(dim=1) - (far - near)
-    assert (errors[128].abs() < 0.02 * (far - near).abs()).all()
-    assert ((4 * errors[128] - errors[32]).abs() / 3 < 0.002 * (far - near).abs()).all()
-    torch.testing.assert_close(errors[32] / errors[128], torch.full((2,), 4.0).double(), rtol=0.2, atol=0)
-    assert (errors[4].abs() > 10 * errors[128].abs()).all()
-
-
-@pytest.mark.parametrize(("steps", "expected"), [(1, 0.0), (2, -30.0), (4, -15.0)])
-def test_saturated_attention_is_seen_by_integrated_gradients_alone(steps, expected):
-    """The broadcasting head's scores are 60 where the anchor was brought: its softmax is flat but half way.
-
-    With the anchor moved, the difference of the logits is a - b, for the attention a to the clean and b to the
-    corrupted place. Half way both scores are 30 and a = b = 1/2, so that the difference changes by 2 a b 60 = 30 with
-    each of both marks; at either end its derivative is 0. One mark changes by -1 and the other by 1, which gives -60 in
-    the one of all steps that is half way.
-    """
-    clean, corrupted, right, wrong, _ = other_anchor()
-    found = score_edges(stacked(identity_solver(), identity_solver()), clean, corrupted, right, wrong, steps=steps)
-    at = {str(edge): value for edge, value in zip(found.edges, found.edge_values[1].tolist(), strict=True)}
-    for edge in ("embed → 0.0.v", "0.0 → 1.0.k"):
-        assert at.pop(edge) == pytest.approx(expected, abs=1e-3)
-    assert all(abs(value) < 2.001 for value in at.values())
 
 
 # Path patching of edges: equal to passes written out, to patched paths of heads, and exact on a linear model.

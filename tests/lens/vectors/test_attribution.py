@@ -10,7 +10,7 @@ from anchorlab.lens import attribute, logit_lens, look, unembed
 from anchorlab.models import DecoderSpec, FNNSpec, LSTMSpec, OneLayerSpec, RecallSpec, VectorSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens import hand_built
-from tests.lens.hand_built import KEYS, PREDICTED, VOCABULARY, drawn
+from tests.lens.hand_built import KEYS, drawn
 
 TOKENS = TaskShape("tokens", 6, 11, 11)
 GENERATOR = torch.Generator().manual_seed(0)
@@ -110,22 +110,6 @@ class TestHandBuilt:
         assert table.columns == ["member", "component", "contribution"]
         assert table["component"].to_list() == list(found.components)
         assert table["contribution"].to_list() == pytest.approx(expected.tolist(), abs=1e-5)
-
-    def test_lens_sees_the_answer_after_the_last_block_alone(self, solver):
-        depths = logit_lens(solver, self.INPUTS, torch.tensor([8]))
-        assert depths.shape == (1, 3, 6, 1, VOCABULARY)
-        assert depths[:, :2].abs().max() == 0
-        assert depths[0, 2, :, 0].argmax(dim=-1).tolist() == KEYS[:, 0].tolist()
-
-    def test_the_prediction_and_nothing_else_is_read(self, solver):
-        """The output map of the solver is the identity of one block of the stream."""
-        expected = torch.zeros(PREDICTED.stop, VOCABULARY)
-        expected[list(PREDICTED)] = torch.eye(VOCABULARY)
-        assert torch.equal(unembed(solver, torch.eye(PREDICTED.stop).unsqueeze(0)), expected.unsqueeze(0))
-        record = look(solver, self.INPUTS, ["blocks.*.hook_resid_post"])
-        said = unembed(solver, record["blocks.1.hook_resid_post"][:, :, -1])
-        assert said.argmax(dim=-1)[0].tolist() == KEYS[:, 0].tolist()
-        assert unembed(solver, record["blocks.0.hook_resid_post"]).abs().max() == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from anchorlab.lens import Directions, look, position_directions, recorded_direc
 from anchorlab.models import DecoderSpec, LSTMSpec, RecallSpec, VectorSpec
 from anchorlab.training.ensemble import initialise
 from tests.lens import hand_built
-from tests.lens.hand_built import ANCHOR, ANCHORS, HEAD_WIDTH, HEADS, LENGTH, VOCABULARY, induction_circuit, stacked
+from tests.lens.hand_built import ANCHORS, HEAD_WIDTH, HEADS, LENGTH, VOCABULARY, induction_circuit, stacked
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 INPUTS = torch.randint(0, 11, (7, 6), generator=torch.Generator().manual_seed(0))
@@ -19,31 +19,6 @@ SPECS = {
 
 
 class TestHandBuilt:
-    def test_shifting_heads_ask_for_the_position_before_and_later_layers_see_positions_alone(self, solvers):
-        found = position_directions(solvers)
-        assert found.queries.shape == found.keys.shape == (2, 2, HEADS, LENGTH, HEAD_WIDTH)
-        for k in range(4):
-            # member 0 shifts by 1 and 2, member 1 by 2 and 3; the third head's queries and keys are 0
-            expected = torch.tensor([[k == 1, k == 2, False], [k == 2, k == 3, False]]).float()
-            assert torch.allclose(found.match(k)[:, 0], expected, atol=1e-6), k
-            assert torch.equal(found.nearest(k)[:, 0], expected), k
-        one_before = torch.diag(torch.ones(LENGTH - 1), -1)
-        assert torch.allclose(found.similarity[0, 0, 0], one_before, atol=1e-6)
-        # Layer 1's third head attends to its own position; the others look for tokens, of which there are none.
-        found = position_directions(solvers)
-        assert torch.allclose(found.match(0)[:, 1], torch.tensor([0.0, 0.0, 1.0]).expand(2, 3), atol=1e-6)
-        assert torch.equal(found.nearest(0)[:, 1, 2], torch.ones(2))
-        assert found.keys[:, 1, :2].abs().max() == 0
-        assert found.queries[:, 1, 0].abs().max() > 1
-
-    def test_the_anchor_alone_is_a_key(self, solvers):
-        found = token_directions(solvers)
-        assert found.keys.shape == (2, 2, HEADS, VOCABULARY, HEAD_WIDTH)
-        expected = torch.zeros(VOCABULARY, HEAD_WIDTH)
-        expected[ANCHOR, 0] = 1
-        assert torch.equal(found.keys[:, 1, 1], expected.expand(2, -1, -1))
-        assert found.queries.abs().max() == 0  # they are all made of positions
-
     def test_each_token_asks_for_itself_in_an_induction_circuit(self):
         """Its key is made of the token brought there, which is its own where it stands alone."""
         model = stacked(induction_circuit())

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from anchorlab.errors import SpecError
-from anchorlab.lens import look, principal_components, tsne
-from tests.lens.hand_built import INPUTS, LENGTH
+from anchorlab.lens import principal_components, tsne
 
 GENERATOR = torch.Generator().manual_seed(0)
 SCALES = torch.tensor([5.0, 3.0, 2.0, 1.0, 0.5, 0.1], dtype=torch.float64)
@@ -44,14 +43,6 @@ class TestPrincipalComponents:
         assert found.explained[0].tolist() == pytest.approx([0.9, 0.1])
         assert found.mean[0].tolist() == pytest.approx([0, 0, 5])
         assert torch.allclose(found.directions[0].abs(), torch.eye(3)[:2], atol=1e-6)
-
-    def test_a_recorded_site_of_the_solver(self, solvers):
-        """At one position all sequences share its one-hot; the tokens' are as far from each other as can be."""
-        columns = look(solvers, INPUTS, ["hook_embed"])["hook_embed"][:, :, 0]
-        assert len(set(INPUTS[:, 0].tolist())) == len(INPUTS) == 6
-        found = principal_components(columns, components=6)
-        # the corners of a simplex spread alike in all their five directions
-        assert torch.allclose(found.explained, torch.tensor([0.2] * 5 + [0.0]).expand(2, 6), atol=1e-6)
 
     def test_members_are_kept_apart_and_vectors_that_do_not_vary_have_no_components(self):
         alone = principal_components(CLOUDS[1:2])
@@ -168,12 +159,6 @@ class TestTsne:
         assert torch.equal(nearest_group(near.coordinates), torch.arange(36) // 12)
         few, more = (tsne(points, perplexity=5.0, iterations=count) for count in (251, 500))
         assert float(more.divergence) < float(few.divergence) < torch.inf
-
-    def test_a_recorded_site(self, solver):
-        record = look(solver, INPUTS, ["blocks.1.hook_resid_pre"])
-        found = tsne(record["blocks.1.hook_resid_pre"])
-        assert found.coordinates.shape == (1, 6, LENGTH, 2)
-        assert found.coordinates.isfinite().all()
 
 
 REFUSED = [

@@ -11,7 +11,7 @@ from anchorlab.errors import SiteError, SpecError
 from anchorlab.lens import Record, cka, condensation, cosine_similarity, head_similarity, look, similarity
 from anchorlab.models import DecoderSpec
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import INPUTS, LENGTH, PATTERN_0
+from tests.lens.hand_built import INPUTS, LENGTH
 
 
 def test_cosine_of_known_angles():
@@ -65,18 +65,6 @@ class TestSimilarity:
         assert found.shape == (2, 1, 3, 3)
         assert torch.allclose(found[0, 0], expected[0])
         assert torch.allclose(found[1, 0], torch.tensor(expected[1], dtype=torch.float32), atol=1e-6)
-
-    def test_heads_of_the_solver(self, solver):
-        """Shift by 1, shift by 2, uniform: what has nothing to attend to that far before is uniform too."""
-        found = similarity(look(solver, INPUTS, PATTERN_0), PATTERN_0, between="head", along=("query", "key"))
-        harmonic = sum(1 / (query + 1) for query in range(LENGTH))  # the uniform head's squared norm
-        squares = (LENGTH, LENGTH - 0.5, harmonic)
-        # shifts by 1 and 2 meet in row 0, and by half in row 1; a shift meets the uniform head in every row
-        dots = {(0, 1): 1.5, (0, 2): harmonic, (1, 2): harmonic}
-        expected = torch.eye(3)
-        for (one, other), dot in dots.items():
-            expected[one, other] = expected[other, one] = dot / (squares[one] * squares[other]) ** 0.5
-        assert torch.allclose(found, expected.expand(1, 6, 3, 3), atol=1e-5)
 
     def test_neurons_by_what_they_do(self):
         # three neurons over two sequences of two positions: the second does the same, the third the opposite or nothing

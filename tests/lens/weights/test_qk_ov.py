@@ -6,7 +6,7 @@ from anchorlab.errors import SpecError
 from anchorlab.lens import look, ov, qk
 from anchorlab.models import DecoderSpec, FNNSpec, RecallSpec
 from anchorlab.training.ensemble import initialise
-from tests.lens.hand_built import ANCHOR, HEADS, LENGTH, SHARP, VOCABULARY, induction_circuit, stacked
+from tests.lens.hand_built import HEADS, VOCABULARY
 
 SHAPE = TaskShape("tokens", 6, 11, 11)
 INPUTS = torch.randint(0, 11, (7, 6), generator=torch.Generator().manual_seed(0))
@@ -20,21 +20,6 @@ SPECS = {
 
 
 class TestHandBuilt:
-    def test_shifting_heads_match_positions_and_the_anchor_head_asks_for_the_anchor_everywhere(self, solvers):
-        positions = solvers.weights["pos_embed.W_pos"]
-        circuit = qk(solvers).between(positions, positions.mT)
-        assert circuit.matrix.shape == (2, 2, HEADS, LENGTH, LENGTH)
-        for member, head, k in ((0, 0, 1), (0, 1, 2), (1, 0, 2), (1, 1, 3)):
-            expected = torch.zeros(LENGTH, LENGTH)
-            for query in range(k, LENGTH):
-                expected[query, query - k] = SHARP
-            assert torch.allclose(circuit.matrix[member, 0, head], expected, atol=1e-4)
-        positions, tokens = solvers.weights["pos_embed.W_pos"], solvers.weights["embed.W_E"]
-        scores = qk(solvers).between(positions, tokens.mT).matrix[:, 1, 1]
-        expected = torch.zeros(LENGTH, VOCABULARY)
-        expected[:, ANCHOR] = SHARP
-        assert torch.allclose(scores, expected.expand(2, -1, -1), atol=1e-4)
-
     def test_what_is_attended_to_is_predicted(self, solvers):
         circuit = ov(solvers).between(solvers.weights["embed.W_E"], solvers.weights["unembed.W_U"])
         assert torch.equal(circuit.matrix[0, 1, 0], torch.eye(VOCABULARY))
@@ -46,23 +31,6 @@ class TestHandBuilt:
         assert shared.matrix.shape == (2, 2, HEADS, VOCABULARY, tokens.shape[-1])
         with pytest.raises(SpecError, match="model: is of type FNN; give a transformer"):
             qk(initialise(FNNSpec(layers=1, width=4, hidden=4), SHAPE, [0]))
-
-    def test_singular_values(self, solvers):
-        # a shift by k of n positions is a permutation of n - k of them
-        values = qk(solvers).singular_values
-        assert values.shape == (2, 2, HEADS, VOCABULARY)
-        expected = torch.zeros(VOCABULARY)
-        expected[: LENGTH - 1] = SHARP
-        assert torch.allclose(values[0, 0, 0], expected, atol=1e-3)
-        assert torch.allclose(ov(solvers).singular_values[0, 1, 0], torch.ones(VOCABULARY))
-
-    def test_composition_of_two_heads_is_induction(self):
-        """Layer 1's query-key circuit reads what layer 0's output-value circuit wrote: each token asks for itself."""
-        model = stacked(induction_circuit())
-        tokens = model.weights["embed.W_E"]
-        brought = ov(model).matrix[0, 0, 0]
-        scores = qk(model).between(tokens[0], brought.mT @ tokens[0].mT).matrix[0, 1, 0]
-        assert torch.allclose(scores, SHARP * torch.eye(VOCABULARY), atol=1e-4)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS.keys())

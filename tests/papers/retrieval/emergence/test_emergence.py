@@ -238,18 +238,6 @@ def grown(emerged, fell, needed, rules=(JOIN, FIRST, SECOND, SECOND), course=STI
     return Growth(solution, steps, needs, attention, retrieved, STEPS, course, replaced)
 
 
-def test_every_claim_of_a_chain_of_four_symbols():
-    needed, rules = ((1, 2, 3, 4), (2, 3, 4), (3, 4), (4,)), (JOIN, FIRST, FIRST, SECOND)
-    course = torch.tensor([1, 0.9, 0.7, 0.49, 0.04])
-    good = grown((10, 15, 20, 30), (10, 16, 20, 30), needed, rules, course, replaced=0.019, model=0.039)
-    inside = seen_of([good], 40.0, torch.tensor([0.049]))
-    assert values_of(STUDY, inside) == {
-        "heads-in-chain-order": 1.0, "abrupt": pytest.approx(1 / 9.5), "slow-first": pytest.approx(0.01 / 0.0205),
-        "losses-together": pytest.approx(0.049), "drives-loss": pytest.approx(1 / 40), "reuse": 1.0,
-        "later-slower": 1.0, "solved": pytest.approx(0.039), "ablated": pytest.approx(0.019), "same-positions": 1.0,
-    }  # fmt: skip
-
-
 def test_lower_losses_other_orders_and_units_of_models():
     better = seen_of([grown((10, 30), (10, 30), ((1, 2), (2,)), replaced=-0.01)], 40.0, NONE)
     assert verdicts_of(STUDY, better)["ablated"] == "differs at small scale"
