@@ -112,3 +112,12 @@ def test_heads_are_compared_with_those_of_the_detectors(of, given, induction, fe
             assert results[name][1] == "not measured"
         else:
             assert results[name][0] == value
+
+
+def test_shares_of_a_model_that_solves_nothing_mean_nothing():
+    unsolved = judged(seen([found() for _ in range(8)], [found(clean=0.1) for _ in range(8)]))
+    assert {one for one, (_, verdict) in unsolved.items() if verdict == "not measured"} >= {
+        "few-edges", "holds-elsewhere", "beats-random", "beats-other-task",
+    }  # fmt: skip
+    mixed = seen([found(own=0.5), found(own=0.9)], [found(own=0.5), found(own=0.9, clean=0.9)])
+    assert mixed.each(lambda one: one.own).isnan().tolist() == [False, True]

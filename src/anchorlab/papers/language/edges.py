@@ -36,6 +36,9 @@ from anchorlab.studies.study import Study
 ENOUGH = 0.8
 """The faithfulness from which on a number of edges explains a task, on the texts on which their scores were found."""
 
+SOLVED = 1.0
+"""The logit difference from which on a model solves a task; shares of a smaller one are noise."""
+
 TASKS: Mapping[str, Callable[..., TextPairs]] = {"repetition": repetitions, "indirect object": indirect_objects}
 SHOWN = 12  # heads of a circuit in the table
 
@@ -75,9 +78,9 @@ class Seen:
     heads: ScoredHeads
 
     def each(self, read: Callable[[Found], float]) -> Float[Tensor, "seed"]:
-        """Return a number of each seed, mean over tasks."""
-        columns = [torch.tensor([read(one) for one in found]).double() for found in self.found.values()]
-        return torch.stack(columns).mean(dim=0)
+        """Return a number of each seed, mean over tasks; NaN where the model does not solve both."""
+        columns = [[read(one) if one.clean >= SOLVED else math.nan for one in found] for found in self.found.values()]
+        return torch.tensor(columns).double().mean(dim=0)
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ class _Progress:
 QUESTION, NO_PAPER = "our own question", "no paper"
 
 
-@precondition(QUESTION, NO_PAPER, at_least(1.0))
+@precondition(QUESTION, NO_PAPER, at_least(SOLVED))
 def solved(seen: Seen) -> Measurement:
     """The model solves both tasks.
 
