@@ -213,6 +213,12 @@ def test_the_first_step_follows_the_expected_gradient_and_drawn_sequences_come_t
     found = first_step(UniformRecall(tokens, length, alpha), 2.0)
     assert found.feedforward.tolist() == pytest.approx(-2 * everything.mean(error))
     assert found.value == pytest.approx(-2 * expected)
+    shares = everything.counts / length
+    away = shares[:, :, None] * (
+        np.eye(tokens + 1) - shares[:, None, :]
+    )  # [sample l k] of 1/T sum_t 1{l} (x_t - mean)_k
+    pull = attention_gradient.pull_by_output(UniformRecall(tokens, length, alpha), 2.0)
+    assert pull == pytest.approx(np.einsum("s,jl,slk->jk", everything.chance, found.value, away), abs=1e-15)
     law = UniformRecall(6, 20, 0.4)
     drawn = law.draw(generator(0, "test"), 60_000)
     measured, exact = attention_gradient.measured_first_step(law, drawn, 2.0), first_step(law, 2.0)

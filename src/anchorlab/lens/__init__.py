@@ -12,6 +12,7 @@ from anchorlab.lens.effects import (
     PathPatching,
     Steering,
     effects,
+    estimate_patches,
     patch,
     patch_paths,
     steer,
@@ -59,7 +60,7 @@ from anchorlab.lens.heads.detectors import (
     shift_profile,
     uniform,
 )
-from anchorlab.lens.landscape import Landscape, landscape
+from anchorlab.lens.landscape import Landscape, landscape, landscape_on
 from anchorlab.lens.look import (
     Intervention,
     Operand,

@@ -23,7 +23,14 @@ from anchorlab.theory.one_step import (
     value_gradient,
     value_moments,
 )
-from anchorlab.theory.uniform_recall import TRIGGER, Sequences, UniformRecall
+from anchorlab.theory.uniform_recall import (
+    NOISE_KIND,
+    OTHER_KIND,
+    TRIGGER,
+    TRIGGER_KIND,
+    Sequences,
+    UniformRecall,
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,19 @@ def first_step(law: UniformRecall, learning_rate: float) -> FirstStep:
         value[row] = mean(name, "other")
         value[row, TRIGGER], value[row, law.noise_token] = mean(name, "trigger"), mean(name, "noise")
     return FirstStep(-learning_rate * feedforward, -learning_rate * value)
+
+
+def pull_by_output(law: UniformRecall, learning_rate: float) -> Float[np.ndarray, "output token"]:
+    """Return W_E(k)ᵀ E [1/T sum_t W_U(j)ᵀ W_V x_t (x_t - mean of x)] for every output j and token k, after one step.
+
+    They are exact: the projections of A in equation (3) for j at most N, of B for j = N + 1.
+    """
+    value, moments = first_step(law, learning_rate).value, law.moments
+    kinds = np.full(law.tokens + 1, OTHER_KIND)
+    kinds[TRIGGER], kinds[law.noise_token] = TRIGGER_KIND, NOISE_KIND
+    together = moments.product[np.ix_(kinds, kinds)]
+    np.fill_diagonal(together, moments.square[kinds])
+    return np.asarray(value * moments.mean[kinds] / law.length - value @ together / law.length**2)
 
 
 def measured_first_step(law: UniformRecall, sample: Sequences, learning_rate: float) -> FirstStep:

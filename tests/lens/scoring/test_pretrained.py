@@ -8,7 +8,17 @@ import torch
 from anchorlab.errors import SpecError
 from anchorlab.language.encode import TokenisedTexts
 from anchorlab.language.pretrained import wrap
-from anchorlab.lens import Edge, patch, patch_edges, patch_units, prune_edges, score_edges, score_units
+from anchorlab.lens import (
+    Edge,
+    estimate_patches,
+    landscape_on,
+    patch,
+    patch_edges,
+    patch_units,
+    prune_edges,
+    score_edges,
+    score_units,
+)
 from anchorlab.lens.effects import Pairs
 from anchorlab.lens.scoring.comparison import Comparison
 from anchorlab.lens.scoring.graph import edges_of, receivers_of, units_of
@@ -245,3 +255,63 @@ def test_unfitting_arguments():
         patch_edges(ours("llama"), CLEAN, CORRUPTED, **ANSWERS, edges=[Edge("embed", "0.1.q"), Edge("0.0", "0.1.q")])
     with pytest.raises(SpecError, match=r"^norms: unknown"):
         patch_edges(ours("llama"), CLEAN, CORRUPTED, **ANSWERS, norms="still")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma3_text"])
+def test_patches_estimated_by_head_and_position(name):
+    """Beside transformers' own module: gradients at what enters the output maps, with texts of two lengths."""
+    model = theirs(name)
+    lengths = torch.tensor([11, 8, 11])
+    clean, corrupted = (TokenisedTexts(one, lengths) for one in (CLEAN, CORRUPTED))
+    found = estimate_patches(ours(name), clean, corrupted, *ANSWERS.values(), into="clean", progress=False)
+    maps = [
+        block.attn.c_proj if name == "gpt2" else block.self_attn.o_proj
+        for block in (model.transformer.h if name == "gpt2" else model.model.layers)
+    ]
+    seen = {}
+
+    def keep(module, given):
+        seen[module] = given[0]
+        if given[0].requires_grad:
+            given[0].retain_grad()
+
+    hooks = [one.register_forward_pre_hook(keep) for one in maps]
+    expected = torch.zeros(LAYERS, HEADS, 11, dtype=torch.float64)
+    for row, length in enumerate(lengths.tolist()):
+        with torch.no_grad():
+            model(CORRUPTED[[row], :length])
+        others = {one: seen[one] for one in maps}
+        logits = model(CLEAN[[row], :length]).logits[0, -1]
+        right, wrong = (each[row, 0] for each in ANSWERS.values())
+        (logits[right] - logits[wrong]).backward()
+        for layer, one in enumerate(maps):
+            product = (others[one] - seen[one].detach()) * seen[one].grad
+            expected[layer, :, :length] += product[0].unflatten(-1, (HEADS, -1)).sum(dim=-1).T / 3
+    for hook in hooks:
+        hook.remove()
+    change = found.difference[0] - found.clean[0]
+    torch.testing.assert_close(change, expected, atol=1e-6, rtol=0)
+    assert expected.abs().max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gemma3_text"])
+def test_a_landscape_of_texts_of_different_lengths(name):
+    """Beside transformers' own module, text by text, with a head and a feed-forward layer removed by hooks."""
+    model, lengths = theirs(name), torch.tensor([11, 8, 11])
+    found = landscape_on(ours(name), TokenisedTexts(CLEAN, lengths), RIGHT, ["1.2", "2.mlp"], "zero", progress=False)
+    block, last = (model.transformer.h if name == "gpt2" else model.model.layers)[1:]
+    attention = block.attn.c_proj if name == "gpt2" else block.self_attn.o_proj
+
+    def no_head(module, given):
+        return (given[0].unflatten(-1, (HEADS, -1)) * (torch.arange(HEADS) != 2)[:, None]).flatten(-2)
+
+    for subset in range(4):
+        hooks = [] if subset & 1 else [attention.register_forward_pre_hook(no_head)]
+        hooks += [] if subset & 2 else [last.mlp.register_forward_hook(lambda module, given, output: 0 * output)]
+        with torch.no_grad():
+            rows = [model(CLEAN[[row], :length]).logits[0, -1] for row, length in enumerate(lengths.tolist())]
+        for hook in hooks:
+            hook.remove()
+        loss = torch.nn.functional.cross_entropy(torch.stack(rows), RIGHT[:, 0])
+        assert found.loss[0, subset].item() == pytest.approx(loss.item(), abs=1e-5)
+    assert found.loss.std() > 1e-3

@@ -138,7 +138,7 @@ def effects(
     intervention = counted_from_own_ends(intervention, subject.lengths, "intervention")
     over = as_list(over, str, "over", "give names of axes")
     check_targets(targets, subject)
-    sizes = _sizes(subject, sites, intervention, over)
+    sizes = place_sizes(subject, sites, intervention, over)
     places = list(product(*(range(size) for size in sizes)))
     single = intervention.replace(may_do_nothing=True)
     grid = {
@@ -208,7 +208,8 @@ class _Measure:
         return (torch.stack(sums) / scored).cpu()
 
 
-def _sizes(subject: Subject, sites: Sequence[str], intervention: Intervention, over: Sequence[str]) -> list[int]:
+def place_sizes(subject: Subject, sites: Sequence[str], intervention: Intervention, over: Sequence[str]) -> list[int]:
+    """Return the sizes of the axes of a grid, which must be free and equal at all sites."""
     record = look_at(subject.first(), sites, output=False)
     sizes = []
     for index, axis in enumerate(over):

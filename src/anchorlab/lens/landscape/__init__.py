@@ -2,3 +2,4 @@
 
 from anchorlab.lens.landscape.landscape import SHARE, Landscape
 from anchorlab.lens.landscape.measure import landscape
+from anchorlab.lens.landscape.sequences import landscape_on

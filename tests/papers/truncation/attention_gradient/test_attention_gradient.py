@@ -65,6 +65,7 @@ def test_claims_of_projections_made_by_hand():
         "others-near-zero": pytest.approx(-1, abs=0.02),
         "stays-below-alpha": 1.0,
         "logarithmic-rate": pytest.approx(log(64) * (0.1 - 1 / 65) - log(64 / 9)),  # of N = 64, alpha = 0.1
+        "term-a": pytest.approx(0, abs=0.05),
         "opposite-with-more-noise": pytest.approx(0.3),
     }
 
@@ -119,6 +120,19 @@ def test_a_small_vocabulary_or_a_large_rate_breaks_the_assumptions(monkeypatch):
     monkeypatch.setattr(attention_gradient, "safe_rate", lambda alpha: 3 / (alpha * (1 - alpha)))
     values = values_of(STUDY, seen_of([made(n, -1e-2, 1e-4, 1e-4) for n in (8, 12, 16)]))
     assert values["stays-below-alpha"] < 1
+
+
+def test_orders_of_the_part_that_predicts_ordinary_tokens(monkeypatch):
+    seen = seen_of([made(n, -1e-2, 1e-4, 1e-4) for n in (8, 16, 32)])
+    for noise, ordinary, apart in ((-3, -4, 0), (-2.5, -4, 0.5), (-3, -3, 1)):
+
+        def pull(law, rate, noise=noise, ordinary=ordinary):
+            return np.full((law.tokens + 1,) * 2, -(float(law.tokens) ** ordinary)) * (
+                [1] * law.tokens + [0]
+            ) + np.array([0.0] * law.tokens + [float(law.tokens) ** noise])
+
+        monkeypatch.setattr(attention_gradient, "pull_by_output", pull)
+        assert attention_gradient.term_a(seen).value == pytest.approx(apart, abs=1e-9)
 
 
 def test_the_largest_of_the_noise_counts_and_attention_turns_to_it_where_it_is_frequent():

@@ -27,7 +27,7 @@ from anchorlab.papers.truncation.attention_gradient.projections import (
 from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, reading
 from anchorlab.studies.shared_seeds import over_shared
 from anchorlab.theory import PowerLaw, fit_power_law
-from anchorlab.theory.attention_gradient import first_step, leading_order
+from anchorlab.theory.attention_gradient import first_step, leading_order, pull_by_output
 from anchorlab.theory.noise_logit import noise_logits, safe_rate, target_logit
 from anchorlab.theory.one_step import feedforward_moments, value_moments
 from anchorlab.theory.uniform_recall import NOISE_KIND, OTHER_KIND, TRIGGER, TRIGGER_KIND, UniformRecall
@@ -210,6 +210,21 @@ def three_speeds(seen: Seen) -> Measurement | None:
         return None
     farthest, interval = max(known)
     return Measurement(farthest, interval=interval)
+
+
+@claim("equation (3)", "Θ(1/N³) for the noise, Θ(1/N⁴) for others", at_most(0.1), exact=True)
+def term_a(seen: Seen) -> Measurement:
+    """Predicting ordinary tokens moves W_KQ less than predicting the noise, by an order of 1/N.
+
+    Largest distance from -3 and -4 of the powers in N of A's projections on noise and on an ordinary token, sign aside,
+    from exact moments; the detail gives the power towards the predicted token itself.
+    """
+    laws = [one.law for one in seen.by_tokens]
+    tokens = np.array([law.tokens for law in laws], dtype=np.float64)
+    predicted, other = TRIGGER + 1, TRIGGER + 2
+    terms = np.abs([pull_by_output(law, LEARNING_RATE)[predicted, [-1, other, predicted]] for law in laws])
+    noise, ordinary, same = (fit_power_law(tokens, each).slope for each in terms.T)
+    return Measurement(max(abs(noise + 3), abs(ordinary + 4)), detail=f"{noise:.3g}, {ordinary:.3g}; itself {same:.3g}")
 
 
 @claim("appendix A.2, observation iii", "the opposite result", at_least(1e-3), theory=True)
