@@ -100,7 +100,7 @@ def _settings(models: Mapping[str, DecoderSpec], recipe: Recipe, seeds: int) -> 
     return {name: Setting(model, recipe, seeds) for name, model in models.items()}
 
 
-QUICK = _settings(structures(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=5)
+QUICK = _settings(structures(width=64), quick_recipe(2000, learning_rate=2e-3), seeds=14)
 SCALED = _settings({name: structures()[name] for name in CLAIMED}, paper_recipe(1000, epochs=1600, whole=1600), seeds=1)
 PAPER = _settings(structures(), paper_recipe(1000), seeds=5)
 PAPER_CLAIMED = {name: PAPER[name] for name in CLAIMED}

@@ -21,7 +21,7 @@ SOLVED = 0.01
 FOLLOWED = 0.05
 """The loss below which a model follows the chains: appendix E calls such a loss low."""
 
-QUICK = quick(3, 6, 1400, seeds=20, checkpoints=20, label="six layers")
+QUICK = quick(3, 6, 1400, seeds=40, checkpoints=20, label="six layers")
 """One setting for both studies, so that its models are trained once."""
 
 SCALED = quick(3, 12, 1400, seeds=2, checkpoints=20, label="twelve layers")
