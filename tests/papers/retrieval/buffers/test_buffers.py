@@ -61,7 +61,7 @@ def test_values_of_buffers_made_by_hand():
         "buffer-moves-answer": pytest.approx(0.95),
         "rest-moves-nothing": pytest.approx(0.94),
         "apart": pytest.approx(0.4),  # heads 0 and 1, and 1 and 2
-        "chains-solved": pytest.approx(0.006),
+        "chains-solved": 1,
         "chains-one-layer-each": pytest.approx(0.6),  # x_1 by 0.6 in layer 0, x_2 by 0.8 in layer 1
         "chains-move-answers": 1,  # x_1 with layer 0 and x_2 with layer 1, 0.97 of the answers
         "chains-later-follow": 1,  # x_2 with layer 0, 0.93 of the answers
@@ -98,7 +98,7 @@ def test_of_models_that_differ_the_share_beyond_the_level_counts():
     for name in ("chains-move-answers", "chains-later-follow", "matches-start"):
         assert (found[name].value, sorted(found[name].units), found[name].spread) == (0.5, [0, 1], "1 of 2 seeds"), name
     many = {name: torch.cat([value] * 7) for name, value in vars(made().chains).items() if name != "asked"}
-    found = results_of(STUDY, made(chains=many))["chains-move-answers"]
+    found = results_of(STUDY, made(chains=many, matched=[0.7] * 14, loss=[0.004] * 14))["chains-move-answers"]
     assert (len(found.units), found.verdict) == (14, "agrees at small scale")
     assert found.interval == (pytest.approx(0.05 ** (1 / 14)), 1)  # from 0.807 up
 
@@ -123,6 +123,14 @@ def test_unsolved_models_and_those_in_which_one_layer_brings_all_are_left_out():
     assert none["chains-later-follow"] is None and none["chains-apart"] is None
     assert readable(made()).seeds == "1200..1201"
     assert readable(made(trained=torch.tensor([0.5, 0.9]))).seeds == "1201"
+
+
+def test_a_model_that_does_not_solve_chains_says_nothing_about_buffers():
+    apart = {"moved": torch.stack([made().chains.moved[0], 0 * made().chains.moved[0]])}
+    solved, one = made(chains=apart, matched=(0.7, 0.1)), made(chains=apart, matched=(0.7, 0.1), loss=(0.004, 0.5))
+    names = ("chains-solved", "chains-move-answers", "chains-later-follow", "chains-match-start")
+    assert [values_of(STUDY, solved)[name] for name in names] == pytest.approx([1, 0.5, 0.5, 0.4])
+    assert [values_of(STUDY, one)[name] for name in names] == pytest.approx([0.5, 1, 1, 0.7])
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Map, MapFigure, Table
 from anchorlab.findings.figures import grid
 from anchorlab.findings.provenance import seeds_text
+from anchorlab.papers.retrieval import one_head
 from anchorlab.papers.retrieval.buffers.queries import token_queries, vector_queries
 from anchorlab.papers.retrieval.buffers.subspaces import ENERGY
 from anchorlab.papers.retrieval.buffers.tokens import PAIRS, SEQUENCES, Buffers, buffers, hand_written
@@ -42,6 +43,11 @@ class Seen(Reading):
         task = self.runs["two steps"].experiment.task
         assert isinstance(task, StepRetrieval)
         return buffers(self.runs["two steps"].ensemble(), token_queries(task, SEQUENCES))
+
+    @reading
+    def following(self) -> Bool[Tensor, "seed"]:
+        """Which models on vectors solve the problem."""
+        return self.loss["chains"] <= one_head.SOLVED
 
     @reading
     def chains(self) -> VectorBuffers:
