@@ -6,7 +6,7 @@ from anchorlab.studies.analysis import Analysis
 from anchorlab.studies.claim import Measure, Measured, Measurement, claim, claims, measures_in, over, precondition
 from anchorlab.studies.control import with_controls
 from anchorlab.studies.kit import along, at_end, curves_against, seed_table, training_curves
-from anchorlab.studies.observation_context import ObservationContext, Progress
+from anchorlab.studies.observation_context import ObservationContext, WorkDone
 from anchorlab.studies.profile import Profile
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.readings import Reading, reading
@@ -26,9 +26,9 @@ __all__ = [
     "Measurement",
     "ObservationContext",
     "Profile",
-    "Progress",
     "Reading",
     "Study",
+    "WorkDone",
     "along",
     "at_end",
     "claim",

@@ -34,7 +34,7 @@ class ObservationContext:
     access: Access = field(default_factory=Access)
 
 
-class Progress:
+class WorkDone:
     """Progress through a known amount of work, reported to a context."""
 
     def __init__(self, context: ObservationContext, total: int) -> None:

@@ -30,8 +30,8 @@ from anchorlab.studies import (
     Measurement,
     ObservationContext,
     Profile,
-    Progress,
     Study,
+    WorkDone,
     claim,
     measures_in,
     over,
@@ -101,7 +101,7 @@ class Observed:
 def observe(setting: Setting, context: ObservationContext) -> Observed:
     """Find the circuits of both tasks in the model, and in an untrained one for the first seed alone."""
     model = open_model(setting, context)
-    show = Progress(context, (setting.seeds + 1) * len(TASKS) * 3)
+    show = WorkDone(context, (setting.seeds + 1) * len(TASKS) * 3)
     return Observed(
         look_into(model, setting, setting.seeds, show),
         look_into(untrained_model(model), setting, 1, show),
@@ -109,7 +109,7 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
     )
 
 
-def look_into(model: LanguageModel, setting: Setting, seeds: int, show: Progress) -> Seen:
+def look_into(model: LanguageModel, setting: Setting, seeds: int, show: WorkDone) -> Seen:
     """Find the circuits of both tasks for some seeds, and score the heads."""
     tokenizer = model.tokenizer
     assert tokenizer is not None
@@ -140,7 +140,7 @@ def measure(
     other: Scores,
     setting: Setting,
     seed: int,
-    show: Progress,
+    show: WorkDone,
 ) -> Found:
     """Measure how many edges explain the texts on which scores were found, and what these explain of others."""
     sizes = [max(1, round(share * len(scores.edges))) for share in setting.shares]

@@ -22,7 +22,7 @@ from anchorlab.papers.language.heads.removal import (
 )
 from anchorlab.papers.language.heads.scores import ScoredHeads, score_heads
 from anchorlab.papers.pretrained.opening import ModelSetting, described, open_model, untrained_model
-from anchorlab.studies import ObservationContext, Progress
+from anchorlab.studies import ObservationContext, WorkDone
 from anchorlab.viewer import AttentionView, read_texts
 
 
@@ -74,7 +74,7 @@ def observe(setting: Setting, context: ObservationContext) -> Observed:
     tokens = english.numel() + repeated.inputs.numel()
     one = setting.removal_texts * (english.shape[1] + repeated.inputs.shape[1])
     deep = [group for group in groups if group.start >= len(model.blocks) - third(len(model.blocks))]
-    show = Progress(context, 2 * tokens + (setting.draws + 2) * one + (len(groups) + len(deep) + 2) * one // 2)
+    show = WorkDone(context, 2 * tokens + (setting.draws + 2) * one + (len(groups) + len(deep) + 2) * one // 2)
     untrained = untrained_model(model)
     english_heads, repeated_heads = (_scored(model, inputs, show) for inputs in (english, repeated.inputs))
     random_heads = [_scored(untrained, inputs, show) for inputs in (english, repeated.inputs)]
@@ -126,7 +126,7 @@ def layer_groups(layers: int, size: int) -> list[range]:
 
 
 def _without_layers(
-    model: LanguageModel, text: Tensor, groups: Sequence[range], show: Progress
+    model: LanguageModel, text: Tensor, groups: Sequence[range], show: WorkDone
 ) -> tuple[Tensor, dict[int, Tensor]]:
     found = {}
     whole = losses(model, text)
@@ -136,7 +136,7 @@ def _without_layers(
     return whole, found
 
 
-def _scored(model: LanguageModel, inputs: Tensor, show: Progress) -> ScoredHeads:
+def _scored(model: LanguageModel, inputs: Tensor, show: WorkDone) -> ScoredHeads:
     before = show.done
 
     def report(texts: int) -> None:
