@@ -32,6 +32,8 @@ SUFFICES = 0.05
 NEEDED, CUT = 3.0, 0.17
 """How many times, and to what, the loss rises at least when a path that is needed is cut (appendix E)."""
 
+DRAWN = 8  # models in the figure
+
 EXPLAINED = f"over models with a loss below {one_head.FOLLOWED:g} whose heads are all explained"
 FOLLOWING = (
     f"over models with a loss below {one_head.FOLLOWED:g}; in use are heads with a path to another position, and heads "
@@ -244,8 +246,8 @@ def _circuits(seen: Seen) -> CircuitFigure:
         title="Circuits of models with one head in each layer (Fig 5)",
         caption="Positions of one query's chain from left to right, layers from below, counted from 0. An arrow leads "
         "from the position that is looked at to the one that looks; its number is the loss when it is cut while all "
-        "other paths attend as the model makes them.",
-        panels=tuple(one.panel() for one in seen.models),
+        f"other paths attend as the model makes them. The first {DRAWN} models.",
+        panels=tuple(one.panel() for one in seen.models[:DRAWN]),
     )
 
 
