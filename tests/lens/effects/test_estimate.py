@@ -65,6 +65,8 @@ def test_any_module_with_axes_and_what_does_not_fit():
         one(module, clean, corrupted, answers, 4 - others, over="hidden", **given) for one in (estimate_patches, patch)
     )
     torch.testing.assert_close(*(one.difference for one in both), atol=1e-6, rtol=0)
+    module[1].bias.data += torch.nan
+    assert estimate_patches(module, clean, corrupted, answers, 4 - others, over=(), **given).difference.isnan().all()
     with pytest.raises(SpecError, match="over"):
         estimate_patches(linear.linear_members(), *LINEAR, over="hidden")
     with pytest.raises(SpecError, match="batch_size"):

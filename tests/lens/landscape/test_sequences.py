@@ -40,6 +40,14 @@ class Sum(nn.Module):
         return self.first(tokens) + self.second(tokens) + self.third(tokens)
 
 
+class Unread(Sum):
+    """The third map is computed, and nothing reads it."""
+
+    def forward(self, tokens):
+        self.third(tokens)
+        return self.first(tokens) + self.second(tokens)
+
+
 def test_submodules_of_any_module():
     torch.manual_seed(0)
     module, tokens = Sum(), torch.tensor([[0, 1], [2, 3], [1, 1]])
@@ -71,5 +79,13 @@ def test_what_does_not_fit():
         landscape_on(module, tokens, tokens, ["fourth"], **given)
     with pytest.raises(SpecError, match="replace"):
         landscape_on(module, tokens, tokens, ["first"], "median", **given)
+    with pytest.raises(SpecError, match="no tokens"):
+        landscape_on(module, tokens, tokens.float(), ["first"], **given)
+    with torch.no_grad():
+        module.second.weight.fill_(torch.nan)
+    with pytest.raises(SpecError, match="not finite"):
+        landscape_on(module, tokens, tokens, ["first"], **given)
+    with pytest.raises(SiteError, match="does not read"):
+        landscape_on(Unread(), tokens, tokens, ["third"], **given)
     with pytest.raises(SpecError, match="targets"):
         landscape_on(module, tokens, tokens[:, :1], ["first"], **given)

@@ -11,7 +11,7 @@ from anchorlab.lens.effects.pairs import Into, Pairs, logit_difference
 from anchorlab.lens.effects.patching import Patching
 from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Intervention, Record, look_at
 from anchorlab.lens.look.access import evaluating
-from anchorlab.lens.look.first_sequence import sequences_at_a_time
+from anchorlab.lens.look.first_sequence import check_read, sequences_at_a_time
 from anchorlab.lens.look.inputs import Subject, as_list, row_ranges
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.model import gather_positions
@@ -49,6 +49,7 @@ def estimate_patches(
     pairs = Pairs.of(model, clean, corrupted, answers, corrupted_answers, positions, into, axes)
     base, over = pairs.base, as_list(over, str, "over", "give names of axes")
     sites = tuple(base.access.resolve(site, "site"))
+    check_read(base, {f"site {name}": name for name in sites})
     sizes = place_sizes(base, sites, Intervention(site=site, rule="patch"), over)
     first, members, batch = look_at(base.first(), sites, output=False), base.ensemble.size, len(base.inputs)
     size = sequences_at_a_time(base, given=batch_size, kept=sites, copies=3)
@@ -87,7 +88,7 @@ def _gradients(
         output = output if narrow is not None else gather_positions(output, places)
         answers = pairs.answers[rows.start : rows.stop].to(output.device)
         difference = logit_difference(output, answers).double().sum() / pairs.answers[..., 0].numel()
-        gradients = torch.autograd.grad(difference, [leaves[site] for site in sites])
+        gradients = torch.autograd.grad(difference, [leaves[site] for site in sites], materialize_grads=True)
     return float(difference.detach()), found, dict(zip(sites, gradients, strict=True))
 
 

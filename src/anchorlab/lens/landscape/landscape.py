@@ -37,6 +37,15 @@ def checked_share(share: float) -> float:
     return share
 
 
+def checked_finite(loss: Float[Tensor, "member subset"]) -> Float[Tensor, "member subset"]:
+    """Return losses unchanged; one that is not finite would make every set of its member a guess."""
+    if not bool(loss.isfinite().all()):
+        member = int((~loss.isfinite()).any(dim=1).nonzero()[0])
+        problem = f"member {member} has a loss that is not finite"
+        raise SpecError("model", problem, "choose others, or a checkpoint before")
+    return loss
+
+
 @dataclass(frozen=True, repr=False)
 class Landscape(Drawable):
     """The loss and the accuracy of every member with every subset of its units, all other units replaced.

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from anchorlab.errors import SpecError
-from anchorlab.lens.landscape.landscape import Landscape, Replacement
+from anchorlab.lens.landscape.landscape import Landscape, Replacement, checked_finite
 from anchorlab.lens.landscape.subsets import membership
 from anchorlab.lens.landscape.units import BlockUnits, Kind, chosen_units, have_roles, role_map
 from anchorlab.lens.look import AnyModel, Intervention, Subject, as_ensemble, row_ranges, sequences_at_a_time
@@ -104,11 +104,7 @@ def landscape(
     with fast_float32(), counted("measuring subsets", progress) as tell:
         tally = Tally(tell, ensemble.size * sequences * 2 ** len(names))
         loss, accuracy = torch.stack(in_threads(by_member, ensemble.size), dim=1)
-    if not bool(loss.isfinite().all()):
-        member = int((~loss.isfinite()).any(dim=1).nonzero()[0])
-        problem = f"member {member} has a loss that is not finite"
-        raise SpecError("model", problem, "choose others, or a checkpoint before")
-    return Landscape(names, loss, accuracy, replace)
+    return Landscape(names, checked_finite(loss), accuracy, replace)
 
 
 def _sums(

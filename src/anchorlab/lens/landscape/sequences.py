@@ -12,9 +12,10 @@ from torch.nn.functional import cross_entropy
 
 from anchorlab.errors import SpecError
 from anchorlab.lens.effects.effects import check_targets
-from anchorlab.lens.landscape.landscape import Landscape, Replacement
+from anchorlab.lens.landscape.landscape import Landscape, Replacement, checked_finite
 from anchorlab.lens.landscape.units import MOST
 from anchorlab.lens.look import AnyInputs, AnyModel, AnyPositions, Intervention, Subject, look_at
+from anchorlab.lens.look.first_sequence import check_read
 from anchorlab.lens.look.inputs import as_list
 from anchorlab.models.cpu import fast_float32
 from anchorlab.models.precision import at_least_float32
@@ -71,6 +72,9 @@ def landscape_on(
     changes = [_without(name, at, subject, replace, seed) for at, name in enumerate(names)]
     subject = dataclass_replace(subject, positions=subject.scored)
     check_targets(targets, subject)
+    if targets.is_floating_point():
+        raise SpecError("targets", "are no tokens", "give integers, the right token at each scored position")
+    check_read(subject, {f"units.{at}": change.site for at, change in enumerate(changes)})
     found = torch.zeros(2, subject.ensemble.size, 2 ** len(names), dtype=torch.float64)
     with fast_float32(), counted("measuring subsets", progress) as tell:
         for subset in range(found.shape[-1]):
@@ -80,7 +84,7 @@ def landscape_on(
                 found[:, member, subset] = _scores(of_member, targets.to(output.device))
             tell(subset + 1, found.shape[-1])
     loss, accuracy = found
-    return Landscape(names, loss, accuracy, replace)
+    return Landscape(names, checked_finite(loss), accuracy, replace)
 
 
 def _without(name: str, at: int, subject: Subject, rule: Replacement, seed: int) -> Intervention:
