@@ -38,7 +38,7 @@ class Pictured(Setting):
     iterations: int = 1000
 
 
-QUICK = Pictured(quick_model(), quick_recipe(30_000, steps=6000, batch=100, evaluations=20, checkpoints=1), seeds=4)
+QUICK = Pictured(quick_model(), quick_recipe(30_000, steps=6000, batch=100, evaluations=20, checkpoints=1), seeds=14)
 PAPER = Pictured(DecoderSpec(), paper_recipe(30_000).replace(checkpoints=Times(at=(0,))), seeds=5)
 
 

@@ -23,7 +23,7 @@ LEARNED = 0.9  # the test accuracy from which a seed is judged
 LOOKED_AT = 500  # test sequences
 FIRST, SECOND = (f"blocks.{layer}.attn.hook_pattern" for layer in range(2))
 
-QUICK = Setting(quick_model(heads=2), quick_recipe(2000, steps=1200), seeds=5)
+QUICK = Setting(quick_model(heads=2), quick_recipe(2000, steps=1200), seeds=16)
 MODEL = DecoderSpec(layers=2, heads=2, head_width=64)
 SCALED = Setting(MODEL, paper_recipe(2000, epochs=400, every=10, whole=400), seeds=2)
 PAPER = Setting(MODEL, paper_recipe(2000), seeds=5)

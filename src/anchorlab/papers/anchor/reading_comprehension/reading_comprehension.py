@@ -28,7 +28,7 @@ FIG_3 = "section 4.2 and Fig 3"
 QUESTION = "our question: does it work like the identity task?"
 ON_IDENTITY = "on the identity task"
 
-QUICK = Setting(quick_model(heads=4), quick_recipe(1000, steps=1500, evaluations=60, checkpoints=60), seeds=4)
+QUICK = Setting(quick_model(heads=4), quick_recipe(1000, steps=1500, evaluations=60, checkpoints=60), seeds=14)
 PAPER = Setting(DecoderSpec(), paper_recipe(1000, epochs=1000).replace(checkpoints=Times(every=100)), seeds=5)
 
 
