@@ -1,6 +1,7 @@
 """The study of language models along training: on checkpoints trained here, and its claims on curves made by hand."""
 
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,12 +17,13 @@ import transformers
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from anchorlab.errors import SpecError
-from anchorlab.language.prompts import facts
+from anchorlab.language.prompts import facts, indirect_objects
 from anchorlab.papers.language.along_training import along_training, checkpoints
 from anchorlab.papers.language.along_training.along_training import Seen
-from anchorlab.papers.language.along_training.checkpoints import Setting, observe
+from anchorlab.papers.language.along_training.checkpoints import HERE, Checkpoint, Setting
+from anchorlab.papers.language.along_training.curves import Curves
 from anchorlab.papers.language.along_training.measuring import Measuring
-from anchorlab.papers.pretrained.tiny import train_tiny
+from anchorlab.papers.language.along_training.trained_here import Training, generated_sentences, train_checkpoints
 from anchorlab.runs import Store
 from anchorlab.studies import ObservationContext, Profile, run_study, study
 from tests.papers.hand_made_runs import values_of, verdicts_of
@@ -29,13 +31,20 @@ from tests.papers.hand_made_runs import values_of, verdicts_of
 STEPS = (0, 1, 2, 4)
 FEW = Measuring(4, 4, 2, 16, 4, 2, facts_cut=(0.5, 0.0))
 SETTING = Setting("lab/tiny", None, STEPS, FEW)
+SMALL = Training(sentences=300, vocabulary=600, layers=2, width=32, batch=8)
+
+
+def observe(setting: Setting, context: ObservationContext) -> tuple[Checkpoint, ...]:
+    """Measure the checkpoints of the one training."""
+    (found,) = checkpoints.observe(setting, context)
+    return found
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     """Checkpoints of a GPT-NeoX that was trained for four steps."""
     folder = tmp_path_factory.mktemp("trained")
-    train_tiny(folder, STEPS)
+    train_checkpoints(folder, 0, STEPS, SMALL)
     return folder
 
 
@@ -95,10 +104,10 @@ def test_a_step_with_the_weights_of_another_is_named_and_not_measured(hub, tmp_p
         shutil.copy(file, hub / "snapshots" / commits[2] / file.name)
     found = observe(SETTING, ObservationContext(tmp_path / "work"))
     assert [one.numbers is None for one in found] == [False, False, True, False]
-    analysis = along_training.analyse(found, SETTING)
+    analysis = along_training.analyse((found,), SETTING)
     table = analysis.tables[0]
     assert table.rows == ((2, "has the weights of step 0", "no"),) and "1 of 4 checkpoints" in table.caption
-    assert analysis.seen.steps == (0, 1, 4)
+    assert analysis.seen.trainings[0].steps == (0, 1, 4)
     assert analysis.figures[0].lines[0].x == (1, 4)
 
 
@@ -183,7 +192,7 @@ def test_without_a_download_or_with_one_revision_one_line_says_what_to_do(tmp_pa
     with pytest.raises(
         SpecError, match="model: EleutherAI/pythia-160m at step0 is not on this machine; allow --download"
     ):
-        run_study(study("language/along-training"), "quick", Store(tmp_path / "runs"))
+        run_study(study("language/along-training"), "scaled", Store(tmp_path / "runs"))
     with pytest.raises(SpecError, match="revision: the study goes through all of them; leave it out"):
         observe(Setting("lab/tiny", "step1", STEPS, FEW), ObservationContext(tmp_path))
 
@@ -195,9 +204,9 @@ def test_findings_of_a_folder_of_checkpoints(trained, tmp_path):
     local = Profile(Setting(str(trained), None, STEPS, FEW), "")
     own = replace(made, name="own/along-training", profiles={"quick": local}, smoke=None)
     findings = run_study(own, "quick", Store(tmp_path))
-    assert findings.provenance.model == f"{trained}, 39552 parameters, 4 checkpoints"
+    assert findings.provenance.model == f"{trained}, 63872 parameters, 4 checkpoints"
     values = {one.claim.id.rpartition("/")[2]: one for one in findings.claims}
-    assert values["objects-ratio"].verdict == "not measured"  # no step 14 000
+    assert values["previous-token-first"].verdict == "not measured"  # no head induces after four steps
     assert all(one.untrained is not None for one in findings.claims)
     assert len(findings.figures) == 5 and len(findings.tables[1].rows) == 4
 
@@ -225,7 +234,7 @@ def hand_made() -> Seen:
         return tuple(max(float(one), least) for one in row)
 
     rows = {name: at_least(row, 0.0 if "heads" in name else ANY_TOKEN) for name, row in AS_IN_THE_PAPER.items()}
-    return Seen(HAND_MADE_STEPS, rows)
+    return Seen((Curves(HAND_MADE_STEPS, rows),))
 
 
 def test_values_on_curves_as_in_the_paper():
@@ -247,9 +256,59 @@ def test_what_training_does_not_change_or_was_not_measured_supports_no_claim():
     verdicts = verdicts_of(along_training.STUDY, untrained)
     agreeing = {name for name, verdict in verdicts.items() if verdict == "agrees at small scale"}
     assert agreeing == {"object-as-subject"}  # which holds before training, too
-    early = Seen(HAND_MADE_STEPS[:3], {name: row[:3] for name, row in hand_made().numbers.items()})
-    values = values_of(along_training.STUDY, early)
-    for name in ("the-after-prepositions", "object-preferred", "objects-ratio", "facts-ratio", "previous-token-first"):
-        assert values[name] is None, name
-    assert along_training.object_as_subject(Seen((), {})).value is None
-    assert Seen((1, 2), {}).untrained() is None
+    (whole,) = hand_made().trainings
+    early = Curves(HAND_MADE_STEPS[:3], {name: row[:3] for name, row in whole.numbers.items()})
+    for trainings in ((early,), (whole, early)):  # a training without a value leaves the claim without one
+        values = values_of(along_training.STUDY, Seen(trainings))
+        for name in ("the-after-prepositions", "object-preferred", "previous-token-first"):
+            assert values[name] is None, name
+    assert along_training.object_as_subject(Seen((Curves((), {}),))).value is None
+    assert Seen((whole, Curves((1, 2), {}))).untrained() is None
+
+
+def test_values_of_several_trainings_are_means_with_intervals():
+    """The second training learns the objects' "the" and prefers objects later: 2000 / 512 and 4000."""
+    (one,) = hand_made().trainings
+    late = {
+        "objects: the": (ANY_TOKEN, ANY_TOKEN, 0.05, 0.1, 0.3, 0.25, 0.25, 0.2, 0.2),
+        "objects: right": (ANY_TOKEN, ANY_TOKEN, ANY_TOKEN, ANY_TOKEN, 0.02, 0.1, 0.24, 0.4, 0.46),
+    }
+    seen = Seen((one, Curves(one.steps, {**one.numbers, **late})))
+    values = values_of(along_training.STUDY, seen)
+    assert values["the-before-objects"] == pytest.approx((2000 / 16 + 2000 / 512) / 2)
+    assert values["object-preferred"] == pytest.approx((2000 + 4000) / 2)
+    assert along_training.object_preferred(seen).units == (2000, 4000)
+
+
+def test_generated_sentences_go_on_with_the_as_often_as_told_and_lack_the_measured_ones():
+    training = Training(sentences=4000)
+    lines = generated_sentences(3, training)
+    assert len(lines) == 4000 and lines != generated_sentences(4, training)
+    prompts = {prompt.text: prompt.answer for prompt in facts(("country",), (0, 1))}
+    told = [line for line in lines if line.startswith(tuple(prompts))]
+    assert len(told) / 4000 == pytest.approx(1 / 3, abs=0.03)
+    assert sum(" in the " in line for line in told) / len(told) == pytest.approx(0.5, abs=0.05)
+    for line in told:
+        text = next(text for text in prompts if line.startswith(f"{text} "))
+        assert line.endswith(f" {prompts[text]}."), line
+    given = [line for line in lines if re.search(r" (gave|handed|passed|offered) a \w+ to ", line)]
+    assert len(given) / 4000 == pytest.approx(0.5, abs=0.04)
+    assert sum(" to the " in line for line in given) / len(given) == pytest.approx(0.25, abs=0.05)
+    measured = tuple(f"{prompt.text} " for prompt in indirect_objects(100))
+    assert not [line for line in given if line.startswith(measured)]
+
+
+@pytest.mark.slow
+def test_models_trained_here_are_kept_seed_by_seed_and_trained_again_only_if_needed(tmp_path, monkeypatch):
+    setting = Setting(HERE, None, STEPS, FEW, seeds=(1000, 1001), training=SMALL)
+    context = ObservationContext(tmp_path / "work")
+    found = checkpoints.observe(setting, context)
+    assert [[one.step for one in training] for training in found] == [list(STEPS)] * 2
+    assert found[0][0].numbers != found[1][0].numbers
+    (tmp_path / "work" / "seed1001" / "step4.json").unlink()
+    trained = []
+    real = checkpoints.train_checkpoints
+    monkeypatch.setattr(checkpoints, "train_checkpoints", lambda *given: trained.append(given[1]) or real(*given))
+    assert checkpoints.observe(setting, context) == found and trained == [1001]
+    with pytest.raises(SpecError, match="model: this profile trains its own models; choose --profile scaled or paper"):
+        checkpoints.observe(replace(setting, model="lab/tiny"), context)

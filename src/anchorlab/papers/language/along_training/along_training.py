@@ -8,52 +8,40 @@ precision than declared, are listed.
 Source: truncated weights, section 3, Figures 2 and 13, appendix B; stacked attention heads, sections 8.2 and 9.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
 
 from anchorlab.findings import at_least, at_most, within
+from anchorlab.findings.provenance import seeds_text
 from anchorlab.language.checkpoints import PYTHIA_STEPS
-from anchorlab.papers.language.along_training.checkpoints import Checkpoint, Setting, observe
-from anchorlab.papers.language.along_training.curves import figures, tables
+from anchorlab.papers.language.along_training.checkpoints import HERE, Checkpoint, Setting, observe
+from anchorlab.papers.language.along_training.curves import Curves, figures, tables
 from anchorlab.papers.language.along_training.measuring import Measuring
-from anchorlab.papers.pretrained.opening import TINY
-from anchorlab.studies import Analysis, Measurement, Profile, Study, claim, measures_in
+from anchorlab.papers.language.along_training.trained_here import Training
+from anchorlab.studies import SEARCHED, Analysis, Measurement, Profile, Study, claim, fresh, measures_in, over
+from anchorlab.studies.kit import MEAN_AND_RANGE
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The measurements at the steps whose checkpoints are usable."""
+    """The measurements of every training."""
 
-    steps: tuple[int, ...]  # the training steps, in increasing order
-    numbers: Mapping[str, tuple[float, ...]]  # by name, the value at each step
-
-    @staticmethod
-    def of(checkpoints: Sequence[Checkpoint]) -> "Seen":
-        """Collect the measurements of the usable checkpoints."""
-        usable = [(one.step, one.numbers) for one in checkpoints if one.numbers is not None]
-        names = usable[0][1] if usable else {}
-        return Seen(
-            tuple(step for step, _ in usable), {name: tuple(each[name] for _, each in usable) for name in names}
-        )
+    trainings: tuple[Curves, ...]
 
     def untrained(self) -> "Seen | None":
-        """Return step 0's values at every step, as if training changed nothing; None if step 0 was not measured."""
-        if self.steps[:1] != (0,):
-            return None
-        return replace(self, numbers={name: (row[0],) * len(row) for name, row in self.numbers.items()})
+        """Return what would be measured if training changed nothing; None if a training's step 0 was not measured."""
+        found = [one.untrained() for one in self.trainings]
+        return None if None in found else Seen(tuple(one for one in found if one is not None))
 
-    def first(self, holds: Callable[[Mapping[str, float]], bool]) -> int | None:
-        """Return the first step at which a condition on the numbers holds; None if it never does."""
-        for place, step in enumerate(self.steps):
-            if holds({name: row[place] for name, row in self.numbers.items()}):
-                return step
-        return None
-
-    def learned(self, name: str) -> int | None:
-        """Return the first step at which a probability is half its largest; None if training did not raise it."""
-        row = self.numbers.get(name, ())
-        found = None if not row else self.first(lambda now: now[name] >= max(row) / 2)
-        return found or None  # a model that has not been trained has learned nothing
+    def over(self, read: Callable[[Curves], float | None]) -> Measurement:
+        """Return the mean over trainings of a quantity; not measured if some training has none."""
+        found = [read(one) for one in self.trainings]
+        values = [value for value in found if value is not None]
+        if len(values) < len(found):
+            return Measurement(None, detail=f"{len(values)} of {len(found)} trainings have a value")
+        return over(torch.tensor(values, dtype=torch.float64), "trainings")
 
 
 TOP = 10
@@ -69,7 +57,7 @@ def the_after_prepositions(seen: Seen) -> Measurement:
 
     First measured step at which the mean rank of "the" after 30 prepositions is at most {TOP}.
     """
-    return _step(seen.first(lambda now: now["rank after prepositions"] <= TOP))
+    return seen.over(lambda one: one.first(lambda now: now["rank after prepositions"] <= TOP))
 
 
 @claim("truncated weights, appendix B.1, Fig 13 right", "around 10 steps", within(2, 64))
@@ -78,7 +66,7 @@ def the_after_sentences(seen: Seen) -> Measurement:
 
     First measured step at which the mean rank of "the" after 40 sentences is at most {TOP}.
     """
-    return _step(seen.first(lambda now: now["rank after sentences"] <= TOP))
+    return seen.over(lambda one: one.first(lambda now: now["rank after sentences"] <= TOP))
 
 
 @claim("truncated weights, section 3 and Fig 2 left", "about 10 steps against over 500", at_least(10))
@@ -87,7 +75,7 @@ def the_before_objects(seen: Seen) -> Measurement:
 
     Step at which the probability of the object reaches half its maximum over training, divided by that for "the".
     """
-    return _later(seen.learned("objects: the"), seen.learned("objects: right"))
+    return seen.over(lambda one: _later(one.learned("objects: the"), one.learned("objects: right")))
 
 
 @claim("truncated weights, section 3 (phase ii)", "almost the same", at_most(0.05))
@@ -96,13 +84,13 @@ def object_as_subject(seen: Seen) -> Measurement:
 
     Largest difference between the mean probabilities of object and subject, at the measured steps 10 to 1000.
     """
-    rows = [seen.numbers.get(name, ()) for name in ("objects: right", "objects: subject")]
-    pairs = zip(seen.steps, *rows, strict=True)
-    apart = {step: abs(right - subject) for step, right, subject in pairs if 10 <= step <= 1000}
-    if not apart:
-        return Measurement(None)
-    worst = max(apart, key=lambda step: apart[step])
-    return Measurement(apart[worst], detail=f"at step {worst}")
+
+    def apart(one: Curves) -> float | None:
+        rows = [one.numbers.get(name, ()) for name in ("objects: right", "objects: subject")]
+        pairs = zip(one.steps, *rows, strict=True)
+        return max((abs(right - subject) for step, right, subject in pairs if 10 <= step <= 1000), default=None)
+
+    return seen.over(apart)
 
 
 @claim("truncated weights, section 3 (phase iii)", "after 2000 steps", within(1000, 8000))
@@ -112,17 +100,17 @@ def object_preferred(seen: Seen) -> Measurement:
     First measured step at which the mean probability of the object exceeds that of the subject and of "the".
     """
     right, others = "objects: right", ("objects: subject", "objects: the")
-    return _step(seen.first(lambda now: all(now[right] > now[other] for other in others)))
+    return seen.over(lambda one: one.first(lambda now: all(now[right] > now[other] for other in others)))
 
 
 @claim("truncated weights, Fig 2 left", "from 2.3 to 12.3 times as likely at step 14 000, 5.3 times", at_least(2))
 def objects_ratio(seen: Seen) -> Measurement:
     """Truncation raises the object over "the".
 
-    Mean probability of the object over that of "the" at step {PAPER_STEP}: ratio with the truncation divided by that
-    without.
+    Mean probability of the object over that of "the" at the last measured step up to {PAPER_STEP}: ratio with the
+    truncation divided by that without.
     """
-    return _raised(seen, "objects")
+    return seen.over(lambda one: _raised(one, "objects"))
 
 
 @claim(
@@ -135,17 +123,17 @@ def the_before_facts(seen: Seen) -> Measurement:
 
     Step at which the probability of the right country reaches half its maximum, divided by that for "the".
     """
-    return _later(seen.learned("facts: the"), seen.learned("facts: right"))
+    return seen.over(lambda one: _later(one.learned("facts: the"), one.learned("facts: right")))
 
 
 @claim("truncated weights, Fig 2 right", "from 0.16 to 11.3 times as likely at step 14 000, 70 times", at_least(2))
 def facts_ratio(seen: Seen) -> Measurement:
     """Truncation raises the right word over "the".
 
-    Mean probability of the right country over that of "the" at step {PAPER_STEP}: ratio with the truncation divided by
-    that without.
+    Mean probability of the right country over that of "the" at the last measured step up to {PAPER_STEP}: ratio with
+    the truncation divided by that without.
     """
-    return _raised(seen, "facts")
+    return seen.over(lambda one: _raised(one, "facts"))
 
 
 @claim(
@@ -158,45 +146,47 @@ def previous_token_first(seen: Seen) -> Measurement:
 
     First step with an induction head, divided by that with a head that shifts by one, on repeated random tokens.
     """
-    return _later(
-        seen.first(lambda now: now["heads that shift by one"] > 0), seen.first(lambda now: now["heads that induce"] > 0)
+    return seen.over(
+        lambda one: _later(
+            one.first(lambda now: now["heads that shift by one"] > 0),
+            one.first(lambda now: now["heads that induce"] > 0),
+        )
     )
 
 
-def _step(step: int | None) -> Measurement:
-    return Measurement(None if step is None else float(step))
+def _later(one: int | None, other: int | None) -> float | None:
+    return None if not one or other is None else other / one
 
 
-def _later(one: int | None, other: int | None) -> Measurement:
-    if not one or other is None:
-        return Measurement(None)
-    return Measurement(other / one, detail=f"steps {one} and {other}")
-
-
-def _raised(seen: Seen, kind: str) -> Measurement:
-    if PAPER_STEP not in seen.steps:
-        return Measurement(None)
-    place = seen.steps.index(PAPER_STEP)
+def _raised(curves: Curves, kind: str) -> float | None:
+    until = [place for place, step in enumerate(curves.steps) if step <= PAPER_STEP]
+    if not until:
+        return None
     before, after = (
-        seen.numbers[f"{model}: right"][place] / seen.numbers[f"{model}: the"][place]
+        curves.numbers[f"{model}: right"][until[-1]] / curves.numbers[f"{model}: the"][until[-1]]
         for model in (kind, f"{kind}, cut")
     )
-    return Measurement(after / before, detail=f"{before:.3g} to {after:.3g}")
+    return after / before
 
 
-def analyse(observed: tuple[Checkpoint, ...], setting: Setting) -> Analysis:
+def analyse(observed: tuple[tuple[Checkpoint, ...], ...], setting: Setting) -> Analysis:
     """Draw the curves of Figures 2 and 13 and of the heads, and list the faults of the checkpoints."""
-    seen = Seen.of(observed)
-    models = [one.model for one in observed if one.model]
+    seen = Seen(tuple(map(Curves.of, observed)))
+    checkpoints = [one for training in observed for one in training]
+    models = [one.model for one in checkpoints if one.model]
+    measured = sum(len(one.steps) for one in seen.trainings)
     return Analysis(
         seen,
-        figures(seen.steps, seen.numbers),
-        tables([(one.step, one.faults) for one in observed], seen.steps, seen.numbers),
-        seeds="0",
-        model=f"{models[-1]}, {len(seen.steps)} checkpoints" if models else setting.model,
+        figures(seen.trainings, f" {MEAN_AND_RANGE}" if len(seen.trainings) > 1 else ""),
+        tables([(one.step, one.faults) for one in checkpoints], seen.trainings),
+        seeds=seeds_text(setting.seeds) if setting.seeds else "0",
+        model=f"{models[-1]}, {measured} checkpoints" if models else setting.model,
         untrained=seen.untrained(),
     )
 
+
+OWN_STEPS = (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1000, 1500, 2000)
+"""The 20 checkpoints of models trained here."""
 
 OF_PYTHIA_1B = ("the-before-objects", "object-as-subject", "object-preferred", "objects-ratio")
 
@@ -213,12 +203,24 @@ STUDY = Study(
             paper=OF_PYTHIA_1B,
         ),
         "scaled": Profile(
-            Setting(steps=PYTHIA_STEPS), "Pythia-160M at all 154 checkpoints, truncated at the depth of Pythia-1B's."
-        ),
-        "quick": Profile(
             Setting(), "Pythia-160M at 19 of its 154 checkpoints, truncated at the same depth as the paper's Pythia-1B."
         ),
+        "quick": Profile(
+            Setting(HERE, None, OWN_STEPS, seeds=fresh(5)),
+            "GPT-NeoX models of two layers, 0.4 M parameters, trained here on generated sentences, a page of prose and "
+            "verse. After a quarter of the sentences about indirect objects and half of the sentences about countries "
+            '"the" follows in place of the name. They show what training on such text does, and stand for no published '
+            "model.",
+        ),
     },
-    smoke=Setting(TINY, None, (0, 1, 2, 4), Measuring(6, 8, 2, 16, 4, 2)),
+    smoke=Setting(
+        HERE,
+        None,
+        (0, 1, 2, 4),
+        Measuring(6, 8, 2, 16, 4, 2),
+        seeds=fresh(2),
+        training=Training(sentences=300, vocabulary=600, layers=2, width=16, batch=2),
+    ),
     observe=observe,
+    chosen_on=SEARCHED,
 )

@@ -1,10 +1,11 @@
 """The checkpoints of a training run, one after the other: each is read, checked, measured and removed."""
 
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -14,13 +15,16 @@ from anchorlab.errors import SpecError
 from anchorlab.language import pretrained
 from anchorlab.language.checkpoints import Fault, StoredWeights, checkpoint_folder, faults, read_weights
 from anchorlab.papers.language.along_training.measuring import Measuring, measure
-from anchorlab.papers.pretrained.opening import TINY, ModelSetting, check_weights, described
-from anchorlab.papers.pretrained.tiny import train_tiny
+from anchorlab.papers.language.along_training.trained_here import Training, train_checkpoints
+from anchorlab.papers.pretrained.opening import ModelSetting, check_weights, described
 from anchorlab.plain import MOST_BYTES_OF_RESULTS, parse_json, read_data
 from anchorlab.runs.atomic_files import write_file
 from anchorlab.studies.observation_context import ObservationContext
 
-ALL = Measuring()
+ALL, TRAINED = Measuring(), Training()
+
+HERE = "trained here"
+"""The name of small models that the study trains itself."""
 
 SOME_STEPS = (0, *(2**power for power in range(10)), 1000, 2000, 4000, 8000, 14_000, 32_000, 64_000, 143_000)
 """Steps spread over training on a logarithmic scale, with 14 000, at which the paper gives numbers."""
@@ -34,6 +38,9 @@ class Setting(ModelSetting):
     # the training steps, each a revision such as `step1000` or, in a local folder, a folder of that name
     steps: tuple[int, ...] = SOME_STEPS
     measuring: Measuring = ALL  # the numbers of texts and prompts, and the truncations
+    # for the model `HERE`: the seeds, each of a training of its own, and how they are trained
+    seeds: tuple[int, ...] = ()
+    training: Training = TRAINED
 
 
 @dataclass(frozen=True)
@@ -47,28 +54,51 @@ class Checkpoint:
     model: str = ""
 
 
-def observe(setting: Setting, context: ObservationContext) -> tuple[Checkpoint, ...]:
-    """Measure every checkpoint that no earlier run has measured, and keep the results in the context."""
+def observe(setting: Setting, context: ObservationContext) -> tuple[tuple[Checkpoint, ...], ...]:
+    """Measure the checkpoints of every training that no earlier run has measured, and keep the results."""
     if setting.revision is not None:
         raise SpecError("revision", "the study goes through all of them", "leave it out")
     check_weights(setting)
-    context.folder.mkdir(parents=True, exist_ok=True)
-    name, own = setting.model, context.folder / "tiny"
-    if setting.model == TINY:
-        train_tiny(own, setting.steps)
-        name = str(own)
+    if setting.seeds and setting.model != HERE:
+        raise SpecError("model", "this profile trains its own models", "choose --profile scaled or paper")
+    if setting.model != HERE:
+        return (_along(setting, context.folder, context, lambda: setting.model),)
+    found = []
+    for seed in setting.seeds:
+        with TemporaryDirectory() as place:  # a killed training starts again
+            made = cache(partial(_train, setting, context, Path(place), seed))
+            found.append(_along(setting, context.folder / f"seed{seed}", context, made))
+    return tuple(found)
+
+
+def _train(setting: Setting, context: ObservationContext, folder: Path, seed: int) -> str:
+    """Train a model of the setting, and return the folder of its checkpoints."""
+    last = max(setting.steps)
+
+    def progress(step: int) -> None:
+        if step % 10 == 0:
+            context.report(Status(last, step, f"training seed {seed}"))
+
+    train_checkpoints(folder, seed, setting.steps, setting.training, progress)
+    return str(folder)
+
+
+def _along(
+    setting: Setting, folder: Path, context: ObservationContext, model: Callable[[], str]
+) -> tuple[Checkpoint, ...]:
+    """Measure the checkpoints of one training; `model` gives its name or folder if some are not kept in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
     found: list[Checkpoint] = []
     for place, step in enumerate(sorted(setting.steps)):
         context.report(Status(len(setting.steps), place, f"step {step}"))
-        path = context.folder / f"step{step}.json"
+        path = folder / f"step{step}.json"
         kept = _kept(path, setting, found)
         if kept is None:
-            kept = _measure(name, step, found, setting, context)
+            kept = _measure(model(), step, found, setting, context)
             content = {"setting": _key(setting), "after": [one.step for one in found], **asdict(kept)}
             write_file(path.parent, path.name, [json.dumps(content).encode()])
         found.append(kept)
     context.report(Status(len(setting.steps), len(setting.steps), "checkpoints"))
-    shutil.rmtree(own, ignore_errors=True)
     return tuple(found)
 
 
@@ -93,7 +123,10 @@ def _measure(
 
 def _key(setting: Setting) -> dict[str, Any]:
     """What the numbers of a checkpoint depend on, apart from its files."""
-    content: dict[str, Any] = json.loads(json.dumps({"model": setting.model, **asdict(setting.measuring)}))
+    found = {"model": setting.model, **asdict(setting.measuring)}
+    if setting.model == HERE:
+        found |= {"training": asdict(setting.training), "steps": setting.steps}
+    content: dict[str, Any] = json.loads(json.dumps(found))
     return content
 
 

@@ -1,10 +1,15 @@
-"""The curves of a language model over its training steps, and the faults of its checkpoints."""
+"""The measurements along trainings, their figures, and the faults of checkpoints."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 
-from anchorlab.findings import Line, LineFigure, Reference, Table
+import torch
+
+from anchorlab.findings import LineFigure, Reference, Table
 from anchorlab.language.checkpoints import Fault
+from anchorlab.papers.language.along_training.checkpoints import Checkpoint
+from anchorlab.studies.kit import curves_against
 
 _OBJECTS = {
     "object": "objects: right",
@@ -28,19 +33,59 @@ _COUNTS = {
 }
 
 
-def figures(steps: Sequence[int], numbers: Mapping[str, Sequence[float]]) -> list[LineFigure]:
-    """Return the curves; none if no checkpoint was measured."""
-    if not steps:
-        return []
+@dataclass(frozen=True)
+class Curves:
+    """The measurements of one training at the steps whose checkpoints are usable."""
+
+    steps: tuple[int, ...]  # the training steps, in increasing order
+    numbers: Mapping[str, tuple[float, ...]]  # by name, the value at each step
+
+    @staticmethod
+    def of(checkpoints: Sequence[Checkpoint]) -> "Curves":
+        """Collect the measurements of the usable checkpoints."""
+        usable = [(one.step, one.numbers) for one in checkpoints if one.numbers is not None]
+        names = usable[0][1] if usable else {}
+        return Curves(
+            tuple(step for step, _ in usable), {name: tuple(each[name] for _, each in usable) for name in names}
+        )
+
+    def untrained(self) -> "Curves | None":
+        """Return step 0's values at every step, as if training changed nothing; None if step 0 was not measured."""
+        if self.steps[:1] != (0,):
+            return None
+        return replace(self, numbers={name: (row[0],) * len(row) for name, row in self.numbers.items()})
+
+    def first(self, holds: Callable[[Mapping[str, float]], bool]) -> int | None:
+        """Return the first step at which a condition on the numbers holds; None if it never does."""
+        for place, step in enumerate(self.steps):
+            if holds({name: row[place] for name, row in self.numbers.items()}):
+                return step
+        return None
+
+    def learned(self, name: str) -> int | None:
+        """Return the first step at which a probability is half its largest; None if training did not raise it."""
+        row = self.numbers.get(name, ())
+        found = None if not row else self.first(lambda now: now[name] >= max(row) / 2)
+        return found or None  # a model that has not been trained has learned nothing
+
+
+def figures(trainings: Sequence[Curves], caption_end: str) -> list[LineFigure]:
+    """Return the curves, each with its range over trainings; none if no checkpoint was measured."""
+    steps = trainings[0].steps
     later = [place for place, step in enumerate(steps) if step > 0]
+    if not later:
+        return []
+    at = [steps[place] for place in later]
 
     def along(title: str, caption: str, y_label: str, shown: Mapping[str, str]) -> LineFigure:
-        lines = tuple(
-            Line(label, tuple(float(steps[place]) for place in later), tuple(numbers[name][place] for place in later))
+        curves = {
+            label: torch.tensor([[one.numbers[name][place] for place in later] for one in trainings])
             for label, name in shown.items()
-        )
-        left_out = f"{caption} The logarithmic axis leaves out step 0."
-        return LineFigure(f"{title} along training", left_out, "training step", y_label, lines, log_x=True)
+        }
+        return curves_against(
+            f"{title} along training", at, curves, x_label="training step", y_label=y_label,
+            caption=f"{caption} The logarithmic axis leaves out step 0.{caption_end}", log_x=True,
+        )  # fmt: skip
 
     truncated, repeated = "Mean probabilities, with and without the truncation", "random tokens that are repeated once."
     objects = along("Indirect objects", f"{truncated} of W_in of one layer.", "probability", _OBJECTS)
@@ -49,7 +94,7 @@ def figures(steps: Sequence[int], numbers: Mapping[str, Sequence[float]]) -> lis
         'Rank of "the" after prepositions', "Mean over prompts; 1 is the likeliest token.", "mean rank", _RANKS
     )
     scores = along("Strongest heads", f"Largest score of a head on {repeated}", "score", _SCORES)
-    paper = (Reference("paper's step 14 000", 14_000, "x"),)
+    paper = (Reference("paper's step 14 000", 14_000, "x"),) if at[-1] >= 14_000 else ()
     return [
         replace(objects, references=paper),
         replace(facts, references=paper),
@@ -59,12 +104,11 @@ def figures(steps: Sequence[int], numbers: Mapping[str, Sequence[float]]) -> lis
     ]
 
 
-def tables(
-    found: Sequence[tuple[int, Sequence[Fault]]], steps: Sequence[int], numbers: Mapping[str, Sequence[float]]
-) -> list[Table]:
-    """Return the faults of checkpoints, and all numbers."""
+def tables(found: Sequence[tuple[int, Sequence[Fault]]], trainings: Sequence[Curves]) -> list[Table]:
+    """Return the faults of checkpoints, and the means of all numbers over trainings."""
     rows = [(step, fault.text, "no" if fault.unusable else "yes") for step, wrong in found for fault in wrong]
     faulty = sum(bool(wrong) for _, wrong in found)
+    first = trainings[0]
     return [
         Table(
             "Faults of the checkpoints",
@@ -75,7 +119,10 @@ def tables(
         Table(
             "All numbers",
             "Mean probabilities and ranks, and the heads on repeated random tokens.",
-            ("step", *numbers),
-            tuple((step, *(row[place] for row in numbers.values())) for place, step in enumerate(steps)),
+            ("step", *first.numbers),
+            tuple(
+                (step, *(fmean(one.numbers[name][place] for one in trainings) for name in first.numbers))
+                for place, step in enumerate(first.steps)
+            ),
         ),
     ]
