@@ -343,5 +343,4 @@ STUDY = noisy_study(
     reads=Seen,
     draws=(_maps, _along, _table),
     other_task=without_noise,
-    seeds=3,  # it trains several times as many networks as the other studies
 )
