@@ -42,7 +42,6 @@ from anchorlab.findings import (
     counts_apart,
     ledger,
 )
-from anchorlab.papers import UNPUBLISHED
 from anchorlab.papers.published import FILE
 from anchorlab.papers.verifying import candidates
 from anchorlab.report import save
@@ -92,9 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if path is not None and path.exists():
                 findings = study(name).judge_again(Findings.from_json(path.read_bytes(), at=str(path)))
                 found.append(with_controls(study(name), findings, store) if chosen.untrained else findings)
-            elif not beside and name not in UNPUBLISHED:
+            elif not beside:
                 print(f"no findings of {name}: run `anchorlab study {name} --profile {profile}`", file=sys.stderr)
-    if not {*STUDIES} - {*UNPUBLISHED} <= {one.study for one in found if one.profile == chosen.profile}:
+    if not {*STUDIES} <= {one.study for one in found if one.profile == chosen.profile}:
         return 2
     counted = {(one.strongest.claim.id, one.strongest.profile): one.strongest for one in ledger(found)}
     for findings in found:

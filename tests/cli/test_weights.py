@@ -163,6 +163,8 @@ def test_a_language_model_is_cut_by_what_it_answers(anchorlab, folder, workplace
     assert len(found["measured"]) == 12
     assert found["best"]["weight"] == found["measured"][0]["weight"]
     assert found["measured"][0]["loss"] == min(row["loss"] for row in found["measured"])
+    native = anchorlab("truncate", folder, "--prompts", "native", "--weights", "blocks.1.mlp.W_in", "--rho", "0")
+    assert native.code == 0 and "of 112 prompts" in native.out
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,10 @@ def test_a_language_model_is_cut_by_what_it_answers(anchorlab, folder, workplace
         (("--prompts", "facts", "--n", "5"), "n: is for runs"),
         (("--revision", "step1"), "revision: is for pretrained models; give --prompts too"),
         (("--download",), "download: is for pretrained models"),
-        (("--prompts", "fact"), "prompts: 'fact' is neither a set of prompts nor a file; give facts, indirect-objects"),
+        (
+            ("--prompts", "fact"),
+            "prompts: 'fact' is neither a set of prompts nor a file; give facts, indirect-",
+        ),
         (("--prompts", "empty.csv"), "prompts: empty.csv has no rows, or an empty one"),
         (("--prompts", "other.csv"), "prompts: other.csv lacks a prompt or an answer in some row"),
     ],

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anchorlab.studies import Study
 
-UNPUBLISHED = ("language/along-training",)
-"""Studies whose results the gallery may lack: their models must be downloaded first."""
-
 
 def study_of(name: str) -> "Study[Any]":
     """Return a study by its name, one of `anchorlab.names.STUDIES`."""

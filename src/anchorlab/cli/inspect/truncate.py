@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from anchorlab.language import Prompt
 
 _MOST = 1001  # fractions
-_SETS = ("facts", "indirect-objects")  # of prompts
 _SHOWN = 20  # cuts of a pretrained model that are printed
 
 
@@ -67,8 +66,9 @@ def truncate(
     figure
         Also draw a heat map of matrices and fractions to this PNG, PDF or SVG file.
     prompts
-        The prompts for a pretrained model: `facts`, `indirect-objects`, or a CSV file with the columns `prompt` and
-        `answer`. One half chooses the cut, the other measures its effect.
+        The prompts for a pretrained model: `facts` about cities, another kind of fact such as `currency` or `native`,
+        `indirect-objects`, or a CSV file with the columns `prompt` and `answer`. One half chooses the cut, the other
+        measures its effect.
     revision
         Branch, tag or commit of a pretrained model on the hub, such as `step1000`.
     download
@@ -216,11 +216,12 @@ def _prompts(source: str) -> "tuple[Prompt, ...]":
 
     Errors: `SpecError` for a file that is not there, and rows without a prompt and an answer.
     """
-    from anchorlab.language.prompts import Prompt, facts, indirect_objects
+    from anchorlab.language.prompts import Prompt, facts, indirect_objects, relations
 
-    if source in _SETS:
-        return facts() if source == "facts" else indirect_objects()
-    path, remedy = Path(source), "give facts, indirect-objects, or a CSV file with the columns prompt and answer"
+    sets = ("facts", "indirect-objects", *relations())
+    if source in sets:
+        return facts() if source == sets[0] else indirect_objects() if source == sets[1] else facts((source,))
+    path, remedy = Path(source), f"give {', '.join(sets)}, or a CSV file with the columns prompt and answer"
     if not path.is_file():
         raise SpecError("prompts", f"{source!r} is neither a set of prompts nor a file", remedy)
     try:

@@ -278,6 +278,8 @@ def test_values_of_several_trainings_are_means_with_intervals():
     assert values["the-before-objects"] == pytest.approx((2000 / 16 + 2000 / 512) / 2)
     assert values["object-preferred"] == pytest.approx((2000 + 4000) / 2)
     assert along_training.object_preferred(seen).units == (2000, 4000)
+    by_chance = {**one.numbers, "objects: right": (1.0, *one.numbers["objects: right"][1:])}  # before training
+    assert along_training.object_preferred(Seen((Curves(one.steps, by_chance),))).value == 2000
 
 
 def test_generated_sentences_go_on_with_the_as_often_as_told_and_lack_the_measured_ones():

@@ -97,10 +97,10 @@ def object_as_subject(seen: Seen) -> Measurement:
 def object_preferred(seen: Seen) -> Measurement:
     """The model then prefers the object to the subject and to "the".
 
-    First measured step at which the mean probability of the object exceeds that of the subject and of "the".
+    First measured step from which on the mean probability of the object exceeds that of the subject and of "the".
     """
     right, others = "objects: right", ("objects: subject", "objects: the")
-    return seen.over(lambda one: one.first(lambda now: all(now[right] > now[other] for other in others)))
+    return seen.over(lambda one: one.from_on(lambda now: all(now[right] > now[other] for other in others)))
 
 
 @claim("truncated weights, Fig 2 left", "from 2.3 to 12.3 times as likely at step 14 000, 5.3 times", at_least(2))
@@ -206,7 +206,7 @@ STUDY = Study(
             Setting(), "Pythia-160M at 19 of its 154 checkpoints, truncated at the same depth as the paper's Pythia-1B."
         ),
         "quick": Profile(
-            Setting(HERE, None, OWN_STEPS, seeds=fresh(5)),
+            Setting(HERE, None, OWN_STEPS, seeds=fresh(14)),
             "GPT-NeoX models of two layers, 0.4 M parameters, trained here on generated sentences, a page of prose and "
             "verse. After a quarter of the sentences about indirect objects and half of the sentences about countries "
             '"the" follows in place of the name. They show what training on such text does, and stand for no published '

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from statistics import fmean
 
 import torch
@@ -57,10 +58,17 @@ class Curves:
 
     def first(self, holds: Callable[[Mapping[str, float]], bool]) -> int | None:
         """Return the first step at which a condition on the numbers holds; None if it never does."""
-        for place, step in enumerate(self.steps):
-            if holds({name: row[place] for name, row in self.numbers.items()}):
-                return step
-        return None
+        return next((step for step, now in self._by_step() if holds(now)), None)
+
+    def from_on(self, holds: Callable[[Mapping[str, float]], bool]) -> int | None:
+        """Return the first step from which on a condition holds to the end; None if it does not hold at the end."""
+        kept = list(takewhile(lambda one: holds(one[1]), reversed(self._by_step())))
+        return kept[-1][0] if kept else None
+
+    def _by_step(self) -> list[tuple[int, dict[str, float]]]:
+        return [
+            (step, {name: row[place] for name, row in self.numbers.items()}) for place, step in enumerate(self.steps)
+        ]
 
     def learned(self, name: str) -> int | None:
         """Return the first step at which a probability is half its largest; None if training did not raise it."""
