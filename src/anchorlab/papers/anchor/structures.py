@@ -259,7 +259,8 @@ STUDY = Study(
         ),
         "paper-none": Profile(
             PAPER_NONE,
-            f"The structure without any component alone, in the setting of the paper profile. {BATCH_NOTE}",
+            "The structure without any component alone, in the setting of the paper profile, with 14 seeds in place of "
+            f"five: fewer decide nothing about a share of seeds. {BATCH_NOTE}",
             paper=("none",),
         ),
         "subsets": Profile(
