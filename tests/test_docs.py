@@ -488,6 +488,7 @@ def test_settings_within_settings_and_those_of_a_pretrained_model_which_is_named
     shown = gallery_build().settings_text(study("language/heads"), "quick")
     assert "| `model` | smollm2 | meta-llama/Llama-2-7b-hf |" in shown
     assert "| `draws` | 50 | 50 |" in shown.partition("What is the same in both")[2]
+    assert "| `steps` | 0, 1, 2, " in gallery_build().settings_text(study("language/along-training"), "quick")
     source = replace(made_findings().provenance, model="smollm2, 134.5 M parameters")
     assert ", smollm2, 134.5 M parameters, seeds" in gallery_build().source_text(source)
 

@@ -325,8 +325,8 @@ def flat(data: Mapping[str, Any], at: str = "") -> Iterable[tuple[str, str]]:
             value = value.model_dump()
         if isinstance(value, Mapping):
             yield from flat(value, path)
-        elif value not in (None, "", []):
-            yield path, shortened([text(item) for item in value]) if isinstance(value, list) else text(value)
+        elif value not in (None, "", [], ()):
+            yield path, shortened([text(item) for item in value]) if isinstance(value, list | tuple) else text(value)
 
 
 def text(value: Any) -> str:
