@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
 import torch
-from jaxtyping import Int
-from torch import Tensor
 from torch.nn import functional
 
 from anchorlab.language.checkpoints import revision_of
+from anchorlab.language.encode import windows
 from anchorlab.language.pretrained import quiet
 from anchorlab.language.prompts import facts, indirect_objects
 from anchorlab.language.sample_text import english_page, poems
@@ -76,7 +74,7 @@ def train_checkpoints(
 
     lines = generated_sentences(seed, training)
     tokenizer = _trained_tokenizer(lines, training.vocabulary)
-    sequences = _sequences(tokenizer, lines, training.length)
+    sequences = windows(tokenizer, "\n".join(lines), training.length, CONTEXT)
     config = transformers.GPTNeoXConfig(
         hidden_size=training.width,
         intermediate_size=4 * training.width,
@@ -107,7 +105,10 @@ def train_checkpoints(
 
 
 def generated_sentences(seed: int, training: Training) -> list[str]:
-    """Return the training text in random order; it lacks the sentences about indirect objects of seed 0."""
+    """Return the lines of the training text, in random order.
+
+    The 100 sentences about indirect objects that the study measures, `indirect_objects(100)`, are left out.
+    """
     random = generator(seed, "language", "training text")
     measured = {prompt.text for prompt in indirect_objects(100)}
     drawn = indirect_objects(10_000, seed=seed)
@@ -142,12 +143,3 @@ def _trained_tokenizer(lines: Sequence[str], size: int) -> "PreTrainedTokenizerB
     signs = pre_tokenizers.ByteLevel.alphabet()
     made.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=size, initial_alphabet=signs, show_progress=False))
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made)
-
-
-def _sequences(
-    tokenizer: "PreTrainedTokenizerBase", lines: Sequence[str], length: int
-) -> Int[Tensor, "sequence position"]:
-    """Return the lines, with a line break after each, as one text that is cut every `length` tokens."""
-    encoded = tokenizer([f"{line}\n" for line in lines])["input_ids"]
-    tokens = torch.from_numpy(np.concatenate([np.asarray(one) for one in encoded]))
-    return tokens[: len(tokens) // length * length].view(-1, length)
