@@ -21,7 +21,7 @@ from anchorlab.language.prompts import facts, indirect_objects
 from anchorlab.papers.language.along_training import along_training, checkpoints
 from anchorlab.papers.language.along_training.along_training import Seen
 from anchorlab.papers.language.along_training.checkpoints import HERE, Checkpoint, Setting
-from anchorlab.papers.language.along_training.curves import Curves
+from anchorlab.papers.language.along_training.curves import Curves, at_shared_steps
 from anchorlab.papers.language.along_training.measuring import Measuring
 from anchorlab.papers.language.along_training.trained_here import Training, generated_sentences, train_checkpoints
 from anchorlab.runs import Store
@@ -278,6 +278,9 @@ def test_values_of_several_trainings_are_means_with_intervals():
     assert values["the-before-objects"] == pytest.approx((2000 / 16 + 2000 / 512) / 2)
     assert values["object-preferred"] == pytest.approx((2000 + 4000) / 2)
     assert along_training.object_preferred(seen).units == (2000, 4000)
+    early = Curves(one.steps[:4], {name: row[:4] for name, row in one.numbers.items()})
+    left, right = at_shared_steps([one, early])  # a checkpoint may be unusable in one training alone
+    assert left.steps == right.steps == HAND_MADE_STEPS[:4] and left.numbers == early.numbers
     by_chance = {**one.numbers, "objects: right": (1.0, *one.numbers["objects: right"][1:])}  # before training
     assert along_training.object_preferred(Seen((Curves(one.steps, by_chance),))).value == 2000
 

@@ -17,7 +17,7 @@ from anchorlab.findings import at_least, at_most, within
 from anchorlab.findings.provenance import seeds_text
 from anchorlab.language.checkpoints import PYTHIA_STEPS
 from anchorlab.papers.language.along_training.checkpoints import HERE, Checkpoint, Setting, observe
-from anchorlab.papers.language.along_training.curves import Curves, figures, tables
+from anchorlab.papers.language.along_training.curves import Curves, at_shared_steps, figures, tables
 from anchorlab.papers.language.along_training.measuring import Measuring
 from anchorlab.papers.language.along_training.trained_here import Training
 from anchorlab.studies import SEARCHED, Analysis, Measurement, Profile, Study, claim, fresh, measures_in, over
@@ -172,13 +172,14 @@ def _raised(curves: Curves, kind: str) -> float | None:
 def analyse(observed: tuple[tuple[Checkpoint, ...], ...], setting: Setting) -> Analysis:
     """Draw the curves of Figures 2 and 13 and of the heads, and list the faults of the checkpoints."""
     seen = Seen(tuple(map(Curves.of, observed)))
+    shown = at_shared_steps(seen.trainings)
     checkpoints = [one for training in observed for one in training]
     models = [one.model for one in checkpoints if one.model]
     measured = sum(len(one.steps) for one in seen.trainings)
     return Analysis(
         seen,
-        figures(seen.trainings, f" {MEAN_AND_RANGE}" if len(seen.trainings) > 1 else ""),
-        tables([(one.step, one.faults) for one in checkpoints], seen.trainings),
+        figures(shown, f" {MEAN_AND_RANGE}" if len(seen.trainings) > 1 else ""),
+        tables([(one.step, one.faults) for one in checkpoints], shown),
         seeds=seeds_text(setting.seeds) if setting.seeds else "0",
         model=f"{models[-1]}, {measured} checkpoints" if models else setting.model,
         untrained=seen.untrained(),

@@ -65,6 +65,11 @@ class Curves:
         kept = list(takewhile(lambda one: holds(one[1]), reversed(self._by_step())))
         return kept[-1][0] if kept else None
 
+    def at(self, steps: Sequence[int]) -> "Curves":
+        """Return the measurements at some of the steps."""
+        places = [self.steps.index(step) for step in steps]
+        return Curves(tuple(steps), {name: tuple(row[place] for place in places) for name, row in self.numbers.items()})
+
     def _by_step(self) -> list[tuple[int, dict[str, float]]]:
         return [
             (step, {name: row[place] for name, row in self.numbers.items()}) for place, step in enumerate(self.steps)
@@ -77,8 +82,14 @@ class Curves:
         return found or None  # a model that has not been trained has learned nothing
 
 
+def at_shared_steps(trainings: Sequence[Curves]) -> list[Curves]:
+    """Return all trainings at the steps that are usable in every one of them."""
+    shared = [step for step in trainings[0].steps if all(step in one.steps for one in trainings)]
+    return [one.at(shared) for one in trainings]
+
+
 def figures(trainings: Sequence[Curves], caption_end: str) -> list[LineFigure]:
-    """Return the curves, each with its range over trainings; none if no checkpoint was measured."""
+    """Return the curves of trainings with the same steps, each with its range; none if no checkpoint was measured."""
     steps = trainings[0].steps
     later = [place for place, step in enumerate(steps) if step > 0]
     if not later:
@@ -113,7 +124,7 @@ def figures(trainings: Sequence[Curves], caption_end: str) -> list[LineFigure]:
 
 
 def tables(found: Sequence[tuple[int, Sequence[Fault]]], trainings: Sequence[Curves]) -> list[Table]:
-    """Return the faults of checkpoints, and the means of all numbers over trainings."""
+    """Return the faults of checkpoints, and the means of all numbers over trainings with the same steps."""
     rows = [(step, fault.text, "no" if fault.unusable else "yes") for step, wrong in found for fault in wrong]
     faulty = sum(bool(wrong) for _, wrong in found)
     first = trainings[0]
