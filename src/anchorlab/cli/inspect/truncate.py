@@ -218,10 +218,14 @@ def _prompts(source: str) -> "tuple[Prompt, ...]":
     """
     from anchorlab.language.prompts import Prompt, facts, indirect_objects, relations
 
-    sets = ("facts", "indirect-objects", *relations())
-    if source in sets:
-        return facts() if source == sets[0] else indirect_objects() if source == sets[1] else facts((source,))
-    path, remedy = Path(source), f"give {', '.join(sets)}, or a CSV file with the columns prompt and answer"
+    if source == "facts":
+        return facts()
+    if source == "indirect-objects":
+        return indirect_objects()
+    if source in relations():
+        return facts((source,))
+    kinds = ", ".join(relations())
+    path, remedy = Path(source), f"give facts, indirect-objects, {kinds}, or a CSV file with columns prompt and answer"
     if not path.is_file():
         raise SpecError("prompts", f"{source!r} is neither a set of prompts nor a file", remedy)
     try:
