@@ -1,4 +1,4 @@
-"""Time and memory of the lens on a language model, beside one pass of the model with its gradient.
+"""Time and memory of the lens on a language model, compared with one pass of the model and its gradient.
 
     python benchmarks/language_models.py [--model smollm2] [--pairs 8] [--only score_edges ...] [--json]
 
@@ -48,7 +48,7 @@ def calls(model, pairs):
 
 
 def measure(model_name, pairs, name):
-    """Return the seconds of a pass with its gradient and of a call, and the growth of peak memory, in MB."""
+    """Return the seconds of a pass with its gradient and of a call, and the growth of peak memory, in KB."""
     torch.set_num_threads(1)
     model = al.pretrained(model_name)
     drawn = indirect_objects(model.tokenizer, pairs, seed=0)
