@@ -31,7 +31,7 @@ FIG_16 = "section 5.4 and Fig 16"
 LOOKED_AT = 500  # test sequences over which attention is averaged
 _FIRST, _ROWS, _SECOND = "blocks.0.attn.hook_pattern", "blocks.1.hook_resid_pre", "blocks.1.attn.hook_pattern"
 
-QUICK = Setting(structures()[NONE], quick_recipe(2000, steps=2400, learning_rate=2e-3), seeds=14)
+QUICK = Setting(structures()[NONE], quick_recipe(2000, steps=2400, learning_rate=2e-3), seeds=28)
 SCALED = Setting(structures()[NONE], paper_recipe(30_000, epochs=100, every=5, whole=100), seeds=2)
 PAPER = Setting(structures()[NONE], paper_recipe(30_000, epochs=10_000), seeds=5)
 
