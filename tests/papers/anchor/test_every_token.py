@@ -26,10 +26,9 @@ from anchorlab.papers.anchor.every_token import (
     Learned,
     Seen,
     experiments,
-    own_sequences,
 )
 from anchorlab.papers.anchor.identity import Curve
-from anchorlab.papers.anchor.perturbed import directions, kept_under_noise, moved, rise_in_loss
+from anchorlab.papers.anchor.perturbed import directions, kept_under_noise, moved, own_sequences, rise_in_loss
 from anchorlab.rng import child_seed
 from anchorlab.tasks import Batch
 from anchorlab.training import Ensemble

@@ -9,7 +9,7 @@ Source: Lin, Zhang and Xu, Reasoning Bias of Next Token Prediction Training (202
 anchor functions, sections 4.1 and 4.4.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,7 +20,7 @@ from anchorlab.findings import LineFigure, Table, at_least, at_most, line
 from anchorlab.models import DecoderSpec
 from anchorlab.papers.anchor.composite.depths import DATA, SPLITS, TASK, TRAIN, first_reached
 from anchorlab.papers.anchor.identity import PAPER_SIZES, Curve, read_curve
-from anchorlab.papers.anchor.perturbed import kept_under_noise, rise_in_loss
+from anchorlab.papers.anchor.perturbed import kept_under_noise, on_own_sequences, rise_in_loss
 from anchorlab.papers.anchor.settings import BATCH_NOTE, Setting, paper_recipe
 from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, precondition, reading
 from anchorlab.studies.kit import (
@@ -35,9 +35,8 @@ from anchorlab.studies.kit import (
 )
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.studies.shared_seeds import mean_of_known, over_shared
-from anchorlab.tasks import Batch, task
-from anchorlab.training import Ensemble, Experiment, TrainedRun
-from anchorlab.training.feed import FixedSampleFeed, make_feed
+from anchorlab.tasks import task
+from anchorlab.training import Experiment, TrainedRun
 
 EVERY, ALONE = "every token", "the answer"
 LOSSES = {EVERY: True, ALONE: False}
@@ -116,12 +115,12 @@ class Learned(Reading):
     @reading
     def kept(self) -> dict[str, Float[Tensor, "strength member"]]:
         """The share of right answers that stay right under noise, by task."""
-        return {of: _on_own_sequences(kept_under_noise, run, STRENGTHS) for of, run in self._largest.items()}
+        return {of: on_own_sequences(kept_under_noise, run, STRENGTHS) for of, run in self._largest.items()}
 
     @reading
     def rise(self) -> dict[str, Float[Tensor, "move member"]]:
         """The rise of the loss if weights move, by task."""
-        return {of: _on_own_sequences(rise_in_loss, run, MOVES) for of, run in self._largest.items()}
+        return {of: on_own_sequences(rise_in_loss, run, MOVES) for of, run in self._largest.items()}
 
     @property
     def _largest(self) -> dict[str, TrainedRun]:
@@ -147,22 +146,6 @@ class Seen(Reading):
             loss: Learned({of: run for (name, of), run in self.runs.items() if name == loss}, self.setting)
             for loss in LOSSES
         }
-
-
-def _on_own_sequences(
-    measure: Callable[[Ensemble, Batch, Sequence[float]], Tensor], run: TrainedRun, values: Sequence[float]
-) -> Float[Tensor, "value member"]:
-    """Return a measure of perturbations, each member on its own training sequences."""
-    ensemble, batches = run.ensemble(), own_sequences(run.experiment)
-    found = [measure(ensemble.select([member]), batch, values) for member, batch in enumerate(batches)]
-    return torch.cat(found, dim=1)
-
-
-def own_sequences(experiment: Experiment) -> list[Batch]:
-    """Return the first training sequences of each member, on which its training accuracy is measured."""
-    feed = make_feed(experiment.task, experiment.recipe, experiment.members, torch.device("cpu"), torch.float32)
-    assert isinstance(feed, FixedSampleFeed)
-    return feed.first
 
 
 def _where_both_fit(seen: Seen, values: Mapping[str, Float[Tensor, "member"]]) -> Float[Tensor, "judged_member task"]:

@@ -4,7 +4,7 @@ Each perturbation is relative to the size of what it changes, and the same for a
 compared whatever the scale of their weights.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
@@ -16,11 +16,28 @@ from anchorlab.models.sites import STREAM
 from anchorlab.rng import torch_generator
 from anchorlab.tasks import Batch
 from anchorlab.tasks.metrics import loss_per_position
-from anchorlab.training import Ensemble
+from anchorlab.training import Ensemble, Experiment, TrainedRun
+from anchorlab.training.feed import FixedSampleFeed, make_feed
 
 SITE = "hook_embed"
 DIRECTIONS = 4
 """The number of random directions in which weights are moved, each both ways."""
+
+
+def on_own_sequences(
+    measure: Callable[[Ensemble, Batch, Sequence[float]], Tensor], run: TrainedRun, values: Sequence[float]
+) -> Float[Tensor, "value member"]:
+    """Return a measure of perturbations, each member on its own training sequences."""
+    ensemble, batches = run.ensemble(), own_sequences(run.experiment)
+    found = [measure(ensemble.select([member]), batch, values) for member, batch in enumerate(batches)]
+    return torch.cat(found, dim=1)
+
+
+def own_sequences(experiment: Experiment) -> list[Batch]:
+    """Return the first training sequences of each member, on which its training accuracy is measured."""
+    feed = make_feed(experiment.task, experiment.recipe, experiment.members, torch.device("cpu"), torch.float32)
+    assert isinstance(feed, FixedSampleFeed)
+    return feed.first
 
 
 def kept_under_noise(ensemble: Ensemble, batch: Batch, strengths: Sequence[float]) -> Float[Tensor, "strength member"]:

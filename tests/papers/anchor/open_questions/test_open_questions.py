@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
-from math import isnan, nan
+from math import isnan, log, nan
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from anchorlab.papers.anchor.open_questions import layers
 from anchorlab.papers.anchor.open_questions.choices import (
     BASE,
     BATCH,
+    COMPARED,
     DECAY,
     HEADS,
     LAYERS,
@@ -31,9 +32,11 @@ from anchorlab.papers.anchor.open_questions.choices import (
     Value,
     experiments,
 )
+from anchorlab.papers.anchor.open_questions.landscape import compared, rise_curves, rises
 from anchorlab.papers.anchor.open_questions.layers import Layers, layers_along
+from anchorlab.papers.anchor.open_questions.left_out import left_out, left_out_table
 from anchorlab.papers.anchor.open_questions.open_questions import STUDY, Seen
-from anchorlab.papers.anchor.open_questions.outcomes import Outcome, effect, outcomes, timed
+from anchorlab.papers.anchor.open_questions.outcomes import Outcome, effect, on_many, outcomes, timed
 from anchorlab.papers.anchor.open_questions.spikes import Spike, spikes
 from tests.papers.hand_made_models import two_layers
 from tests.papers.hand_made_runs import HandMadeRun, ends, results_of, run_ending, seen_by_hand, values_of
@@ -44,8 +47,8 @@ def test_every_choice_holds_the_base_and_rises(setting):
     for choice, amounts in setting.amounts.items():
         assert [setting.is_base(Value(choice, one)) for one in amounts].count(True) == 1, choice
         assert list(amounts) == sorted(set(amounts)), choice
-    for choice, compared in ((HEADS, {1, 4}), (SHARED, {1, 4}), (LAYERS, {2, 4}), (SCALE, {0.3, 3.0})):
-        assert compared <= {*setting.amounts[choice]}
+    for choice, among in ((HEADS, {1, 4}), (SHARED, {1, 4}), (LAYERS, {2, 4}), (SCALE, {0.3, 3.0})):
+        assert among <= {*setting.amounts[choice]}
 
 
 def test_one_choice_is_changed_at_a_time_and_has_a_short_label():
@@ -79,9 +82,19 @@ def test_one_choice_is_changed_at_a_time_and_has_a_short_label():
     ]
     assert members.seeds == base.members.seeds * 11
     assert (many.model, many.recipe.data.size) == (base.model, 1000)
-    assert [(one.model, one.recipe) for one in (heads, layers)] == [
-        (base.model.replace(**fields), many.recipe) for fields in ({"heads": 4, "head_width": 16}, {"layers": 4})
+    assert [one.model for one in (heads, layers)] == [
+        base.model.replace(**fields) for fields in ({"heads": 4, "head_width": 16}, {"layers": 4})
     ]
+    assert heads.recipe == many.recipe
+    removed = {name: [edit.weight for edit in edits] for name, edits in layers.recipe.evaluation.edits.items()}
+    assert removed == {
+        "without the last 1": ["blocks.3"],
+        "without the last 2": ["blocks.2", "blocks.3"],
+        "without the last 3": ["blocks.1", "blocks.2", "blocks.3"],
+    }
+    assert list(many.recipe.evaluation.edits) == ["without the last 1"]
+    fewer = layers.recipe.replace(evaluation=many.recipe.evaluation)
+    assert fewer == many.recipe
     assert (order.model, order.recipe.data.size) == (base.model, 1000)
     assert constant.recipe.schedule.kind == "constant" and constant.recipe.clip is None
     assert constant.members.learning_rate == (3e-3,) * 10 + (1e-2,) * 10
@@ -151,7 +164,39 @@ ON_MANY = {(SHARED, 1): (0.92, 1.0), (SHARED, 4): (0.96, 0.98), (LAYERS, 2): (0.
 def many_runs():
     heads, layers = Value(SHARED, 4), Value(LAYERS, 4)
     accuracy = {MANY: (SHARED, 1), (MANY, heads): (SHARED, 4), (MANY, layers): (LAYERS, 4)}
-    return {label: run_of(experiments(WIDER)[label], ON_MANY[key]) for label, key in accuracy.items()}
+    return {label: many_run(experiments(WIDER)[label], ON_MANY[key]) for label, key in accuracy.items()}
+
+
+def many_run(experiment, accuracy):
+    """A run that loses a tenth of its accuracy with each layer that is left out."""
+    values = {("test", "accuracy"): [[0.0, 0.0, one] for one in accuracy]}
+    values["train", "accuracy"] = [[0.0, 0.0, 1 - one / 10] for one in accuracy]
+    for count, edit in enumerate(experiment.recipe.evaluation.edits, start=1):
+        values["test", "accuracy", edit] = [[0.0, 0.0, one - count / 10] for one in accuracy]
+    return HandMadeRun(experiment, (0, 1, 2), values, {2: two_layers((1, 1), (0, 0))})
+
+
+def test_layers_left_out_are_read_by_their_number():
+    found = left_out(on_many(many_runs()))
+    accuracy = torch.tensor([[0.94, 0.8], [0.84, 0.7], [0.74, 0.6], [0.64, 0.5]])
+    torch.testing.assert_close(found[Value(LAYERS, 4)].float(), accuracy)
+    assert [len(one) for one in found.values()] == [2, 2, 2, 4]
+    row = left_out_table(found).rows[-2]
+    assert row == (LAYERS, "4", 2, *map(pytest.approx, (0.67, 0.6, 0.74)))
+
+
+def test_the_loss_rises_where_weights_move_and_is_compared_at_one_move():
+    runs = on_many(many_runs())
+    found = rises(runs)
+    assert {value: one.shape for value, one in found.items()} == dict.fromkeys(runs, (4, 2))
+    by_hand = {
+        Value(LAYERS, 2): tensor([[9.0], [9.0], [2.0], [9.0]]),
+        Value(LAYERS, 4): tensor([[9.0]] * 2 + [[-1.0]] * 2),
+    }
+    logarithm, none = compared(by_hand, LAYERS).flatten().tolist()
+    assert logarithm == pytest.approx(log(2)) and isnan(none)
+    curve = rise_curves(by_hand).lines[0]
+    assert (curve.label, curve.x, curve.mean) == ("layers: 2", (0.05, 0.1, 0.2, 0.4), (9.0, 9.0, 2.0, 9.0))
 
 
 def test_an_effect_is_that_of_values_chosen_by_the_other_seeds_and_zero_on_average():
@@ -241,7 +286,14 @@ def seen(**changes):
     found |= changes.pop("choices", {})
     times = {(SHARED, 1): (nan, nan), (SHARED, 4): (60.0, nan), (LAYERS, 2): (nan, 80.0), (LAYERS, 4): (60.0, 60.0)}
     times |= changes.pop("times", {})
+    rises = {  # at moves 0.05, 0.1, 0.2 and 0.4; the third is compared
+        Value(choice, amount): tensor([[9.0, 1.0], [1.0, 9.0], values, [7.0, 7.0]])
+        for choice, by_amount in ((SHARED, ((0.2, 0.4), (0.3, 0.2))), (LAYERS, ((0.5, 0.5), (1.0, 2.0))))
+        for amount, values in zip(COMPARED[choice], by_amount, strict=True)
+    }
     rest = {
+        "left_out": {Value(LAYERS, 4): tensor([[1.0, 0.95, 0.8], [1.0, 0.1, 0.1], [0.9, 0.95, 0.8], [0.0, 0.0, 0.1]])},
+        "rises": rises,
         "many": {Value(choice, amount): outcome(amount, (1.0, 1.0), one) for (choice, amount), one in times.items()},
         "spikes": [*[spike(0.02)] * 8, spike(0.3), spike(0.01, seed=1)],
         "layers": halfway([5.0] * 10, [*[15.0] * 9, 5.0]),
@@ -265,6 +317,10 @@ def test_values_of_what_was_made_by_hand():
         "small-weights-generalise": pytest.approx(0.2),
         "spikes-help": pytest.approx(0.9),
         "layer-order": pytest.approx(0.9),
+        "deep-layers-negligible": pytest.approx((0.9 + 1.0) / 2),  # the third seed has not learned the task
+        # each seed is measured the way round that the other one shows
+        "landscape-differs-by-heads": pytest.approx((0.2 / 0.3 * 0.2 / 0.4) ** 0.5),
+        "landscape-differs-by-layers": pytest.approx((2 * 4) ** 0.5),
     }
 
 
@@ -332,7 +388,8 @@ def test_figures_and_tables_of_runs_made_by_hand():
     ]
     assert len(STUDY.see(runs, WIDER).spikes) == 4
     made = STUDY.analysis(runs, WIDER)
-    dots, speed, loss, accuracy, order = made.figures
+    dots, speed, loss, accuracy, order, rise = made.figures
+    assert len(rise.lines) == 4
     heads = dots.panels[0]
     assert (heads.title, heads.ticks, heads.marked) == (HEADS, ("1", "4"), 0)
     assert heads.values == (pytest.approx(AT_BASE), pytest.approx((0.8, 0.9)))
@@ -348,7 +405,8 @@ def test_figures_and_tables_of_runs_made_by_hand():
     assert accuracy.lines[1].mean == pytest.approx(accuracies[2])
     assert [one.x for one in order.lines] == [(0, 10)] * 2  # the end is long after
     assert [one.mean[1] for one in order.lines] == pytest.approx([1.0, 2 / 3])
-    table, times, spikes_found = made.tables
+    table, times, removed, spikes_found = made.tables
+    assert [row[2] for row in removed.rows] == [0, 1, 0, 1, 0, 1, 0, 1, 2, 3]
     assert times.rows[3] == (
         LAYERS, "4", *map(pytest.approx, (0.87, 0.8, 0.94, 0.913)), 2, 1, pytest.approx(1 + 0.9 / 0.94),
     )  # fmt: skip

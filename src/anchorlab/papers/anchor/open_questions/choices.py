@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from anchorlab.models import DecoderSpec
+from anchorlab.models import DecoderSpec, Remove
 from anchorlab.papers.anchor.settings import Setting, paper_recipe, repeated
 from anchorlab.studies.quick import quick_model, quick_recipe
 from anchorlab.tasks import task
@@ -22,6 +22,9 @@ FEW_LAYERS, SEVERAL_LAYERS = 2, 4
 COMPARED: Mapping[str, tuple[int, int]] = {SHARED: (FEW_HEADS, SEVERAL_HEADS), LAYERS: (FEW_LAYERS, SEVERAL_LAYERS)}
 """The choices whose learning times are compared, too. Heads share one total width: with heads as wide as before, the
 benefit of several heads may come from more parameters."""
+
+LEFT_OUT = "without the last {}"
+"""The name of an edit in the runs on many sequences: this number of layers is left out, at the end of the model."""
 
 _OF_MODEL = {HEADS: "heads", SHARED: "heads", LAYERS: "layers", WIDTH: "width"}
 _OF_MEMBERS = {RATE: "learning_rate", DECAY: "weight_decay", SCALE: "initialisation_scale"}
@@ -100,6 +103,7 @@ def experiments(setting: Choices) -> dict[Label, Experiment]:
     """
     base = setting.base.experiment(task("anchor/identity"), "the base setting")
     many = setting.speed.experiment(base.task, f"{setting.speed.size} sequences")
+    timed = {(MANY, one): changed(many, one, f"{many.label}, {one.choice}: {one.label}") for one in setting.timed}
     scalars = {
         _OF_MEMBERS[choice]: [one.amount if one.choice == choice else usual for one in setting.together]
         for choice, usual in setting.scalars.items()
@@ -108,8 +112,8 @@ def experiments(setting: Choices) -> dict[Label, Experiment]:
         BASE: base,
         **{one: changed(base, one, f"{one.choice}: {one.label}") for one in setting.alone},
         TOGETHER: _at_each(base, "learning rates, weight decays, initial scales", **scalars),
-        MANY: many,
-        **{(MANY, one): changed(many, one, f"{many.label}, {one.choice}: {one.label}") for one in setting.timed},
+        MANY: _without_layers(many),
+        **{label: _without_layers(one) for label, one in timed.items()},
         ORDER: setting.order.experiment(base.task, "two layers along training"),
         SPIKES: _at_each(
             setting.spikes.experiment(base.task, ""), "constant learning rates", learning_rate=setting.rates
@@ -126,6 +130,17 @@ def changed(base: Experiment, value: Value, label: str) -> Experiment:
     if value.choice == SHARED:
         fields["head_width"] = model.heads * model.head_width // amount  # type: ignore[attr-defined]
     return replace(base, model=model.replace(**fields), label=label)
+
+
+def _without_layers(experiment: Experiment) -> Experiment:
+    """Return an experiment that is also measured without its last layers, from one to all but the first."""
+    layers = experiment.model.layers  # type: ignore[attr-defined]
+    edits = {
+        LEFT_OUT.format(count): tuple(Remove(weight=f"blocks.{at}") for at in range(layers - count, layers))
+        for count in range(1, layers)
+    }
+    evaluation = experiment.recipe.evaluation.replace(edits=edits)
+    return replace(experiment, recipe=experiment.recipe.replace(evaluation=evaluation))
 
 
 def _at_each(base: Experiment, label: str, **scalars: Sequence[float]) -> Experiment:

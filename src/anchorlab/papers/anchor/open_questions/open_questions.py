@@ -3,7 +3,7 @@
 Table 1 lists questions for further exploration. Questions that presuppose a fact, such as how sensitive the learning
 rate is, are measured on the identity task with few enough sequences that choices matter, one change at a time.
 
-Source: anchor functions, Table 1; section 6.2 on the initialisation.
+Source: anchor functions, Table 1; section 5.6 on deep layers; section 6.2 on the initialisation.
 """
 
 from math import isclose
@@ -13,12 +13,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anchorlab.findings import at_least, at_most, within
-from anchorlab.papers.anchor.open_questions import choices, layers, outcomes, spikes
+from anchorlab.papers.anchor.open_questions import choices, landscape, layers, left_out, outcomes, spikes
 from anchorlab.papers.anchor.open_questions.choices import FEW_HEADS, FEW_LAYERS, SEVERAL_HEADS, SEVERAL_LAYERS
+from anchorlab.papers.anchor.open_questions.landscape import MOVE  # noqa: F401 - docstrings of claims name it
 from anchorlab.papers.anchor.open_questions.outcomes import LEARNED, effect
 from anchorlab.papers.anchor.open_questions.spikes import PEAK, WINDOW  # noqa: F401 - docstrings of claims name them
 from anchorlab.papers.anchor.settings import BATCH_NOTE
-from anchorlab.studies import Measurement, Profile, Reading, Study, claim, measures_in, over, over_shared, reading
+from anchorlab.studies import (
+    Measurement,
+    Profile,
+    Reading,
+    Study,
+    claim,
+    claims,
+    measures_in,
+    over,
+    over_shared,
+    reading,
+)
 from anchorlab.studies.seeds import SEARCHED
 
 TENFOLD = 10.0  # between two initial scales that are compared
@@ -41,6 +53,9 @@ class Seen(Reading):
         lambda seen: spikes.spikes(seen.runs[choices.SPIKES])
     )  # the loss spikes at constant learning rates
     layers = reading(lambda seen: layers.layers_along(seen.runs[choices.ORDER]))  # both layers along training
+    # of the models on many sequences, by value: test accuracy without their last layers, and the rise of the loss
+    left_out = reading(lambda seen: left_out.left_out(outcomes.on_many(seen.runs)))
+    rises = reading(lambda seen: landscape.rises(outcomes.on_many(seen.runs)))
 
     def near(self, choice: str) -> Float[Tensor, "value seed"]:
         """Return the test accuracies at the base's value and at those within a factor of about three of it."""
@@ -221,6 +236,37 @@ def layer_order(seen: Seen) -> Measurement:
     return over(max(first, second, key=torch.sum), "seeds that learned", detail=detail)
 
 
+@claim("section 5.6", "extra deep layers are negligible", at_least(0.95))
+def deep_layers_negligible(seen: Seen) -> Measurement:
+    """Layers beyond those that the task needs can be left out after training.
+
+    Test accuracy of {SEVERAL_LAYERS} layers without those beyond the first {FEW_LAYERS}, divided by that with them, on
+    many sequences; mean over seeds that learned the task.
+    """
+    by_count = seen.left_out[choices.Value(choices.LAYERS, SEVERAL_LAYERS)]
+    whole, shallow = by_count[0], by_count[SEVERAL_LAYERS - FEW_LAYERS]
+    return over((shallow / whole)[whole >= LEARNED], "seeds that learned")
+
+
+@claims(
+    TABLE_1,
+    "how does it differ; no value",
+    at_least(1.1),
+    {"landscape-differs-by-heads": choices.SHARED, "landscape-differs-by-layers": choices.LAYERS},
+)
+def landscape_differs(seen: Seen, choice: str) -> Measurement:
+    """The loss landscape differs with the number of {choice}.
+
+    Rise of the loss on training sequences when all weights move by {MOVE:g} of their norm: at one number divided by
+    that at the other, where the other seeds choose the larger one; on many sequences, geometric mean over seeds that
+    learned the task with both.
+    """
+    rise = landscape.compared(seen.rises, choice)
+    learned = torch.stack([one.test >= LEARNED for value, one in seen.many.items() if value.choice == choice])
+    judged = (learned & rise.isfinite()).all(dim=0)
+    return over_shared(effect(rise[:, judged]), lambda rows: rows.mean().exp(), "seeds that learned")
+
+
 STUDY = Study(
     "anchor/open-questions",
     __doc__,
@@ -235,8 +281,10 @@ STUDY = Study(
         ),
         lambda seen: spikes.spike_curves(seen.runs[choices.SPIKES], seen.setting.rates),
         lambda seen: layers.layer_curves(seen.layers),
+        lambda seen: landscape.rise_curves(seen.rises),
         lambda seen: outcomes.value_table(seen.choices),
         lambda seen: outcomes.speed_table(seen.many.values()),
+        lambda seen: left_out.left_out_table(seen.left_out),
         lambda seen: spikes.spike_table(seen.spikes, seen.runs[choices.SPIKES]),
     ),
     profiles={

@@ -47,10 +47,15 @@ def outcomes(runs: Mapping[Label, TrainedRun], setting: Choices) -> dict[str, tu
     return {choice: tuple(one for one in every if one.value.choice == choice) for choice in setting.amounts}
 
 
+def on_many(runs: Mapping[Label, TrainedRun]) -> dict[Value, TrainedRun]:
+    """Return the run on many sequences of each value whose learning time is compared."""
+    compared = (Value(choice, amount) for choice, amounts in COMPARED.items() for amount in amounts)
+    return {one: runs.get((MANY, one), runs[MANY]) for one in compared}
+
+
 def timed(runs: Mapping[Label, TrainedRun], setting: Choices) -> dict[Value, Outcome]:
     """Return, for each value whose learning time is compared, its outcome on many sequences."""
-    compared = (Value(choice, amount) for choice, amounts in COMPARED.items() for amount in amounts)
-    return {one: _outcome(one, setting, runs.get((MANY, one), runs[MANY]), slice(None)) for one in compared}
+    return {one: _outcome(one, setting, run, slice(None)) for one, run in on_many(runs).items()}
 
 
 def _outcome(value: Value, setting: Choices, run: TrainedRun, members: slice) -> Outcome:

@@ -1,0 +1,45 @@
+"""How steep the loss is around trained models of several heads or layers."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anchorlab.findings import LineFigure
+from anchorlab.papers.anchor.open_questions.choices import Value
+from anchorlab.papers.anchor.perturbed import on_own_sequences, rise_in_loss
+from anchorlab.studies.kit import MEAN_AND_RANGE, curves_against
+from anchorlab.training import TrainedRun
+
+MOVES = (0.05, 0.1, 0.2, 0.4)
+"""How far all weights are moved, in units of the norm of each tensor."""
+
+MOVE = 0.2
+"""The move at which models are compared, that of `anchor/every-token`."""
+
+
+def rises(runs: Mapping[Value, TrainedRun]) -> dict[Value, Float[Tensor, "move seed"]]:
+    """Return how much each model's loss on its training sequences rises by each move."""
+    return {one: on_own_sequences(rise_in_loss, run, MOVES) for one, run in runs.items()}
+
+
+def compared(found: Mapping[Value, Float[Tensor, "move seed"]], choice: str) -> Float[Tensor, "value seed"]:
+    """Return the logarithm of the rise by `MOVE`, at each value of a choice; NaN where the loss does not rise."""
+    at = MOVES.index(MOVE)
+    rise = torch.stack([one[at] for value, one in found.items() if value.choice == choice])
+    return rise.where(rise > 0, torch.nan).log()
+
+
+def rise_curves(found: Mapping[Value, Float[Tensor, "move seed"]]) -> LineFigure:
+    """Return the figure of the rise of the loss by the move, a curve for each model."""
+    return curves_against(
+        "Rise of the loss where all weights move at random",
+        MOVES,
+        {f"{one.choice}: {one.label}": rise.T for one, rise in found.items()},
+        x_label="move, in units of each weight tensor's norm",
+        y_label="rise of the loss (nats)",
+        caption=f"On training sequences, of the models on many sequences. {MEAN_AND_RANGE}",
+        log_x=True,
+        log_y=True,
+    )
