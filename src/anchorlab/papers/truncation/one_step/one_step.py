@@ -52,7 +52,7 @@ QUICK = Setting(
         "short tokens": Scan(_law(4096, 64), 2048, "tokens", (512, 724, 1024, 1448, 2048, 2896, 4096)),
         "short length": Scan(_law(4096, 64), 2048, "length", (32, 45, 64, 91, 128, 181, 256)),
     },
-    needed=tuple(_law(tokens, 256) for tokens in (64, 256, 1024, 4096)),
+    needed=tuple(_law(2**power, 256) for power in range(6, 13)),
     needed_samples=(8, 16, 32, 64, 128, 256, 512, 1024),
 )
 PAPER = Setting(
@@ -67,7 +67,7 @@ PAPER = Setting(
         "short tokens": Scan(_law(16_384, 128), 8192, "tokens", (2048, 2896, 4096, 5793, 8192, 11_585, 16_384)),
         "short length": Scan(_law(16_384, 128), 8192, "length", (64, 91, 128, 181, 256, 362, 512)),
     },
-    needed=tuple(_law(tokens, 512) for tokens in (64, 256, 1024, 4096, 16_384)),
+    needed=tuple(_law(2**power, 512) for power in range(6, 15)),
     needed_samples=(8, 16, 32, 64, 128, 256, 512, 1024, 2048),
 )
 SMOKE = Setting(
