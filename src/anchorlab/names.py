@@ -40,6 +40,7 @@ STUDIES = (
     "retrieval/emergence",
     "retrieval/language-models",
     "retrieval/known-depth",
+    "retrieval/mixture",
     "retrieval/buffers",
     "language/heads",
     "language/noise",

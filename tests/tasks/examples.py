@@ -51,6 +51,7 @@ TASKS: dict[str, Task] = {
     "associative, many inputs": task("associative/noisy", inputs=40, alpha=0.4),
     "retrieval of the end": MinimalRetrieval(steps=2, implicit_curriculum=False, positions="pair"),
     "retrieval of some steps": MinimalRetrieval(steps=4, asked_steps=(1, 3)),
+    "mixed, some steps": task("retrieval/mixed", steps=4, asked_steps=(1, 3)),
     "induction": task("retrieval/tokens", steps=1),
     "retrieval of tokens, the end": task("retrieval/tokens", steps=2, symbols=12, implicit_curriculum=False),
     "functions of arguments": task("retrieval/conditional", parents="0;1;2,3", roots=2, symbols=40),

@@ -52,6 +52,41 @@ def test_oracle_follows_vectors_by_equality() -> None:
         one.oracle(inputs[:, :9])
 
 
+def test_a_sequence_asks_for_the_step_that_its_queries_name():
+    """Two chains a -> b -> c and d -> e -> f, written by hand; d asks first."""
+    one = task("retrieval/mixed", chains=2, steps=2, features=2)
+    a, b, c, d, e, f = (torch.tensor([float(i), -float(i)]) for i in range(1, 7))
+    symbols = torch.stack([e, f, b, c, a, b, d, e, d, a])
+    placed = torch.cat([symbols, torch.from_numpy(one.position_vectors)], dim=1)
+    marks = torch.zeros(4, 10, 2)
+    marks[0, 8:, 0] = marks[1, 8:, 1] = marks[2, 8, 0] = 1  # the third names no step at its second query
+    marks[3, 8:, 0] = marks[3, 2, 0] = 1  # the fourth names one at a pair
+    inputs = torch.cat([placed.expand(4, -1, -1), marks], dim=2)
+    answer = one.oracle(inputs)
+    assert torch.equal(answer.answers[0], torch.stack([e, b])) and torch.equal(answer.answers[1], torch.stack([f, c]))
+    assert answer.known.tolist() == [[True, True], [True, True], [False, False], [False, False]]
+    assert one.split_of(inputs).tolist() == [0, 0, -1, -1]
+    assert [example.answer for example in one.render(inputs)[:2]] == ["B, E", "C, F"]
+
+
+def test_steps_are_asked_for_equally_often_and_a_group_is_a_step():
+    one = task("retrieval/mixed", chains=2, steps=4, asked_steps=(1, 3))
+    batch = one.sample("train", 4000, 5)
+    assert batch.groups == ("step 1", "step 3") and set(batch.latents["step"].tolist()) == {1, 3}
+    assert batch.group.double().mean() == pytest.approx(0.5, abs=4 * 0.5 / 4000**0.5)
+    whole = MinimalRetrieval(chains=2, steps=4).sample("train", 4000, 5)
+    assert torch.equal(batch.inputs[..., :8], whole.inputs)
+    for step in (1, 3):
+        rows = batch.latents["step"] == step
+        assert torch.equal(batch.targets[rows], whole.targets[rows].unflatten(2, (4, 4))[:, :, step - 1])
+        assert (batch.inputs[rows][:, :-2, 8:] == 0).all()
+        assert (batch.inputs[rows][:, -2:, 8:] == torch.eye(4)[step - 1]).all()
+    (alone,) = task("retrieval/mixed", steps=3, asked_steps=(3,)).sample("test", 9, 0).groups
+    assert alone == "step 3"
+    with pytest.raises(SpecError, match=r"implicit_curriculum: is off; give asked_steps=\(3,\)"):
+        task("retrieval/mixed", implicit_curriculum=False)
+
+
 # Conditional retrieval of vectors, against a graph followed by hand and records counted out.
 FORK = ((0,), (0,), (1, 2))  # xyz ay ax a
 FUNCTIONS = ((0,), (1,), (2, 3))

@@ -187,7 +187,8 @@ class MinimalRetrieval(Task):
 
     def split_of(self, inputs: Float[Tensor, "batch position both"]) -> Int[Tensor, "batch"]:
         """Return 0 for a well-formed sequence, which both splits could draw, and -1 for any other."""
-        placed = (inputs[..., self.features :] == torch.from_numpy(self.position_vectors)).all(dim=-1).all(dim=-1)
+        positions = inputs[..., self.features : 2 * self.features]
+        placed = (positions == torch.from_numpy(self.position_vectors)).flatten(1).all(dim=1)
         return torch.where(self._graph.well_formed(_numbered(inputs[..., : self.features])) & placed, 0, -1)
 
     def metrics(
@@ -204,18 +205,24 @@ class MinimalRetrieval(Task):
         _, found, known = self._graph.follow(numbers)
         sides = self.split_of(inputs).tolist()
         return [
-            self._render(symbols, found[:, row].T.tolist(), known[row].tolist(), sides[row])
-            for row, symbols in enumerate(numbers.tolist())
+            self._render(symbols, found[:, row].T.tolist(), known[row].tolist(), sides[row], asked)
+            for row, (symbols, asked) in enumerate(zip(numbers.tolist(), self._shown(inputs), strict=True))
         ]
 
-    def _render(self, symbols: list[int], found: list[list[int]], known: list[bool], side: int) -> Example:
+    def _shown(self, inputs: Float[Tensor, "batch position both"]) -> list[tuple[int, ...]]:
+        """Return the steps whose symbols are each sequence's answers."""
+        return [self.asked] * len(inputs)
+
+    def _render(
+        self, symbols: list[int], found: list[list[int]], known: list[bool], side: int, asked: tuple[int, ...]
+    ) -> Example:
         starts = self._graph.query_places(len(symbols)).tolist()
         ways = [place for start, path in zip(starts, found, strict=True) for place in (*start, *path)]
         names: dict[int, str] = {}
         for place in (*ways, *range(len(symbols))):
             names.setdefault(symbols[place], letters(len(names)))
         named = [names[symbol] for symbol in symbols]
-        answers = ["".join(named[path[step - 1]] for step in self.asked) for path in found]
+        answers = ["".join(named[path[step - 1]] for step in asked) for path in found]
         return self._graph.example(named, found, answers, known, self.splits[side] if side >= 0 else "nowhere")
 
 
