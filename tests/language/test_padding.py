@@ -215,8 +215,11 @@ def test_losses_of_padding_are_not_numbers_and_an_encoding_gives_its_lengths(mod
         assert bool(found[row, one.shape[1] - 1 :].isnan().all())
     mask = (torch.arange(11) < LENGTHS.unsqueeze(1)).long()
     encoding = transformers.BatchEncoding({"input_ids": texts().inputs, "attention_mask": mask})
-    found = of.attribute(model, encoding, torch.arange(4).unsqueeze(1)).logits
-    assert torch.equal(found, of.attribute(model, texts(), torch.arange(4).unsqueeze(1)).logits)
+    found = of.attribute(model, encoding, torch.arange(4).unsqueeze(1))
+    last = found.by_token.filter(component="blocks.0.mlp")
+    assert last["position"].to_list() == [length - 1 for length in LENGTHS.tolist()]
+    assert last["token"].to_list() == [str(int(one[0, -1])) for one in alone(texts())]  # this model has no tokenizer
+    assert torch.equal(found.logits, of.attribute(model, texts(), torch.arange(4).unsqueeze(1)).logits)
     with torch.no_grad():
         assert torch.equal(model(texts().inputs, attention_mask=mask), model(texts().inputs))
     whole = of.look(model, {"input_ids": tokens(), "attention_mask": torch.ones_like(tokens())}, Z)

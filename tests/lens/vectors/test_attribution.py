@@ -60,6 +60,18 @@ def test_contributions_sum_to_the_logits(spec, positions):
     assert (chosen.contributions.sum(dim=1) - chosen.logits).abs().max() < 1e-10
 
 
+def test_rows_name_the_text_the_position_and_the_token():
+    found = attribute(members(DecoderSpec(**SMALL), count=2), INPUTS, ASKED, OWN)
+    rows = found.by_token.filter(component="blocks.1.mlp", member=1).rows(named=True)
+    assert [(row["text"], row["position"], row["token"]) for row in rows[:4]] == [
+        (0, 0, str(int(INPUTS[0, 0]))), (0, 5, str(int(INPUTS[0, 5]))),
+        (1, 1, str(int(INPUTS[1, 1]))), (1, 2, str(int(INPUTS[1, 2]))),
+    ]  # fmt: skip
+    of_component = found.contributions[1, found.components.index("blocks.1.mlp")].flatten().tolist()
+    assert [row["contribution"] for row in rows] == of_component
+    assert found.by_token.columns == ["member", "component", "text", "token", "position", "contribution"]
+
+
 def test_pre_layer_norm_sums_too(pre_norm):
     every = attribute(pre_norm, VECTORS, positions=SHARED)
     assert (every.contributions.sum(dim=1) - look(pre_norm, VECTORS, positions=SHARED)["output"]).abs().max() < 1e-10
@@ -175,6 +187,7 @@ REFUSED = [
      "model: is of type FNN; give a transformer"),
     (lambda _: attribute(POST, INPUTS, ASKED), r"tokens: have shape \(7, 2\)"),
     (lambda solver: attribute(solver, hand_built.INPUTS).table, "tokens: contributions to all tokens make no table"),
+    (lambda solver: attribute(solver, hand_built.INPUTS).by_token, "tokens: contributions to all tokens make no table"),
     *((lambda _, shape=shape: unembed(POST, torch.ones(shape, dtype=torch.float64)),
        r"vectors: have shape .*, but 2 members have a stream of width 8") for shape in ((3, 8), (2, 4, 9), (9,))),
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.func import functional_call
 
@@ -36,19 +36,50 @@ class Attribution(Tabled):
     Shapes
         contributions: `[member component batch scored]` for given tokens, with a last axis `output` for all tokens
         logits: `[member batch scored]`, also with a last axis `output` for all tokens
+        positions: the scored positions, `[batch scored]`
+        inputs: the sequences that were read, `[batch position ...]`
     """
 
     components: tuple[str, ...]
     contributions: Float[Tensor, "member component batch scored *output"]
     logits: Float[Tensor, "member batch scored *output"]
+    positions: Int[Tensor, "batch scored"]
+    inputs: Shaped[Tensor, "batch position *feature"]
+    _model: Stack
 
     @property
     def table(self) -> "polars.DataFrame":
         """One row per member and component, in the model's order, with its mean contribution over batch and scored."""
+        means = self._of_given_tokens().mean(dim=(2, 3))
+        return grid_table({"member": range(len(means)), "component": self.components}, {"contribution": means})
+
+    @property
+    def by_token(self) -> "polars.DataFrame":
+        """One row per member, component, text and scored token: its position, the token there, the contribution.
+
+        `text` counts the sequences. A pretrained model names tokens by their text, any other model by their number.
+        """
+        import polars
+
+        contributions = self._of_given_tokens()
+        members, components, texts, scored = contributions.shape
+        axes = {"member": range(members), "component": self.components, "text": range(texts), "place": range(scored)}
+        values = {"position": self.positions.expand(contributions.shape), "contribution": contributions}
+        rows = grid_table(axes, values).drop("place")
+        return rows.insert_column(3, polars.Series("token", self._tokens() * (members * components)))
+
+    def _of_given_tokens(self) -> Float[Tensor, "member component batch scored"]:
         if self.contributions.ndim > 4:
             raise SpecError("tokens", "contributions to all tokens make no table", "attribute to given tokens")
-        means = self.contributions.mean(dim=(2, 3))
-        return grid_table({"member": range(len(means)), "component": self.components}, {"contribution": means})
+        return self.contributions
+
+    def _tokens(self) -> list[str]:
+        """Return the names of the tokens at the scored positions, text by text."""
+        if self.inputs.ndim > 2:
+            raise SpecError("inputs", "are vectors, which have no names", "read `contributions`")
+        ids = self.inputs.gather(1, self.positions).flatten()
+        named = getattr(self._model, "words", None) if getattr(self._model, "tokenizer", None) is not None else None
+        return [str(token) for token in ids.tolist()] if named is None else list(named(ids))
 
 
 def attribute(
@@ -98,7 +129,8 @@ def attribute(
             found.append((parts.logits(asked), logits))
         by_member.append([torch.cat(each, dim=1) for each in zip(*found, strict=True)])
     contributions, logits = (torch.stack(each) for each in zip(*by_member, strict=True))
-    return Attribution(tuple(parts.names), contributions, logits.squeeze(1))
+    scored = positions.expand(len(inputs), -1).cpu()
+    return Attribution(tuple(parts.names), contributions, logits.squeeze(1), scored, inputs.cpu(), template)
 
 
 def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tensor, "*rows output"]:
