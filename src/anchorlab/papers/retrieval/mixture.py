@@ -151,6 +151,7 @@ STUDY = Study(
     "retrieval/mixture",
     __doc__,
     measures_in(__name__),
+    own=True,
     trains=experiments,
     reads=Seen,
     draws=(_curves, _table),
