@@ -18,9 +18,9 @@ from torch import Tensor
 from anchorlab.findings import LineFigure, Reference, Table, at_least
 from anchorlab.lens import first_crossing
 from anchorlab.papers.retrieval import settings
-from anchorlab.papers.retrieval.chain_order import in_order, loss_curves
+from anchorlab.papers.retrieval.chain_order import in_order
 from anchorlab.studies import SEARCHED, Measurement, Profile, Reading, Study, claim, measures_in, over, reading
-from anchorlab.studies.kit import MEAN_AND_RANGE, along, column_table
+from anchorlab.studies.kit import MEAN_AND_RANGE, along, column_table, curves_against
 from anchorlab.tasks import task
 from anchorlab.tasks.retrieval import MixedRetrieval
 from anchorlab.training import Experiment, TrainedRun
@@ -129,12 +129,15 @@ def _curves(seen: Seen) -> LineFigure:
         **{f"x_{one + 1}, mixed depths": seen.mixed[:, one] for one in range(seen.mixed.shape[1])},
         f"x_{seen.mixed.shape[1]} alone": seen.alone,
     }
-    return loss_curves(
+    return curves_against(
         "Loss of the symbol asked for along training",
         seen.steps,
         losses,
-        f"In multiples of the loss of guessing among the chains, on fresh sequences. {MEAN_AND_RANGE}",
-        Reference("retrieved", RETRIEVED),
+        x_label="step",
+        y_label="loss / loss of guessing",
+        caption=f"Guessing among the chains; on fresh sequences. {MEAN_AND_RANGE}",
+        y_range=(0.0, 1.05),
+        references=[Reference("retrieved", RETRIEVED)],
     )
 
 
