@@ -132,7 +132,7 @@ def test_counts_by_verdict_and_scope(anchorlab, workplace):
         *(f"anchor/{name}" for name in ("every-token", "learners", "mechanism", "open-questions", "order", "synonym")),
         *("anchor/phase-diagram", "anchor/reading-comprehension", "language/truncation-search"),
         *(f"classics/{name}" for name in ("associative-recall", "grokking", "in-context-regression")),
-        *(f"retrieval/{name}" for name in ("buffers", "emergence", "plateau")),
+        *(f"retrieval/{name}" for name in ("buffers", "emergence", "mixture", "plateau")),
         *("language/edges", "language/heads", "language/noise", "truncation/attention-gradient", "truth/methods"),
     }
     total = sum(not one.apart for one in results)

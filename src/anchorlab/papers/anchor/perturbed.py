@@ -25,7 +25,9 @@ DIRECTIONS = 4
 
 
 def on_own_sequences(
-    measure: Callable[[Ensemble, Batch, Sequence[float]], Tensor], run: TrainedRun, values: Sequence[float]
+    measure: Callable[[Ensemble, Batch, Sequence[float]], Float[Tensor, "value member"]],
+    run: TrainedRun,
+    values: Sequence[float],
 ) -> Float[Tensor, "value member"]:
     """Return a measure of perturbations, each member on its own training sequences."""
     ensemble, batches = run.ensemble(), own_sequences(run.experiment)
