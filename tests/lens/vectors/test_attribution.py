@@ -79,6 +79,12 @@ def test_pre_layer_norm_sums_too(pre_norm):
     assert every.components == ("hook_embed", *of_blocks, "bias")
 
 
+def test_vectors_have_no_names(pre_norm):
+    found = attribute(pre_norm, VECTORS, torch.zeros(7, 2, dtype=torch.int64), SHARED)
+    with pytest.raises(SpecError, match="inputs: are vectors, which have no names"):
+        _ = found.by_token
+
+
 def test_each_part_of_one_post_layer_norm_block():
     """The formula written out for one block, from the model's own streams."""
     model = members(DecoderSpec(layers=1, heads=2, width=8, head_width=4), count=1)

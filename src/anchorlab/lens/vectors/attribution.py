@@ -37,15 +37,15 @@ class Attribution(Tabled):
         contributions: `[member component batch scored]` for given tokens, with a last axis `output` for all tokens
         logits: `[member batch scored]`, also with a last axis `output` for all tokens
         positions: the scored positions, `[batch scored]`
-        inputs: the sequences that were read, `[batch position ...]`
+        tokens: the token at each scored position, sequence by sequence: its text in a pretrained model, else its
+            number; empty if the model reads vectors
     """
 
     components: tuple[str, ...]
     contributions: Float[Tensor, "member component batch scored *output"]
     logits: Float[Tensor, "member batch scored *output"]
     positions: Int[Tensor, "batch scored"]
-    inputs: Shaped[Tensor, "batch position *feature"]
-    _model: Stack
+    tokens: tuple[str, ...]
 
     @property
     def table(self) -> "polars.DataFrame":
@@ -57,29 +57,23 @@ class Attribution(Tabled):
     def by_token(self) -> "polars.DataFrame":
         """One row per member, component, text and scored token: its position, the token there, the contribution.
 
-        `text` counts the sequences. A pretrained model names tokens by their text, any other model by their number.
+        `text` counts the sequences.
         """
         import polars
 
+        if not self.tokens:
+            raise SpecError("inputs", "are vectors, which have no names", "read `contributions`")
         contributions = self._of_given_tokens()
         members, components, texts, scored = contributions.shape
         axes = {"member": range(members), "component": self.components, "text": range(texts), "place": range(scored)}
         values = {"position": self.positions.expand(contributions.shape), "contribution": contributions}
         rows = grid_table(axes, values).drop("place")
-        return rows.insert_column(3, polars.Series("token", self._tokens() * (members * components)))
+        return rows.insert_column(3, polars.Series("token", self.tokens * (members * components)))
 
     def _of_given_tokens(self) -> Float[Tensor, "member component batch scored"]:
         if self.contributions.ndim > 4:
             raise SpecError("tokens", "contributions to all tokens make no table", "attribute to given tokens")
         return self.contributions
-
-    def _tokens(self) -> list[str]:
-        """Return the names of the tokens at the scored positions, text by text."""
-        if self.inputs.ndim > 2:
-            raise SpecError("inputs", "are vectors, which have no names", "read `contributions`")
-        ids = self.inputs.gather(1, self.positions).flatten()
-        named = getattr(self._model, "words", None) if getattr(self._model, "tokenizer", None) is not None else None
-        return [str(token) for token in ids.tolist()] if named is None else list(named(ids))
 
 
 def attribute(
@@ -130,7 +124,20 @@ def attribute(
         by_member.append([torch.cat(each, dim=1) for each in zip(*found, strict=True)])
     contributions, logits = (torch.stack(each) for each in zip(*by_member, strict=True))
     scored = positions.expand(len(inputs), -1).cpu()
-    return Attribution(tuple(parts.names), contributions, logits.squeeze(1), scored, inputs.cpu(), template)
+    names = _names(template, inputs.cpu(), scored)
+    return Attribution(tuple(parts.names), contributions, logits.squeeze(1), scored, names)
+
+
+def _names(
+    template: Stack, inputs: Shaped[Tensor, "batch position *feature"], positions: Int[Tensor, "batch scored"]
+) -> tuple[str, ...]:
+    """Return the token at each scored position: its text if the model has a tokenizer, else its number."""
+    if inputs.ndim > 2:
+        return ()
+    ids = inputs.gather(1, positions).flatten()
+    if getattr(template, "tokenizer", None) is None:
+        return tuple(map(str, ids.tolist()))
+    return tuple(template.words(ids))  # type: ignore[attr-defined]
 
 
 def unembed(model: AnyModel, vectors: Float[Tensor, "*row width"]) -> Float[Tensor, "*rows output"]:
